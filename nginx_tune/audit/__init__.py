@@ -1,0 +1,1 @@
+"""Rules over configuration, host, build and version; pure."""

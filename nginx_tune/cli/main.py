@@ -1,0 +1,124 @@
+"""The command line: a lazy group, so that ``--help`` imports no command."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nginx_tune import __version__
+from nginx_tune.errors import ExitStatus, NginxTuneError
+
+COMMANDS: dict[str, str] = {
+    "schema": "JSON Schema of a document.",
+}
+"""Every command with its one-line help; the command lives in the module of the same name."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the order of the workflow."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported now."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"nginx_tune.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table of commands, without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "NGINX_TUNE"},
+    epilog="Exit codes: 0 fine, 1 findings or a gate failed, 2 wrong usage, 3 a configuration "
+    "could not be parsed, 4 something needed could not be measured or decided, 130 interrupted.",
+)
+@click.version_option(__version__, prog_name="nginx-tune")
+@click.option("-v", "--verbose", count=True, help="Say more on stderr.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on stderr.")
+@click.option("--no-color", is_flag=True, help="Plain output (also: NO_COLOR).")
+@click.option(
+    "--config",
+    "config_path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Settings file; otherwise nginx-tune.toml, searched upward.",
+)
+@click.pass_context
+def cli(
+    ctx: click.Context, *, verbose: int, quiet: bool, no_color: bool, config_path: Path | None
+) -> None:
+    """Which of nginx's I/O and concurrency switches help on this host, and the proof."""
+    if no_color or os.environ.get("NO_COLOR"):
+        ctx.color = False
+    settings = _settings(config_path)
+    ctx.default_map = {
+        name: {key.replace("-", "_"): value for key, value in table.items()}
+        for name, table in settings.items()
+        if isinstance(table, dict)
+    }
+    ctx.obj = {"verbose": verbose, "quiet": quiet, "settings": settings}
+
+
+def _settings(config_path: Path | None) -> dict[str, Any]:
+    path = config_path or _search_upward("nginx-tune.toml")
+    if path is None:
+        return {}
+    from nginx_tune.cli.inputs import read_toml  # noqa: PLC0415  # only when there is a file
+
+    return read_toml(path)
+
+
+def _search_upward(name: str) -> Path | None:
+    here = Path.cwd()
+    return next((d / name for d in (here, *here.parents) if (d / name).is_file()), None)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit status. Never a traceback (without ``-v``)."""
+    arguments = list(sys.argv[1:] if args is None else args)
+    try:
+        result = cli.main(args=arguments, prog_name="nginx-tune", standalone_mode=False)
+        sys.stdout.flush()
+    except NginxTuneError as error:
+        return _say(error.message, error.hint, error.status)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return int(ExitStatus.USAGE)
+    except click.ClickException as error:
+        return _say(error.format_message(), "", ExitStatus.USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        return _say("interrupted", "", ExitStatus.INTERRUPTED)
+    except BrokenPipeError:
+        # The reader has what it wanted (head, less): as ripgrep, that is success.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(ExitStatus.OK)
+    except Exception as error:  # noqa: BLE001  # the last line of defence against a traceback
+        if any(argument.startswith("-v") for argument in arguments):
+            raise
+        text = f"internal error: {type(error).__name__}: {error}"
+        return _say(text, "run it again with -v and report what it prints", ExitStatus.UNDECIDED)
+    return int(result) if isinstance(result, int) else int(ExitStatus.OK)
+
+
+def _say(message: str, hint: str, status: ExitStatus) -> int:
+    from nginx_tune.report.text import plain  # noqa: PLC0415  # only on the way out
+
+    line = plain(" ".join(message.split()))
+    click.echo(f"nginx-tune: {line}" + (f" ({plain(hint)})" if hint else ""), err=True)
+    return int(status)
+
+
+__all__ = ["COMMANDS", "cli", "main"]

@@ -1,0 +1,1 @@
+"""nginx configuration: parse, include trees, effective values."""

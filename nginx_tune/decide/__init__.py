@@ -1,0 +1,1 @@
+"""Facts and a workload in, decisions out; pure."""

@@ -1,0 +1,98 @@
+"""How documents are written and read back: JSON, frozen, tagged with their schema.
+
+Every document is a msgspec struct whose tag is ``nginx-tune/<name>/<version>`` in the field
+``schema``, so a file of another kind or version cannot be taken for the right one.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from nginx_tune.errors import UsageError
+
+Provenance = Literal["measured", "learnt", "declared", "assumed"]
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a document."""
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema"):
+    """A whole document; subclasses give their ``tag``."""
+
+
+class Unknown(Part, frozen=True, kw_only=True):
+    """A value that could not be read."""
+
+    path: str
+    """JSON pointer of the null in this document."""
+    reason: str
+
+
+D = TypeVar("D", bound=Document)
+
+
+def schema_of(kind: type[Document]) -> str:
+    """The schema id of a document type, such as ``nginx-tune/facts/1``."""
+    return str(kind.__struct_config__.tag)
+
+
+def encode(document: Document) -> bytes:
+    """The document as JSON: two-space indent, mapping keys sorted, one final newline.
+
+    The same document gives the same bytes anywhere.
+    """
+    raw = msgspec.json.encode(document, order="deterministic")
+    return msgspec.json.format(raw, indent=2) + b"\n"
+
+
+def decode(kind: type[D], data: bytes, *, source: str = "") -> D:
+    """The document in ``data``.
+
+    Errors: UsageError that names ``source`` when the bytes are no JSON, of another schema or
+            of the wrong shape.
+    """
+    place = f"{source}: " if source else ""
+    expected = schema_of(kind)
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        found = _schema_found(data)
+        if found is not None and found != expected:
+            raise UsageError(
+                f"{place}expected a document of schema {expected}, found {found}",
+                hint=_other_schema_hint(expected, found),
+            ) from None
+        raise UsageError(f"{place}not a valid {expected} document: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{place}not JSON: {error}") from None
+
+
+def _schema_found(data: bytes) -> str | None:
+    try:
+        value: Any = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if isinstance(value, dict):
+        return str(value.get("schema", "none"))[:80]
+    return f"a JSON {type(value).__name__}"
+
+
+def _other_schema_hint(expected: str, found: str) -> str:
+    name = PurePath(expected).parent
+    if found.startswith(f"{name}/"):
+        return "write it again with this version of nginx-tune"
+    return f"give a file that holds a {name.name} document"
+
+
+def json_schema(kind: type[Document]) -> bytes:
+    """The JSON Schema of a document type."""
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": schema_of(kind),
+        **msgspec.json.schema(kind),
+    }
+    return msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"

@@ -1,0 +1,99 @@
+"""``decisions``: verdicts with their evidence, and the settings they yield."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from nginx_tune.documents.base import Document, Part, Provenance, Unknown
+
+DecisionId = Literal[
+    "thread-pools",
+    "thread-pool-size",
+    "per-disk-pools",
+    "aio-write",
+    "sendfile",
+    "sendfile-max-chunk",
+    "output-buffers",
+    "open-file-cache",
+    "reuseport",
+    "accept",
+    "backlog",
+    "workers",
+    "connections",
+    "file-limits",
+    "upstream-keepalive",
+    "access-log",
+    "read-ahead",
+    "ktls",
+]
+
+Verdict = Literal[
+    "enable",
+    "disable",
+    "raise",
+    "lower",
+    "set",
+    "keep",
+    "not_applicable",
+    "not_enough_evidence",
+]
+
+Confidence = Literal["high", "medium", "low"]
+
+Context = Literal["main", "events", "http", "server", "location", "upstream"]
+
+
+class Evidence(Part, frozen=True, kw_only=True):
+    """One fact that a decision or a finding stands on."""
+
+    fact: str
+    value: float | int | str | bool | None
+    unit: str = ""
+    provenance: Provenance = "measured"
+
+
+class Setting(Part, frozen=True, kw_only=True):
+    """One directive: the only currency between deciding and writing."""
+
+    context: Context
+    directive: str
+    args: list[str]
+    reason: str = ""
+    """One line, printed beside the directive."""
+    evidence: list[Evidence] = []
+    decision: str = ""
+    """The decision's id."""
+
+
+class Predicted(Part, frozen=True, kw_only=True):
+    """A number of the model with its range."""
+
+    metric: str
+    low: float
+    expected: float
+    high: float
+    unit: str = ""
+
+
+class Decision(Part, frozen=True, kw_only=True):
+    """One answer."""
+
+    id: DecisionId
+    verdict: Verdict
+    summary: str
+    """One sentence: what and why."""
+    settings: list[Setting] = []
+    evidence: list[Evidence] = []
+    predicted: list[Predicted] = []
+    confidence: Confidence = "low"
+    flips_when: list[str] = []
+    risks: list[str] = []
+    next_command: str = ""
+
+
+class Decisions(Document, frozen=True, kw_only=True, tag="nginx-tune/decisions/1"):
+    """All decisions for one host and workload."""
+
+    kind: Literal["static", "media", "cache", "proxy"] = "static"
+    decisions: list[Decision] = []
+    unknown: list[Unknown] = []

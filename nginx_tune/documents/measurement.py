@@ -1,0 +1,140 @@
+"""``measurement``: what one load run saw."""
+
+from __future__ import annotations
+
+from nginx_tune.documents.base import Document, Part, Unknown
+
+
+class Latency(Part, frozen=True, kw_only=True):
+    """A latency distribution in seconds; quantiles are null with no sample."""
+
+    count: int = 0
+    mean: float | None = None
+    stdev: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+    p999: float | None = None
+    max: float | None = None
+    histogram: str = ""
+    """HdrHistogram V2 (uncompressed) in base64; values are nanoseconds."""
+
+
+class ClassMeasurement(Part, frozen=True, kw_only=True):
+    """One request class."""
+
+    requests: int = 0
+    """Complete, correct responses to requests intended in the measured time."""
+    requests_per_second: float = 0.0
+    bytes: int = 0
+    """Body bytes received in the measured time, of unfinished responses too."""
+    bytes_per_second: float = 0.0
+    intended: int = 0
+    """Arrivals due in the measured time (closed loop: requests started)."""
+    truncated: int = 0
+    """Bodies shorter than declared: 200s with a part or nothing of the body."""
+    censored: int = 0
+    """Requests still unfinished at the end; they stand in ``response_seconds`` at their age."""
+    errors: dict[str, int] = {}
+    """Failures by kind: ``refused``, ``connect_timeout``, ``reset``, ``truncated``, ``parse``,
+    ``status``, ``length``, ``timeout``, ``local_ports``, ``descriptors``."""
+    statuses: dict[str, int] = {}
+    response_seconds: Latency = Latency()
+    """From the intended start to the last body byte."""
+    ttfb_seconds: Latency = Latency()
+    """From the intended start to the first byte."""
+    service_seconds: Latency = Latency()
+    """From the send to the last body byte."""
+    connections_opened: int = 0
+    at_cap: int = 0
+    """Arrivals that waited because all connections were busy (open loop)."""
+    max_pending: int = 0
+    workers: dict[str, int] = {}
+
+
+class WorkerUse(Part, frozen=True, kw_only=True):
+    """What one nginx process used during the measured time."""
+
+    pid: int
+    cpu_seconds: float | None = None
+    """All threads."""
+    main_thread_cpu_seconds: float | None = None
+    state_d_ratio: float | None = None
+    """Share of samples that saw the main thread in state D (uninterruptible sleep)."""
+
+
+class LoopTurn(Part, frozen=True, kw_only=True):
+    """Event-loop turns: leaving ``epoll_wait`` to entering it again."""
+
+    count: int
+    p50: float | None = None
+    p99: float | None = None
+    max: float | None = None
+
+
+class ServerMeasurement(Part, frozen=True, kw_only=True):
+    """What nginx and its kernel say about the run."""
+
+    pool_overflow: int | None = None
+    """New ``queue overflow`` lines in the main error log."""
+    error_lines: dict[str, int] = {}
+    """New error-log lines by level."""
+    listen_overflows: int | None = None
+    listen_drops: int | None = None
+    loop_turn_seconds: LoopTurn | None = None
+    block_io_delay_seconds: float | None = None
+    """Of the workers' main threads, added."""
+    cpu_seconds: float | None = None
+    """All nginx processes, all threads."""
+    cpu_seconds_per_request: float | None = None
+    resident_bytes_before: int | None = None
+    """Dataset bytes in the page cache before the block."""
+    resident_bytes_after: int | None = None
+    disk_read_bytes: int | None = None
+    workers: list[WorkerUse] = []
+
+
+class Generator(Part, frozen=True, kw_only=True):
+    """What the load probe says about itself."""
+
+    version: str = ""
+    cpu_seconds: float = 0.0
+    cpu_ratio: float = 0.0
+    """CPU seconds per second."""
+    lateness_seconds: Latency = Latency()
+    """How late the loop released an arrival after its intended time."""
+    max_rss_bytes: int = 0
+
+
+class ClassSecond(Part, frozen=True, kw_only=True):
+    """One class in one second, by completion time."""
+
+    requests: int = 0
+    bytes: int = 0
+    errors: int = 0
+    p50: float | None = None
+    p99: float | None = None
+    max: float | None = None
+
+
+class SeriesPoint(Part, frozen=True, kw_only=True):
+    """One second of the run; second 0 starts with the measured time."""
+
+    second: int
+    classes: dict[str, ClassSecond]
+
+
+class Measurement(Document, frozen=True, kw_only=True, tag="nginx-tune/measurement/1"):
+    """What one load run saw."""
+
+    arm: str = ""
+    block: int = 0
+    seed: int = 1
+    duration_seconds: float = 0.0
+    classes: dict[str, ClassMeasurement] = {}
+    server: ServerMeasurement = ServerMeasurement()
+    generator: Generator = Generator()
+    flags: list[str] = []
+    """Why the result is degraded; empty when it is valid."""
+    series: list[SeriesPoint] = []
+    unknown: list[Unknown] = []

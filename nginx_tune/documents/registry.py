@@ -1,0 +1,30 @@
+"""Every document by the name that ``nginx-tune schema NAME`` takes."""
+
+from __future__ import annotations
+
+from nginx_tune.documents.base import Document
+from nginx_tune.documents.capture import Capture
+from nginx_tune.documents.decisions import Decisions
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.findings import Findings
+from nginx_tune.documents.loadplan import LoadPlan
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.scenario import Lab, Scenario, ScenarioRun
+from nginx_tune.documents.site import Site
+from nginx_tune.documents.verdict import Verdict
+from nginx_tune.documents.workload import Workload
+
+DOCUMENTS: dict[str, type[Document]] = {
+    "capture": Capture,
+    "decisions": Decisions,
+    "facts": Facts,
+    "findings": Findings,
+    "lab": Lab,
+    "loadplan": LoadPlan,
+    "measurement": Measurement,
+    "scenario": Scenario,
+    "scenario_run": ScenarioRun,
+    "site": Site,
+    "verdict": Verdict,
+    "workload": Workload,
+}

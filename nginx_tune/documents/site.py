@@ -1,0 +1,34 @@
+"""``site``: what only the operator knows and a full nginx.conf needs."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from nginx_tune.documents.base import Document, Part
+
+
+class Upstream(Part, frozen=True, kw_only=True):
+    """A named group of origin servers."""
+
+    name: str
+    servers: list[str]
+
+
+class SiteTls(Part, frozen=True, kw_only=True):
+    """Certificate files on the target."""
+
+    certificate: str
+    certificate_key: str
+
+
+class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
+    """The operator's own choices; the defaults serve a first run."""
+
+    listen: list[str] = field(default_factory=lambda: ["80"])
+    server_names: list[str] = field(default_factory=lambda: ["_"])
+    roots: list[str] = field(default_factory=lambda: ["/var/www/html"])
+    cache_dirs: list[str] = []
+    upstreams: list[Upstream] = []
+    tls: SiteTls | None = None
+    user: str | None = None
+    """``user`` directive; null leaves it to the build's default."""

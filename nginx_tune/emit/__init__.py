@@ -1,0 +1,1 @@
+"""Settings with their reasons to nginx.conf, through one emitter."""

@@ -1,0 +1,78 @@
+"""The exit statuses of the command line and the errors that carry them.
+
+Libraries raise, only ``cli`` prints: one line that says what, where and what to do.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitStatus(IntEnum):
+    """What the process says to its caller; when several apply the order is 130, 2, 3, 4, 1."""
+
+    OK = 0
+    FOUND = 1
+    """Findings at ``--fail-on``, a gate failed, a claim did not hold, ``--check`` differs."""
+    USAGE = 2
+    """Wrong usage, or an input file that is missing, unreadable or of another schema."""
+    CONFIGURATION = 3
+    """A configuration could not be parsed, or the target's ``nginx -t`` rejects it."""
+    UNDECIDED = 4
+    """Something needed could not be measured or decided: tool, permission, fact, ``invalid``."""
+    INTERRUPTED = 130
+
+
+_PRECEDENCE = (
+    ExitStatus.INTERRUPTED,
+    ExitStatus.USAGE,
+    ExitStatus.CONFIGURATION,
+    ExitStatus.UNDECIDED,
+    ExitStatus.FOUND,
+)
+
+
+def worst(*statuses: ExitStatus) -> ExitStatus:
+    """The one status that stands for several."""
+    return next((status for status in _PRECEDENCE if status in statuses), ExitStatus.OK)
+
+
+class NginxTuneError(Exception):
+    """A failure with one line for the user, an optional hint (one action) and an exit status."""
+
+    status = ExitStatus.UNDECIDED
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(NginxTuneError):
+    """The call or one of its input files is wrong."""
+
+    status = ExitStatus.USAGE
+
+
+class ConfigurationError(NginxTuneError):
+    """A configuration that cannot be parsed or that nginx rejects."""
+
+    status = ExitStatus.CONFIGURATION
+
+    def __init__(self, message: str, *, file: str = "", line: int = 0, hint: str = "") -> None:
+        place = f"{file}:{line}: " if file and line else f"{file}: " if file else ""
+        super().__init__(place + message, hint=hint)
+        self.file = file
+        self.line = line
+
+
+class UndecidedError(NginxTuneError):
+    """Something needed could not be measured or decided."""
+
+
+class MissingToolError(UndecidedError):
+    """A program that this step needs is not on the host."""
+
+
+class MissingPermissionError(UndecidedError):
+    """This step needs a right that the caller has not."""

@@ -1,0 +1,1 @@
+"""Facts about the machine, read through one door: a Host, live or recorded."""

@@ -1,0 +1,71 @@
+"""The one door to the machine: everything that is read of a host goes through ``Host``.
+
+``LiveHost`` is this machine, ``RecordedHost`` replays a capture, ``RecordingHost`` wraps a live
+one and keeps every answer. Readers take a Host, so any machine can stand in a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from nginx_tune.documents.facts import Dataset, Link
+from nginx_tune.errors import UndecidedError
+
+
+class HostReadError(UndecidedError):
+    """Something of the host could not be read; ``reason`` is the short cause."""
+
+    def __init__(self, question: str, reason: str) -> None:
+        super().__init__(f"{question}: {reason}")
+        self.question = question
+        self.reason = reason
+
+
+class ProgramResult(NamedTuple):
+    """What a program said."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+class Device(NamedTuple):
+    """A device number."""
+
+    major: int
+    minor: int
+
+
+class Host(Protocol):
+    """A machine that can be asked. Every method raises HostReadError when it cannot answer."""
+
+    def read_bytes(self, path: str) -> bytes:
+        """Contents of a file."""
+
+    def read_text(self, path: str) -> str:
+        """Contents of a file; bytes that are no UTF-8 become surrogate escapes."""
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+
+    def read_link(self, path: str) -> str:
+        """Target of a symbolic link, as stored."""
+
+    def real_path(self, path: str) -> str:
+        """The path with every symbolic link resolved; the file must exist."""
+
+    def device_of(self, path: str) -> Device:
+        """``st_dev`` of a path."""
+
+    def filesystem_magic(self, path: str) -> int:
+        """``f_type`` of statfs(2)."""
+
+    def run(self, argv: Sequence[str], *, timeout_seconds: float = 10.0) -> ProgramResult:
+        """Run a program without a shell; an absolute path or a name found on PATH and sbin."""
+
+    def links(self) -> list[Link]:
+        """Network links (netlink); speeds as the driver tells them."""
+
+    def scan_dataset(self, path: str, *, budget_seconds: float) -> Dataset:
+        """Walk a tree of files: counts, size distribution and page-cache residency."""

@@ -1,0 +1,1 @@
+"""The emulated host around a scratch nginx."""

@@ -1,0 +1,1 @@
+"""Runs load plans and arms; yields measurements."""

@@ -1,0 +1,1 @@
+"""The nginx program: the binary and a running instance."""

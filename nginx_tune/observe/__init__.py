@@ -1,0 +1,1 @@
+"""What a running nginx and its kernel say."""

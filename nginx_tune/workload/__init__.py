@@ -1,0 +1,1 @@
+"""What is served and asked for: dataset scans and declared profiles."""

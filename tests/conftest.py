@@ -1,0 +1,74 @@
+"""Fixtures for all tests, and the skips that NGINX_TUNE_REQUIRE turns into failures."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def _has_loop() -> bool:
+    return os.geteuid() == 0 and Path("/dev/loop-control").exists()
+
+
+def _has_blkio() -> bool:
+    v1 = Path("/sys/fs/cgroup/blkio/cgroup.procs")
+    v2 = Path("/sys/fs/cgroup/cgroup.controllers")
+    return os.geteuid() == 0 and (v1.exists() or (v2.exists() and "io" in v2.read_text().split()))
+
+
+def _has_userns() -> bool:
+    run = subprocess.run(["unshare", "-Urn", "true"], capture_output=True, check=False)
+    return run.returncode == 0
+
+
+HAS: dict[str, Callable[[], bool]] = {
+    "root": lambda: os.geteuid() == 0,
+    "nginx": lambda: shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin") is not None,
+    "loop": _has_loop,
+    "blkio": _has_blkio,
+    "userns": _has_userns,
+    "cargo": lambda: shutil.which("cargo") is not None,
+    "probe": (ROOT / "nginx_tune" / "_bin" / "nginx-tune-probe").exists,
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    required = {name for name in os.environ.get("NGINX_TUNE_REQUIRE", "").split(",") if name}
+    for item in items:
+        for marker in item.iter_markers("needs"):
+            for name in marker.args:
+                if not HAS[name]() and name not in required:
+                    item.add_marker(pytest.mark.skip(reason=f"this host has no {name}"))
+
+
+@pytest.fixture
+def run_cli() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run ``nginx-tune`` as a user does: a process of its own."""
+
+    def run(
+        *arguments: str | Path,
+        stdin: str | bytes = "",
+        env: dict[str, str] | None = None,
+        cwd: Path | None = None,
+        timeout: float = 120,
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "nginx_tune", *map(str, arguments)],
+            input=stdin.decode() if isinstance(stdin, bytes) else stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+        )
+
+    return run
