@@ -105,7 +105,7 @@ def main(args: Sequence[str] | None = None) -> int:
         # The reader has what it wanted (head, less): as ripgrep, that is success.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(ExitStatus.OK)
-    except Exception as error:  # noqa: BLE001  # the last line of defence against a traceback
+    except Exception as error:  # the last line of defence against a traceback
         if any(argument.startswith("-v") for argument in arguments):
             raise
         text = f"internal error: {type(error).__name__}: {error}"
