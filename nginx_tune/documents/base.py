@@ -7,7 +7,7 @@ Every document is a msgspec struct whose tag is ``nginx-tune/<name>/<version>`` 
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -58,27 +58,21 @@ def decode(kind: type[D], data: bytes, *, source: str = "") -> D:
     place = f"{source}: " if source else ""
     expected = schema_of(kind)
     try:
+        found = msgspec.json.decode(data, type=_Header).schema
+        if found != expected:
+            raise UsageError(
+                f"{place}expected a document of schema {expected}, found {found[:80]}",
+                hint=_other_schema_hint(expected, found),
+            )
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
-        found = _schema_found(data)
-        if found is not None and found != expected:
-            raise UsageError(
-                f"{place}expected a document of schema {expected}, found {found}",
-                hint=_other_schema_hint(expected, found),
-            ) from None
         raise UsageError(f"{place}not a valid {expected} document: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{place}not JSON: {error}") from None
 
 
-def _schema_found(data: bytes) -> str | None:
-    try:
-        value: Any = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    if isinstance(value, dict):
-        return str(value.get("schema", "none"))[:80]
-    return f"a JSON {type(value).__name__}"
+class _Header(msgspec.Struct):
+    schema: str = "none"
 
 
 def _other_schema_hint(expected: str, found: str) -> str:

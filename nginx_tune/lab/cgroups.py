@@ -1,0 +1,174 @@
+"""Limits around the scratch nginx: memory and disk, by cgroup v1 or v2, per controller.
+
+A hybrid host has some controllers on v1 and some on v2, so each controller is looked up by
+itself. On v1 the group is made below our own, so that no limit of ours can widen one that an
+administrator set. On v2 a group that holds processes cannot hand controllers to children
+(cgroup-v2.rst, "No Internal Process Constraint"), so there the group is made below the root,
+which is exempt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from nginx_tune.errors import MissingPermissionError, UndecidedError
+
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+PREFIX = "nginx-tune-"
+
+
+class Controller(NamedTuple):
+    """Where one controller's group goes."""
+
+    name: str
+    version: int
+    parent: Path
+
+
+def find_controller(name: str, root: Path, own_groups: str) -> Controller | None:
+    """The place for a new group of a controller; None when the host does not have it.
+
+    ``own_groups`` is the text of ``/proc/self/cgroup``. ``blkio`` is asked for by its v1 name and
+    is ``io`` on v2.
+    """
+    for line in own_groups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if name in controllers.split(","):
+            parent = root / name / path.lstrip("/")
+            return Controller(name, 1, parent if parent.is_dir() else root / name)
+    unified_name = "io" if name == "blkio" else name
+    for unified in (root, root / "unified"):
+        available = unified / "cgroup.controllers"
+        if available.is_file() and unified_name in available.read_text().split():
+            return Controller(unified_name, 2, unified)
+    return None
+
+
+class Group:
+    """One lab's cgroups; ``remove`` leaves nothing behind.
+
+    ``before_making`` is told of each directory first, so that whoever cleans up knows of it
+    even when the maker dies at once.
+    """
+
+    def __init__(
+        self,
+        mark: str,
+        *,
+        before_making: Callable[[Path], None] | None = None,
+        root: Path = CGROUP_ROOT,
+        own_groups: str | None = None,
+    ) -> None:
+        text = Path("/proc/self/cgroup").read_text() if own_groups is None else own_groups
+        self._name = PREFIX + mark
+        self._root = root
+        self._before_making = before_making or (lambda _: None)
+        self._own_groups = text
+        self._controllers: dict[str, Controller] = {}
+
+    @property
+    def directories(self) -> list[Path]:
+        """The group's directories, one for each hierarchy in use."""
+        places = {c.parent / self._name: None for c in self._controllers.values()}
+        return list(places)
+
+    def directory(self, controller: str) -> Path | None:
+        """The directory of one controller in use."""
+        found = self._controllers.get(controller)
+        return found.parent / self._name if found else None
+
+    def use(self, name: str) -> Controller:
+        """Make the group in a controller's hierarchy.
+
+        Errors: UndecidedError when the host lacks it, MissingPermissionError when it may not be
+                written. Side effects: makes a directory under the cgroup file system.
+        """
+        if name in self._controllers:
+            return self._controllers[name]
+        controller = find_controller(name, self._root, self._own_groups)
+        if controller is None:
+            raise UndecidedError(
+                f"the {name} cgroup controller is not on this host",
+                hint="enable it in the kernel or use a lab without that limit",
+            )
+        try:
+            if controller.version == 2:  # noqa: PLR2004
+                self._enable(controller)
+            directory = controller.parent / self._name
+            if not directory.exists():
+                self._before_making(directory)
+                directory.mkdir()
+        except OSError as error:
+            raise MissingPermissionError(
+                f"{controller.parent}: cannot make a {name} cgroup: {error.strerror}",
+                hint="run as root on a host that lets you write cgroups",
+            ) from None
+        self._controllers[name] = controller
+        return controller
+
+    @staticmethod
+    def _enable(controller: Controller) -> None:
+        control = controller.parent / "cgroup.subtree_control"
+        if controller.name not in control.read_text().split():
+            control.write_text(f"+{controller.name}")
+
+    def limit_memory(self, limit_bytes: int) -> None:
+        """Bound all memory of the group, page cache included."""
+        controller = self.use("memory")
+        directory = controller.parent / self._name
+        if controller.version == 1:
+            (directory / "memory.limit_in_bytes").write_text(str(limit_bytes))
+            return
+        (directory / "memory.max").write_text(str(limit_bytes))
+        with contextlib.suppress(OSError):  # no swap accounting: nothing to bound
+            (directory / "memory.swap.max").write_text("0")
+
+    def limit_reads(
+        self, device: str, *, bytes_per_second: int | None, reads_per_second: int | None
+    ) -> None:
+        """Bound reads of a block device (``MAJOR:MINOR``).
+
+        Source: blk-throttle; v1 ``blkio.throttle.read_*_device``, v2 ``io.max``.
+        """
+        controller = self.use("blkio")
+        directory = controller.parent / self._name
+        if controller.version == 1:
+            for file, value in (("read_bps", bytes_per_second), ("read_iops", reads_per_second)):
+                if value is not None:
+                    (directory / f"blkio.throttle.{file}_device").write_text(f"{device} {value}")
+            return
+        limits = [f"rbps={bytes_per_second}"] if bytes_per_second is not None else []
+        limits += [f"riops={reads_per_second}"] if reads_per_second is not None else []
+        if limits:
+            (directory / "io.max").write_text(f"{device} {' '.join(limits)}")
+
+    def join_files(self) -> list[Path]:
+        """Files to which a process writes ``0`` to enter the group."""
+        return [directory / "cgroup.procs" for directory in self.directories]
+
+    def remove(self) -> list[Path]:
+        """Remove the directories; those that would not go."""
+        return [directory for directory in self.directories if not remove_group(directory)]
+
+
+def remove_group(directory: Path, *, patience_seconds: float = 3.0) -> bool:
+    """Remove one cgroup once its processes are gone; whether it went.
+
+    The page cache charged to it is let go first (v1 ``memory.force_empty``): otherwise the group
+    lives on as a dying one, with its pages.
+    """
+    deadline = time.monotonic() + patience_seconds
+    while directory.is_dir():
+        with contextlib.suppress(OSError):
+            (directory / "memory.force_empty").write_text("0")
+        try:
+            directory.rmdir()
+        except OSError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+    return True

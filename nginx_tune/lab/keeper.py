@@ -1,0 +1,78 @@
+"""The keeper: one small process that cleans up after a lab, however the lab ended.
+
+It is started before anything that outlives a process is made, in a session of its own so that
+Ctrl-C does not reach it, and reads what there is to clean from a pipe that only the command
+holds. When the pipe closes (a normal end, an error, or kill -9 of the command) it kills the
+lab's first process (whose namespaces take every other process and mount along), detaches loop
+devices, removes the cgroups and the directory, and goes.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from nginx_tune.lab.cgroups import remove_group
+from nginx_tune.lab.disks import release_loops
+from nginx_tune.lab.lifetime import kill, start_time
+
+
+class Keeper:
+    """The command's end of the pipe."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "nginx_tune.lab.keeper"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+            text=True,
+        )
+
+    def note(self, kind: str, value: str | int) -> None:
+        """Tell the keeper of something to clean: ``process``, ``cgroup`` or ``directory``."""
+        record: dict[str, Any] = {"kind": kind, "value": value}
+        if kind == "process":
+            record["started"] = start_time(int(value))
+        if self._process.stdin is None:
+            return
+        self._process.stdin.write(json.dumps(record) + "\n")
+        self._process.stdin.flush()
+
+    def finish(self, *, patience_seconds: float = 20.0) -> None:
+        """Close the pipe and wait until all is clean."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.wait(timeout=patience_seconds)
+
+
+def clean(records: list[dict[str, Any]]) -> None:
+    """Undo what is on record: processes first, then loop devices, cgroups and directories."""
+    by_kind: dict[str, list[dict[str, Any]]] = {"process": [], "cgroup": [], "directory": []}
+    for record in records:
+        by_kind[record["kind"]].append(record)
+    for record in by_kind["process"]:
+        kill(int(record["value"]), record["started"])
+    for record in by_kind["cgroup"]:
+        remove_group(Path(record["value"]), patience_seconds=10.0)
+    for record in by_kind["directory"]:
+        release_loops(Path(record["value"]))
+        shutil.rmtree(record["value"], ignore_errors=True)
+
+
+def _main() -> None:
+    records = []
+    for line in sys.stdin:
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:  # the command died in the middle of a line
+            break
+    clean(records)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,44 @@
+"""Processes that end with the one that started them, and a mark that says whose they are."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+ENVIRONMENT_MARK = "NGINX_TUNE_LAB"
+"""Set for every process a lab starts: the guard rails and the sweep know our own by it."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent ends (prctl(2), PR_SET_PDEATHSIG).
+
+    For a fork that is about to exec: only async-signal-safe work is done.
+    """
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def start_time(pid: int) -> str | None:
+    """Start time of a process in clock ticks since boot; with the pid it names one process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="surrogateescape")
+    except OSError:
+        return None
+    return stat.rpartition(")")[2].split()[19]
+
+
+def is_running(pid: int, started: str | None) -> bool:
+    """Whether that very process is still there (a pid alone may have been given anew)."""
+    return started is not None and start_time(pid) == started
+
+
+def kill(pid: int, started: str | None) -> None:
+    """SIGKILL that very process, if it is still there."""
+    if is_running(pid, started):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

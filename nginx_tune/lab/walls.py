@@ -1,0 +1,168 @@
+"""The walls: mount, process, network and IPC namespaces whose first process takes all with it.
+
+``unshare --kill-child`` ends the first process inside when ``unshare`` ends, and ``unshare``
+itself asks for SIGKILL at its parent's death, so kill -9 of the command leaves no process, no
+mount and no loop device; the keeper does what namespaces cannot (cgroups, files).
+
+As an ordinary user the walls are made in a user namespace that keeps the user's own id: nginx
+then changes no user, and there are no cgroups and no loop devices.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nginx_tune.errors import (
+    ConfigurationError,
+    ExitStatus,
+    MissingPermissionError,
+    MissingToolError,
+    NginxTuneError,
+    UndecidedError,
+    UsageError,
+)
+from nginx_tune.lab.cgroups import Group
+from nginx_tune.lab.keeper import Keeper
+from nginx_tune.lab.leftovers import sweep, write_mark
+from nginx_tune.lab.lifetime import ENVIRONMENT_MARK, die_with_parent
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_ERRORS: dict[int, type[NginxTuneError]] = {
+    ExitStatus.USAGE: UsageError,
+    ExitStatus.CONFIGURATION: ConfigurationError,
+    ExitStatus.UNDECIDED: UndecidedError,
+}
+
+
+def unshare_command(*, root: bool) -> list[str]:
+    """The command that makes the walls around what follows it."""
+    command = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork"]
+    command += ["--kill-child=SIGKILL", "--mount-proc"]
+    if not root:
+        command += ["--user", "--map-current-user", "--keep-caps"]
+    return [*command, "--"]
+
+
+class Walls:
+    """A process inside the walls that answers requests, one JSON line each.
+
+    Use as a context manager: leaving it, by whatever way, ends all inside and cleans up.
+    """
+
+    def __init__(self, module: str, *, progress: Callable[[str], None] | None = None) -> None:
+        self._module = module
+        self._progress = progress or (lambda _: None)
+        self._keeper: Keeper | None = None
+        self._process: subprocess.Popen[str] | None = None
+        self.mark = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self.root = os.geteuid() == 0
+
+    def __enter__(self) -> Self:
+        if shutil.which("unshare") is None:
+            raise MissingToolError("unshare is not installed", hint="apt-get install util-linux")
+        sweep()
+        self._keeper = Keeper()
+        self.directory = Path(tempfile.mkdtemp(prefix="nginx-tune-lab-", dir=_base_directory()))
+        self.directory.chmod(0o755)
+        write_mark(self.directory, self.mark)
+        self._keeper.note("directory", str(self.directory))
+        try:
+            self._start()
+        except BaseException:
+            self._keeper.finish()
+            raise
+        return self
+
+    def _start(self) -> None:
+        command = [*unshare_command(root=self.root), sys.executable, "-m", self._module]
+        environment = {**os.environ, ENVIRONMENT_MARK: self.mark, "PYTHONDONTWRITEBYTECODE": "1"}
+        environment["PATH"] = f"{environment.get('PATH', '')}:/usr/sbin:/sbin"
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd="/",
+            start_new_session=True,  # Ctrl-C is for the command alone; it then ends this
+            preexec_fn=die_with_parent,  # noqa: PLW1509  # one prctl; no threads are running
+        )
+        if self._keeper is not None:
+            self._keeper.note("process", self._process.pid)
+        try:
+            self.ask("hello", {"mark": self.mark, "directory": str(self.directory)})
+        except NginxTuneError as error:
+            if self.root:
+                raise
+            raise MissingPermissionError(
+                f"cannot make namespaces as an ordinary user: {error.message}",
+                hint="run it with sudo, or allow unprivileged user namespaces",
+            ) from None
+
+    def group(self) -> Group:
+        """The lab's cgroups, none made yet; the keeper removes those that are."""
+        return Group(self.mark, before_making=self._note_cgroup)
+
+    def _note_cgroup(self, directory: Path) -> None:
+        """Have the keeper remove a cgroup at the end."""
+        if self._keeper is not None:
+            self._keeper.note("cgroup", str(directory))
+            write_mark(self.directory, self.mark, cgroup=directory)
+
+    def ask(self, what: str, arguments: dict[str, Any]) -> Any:
+        """The answer of the process inside; its error is raised here as it was raised there."""
+        process = self._process
+        if process is None or process.stdin is None or process.stdout is None:
+            raise UndecidedError("the lab is not running")
+        try:
+            process.stdin.write(json.dumps({"what": what, "arguments": arguments}) + "\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            raise UndecidedError(f"the lab ended: {self._last_words()}") from None
+        for line in process.stdout:
+            reply = json.loads(line)
+            if "progress" in reply:
+                self._progress(reply["progress"])
+            elif "error" in reply:
+                status = int(reply["status"])
+                raise _ERRORS.get(status, UndecidedError)(reply["error"], hint=reply["hint"])
+            else:
+                return reply["answer"]
+        raise UndecidedError(f"the lab ended: {self._last_words()}")
+
+    def _last_words(self) -> str:
+        if self._process is None or self._process.stderr is None:
+            return "no reason given"
+        self._process.kill()
+        text = self._process.stderr.read().strip()
+        return text.splitlines()[-1] if text else "no reason given"
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+                if stream is not None:
+                    try:
+                        stream.close()
+                    except BrokenPipeError:
+                        continue
+        if self._keeper is not None:
+            self._keeper.finish()
+
+
+def _base_directory() -> str:
+    """Where disk images go: TMPDIR when set, else /var/tmp (on a disk, unlike many a /tmp)."""
+    return os.environ.get("TMPDIR") or "/var/tmp"  # noqa: S108  # mkdtemp makes it safe

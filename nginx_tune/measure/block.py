@@ -1,0 +1,184 @@
+"""One block: a fresh nginx in a known cache state, one load run, what both sides saw."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+from nginx_tune.documents.base import Unknown
+from nginx_tune.documents.loadplan import LoadPlan
+from nginx_tune.documents.measurement import Measurement, ServerMeasurement
+from nginx_tune.errors import UndecidedError
+from nginx_tune.host.live import LiveHost
+from nginx_tune.lab.disks import evict
+from nginx_tune.measure.probe import run_probe
+from nginx_tune.nginx.instance import Instance, start_instance
+from nginx_tune.observe.parse_error_log import parse_error_log
+from nginx_tune.observe.processes import ProcessWatch, read_disk_bytes, read_listen_counters
+
+_NOT_MEASURED = [
+    Unknown(path="/server/loop_turn_seconds", reason="loop turns are not traced in this version"),
+    Unknown(
+        path="/server/block_io_delay_seconds",
+        reason="delay accounting is not read in this version; state_d_ratio stands in for it",
+    ),
+]
+
+
+class BlockRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything one block needs."""
+
+    arm: str
+    block: int
+    binary: str
+    conf_path: str
+    conf_text: str | None = None
+    """Written to ``conf_path`` first; null when the file is the operator's own."""
+    error_log: str | None = None
+    """The main context's error log; null when it is standard error."""
+    plan: LoadPlan
+    prime: list[str] = []
+    """URLs fetched once before the load: what must be in the page cache."""
+    evict: list[str] = []
+    """Directories of the lab's own files to drop from the page cache first."""
+    join_files: list[str] = []
+    nginx_cpus: list[int] = []
+
+
+def run_block(request: BlockRequest, device_numbers: list[str]) -> Measurement:
+    """Run one block and end its nginx.
+
+    Errors: UndecidedError when the cache state cannot be made or nginx ends under load.
+    """
+    conf_path = Path(request.conf_path)
+    if request.conf_text is not None:
+        conf_path.parent.mkdir(parents=True, exist_ok=True)
+        conf_path.write_text(request.conf_text)
+    resident_before = _make_cold(request.evict)
+    stderr_path = Path("/run") / f"nginx-tune-{request.arm}.stderr"
+    log = Path(request.error_log) if request.error_log else stderr_path
+    log_start = log.stat().st_size if log.exists() and log != stderr_path else 0
+    target = (request.plan.target.address, request.plan.target.port)
+    instance = start_instance(
+        request.binary,
+        conf_path,
+        stderr_path=stderr_path,
+        address=target,
+        join_files=[Path(file) for file in request.join_files],
+        cpus=request.nginx_cpus,
+    )
+    try:
+        _prime(target, request.prime)
+        measurement, server = _run_load(request, instance, device_numbers)
+        instance.check()
+    finally:
+        instance.stop()
+    with log.open("rb") as file:
+        file.seek(log_start)
+        counts = parse_error_log(file)
+    server = msgspec.structs.replace(
+        server,
+        pool_overflow=counts.overflow_total,
+        error_lines=counts.levels,
+        resident_bytes_before=resident_before,
+        resident_bytes_after=_resident_bytes(request.evict),
+    )
+    return msgspec.structs.replace(
+        measurement,
+        arm=request.arm,
+        block=request.block,
+        server=server,
+        unknown=[*measurement.unknown, *_NOT_MEASURED],
+    )
+
+
+def _run_load(
+    request: BlockRequest, instance: Instance, device_numbers: list[str]
+) -> tuple[Measurement, ServerMeasurement]:
+    watch = ProcessWatch(instance.pid, instance.workers())
+    before: dict[str, object] = {}
+
+    def start_measuring() -> None:
+        before["listen"] = read_listen_counters()
+        before["disk"] = read_disk_bytes(device_numbers)
+        watch.start()
+
+    # The probe cuts its own warm-up; the server's counters start when that is over.
+    timer = threading.Timer(request.plan.warmup_seconds, start_measuring)
+    started = time.monotonic()
+    timer.start()
+    try:
+        measurement = run_probe(request.plan)
+    finally:
+        timer.cancel()
+        timer.join()
+    if "listen" not in before:
+        raise UndecidedError(
+            f"the load run ended after {time.monotonic() - started:.1f} s, in its warm-up"
+        )
+    workers, cpu_seconds = watch.finish()
+    requests = sum(item.requests for item in measurement.classes.values())
+    overflows, drops = _listen_deltas(before["listen"])
+    disk = read_disk_bytes(device_numbers)
+    disk_before = before["disk"]
+    server = ServerMeasurement(
+        listen_overflows=overflows,
+        listen_drops=drops,
+        cpu_seconds=cpu_seconds,
+        cpu_seconds_per_request=cpu_seconds / requests if cpu_seconds and requests else None,
+        disk_read_bytes=disk - disk_before
+        if disk is not None and isinstance(disk_before, int)
+        else None,
+        workers=workers,
+    )
+    return measurement, server
+
+
+def _listen_deltas(before: object) -> tuple[int | None, int | None]:
+    after = read_listen_counters()
+    if not isinstance(before, tuple):
+        return None, None
+    overflows, drops = (
+        None if now is None or then is None else now - then
+        for now, then in zip(after, before, strict=True)
+    )
+    return overflows, drops
+
+
+def _make_cold(directories: list[str]) -> int | None:
+    """Drop the lab's own files from the page cache; the bytes that are still resident."""
+    for directory in directories:
+        evict(Path(directory))
+    return _resident_bytes(directories)
+
+
+def _resident_bytes(directories: list[str]) -> int | None:
+    total = 0.0
+    for directory in directories:
+        dataset = LiveHost().scan_dataset(directory, budget_seconds=5.0)
+        if dataset.residency.ratio is None or dataset.bytes is None:
+            return None
+        total += dataset.residency.ratio * dataset.bytes
+    return int(total) if directories else None
+
+
+def _prime(target: tuple[str, int], urls: list[str]) -> None:
+    for url in urls:
+        connection = http.client.HTTPConnection(*target, timeout=60)
+        try:
+            connection.request("GET", url, headers={"Host": "localhost"})
+            response = connection.getresponse()
+            response.read()
+            if response.status != http.client.OK:
+                raise UndecidedError(
+                    f"GET {url} answers {response.status}, not 200, before any load",
+                    hint="check root and permissions of the configuration under test",
+                )
+        except (OSError, http.client.HTTPException) as error:
+            raise UndecidedError(f"GET {url} fails before any load: {error}") from None
+        finally:
+            connection.close()

@@ -1,0 +1,132 @@
+"""The process inside the walls: builds the lab, knows its facts, runs blocks.
+
+It reads one JSON request a line from standard input and answers in kind, so that the command
+outside (which decides and judges) needs nothing of what only exists in here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from nginx_tune.documents.scenario import Lab
+from nginx_tune.errors import ExitStatus, NginxTuneError
+from nginx_tune.lab import disks, mounts
+from nginx_tune.lab.lifetime import die_with_parent
+from nginx_tune.measure.block import BlockRequest, run_block
+
+
+class Inside:
+    """State of the lab: its directory, its disks and where they are mounted."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._directory = Path("/")
+        self._device_numbers: list[str] = []
+
+    def hello(self, mark: str, directory: str) -> dict[str, Any]:
+        """Finish the walls: private mounts were made by unshare, ``lo`` comes up here."""
+        self._directory = Path(directory)
+        mounts.raise_loopback()
+        mounts.set_apart(self._directory)
+        return {"mark": mark, "uid": os.geteuid()}
+
+    def open_lab(self, lab: dict[str, Any], covers: list[str], *, seal: bool) -> dict[str, Any]:
+        """Make, mount and fill the disks, cover what nginx writes to, seal the rest.
+
+        Shape: ``devices`` {disk name: MAJOR:MINOR}, ``files`` {disk name: [[path, bytes], …]}.
+        """
+        spec = msgspec.convert(lab, Lab)
+        devices: dict[str, str] = {}
+        files: dict[str, list[list[Any]]] = {}
+        for disk in spec.disks:
+            data = [item for item in spec.data if item.disk == disk.name]
+            mount = mounts.place(Path(disk.mount))
+            image = self._directory / f"{disk.name}.img"
+            self._say(f"making {disk.name} ({disk.class_name}) at {disk.mount}")
+            total = sum(item.files * item.file_bytes for item in data)
+            disks.make_image(image, total, sum(item.files for item in data))
+            loop = disks.attach_loop(image)
+            try:
+                disks.run_tool("mount", "-o", "noatime", loop, str(mount))
+            finally:
+                disks.detach_when_unmounted(loop)
+            devices[disk.name] = disks.device_number(loop)
+            files[disk.name] = []
+            for item in data:
+                names = disks.fill(mount, item.files, item.file_bytes, self._filling(disk.name))
+                files[disk.name] += [[str(mount / name), item.file_bytes] for name in names]
+            mount.chmod(0o755)
+        for directory in covers:
+            mounts.cover(Path(directory))
+        if seal:
+            mounts.seal_root()
+        self._device_numbers = list(devices.values())
+        return {"devices": devices, "files": files}
+
+    def _filling(self, name: str) -> Callable[[int, int], None]:
+        return lambda done, total: self._say(f"filling {name}: {done >> 20} of {total >> 20} MiB")
+
+    def facts(self, paths: list[str], binary: str, memory_cgroup: str | None) -> dict[str, Any]:
+        """Facts as a program inside the lab reads them."""
+        from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # heavy, once
+        from nginx_tune.measure.facts import gather_facts  # noqa: PLC0415
+
+        facts = gather_facts(
+            LiveHost(),
+            paths=paths,
+            datasets=paths,
+            nginx_binary=binary,
+            memory_cgroup=memory_cgroup,
+        )
+        found: dict[str, Any] = json.loads(msgspec.json.encode(facts))
+        return found
+
+    def block(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run one block; the measurement."""
+        wanted = msgspec.convert(request, BlockRequest)
+        measurement = run_block(wanted, self._device_numbers)
+        found: dict[str, Any] = json.loads(msgspec.json.encode(measurement))
+        return found
+
+
+def _main() -> None:
+    die_with_parent()
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # nothing else may write into the conversation
+
+    def say(text: str) -> None:
+        out.write(json.dumps({"progress": text}) + "\n")
+
+    inside = Inside(say)
+    handlers = {
+        "hello": inside.hello,
+        "open_lab": inside.open_lab,
+        "facts": inside.facts,
+        "block": inside.block,
+    }
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = handlers[request["what"]](**request["arguments"])
+            reply = {"answer": answer}
+        except NginxTuneError as error:
+            reply = {"error": error.message, "hint": error.hint, "status": int(error.status)}
+        except OSError as error:
+            place = f"{error.filename}: " if error.filename else ""
+            reply = {
+                "error": f"{place}{error.strerror or error}",
+                "hint": "",
+                "status": int(ExitStatus.UNDECIDED),
+            }
+        out.write(json.dumps(reply) + "\n")
+
+
+if __name__ == "__main__":
+    _main()

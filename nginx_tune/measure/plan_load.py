@@ -1,0 +1,104 @@
+"""From a scenario's classes and the files there are to a load plan; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Permit, Target
+from nginx_tune.documents.scenario import ScenarioClass
+from nginx_tune.errors import UndecidedError
+
+
+class ServedFile(NamedTuple):
+    """A file that nginx serves."""
+
+    url: str
+    bytes: int
+
+
+def default_classes() -> list[ScenarioClass]:
+    """The two loads of SOURCES A4 scaled to one worker, and a location served without a file.
+
+    Twenty cold and four hot connections are what LAB-NOTES 1 tried; the memory class is paced
+    so that its tail has samples and hardly any cost.
+    """
+    return [
+        ScenarioClass(
+            name="cold", source="random", connections=20, arrivals=Arrivals(kind="closed", users=20)
+        ),
+        ScenarioClass(
+            name="hot", source="hot", connections=4, arrivals=Arrivals(kind="closed", users=4)
+        ),
+        ScenarioClass(
+            name="memory",
+            source="memory",
+            connections=64,
+            arrivals=Arrivals(kind="poisson", rate_per_second=200.0),
+        ),
+    ]
+
+
+def plan_load(
+    classes: Sequence[ScenarioClass],
+    files: Sequence[ServedFile],
+    *,
+    port: int,
+    memory_url: str | None,
+    duration_seconds: float,
+    warmup_seconds: float,
+    seed: int,
+    address: str = "127.0.0.1",
+    host: str = "localhost",
+    cpus: Sequence[int] = (),
+) -> LoadPlan:
+    """The load plan of one block.
+
+    The hot file is the first; the random class asks for all the others, so that the hot one is
+    never evicted by being one of them. Errors: UndecidedError when a class has nothing to ask.
+    """
+    planned = []
+    for item in classes:
+        if item.source == "memory":
+            if memory_url is None:
+                raise UndecidedError(
+                    f"class {item.name}: no location answers without a file",
+                    hint="add 'location = /healthz { return 200; }' or leave the class out",
+                )
+            paths = Paths(kind="fixed", paths=[memory_url])
+        else:
+            served = _files_for(item, files)
+            kind = "fixed" if item.source == "hot" else "uniform"
+            paths = Paths(
+                kind=kind,  # type: ignore[arg-type]  # one of Paths.kind
+                paths=[file.url for file in served],
+                bytes=[file.bytes for file in served],
+            )
+        planned.append(
+            LoadClass(
+                name=item.name,
+                arrivals=item.arrivals,
+                paths=paths,
+                connections=item.connections,
+                timeout_seconds=item.timeout_seconds,
+            )
+        )
+    return LoadPlan(
+        target=Target(address=address, port=port, host=host),
+        classes=planned,
+        duration_seconds=duration_seconds,
+        warmup_seconds=warmup_seconds,
+        drain_seconds=max(5.0, duration_seconds / 2),
+        seed=seed,
+        cpus=list(cpus),
+        permit=Permit(ports=[port]),
+    )
+
+
+def _files_for(item: ScenarioClass, files: Sequence[ServedFile]) -> Sequence[ServedFile]:
+    wanted = files[:1] if item.source == "hot" else (files[1:] or files[:1])
+    if not wanted:
+        raise UndecidedError(
+            f"class {item.name}: no file to ask for", hint="name a root with files in it"
+        )
+    return wanted

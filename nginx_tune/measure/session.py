@@ -1,0 +1,112 @@
+"""A lab from outside: opened once, then any number of blocks."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.loadplan import LoadPlan
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.scenario import Lab
+from nginx_tune.errors import MissingPermissionError
+from nginx_tune.lab.walls import Walls
+from nginx_tune.measure.block import BlockRequest
+from nginx_tune.measure.emulated import emulate
+from nginx_tune.measure.plan_load import ServedFile
+
+MODULE_INSIDE = "nginx_tune.measure.inside"
+
+
+class Arm(NamedTuple):
+    """One configuration under test."""
+
+    name: str
+    conf_path: str
+    conf_text: str | None
+    """Null when the file is the operator's own, seen in place."""
+    error_log: str | None
+    """The main context's error log; null for standard error."""
+
+
+class Session:
+    """An open lab with its limits in force."""
+
+    def __init__(self, walls: Walls, lab: Lab, *, binary: str, covers: Sequence[str]) -> None:
+        self._walls = walls
+        self._lab = lab
+        self._binary = binary
+        needs_root = bool(lab.disks) or lab.memory_bytes is not None
+        if needs_root and not walls.root:
+            raise MissingPermissionError(
+                f"the lab '{lab.name}' limits memory and disks, which needs root",
+                hint="run it with sudo, or without --lab",
+            )
+        answer = walls.ask(
+            "open_lab",
+            {"lab": _plain(lab), "covers": list(covers), "seal": walls.root},
+        )
+        self.files: dict[str, list[ServedFile]] = {
+            disk: [ServedFile(str(path), int(size)) for path, size in listing]
+            for disk, listing in answer["files"].items()
+        }
+        self._join_files, self._memory_cgroup = self._limit(answer["devices"])
+        self.nginx_cpus, self.probe_cpus = split_cpus(
+            sorted(os.sched_getaffinity(0)), separate=lab.separate_cpus
+        )
+
+    def _limit(self, devices: dict[str, str]) -> tuple[list[str], str | None]:
+        group = self._walls.group()
+        if self._lab.memory_bytes is not None:
+            group.limit_memory(self._lab.memory_bytes)
+        for disk in self._lab.disks:
+            if disk.bytes_per_second is not None or disk.reads_per_second is not None:
+                group.limit_reads(
+                    devices[disk.name],
+                    bytes_per_second=disk.bytes_per_second,
+                    reads_per_second=disk.reads_per_second,
+                )
+        memory = group.directory("memory")
+        return [str(file) for file in group.join_files()], str(memory) if memory else None
+
+    def facts(self, paths: Sequence[str]) -> Facts:
+        """Facts of the emulated host, with the paths as datasets."""
+        answer = self._walls.ask(
+            "facts",
+            {"paths": list(paths), "binary": self._binary, "memory_cgroup": self._memory_cgroup},
+        )
+        facts = msgspec.convert(answer, Facts)
+        return emulate(facts, self._lab, cpus=len(self.nginx_cpus))
+
+    def block(self, arm: Arm, number: int, plan: LoadPlan, *, prime: Sequence[str]) -> Measurement:
+        """Run one block."""
+        request = BlockRequest(
+            arm=arm.name,
+            block=number,
+            binary=self._binary,
+            conf_path=arm.conf_path,
+            conf_text=arm.conf_text,
+            error_log=arm.error_log,
+            plan=plan,
+            prime=list(prime),
+            evict=[disk.mount for disk in self._lab.disks],
+            join_files=self._join_files,
+            nginx_cpus=self.nginx_cpus,
+        )
+        return msgspec.convert(self._walls.ask("block", {"request": _plain(request)}), Measurement)
+
+
+def split_cpus(cpus: list[int], *, separate: bool) -> tuple[list[int], list[int]]:
+    """CPUs for nginx and for the load probe: apart where there are two."""
+    if not separate or len(cpus) < 2:  # noqa: PLR2004
+        return cpus, cpus
+    half = len(cpus) // 2
+    return cpus[:half], cpus[half:]
+
+
+def _plain(value: msgspec.Struct) -> Any:
+    return json.loads(msgspec.json.encode(value))

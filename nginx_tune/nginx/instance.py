@@ -1,0 +1,162 @@
+"""A scratch nginx: started in the foreground, in its cgroups, watched, and ended for sure."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from nginx_tune.errors import ConfigurationError, MissingToolError, UndecidedError
+
+_FOREGROUND = "daemon off;"
+
+
+class Instance:
+    """One running master with its workers."""
+
+    def __init__(self, process: subprocess.Popen[bytes], stderr_path: Path) -> None:
+        self._process = process
+        self._stderr_path = stderr_path
+
+    @property
+    def pid(self) -> int:
+        """The master's process id."""
+        return self._process.pid
+
+    def stderr(self) -> str:
+        """What nginx wrote to standard error so far."""
+        return self._stderr_path.read_text(errors="replace")
+
+    def workers(self) -> list[int]:
+        """Process ids of the workers: the master's children that serve."""
+        found = []
+        for task in Path(f"/proc/{self.pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                found += [int(pid) for pid in task.read_text().split()]
+        return sorted(pid for pid in found if _title(pid).startswith("nginx: worker process"))
+
+    def check(self) -> None:
+        """Raise when nginx has ended."""
+        if self._process.poll() is not None:
+            raise _start_error(self.stderr(), self._process.returncode)
+
+    def stop(self, *, patience_seconds: float = 5.0) -> None:
+        """End it fast (SIGTERM), and by force when it does not go."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(timeout=patience_seconds)
+            except subprocess.TimeoutExpired:
+                for pid in (self.pid, *self.workers()):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                self._process.wait()
+
+
+def start_instance(
+    binary: str,
+    conf_path: Path,
+    *,
+    stderr_path: Path,
+    address: tuple[str, int],
+    join_files: Sequence[Path] = (),
+    cpus: Sequence[int] = (),
+    patience_seconds: float = 10.0,
+) -> Instance:
+    """Start nginx and wait until it accepts connections.
+
+    ``join_files`` are the ``cgroup.procs`` it enters before it runs; ``cpus`` its affinity.
+    Errors: ConfigurationError with nginx's own words when it rejects the configuration,
+            UndecidedError when the port is taken or it does not come up.
+    """
+    for foreground in (["-g", _FOREGROUND], []):
+        process = _spawn([binary, "-c", str(conf_path), *foreground], stderr_path, join_files, cpus)
+        instance = Instance(process, stderr_path)
+        try:
+            _wait_ready(instance, address, patience_seconds)
+        except ConfigurationError as error:
+            if foreground and '"daemon" directive is duplicate' in error.message:
+                continue  # the configuration has its own
+            raise
+        except BaseException:
+            instance.stop()
+            raise
+        return instance
+    raise UndecidedError(f"{conf_path}: nginx cannot be kept in the foreground")
+
+
+def _spawn(
+    argv: list[str], stderr_path: Path, join_files: Sequence[Path], cpus: Sequence[int]
+) -> subprocess.Popen[bytes]:
+    def enter() -> None:
+        for file in join_files:
+            file.write_text("0")
+        if cpus:
+            os.sched_setaffinity(0, cpus)
+
+    with stderr_path.open("wb") as stderr:
+        try:
+            return subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=stderr,
+                stderr=stderr,
+                preexec_fn=enter,  # noqa: PLW1509  # file writes in a single-threaded process
+            )
+        except FileNotFoundError:
+            raise MissingToolError(
+                f"{argv[0]}: no such nginx", hint="install nginx or name it with --nginx"
+            ) from None
+
+
+def _wait_ready(instance: Instance, address: tuple[str, int], patience_seconds: float) -> None:
+    deadline = time.monotonic() + patience_seconds
+    while True:
+        instance.check()
+        with contextlib.suppress(OSError), socket.create_connection(address, timeout=1.0):
+            instance.check()
+            return
+        if time.monotonic() > deadline:
+            raise UndecidedError(
+                f"nginx does not accept connections on {address[0]}:{address[1]}: "
+                f"{_last_line(instance.stderr()) or 'no message'}"
+            )
+        time.sleep(0.01)
+
+
+def _start_error(stderr: str, status: int) -> Exception:
+    last = _last_line(stderr) or f"exit status {status}"
+    if "Address already in use" in stderr:
+        return UndecidedError(
+            f"nginx did not start: {_first_emerg(stderr) or last}",
+            hint="free the port or listen on another one",
+        )
+    return ConfigurationError(f"nginx did not start: {_first_emerg(stderr) or last}")
+
+
+def _first_emerg(stderr: str) -> str:
+    return next((_strip(line) for line in stderr.splitlines() if "[emerg]" in line), "")
+
+
+def _last_line(stderr: str) -> str:
+    lines = stderr.strip().splitlines()
+    return _strip(lines[-1]) if lines else ""
+
+
+def _strip(line: str) -> str:
+    _, bracket, rest = line.partition("[emerg]")
+    text = rest if bracket else line
+    head, colon, tail = text.strip().partition(": ")
+    return tail if colon and head.replace("#", "").isdigit() else text.strip()
+
+
+def _title(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

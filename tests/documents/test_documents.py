@@ -1,0 +1,78 @@
+"""Every document: written, read back, and refused when it is something else."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+
+from nginx_tune.documents.base import decode, encode, json_schema, schema_of
+from nginx_tune.documents.decisions import Decisions
+from nginx_tune.documents.facts import Dataset, Disk, Facts, Storage
+from nginx_tune.documents.registry import DOCUMENTS
+from nginx_tune.documents.verdict import Verdict
+from nginx_tune.errors import ExitStatus, UsageError, worst
+
+SMALLEST = {
+    "loadplan": {
+        "target": {"address": "127.0.0.1", "port": 80},
+        "classes": [],
+        "duration_seconds": 1.0,
+    },
+    "scenario": {"name": "n", "title": "t", "lab": {}, "classes": [], "primary_metric": "a.p99"},
+    "scenario_run": {
+        "name": "n",
+        "prediction": {"schema": schema_of(Decisions)},
+        "verdict": {"schema": schema_of(Verdict), "outcome": "better", "primary_metric": "a.p99"},
+    },
+    "verdict": {"outcome": "better", "primary_metric": "a.p99"},
+}
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENTS))
+def test_every_document_reads_back_what_it_wrote_and_fits_its_schema(name: str) -> None:
+    kind = DOCUMENTS[name]
+    assert schema_of(kind) == f"nginx-tune/{name}/1"
+    data = json.dumps({"schema": schema_of(kind), **SMALLEST.get(name, {})}).encode()
+    document = decode(kind, data)
+    written = encode(document)
+    assert encode(decode(kind, written)) == written
+    jsonschema.validate(json.loads(written), json.loads(json_schema(kind)))
+
+
+def test_facts_keep_their_words_in_json() -> None:
+    facts = Facts(
+        storage=Storage(disks=[Disk(name="sda", class_="hdd")]), datasets=[Dataset(path="/srv")]
+    )
+    written = json.loads(encode(facts))
+    assert written["schema"] == "nginx-tune/facts/1"
+    assert written["storage"]["disks"][0]["class"] == "hdd"
+    assert written["datasets"][0]["residency"]["ratio"] is None
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "not a valid"),
+        (b"{}", "found none"),
+        (b'{"schema": "nginx-tune/facts/2"}', "found nginx-tune/facts/2"),
+        (b'{"schema": "nginx-tune/verdict/1"}', "found nginx-tune/verdict/1"),
+        (b'{"schema": "nginx-tune/facts/1", "cpu": {"online": "two"}}', "$.cpu.online"),
+    ],
+)
+def test_what_is_no_facts_document_is_refused_with_one_line(data: bytes, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        decode(Facts, data, source="host.json")
+    assert said in caught.value.message
+    assert caught.value.message.startswith("host.json: ")
+    assert "\n" not in caught.value.message
+
+
+def test_the_worst_status_wins() -> None:
+    assert worst(ExitStatus.FOUND, ExitStatus.UNDECIDED) is ExitStatus.UNDECIDED
+    assert worst(ExitStatus.CONFIGURATION, ExitStatus.UNDECIDED) is ExitStatus.CONFIGURATION
+    assert worst() is ExitStatus.OK
