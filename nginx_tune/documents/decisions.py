@@ -63,6 +63,10 @@ class Setting(Part, frozen=True, kw_only=True):
     evidence: list[Evidence] = []
     decision: str = ""
     """The decision's id."""
+    block: str = ""
+    """Which block of the context, where there are several: a location's name; empty is every one."""
+    lines: list[list[str]] = []
+    """The lines inside, for a directive that is a block of its own (``split_clients``)."""
 
 
 class Predicted(Part, frozen=True, kw_only=True):
@@ -73,6 +77,18 @@ class Predicted(Part, frozen=True, kw_only=True):
     expected: float
     high: float
     unit: str = ""
+
+
+class BreakEven(Part, frozen=True, kw_only=True):
+    """The value of one fact at which the verdict flips, all else being equal."""
+
+    fact: str
+    value: float
+    unit: str = ""
+    now: float
+    """The fact's value in this decision."""
+    above: Literal["enable", "disable"]
+    """The verdict above that value; below it is the other one."""
 
 
 class Decision(Part, frozen=True, kw_only=True):
@@ -87,6 +103,8 @@ class Decision(Part, frozen=True, kw_only=True):
     predicted: list[Predicted] = []
     confidence: Confidence = "low"
     flips_when: list[str] = []
+    break_evens: list[BreakEven] = []
+    """The computed part of ``flips_when``."""
     risks: list[str] = []
     next_command: str = ""
 

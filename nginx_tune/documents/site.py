@@ -32,3 +32,9 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     tls: SiteTls | None = None
     user: str | None = None
     """``user`` directive; null leaves it to the build's default."""
+    hot_locations: list[str] = []
+    """Location prefixes whose files are asked for all the time and stay in memory."""
+    error_log: str | None = None
+    """Main error log; null leaves it to the build's path."""
+    access_log: str | None = None
+    """Access log; null leaves it to the build's path."""
