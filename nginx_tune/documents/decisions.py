@@ -64,7 +64,7 @@ class Setting(Part, frozen=True, kw_only=True):
     decision: str = ""
     """The decision's id."""
     block: str = ""
-    """Which block of the context, where there are several: a location's name; empty is every one."""
+    """Which block of the context, where there are several (a location's name); empty: every one."""
     lines: list[list[str]] = []
     """The lines inside, for a directive that is a block of its own (``split_clients``)."""
 
