@@ -1,1 +1,1 @@
-"""The rules, one file each."""
+"""One rule a file; ``registry`` lists them."""

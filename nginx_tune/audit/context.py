@@ -1,0 +1,66 @@
+"""What a check is given: the configuration, the facts, and what both say together."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+
+from nginx_tune.conf.served import Served, served_paths
+from nginx_tune.conf.thread_pools import asked_pool
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.variables import Variables
+from nginx_tune.documents.facts import Facts
+
+Version = tuple[int, ...]
+
+_VERSION = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6}){0,3}")
+
+
+class Context:
+    """One configuration on one host."""
+
+    def __init__(self, tree: ConfTree, facts: Facts | None) -> None:
+        self.tree = tree
+        self.has_facts = facts is not None
+        self.facts = facts if facts is not None else Facts()
+
+    @cached_property
+    def version(self) -> Version | None:
+        """The nginx version that features are judged by."""
+        text = self.facts.nginx.nginx_version
+        return None if text is None else parse_version(text)
+
+    @cached_property
+    def flags(self) -> frozenset[str] | None:
+        """The build's configure arguments without values; null when not known."""
+        nginx = self.facts.nginx
+        if nginx.version is None and not nginx.flags:
+            return None
+        return frozenset(flag.partition("=")[0] for flag in nginx.flags)
+
+    @cached_property
+    def is_linux(self) -> bool | None:
+        """Whether the host is Linux; null when not known."""
+        system = self.facts.kernel.system
+        return None if system is None else system == "Linux"
+
+    @cached_property
+    def served(self) -> list[Served]:
+        """Every scope that serves files, with the directory."""
+        return served_paths(self.tree)
+
+    @cached_property
+    def variables(self) -> Variables:
+        """The variables the configuration defines."""
+        return Variables(self.tree)
+
+
+def parse_version(text: str) -> Version | None:
+    """``1.22.1`` as numbers; null for what is no version."""
+    match = _VERSION.match(text)
+    return None if match is None else tuple(map(int, match[0].split(".")))
+
+
+def offloads(served: Served) -> bool:
+    """Whether reads of files go to a thread pool here."""
+    return asked_pool(served.scope.effective("aio")) is not None

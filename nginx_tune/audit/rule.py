@@ -1,0 +1,73 @@
+"""What a rule is.
+
+A rule is one small file under ``rules/`` with a ``RULE``: what it is called, why it matters,
+what to do, where the claim comes from, an example that fires and one that is silent, and a
+check. A check is pure. It yields a Hit for each fault and a Missing for each fact that it would
+need: it never guesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from nginx_tune.conf.directive import Directive
+from nginx_tune.documents.decisions import Evidence
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.findings import Severity
+
+if TYPE_CHECKING:
+    from nginx_tune.audit.context import Context
+
+
+class Hit(NamedTuple):
+    """A fault at a line."""
+
+    place: Directive
+    message: str
+    evidence: list[Evidence]
+    fix: str = ""
+    """When the rule's own fix has to be put more closely."""
+    severity: Severity | None = None
+    """When the case at hand is milder than the rule."""
+
+
+class Missing(NamedTuple):
+    """Facts without which the rule cannot say anything about some place."""
+
+    facts: tuple[str, ...]
+    """As paths into the facts document, such as ``memory.page_cache_limit_bytes``."""
+
+
+class Example(NamedTuple):
+    """A configuration, and the host it runs on where that matters."""
+
+    conf: str
+    facts: Facts | None = None
+
+
+Check = Callable[["Context"], Iterator[Hit | Missing]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One rule of the audit."""
+
+    id: str
+    severity: Severity
+    title: str
+    why: str
+    fix: str
+    sources: tuple[str, ...]
+    proof: Literal["proven", "source-only"]
+    """``proven``: a test shows the claimed effect on a real nginx."""
+    bad: Example
+    good: Example
+    check: Check
+    since: str = ""
+    """First nginx version it holds for."""
+    until: str = ""
+    """First nginx version it no longer holds for."""
+    whole_tree: bool = False
+    """Whether it stands on something being absent, so that every file must have been parsed."""

@@ -1,0 +1,75 @@
+"""``io-chunk-unlimited``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.documents.decisions import Evidence
+
+LIMITED_SINCE = (1, 21, 4)
+"""First version whose default is 2m instead of no limit."""
+
+_ZERO = re.compile(r"0+[kKmM]?")
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """``sendfile on`` for files without a limit of one call."""
+    unset: dict[Directive, Directive] = {}
+    explicit: dict[Directive, Directive] = {}
+    for served in context.served:
+        sendfile = served.scope.effective("sendfile")
+        if sendfile is None or sendfile.value.lower() != "on":
+            continue
+        chunk = served.scope.effective("sendfile_max_chunk")
+        if chunk is None:
+            unset.setdefault(sendfile, served.place)
+        elif _ZERO.fullmatch(chunk.value):
+            explicit.setdefault(chunk, served.place)
+    for chunk in explicit:
+        yield _hit(chunk, f'"{chunk}" lets one sendfile() send without limit', chunk.value)
+    if not unset:
+        return
+    if context.version is None:
+        yield Missing(("nginx.nginx_version",))
+    elif context.version < LIMITED_SINCE:
+        version = context.facts.nginx.nginx_version
+        for sendfile in unset:
+            yield _hit(
+                sendfile,
+                f"sendfile is on and nginx {version} sets no sendfile_max_chunk by itself",
+                f"unset in nginx {version}: 0",
+            )
+
+
+def _hit(place: Directive, message: str, value: str) -> Hit:
+    return Hit(
+        place,
+        message,
+        [Evidence(fact="sendfile_max_chunk", value=value, provenance="declared")],
+    )
+
+
+_CONF = "events {} http { sendfile on; server { location / { root /srv/www; } } }"
+
+RULE = Rule(
+    id="io-chunk-unlimited",
+    severity="warning",
+    title="one sendfile() call is not limited",
+    why="A client that takes data as fast as it comes keeps the worker (with aio threads: the "
+    "pool's thread) inside one sendfile() until the whole file is sent; all others wait. The "
+    "default is 2m since nginx 1.21.4 and no limit before.",
+    fix="sendfile_max_chunk 512k; (512k to 2m) in http.",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_core_module.html#sendfile_max_chunk",
+        "nginx change log, 1.21.4",
+    ),
+    proof="proven",
+    bad=Example(_CONF, linux(version="1.18.0")),
+    good=Example(_CONF, linux(version="1.22.1")),
+    check=check,
+)

@@ -1,0 +1,77 @@
+"""``io-no-pool-cold-dataset``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.coldness import cold_and_blocking
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.storage import disk_classes_of
+from nginx_tune.conf.directive import Directive
+from nginx_tune.documents.decisions import Evidence
+
+_FAST = {"ssd", "nvme"}
+
+_NO_THREADS = (
+    "Install an nginx built --with-threads, then put aio threads; here and compare: "
+    "nginx-tune validate."
+)
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Directories far larger than the page cache whose files are read in the event loop."""
+    told: set[tuple[Directive, str]] = set()
+    for cold in cold_and_blocking(context):
+        if isinstance(cold, Missing):
+            yield cold
+            continue
+        served = cold.served
+        if (served.place, served.path) in told:
+            continue
+        told.add((served.place, served.path))
+        classes = disk_classes_of(served.path, context.facts)
+        is_fast = bool(classes) and classes <= _FAST
+        ratio = cold.evidence[-1].value
+        message = (
+            f"files under {served.path} are read in the event loop, and nginx serves {ratio} "
+            "times what the page cache can hold"
+        )
+        evidence = list(cold.evidence)
+        if classes:
+            kinds = ", ".join(sorted(classes))
+            evidence.append(Evidence(fact=f"disk class under {served.path}", value=kinds))
+        built = context.flags is None or "--with-threads" in context.flags
+        yield Hit(
+            served.place,
+            message + (" (flash: rare stalls only, measure first)" if is_fast else ""),
+            evidence,
+            fix="" if built else _NO_THREADS,
+            severity="advice" if is_fast else None,
+        )
+
+
+_CONF = "events {} http { sendfile on; server { location / { root /srv/media; %s} } }"
+_HOST = linux(datasets={"/srv/media": (256, 0.15)}, disks={"/srv/media": ("md0", "hdd")})
+
+RULE = Rule(
+    id="io-no-pool-cold-dataset",
+    severity="warning",
+    title="a dataset far larger than the page cache is read in the event loop",
+    why="A read that misses the page cache blocks the worker, and with it every other connection "
+    "of that worker: requests for files in memory wait for the disk as well. On flash such "
+    "stalls are rare and small files gain nothing.",
+    fix="Put aio threads; into this location (with sendfile on and sendfile_max_chunk set), and "
+    "prove it before deploying: nginx-tune validate NEW --against OLD.",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_core_module.html#aio",
+        "NGINX blog 2015: Thread Pools in NGINX Boost Performance 9x",
+        "Cloudflare blog 2018: How we scaled nginx and saved the world 54 years every day",
+    ),
+    proof="source-only",
+    since="1.7.11",
+    bad=Example(_CONF % "", _HOST),
+    good=Example(_CONF % "aio threads; ", _HOST),
+    check=check,
+)

@@ -1,0 +1,98 @@
+"""``io-pool-cached-dataset``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.coldness import total_served
+from nginx_tune.audit.context import Context, offloads
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.storage import covering
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.served import Served
+from nginx_tune.documents.decisions import Evidence
+from nginx_tune.documents.facts import Dataset
+
+RESIDENT = 0.99
+"""Share of the bytes in the page cache from which there is nothing left to offload."""
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """``aio threads`` lines all of whose files lie in memory, with room to stay there."""
+    by_line: dict[Directive, list[Served]] = {}
+    for served in context.served:
+        aio = served.scope.effective("aio")
+        if aio is not None and offloads(served):
+            by_line.setdefault(aio, []).append(served)
+    limit = context.facts.memory.page_cache_limit_bytes
+    for aio, places in by_line.items():
+        if any(served.scope.value("aio_write") == "on" for served in places):
+            continue  # the pool also takes the writes of temporary files
+        paths = sorted({served.path for served in places})
+        if limit is None:
+            names = [f"datasets[{path}].residency" for path in paths]
+            yield Missing(("memory.page_cache_limit_bytes", *names))
+            continue
+        yield from _judge(context, aio, paths, limit)
+
+
+def _judge(
+    context: Context, aio: Directive, paths: list[str], limit: int
+) -> Iterator[Hit | Missing]:
+    total = total_served(context)
+    if total.size.low > limit:
+        return
+    resident: list[Evidence] = []
+    for path in paths:
+        dataset = covering(path, context.facts.datasets)
+        if dataset is None or not dataset.complete or not _is_known(dataset):
+            yield Missing((f"datasets[{path}].residency",))
+            return
+        ratio = dataset.residency.ratio
+        if ratio is None or ratio < RESIDENT:  # no bytes at all, or some of them on disk
+            return
+        fact = f"datasets[{dataset.path}].residency.ratio"
+        resident.append(Evidence(fact=fact, value=round(ratio, 4)))
+    if total.size.high is None:
+        yield Missing(tuple(f"datasets[{path}].bytes" for path in total.loose))
+        return
+    if total.size.high > limit:
+        return
+    yield Hit(
+        aio,
+        f'"{aio}" hands every read to a thread, though all files here lie in the page cache',
+        [
+            *resident,
+            Evidence(fact="served_bytes", value=total.size.high, unit="bytes"),
+            Evidence(fact="memory.page_cache_limit_bytes", value=limit, unit="bytes"),
+        ],
+    )
+
+
+def _is_known(dataset: Dataset) -> bool:
+    return dataset.files == 0 or (dataset.residency.trusted and dataset.residency.ratio is not None)
+
+
+_CONF = "events {} http { server { location / { root /srv/www; %s} } }"
+_HOST = linux(datasets={"/srv/www": (3, 1.0)})
+
+RULE = Rule(
+    id="io-pool-cached-dataset",
+    severity="advice",
+    title="thread pools work on files that lie in memory",
+    why="Under aio threads every read and sendfile of a file is queued to a thread, page-cache "
+    "hits too. Where nothing has to be read from disk there is nothing to avoid: it only costs "
+    "CPU and a detour per chunk.",
+    fix="Set aio off; here and compare: nginx-tune validate NEW --against OLD. Keep the pool when "
+    "files larger than memory are about to come.",
+    sources=(
+        "nginx: src/os/unix/ngx_linux_sendfile_chain.c, ngx_linux_sendfile_thread",
+        "NGINX blog 2015: Thread Pools in NGINX Boost Performance 9x (not a silver bullet)",
+    ),
+    proof="proven",
+    since="1.7.11",
+    bad=Example(_CONF % "aio threads; ", _HOST),
+    good=Example(_CONF % "", _HOST),
+    check=check,
+)

@@ -1,0 +1,60 @@
+"""``io-pool-literal-unknown``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.thread_pools import DEFAULT, aio_lines, declared_pools
+from nginx_tune.documents.decisions import Evidence
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Constant pool names, wherever the line stands: nginx looks them up when it starts."""
+    declared = declared_pools(context.tree)
+    for aio, name in aio_lines(context.tree):
+        if "$" not in name and name != DEFAULT and name not in declared:
+            yield Hit(
+                aio,
+                f'"{aio}" names thread pool "{name}", which is not declared',
+                [
+                    Evidence(
+                        fact="thread pools",
+                        value=", ".join(sorted(declared)) or "none",
+                        provenance="declared",
+                    )
+                ],
+            )
+
+
+RULE = Rule(
+    id="io-pool-literal-unknown",
+    severity="error",
+    title="aio names a thread pool that is not declared",
+    why='nginx does not start: emerg "unknown thread pool", exit status 1. Only the pool '
+    '"default" exists without a declaration.',
+    fix="Declare it in the main context: thread_pool NAME threads=N; or name a declared one.",
+    sources=("nginx: src/core/ngx_thread_pool.c, ngx_thread_pool_init_conf",),
+    proof="proven",
+    since="1.7.11",
+    whole_tree=True,
+    bad=Example(
+        """
+        thread_pool media threads=16;
+        events {}
+        http { server { location / { root /srv/www; aio threads=meida; } } }
+        """
+    ),
+    good=Example(
+        """
+        thread_pool media threads=16;
+        events {}
+        http { server {
+            location / { root /srv/www; aio threads=media; }
+            location /other/ { root /srv/www; aio threads; }
+        } }
+        """
+    ),
+    check=check,
+)

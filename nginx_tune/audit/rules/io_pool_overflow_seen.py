@@ -1,0 +1,72 @@
+"""``io-pool-overflow-seen``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.error_log import main_error_logs
+from nginx_tune.conf.thread_pools import aio_lines, declared_pools
+from nginx_tune.documents.decisions import Evidence
+from nginx_tune.documents.facts import ErrorLog
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Refused tasks in the main context's error log, the only one that gets these lines."""
+    lines = aio_lines(context.tree)
+    if not lines:
+        return
+    wanted = main_error_logs(context.tree, context.facts.nginx.error_log_path)
+    logs = [log for log in context.facts.error_logs if log.path in wanted]
+    if not logs:
+        yield Missing(tuple(f"error_logs[{path}]" for path in wanted) or ("error_logs",))
+        return
+    declared = declared_pools(context.tree)
+    for log in logs:
+        for pool, count in sorted(log.pool_overflow.items()):
+            if count > 0:
+                place = declared[pool].directive if pool in declared else lines[0][0]
+                yield Hit(
+                    place,
+                    f'thread pool "{pool}" refused {count} tasks: as many broken responses',
+                    [Evidence(fact=f"overflow lines in {log.path}", value=count, unit="lines")],
+                )
+
+
+_CONF = """
+error_log /var/log/nginx/error.log;
+thread_pool media threads=2 max_queue=4;
+events {}
+http { server { location / { root /srv/media; aio threads=media; } } }
+"""
+
+
+def _log(count: int) -> ErrorLog:
+    return ErrorLog(
+        path="/var/log/nginx/error.log", pool_overflow={"media": count} if count else {}
+    )
+
+
+RULE = Rule(
+    id="io-pool-overflow-seen",
+    severity="error",
+    title="a thread pool's queue has overflowed",
+    why="Each such line is a response that failed: status 200 with a truncated or empty body. "
+    "Counting 5xx misses nearly all of it.",
+    fix="Give the pool more threads up to what the disk can do at once, and a queue as long as "
+    "the burst (max_queue, default 65536); nginx-tune recommend gives both. If that does not "
+    "help, the disks cannot serve that many requests.",
+    sources=(
+        "nginx: src/core/ngx_thread_pool.c, ngx_thread_task_post",
+        "NGINX blog 2015: Thread Pools in NGINX Boost Performance 9x",
+    ),
+    proof="proven",
+    since="1.7.11",
+    bad=Example(_CONF, replace(linux(), error_logs=[_log(101_172)])),
+    good=Example(_CONF, replace(linux(), error_logs=[_log(0)])),
+    check=check,
+)

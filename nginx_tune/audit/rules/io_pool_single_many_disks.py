@@ -1,0 +1,110 @@
+"""``io-pool-single-many-disks``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.storage import is_in_memory, leaf_disks_of
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.thread_pools import asked_pool, declared_pools
+from nginx_tune.documents.decisions import Evidence
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Pools whose directories lie on disks that have nothing to do with each other."""
+    if context.is_linux is False:
+        return
+    declared = declared_pools(context.tree)
+    for name, (line, paths) in _paths_by_pool(context).items():
+        if len(paths) < 2:  # noqa: PLR2004  # one directory, one place
+            continue
+        on_disk = sorted(path for path in paths if not is_in_memory(path, context.facts))
+        disks = {path: leaf_disks_of(path, context.facts) for path in on_disk}
+        unknown = tuple(f"storage.paths[{path}]" for path in on_disk if disks[path] is None)
+        groups = _independent({path: found for path, found in disks.items() if found})
+        if len(groups) > 1:
+            place = declared[name].directive if name in declared else line
+            yield Hit(
+                place,
+                f'thread pool "{name}" reads from {len(groups)} independent sets of disks',
+                [
+                    Evidence(fact=f"leaf disks under {path}", value=", ".join(sorted(found)))
+                    for path, found in disks.items()
+                    if found
+                ],
+            )
+        elif unknown:
+            yield Missing(unknown)
+
+
+def _paths_by_pool(context: Context) -> dict[str, tuple[Directive, set[str]]]:
+    """Directories by the pool that reads them; a name of several values is a pool per disk."""
+    found: dict[str, tuple[Directive, set[str]]] = {}
+    for served in context.served:
+        aio = served.scope.effective("aio")
+        name = asked_pool(aio)
+        if aio is None or name is None:
+            continue
+        values = context.variables.possible(name, served.scope)
+        if values.complete and len(values.known) == 1:
+            for value in values.known:
+                found.setdefault(value, (aio, set()))[1].add(served.path)
+    return found
+
+
+def _independent(disks: dict[str, frozenset[str]]) -> list[set[str]]:
+    """The disks in groups that share none: striped volumes over common disks are one."""
+    groups: list[set[str]] = []
+    for found in disks.values():
+        joined = set(found)
+        for group in [group for group in groups if group & joined]:
+            groups.remove(group)
+            joined |= group
+        groups.append(joined)
+    return groups
+
+
+_HOST = linux(disks={"/disk1": ("sdb", "hdd"), "/disk2": ("sdc", "hdd")})
+
+RULE = Rule(
+    id="io-pool-single-many-disks",
+    severity="advice",
+    title="one thread pool serves several disks",
+    why="A pool is one queue. When one disk is slow its reads fill the threads, and requests for "
+    "files on the other disks wait behind them.",
+    fix="Declare a pool per disk and choose it with the disk: aio threads=pool_$disk; with the "
+    "same split_clients or map that chooses the directory or cache.",
+    sources=(
+        "NGINX blog 2015: Thread Pools in NGINX Boost Performance 9x (three disks)",
+        "nginx: src/core/ngx_thread_pool.c, ngx_thread_task_post",
+    ),
+    proof="source-only",
+    since="1.7.11",
+    bad=Example(
+        """
+        events {}
+        http { server {
+            aio threads;
+            location /a/ { alias /disk1/; }
+            location /b/ { alias /disk2/; }
+        } }
+        """,
+        _HOST,
+    ),
+    good=Example(
+        """
+        thread_pool pool_1 threads=16;
+        thread_pool pool_2 threads=16;
+        events {}
+        http {
+            split_clients $uri $disk { 1/2 1; * 2; }
+            server { location / { root /disk$disk; aio threads=pool_$disk; } }
+        }
+        """,
+        _HOST,
+    ),
+    check=check,
+)

@@ -1,0 +1,54 @@
+"""``io-threads-not-built``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.thread_pools import aio_lines
+from nginx_tune.documents.decisions import Evidence
+
+_FLAG = "--with-threads"
+
+_CONF = "events {} http { server { location / { root /srv/www; aio threads; } } }"
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Lines that only a build with threads understands."""
+    lines = [line for line, _ in aio_lines(context.tree)] or context.tree.main.all("thread_pool")
+    if not lines:
+        return
+    if context.flags is None:
+        yield Missing(("nginx.flags",))
+        return
+    if _FLAG in context.flags:
+        return
+    nginx = context.facts.nginx
+    name = f"{nginx.product or 'nginx'} {nginx.version or ''}".strip()
+    for line in lines:
+        yield Hit(
+            line,
+            f'"{line}" needs an nginx built {_FLAG}; {name} is not',
+            [Evidence(fact="nginx.flags", value=f"no {_FLAG}")],
+        )
+
+
+RULE = Rule(
+    id="io-threads-not-built",
+    severity="error",
+    title="thread pools are used, but this nginx is built without them",
+    why='nginx does not start: emerg "aio threads" is unsupported on this platform, or unknown '
+    'directive "thread_pool".',
+    fix="Install a build with --with-threads (nginx -V shows it), or drop the aio line.",
+    sources=(
+        "nginx: src/http/ngx_http_core_module.c, ngx_http_core_set_aio",
+        "nginx: auto/options, --with-threads",
+    ),
+    proof="source-only",
+    since="1.7.11",
+    bad=Example(_CONF, linux(flags=("--with-http_ssl_module",))),
+    good=Example(_CONF, linux()),
+    check=check,
+)

@@ -1,0 +1,66 @@
+"""``ls-reuseport-blocking``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.coldness import Cold, cold_and_blocking
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.listeners import listeners
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """``reuseport`` on an address one of whose servers reads a cold dataset in the event loop."""
+    own_queues = [
+        (listener, line)
+        for listener in listeners(context.tree)
+        if (line := listener.reuseport) is not None and not listener.is_quic
+    ]
+    if not own_queues:
+        return
+    cold: dict[Directive, Cold] = {}
+    for one in cold_and_blocking(context):
+        if isinstance(one, Missing):
+            yield one
+        else:
+            cold.setdefault(one.served.scope.server, one)
+    for listener, line in own_queues:
+        blocked = next((cold[server] for server in listener.servers if server in cold), None)
+        if blocked is not None:
+            yield Hit(
+                line,
+                f"{listener.address} has a queue per worker, and workers block on reads under "
+                f"{blocked.served.path}",
+                blocked.evidence,
+            )
+
+
+_CONF = """
+worker_processes auto;
+events {}
+http { server { listen 80 reuseport; location / { root /srv/media; %s} } }
+"""
+_HOST = linux(datasets={"/srv/media": (256, 0.15)})
+
+RULE = Rule(
+    id="ls-reuseport-blocking",
+    severity="warning",
+    title="reuseport with workers that block on the disk",
+    why="With reuseport the kernel gives each worker a queue of its own. Connections in the queue "
+    "of a worker that waits for the disk wait too, though other workers are idle; from a shared "
+    "queue those would take them.",
+    fix="First take the reads out of the event loop (aio threads in that location), then compare "
+    "with and without reuseport: nginx-tune validate.",
+    sources=(
+        "Cloudflare blog 2017: Why does one NGINX worker take all the load?",
+        "NGINX blog 2015: Socket Sharding in NGINX Release 1.9.1",
+    ),
+    proof="proven",
+    since="1.9.1",
+    bad=Example(_CONF % "", _HOST),
+    good=Example(_CONF % "aio threads; ", _HOST),
+    check=check,
+)

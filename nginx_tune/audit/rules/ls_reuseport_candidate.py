@@ -1,0 +1,86 @@
+"""``ls-reuseport-candidate``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.coldness import cold_and_blocking
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.listeners import Listener, listeners
+from nginx_tune.documents.decisions import Evidence
+
+ENOUGH_CPUS = 8
+"""Below this one accept queue is no bottleneck."""
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Shared TCP listeners whose connections go to few of many workers."""
+    if context.is_linux is False or _single_worker(context):
+        return
+    shared = [one for one in listeners(context.tree) if _is_shared(one)]
+    if not shared:
+        return
+    cpus = context.facts.cpu.effective
+    names = {
+        "kernel.system": context.is_linux,
+        "cpu.effective": cpus,
+        "nginx.nginx_version": context.version,
+    }
+    if cpus is not None and cpus < ENOUGH_CPUS:
+        return
+    missing = tuple(name for name, value in names.items() if value is None)
+    if missing:
+        yield Missing(missing)
+        return
+    cold = cold_and_blocking(context)
+    blocked = {one.served.scope.server for one in cold if not isinstance(one, Missing)}
+    for listener in shared:
+        if blocked & set(listener.servers):
+            continue  # a blocked worker would hold up its own queue: ls-reuseport-blocking
+        yield Hit(
+            listener.lines[0],
+            f"all workers share one accept queue for {listener.address}, and this nginx gives "
+            "most new connections to few of them",
+            [
+                Evidence(fact="cpu.effective", value=cpus),
+                Evidence(fact="nginx.nginx_version", value=context.facts.nginx.nginx_version),
+            ],
+        )
+
+
+def _single_worker(context: Context) -> bool:
+    directive = context.tree.main.first("worker_processes")
+    return directive is None or directive.value == "1"
+
+
+def _is_shared(listener: Listener) -> bool:
+    return listener.reuseport is None and not listener.is_unix and not listener.is_quic
+
+
+_CONF = "worker_processes auto; events {} http { server { listen 80%s; return 204; } }"
+_HOST = linux(cpus=16, version="1.18.0")
+
+RULE = Rule(
+    id="ls-reuseport-candidate",
+    severity="advice",
+    title="workers share one accept queue unevenly",
+    why="Before nginx 1.21.6 a listener shared through EPOLLEXCLUSIVE (or accept_mutex) gives "
+    "most new connections to the worker that was first in the queue; with many CPUs and many "
+    "short connections that worker is the limit while others idle. Since 1.21.6 workers take "
+    "turns, and nothing is advised without measurements.",
+    fix="Update to nginx 1.21.6 or later, or add reuseport to one listen of this address; with "
+    "short connections compare p99 and maximum before keeping it, since each worker then has a "
+    "queue that nobody else can empty.",
+    sources=(
+        "nginx change log, 1.21.6; src/event/ngx_event_accept.c, ngx_reorder_accept_events",
+        "Cloudflare blog 2017: Why does one NGINX worker take all the load?",
+    ),
+    proof="source-only",
+    since="1.9.1",
+    until="1.21.6",
+    bad=Example(_CONF % "", _HOST),
+    good=Example(_CONF % " reuseport", _HOST),
+    check=check,
+)

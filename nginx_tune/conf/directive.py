@@ -1,0 +1,119 @@
+"""What a configuration is made of: files, directives and blocks."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+
+class Source:
+    """One file's name and text."""
+
+    __slots__ = ("_line_starts", "file", "text")
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file = file
+        self.text = text
+        self._line_starts: list[int] | None = None
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Line and column of an offset, both from 1; columns count characters."""
+        if self._line_starts is None:
+            self._line_starts = [0]
+            at = self.text.find("\n")
+            while at >= 0:
+                self._line_starts.append(at + 1)
+                at = self.text.find("\n", at + 1)
+        line = bisect_right(self._line_starts, offset)
+        return line, offset - self._line_starts[line - 1] + 1
+
+
+class Directive:
+    """A directive with its arguments; a block directive has a block.
+
+    ``start`` and ``end`` are offsets into the source's text: from the name to past ``;`` or to
+    past ``{``. ``quotes`` tells for each argument which quote it stood in, or is empty.
+    """
+
+    __slots__ = ("args", "block", "end", "included", "name", "quotes", "source", "start")
+
+    def __init__(
+        self, name: str, args: tuple[str, ...], quotes: tuple[str, ...], source: Source, start: int
+    ) -> None:
+        self.name = name
+        self.args = args
+        self.quotes = quotes
+        self.source = source
+        self.start = start
+        self.end = start
+        self.block: Block | None = None
+        self.included: tuple[Block, ...] | None = None
+        """For an ``include`` that was followed: the files it gave."""
+
+    def __repr__(self) -> str:
+        return f"<{self} at {self.file}:{self.line}>"
+
+    def __str__(self) -> str:
+        return " ".join((self.name, *self.args))
+
+    @property
+    def file(self) -> str:
+        """Name of the file it stands in."""
+        return self.source.file
+
+    @property
+    def line(self) -> int:
+        """Line of its name."""
+        return self.source.place(self.start)[0]
+
+    @property
+    def column(self) -> int:
+        """Column of its name."""
+        return self.source.place(self.start)[1]
+
+    @property
+    def value(self) -> str:
+        """Its first argument; empty when there is none."""
+        return self.args[0] if self.args else ""
+
+
+class Block:
+    """The directives between two braces, or of a whole file, in order.
+
+    Asked for directives, it gives those of included files in the include's place.
+    """
+
+    __slots__ = ("_by_name", "directives")
+
+    def __init__(self, directives: list[Directive]) -> None:
+        self.directives = directives
+        """As written: an include stands for itself."""
+        self._by_name: dict[str, list[Directive]] | None = None
+
+    def __iter__(self) -> Iterator[Directive]:
+        for directive in self.directives:
+            if directive.included is None:
+                yield directive
+            else:
+                for block in directive.included:
+                    yield from block
+
+    def all(self, name: str) -> list[Directive]:
+        """Every directive of that name at this level, in order."""
+        if self._by_name is None:
+            self._by_name = {}
+            for directive in self:
+                self._by_name.setdefault(directive.name, []).append(directive)
+        return self._by_name.get(name, [])
+
+    def first(self, name: str) -> Directive | None:
+        """The first directive of that name at this level."""
+        found = self.all(name)
+        return found[0] if found else None
+
+    def walk(self) -> Iterator[Directive]:
+        """Every directive of this level and of the blocks below."""
+        for directive in self:
+            yield directive
+            if directive.block is not None:
+                yield from directive.block.walk()

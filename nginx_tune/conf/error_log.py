@@ -1,0 +1,18 @@
+"""Where the main context's error log goes.
+
+Source: ngx_log.c, ngx_error_log and ngx_log_set_log; without a line of its own nginx uses the
+compiled-in path.
+"""
+
+from __future__ import annotations
+
+from nginx_tune.conf.tree import ConfTree
+
+_NO_FILE = ("stderr", "syslog:", "memory:")
+
+
+def main_error_logs(tree: ConfTree, compiled_in: str | None) -> list[str]:
+    """The files that get what is logged outside of any request."""
+    names = [line.value for line in tree.main.all("error_log")] or [compiled_in or "stderr"]
+    paths = [tree.full_path(name) for name in names if not name.startswith(_NO_FILE)]
+    return [path for path in paths if path is not None]

@@ -1,0 +1,58 @@
+"""Include patterns: which files glob(3) would give.
+
+Source: ngx_conf_include calls glob() with no flags: ``*``, ``?``, ``[…]`` and backslash in each
+component, no match for a leading dot, result in byte order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fnmatch import translate
+from functools import lru_cache
+
+_MAGIC = frozenset("*?[")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+def is_pattern(name: str) -> bool:
+    """Whether nginx takes an include's name for a pattern (strpbrk of ``*?[``)."""
+    return not _MAGIC.isdisjoint(name)
+
+
+def expand(pattern: str, list_dir: Callable[[str], list[str]]) -> list[str]:
+    """The paths that match an absolute or relative pattern, in byte order.
+
+    ``list_dir`` gives the names in a directory, and none for what is no directory.
+    """
+    anchor = "/" if pattern.startswith("/") else ""
+    found = [anchor]
+    for part in (part for part in pattern.split("/") if part):
+        if is_pattern(part) or "\\" in part:
+            matches = _component(part)
+            found = [
+                _join(base, name)
+                for base in found
+                for name in list_dir(base or ".")
+                if matches(name)
+            ]
+        elif found == [anchor] or len(found) == 1:
+            found = [_join(found[0], part)]
+        else:
+            found = [_join(base, part) for base in found if part in list_dir(base)]
+    return sorted(found, key=lambda path: path.encode("utf-8", "surrogateescape"))
+
+
+def _join(base: str, name: str) -> str:
+    return name if not base else f"{base.rstrip('/')}/{name}"
+
+
+@lru_cache(maxsize=256)
+def _component(pattern: str) -> Callable[[str], object]:
+    """A test for names against one component of a pattern."""
+    # fnmatch is linear where a plain ".*" would backtrack; it lacks [^…] and backslash.
+    spelled = _ESCAPED.sub(
+        lambda match: f"[{match[1]}]" if match[1] in _MAGIC else match[1], pattern
+    ).replace("[^", "[!")
+    hidden = "" if spelled.startswith(".") else r"(?!\.)"
+    return re.compile(hidden + translate(spelled)).fullmatch

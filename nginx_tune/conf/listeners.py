@@ -1,0 +1,64 @@
+"""Listen addresses: socket options belong to an address and port, not to one server.
+
+Source: ngx_http_core_listen, ngx_http_add_addresses: whichever ``listen`` of an address names
+an option sets it for every server there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.scopes import servers
+from nginx_tune.conf.tree import ConfTree
+
+_WILDCARDS = frozenset({"*", "0.0.0.0"})  # noqa: S104  # compared with, not bound to
+
+
+@dataclass
+class Listener:
+    """One listening address with the lines and servers that share it."""
+
+    address: str
+    """``HOST:PORT`` with ``*`` for every IPv4 address, ``[::]:PORT``, or ``unix:PATH``."""
+    is_quic: bool
+    lines: list[Directive] = field(default_factory=list)
+    servers: list[Directive] = field(default_factory=list)
+
+    @property
+    def reuseport(self) -> Directive | None:
+        """The line that asks for ``reuseport``."""
+        return next((line for line in self.lines if "reuseport" in line.args[1:]), None)
+
+    @property
+    def is_unix(self) -> bool:
+        """Whether it is no network address."""
+        return self.address.startswith("unix:")
+
+
+def listeners(tree: ConfTree) -> list[Listener]:
+    """The http listeners of a tree in the order met.
+
+    A server without ``listen`` gets ``*:80`` and is left out: there is no line to speak of.
+    """
+    found: dict[tuple[str, bool], Listener] = {}
+    for _, server in servers(tree):
+        for line in (server.block or Block([])).all("listen"):
+            if line.args:
+                key = (_address(line.value), "quic" in line.args[1:])
+                listener = found.setdefault(key, Listener(*key))
+                listener.lines.append(line)
+                listener.servers.append(server)
+    return list(found.values())
+
+
+def _address(text: str) -> str:
+    text = text.lower()
+    if text.startswith("unix:"):
+        return text
+    if text.isdigit():
+        return f"*:{text}"
+    host, colon, port = text.rpartition(":")
+    if not colon or port.endswith("]"):
+        host, port = text, "80"
+    return f"{'*' if host in _WILDCARDS else host}:{port}"

@@ -1,0 +1,115 @@
+"""Where requests are answered, and what holds there.
+
+A scope is a server, a location (nested ones too) or an ``if`` in a location; nginx makes a
+location configuration of its own for each. A directive set further in replaces the outer one,
+and a level that sets an array directive at all replaces the whole outer set
+(ngx_conf_merge_value, ngx_conf_merge_ptr_value).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.tree import ConfTree
+
+Kind = Literal["server", "location", "if"]
+
+
+@dataclass(frozen=True, eq=False)
+class Scope:
+    """One place where requests are answered."""
+
+    tree: ConfTree
+    kind: Kind
+    chain: tuple[Directive, ...]
+    """The blocks around it, from http to its own."""
+
+    @property
+    def own(self) -> Directive:
+        """The block that makes this scope."""
+        return self.chain[-1]
+
+    @property
+    def server(self) -> Directive:
+        """The server block it belongs to."""
+        return next(block for block in self.chain if block.name == "server")
+
+    def effective_all(self, name: str) -> list[Directive]:
+        """The directives of that name that hold here: those of the innermost level with any."""
+        for block in reversed(self.chain):
+            found = _body(block).all(name)
+            if found:
+                return found
+        return []
+
+    def effective(self, name: str) -> Directive | None:
+        """The directive of that name that holds here; null leaves nginx's default."""
+        found = self.effective_all(name)
+        return found[-1] if found else None
+
+    def value(self, name: str, default: str = "") -> str:
+        """The first argument of the directive that holds here, in lower case."""
+        directive = self.effective(name)
+        return default if directive is None else directive.value.lower()
+
+    def sets(self, name: str) -> Directive | None:
+        """The directive of that name in this very block."""
+        return _body(self.own).first(name)
+
+    def __str__(self) -> str:
+        return " > ".join(
+            str(block) for block in self.chain if block.name in {"server", "location", "if"}
+        )
+
+
+def http_blocks(tree: ConfTree) -> list[Directive]:
+    """The http blocks of a tree (nginx allows one)."""
+    return [block for block in tree.main.all("http") if block.block is not None]
+
+
+def http_directives(tree: ConfTree) -> Iterator[Directive]:
+    """Every directive inside http, at any depth."""
+    for block in http_blocks(tree):
+        yield from _body(block).walk()
+
+
+def servers(tree: ConfTree) -> list[tuple[Directive, Directive]]:
+    """The http servers as (http, server)."""
+    return [
+        (http, server)
+        for http in http_blocks(tree)
+        for server in _body(http).all("server")
+        if server.block is not None
+    ]
+
+
+def scopes(tree: ConfTree) -> list[Scope]:
+    """Every scope of a tree, outer before inner."""
+    found: list[Scope] = []
+    for http, server in servers(tree):
+        found.append(Scope(tree, "server", (http, server)))
+        found += _inside(tree, (http, server))
+    return found
+
+
+def _inside(tree: ConfTree, chain: tuple[Directive, ...]) -> Iterator[Scope]:
+    body = _body(chain[-1])
+    for location in body.all("location"):
+        if location.block is not None:
+            inner = (*chain, location)
+            yield Scope(tree, "location", inner)
+            yield from _inside(tree, inner)
+    if chain[-1].name == "location":  # an "if" in a server only rewrites
+        for condition in body.all("if"):
+            if condition.block is not None:
+                yield Scope(tree, "if", (*chain, condition))
+
+
+def _body(directive: Directive) -> Block:
+    return directive.block if directive.block is not None else _NOTHING
+
+
+_NOTHING = Block([])

@@ -1,0 +1,204 @@
+"""A configuration as nginx would read it: the main file and everything it includes.
+
+Bytes come through a reader from outside (a Host, a dictionary in a test), so that a tree can be
+read of any machine. Every file is read and parsed once, however often it is included; a file
+that cannot be read or parsed is listed with line and reason, and the rest stays a tree.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from nginx_tune.conf.directive import Block, Directive, Source
+from nginx_tune.conf.globs import expand, is_pattern
+from nginx_tune.conf.lexer import ParseFault
+from nginx_tune.conf.parser import parse_block
+from nginx_tune.documents.findings import Unparsed
+from nginx_tune.errors import NginxTuneError
+
+MOST_DIRECTIVES = 5_000_000
+"""Directives of a tree with its includes expanded; files that include each other twice over
+grow without end otherwise."""
+
+DEEPEST_INCLUDE = 100
+"""Files that include one another in a chain; nginx itself runs out of descriptors or stack."""
+
+
+class Reader(Protocol):
+    """The part of a Host that a tree is read through."""
+
+    def read_bytes(self, path: str) -> bytes:
+        """Contents of a file."""
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a directory."""
+
+
+@dataclass(frozen=True)
+class ConfTree:
+    """A configuration read with its includes."""
+
+    path: str
+    main: Block
+    prefix: str | None = None
+    """What relative paths stand on (``nginx -p``, ``--prefix``); null when not known."""
+    files: tuple[str, ...] = ()
+    """Files that were read and parsed, in the order met."""
+    unparsed: tuple[Unparsed, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every file could be parsed, so that what is not in the tree is not there."""
+        return not self.unparsed
+
+    def full_path(self, name: str) -> str | None:
+        """A path of a directive such as root as an absolute path; null when the prefix is needed.
+
+        Source: ngx_conf_full_name with conf_prefix = 0.
+        """
+        if name.startswith("/"):
+            return posixpath.normpath(name)
+        if self.prefix is None:
+            return None
+        return posixpath.normpath(posixpath.join(self.prefix, name))
+
+
+def read_tree(path: str, reader: Reader, *, prefix: str | None = None) -> ConfTree:
+    """The configuration whose main file is ``path``.
+
+    Errors: none; what could not be read or parsed stands in ``unparsed``, the main file too.
+    Source: ngx_conf_include; a relative include stands on the directory of the main file.
+    """
+    walk = _Reading(reader, posixpath.dirname(path))
+    main = walk.load(path)
+    if main is not None:
+        walk.follow(path, main)
+    return ConfTree(
+        path=path,
+        main=main or Block([]),
+        prefix=prefix,
+        files=tuple(walk.parsed),
+        unparsed=tuple(walk.unparsed),
+    )
+
+
+def parse_text(text: str, *, file: str = "nginx.conf") -> ConfTree:
+    """The tree of one text; its includes are not followed."""
+    return read_tree(file, _OneText(file, text))
+
+
+@dataclass
+class _OneText:
+    file: str
+    text: str
+
+    def read_bytes(self, path: str) -> bytes:
+        if path != self.file:
+            raise NginxTuneError(f"{path}: not followed")
+        return self.text.encode("utf-8", "surrogateescape")
+
+    def list_dir(self, path: str) -> list[str]:
+        return []
+
+
+@dataclass
+class _Reading:
+    """One tree being read."""
+
+    reader: Reader
+    directory: str
+    parsed: dict[str, Block] = field(default_factory=dict)
+    unparsed: list[Unparsed] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Directives of a finished file with its includes."""
+    failed: set[str] = field(default_factory=set)
+    chain: list[str] = field(default_factory=list)
+    listings: dict[str, list[str]] = field(default_factory=dict)
+
+    def load(self, path: str, place: Directive | None = None) -> Block | None:
+        """The directives of a file, or nothing when it is listed as unparsed.
+
+        A file that cannot be read is a fault of the line that includes it.
+        """
+        if path in self.parsed:
+            return self.parsed[path]
+        if path in self.failed:
+            return None
+        try:
+            data = self.reader.read_bytes(path)
+        except NginxTuneError as error:
+            reason = getattr(error, "reason", error.message)
+            if place is None:
+                self._fault(path, None, f"cannot read: {reason}")
+            else:
+                self._fault(place.file, place.line, f"include {path}: cannot read: {reason}")
+            self.failed.add(path)
+            return None
+        source = Source(path, data.decode("utf-8", "surrogateescape").removeprefix("\ufeff"))
+        try:
+            block = parse_block(source)
+        except ParseFault as fault:
+            self._fault(path, source.place(fault.offset)[0], fault.reason)
+            self.failed.add(path)
+            return None
+        self.parsed[path] = block
+        return block
+
+    def follow(self, path: str, block: Block) -> None:
+        """Attach the included files, depth first."""
+        self.chain.append(path)
+        size = 0
+        for directive in _as_written(block):
+            size += 1
+            if directive.name == "include" and len(directive.args) == 1 and not directive.block:
+                directive.included, grown = self._include(directive, size)
+                size += grown
+        self.chain.pop()
+        self.sizes[path] = size
+
+    def _include(self, place: Directive, size: int) -> tuple[tuple[Block, ...], int]:
+        name = place.value
+        pattern = name if name.startswith("/") else posixpath.join(self.directory, name)
+        paths = expand(pattern, self._names) if is_pattern(pattern) else [pattern]
+        blocks: list[Block] = []
+        grown = 0
+        for path in paths:
+            if path in self.chain:
+                self._fault(place.file, place.line, f"include {path}: the file includes itself")
+                continue
+            if len(self.chain) == DEEPEST_INCLUDE:
+                self._fault(place.file, place.line, f"include {path}: too many files deep")
+                continue
+            block = self.load(path, place)
+            if block is None:
+                continue
+            if path not in self.sizes:
+                self.follow(path, block)
+            if size + grown + self.sizes[path] > MOST_DIRECTIVES:
+                self._fault(place.file, place.line, f"include {path}: too many directives")
+                continue
+            grown += self.sizes[path]
+            blocks.append(block)
+        return tuple(blocks), grown
+
+    def _names(self, directory: str) -> list[str]:
+        if directory not in self.listings:
+            try:
+                self.listings[directory] = self.reader.list_dir(directory)
+            except NginxTuneError:
+                self.listings[directory] = []
+        return self.listings[directory]
+
+    def _fault(self, file: str, line: int | None, reason: str) -> None:
+        self.unparsed.append(Unparsed(file=file, line=line, reason=reason))
+
+
+def _as_written(block: Block) -> Iterator[Directive]:
+    """Every directive of a file, outer before inner, includes for themselves."""
+    for directive in block.directives:
+        yield directive
+        if directive.block is not None:
+            yield from _as_written(directive.block)

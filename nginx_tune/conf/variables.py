@@ -1,0 +1,165 @@
+"""What a variable can be, as far as the configuration alone tells.
+
+``map`` and ``split_clients`` list their values, ``set`` gives one. A value built from anything
+else (a request header, a capture) is open: the known values are then not all.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from itertools import islice, product
+
+from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.scopes import Scope, http_blocks
+from nginx_tune.conf.tree import ConfTree
+
+MOST_VALUES = 1024
+"""Values of one text that are followed; past them the rest counts as open."""
+
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_ALMOST_ALL = 99.995
+"""Percent; parts have two decimals."""
+_MAP_FLAGS = frozenset({"hostnames", "volatile"})
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a text can become: each value with the directive it comes from."""
+
+    known: dict[str, Directive | None] = field(default_factory=dict)
+    complete: bool = True
+    """False when other values are possible too."""
+
+
+OPEN = Values(complete=False)
+
+
+class Variables:
+    """The variables that http of a tree defines."""
+
+    def __init__(self, tree: ConfTree) -> None:
+        self._tables: dict[str, list[Directive]] = {}
+        for http in http_blocks(tree):
+            for kind in ("map", "split_clients"):
+                for table in (http.block or Block([])).all(kind):
+                    if len(table.args) > 1 and table.block is not None:
+                        self._tables.setdefault(table.args[1].lstrip("$").lower(), []).append(table)
+
+    def possible(self, text: str, scope: Scope) -> Values:
+        """What ``text`` can become in a scope."""
+        return self._text(text, scope, ())
+
+    def _text(self, text: str, scope: Scope, seen: tuple[str, ...]) -> Values:
+        parts: list[dict[str, Directive | None]] = []
+        complete = True
+        at = 0
+        for match in _VARIABLE.finditer(text):
+            parts.append({text[at : match.start()]: None})
+            values = self._variable((match[1] or match[2]).lower(), scope, seen)
+            parts.append(values.known)
+            complete &= values.complete
+            at = match.end()
+        parts.append({text[at:]: None})
+        known: dict[str, Directive | None] = {}
+        combinations = product(*(part.items() for part in parts))
+        for combination in islice(combinations, MOST_VALUES + 1):
+            origin = next((place for _, place in combination if place is not None), None)
+            known.setdefault("".join(value for value, _ in combination), origin)
+        return Values(known, complete and len(known) <= MOST_VALUES)
+
+    def _variable(self, name: str, scope: Scope, seen: tuple[str, ...]) -> Values:
+        if name in seen:
+            return OPEN
+        seen = (*seen, name)
+        start = Values()
+        tables = self._tables.get(name, [])
+        for table in tables:
+            read = self._map if table.name == "map" else self._split
+            start = _union(start, read(table, scope, seen))
+        if not tables:
+            start = OPEN
+        return self._after_set(start, name, scope, seen)
+
+    def _after_set(self, values: Values, name: str, scope: Scope, seen: tuple[str, ...]) -> Values:
+        """``values`` after the ``set`` lines that a request to ``scope`` passes, in order.
+
+        Source: ngx_http_rewrite_module; the server's run first, then those of the location that
+        was found (an outer location's do not run for an inner one).
+        """
+        location = next((b for b in reversed(scope.chain) if b.name == "location"), None)
+        for level in (scope.server, location):
+            for directive in level.block if level is not None and level.block else ():
+                if directive.name == "set" and _sets(directive, name):
+                    values = self._constant(directive, scope, seen)
+                elif directive.name == "if" and directive.block is not None:
+                    for inner in directive.block.all("set"):
+                        if _sets(inner, name):
+                            values = _union(values, self._constant(inner, scope, seen))
+        return values
+
+    def _constant(self, directive: Directive, scope: Scope, seen: tuple[str, ...]) -> Values:
+        values = self._text(directive.args[1], scope, seen)
+        return Values(dict.fromkeys(values.known, directive), values.complete)
+
+    def _split(self, table: Directive, scope: Scope, seen: tuple[str, ...]) -> Values:
+        """Source: ngx_http_split_clients_module.c; what no part covers gives an empty value."""
+        values = Values()
+        covered = 0.0
+        for part in table.block or ():
+            if part.name == "*":
+                covered = 100.0
+            else:
+                covered += _percent(part.name)
+            values = _union(values, self._entry(part, scope, seen))
+        return values if covered > _ALMOST_ALL else _union(values, Values({"": table}))
+
+    def _map(self, table: Directive, scope: Scope, seen: tuple[str, ...]) -> Values:
+        """Source: ngx_http_map_module.c; without ``default`` what no key matches is empty."""
+        entries: dict[str, Directive] = {}
+        patterns: list[Directive] = []
+        default: Directive | None = None
+        for entry in table.block or ():
+            if not entry.args:
+                if entry.name not in _MAP_FLAGS:
+                    patterns.append(entry)
+            elif entry.name == "default":
+                default = entry
+            elif entry.name.startswith("~") or "*" in entry.name or entry.name.startswith("."):
+                patterns.append(entry)
+            else:
+                entries[entry.name.removeprefix("\\").lower()] = entry
+        otherwise = Values({"": table}) if default is None else self._entry(default, scope, seen)
+        source = self._text(table.args[0], scope, seen)
+        if source.complete and not patterns:
+            values = Values()
+            for key in source.known:
+                matched = entries.get(key.lower())
+                found = otherwise if matched is None else self._entry(matched, scope, seen)
+                values = _union(values, found)
+            return values
+        values = otherwise
+        for entry in (*entries.values(), *patterns):
+            if entry.args:
+                values = _union(values, self._entry(entry, scope, seen))
+        return values
+
+    def _entry(self, entry: Directive, scope: Scope, seen: tuple[str, ...]) -> Values:
+        values = self._text(entry.value, scope, seen)
+        return Values(dict.fromkeys(values.known, entry), values.complete)
+
+
+def _union(first: Values, second: Values) -> Values:
+    known = {**second.known, **first.known}
+    return Values(known, first.complete and second.complete)
+
+
+def _sets(directive: Directive, name: str) -> bool:
+    return len(directive.args) > 1 and directive.args[0].lstrip("$").lower() == name
+
+
+def _percent(text: str) -> float:
+    try:
+        return float(text.removesuffix("%"))
+    except ValueError:
+        return 0.0
