@@ -1,0 +1,108 @@
+"""Blocks of two arms: the order they run in, and the pairs they make.
+
+A block is one fresh start of an arm in the same cache state. Blocks ``2 k`` and ``2 k + 1`` are
+pair ``k``: one of either arm, next to each other in time, so that what drifts on the host meets
+both. Two pairs in a row run as ABBA or as BAAB, so that a steady drift cancels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.errors import UsageError
+
+Arm = Literal["baseline", "candidate"]
+
+
+def schedule_blocks(pairs: int, seed: int) -> list[Arm]:
+    """The arms of all blocks in the order to run them: randomised ABBA and BAAB.
+
+    Shape: ``2 * pairs`` long; blocks ``2 k`` and ``2 k + 1`` are of different arms.
+    """
+    order: list[Arm] = []
+    for start in range(0, pairs, 2):
+        first: Arm = "baseline" if _coin(seed, start) else "candidate"
+        second: Arm = "candidate" if first == "baseline" else "baseline"
+        order += [first, second, second, first]
+    return order[: 2 * pairs]
+
+
+def _coin(seed: int, index: int) -> bool:
+    # A hash, so that a seed gives the same order with every version of Python.
+    return bool(hashlib.sha256(f"blocks {seed} {index}".encode()).digest()[0] & 1)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two neighbouring blocks, one of either arm."""
+
+    index: int
+    baseline: Measurement
+    candidate: Measurement
+
+
+@dataclass(frozen=True)
+class Discarded:
+    """A pair that does not count, and why."""
+
+    index: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """All blocks of a comparison, paired."""
+
+    pairs: tuple[Pair, ...]
+    discarded: tuple[Discarded, ...] = ()
+
+    @property
+    def baseline(self) -> list[Measurement]:
+        """The valid blocks of the baseline."""
+        return [pair.baseline for pair in self.pairs]
+
+    @property
+    def candidate(self) -> list[Measurement]:
+        """The valid blocks of the candidate."""
+        return [pair.candidate for pair in self.pairs]
+
+    @property
+    def classes(self) -> list[str]:
+        """The request classes, in the order in which the first block has them."""
+        return list(dict.fromkeys(name for pair in self.pairs for name in pair.baseline.classes))
+
+
+def pair_blocks(measurements: Sequence[Measurement]) -> Blocks:
+    """The pairs that count, and those that do not: a half is flagged or missing.
+
+    Errors: UsageError for an unknown arm, a block given twice, or two neighbours of one arm.
+    """
+    halves: dict[int, dict[str, Measurement]] = {}
+    seen: set[int] = set()
+    for block in measurements:
+        if block.arm not in ("baseline", "candidate"):
+            raise UsageError(f"block {block.block}: arm '{block.arm}', not baseline or candidate")
+        if block.block in seen:
+            raise UsageError(f"block {block.block} is there twice")
+        seen.add(block.block)
+        halves.setdefault(block.block // 2, {})[block.arm] = block
+    pairs, discarded = [], []
+    for index, arms in sorted(halves.items()):
+        if len(arms) == 1 and {2 * index, 2 * index + 1} <= seen:
+            raise UsageError(f"blocks {2 * index} and {2 * index + 1} are of the same arm")
+        reasons = [
+            f"block {half.block} ({arm}): {flag}"
+            for arm, half in sorted(arms.items())
+            for flag in half.flags
+        ]
+        if len(arms) == 1:
+            reasons.append(f"the other half of block {next(iter(arms.values())).block} is missing")
+        if reasons:
+            discarded.append(Discarded(index, "; ".join(reasons)))
+        else:
+            pairs.append(Pair(index, arms["baseline"], arms["candidate"]))
+    return Blocks(tuple(pairs), tuple(discarded))

@@ -1,0 +1,86 @@
+"""One metric in two arms: what each arm reads, and the pairs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from nginx_tune.prove.blocks import Blocks
+from nginx_tune.prove.latency import Reading
+from nginx_tune.prove.metrics import Metric
+from nginx_tune.prove.statistics import hodges_lehmann
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A metric over the valid pairs of two arms."""
+
+    metric: Metric
+    blocks: Blocks
+
+    @cached_property
+    def baseline(self) -> Reading:
+        """All blocks of the baseline together."""
+        return self.metric.read(self.blocks.baseline)
+
+    @cached_property
+    def candidate(self) -> Reading:
+        """All blocks of the candidate together."""
+        return self.metric.read(self.blocks.candidate)
+
+    @cached_property
+    def pairs(self) -> list[tuple[float, float]]:
+        """Baseline and candidate of each pair; empty when any block lacks the metric.
+
+        To leave out only the blocks that lack it would choose blocks by their result.
+        """
+        return [] if self.missing else [(b or 0.0, c or 0.0) for b, c in self._values]
+
+    @cached_property
+    def missing(self) -> str:
+        """Why there are no pairs; empty when there are."""
+        if not self.blocks.pairs:
+            return "no valid pair of blocks"
+        lacking = sum(None in pair for pair in self._values)
+        if not lacking:
+            return ""
+        reason = next(r.reason for r in self._readings if r.value is None)
+        return f"{lacking} of {len(self._values)} pairs lack it: {reason}"
+
+    @cached_property
+    def log_ratios(self) -> list[float]:
+        """The log of candidate / baseline of each pair; empty when one has no ratio."""
+        if any(b <= 0 or c <= 0 for b, c in self.pairs):
+            return []
+        return [math.log(c / b) for b, c in self.pairs]
+
+    @property
+    def differences(self) -> list[float]:
+        """Candidate - baseline of each pair."""
+        return [candidate - baseline for baseline, candidate in self.pairs]
+
+    @cached_property
+    def ratio(self) -> Reading:
+        """Candidate / baseline: estimated over pairs, else from the arms as wholes."""
+        if self.log_ratios:
+            return Reading(math.exp(hodges_lehmann(self.log_ratios)))
+        for arm, reading in (("baseline", self.baseline), ("candidate", self.candidate)):
+            if reading.value is None:
+                return Reading(None, f"{arm}: {reading.reason}")
+        if not self.baseline.value or self.candidate.value is None:
+            return Reading(None, "no ratio: the baseline is zero")
+        return Reading(self.candidate.value / self.baseline.value)
+
+    @cached_property
+    def _values(self) -> list[tuple[float | None, float | None]]:
+        values = [reading.value for reading in self._readings]
+        return list(zip(values[::2], values[1::2], strict=True))
+
+    @cached_property
+    def _readings(self) -> list[Reading]:
+        return [
+            self.metric.read([block])
+            for pair in self.blocks.pairs
+            for block in (pair.baseline, pair.candidate)
+        ]

@@ -1,0 +1,197 @@
+"""Expressions of gates and claims: ``ratio(hot.p99) <= 0.5``, ``cold.truncated == 0``.
+
+    expression = quantity operator limit
+    quantity   = METRIC                     of the candidate
+               | baseline(METRIC)
+               | ratio(METRIC)              candidate / baseline
+               | predicted(METRIC) | predicted(ratio(METRIC))   what the model expected
+               | decision(ID)               the verdict of a decision: enable, disable, set, …
+    operator   = <= < >= > == !=            for decision only == and !=
+    limit      = NUMBER[UNIT]               for decision a word
+    UNIT       = ns us µs ms s | B KB MB GB TB KiB MiB GiB TiB, also with /s | k M G | % | x
+
+A number without a unit is in the metric's base unit: seconds, bytes, requests. ``%`` and ``x``
+belong to ratios, so that ``ratio(hot.p99) <= 50%`` and ``>= 10x`` read as they are said.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from nginx_tune.documents.decisions import DecisionId
+from nginx_tune.documents.decisions import Verdict as DecisionVerdict
+from nginx_tune.errors import UsageError
+
+Source = Literal["candidate", "baseline", "ratio", "predicted", "decision"]
+Dimension = Literal["time", "bytes", "count", "ratio"]
+
+COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+_UNITS: dict[str, tuple[Dimension, float]] = {
+    "ns": ("time", 1e-9),
+    "us": ("time", 1e-6),
+    "µs": ("time", 1e-6),
+    "μs": ("time", 1e-6),  # the Greek letter, as some keyboards give it
+    "ms": ("time", 1e-3),
+    "s": ("time", 1.0),
+    "B": ("bytes", 1.0),
+    "KB": ("bytes", 1e3),
+    "kB": ("bytes", 1e3),
+    "MB": ("bytes", 1e6),
+    "GB": ("bytes", 1e9),
+    "TB": ("bytes", 1e12),
+    "KiB": ("bytes", 2.0**10),
+    "MiB": ("bytes", 2.0**20),
+    "GiB": ("bytes", 2.0**30),
+    "TiB": ("bytes", 2.0**40),
+    "k": ("count", 1e3),
+    "M": ("count", 1e6),
+    "G": ("count", 1e9),
+    "%": ("ratio", 1e-2),
+    "x": ("ratio", 1.0),
+    "×": ("ratio", 1.0),
+}
+
+_MOST_CHARACTERS = 300
+_SPACE = re.compile(r"\s*")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_OPERATOR = re.compile(r"<=|>=|==|!=|<|>")
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?")
+_UNIT = re.compile(r"[A-Za-zµμ%×]+")
+_FUNCTIONS = ("baseline", "ratio", "predicted", "decision")
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A parsed gate or claim."""
+
+    text: str
+    source: Source
+    name: str
+    """The metric, or the decision's id; for ``predicted`` as the model names it."""
+    operator: str
+    limit: float = math.nan
+    word: str = ""
+    """The verdict that a ``decision`` is compared with."""
+    dimension: Dimension | None = None
+    """Of the unit; None when the number stands alone."""
+
+    @property
+    def metric(self) -> str | None:
+        """The metric that has to be known; None for a decision and for a prediction."""
+        return self.name if self.source in ("candidate", "baseline", "ratio") else None
+
+
+def parse_expression(text: str) -> Expression:
+    """The expression in ``text``.
+
+    Errors: UsageError that says what was expected and in which column.
+    """
+    if len(text) > _MOST_CHARACTERS:
+        raise UsageError(f"an expression has at most {_MOST_CHARACTERS} characters")
+    return _Parser(text).expression()
+
+
+class _Parser:
+    """One expression, read from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+
+    def expression(self) -> Expression:
+        """The whole text as an expression."""
+        source, name = self._quantity()
+        sign = self._take(_OPERATOR, "one of <= < >= > == !=")
+        if source == "decision":
+            if sign not in ("==", "!="):
+                raise self._wrong("a decision is compared with == or !=", len(sign))
+            word = self._take(_NAME, "a verdict such as enable")
+            if word not in get_args(DecisionVerdict):
+                raise self._wrong(f"not a verdict; one of {', '.join(get_args(DecisionVerdict))}",
+                                  len(word))  # fmt: skip
+            self._end()
+            return Expression(self.text.strip(), source, name, sign, word=word)
+        limit = float(self._take(_NUMBER, "a number"))
+        if not math.isfinite(limit):
+            raise self._wrong("the number is too large")
+        dimension, factor = self._unit()
+        self._end()
+        return Expression(
+            self.text.strip(), source, name, sign, limit=limit * factor, dimension=dimension
+        )
+
+    def _quantity(self) -> tuple[Source, str]:
+        name = self._take(_NAME, "a metric such as hot.p99, or ratio(METRIC)")
+        if not self._literal("("):
+            return "candidate", name
+        if name not in _FUNCTIONS:
+            raise self._wrong(f"no function '{name}'; one of {', '.join(_FUNCTIONS)}", 1)
+        inner = self._take(_NAME, "a decision's id" if name == "decision" else "a metric")
+        if name == "decision" and inner not in get_args(DecisionId):
+            raise self._wrong(f"no decision '{inner}'", len(inner))
+        if name == "predicted" and inner == "ratio" and self._literal("("):
+            inner = f"ratio({self._take(_NAME, 'a metric')})"
+            self._close()
+        self._close()
+        source: Source = name  # type: ignore[assignment]  # one of _FUNCTIONS, seen above
+        return source, inner
+
+    def _unit(self) -> tuple[Dimension | None, float]:
+        start = self.at
+        unit = _UNIT.match(self.text, self._skip())
+        if unit is None:
+            self.at = start
+            return None, 1.0
+        self.at = unit.end()
+        if unit.group() not in _UNITS:
+            raise self._wrong(f"no unit '{unit.group()}'", len(unit.group()))
+        dimension, factor = _UNITS[unit.group()]
+        if dimension == "bytes" and self.text.startswith("/s", self.at):
+            self.at += 2
+        return dimension, factor
+
+    def _take(self, pattern: re.Pattern[str], expected: str) -> str:
+        found = pattern.match(self.text, self._skip())
+        if found is None:
+            raise self._wrong(f"expected {expected}")
+        self.at = found.end()
+        return found.group()
+
+    def _literal(self, character: str) -> bool:
+        if not self.text.startswith(character, self._skip()):
+            return False
+        self.at += 1
+        return True
+
+    def _close(self) -> None:
+        if not self._literal(")"):
+            raise self._wrong("expected ')'")
+
+    def _end(self) -> None:
+        if self._skip() < len(self.text):
+            raise self._wrong("expected the end")
+
+    def _skip(self) -> int:
+        space = _SPACE.match(self.text, self.at)
+        self.at = space.end() if space else self.at
+        return self.at
+
+    def _wrong(self, what: str, back: int = 0) -> UsageError:
+        column = self.at - back + 1
+        return UsageError(
+            f"'{self.text.strip()}', column {column}: {what}",
+            hint="for example 'ratio(hot.p99) <= 0.5' or 'hot.truncated == 0'",
+        )

@@ -1,0 +1,170 @@
+"""Gates and claims held against what was measured and predicted.
+
+A quantity that was not measured never passes, whatever the operator: an unknown is no proof.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from nginx_tune.documents.decisions import Decisions
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.scenario import Claim, ClaimResult
+from nginx_tune.documents.verdict import GateResult
+from nginx_tune.errors import UsageError
+from nginx_tune.prove.blocks import Blocks, pair_blocks
+from nginx_tune.prove.comparison import Comparison
+from nginx_tune.prove.expression import COMPARE, Dimension, Expression, parse_expression
+from nginx_tune.prove.latency import Reading
+from nginx_tune.prove.metrics import Unit, find_metric
+
+_DIMENSIONS: dict[Unit, tuple[Dimension, ...]] = {
+    "seconds": ("time",),
+    "bytes": ("bytes", "count"),
+    "bytes_per_second": ("bytes", "count"),
+    "per_second": ("count",),
+    "count": ("count",),
+    "ratio": ("ratio",),
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an expression came to."""
+
+    measured: float | None
+    passed: bool
+    reason: str = ""
+
+
+def check_expressions(expressions: Iterable[str], classes: Iterable[str]) -> None:
+    """Nothing, when every expression can be read and names metrics of these classes.
+
+    To be called before a run: a misspelt gate must not cost an hour of load.
+
+    Errors: UsageError.
+    """
+    known = list(classes)
+    for text in expressions:
+        _check(parse_expression(text), known)
+
+
+def judge_gates(
+    requires: Sequence[str],
+    blocks: Blocks,
+    decisions: Decisions | None = None,
+    classes: Sequence[str] | None = None,
+) -> list[GateResult]:
+    """The result of each gate.
+
+    Errors: UsageError for an expression that cannot be read or names an unknown metric.
+    """
+    results = []
+    for text in requires:
+        answer = answer_expression(parse_expression(text), blocks, decisions, classes)
+        results.append(
+            GateResult(
+                expression=text.strip(),
+                measured=answer.measured,
+                passed=answer.passed,
+                reason=answer.reason,
+            )
+        )
+    return results
+
+
+def judge_claims(
+    claims: Sequence[Claim],
+    measurements: Sequence[Measurement],
+    decisions: Decisions | None = None,
+) -> list[ClaimResult]:
+    """Each claim of a scenario beside what was measured.
+
+    Errors: UsageError for an expression that cannot be read or names an unknown metric.
+    """
+    blocks = pair_blocks(measurements)
+    classes = list(dict.fromkeys(name for block in measurements for name in block.classes))
+    results = []
+    for claim in claims:
+        expression = parse_expression(claim.expression)
+        answer = answer_expression(expression, blocks, decisions, classes)
+        results.append(
+            ClaimResult(
+                name=claim.name,
+                source_row=claim.source_row,
+                expected=claim.expression,
+                source_figure=claim.source_figure,
+                measured=answer.measured,
+                held=answer.passed,
+                reason=answer.reason,
+            )
+        )
+    return results
+
+
+def answer_expression(
+    expression: Expression,
+    blocks: Blocks,
+    decisions: Decisions | None = None,
+    classes: Sequence[str] | None = None,
+) -> Answer:
+    """What an expression comes to over these blocks and the decisions made before them."""
+    if expression.source == "decision":
+        return _answer_decision(expression, decisions)
+    if expression.source == "predicted":
+        reading = _predicted(expression, decisions)
+    else:
+        _check(expression, classes or None)
+        reading = _read(expression, Comparison(find_metric(expression.name), blocks))
+    if reading.value is None or not math.isfinite(reading.value):
+        return Answer(None, passed=False, reason=reading.reason or "not a number")
+    return Answer(
+        reading.value,
+        passed=COMPARE[expression.operator](reading.value, expression.limit),
+        reason=reading.reason,
+    )
+
+
+def _check(expression: Expression, classes: Sequence[str] | None) -> None:
+    if expression.metric is None:
+        return
+    metric = find_metric(expression.metric, classes)
+    if expression.source == "ratio":
+        allowed: tuple[Dimension, ...] = ("ratio",)
+        what = "a ratio has no unit but % and x"
+    else:
+        allowed = _DIMENSIONS[metric.unit]
+        what = f"{metric.name} is in {metric.unit.replace('_', ' ')}"
+    if expression.dimension is not None and expression.dimension not in allowed:
+        raise UsageError(f"'{expression.text}': the unit does not fit: {what}")
+
+
+def _read(expression: Expression, comparison: Comparison) -> Reading:
+    if expression.source == "ratio":
+        return comparison.ratio
+    return comparison.baseline if expression.source == "baseline" else comparison.candidate
+
+
+def _answer_decision(expression: Expression, decisions: Decisions | None) -> Answer:
+    if decisions is None:
+        return Answer(None, passed=False, reason="no decisions were made before the run")
+    verdict = next((d.verdict for d in decisions.decisions if d.id == expression.name), None)
+    if verdict is None:
+        return Answer(None, passed=False, reason=f"no decision '{expression.name}' was made")
+    passed = (verdict == expression.word) is (expression.operator == "==")
+    return Answer(None, passed=passed, reason=f"it was {verdict}")
+
+
+def _predicted(expression: Expression, decisions: Decisions | None) -> Reading:
+    if decisions is None:
+        return Reading(None, "no decisions were made before the run")
+    for decision in decisions.decisions:
+        for predicted in decision.predicted:
+            if predicted.metric.replace(" ", "") == expression.name:
+                return Reading(
+                    predicted.expected,
+                    f"{decision.id}: {predicted.low:g} to {predicted.high:g}",
+                )
+    return Reading(None, f"nothing was predicted for {expression.name}")

@@ -1,0 +1,104 @@
+"""Statistics of a latency, of one block or of several together, as far as they were measured.
+
+A quantile is measured when at least ten samples lie beyond it. Samples that were cut off
+(censored: unfinished at the end of the run) may in truth lie anywhere above their age, so ten
+more than those must lie beyond it. Quantiles of several blocks come from the added histograms,
+never from an average of quantiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nginx_tune.documents.measurement import Latency
+from nginx_tune.prove.histogram import decode_histogram, merge_histograms, rank_of
+
+Statistic = Literal["p50", "p90", "p99", "p999", "mean", "max", "stdev"]
+
+QUANTILES: dict[str, float] = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
+STATISTICS: tuple[str, ...] = (*QUANTILES, "mean", "max", "stdev")
+
+FEWEST_BEYOND = 10
+"""Samples that must lie beyond a quantile for it to count as measured."""
+
+_NANOSECONDS = 1e9
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A number, or why there is none."""
+
+    value: float | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The latency of one class in one block, with the number of requests cut off."""
+
+    latency: Latency
+    censored: int = 0
+
+
+def read_statistic(samples: Sequence[Sample], statistic: str) -> Reading:
+    """A statistic of all samples together, in seconds.
+
+    Errors: UsageError for a malformed histogram; KeyError for an unknown statistic.
+    """
+    count = sum(sample.latency.count for sample in samples)
+    if not count:
+        return Reading(None, "no samples")
+    filled = [sample.latency for sample in samples if sample.latency.count]
+    if statistic in QUANTILES:
+        censored = sum(sample.censored for sample in samples)
+        return _quantile(filled, statistic, count, censored)
+    value = _MOMENTS[statistic](filled, count)
+    if value is None:
+        return Reading(None, f"the measurement has no {statistic}")
+    return Reading(value)
+
+
+def _quantile(latencies: list[Latency], name: str, count: int, censored: int) -> Reading:
+    quantile = QUANTILES[name]
+    beyond = count - rank_of(quantile, count)
+    if beyond - censored < FEWEST_BEYOND:
+        short = f"{beyond} of {count:,} samples lie beyond it, {FEWEST_BEYOND} are needed"
+        if censored:
+            short = f"{censored} unfinished requests; {short} besides those"
+        return Reading(None, f"{name} not measured: {short}")
+    if len(latencies) == 1 and (recorded := getattr(latencies[0], name)) is not None:
+        return Reading(recorded)
+    if not all(latency.histogram for latency in latencies):
+        return Reading(None, f"{name} not measured: a block has no histogram")
+    merged = merge_histograms(decode_histogram(latency.histogram) for latency in latencies)
+    value = None if merged is None else merged.value_at(quantile)
+    if value is None:
+        return Reading(None, f"{name} not measured: the histogram is empty")
+    return Reading(value / _NANOSECONDS)
+
+
+def _mean(latencies: list[Latency], count: int) -> float | None:
+    parts = [latency.mean * latency.count for latency in latencies if latency.mean is not None]
+    return math.fsum(parts) / count if len(parts) == len(latencies) else None
+
+
+def _max(latencies: list[Latency], _count: int) -> float | None:
+    return max((latency.max for latency in latencies if latency.max is not None), default=None)
+
+
+def _stdev(latencies: list[Latency], count: int) -> float | None:
+    mean = _mean(latencies, count)
+    squares = [
+        latency.count * (latency.stdev**2 + latency.mean**2)
+        for latency in latencies
+        if latency.stdev is not None and latency.mean is not None
+    ]
+    if mean is None or len(squares) != len(latencies):
+        return None
+    return math.sqrt(max(math.fsum(squares) / count - mean**2, 0.0))
+
+
+_MOMENTS = {"mean": _mean, "max": _max, "stdev": _stdev}

@@ -1,0 +1,285 @@
+"""The metrics that gates, claims and tables name, and how each is read from blocks.
+
+``CLASS.p99`` is short for ``CLASS.response_seconds.p99``. A metric has one value per block, from
+which pairs are made, and one for all blocks of an arm together: counts add, rates are averaged,
+quantiles come from the added histograms. What was not measured has a reason instead of a value.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nginx_tune.documents.measurement import ClassMeasurement, Measurement
+from nginx_tune.errors import UsageError
+from nginx_tune.prove.latency import STATISTICS, Reading, Sample, read_statistic
+
+BetterWhen = Literal["higher", "lower"]
+Unit = Literal["seconds", "bytes", "bytes_per_second", "per_second", "count", "ratio"]
+Combine = Callable[[list[float]], float]
+
+
+def _average(values: list[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A named quantity of a measurement."""
+
+    name: str
+    unit: Unit
+    better_when: BetterWhen
+    read: Callable[[Sequence[Measurement]], Reading]
+    """The value of these blocks together; of one block when there is one."""
+
+
+@dataclass(frozen=True)
+class _Number:
+    """How a plain number of a class, of all classes or of the server is read."""
+
+    unit: Unit
+    better_when: BetterWhen
+    combine: Combine
+    field: str
+    """Dotted name inside its part of the document."""
+
+
+_FAILURE_KINDS = (
+    "refused", "connect_timeout", "reset", "truncated", "parse", "status", "length", "timeout",
+    "local_ports", "descriptors",
+)  # fmt: skip
+
+_LATENCY_FIELDS = {
+    "": "response_seconds",
+    "response": "response_seconds",
+    "response_seconds": "response_seconds",
+    "ttfb": "ttfb_seconds",
+    "ttfb_seconds": "ttfb_seconds",
+    "service": "service_seconds",
+    "service_seconds": "service_seconds",
+}
+
+_CLASS_NUMBERS = {
+    number.field: number
+    for number in (
+        _Number("per_second", "higher", _average, "requests_per_second"),
+        _Number("bytes_per_second", "higher", _average, "bytes_per_second"),
+        _Number("count", "higher", math.fsum, "requests"),
+        _Number("bytes", "higher", math.fsum, "bytes"),
+        _Number("count", "higher", math.fsum, "intended"),
+        _Number("count", "lower", math.fsum, "truncated"),
+        _Number("count", "lower", math.fsum, "censored"),
+        _Number("count", "lower", math.fsum, "connections_opened"),
+        _Number("count", "lower", math.fsum, "at_cap"),
+        _Number("count", "lower", max, "max_pending"),
+    )
+}
+
+_TOTALS = (
+    "requests_per_second", "bytes_per_second", "requests", "bytes", "intended", "truncated",
+    "censored", "connections_opened", "at_cap",
+)  # fmt: skip
+
+_PART_NUMBERS = {
+    "server": {
+        number.field: number
+        for number in (
+            _Number("count", "lower", math.fsum, "pool_overflow"),
+            _Number("count", "lower", math.fsum, "listen_overflows"),
+            _Number("count", "lower", math.fsum, "listen_drops"),
+            _Number("seconds", "lower", math.fsum, "block_io_delay_seconds"),
+            _Number("seconds", "lower", math.fsum, "cpu_seconds"),
+            _Number("seconds", "lower", _average, "cpu_seconds_per_request"),
+            # Turns leave no histogram: of several blocks the worst one stands for all.
+            _Number("seconds", "lower", max, "loop_turn_seconds.p50"),
+            _Number("seconds", "lower", max, "loop_turn_seconds.p99"),
+            _Number("seconds", "lower", max, "loop_turn_seconds.max"),
+            _Number("bytes", "lower", math.fsum, "disk_read_bytes"),
+            _Number("bytes", "higher", _average, "resident_bytes_before"),
+            _Number("bytes", "higher", _average, "resident_bytes_after"),
+        )
+    },
+    "generator": {
+        number.field: number
+        for number in (
+            _Number("seconds", "lower", math.fsum, "cpu_seconds"),
+            _Number("ratio", "lower", _average, "cpu_ratio"),
+            _Number("bytes", "lower", max, "max_rss_bytes"),
+        )
+    },
+}
+
+_DEFAULT_CLASS_METRICS = ("requests_per_second", "mean", "p99", "ttfb.p99", "truncated")
+_DEFAULT_SERVER_METRICS = (
+    "pool_overflow", "listen_overflows", "listen_drops", "loop_turn_seconds.p99",
+    "block_io_delay_seconds", "cpu_seconds_per_request",
+)  # fmt: skip
+
+
+def find_metric(name: str, classes: Iterable[str] | None = None) -> Metric:
+    """The metric of a name; with ``classes`` its class must be one of them.
+
+    Errors: UsageError that names the nearest metrics there are.
+    """
+    known = None if classes is None else list(classes)
+    for position in (i for i, character in enumerate(name) if character == "."):
+        head, tail = name[:position], name[position + 1 :]
+        metric = _find(name, head, tail)
+        if metric is None:
+            continue
+        if known is None or head in ("server", "generator", "total") or head in known:
+            return metric
+    names = metric_names(known or ["CLASS"])
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    hint = f"near it: {', '.join(near)}" if near else f"such as {', '.join(names[:3])}"
+    if known:
+        hint += f"; classes: {', '.join(known)}"
+    raise UsageError(f"unknown metric '{name[:80]}'", hint=hint)
+
+
+def metric_names(classes: Iterable[str]) -> list[str]:
+    """Every metric that these classes, the totals, the server and the generator have."""
+    tails = [
+        *STATISTICS,
+        *(f"{kind}.{statistic}" for kind in ("ttfb", "service") for statistic in STATISTICS),
+        *_CLASS_NUMBERS,
+        "errors",
+        *(f"errors.{kind}" for kind in _FAILURE_KINDS),
+    ]
+    return [
+        *(f"{name}.{tail}" for name in classes for tail in tails),
+        *(f"total.{tail}" for tail in (*_TOTALS, "errors")),
+        *(f"{part}.{tail}" for part, numbers in _PART_NUMBERS.items() for tail in numbers),
+        *(f"generator.lateness.{statistic}" for statistic in STATISTICS),
+    ]
+
+
+def default_metrics(blocks: Sequence[Measurement]) -> list[str]:
+    """The metrics a verdict shows when none are named.
+
+    Shape: the same few of each class, then those of the server that every block has.
+    """
+    classes = dict.fromkeys(name for block in blocks for name in block.classes)
+    server = [f"server.{tail}" for tail in _DEFAULT_SERVER_METRICS]
+    return [
+        *(f"{name}.{tail}" for name in classes for tail in _DEFAULT_CLASS_METRICS),
+        *(name for name in server if find_metric(name).read(blocks).value is not None),
+    ]
+
+
+def _find(name: str, head: str, tail: str) -> Metric | None:
+    if head == "total":
+        if tail == "errors":
+            return Metric(name, "count", "lower", _reader(_total_errors, math.fsum, name))
+        return _total(name, _CLASS_NUMBERS[tail]) if tail in _TOTALS else None
+    if head in _PART_NUMBERS:
+        if number := _PART_NUMBERS[head].get(tail):
+            return _part(name, head, number)
+        field, _, statistic = tail.rpartition(".")
+        if head == "generator" and field in ("lateness", "lateness_seconds"):
+            return _lateness(name, statistic) if statistic in STATISTICS else None
+        return None
+    return _class_metric(name, head, tail) if head else None
+
+
+def _class_metric(name: str, head: str, tail: str) -> Metric | None:
+    if number := _CLASS_NUMBERS.get(tail):
+        field = number.field
+        return _of_class(name, head, number, lambda part: float(getattr(part, field)))
+    if tail == "errors":
+        number = _Number("count", "lower", math.fsum, "errors")
+        return _of_class(name, head, number, _all_errors)
+    if tail.startswith("errors.") and (kind := tail.removeprefix("errors.")) in _FAILURE_KINDS:
+        number = _Number("count", "lower", math.fsum, tail)
+        return _of_class(name, head, number, lambda part: float(part.errors.get(kind, 0)))
+    kind, dot, statistic = tail.rpartition(".")
+    if statistic not in STATISTICS or kind not in _LATENCY_FIELDS or bool(kind) != bool(dot):
+        return None
+    return _latency(name, head, _LATENCY_FIELDS[kind], statistic)
+
+
+def _of_class(
+    name: str, head: str, number: _Number, value: Callable[[ClassMeasurement], float]
+) -> Metric:
+    def read(block: Measurement) -> float | None:
+        part = block.classes.get(head)
+        return None if part is None else value(part)
+
+    return Metric(name, number.unit, number.better_when, _reader(read, number.combine, name))
+
+
+def _total(name: str, number: _Number) -> Metric:
+    def read(block: Measurement) -> float | None:
+        parts = block.classes.values()
+        return math.fsum(getattr(part, number.field) for part in parts) if parts else None
+
+    return Metric(name, number.unit, number.better_when, _reader(read, number.combine, name))
+
+
+def _part(name: str, head: str, number: _Number) -> Metric:
+    def read(block: Measurement) -> float | None:
+        value = getattr(block, head)
+        for step in number.field.split("."):
+            value = getattr(value, step, None)
+        return None if value is None else float(value)
+
+    return Metric(name, number.unit, number.better_when, _reader(read, number.combine, name))
+
+
+def _latency(name: str, head: str, field: str, statistic: str) -> Metric:
+    def read(blocks: Sequence[Measurement]) -> Reading:
+        samples = []
+        for block in blocks:
+            part = block.classes.get(head)
+            if part is None:
+                return Reading(None, f"block {block.block} has no class '{head}'")
+            samples.append(Sample(getattr(part, field), part.censored))
+        return read_statistic(samples, statistic)
+
+    return Metric(name, "seconds", "lower", read)
+
+
+def _lateness(name: str, statistic: str) -> Metric:
+    def read(blocks: Sequence[Measurement]) -> Reading:
+        return read_statistic(
+            [Sample(block.generator.lateness_seconds) for block in blocks], statistic
+        )
+
+    return Metric(name, "seconds", "lower", read)
+
+
+def _all_errors(part: ClassMeasurement) -> float:
+    return float(sum(part.errors.values()))
+
+
+def _total_errors(block: Measurement) -> float | None:
+    return math.fsum(map(_all_errors, block.classes.values())) if block.classes else None
+
+
+def _reader(
+    one: Callable[[Measurement], float | None], combine: Combine, name: str
+) -> Callable[[Sequence[Measurement]], Reading]:
+    """The reader of a number: all blocks must have it, or it is not measured."""
+
+    def read(blocks: Sequence[Measurement]) -> Reading:
+        values = []
+        for block in blocks:
+            value = one(block)
+            if value is None or not math.isfinite(value):
+                return Reading(None, _why_missing(block, name))
+            values.append(value)
+        return Reading(combine(values)) if values else Reading(None, "no valid block")
+
+    return read
+
+
+def _why_missing(block: Measurement, name: str) -> str:
+    pointer = "/" + name.replace(".", "/")
+    for unknown in block.unknown:
+        if pointer == unknown.path or pointer.startswith(unknown.path + "/"):
+            return unknown.reason
+    return f"block {block.block} does not have it"

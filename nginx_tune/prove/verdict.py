@@ -1,0 +1,260 @@
+"""Two arms judged: the candidate is better, worse, no different, or it is not known.
+
+An outcome needs all of: at least six pairs, an exact interval clear of 1, an estimate beyond the
+smallest effect worth having and beyond the noise floor of the host, and for every metric but the
+primary one a p that survives Holm's correction. ``no_difference`` is as strict: the whole
+interval lies inside the margin. Anything else is ``inconclusive``, with the pairs that would
+settle it. A candidate that fails more requests is never better, however fast the rest came.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from nginx_tune.documents.decisions import Decisions
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.scenario import ScenarioRun
+from nginx_tune.documents.verdict import Environment, MetricVerdict, Outcome, Verdict
+from nginx_tune.errors import ExitStatus, worst
+from nginx_tune.prove.blocks import Blocks, pair_blocks
+from nginx_tune.prove.comparison import Comparison
+from nginx_tune.prove.gates import judge_gates
+from nginx_tune.prove.metrics import default_metrics, find_metric
+from nginx_tune.prove.statistics import (
+    ALPHA,
+    fewest_pairs,
+    hodges_lehmann,
+    holm,
+    pairs_needed,
+    sign_flip_p,
+    signed_rank_interval,
+)
+
+MARGIN = 0.05
+"""The smallest effect worth having, as a share."""
+
+_MORE_FAILURES = 0.001
+"""Failed requests in a thousand that the candidate may have more than the baseline."""
+
+
+def judge(
+    measurements: Sequence[Measurement],
+    *,
+    primary_metric: str,
+    metrics: Sequence[str] | None = None,
+    requires: Sequence[str] = (),
+    margin: float = MARGIN,
+    noise_floor: float | Mapping[str, float] | None = None,
+    environment: Environment | None = None,
+    decisions: Decisions | None = None,
+) -> Verdict:
+    """The verdict over all blocks of two arms.
+
+    Units:  ``margin`` and ``noise_floor`` are shares: 0.05 is 5 %. A mapping gives the floor of
+            each metric, as ``measure_noise_floor`` returns it.
+    Errors: UsageError for an unknown metric, an expression that cannot be read, or blocks that
+            cannot be paired.
+    """
+    blocks = pair_blocks(measurements)
+    classes = list(dict.fromkeys(name for block in measurements for name in block.classes))
+    if metrics is None:
+        metrics = default_metrics(blocks.baseline + blocks.candidate)
+    names = list(dict.fromkeys((primary_metric, *metrics)))
+    judged = _judge_metrics(names, blocks, classes, margin, noise_floor)
+    primary = judged[0]
+    outcome, reason = _overall(primary, blocks)
+    environment = environment or Environment()
+    return Verdict(
+        outcome=outcome,
+        primary_metric=primary_metric,
+        reason=reason,
+        metrics=judged,
+        gates=judge_gates(requires, blocks, decisions, classes),
+        environment=msgspec.structs.replace(
+            environment, pairs=len(blocks.pairs), discarded_pairs=len(blocks.discarded)
+        ),
+    )
+
+
+def measure_noise_floor(
+    measurements: Sequence[Measurement], metrics: Sequence[str] | None = None
+) -> dict[str, float]:
+    """How far apart two arms of the same configuration came out, per metric, as a share.
+
+    The far end of the interval: what an A/A run cannot tell from nothing, no A/B run may claim.
+
+    Shape: only metrics that have a ratio in every pair.
+    """
+    blocks = pair_blocks(measurements)
+    floors = {}
+    for name in metrics or default_metrics(blocks.baseline + blocks.candidate):
+        interval = signed_rank_interval(Comparison(find_metric(name), blocks).log_ratios)
+        if interval is not None:
+            floors[name] = math.expm1(max(abs(interval.low), abs(interval.high)))
+    return floors
+
+
+def verdict_status(verdict: Verdict, *, accept_inconclusive: bool = False) -> ExitStatus:
+    """The exit status of a verdict with its gates."""
+    statuses = [ExitStatus.OK]
+    if verdict.outcome == "worse" or not all(gate.passed for gate in verdict.gates):
+        statuses.append(ExitStatus.FOUND)
+    if verdict.outcome == "invalid":
+        statuses.append(ExitStatus.UNDECIDED)
+    if verdict.outcome == "inconclusive" and not accept_inconclusive:
+        statuses.append(ExitStatus.UNDECIDED)
+    return worst(*statuses)
+
+
+def scenario_status(run: ScenarioRun) -> ExitStatus:
+    """The exit status of a scenario: its claims decide, unless nothing valid was measured."""
+    if run.verdict.outcome == "invalid":
+        return ExitStatus.UNDECIDED
+    held = all(claim.held for claim in run.claims)
+    return ExitStatus.OK if held else ExitStatus.FOUND
+
+
+def _judge_metrics(
+    names: Sequence[str],
+    blocks: Blocks,
+    classes: Sequence[str],
+    margin: float,
+    noise_floor: float | Mapping[str, float] | None,
+) -> list[MetricVerdict]:
+    compared = [Comparison(find_metric(name, classes or None), blocks) for name in names]
+    p_values = [_p_value(comparison) for comparison in compared]
+    tested = [index for index, p in enumerate(p_values) if index and p is not None]
+    adjusted = holm([p_values[index] or 0.0 for index in tested])
+    for index, corrected in zip(tested, adjusted, strict=True):
+        p_values[index] = corrected
+    floors = (
+        noise_floor if isinstance(noise_floor, Mapping) else dict.fromkeys(names, noise_floor or 0)
+    )
+    results = []
+    for index, (comparison, p) in enumerate(zip(compared, p_values, strict=True)):
+        floor = floors.get(names[index], 0.0)
+        tests = len(tested) if index else 1
+        results.append(_judge_metric(comparison, p, tests, margin, floor))
+    return results
+
+
+def _p_value(comparison: Comparison) -> float | None:
+    """None where there is nothing to test: no pairs, or the same number in both arms."""
+    if comparison.log_ratios:
+        return sign_flip_p(comparison.log_ratios)
+    if any(comparison.differences):
+        return sign_flip_p(comparison.differences)
+    return None
+
+
+def _judge_metric(
+    comparison: Comparison, p: float | None, tests: int, margin: float, floor: float
+) -> MetricVerdict:
+    log_ratios = comparison.log_ratios
+    interval = signed_rank_interval(log_ratios)
+    outcome, reason = (
+        _outcome_of_ratios(comparison, p, tests, margin, floor)
+        if log_ratios
+        else _outcome_of_differences(comparison, p)
+    )
+    settle = outcome == "inconclusive" and bool(log_ratios)
+    worth = math.log1p(max(margin, floor))
+    return MetricVerdict(
+        name=comparison.metric.name,
+        baseline=comparison.baseline.value,
+        candidate=comparison.candidate.value,
+        ratio=comparison.ratio.value,
+        low=None if interval is None else math.exp(interval.low),
+        high=None if interval is None else math.exp(interval.high),
+        level=None if interval is None else interval.level,
+        p_value=p,
+        pairs=len(comparison.pairs),
+        better_when=comparison.metric.better_when,
+        outcome=outcome,
+        pairs_needed=pairs_needed(log_ratios, worth=worth, tests=tests) if settle else None,
+        reason=reason,
+    )
+
+
+def _outcome_of_ratios(
+    comparison: Comparison, p: float | None, tests: int, margin: float, floor: float
+) -> tuple[Outcome, str]:
+    """The outcome of a metric that has a ratio in every pair, and why it is not decided."""
+    pairs = len(comparison.log_ratios)
+    if pairs < fewest_pairs():
+        return "inconclusive", f"{_count(pairs, 'pair')}; at least {fewest_pairs()} are needed"
+    interval = signed_rank_interval(comparison.log_ratios)
+    if interval is None:
+        return "inconclusive", "no interval"
+    edge = math.log1p(margin)
+    if -edge < interval.low and interval.high < edge:
+        return "no_difference", ""
+    if interval.low <= 0 <= interval.high:
+        return "inconclusive", "the interval holds 1"
+    estimate = hodges_lehmann(comparison.log_ratios)
+    if abs(estimate) <= edge:
+        return "inconclusive", f"less than the smallest effect worth having, {margin:.0%}"
+    if abs(estimate) <= math.log1p(floor):
+        return "inconclusive", f"within the noise of this host, {floor:.0%}"
+    if p is None or p > ALPHA:
+        return "inconclusive", f"clear of 1 alone, but one of {tests} metrics tested together"
+    return _direction(comparison, estimate), ""
+
+
+def _outcome_of_differences(comparison: Comparison, p: float | None) -> tuple[Outcome, str]:
+    """The outcome of a metric without ratios: not measured in every block, or zero somewhere."""
+    pairs = comparison.pairs
+    if not pairs:
+        return "inconclusive", comparison.missing
+    if p is None:
+        if len(pairs) < fewest_pairs():
+            return "inconclusive", f"{_count(len(pairs), 'pair')}, the same in both arms"
+        return "no_difference", "the same in every pair"
+    zeros = sum(value <= 0 for pair in pairs for value in pair)
+    reason = f"no ratio: zero in {zeros} of {2 * len(pairs)} blocks"
+    if p > ALPHA:
+        return "inconclusive", reason
+    return _direction(comparison, math.fsum(comparison.differences)), reason
+
+
+def _direction(comparison: Comparison, change: float) -> Outcome:
+    return "better" if (change > 0) is (comparison.metric.better_when == "higher") else "worse"
+
+
+def _overall(primary: MetricVerdict, blocks: Blocks) -> tuple[Outcome, str]:
+    if not blocks.pairs or len(blocks.discarded) > len(blocks.pairs):
+        planned = len(blocks.pairs) + len(blocks.discarded)
+        first = f"; {blocks.discarded[0].reason}" if blocks.discarded else ""
+        return "invalid", f"{len(blocks.discarded)} of {planned} pairs discarded{first}"
+    if not primary.pairs:
+        return "invalid", f"{primary.name}: {primary.reason}"
+    if primary.outcome != "worse" and (failing := _failing_class(blocks)):
+        return "worse", failing
+    return primary.outcome, primary.reason
+
+
+def _failing_class(blocks: Blocks) -> str:
+    """What fails more often with the candidate in every pair; empty for nothing."""
+    for name in blocks.classes:
+        shares = [
+            (_failed(pair.baseline, name), _failed(pair.candidate, name)) for pair in blocks.pairs
+        ]
+        if all(candidate > baseline + _MORE_FAILURES for baseline, candidate in shares):
+            low = min(candidate for _, candidate in shares)
+            return f"{name}: at least {low:.2%} of the candidate's requests failed in every block"
+    return ""
+
+
+def _failed(block: Measurement, name: str) -> float:
+    part = block.classes.get(name)
+    if part is None:
+        return 0.0
+    failed = sum(part.errors.values())
+    return failed / max(part.requests + failed, 1)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

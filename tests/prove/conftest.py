@@ -1,0 +1,52 @@
+"""Factories of measurements, so that a test names only what it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hdr_reference import plain_text, recorded
+
+from nginx_tune.documents.measurement import ClassMeasurement, Latency, Measurement
+
+MakeBlocks = Callable[..., list[Measurement]]
+
+
+def latency_of(seconds: Sequence[float]) -> Latency:
+    """What the probe writes about these latencies."""
+    histogram = recorded(round(value * 1e9) for value in seconds)
+    at = histogram.get_value_at_percentile
+    return Latency(
+        count=len(seconds),
+        mean=sum(seconds) / len(seconds) if seconds else None,
+        stdev=histogram.get_stddev() / 1e9 if seconds else None,
+        p50=at(50) / 1e9 if seconds else None,
+        p99=at(99) / 1e9 if seconds else None,
+        max=max(seconds, default=None),
+        histogram=plain_text(histogram),
+    )
+
+
+@pytest.fixture
+def latency() -> Callable[[Sequence[float]], Latency]:
+    return latency_of
+
+
+@pytest.fixture
+def make_blocks() -> MakeBlocks:
+    """Blocks ``2 k`` (baseline) and ``2 k + 1`` (candidate) from pairs of values of one field of
+    the class ``hot``; further fields of the class are the same everywhere."""
+
+    def make(
+        pairs: Sequence[tuple[Any, Any]], field: str = "requests_per_second", **same: Any
+    ) -> list[Measurement]:
+        blocks = []
+        for index, pair in enumerate(pairs):
+            for half, (arm, value) in enumerate(zip(("baseline", "candidate"), pair, strict=True)):
+                part = msgspec.structs.replace(ClassMeasurement(**same), **{field: value})
+                blocks.append(Measurement(arm=arm, block=2 * index + half, classes={"hot": part}))
+        return blocks
+
+    return make

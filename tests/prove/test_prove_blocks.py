@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.verdict import Environment
+from nginx_tune.errors import UsageError
+from nginx_tune.prove.blocks import pair_blocks, schedule_blocks
+from nginx_tune.prove.verdict import judge
+
+MakeBlocks = Callable[..., list[Measurement]]
+RATE = "hot.requests_per_second"
+
+
+@pytest.mark.parametrize("pairs", [0, 1, 2, 5, 6, 7, 20])
+def test_the_order_is_abba_or_baab(pairs: int) -> None:
+    for seed in range(20):
+        order = schedule_blocks(pairs, seed)
+        assert order == schedule_blocks(pairs, seed)
+        assert len(order) == 2 * pairs
+        for start in range(0, 2 * pairs, 4):
+            group = order[start : start + 4]
+            assert group[0] != group[1]
+            assert group in ([*group[:2], *group[1::-1]], group[:2])
+
+
+def test_the_order_depends_on_the_seed_and_favours_no_arm() -> None:
+    firsts = [schedule_blocks(2, seed)[0] for seed in range(400)]
+    assert 160 < firsts.count("baseline") < 240
+
+
+def test_a_flag_discards_both_halves_and_is_counted(make_blocks: MakeBlocks) -> None:
+    blocks = make_blocks([(100.0, 200.0)] * 8)
+    blocks[3] = msgspec.structs.replace(blocks[3], flags=["the probe was late"])
+    verdict = judge(blocks, primary_metric=RATE, environment=Environment(lab="hdd"))
+    assert verdict.environment == Environment(lab="hdd", pairs=7, discarded_pairs=1)
+    assert verdict.metrics[0].pairs == 7
+    assert pair_blocks(blocks).discarded[0].reason == "block 3 (candidate): the probe was late"
+
+
+def test_a_missing_half_is_discarded(make_blocks: MakeBlocks) -> None:
+    paired = pair_blocks(make_blocks([(1.0, 2.0)] * 3)[:-1])
+    assert len(paired.pairs) == 2
+    assert "missing" in paired.discarded[0].reason
+
+
+def test_blocks_that_make_no_pairs_are_refused(make_blocks: MakeBlocks) -> None:
+    blocks = make_blocks([(1.0, 2.0)])
+    with pytest.raises(UsageError, match="twice"):
+        pair_blocks([*blocks, blocks[0]])
+    with pytest.raises(UsageError, match="same arm"):
+        pair_blocks([msgspec.structs.replace(block, arm="baseline") for block in blocks])
+    with pytest.raises(UsageError, match="not baseline or candidate"):
+        pair_blocks([msgspec.structs.replace(blocks[0], arm="A")])

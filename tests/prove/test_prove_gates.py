@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from nginx_tune.documents.base import decode
+from nginx_tune.documents.decisions import Decision, Decisions, Predicted
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.scenario import Claim, ScenarioRun
+from nginx_tune.documents.verdict import Verdict
+from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.prove.gates import check_expressions, judge_claims
+from nginx_tune.prove.verdict import judge, scenario_status, verdict_status
+
+MakeBlocks = Callable[..., list[Measurement]]
+RATE = "hot.requests_per_second"
+
+
+def test_gates(make_blocks: MakeBlocks) -> None:
+    blocks = make_blocks([(100.0, 200.0)] * 6)
+    verdict = judge(
+        blocks,
+        primary_metric=RATE,
+        requires=[
+            "ratio(hot.requests_per_second) >= 2x",
+            "hot.requests_per_second > 200",
+            "baseline(hot.requests_per_second) == 100",
+            "hot.p99 <= 10s",
+            "server.pool_overflow >= 0",
+            "decision(thread-pools) != enable",
+        ],
+    )
+    assert [gate.passed for gate in verdict.gates] == [True, False, True, False, False, False]
+    assert verdict.gates[0].measured == pytest.approx(2.0)
+    assert verdict.gates[3].measured is None
+    assert verdict.gates[3].reason == "no samples"
+    assert verdict.gates[5].reason == "no decisions were made before the run"
+    assert verdict_status(verdict) == ExitStatus.FOUND
+
+
+@pytest.mark.parametrize("operator", ["<=", "<", ">=", ">", "==", "!="])
+def test_what_was_not_measured_never_passes(make_blocks: MakeBlocks, operator: str) -> None:
+    blocks = make_blocks([(float("nan"), float("nan"))] * 6)
+    for quantity in ("server.listen_drops", f"ratio({RATE})", RATE, "baseline(hot.p99)"):
+        verdict = judge(blocks, primary_metric=RATE, requires=[f"{quantity} {operator} 0"])
+        assert not verdict.gates[0].passed
+        assert verdict.gates[0].reason
+
+
+def test_gates_are_checked_before_the_run() -> None:
+    check_expressions(["hot.p99 <= 5ms", "decision(sendfile) == keep"], ["hot"])
+    for wrong in ("hott.p99 <= 5ms", "hot.p99 <= 5MB", "ratio(hot.p99) <= 5ms", "hot.p99"):
+        with pytest.raises(UsageError):
+            check_expressions([wrong], ["hot"])
+
+
+DECISIONS = Decisions(
+    decisions=[
+        Decision(
+            id="thread-pools",
+            verdict="enable",
+            summary="",
+            predicted=[Predicted(metric=f"ratio({RATE})", low=20.0, expected=100.0, high=400.0)],
+        )
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("expression", "measured", "held", "reason"),
+    [
+        (f"ratio({RATE}) >= 10", 2.0, False, ""),
+        (f"ratio({RATE}) <= 10", 2.0, True, ""),
+        ("decision(thread-pools) == enable", None, True, "it was enable"),
+        ("decision(thread-pools) == disable", None, False, "it was enable"),
+        ("decision(thread-pools) != disable", None, True, "it was enable"),
+        ("decision(reuseport) == keep", None, False, "no decision 'reuseport' was made"),
+        (f"predicted(ratio({RATE})) >= 10", 100.0, True, "thread-pools: 20 to 400"),
+        (f"predicted( ratio( {RATE} ) ) > 100", 100.0, False, "thread-pools: 20 to 400"),
+        ("predicted(hot.p99) >= 0", None, False, "nothing was predicted for hot.p99"),
+    ],
+)
+def test_claims(
+    make_blocks: MakeBlocks, expression: str, measured: float | None, held: bool, reason: str
+) -> None:
+    claim = Claim(name="n", source_row="A7", expression=expression, source_figure="31×")
+    [result] = judge_claims([claim], make_blocks([(100.0, 200.0)] * 2), DECISIONS)
+    assert result.measured == (None if measured is None else pytest.approx(measured))
+    assert (result.held, result.reason) == (held, reason)
+    assert (result.expected, result.source_figure) == (expression, "31×")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "passed", "status", "accepted"),
+    [
+        ("better", True, 0, 0),
+        ("no_difference", True, 0, 0),
+        ("better", False, 1, 1),
+        ("worse", True, 1, 1),
+        ("inconclusive", True, 4, 0),
+        ("inconclusive", False, 4, 1),
+        ("invalid", True, 4, 4),
+    ],
+)
+def test_exit_statuses(outcome: str, passed: bool, status: int, accepted: int) -> None:
+    verdict = decode(
+        Verdict,
+        msgspec.json.encode(
+            {
+                "schema": "nginx-tune/verdict/1",
+                "outcome": outcome,
+                "primary_metric": RATE,
+                "gates": [{"expression": "x", "measured": None, "passed": passed}],
+            }
+        ),
+    )
+    assert verdict_status(verdict) == status
+    assert verdict_status(verdict, accept_inconclusive=True) == accepted
+
+
+def test_claims_decide_the_status_of_a_scenario(make_blocks: MakeBlocks) -> None:
+    blocks = make_blocks([(100.0, 200.0)] * 2)
+    claims = judge_claims(
+        [Claim(name="n", source_row="A7", expression=f"ratio({RATE}) >= 2")], blocks
+    )
+    run = ScenarioRun(
+        name="s", prediction=Decisions(), claims=claims, verdict=judge(blocks, primary_metric=RATE)
+    )
+    assert scenario_status(run) == ExitStatus.OK
+    failed = [msgspec.structs.replace(claims[0], held=False)]
+    assert scenario_status(msgspec.structs.replace(run, claims=failed)) == ExitStatus.FOUND
+    invalid = judge([], primary_metric=RATE)
+    assert scenario_status(msgspec.structs.replace(run, verdict=invalid)) == ExitStatus.UNDECIDED

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from nginx_tune.documents import measurement as documents
+from nginx_tune.documents.base import Unknown
+from nginx_tune.documents.measurement import (
+    ClassMeasurement,
+    Generator,
+    Latency,
+    LoopTurn,
+    Measurement,
+    ServerMeasurement,
+)
+from nginx_tune.errors import UsageError
+from nginx_tune.prove import metrics as metrics_module
+from nginx_tune.prove.latency import Reading, Sample, read_statistic
+from nginx_tune.prove.metrics import default_metrics, find_metric, metric_names
+
+MakeLatency = Callable[[Sequence[float]], Latency]
+
+
+@pytest.fixture
+def blocks(latency: MakeLatency) -> list[Measurement]:
+    def block(number: int, rate: float, slow: float) -> Measurement:
+        hot = ClassMeasurement(
+            requests=1000, requests_per_second=rate, bytes_per_second=rate * 100,
+            truncated=number, errors={"reset": 2, "truncated": number}, max_pending=number,
+            response_seconds=latency([0.001] * 980 + [slow] * 20),
+            ttfb_seconds=latency([0.0005] * 1000),
+        )  # fmt: skip
+        server = ServerMeasurement(
+            pool_overflow=number, cpu_seconds=2.0, loop_turn_seconds=LoopTurn(count=9, p99=slow)
+        )
+        generator = Generator(cpu_ratio=0.25, lateness_seconds=latency([5e-5] * 2000))
+        memory = ClassMeasurement(requests=10, requests_per_second=1.0)
+        return Measurement(
+            block=number, classes={"hot": hot, "memory": memory}, server=server,
+            generator=generator, unknown=[Unknown(path="/server/listen_drops", reason="no root")],
+        )  # fmt: skip
+
+    return [block(1, 100.0, 0.2), block(3, 300.0, 0.4)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("hot.requests_per_second", 200.0),
+        ("hot.requests", 2000.0),
+        ("hot.truncated", 4.0),
+        ("hot.errors", 8.0),
+        ("hot.errors.reset", 4.0),
+        ("hot.errors.timeout", 0.0),
+        ("hot.max_pending", 3.0),
+        ("hot.max", 0.4),
+        ("hot.mean", 0.98 * 0.001 + 0.02 * 0.3),
+        ("hot.p50", 0.001),
+        ("hot.p99", 0.2),
+        ("hot.response_seconds.p99", 0.2),
+        ("hot.ttfb.p99", 0.0005),
+        ("total.requests_per_second", 201.0),
+        ("total.truncated", 4.0),
+        ("total.errors", 8.0),
+        ("server.pool_overflow", 4.0),
+        ("server.cpu_seconds", 4.0),
+        ("server.loop_turn_seconds.p99", 0.4),
+        ("generator.cpu_ratio", 0.25),
+        ("generator.lateness.p99", 5e-5),
+    ],
+)
+def test_values_of_an_arm(blocks: list[Measurement], name: str, value: float) -> None:
+    metric = find_metric(name, ["hot", "memory"])
+    # Below a millisecond the probe's counters are 0.5 µs wide, above it 0.1 %.
+    assert metric.read(blocks).value == pytest.approx(value, rel=2e-3, abs=6e-7)
+
+
+def test_a_spread_of_blocks_is_pooled(latency: MakeLatency) -> None:
+    both = latency([0.001] * 50 + [0.003] * 50)
+    halves = [latency([0.001] * 50), latency([0.003] * 50)]
+    pooled = read_statistic([Sample(half) for half in halves], "stdev")
+    assert pooled.value == pytest.approx(both.stdev, rel=2e-3)
+
+
+def test_a_quantile_is_not_an_average_of_quantiles(latency: MakeLatency) -> None:
+    fast, slow = latency([0.001] * 9_000), latency([0.001] * 900 + [1.0] * 100)
+    merged = read_statistic([Sample(fast), Sample(slow)], "p99")
+    assert merged.value == pytest.approx(0.001, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("count", "censored", "measured"),
+    [(999, 0, False), (1000, 0, True), (1000, 1, False), (1100, 1, True), (0, 0, False)],
+)
+def test_a_tail_needs_ten_samples_beyond_it(
+    latency: MakeLatency, count: int, censored: int, measured: bool
+) -> None:
+    reading = read_statistic([Sample(latency([0.01] * count), censored)], "p99")
+    assert (reading.value is not None) is measured
+    assert bool(reading.reason) is not measured
+
+
+def test_ten_beyond_may_come_from_several_blocks(latency: MakeLatency) -> None:
+    few = Sample(latency([0.01] * 250))
+    assert read_statistic([few], "p99").value is None
+    assert read_statistic([few] * 4, "p99").value == pytest.approx(0.01, rel=2e-3)
+
+
+def test_without_histograms_blocks_have_no_tail_together() -> None:
+    sample = Sample(Latency(count=5000, p99=0.5))
+    assert read_statistic([sample], "p99") == Reading(0.5)
+    assert "no histogram" in read_statistic([sample, sample], "p99").reason
+
+
+def test_what_is_unknown_says_why(blocks: list[Measurement]) -> None:
+    assert find_metric("server.listen_drops").read(blocks) == Reading(None, "no root")
+    assert "block 1" in find_metric("server.listen_overflows").read(blocks).reason
+    assert "block 1 has no class" in find_metric("cold.p99").read(blocks).reason
+    half = [blocks[0], msgspec.structs.replace(blocks[1], server=ServerMeasurement())]
+    assert find_metric("server.pool_overflow").read(half).value is None
+    assert find_metric("server.pool_overflow").read([]).value is None
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("hot.p98", "hot.p99"),
+        ("hott.p99", "hot.p99"),
+        ("hot.request_per_second", "hot.requests_per_second"),
+        ("server.pool_overflows", "server.pool_overflow"),
+        ("hot.errors.timout", "hot.errors.timeout"),
+        ("cold.p99", "hot.p99"),
+    ],
+)
+def test_a_misspelt_metric_gets_its_neighbours(name: str, near: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        find_metric(name, ["hot", "memory"])
+    assert near in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["", ".", "hot", "hot.", ".p99", "hot..p99", "total.p99"])
+def test_half_names_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="unknown metric"):
+        find_metric(name, ["hot"])
+
+
+def test_every_listed_metric_can_be_found_and_read(blocks: list[Measurement]) -> None:
+    for name in metric_names(["hot", "memory", "dotted.class"]):
+        metric = find_metric(name, ["hot", "memory", "dotted.class"])
+        assert metric.name == name
+        metric.read(blocks)
+
+
+def test_defaults_show_each_class_and_what_the_server_has(blocks: list[Measurement]) -> None:
+    names = default_metrics(blocks)
+    assert {"hot.p99", "memory.requests_per_second", "server.pool_overflow"} <= set(names)
+    assert "server.listen_overflows" not in names
+
+
+def test_failure_kinds_are_those_of_the_document() -> None:
+    text = Path(documents.__file__).read_text()
+    described = text[text.index("Failures by kind") :].split('"""')[0]
+    assert re.findall(r"``(\w+)``", described) == list(metrics_module._FAILURE_KINDS)

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import pytest
+
+from nginx_tune.documents.base import decode, encode
+from nginx_tune.documents.measurement import (
+    ClassMeasurement,
+    Latency,
+    Measurement,
+    ServerMeasurement,
+)
+from nginx_tune.documents.verdict import MetricVerdict, Verdict
+from nginx_tune.prove.verdict import judge, measure_noise_floor
+
+MakeBlocks = Callable[..., list[Measurement]]
+MakeLatency = Callable[[Sequence[float]], Latency]
+RATE = "hot.requests_per_second"
+
+
+def of(verdict: Verdict, name: str) -> MetricVerdict:
+    return next(metric for metric in verdict.metrics if metric.name == name)
+
+
+def test_better_worse_and_no_difference(make_blocks: MakeBlocks) -> None:
+    wobble = [0.99, 1.01, 1.0, 1.005, 0.995, 1.002]
+    for factor, rate, errors_like in ((2.0, "better", "worse"), (0.5, "worse", "better")):
+        pairs = [(100.0, 100.0 * factor * w) for w in wobble]
+        verdict = judge(make_blocks(pairs), primary_metric=RATE)
+        assert verdict.outcome == rate
+        assert of(verdict, RATE).ratio == pytest.approx(factor, rel=0.01)
+        lower_is_better = judge(make_blocks(pairs, "max_pending"), primary_metric="hot.max_pending")
+        assert lower_is_better.outcome == errors_like
+    same = judge(make_blocks([(100.0, 100.0 * w) for w in wobble]), primary_metric=RATE)
+    assert same.outcome == "no_difference"
+    assert same.reason == ""
+
+
+def test_the_interval_is_the_exact_one(make_blocks: MakeBlocks) -> None:
+    ratios = [1.1, 1.2, 1.3, 1.4, 1.5, 1.6]
+    metric = of(judge(make_blocks([(10.0, 10.0 * r) for r in ratios]), primary_metric=RATE), RATE)
+    assert metric.low == pytest.approx(1.1)
+    assert metric.high == pytest.approx(1.6)
+    assert metric.level == pytest.approx(0.96875)
+    assert metric.p_value == pytest.approx(2 / 64)
+    assert (metric.baseline, metric.pairs, metric.better_when) == (10.0, 6, "higher")
+
+
+@pytest.mark.parametrize("pairs", range(1, 6))
+def test_fewer_than_six_pairs_decide_nothing(make_blocks: MakeBlocks, pairs: int) -> None:
+    for factor in (1.0, 230.0):
+        verdict = judge(make_blocks([(100.0, 100.0 * factor)] * pairs), primary_metric=RATE)
+        assert verdict.outcome == "inconclusive"
+        assert "6 are needed" in verdict.reason
+        assert of(verdict, RATE).pairs_needed == 6
+
+
+def test_a_small_effect_is_not_worth_having(make_blocks: MakeBlocks) -> None:
+    pairs = [(100.0, 100.0 * r) for r in (1.02, 1.04, 1.03, 1.09, 1.03, 1.04)]
+    assert judge(make_blocks(pairs), primary_metric=RATE).outcome == "inconclusive"
+    assert judge(make_blocks(pairs), primary_metric=RATE, margin=0.01).outcome == "better"
+    assert judge(make_blocks(pairs), primary_metric=RATE, margin=0.2).outcome == "no_difference"
+
+
+def test_nothing_within_the_noise_floor_is_claimed(make_blocks: MakeBlocks) -> None:
+    blocks = make_blocks([(100.0, 120.0 + i) for i in range(6)])
+    assert judge(blocks, primary_metric=RATE).outcome == "better"
+    noisy = judge(blocks, primary_metric=RATE, noise_floor=0.3)
+    assert (noisy.outcome, noisy.reason) == ("inconclusive", "within the noise of this host, 30%")
+    assert judge(blocks, primary_metric=RATE, noise_floor={"hot.p99": 9.0}).outcome == "better"
+    assert judge(blocks, primary_metric=RATE, noise_floor={RATE: 9.0}).outcome == "inconclusive"
+
+
+def test_the_noise_floor_is_the_far_end_of_the_interval(make_blocks: MakeBlocks) -> None:
+    floors = measure_noise_floor(
+        make_blocks([(100.0, 100.0 * r) for r in (0.8, 0.9, 1.0, 1.1, 1.05, 1.02)])
+    )
+    assert floors[RATE] == pytest.approx(0.25)  # 1 / 0.8 - 1
+    assert "hot.truncated" not in floors
+
+
+def test_holm_holds_back_secondary_metrics(make_blocks: MakeBlocks) -> None:
+    def verdict(pairs: int) -> Verdict:
+        blocks = make_blocks([(100.0, 230.0 + i) for i in range(pairs)], "requests_per_second")
+        doubled = [
+            msgspec.structs.replace(
+                block,
+                classes={
+                    "hot": msgspec.structs.replace(
+                        block.classes["hot"],
+                        **dict.fromkeys(
+                            ("bytes_per_second", "max_pending", "at_cap"),
+                            block.classes["hot"].requests_per_second,
+                        ),
+                    )
+                },
+            )
+            for block in blocks
+        ]
+        metrics = ["hot.bytes_per_second", "hot.max_pending", "hot.at_cap"]
+        return judge(doubled, primary_metric=RATE, metrics=metrics)
+
+    six = verdict(6)
+    assert six.outcome == "better"
+    assert [m.p_value for m in six.metrics] == pytest.approx([2 / 64] + [6 / 64] * 3)
+    assert {m.outcome for m in six.metrics[1:]} == {"inconclusive"}
+    assert six.metrics[1].pairs_needed == 7
+    assert [m.outcome for m in verdict(7).metrics] == ["better", "better", "worse", "worse"]
+
+
+def test_zeros_have_no_ratio_and_are_judged_by_differences(make_blocks: MakeBlocks) -> None:
+    overflowing = judge(
+        make_blocks([(0, 40 + i) for i in range(6)], "truncated"), primary_metric="hot.truncated"
+    )
+    metric = of(overflowing, "hot.truncated")
+    assert (metric.outcome, metric.ratio) == ("worse", None)
+    assert metric.reason == "no ratio: zero in 6 of 12 blocks"
+    once = judge(make_blocks([(0, 0)] * 5 + [(0, 9)], "truncated"), primary_metric="hot.truncated")
+    assert once.outcome == "inconclusive"
+    never = judge(make_blocks([(0, 0)] * 6, "truncated"), primary_metric="hot.truncated")
+    assert never.outcome == "no_difference"
+    few = judge(make_blocks([(0, 0)] * 5, "truncated"), primary_metric="hot.truncated")
+    assert few.outcome == "inconclusive"
+
+
+def test_an_unmeasured_primary_metric_is_no_verdict(
+    make_blocks: MakeBlocks, latency: MakeLatency
+) -> None:
+    few, many = latency([0.01] * 30), latency([0.01] * 2000)
+    verdict = judge(make_blocks([(few, many)] * 6, "response_seconds"), primary_metric="hot.p99")
+    assert verdict.outcome == "invalid"
+    assert "0 of 30 samples lie beyond it, 10 are needed" in verdict.reason
+
+
+def test_a_tail_too_thin_for_pairs_is_compared_whole(
+    make_blocks: MakeBlocks, latency: MakeLatency
+) -> None:
+    slow, fast = latency([0.5] * 400), latency([0.01] * 400)
+    blocks = make_blocks([(slow, fast)] * 6, "response_seconds", requests_per_second=5.0)
+    verdict = judge(
+        blocks, primary_metric=RATE, metrics=["hot.p99"], requires=["ratio(hot.p99) <= 0.1"]
+    )
+    tail = of(verdict, "hot.p99")
+    assert tail.ratio == pytest.approx(0.02, rel=2e-3)
+    assert (tail.low, tail.pairs, tail.outcome) == (None, 0, "inconclusive")
+    assert verdict.gates[0].passed
+
+
+def test_a_block_that_lacks_a_metric_is_not_left_out(
+    make_blocks: MakeBlocks, latency: MakeLatency
+) -> None:
+    enough, thin = latency([0.01] * 2000), latency([0.01] * 500)
+    pairs = [(enough, enough)] * 7 + [(enough, thin)]
+    verdict = judge(make_blocks(pairs, "response_seconds"), primary_metric="hot.p99")
+    assert of(verdict, "hot.p99").reason.startswith("1 of 8 pairs lack it")
+
+
+def test_too_little_left_is_invalid(make_blocks: MakeBlocks) -> None:
+    blocks = make_blocks([(100.0, 200.0)] * 7)
+    for index in range(0, 8, 2):
+        blocks[index] = msgspec.structs.replace(blocks[index], flags=["steal"])
+    verdict = judge(blocks, primary_metric=RATE)
+    assert verdict.outcome == "invalid"
+    assert verdict.reason == "4 of 7 pairs discarded; block 0 (baseline): steal"
+    assert judge([], primary_metric=RATE).outcome == "invalid"
+
+
+def test_faster_but_failing_is_worse(make_blocks: MakeBlocks) -> None:
+    blocks = make_blocks([(100.0, 900.0)] * 6)
+    failing = [
+        msgspec.structs.replace(
+            block,
+            classes={
+                "hot": ClassMeasurement(
+                    requests=900,
+                    requests_per_second=900.0,
+                    errors={"truncated": 100},
+                    truncated=100,
+                )
+            },
+        )
+        if block.arm == "candidate"
+        else block
+        for block in blocks
+    ]
+    verdict = judge(failing, primary_metric=RATE)
+    assert of(verdict, RATE).outcome == "better"
+    assert verdict.outcome == "worse"
+    assert "at least 10.00% of the candidate's requests failed" in verdict.reason
+
+
+def test_a_verdict_is_read_back_from_its_json(make_blocks: MakeBlocks) -> None:
+    verdict = judge(make_blocks([(100.0, 200.0)] * 6), primary_metric=RATE)
+    assert decode(Verdict, encode(verdict)) == verdict
+
+
+def test_server_metrics_are_judged_too(make_blocks: MakeBlocks) -> None:
+    blocks = [
+        msgspec.structs.replace(
+            block, server=ServerMeasurement(cpu_seconds_per_request=1e-5 * (1 + block.block % 2))
+        )
+        for block in make_blocks([(100.0, 100.0)] * 6)
+    ]
+    verdict = judge(blocks, primary_metric="server.cpu_seconds_per_request")
+    assert verdict.outcome == "worse"
+    assert of(verdict, "server.cpu_seconds_per_request").ratio == pytest.approx(2.0)
