@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from nginx_tune.audit.context import Context, offloads
 from nginx_tune.audit.rule import Missing
-from nginx_tune.audit.storage import Size, is_in_memory, is_inside, size_of
+from nginx_tune.audit.storage import Size, covering, is_in_memory, is_inside, size_of
 from nginx_tune.conf.served import Served
 from nginx_tune.documents.decisions import Evidence
 
@@ -27,8 +27,8 @@ class Total(NamedTuple):
     """All served directories together, each byte counted once."""
 
     size: Size
-    loose: tuple[str, ...]
-    """The directories whose size is not known exactly."""
+    missing: tuple[str, ...]
+    """Facts without which it is not known exactly."""
 
 
 class Cold(NamedTuple):
@@ -40,18 +40,21 @@ class Cold(NamedTuple):
 
 def total_served(context: Context) -> Total:
     """How much nginx serves from disk."""
-    paths = {served.path for served in context.served if served.is_whole}
+    whole = {served.path: served for served in context.served if served.is_whole}
     outermost = [
-        path for path in sorted(paths) if not any(p != path and is_inside(path, p) for p in paths)
+        whole[path]
+        for path in sorted(whole)
+        if not any(other != path and is_inside(path, other) for other in whole)
     ]
-    sizes = {path: size_of(path, context.facts.datasets) for path in outermost}
-    highs = [size.high for size in sizes.values() if size.high is not None]
+    sizes = [size_of(served.path, context.facts.datasets) for served in outermost]
+    highs = [size.high for size in sizes if size.high is not None]
     return Total(
-        Size(
-            sum(size.low for size in sizes.values()),
-            sum(highs) if len(highs) == len(sizes) else None,
+        Size(sum(size.low for size in sizes), sum(highs) if len(highs) == len(sizes) else None),
+        tuple(
+            _bytes_of(served, context)
+            for served, size in zip(outermost, sizes, strict=True)
+            if size.low != size.high
         ),
-        tuple(path for path, size in sizes.items() if size.low != size.high),
     )
 
 
@@ -65,7 +68,8 @@ def cold_and_blocking(context: Context) -> list[Cold | Missing]:
         return []
     limit = context.facts.memory.page_cache_limit_bytes
     if limit is None or context.is_linux is None:
-        return [Missing(_host_facts(context, limit) + tuple(map(_bytes, _paths(blocking))))]
+        datasets = sorted({_bytes_of(served, context) for served in blocking})
+        return [Missing((*_host_facts(context, limit), *datasets))]
     total = total_served(context)
     if total.size.high is not None and total.size.high < COLD * limit:
         return []
@@ -75,9 +79,9 @@ def cold_and_blocking(context: Context) -> list[Cold | Missing]:
         if total.size.low >= COLD * limit and size.low >= SHARE * total.size.low:
             found.append(Cold(served, _evidence(served, size, total, limit)))
         elif size.high is None or size.high >= SHARE * COLD * limit:
-            loose = {*total.loose, *([served.path] if size.low != size.high else [])}
-            if loose:
-                found.append(Missing(tuple(map(_bytes, sorted(loose)))))
+            own = [] if size.low == size.high else [_bytes_of(served, context)]
+            if total.missing or own:
+                found.append(Missing(tuple(sorted({*total.missing, *own}))))
     return found
 
 
@@ -105,8 +109,10 @@ def _host_facts(context: Context, limit: int | None) -> tuple[str, ...]:
     return (*names, *([] if limit is not None else ["memory.page_cache_limit_bytes"]))
 
 
-def _paths(served: list[Served]) -> list[str]:
-    return sorted({one.path for one in served})
+def _bytes_of(served: Served, context: Context) -> str:
+    """The fact that tells how much is served: of the root first, which is sure to be there."""
+    is_root_known = covering(served.root, context.facts.datasets) is not None
+    return _bytes(served.path if is_root_known else served.root)
 
 
 def _bytes(path: str) -> str:

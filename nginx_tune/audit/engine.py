@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from nginx_tune.audit.context import Context, parse_version
-from nginx_tune.audit.needs import how_to_get
+from nginx_tune.audit.needs import WHOLE_TREE, commands_for
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Hit, Missing, Rule
+from nginx_tune.conf.directive import as_utf8
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Finding, Findings, NeedsFacts, Severity
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "advice", "info")
 """From the worst down."""
-
-WHOLE_TREE = "the whole configuration"
 
 
 def audit(tree: ConfTree, facts: Facts | None, rules: Iterable[Rule] = ALL) -> Findings:
@@ -25,12 +26,12 @@ def audit(tree: ConfTree, facts: Facts | None, rules: Iterable[Rule] = ALL) -> F
     """
     context = Context(tree, facts)
     findings: list[Finding] = []
-    needs: list[NeedsFacts] = []
+    needs: dict[str, tuple[str, ...]] = {}
     for rule in rules:
         if not _in_window(rule, context):
             continue
         if rule.whole_tree and not tree.complete:
-            needs.append(_needs(rule, (WHOLE_TREE,), context))
+            needs[rule.id] = (WHOLE_TREE,)
             continue
         missing: dict[str, None] = {}
         for outcome in rule.check(context):
@@ -39,8 +40,8 @@ def audit(tree: ConfTree, facts: Facts | None, rules: Iterable[Rule] = ALL) -> F
             else:
                 findings.append(_finding(rule, outcome))
         if missing:
-            needs.append(_needs(rule, tuple(missing), context))
-    files = {file: index for index, file in enumerate(tree.files)}
+            needs[rule.id] = tuple(missing)
+    files = {as_utf8(file): index for index, file in enumerate(tree.files)}
     findings.sort(
         key=lambda one: (
             SEVERITIES.index(one.severity), files.get(one.file, 0), one.line, one.column, one.rule
@@ -48,8 +49,11 @@ def audit(tree: ConfTree, facts: Facts | None, rules: Iterable[Rule] = ALL) -> F
     )  # fmt: skip
     return Findings(
         findings=findings,
-        needs_facts=needs,
-        files_parsed=list(tree.files),
+        needs_facts=[
+            NeedsFacts(rule=rule, facts=list(map(as_utf8, facts)), how=as_utf8(how))
+            for rule, facts, how in commands_for(needs, tree.path)
+        ],
+        files_parsed=list(map(as_utf8, tree.files)),
         files_unparsed=list(tree.unparsed),
     )
 
@@ -74,15 +78,16 @@ def _finding(rule: Rule, hit: Hit) -> Finding:
     return Finding(
         rule=rule.id,
         severity=hit.severity or rule.severity,
-        file=hit.place.file,
+        file=as_utf8(hit.place.file),
         line=line,
         column=column,
-        message=hit.message,
+        message=as_utf8(hit.message),
         why=rule.why,
-        evidence=hit.evidence,
+        evidence=[
+            replace(one, fact=as_utf8(one.fact), value=as_utf8(one.value))
+            if isinstance(one.value, str)
+            else replace(one, fact=as_utf8(one.fact))
+            for one in hit.evidence
+        ],
         fix=hit.fix or rule.fix,
     )
-
-
-def _needs(rule: Rule, facts: tuple[str, ...], context: Context) -> NeedsFacts:
-    return NeedsFacts(rule=rule.id, facts=list(facts), how=how_to_get(facts, context))

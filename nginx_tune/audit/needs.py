@@ -1,25 +1,57 @@
-"""The command that gets the facts a rule lacks."""
+"""The commands that get the facts which rules lack."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable, Iterator, Mapping
 
-from nginx_tune.audit.context import Context
+WHOLE_TREE = "the whole configuration"
+"""Lacking where a file could not be parsed and a rule stands on what is not there."""
 
-_PATH = re.compile(r"(?:datasets|storage\.paths)\[(.+)\]")
+_NO_LOG_FILE = (
+    "send the main context's error_log to a file, or search what collects it for 'queue overflow'"
+)
+
+_PATH = re.compile(r"(?:datasets|storage\.paths)\[(.+)\]", re.DOTALL)
 
 
-def how_to_get(facts: tuple[str, ...], context: Context) -> str:
-    """One command line for the host that runs nginx; paths are quoted for a shell."""
-    conf = shlex.quote(context.tree.path)
-    if any(fact.startswith("error_logs") for fact in facts):
-        return f"nginx-tune audit {conf} --facts live (as a user who may read the error log)"
-    if not all("." in fact or "[" in fact for fact in facts):
-        return "make every file listed as unparsed readable and valid: nginx -t"
+def commands_for(
+    needs: Mapping[str, tuple[str, ...]], conf: str
+) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """Each rule with its facts and a command line that gets them.
+
+    What ``inspect`` can get is asked for in one command for all rules. Paths are quoted for a
+    shell.
+    """
+    inspected = {fact for facts in needs.values() for fact in facts if _is_inspected(fact)}
+    inspect = _inspect(inspected, conf)
+    for rule, facts in needs.items():
+        if WHOLE_TREE in facts:
+            yield rule, facts, "make every file that is listed as not parsed valid: nginx -t"
+        elif all(map(_is_inspected, facts)):
+            yield rule, facts, inspect
+        elif "error_logs" in facts:
+            yield rule, facts, _NO_LOG_FILE
+        else:
+            yield (
+                rule,
+                facts,
+                (
+                    f"nginx-tune audit {shlex.quote(conf)} --facts live "
+                    "(on its host, as a user who may read the error log)"
+                ),
+            )
+
+
+def _is_inspected(fact: str) -> bool:
+    return fact != WHOLE_TREE and not fact.startswith("error_logs")
+
+
+def _inspect(facts: Iterable[str], conf: str) -> str:
     paths = sorted({match[1] for fact in facts if (match := _PATH.match(fact))})
     datasets = "".join(f" --dataset {shlex.quote(path)}" for path in paths)
     return (
         f"nginx-tune inspect{datasets} -f json -o facts.json && "
-        f"nginx-tune audit {conf} --facts facts.json"
+        f"nginx-tune audit {shlex.quote(conf)} --facts facts.json"
     )

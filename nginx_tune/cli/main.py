@@ -15,6 +15,7 @@ from nginx_tune import __version__
 from nginx_tune.errors import ExitStatus, NginxTuneError
 
 COMMANDS: dict[str, str] = {
+    "audit": "What is wrong with a configuration on this host, with the fix.",
     "schema": "JSON Schema of a document.",
 }
 """Every command with its one-line help; the command lives in the module of the same name."""

@@ -6,6 +6,11 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 
+def as_utf8(text: str) -> str:
+    """Text of a configuration or a path with bytes that are no UTF-8 shown as escapes."""
+    return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
 class Source:
     """One file's name and text."""
 

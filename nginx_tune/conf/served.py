@@ -20,6 +20,9 @@ class Served(NamedTuple):
 
     scope: Scope
     path: str
+    """Its root or alias with what the location's URI adds."""
+    root: str
+    """Its root, alias or cache directory alone."""
     via: Literal["root", "alias", "cache"]
     place: Directive
     """The line that names the directory to this scope."""
@@ -110,7 +113,7 @@ def _cached(
     values = variables.possible(cache.value, scope)
     lines = {zones[name].start: zones[name] for name in sorted(values.known) if name in zones}
     paths = ((line, scope.tree.full_path(line.value)) for line in lines.values())
-    return [Served(scope, path, "cache", line, True) for line, path in paths if path]
+    return [Served(scope, path, path, "cache", line, True) for line, path in paths if path]
 
 
 def _static(scope: Scope, variables: Variables) -> list[Served]:
@@ -127,7 +130,7 @@ def _static(scope: Scope, variables: Variables) -> list[Served]:
         if path is not None:
             full = posixpath.normpath(posixpath.join(path, uri.lstrip("/")))
             via: Literal["root", "alias"] = "root" if place.name == "root" else "alias"
-            found.append(Served(scope, full, via, place, is_whole))
+            found.append(Served(scope, full, path, via, place, is_whole))
     return found
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from nginx_tune.conf.directive import Block, Directive, Source
+from nginx_tune.conf.directive import Block, Directive, Source, as_utf8
 from nginx_tune.conf.globs import expand, is_pattern
 from nginx_tune.conf.lexer import ParseFault
 from nginx_tune.conf.parser import parse_block
@@ -193,7 +193,7 @@ class _Reading:
         return self.listings[directory]
 
     def _fault(self, file: str, line: int | None, reason: str) -> None:
-        self.unparsed.append(Unparsed(file=file, line=line, reason=reason))
+        self.unparsed.append(Unparsed(file=as_utf8(file), line=line, reason=as_utf8(reason)))
 
 
 def _as_written(block: Block) -> Iterator[Directive]:

@@ -29,33 +29,32 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     for aio, places in by_line.items():
         if any(served.scope.value("aio_write") == "on" for served in places):
             continue  # the pool also takes the writes of temporary files
-        paths = sorted({served.path for served in places})
         if limit is None:
-            names = [f"datasets[{path}].residency" for path in paths]
+            names = sorted({f"datasets[{served.root}].residency" for served in places})
             yield Missing(("memory.page_cache_limit_bytes", *names))
-            continue
-        yield from _judge(context, aio, paths, limit)
+        else:
+            yield from _judge(context, aio, places, limit)
 
 
 def _judge(
-    context: Context, aio: Directive, paths: list[str], limit: int
+    context: Context, aio: Directive, places: list[Served], limit: int
 ) -> Iterator[Hit | Missing]:
     total = total_served(context)
     if total.size.low > limit:
         return
-    resident: list[Evidence] = []
-    for path in paths:
-        dataset = covering(path, context.facts.datasets)
+    resident: dict[str, Evidence] = {}
+    for served in places:
+        dataset = covering(served.path, context.facts.datasets)
         if dataset is None or not dataset.complete or not _is_known(dataset):
-            yield Missing((f"datasets[{path}].residency",))
+            yield Missing((f"datasets[{served.root}].residency",))
             return
         ratio = dataset.residency.ratio
         if ratio is None or ratio < RESIDENT:  # no bytes at all, or some of them on disk
             return
         fact = f"datasets[{dataset.path}].residency.ratio"
-        resident.append(Evidence(fact=fact, value=round(ratio, 4)))
+        resident[dataset.path] = Evidence(fact=fact, value=round(ratio, 4))
     if total.size.high is None:
-        yield Missing(tuple(f"datasets[{path}].bytes" for path in total.loose))
+        yield Missing(total.missing)
         return
     if total.size.high > limit:
         return
@@ -63,7 +62,7 @@ def _judge(
         aio,
         f'"{aio}" hands every read to a thread, though all files here lie in the page cache',
         [
-            *resident,
+            *resident.values(),
             Evidence(fact="served_bytes", value=total.size.high, unit="bytes"),
             Evidence(fact="memory.page_cache_limit_bytes", value=limit, unit="bytes"),
         ],

@@ -1,0 +1,79 @@
+"""Which configuration an audit is about, and whether it is the one of this host's nginx."""
+
+from __future__ import annotations
+
+import posixpath
+from pathlib import Path
+from typing import NamedTuple
+
+from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.documents.facts import Nginx
+from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.host.door import Host, HostReadError
+from nginx_tune.nginx.binary import read_nginx
+
+_NAME_ONE = "name a configuration file"
+
+
+class Subject(NamedTuple):
+    """A configuration file."""
+
+    path: str
+    prefix: str | None
+    """What its relative paths stand on; null when not known."""
+    is_hosts: bool
+    """Whether this host's nginx runs on it or would start with it."""
+
+
+def find_subject(
+    host: Host, conf: str | None, *, prefix: str | None = None, nginx_binary: str | None = None
+) -> Subject:
+    """The named configuration, else the running master's, else the installed nginx's.
+
+    Errors: UsageError when none is named and the host has none; UndecidedError when the running
+            nginx lives in a container, whose files this process does not see.
+    """
+    nginx, _ = read_nginx(host, binary=nginx_binary)
+    own = _own_path(nginx)
+    own_prefix = (nginx.running.prefix if nginx.running else None) or nginx.prefix
+    if conf is None:
+        if nginx.running is not None and nginx.running.other_mount_namespace:
+            raise UndecidedError(
+                f"the running nginx (process {nginx.running.pid}) sees other files: a container",
+                hint=f"run nginx-tune inside it, or {_NAME_ONE}",
+            )
+        if own is None:
+            raise UsageError("no nginx found on this host", hint=_NAME_ONE)
+        return Subject(own, prefix or own_prefix, True)
+    path = place_of(conf, prefix)
+    is_hosts = own is not None and _real(host, path) == _real(host, own)
+    return Subject(path, prefix or (own_prefix if is_hosts else None), is_hosts)
+
+
+def read_subject(host: Host, subject: Subject) -> ConfTree:
+    """The tree of a subject; names of files stay as they were given.
+
+    Errors: UsageError when the main file is not there or cannot be read.
+    """
+    tree = read_tree(subject.path, host, prefix=subject.prefix)
+    if not tree.files and tree.unparsed[0].line is None:
+        raise UsageError(f"{subject.path}: {tree.unparsed[0].reason}")
+    return tree
+
+
+def place_of(conf: str, prefix: str | None) -> str:
+    """A named file; a relative name that is not here stands on the prefix, as nginx takes it."""
+    if prefix is None or posixpath.isabs(conf) or Path(conf).exists():
+        return conf
+    return posixpath.join(prefix, conf)
+
+
+def _own_path(nginx: Nginx) -> str | None:
+    return (nginx.running.conf_path if nginx.running else None) or nginx.conf_path
+
+
+def _real(host: Host, path: str) -> str:
+    try:
+        return host.real_path(path)
+    except HostReadError:
+        return path

@@ -1,0 +1,111 @@
+"""``findings`` for people: the worst first, each rule explained once, one screen where it fits."""
+
+from __future__ import annotations
+
+import textwrap
+from itertools import groupby
+
+from nginx_tune.documents.decisions import Evidence
+from nginx_tune.documents.findings import Finding, Findings, Severity
+from nginx_tune.report.text import bytes_text, number_text, plain
+
+PLACES_SHOWN = 5
+"""Of one rule; the rest is counted."""
+
+_COLORS: dict[Severity, str] = {"error": "31", "warning": "33", "advice": "36", "info": "2"}
+
+
+def render_findings(findings: Findings, *, color: bool = False, width: int | None = None) -> str:
+    """The findings as text; ``width`` wraps long lines, which stay whole without it."""
+    parts = [_unparsed(findings)]
+    for _, group in groupby(findings.findings, key=lambda one: (one.severity, one.rule, one.fix)):
+        parts.append(_rule(list(group), color=color, width=width))
+    parts.append(_summary(findings))
+    parts.append(_needs(findings, width=width))
+    return "\n".join(part for part in parts if part)
+
+
+def _rule(findings: list[Finding], *, color: bool, width: int | None) -> str:
+    first = findings[0]
+    lines = []
+    for finding in findings[:PLACES_SHOWN]:
+        label = f"{finding.severity}[{finding.rule}]"
+        if color:
+            label = f"\x1b[1;{_COLORS[finding.severity]}m{label}\x1b[0m"
+        lines.append(f"{_line(finding.file)}:{finding.line}: {label}")
+        lines.append(_field("", finding.message, width))
+        lines.append(_field("evidence", "; ".join(map(_evidence, finding.evidence)), width))
+    if len(findings) > PLACES_SHOWN:
+        lines.append(f"  and {len(findings) - PLACES_SHOWN} more places (-f json lists them)")
+    lines += [_field("why", first.why, width), _field("fix", first.fix, width), ""]
+    return "\n".join(lines)
+
+
+def _field(name: str, text: str, width: int | None) -> str:
+    label = f"  {name}: " if name else "  "
+    text = _line(text)
+    if width is None:
+        return label + text
+    return textwrap.fill(
+        text, max(width, 40), initial_indent=label, subsequent_indent="    ", break_on_hyphens=False
+    )
+
+
+def _evidence(evidence: Evidence) -> str:
+    value = evidence.value
+    if evidence.unit == "bytes" and isinstance(value, int | float):
+        shown = bytes_text(value)
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        shown = str(value)
+    else:
+        shown = f"{number_text(value)} {evidence.unit}".rstrip()
+    return f"{evidence.fact} = {shown}"
+
+
+def _unparsed(findings: Findings) -> str:
+    return "".join(
+        f"{_line(one.file)}:{one.line or 1}: not parsed: {_line(one.reason)}\n"
+        for one in findings.files_unparsed
+    )
+
+
+def _summary(findings: Findings) -> str:
+    counts = {
+        severity: sum(one.severity == severity for one in findings.findings)
+        for severity in ("error", "warning", "advice", "info")
+    }
+    found = ", ".join(_counted(severity, count) for severity, count in counts.items() if count)
+    files = len(findings.files_parsed)
+    lost = len(findings.files_unparsed)
+    return (
+        f"{found or 'no findings'} in {files} {'file' if files == 1 else 'files'}"
+        + (f", {lost} not parsed" if lost else "")
+        + "\n"
+    )
+
+
+def _counted(severity: str, count: int) -> str:
+    plural = "s" if count > 1 and severity in {"error", "warning"} else ""
+    return f"{count} {severity}{plural}"
+
+
+def _needs(findings: Findings, *, width: int | None) -> str:
+    lines = []
+    for how in dict.fromkeys(one.how for one in findings.needs_facts):
+        rules = ", ".join(one.rule for one in findings.needs_facts if one.how == how)
+        lines.append(_wrapped(f"not checked for want of facts: {rules}", width))
+        lines.append(f"  {_line(how)}\n")
+    return "".join(lines)
+
+
+def _wrapped(text: str, width: int | None) -> str:
+    if width is None:
+        return text + "\n"
+    return (
+        textwrap.fill(text, max(width, 40), subsequent_indent="  ", break_on_hyphens=False) + "\n"
+    )
+
+
+def _line(text: str) -> str:
+    """Text from outside as one harmless line."""
+    return plain(" ".join(text.split()))
