@@ -15,6 +15,7 @@ from nginx_tune import __version__
 from nginx_tune.errors import ExitStatus, NginxTuneError
 
 COMMANDS: dict[str, str] = {
+    "inspect": "What this host is: CPUs, memory, disks, links, limits, nginx.",
     "audit": "What is wrong with a configuration on this host, with the fix.",
     "schema": "JSON Schema of a document.",
 }

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from nginx_tune.documents.base import Document, Part
 
 
 class Answer(Part, frozen=True, kw_only=True):
     """One answer of the host; exactly one of ``value`` and ``error`` is set."""
 
-    value: (
-        str | int | float | bool | list[str] | dict[str, str | int | float | bool | None] | None
-    ) = None
+    value: Any = None
+    """Text, ``{"base64": …}`` for bytes that are no UTF-8, a list of names, a number, or the
+    parts of a process result, of links or of a dataset: by the kind of question."""
     error: str | None = None
+
+
+class Request(Part, frozen=True, kw_only=True):
+    """What the recorded inspection was asked for; a replay asks the same."""
+
+    paths: list[str] = []
+    datasets: list[str] = []
+    nginx_binary: str | None = None
+    pid: int | None = None
+    link_speeds: dict[str, int] = {}
+    """Bits per second by link."""
 
 
 class Capture(Document, frozen=True, kw_only=True, tag="nginx-tune/capture/1"):
@@ -21,5 +34,6 @@ class Capture(Document, frozen=True, kw_only=True, tag="nginx-tune/capture/1"):
     """
 
     tool_version: str = ""
+    request: Request = Request()
     answers: dict[str, Answer] = {}
     """By question, e.g. ``read /proc/meminfo``, ``list /sys/block``, ``run nginx -V``."""

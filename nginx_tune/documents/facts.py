@@ -67,6 +67,8 @@ class PathStorage(Part, frozen=True, kw_only=True):
     stack: list[str] = []
     """Block devices from the file system down to the leaves, each once."""
     leaf_disks: list[str] = []
+    read_ahead_bytes: int | None = None
+    """Of the device that the file system is on."""
     reason: str = ""
     """Why ``leaf_disks`` is empty or doubtful."""
 
@@ -107,6 +109,8 @@ class Disk(Part, frozen=True, kw_only=True):
     hardware_queues: int | None = None
     depth: int | None = None
     """nr_requests × hardware queues."""
+    device_queue_depth: int | None = None
+    """Commands that the device itself takes at once (SCSI and SATA only)."""
     read_ahead_bytes: int | None = None
     curve: Curve | None = None
 
@@ -167,6 +171,10 @@ class Running(Part, frozen=True, kw_only=True):
     conf_path: str | None = None
     prefix: str | None = None
     workers: list[Worker] = []
+    other_masters: list[int] = []
+    """Process ids of further nginx masters on this host."""
+    other_mount_namespace: bool | None = None
+    """True when it sees other mounts than the reader: a container, say."""
 
 
 class Nginx(Part, frozen=True, kw_only=True):
@@ -227,6 +235,8 @@ class Dataset(Part, frozen=True, kw_only=True):
     bytes: int | None = None
     complete: bool = True
     """False when the scan's time budget ran out: files and bytes are then lower bounds."""
+    reason: str = ""
+    """Why it is not complete, or what was left out."""
     sizes: Sizes | None = None
     residency: Residency = Residency()
 

@@ -64,6 +64,12 @@ class Host(Protocol):
     def run(self, argv: Sequence[str], *, timeout_seconds: float = 10.0) -> ProgramResult:
         """Run a program without a shell; an absolute path or a name found on PATH and sbin."""
 
+    def find_program(self, name: str) -> str:
+        """Absolute path of a program on PATH or in one of the sbin directories."""
+
+    def processes(self, *names: str) -> list[int]:
+        """Ids of the processes whose ``comm`` is one of the names, ascending."""
+
     def links(self) -> list[Link]:
         """Network links (netlink); speeds as the driver tells them."""
 

@@ -1,0 +1,119 @@
+"""``nginx-tune inspect``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from nginx_tune.cli.inputs import read_document
+from nginx_tune.cli.output import output_options, write_file, write_result
+from nginx_tune.documents.base import encode
+from nginx_tune.documents.capture import Capture, Request
+from nginx_tune.errors import UsageError
+from nginx_tune.host.live import LiveHost
+from nginx_tune.host.network import parse_speed
+from nginx_tune.measure.inspection import inspect_host, record_host, replay
+from nginx_tune.report.facts import render_facts
+
+_PRIVATE = 0o600
+
+
+def _speeds(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    speeds = {}
+    for value in values:
+        name, separator, speed = value.partition("=")
+        if not separator or not name:
+            raise UsageError(f"--link-speed {value}: not IF=SPEED", hint="for example eth0=10G")
+        speeds[name] = parse_speed(speed)
+    return speeds
+
+
+def _absolute(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> list[str]:
+    return [os.path.abspath(value) for value in values]  # noqa: PTH100  # links stay
+
+
+@click.command()
+@click.option(
+    "--dataset",
+    "datasets",
+    multiple=True,
+    metavar="DIR",
+    callback=_absolute,
+    help="Scan this tree of served files; may repeat.",
+)
+@click.option(
+    "--path",
+    "paths",
+    multiple=True,
+    metavar="DIR",
+    callback=_absolute,
+    help="Find the disks under this path; may repeat.",
+)
+@click.option(
+    "--cache-dir",
+    "cache_dirs",
+    multiple=True,
+    metavar="DIR",
+    callback=_absolute,
+    help="The same for a cache directory; may repeat.",
+)
+@click.option("--nginx", "nginx_binary", metavar="BIN", help="The nginx executable.")
+@click.option("--pid", type=click.IntRange(min=1), metavar="PID", help="The nginx master.")
+@click.option(
+    "--link-speed",
+    "link_speeds",
+    multiple=True,
+    metavar="IF=SPEED",
+    callback=_speeds,
+    help="Declare the speed of a link, such as eth0=10G; may repeat.",
+)
+@click.option(
+    "--dataset-seconds",
+    type=click.FloatRange(min=0.1),
+    default=10.0,
+    show_default=True,
+    metavar="N",
+    help="Time budget for the scan of each dataset.",
+)
+@click.option(
+    "--capture", "capture_path", metavar="FILE", help="Record the host there, secrets redacted."
+)
+@click.option("--host", "host_path", metavar="FILE", help="Inspect a recorded host instead.")
+@output_options("console", "json")
+def command(
+    *,
+    datasets: list[str],
+    paths: list[str],
+    cache_dirs: list[str],
+    nginx_binary: str | None,
+    pid: int | None,
+    link_speeds: dict[str, int],
+    dataset_seconds: float,
+    capture_path: str | None,
+    host_path: str | None,
+    formats: tuple[str, ...],
+    output: str | None,
+) -> None:
+    """Kernel, CPUs, memory, disks under paths, links, limits and nginx of this host."""
+    if capture_path and host_path:
+        raise UsageError("--capture and --host exclude each other")
+    request = Request(
+        paths=[*paths, *cache_dirs],
+        datasets=datasets,
+        nginx_binary=nginx_binary,
+        pid=pid,
+        link_speeds=link_speeds,
+    )
+    if host_path:
+        facts = replay(read_document(Capture, host_path), request)
+    elif capture_path:
+        capture = record_host(LiveHost(), request, dataset_budget_seconds=dataset_seconds)
+        write_file(Path(capture_path), encode(capture), mode=_PRIVATE)
+        facts = replay(capture)
+    else:
+        facts = inspect_host(LiveHost(), request, dataset_budget_seconds=dataset_seconds)
+    write_result(
+        {"console": lambda: render_facts(facts), "json": lambda: encode(facts)}, formats, output
+    )

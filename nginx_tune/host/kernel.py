@@ -1,0 +1,143 @@
+"""The kernel: release, features that nginx can use, sysctls that bound it."""
+
+from __future__ import annotations
+
+import re
+
+from nginx_tune.documents.facts import Kernel, Limits
+from nginx_tune.host.door import Host
+from nginx_tune.host.gaps import Gaps, Missing, attempt, known
+from nginx_tune.host.parse_process import parse_open_files
+from nginx_tune.host.parse_values import parse_integer, parse_release
+
+SYSCTLS = (
+    "fs.file-max",
+    "fs.nr_open",
+    "kernel.io_uring_disabled",
+    "kernel.task_delayacct",
+    "net.core.default_qdisc",
+    "net.core.netdev_max_backlog",
+    "net.core.rmem_max",
+    "net.core.somaxconn",
+    "net.core.wmem_max",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.tcp_abort_on_overflow",
+    "net.ipv4.tcp_congestion_control",
+    "net.ipv4.tcp_fastopen",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_max_syn_backlog",
+    "net.ipv4.tcp_max_tw_buckets",
+    "net.ipv4.tcp_migrate_req",
+    "net.ipv4.tcp_notsent_lowat",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_slow_start_after_idle",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_tw_reuse",
+    "net.ipv4.tcp_wmem",
+    "vm.dirty_background_bytes",
+    "vm.dirty_background_ratio",
+    "vm.dirty_bytes",
+    "vm.dirty_ratio",
+    "vm.min_free_kbytes",
+    "vm.swappiness",
+    "vm.vfs_cache_pressure",
+)
+
+_SINCE = {"epollexclusive": (4, 5), "cachestat": (6, 5)}
+"""Features by the release that brought them (EPOLLEXCLUSIVE: epoll_ctl(2))."""
+
+
+def read_kernel(host: Host) -> tuple[Kernel, Gaps]:
+    """Release, features and sysctls. A sysctl that this kernel has not is left out."""
+    gaps: Gaps = {}
+    system = attempt(_read_line, host, "/proc/sys/kernel/ostype")
+    release = attempt(_read_line, host, "/proc/sys/kernel/osrelease")
+    sysctls = {}
+    for name in SYSCTLS:
+        value = attempt(_read_line, host, sysctl_path(name))
+        if not isinstance(value, Missing):
+            sysctls[name] = value
+    features: dict[str, bool | None] = {}
+    for name, since in _SINCE.items():
+        has: bool | Missing = (
+            release if isinstance(release, Missing) else parse_release(release) >= since
+        )
+        features[name] = known(has, gaps, f"/features/{name}")
+    features["tcp_migrate_req"] = "net.ipv4.tcp_migrate_req" in sysctls
+    features["task_delayacct"] = "kernel.task_delayacct" in sysctls
+    features["psi"] = not isinstance(attempt(host.read_text, "/proc/pressure/io"), Missing)
+    features["tls"] = known(_read_tls(host, release), gaps, "/features/tls")
+    kernel = Kernel(
+        system=known(system, gaps, "/system"),
+        release=known(release, gaps, "/release"),
+        machine=known(_read_machine(host), gaps, "/machine"),
+        features=dict(sorted(features.items())),
+        sysctls=sysctls,
+    )
+    return kernel, gaps
+
+
+def read_limits(host: Host, *, process: str = "self") -> tuple[Limits, Gaps]:
+    """Descriptor limits of a process (a pid or ``self``) and of the system."""
+    gaps: Gaps = {}
+    text = attempt(host.read_text, f"/proc/{process}/limits")
+    files = text if isinstance(text, Missing) else parse_open_files(text)
+    limits = Limits(
+        nofile_soft=known(
+            files if isinstance(files, Missing) else files.soft, gaps, "/nofile_soft"
+        ),
+        nofile_hard=known(
+            files if isinstance(files, Missing) else files.hard, gaps, "/nofile_hard"
+        ),
+        nr_open=known(_read_integer(host, "fs.nr_open"), gaps, "/nr_open"),
+        file_max=known(_read_integer(host, "fs.file-max"), gaps, "/file_max"),
+    )
+    return limits, gaps
+
+
+def sysctl_path(name: str) -> str:
+    """The file of a sysctl."""
+    return "/proc/sys/" + name.replace(".", "/")
+
+
+def _read_line(host: Host, path: str) -> str:
+    return " ".join(host.read_text(path).split())
+
+
+def _read_integer(host: Host, sysctl: str) -> int | Missing:
+    text = attempt(host.read_text, sysctl_path(sysctl))
+    return text if isinstance(text, Missing) else parse_integer(text)
+
+
+def _read_machine(host: Host) -> str | Missing:
+    """The hardware name; the file is there since Linux 6.1."""
+    name = attempt(_read_line, host, "/proc/sys/kernel/arch")
+    if not isinstance(name, Missing):
+        return name
+    said = attempt(host.run, ["uname", "-m"])
+    return said if isinstance(said, Missing) else said.stdout.strip() or Missing("uname is silent")
+
+
+def _read_tls(host: Host, release: str | Missing) -> bool | Missing | None:
+    """Whether kernel TLS is there or can be loaded.
+
+    Source: net/tls/tls_proc.c; a module is loaded on the first use of the ULP, for which
+    unprivileged workers lack the right (net/ipv4/tcp_ulp.c).
+    """
+    if not isinstance(attempt(host.read_text, "/proc/net/tls_stat"), Missing):
+        return True
+    protocols = attempt(host.read_text, "/proc/sys/net/ipv4/tcp_available_ulp")
+    if not isinstance(protocols, Missing) and "tls" in protocols.split():
+        return True
+    if isinstance(release, Missing):
+        return release
+    if not re.fullmatch(r"[\w.+~-]+", release):
+        return Missing("the kernel release is no file name")
+    modules = attempt(host.list_dir, f"/lib/modules/{release}/kernel/net")
+    if not isinstance(modules, Missing):
+        return "tls" in modules
+    if isinstance(attempt(host.list_dir, "/sys/module"), Missing):
+        return Missing("neither /proc/net/tls_stat nor the directory of modules can be seen")
+    if isinstance(attempt(host.read_text, "/proc/modules"), Missing):
+        return False  # a kernel that loads no modules, and TLS is not in it
+    return Missing(f"not loaded, and /lib/modules/{release} cannot be seen")

@@ -1,0 +1,144 @@
+"""This machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NoReturn
+
+from nginx_tune.documents.facts import Dataset, Link
+from nginx_tune.host.door import Device, HostReadError, ProgramResult
+from nginx_tune.host.program import run_bounded
+
+_MAX_BYTES = 64 << 20
+"""No file that is asked for is larger; what is larger is not what it seems."""
+
+_SBIN = (
+    "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/nginx/sbin:/opt/nginx/sbin:"
+    "/usr/local/openresty/nginx/sbin:/usr/local/openresty/bin:/usr/local/bin:/usr/bin:/bin"
+)
+"""Searched after PATH: ordinary users have no sbin there."""
+
+
+class LiveHost:
+    """The machine this process runs on."""
+
+    def read_bytes(self, path: str) -> bytes:
+        """Contents of a file."""
+        question = f"read {path}"
+        try:
+            # Without waiting: a FIFO that nobody writes gives nothing instead of hanging.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            with os.fdopen(descriptor, "rb", buffering=0) as file:
+                data = _read_all(file.fileno())
+        except (OSError, ValueError) as error:
+            _refuse(question, error)
+        if len(data) > _MAX_BYTES:
+            raise HostReadError(question, f"larger than {_MAX_BYTES >> 20} MiB")
+        return data
+
+    def read_text(self, path: str) -> str:
+        """Contents of a file; bytes that are no UTF-8 become surrogate escapes."""
+        return self.read_bytes(path).decode(errors="surrogateescape")
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        try:
+            return sorted(os.listdir(path))  # noqa: PTH208  # names, not paths
+        except (OSError, ValueError) as error:
+            _refuse(f"list {path}", error)
+
+    def read_link(self, path: str) -> str:
+        """Target of a symbolic link, as stored."""
+        try:
+            return os.readlink(path)  # noqa: PTH115  # as stored
+        except (OSError, ValueError) as error:
+            _refuse(f"link {path}", error)
+
+    def real_path(self, path: str) -> str:
+        """The path with every symbolic link resolved; the file must exist."""
+        try:
+            return os.path.realpath(path, strict=True)
+        except (OSError, ValueError) as error:
+            _refuse(f"real {path}", error)
+
+    def device_of(self, path: str) -> Device:
+        """``st_dev`` of a path."""
+        try:
+            number = os.stat(path).st_dev  # noqa: PTH116
+        except (OSError, ValueError) as error:
+            _refuse(f"device {path}", error)
+        return Device(os.major(number), os.minor(number))
+
+    def filesystem_magic(self, path: str) -> int:
+        """``f_type`` of statfs(2)."""
+        from nginx_tune.host.syscalls import statfs_magic  # noqa: PLC0415  # ctypes is seldom needed
+
+        try:
+            return statfs_magic(path)
+        except (OSError, ValueError) as error:
+            _refuse(f"magic {path}", error)
+
+    def run(self, argv: Sequence[str], *, timeout_seconds: float = 10.0) -> ProgramResult:
+        """Run a program without a shell; an absolute path or a name found on PATH and sbin."""
+        return run_bounded([self.find_program(argv[0]), *argv[1:]], timeout_seconds)
+
+    def find_program(self, name: str) -> str:
+        """Absolute path of a program on PATH or in one of the sbin directories."""
+        question = f"program {name}"
+        if "/" in name:
+            if not os.path.isfile(name):  # noqa: PTH113
+                raise HostReadError(question, "No such file")
+            if not os.access(name, os.X_OK):
+                raise HostReadError(question, "not executable")
+            return os.path.abspath(name)  # noqa: PTH100  # links stay: the name is what runs
+        places = f"{os.environ.get('PATH', '')}:{_SBIN}".split(":")
+        for place in filter(os.path.isabs, places):
+            candidate = os.path.join(place, name)  # noqa: PTH118
+            if os.path.isfile(candidate) and os.access(candidate, os.X_OK):  # noqa: PTH113
+                return candidate
+        raise HostReadError(question, "not found on PATH or in an sbin directory")
+
+    def processes(self, *names: str) -> list[int]:
+        """Ids of the processes whose ``comm`` is one of the names, ascending."""
+        wanted = {name.encode() for name in names}
+        found = []
+        for entry in self.list_dir("/proc"):
+            if entry.isdecimal():
+                try:
+                    comm = self.read_bytes(f"/proc/{entry}/comm")
+                except HostReadError:
+                    continue  # it ended meanwhile
+                if comm.rstrip(b"\n") in wanted:
+                    found.append(int(entry))
+        return sorted(found)
+
+    def links(self) -> list[Link]:
+        """Network links (netlink); speeds as the driver tells them."""
+        from nginx_tune.host.live_links import read_links  # noqa: PLC0415  # pyroute2 is heavy
+
+        return read_links()
+
+    def scan_dataset(self, path: str, *, budget_seconds: float) -> Dataset:
+        """Walk a tree of files: counts, size distribution and page-cache residency."""
+        from nginx_tune.host.dataset import scan_dataset  # noqa: PLC0415  # only for datasets
+
+        try:
+            return scan_dataset(path, budget_seconds=budget_seconds)
+        except (OSError, ValueError) as error:
+            _refuse(f"dataset {path}", error)
+
+
+def _read_all(descriptor: int) -> bytes:
+    """Up to one byte more than the limit."""
+    parts = []
+    size = 0
+    while size <= _MAX_BYTES and (part := os.read(descriptor, 1 << 16)):
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
+
+
+def _refuse(question: str, error: OSError | ValueError) -> NoReturn:
+    reason = getattr(error, "strerror", None) or str(error)
+    raise HostReadError(question, reason) from None

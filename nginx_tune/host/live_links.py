@@ -1,0 +1,113 @@
+"""Network links of this machine, by netlink; by sysfs where netlink is not to be had."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nginx_tune.documents.facts import Link
+from nginx_tune.host.door import HostReadError
+
+_IFF_LOOPBACK = 0x8
+_ASKED_KINDS = frozenset({"physical", "bond", "team", "vlan", "macvlan", "ipvlan", "bridge"})
+"""Kinds whose driver may know a speed; hosts of containers have hundreds of others."""
+_CLASS = Path("/sys/class/net")
+
+
+def read_links() -> list[Link]:
+    """Every link of this network namespace, sorted by name.
+
+    Errors: HostReadError when neither netlink nor sysfs answers.
+    """
+    try:
+        return _read_netlink()
+    except (ImportError, OSError, HostReadError):
+        return _read_sysfs()
+
+
+def _read_netlink() -> list[Link]:
+    from pyroute2 import Ethtool, IPRoute, NetlinkError  # noqa: PLC0415  # heavy
+
+    with contextlib.ExitStack() as stack:
+        try:
+            dump = list(stack.enter_context(IPRoute()).get_links())
+            ethtool = stack.enter_context(Ethtool())
+        except NetlinkError as error:
+            raise HostReadError("links", str(error)) from None
+
+        def ask_speed(name: str) -> int | None:
+            try:
+                return _bits(ethtool.get_link_mode(name).speed)
+            except Exception:  # noqa: BLE001  # pyroute2 raises what the driver's answer leads it to
+                return _sysfs_speed(name)
+
+        return sorted((_link(message, ask_speed) for message in dump), key=lambda one: one.name)
+
+
+def _link(message: Any, ask_speed: Callable[[str], int | None]) -> Link:
+    name = str(message.get_attr("IFLA_IFNAME"))
+    kind = message.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND")
+    if kind is None:
+        kind = "loopback" if message["flags"] & _IFF_LOOPBACK else "physical"
+    state = message.get_attr("IFLA_OPERSTATE")
+    return Link(
+        name=name,
+        kind=str(kind),
+        state=str(state).lower() if state else None,
+        speed_bits_per_second=ask_speed(name) if kind in _ASKED_KINDS else None,
+        mtu=message.get_attr("IFLA_MTU"),
+    )
+
+
+def _read_sysfs() -> list[Link]:
+    try:
+        directories = sorted(_CLASS.iterdir())
+    except OSError as error:
+        raise HostReadError("links", error.strerror or str(error)) from None
+    links = []
+    for directory in directories:
+        name = directory.name
+        if not directory.is_dir():
+            continue  # bonding_masters is a file
+        mtu = _word(directory / "mtu")
+        links.append(
+            Link(
+                name=name,
+                kind=_sysfs_kind(directory),
+                state=_word(directory / "operstate") or None,
+                speed_bits_per_second=_sysfs_speed(name),
+                mtu=int(mtu) if mtu.isdecimal() else None,
+            )
+        )
+    return links
+
+
+def _sysfs_kind(directory: Path) -> str | None:
+    """The kind as far as sysfs shows it; a veth is told by nothing but its missing device."""
+    if _word(directory / "type") == "772":
+        return "loopback"
+    if (directory / "tun_flags").exists():
+        return "tun"
+    for line in _word(directory / "uevent").split():
+        if line.startswith("DEVTYPE="):
+            return line.removeprefix("DEVTYPE=")
+    return "physical" if (directory / "device").exists() else None
+
+
+def _sysfs_speed(name: str) -> int | None:
+    text = _word(_CLASS / name / "speed")
+    return _bits(int(text)) if text.isdecimal() else None
+
+
+def _bits(megabits: int | None) -> int | None:
+    """Drivers that do not know say 0, -1 or its unsigned form."""
+    return megabits * 10**6 if megabits and 0 < megabits < (1 << 31) else None
+
+
+def _word(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,119 @@
+"""Memory: how much there is and how much of it can hold file data."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nginx_tune.documents.facts import Memory
+from nginx_tune.host import parse_meminfo
+from nginx_tune.host.cgroup import Group, group_at, read_group
+from nginx_tune.host.door import Host
+from nginx_tune.host.gaps import Gaps, Missing, attempt, known
+from nginx_tune.host.parse_cgroup import (
+    parse_memory_limit,
+    parse_memory_stat,
+    unreclaimable_bytes,
+)
+
+_LIMIT_FILES = {1: ("memory.limit_in_bytes",), 2: ("memory.max", "memory.high")}
+
+
+class _Limit(NamedTuple):
+    directory: str
+    file: str
+    limit_bytes: int
+
+
+def read_memory(
+    host: Host, *, process: str = "self", cgroup_directory: str | None = None
+) -> tuple[Memory, Gaps]:
+    """Memory as the process (a pid or ``self``) meets it, or one in the named cgroup."""
+    gaps: Gaps = {}
+    meminfo = attempt(host.read_text, "/proc/meminfo")
+    fields = {} if isinstance(meminfo, Missing) else parse_meminfo.parse_meminfo(meminfo)
+    total = known(parse_meminfo.total_bytes(fields), gaps, "/total_bytes")
+    available = known(parse_meminfo.available_bytes(fields), gaps, "/available_bytes")
+    if isinstance(meminfo, Missing):
+        gaps["/total_bytes"] = gaps["/available_bytes"] = meminfo.reason
+
+    group = (
+        group_at(host, cgroup_directory)
+        if cgroup_directory
+        else read_group(host, "memory", process)
+    )
+    limit = _least_limit(host, group)
+    usage: int | Missing = Missing("no memory cgroup limits this process")
+    if isinstance(limit, _Limit) and isinstance(group, Group):
+        usage = _read_unreclaimable(host, limit.directory, group.version)
+    bound = _page_cache_limit(available, limit, usage)
+    if bound.limit_bytes is None:
+        gaps["/page_cache_limit_bytes"] = bound.reason
+    if isinstance(group, Missing):
+        gaps["/cgroup_version"] = group.reason
+    if isinstance(limit, Missing):
+        gaps["/cgroup_limit_bytes"] = gaps["/cgroup_limit_path"] = limit.reason
+    return (
+        Memory(
+            total_bytes=total,
+            available_bytes=available,
+            cgroup_version=None if isinstance(group, Missing) else group.version,
+            cgroup_limit_bytes=None if isinstance(limit, Missing) else limit.limit_bytes,
+            cgroup_limit_path=None if isinstance(limit, Missing) else limit.directory,
+            cgroup_usage_bytes=known(usage, gaps, "/cgroup_usage_bytes"),
+            page_cache_limit_bytes=bound.limit_bytes,
+            page_cache_limit_reason=bound.reason,
+        ),
+        gaps,
+    )
+
+
+def _least_limit(host: Host, group: Group | Missing) -> _Limit | Missing:
+    """The least limit of the group and all its ancestors."""
+    if isinstance(group, Missing):
+        return group
+    found = []
+    answered = False
+    for directory in group.directories:
+        for file in _LIMIT_FILES[group.version]:
+            text = attempt(host.read_text, f"{directory}/{file}")
+            if isinstance(text, Missing):
+                continue
+            limit = parse_memory_limit(text)
+            answered = answered or not isinstance(limit, Missing)
+            if isinstance(limit, int):
+                found.append(_Limit(directory, file, limit))
+    if found:
+        return min(found, key=lambda limit: limit.limit_bytes)
+    if answered or group.version == 2:  # noqa: PLR2004  # the root of version 2 has no such file
+        return Missing("unlimited: no memory limit on the cgroup or its ancestors")
+    return Missing(f"the memory limit of {group.directories[0]} cannot be read")
+
+
+def _read_unreclaimable(host: Host, directory: str, version: int) -> int | Missing:
+    text = attempt(host.read_text, f"{directory}/memory.stat")
+    if isinstance(text, Missing):
+        return text
+    return unreclaimable_bytes(parse_memory_stat(text), version)
+
+
+class _Bound(NamedTuple):
+    limit_bytes: int | None
+    reason: str
+
+
+def _page_cache_limit(
+    available: int | None, limit: _Limit | Missing, usage: int | Missing
+) -> _Bound:
+    """The lesser of what the machine and what the cgroup leave for file data."""
+    if isinstance(limit, Missing):
+        if available is None:
+            return _Bound(None, "neither MemAvailable nor a cgroup limit is known")
+        return _Bound(available, f"MemAvailable of the host ({limit.reason})")
+    charged = 0 if isinstance(usage, Missing) else usage
+    rest = max(0, limit.limit_bytes - charged)
+    what = f"{limit.file} of {limit.directory} less {charged} bytes that are not file data"
+    if isinstance(usage, Missing):
+        what = f"{limit.file} of {limit.directory} (what else it holds is not known)"
+    if available is not None and available < rest:
+        return _Bound(available, f"MemAvailable of the host, below the cgroup's rest: {what}")
+    return _Bound(rest, what)

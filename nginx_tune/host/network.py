@@ -1,0 +1,124 @@
+"""Network links and how much of their reported speed can be believed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from nginx_tune.documents.facts import Link, Network
+from nginx_tune.errors import UsageError
+from nginx_tune.host.door import Host
+from nginx_tune.host.gaps import Gaps, Missing, attempt
+
+_FAKES = {
+    "veth": "a veth pair reports a made-up 10 Gbit/s",
+    "tun": "a tun device reports a made-up speed",
+    "tap": "a tap device reports a made-up speed",
+    "loopback": "the loopback has no speed",
+    "dummy": "a dummy has no speed",
+    "ifb": "an ifb has no speed",
+}
+"""Source: drivers/net/veth.c, drivers/net/tun.c: fixed ethtool answers."""
+
+_NOMINAL_DRIVERS = {"vmxnet3": "vmxnet3 reports a nominal speed, not the host's uplink"}
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+
+def parse_speed(text: str) -> int:
+    """A declared speed, such as ``10G``, ``2.5G``, ``100M`` or ``1000Mbit/s``.
+
+    Units:  bits per second.
+    Errors: UsageError.
+    """
+    match = re.fullmatch(
+        r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([kmgt]?)(?:bit|bits|b)?(?:/s|ps)?", text.strip().lower()
+    )
+    speed = int(float(match[1]) * _UNITS[match[2]]) if match else 0
+    if speed <= 0:
+        raise UsageError(f"'{text}' is no link speed", hint="for example eth0=10G")
+    return speed
+
+
+def read_network(host: Host, declared: Mapping[str, int]) -> tuple[Network, Gaps]:
+    """Every link, with the speeds that were declared (bits per second by name) set.
+
+    Errors: UsageError when a declared link is not there.
+    """
+    asked = attempt(host.links)
+    if isinstance(asked, Missing):
+        links = [Link(name=name) for name in sorted(declared)]
+    else:
+        links = sorted(asked, key=lambda link: link.name)
+    by_name = {link.name: link for link in links}
+    for name in declared:
+        if name not in by_name:
+            raise UsageError(f"no network link '{name}'", hint=f"there are {', '.join(by_name)}")
+    judged = [_judge(host, link, by_name, declared.get(link.name)) for link in links]
+    gaps: Gaps = {}
+    if isinstance(asked, Missing):
+        gaps["/links"] = asked.reason
+    for index, link in enumerate(judged):
+        for field in ("kind", "state", "mtu"):
+            if getattr(link, field) is None:
+                gaps[f"/links/{index}/{field}"] = "the kernel does not tell"
+        if link.speed_bits_per_second is None:
+            gaps[f"/links/{index}/speed_bits_per_second"] = link.speed_reason
+    return Network(links=judged), gaps
+
+
+def _judge(host: Host, link: Link, links: Mapping[str, Link], declared: int | None) -> Link:
+    """The link with a speed that can be believed, or none and why."""
+    if declared is not None:
+        return _with_speed(link, declared, "declared")
+    if link.kind in _FAKES:
+        return _with_speed(link, None, _FAKES[link.kind])
+    driver = _driver(host, link.name)
+    if driver in _NOMINAL_DRIVERS:
+        return _with_speed(link, None, _NOMINAL_DRIVERS[driver])
+    if link.speed_bits_per_second:
+        said = f"driver {driver}" if driver else f"{link.kind or 'driver'}, as the kernel adds up"
+        return _with_speed(link, link.speed_bits_per_second, said)
+    if link.state == "down":
+        return _with_speed(link, None, "the link is down")
+    if driver == "virtio_net":
+        return _with_speed(link, None, "virtio_net: the hypervisor offers no speed")
+    lower = _lower_links(host, link.name)
+    if lower:
+        return _from_lower(host, link, [links[name] for name in lower if name in links])
+    return _with_speed(link, None, f"{f'driver {driver}' if driver else 'the kernel'} tells none")
+
+
+def _with_speed(link: Link, speed: int | None, reason: str) -> Link:
+    return msgspec.structs.replace(link, speed_bits_per_second=speed, speed_reason=reason)
+
+
+def _from_lower(host: Host, link: Link, lower: list[Link]) -> Link:
+    """The speed that the links under a bond, VLAN or bridge allow."""
+    names = ", ".join(one.name for one in lower)
+    speeds = [one.speed_bits_per_second for one in lower]
+    real = [
+        speed for speed, one in zip(speeds, lower, strict=True) if speed and one.kind not in _FAKES
+    ]
+    if not real or len(real) < len(lower):
+        return _with_speed(link, None, f"not known for every link under it ({names})")
+    if link.kind == "bond":
+        mode = attempt(host.read_text, f"/sys/class/net/{link.name}/bonding/mode")
+        if isinstance(mode, str) and mode.startswith("active-backup"):
+            return _with_speed(link, max(real), f"one active port of {names}")
+        return _with_speed(link, sum(real), f"sum of {names}")
+    return _with_speed(link, max(real), f"from {names} under it")
+
+
+def _driver(host: Host, name: str) -> str:
+    target = attempt(host.read_link, f"/sys/class/net/{name}/device/driver")
+    return "" if isinstance(target, Missing) else target.rpartition("/")[2]
+
+
+def _lower_links(host: Host, name: str) -> list[str]:
+    entries = attempt(host.list_dir, f"/sys/class/net/{name}")
+    if isinstance(entries, Missing):
+        return []
+    return [entry.removeprefix("lower_") for entry in entries if entry.startswith("lower_")]

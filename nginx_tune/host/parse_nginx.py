@@ -1,0 +1,131 @@
+"""``nginx -V`` of every known product, and nginx process titles."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import NamedTuple
+
+from nginx_tune.host.gaps import Missing
+
+_VERSION = re.compile(
+    r"^(?:\w+) version: ([\w-]+)/([0-9][\w.-]*)(?: \((nginx-plus-[\w.-]+)\))?", re.MULTILINE
+)
+_ARGUMENTS = re.compile(r"^configure arguments: ?(.*)$", re.MULTILINE)
+_ARGUMENT = re.compile(r"(--[\w-]+)(?:=('[^']*'|\S*))?")
+_COMPILER = {
+    "--with-cc", "--with-cpp", "--with-cc-opt", "--with-ld-opt", "--with-cpu-opt",
+    "--with-pcre-opt", "--with-openssl-opt", "--with-zlib-opt", "--with-libatomic", "--with-perl",
+}  # fmt: skip
+"""Arguments whose values say how the binary was compiled, not what it can do."""
+
+_FREENGINX_BASE = "1.25.4"
+"""The last nginx that freenginx shares; its own numbers went on from there."""
+
+
+class Build(NamedTuple):
+    """What ``nginx -V`` says."""
+
+    product: str
+    version: str
+    nginx_version: str | Missing
+    flags: list[str]
+    prefix: str
+    conf_path: str
+    error_log_path: str
+    pid_path: str
+
+
+def parse_build(text: str) -> Build | Missing:
+    """The product, its version and its configure arguments.
+
+    Shape:  flags in the order of the configure line, compiler options without their values.
+    Errors: text that is not of an nginx gives Missing.
+    Source: src/core/nginx.c ngx_show_version_info() of nginx and its forks.
+    """
+    versions = _VERSION.findall(text)
+    if not versions:
+        return Missing("-V prints no nginx version")
+    product, version, plus = versions[0]
+    product = product.lower()
+    arguments = _ARGUMENTS.search(text)
+    given = _ARGUMENT.findall(arguments[1]) if arguments else []
+    values = {name: value.strip("'") for name, value in given}
+    prefix = values.get("--prefix") or "/usr/local/nginx"
+
+    def path(argument: str, default: str) -> str:
+        value = values.get(argument) or default
+        return value if value == "stderr" else posixpath.join(prefix, value)
+
+    return Build(
+        product="nginx-plus" if plus else product,
+        version=plus.removeprefix("nginx-plus-") if plus else version,
+        nginx_version=_nginx_version(product, dict(v[:2] for v in reversed(versions))),
+        flags=[
+            name if name in _COMPILER or not value else f"{name}={value.strip(chr(39))}"
+            for name, value in given
+        ],
+        prefix=prefix,
+        conf_path=path("--conf-path", "conf/nginx.conf"),
+        error_log_path=path("--error-log-path", "logs/error.log"),
+        pid_path=path("--pid-path", "logs/nginx.pid"),
+    )
+
+
+def _nginx_version(product: str, versions: dict[str, str]) -> str | Missing:
+    if "nginx" in versions:
+        return versions["nginx"]
+    own = next(iter(versions.values()))
+    if product == "openresty":
+        return ".".join(own.split(".")[:3])
+    if product == "freenginx":
+        return min(own, _FREENGINX_BASE, key=_numbers)
+    return Missing(f"{product} does not say which nginx it is built on")
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number[:9]) for number in re.findall(r"[0-9]+", version)]
+
+
+class Title(NamedTuple):
+    """The title of an nginx process."""
+
+    role: str
+    """``master``, ``worker``, ``other`` (cache manager, a worker on its way out, …) or
+    ``single`` (no title: ``master_process off``)."""
+    arguments: list[str]
+    """The command line behind a master's title, split at blanks (quoting is lost there)."""
+
+
+def parse_title(arguments: list[str]) -> Title:
+    """What an nginx process is, from its command line.
+
+    Source: src/os/unix/ngx_process_cycle.c, ngx_setproctitle.c.
+    """
+    first = arguments[0] if arguments else ""
+    if match := re.match(r"[\w-]+: master process\s*(.*)", first, re.DOTALL):
+        return Title("master", match[1].split())
+    if re.fullmatch(r"[\w-]+: worker process\s*", first):
+        return Title("worker", [])
+    if re.match(r"[\w-]+: ", first) or not arguments:
+        return Title("other", [])
+    return Title("single", arguments)
+
+
+class StartOptions(NamedTuple):
+    """Paths given to nginx on its command line."""
+
+    conf_path: str | None
+    prefix: str | None
+
+
+def parse_start_options(arguments: list[str]) -> StartOptions:
+    """``-c`` and ``-p`` of an nginx command line, with the value attached or apart."""
+    found: dict[str, str] = {}
+    words = iter(arguments[1:])
+    for word in words:
+        option = word[:2]
+        if option in {"-c", "-p", "-g", "-e", "-s"}:
+            value = word[2:] or next(words, "")
+            found.setdefault(option, value)
+    return StartOptions(found.get("-c") or None, found.get("-p") or None)

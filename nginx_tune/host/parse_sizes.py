@@ -1,0 +1,106 @@
+"""File sizes as they come by: a power-of-two histogram, and a sample that stays small."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nginx_tune.documents.facts import SizeBucket, Sizes
+
+
+class SizeCounter:
+    """Counts sizes into buckets ``(le/2, le]``; empty files have the bucket 0."""
+
+    def __init__(self) -> None:
+        self.files = 0
+        self.bytes = 0
+        self._max_bytes = 0
+        self._buckets: dict[int, list[int]] = {}
+
+    def add(self, size_bytes: int) -> None:
+        """One more file."""
+        self.files += 1
+        self.bytes += size_bytes
+        self._max_bytes = max(self._max_bytes, size_bytes)
+        # (size - 1).bit_length() is the exponent of the least power of two not below size.
+        bucket = self._buckets.setdefault(
+            (size_bytes - 1).bit_length() if size_bytes else -1, [0, 0]
+        )
+        bucket[0] += 1
+        bucket[1] += size_bytes
+
+    def sizes(self) -> Sizes | None:
+        """The distribution; quantiles are upper bounds of buckets, at most the largest file."""
+        if not self.files:
+            return None
+        buckets = [
+            SizeBucket(le_bytes=1 << exponent if exponent >= 0 else 0, files=files, bytes=size)
+            for exponent, (files, size) in sorted(self._buckets.items())
+        ]
+        return Sizes(
+            mean_bytes=self.bytes / self.files,
+            p50_bytes=self._quantile(buckets, 0.5),
+            p90_bytes=self._quantile(buckets, 0.9),
+            p99_bytes=self._quantile(buckets, 0.99),
+            max_bytes=self._max_bytes,
+            buckets=buckets,
+        )
+
+    def _quantile(self, buckets: list[SizeBucket], share: float) -> int:
+        seen = 0
+        for bucket in buckets:
+            seen += bucket.files
+            if seen >= share * self.files:
+                return min(bucket.le_bytes, self._max_bytes)
+        return self._max_bytes
+
+
+class Sampled(NamedTuple):
+    """A file that is to be asked about."""
+
+    path: str
+    size_bytes: int
+    start_bytes: int
+    """Where its bytes begin when all files are laid end to end."""
+
+
+class ByteSample:
+    """A sample of files of which any byte of the tree is as likely as any other.
+
+    All files are laid end to end; the files that hold a multiple of the stride are kept. The
+    stride is 0 (all files) until the sample is full and doubles each time it is full again,
+    so the tree is walked once and its size need not be known.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.files: list[Sampled] = []
+        self.stride_bytes = 0
+        self._capacity = capacity
+        self._end_bytes = 0
+
+    def add(self, path: str, size_bytes: int) -> None:
+        """One more file; empty ones have no bytes to ask about."""
+        file = Sampled(path, size_bytes, self._end_bytes)
+        self._end_bytes += size_bytes
+        if size_bytes and self._holds_mark(file):
+            self.files.append(file)
+            while len(self.files) > self._capacity:
+                self._thin()
+
+    def _thin(self) -> None:
+        self.stride_bytes = 2 * self.stride_bytes or max(1, 2 * self._end_bytes // self._capacity)
+        self.files = [file for file in self.files if self._holds_mark(file)]
+
+    def _holds_mark(self, file: Sampled) -> bool:
+        stride = self.stride_bytes
+        if not stride:
+            return True
+        # Marks lie in the middle of each stride, so that the first file is nothing special.
+        first, end = (
+            file.start_bytes + stride // 2,
+            file.start_bytes + stride // 2 + file.size_bytes,
+        )
+        return -(-first // stride) * stride < end
+
+    def weight_bytes(self, file: Sampled) -> int:
+        """Bytes of the tree that a sampled file stands for: itself, or a stride if smaller."""
+        return max(file.size_bytes, self.stride_bytes)

@@ -1,0 +1,81 @@
+"""Running a program that may hang or talk without end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import time
+
+from nginx_tune.host.door import HostReadError, ProgramResult
+
+_MAX_OUTPUT_BYTES = 4 << 20
+
+
+def run_bounded(argv: list[str], timeout_seconds: float) -> ProgramResult:
+    """What the program says on both streams, within the time and 4 MiB.
+
+    Errors: HostReadError when it cannot be started, takes longer or says more.
+    Side effects: runs it in a session of its own, which is killed when it must end.
+    """
+    question = f"run {' '.join(argv)}"
+    environment = {k: v for k, v in os.environ.items() if k not in {"NGINX", "NGINX_VAR"}}
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env={**environment, "LC_ALL": "C"},
+        )
+    except (OSError, ValueError) as error:
+        raise HostReadError(question, getattr(error, "strerror", None) or str(error)) from None
+    deadline = time.monotonic() + timeout_seconds
+    with process:
+        try:
+            stdout, stderr = _collect(process, question, deadline)
+            status = process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            raise HostReadError(question, "took too long") from None
+        except BaseException:
+            _kill(process)
+            raise
+    text = (data.decode(errors="surrogateescape") for data in (stdout, stderr))
+    return ProgramResult(status, *text)
+
+
+def _collect(
+    process: subprocess.Popen[bytes], question: str, deadline: float
+) -> tuple[bytes, bytes]:
+    """Both streams to their end."""
+    if process.stdout is None or process.stderr is None:
+        raise HostReadError(question, "no pipes")
+    heard: dict[int, bytearray] = {
+        process.stdout.fileno(): bytearray(),
+        process.stderr.fileno(): bytearray(),
+    }
+    first, second = heard.values()
+    with selectors.DefaultSelector() as selector:
+        for descriptor in heard:
+            selector.register(descriptor, selectors.EVENT_READ)
+        while selector.get_map():
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise HostReadError(question, "took too long")
+            for key, _ in ready:
+                part = os.read(key.fd, 1 << 16)
+                heard[key.fd] += part
+                if not part:
+                    selector.unregister(key.fd)
+                if len(heard[key.fd]) > _MAX_OUTPUT_BYTES:
+                    raise HostReadError(question, "says too much")
+    return bytes(first), bytes(second)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

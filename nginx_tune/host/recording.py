@@ -1,0 +1,220 @@
+"""Hosts that write down what they were asked, and hosts that answer from what was written."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import shlex
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from nginx_tune.documents.capture import Answer
+from nginx_tune.documents.facts import Dataset, Link
+from nginx_tune.host.door import Device, Host, HostReadError, ProgramResult
+
+T = TypeVar("T")
+
+
+def _question(verb: str, *parts: str) -> str:
+    """The key of an answer."""
+    return _escaped(" ".join([verb, *parts]))
+
+
+def from_bytes(data: bytes) -> str | dict[str, str]:
+    """Contents of a file as an answer holds them."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def to_bytes(value: Any) -> bytes:
+    """Contents of a file from an answer.
+
+    Errors: ValueError, msgspec.ValidationError.
+    """
+    if isinstance(value, dict) and isinstance(value.get("base64"), str):
+        return base64.b64decode(value["base64"], validate=True)
+    return msgspec.convert(value, str).encode()
+
+
+def _escaped(text: str) -> str:
+    """Text that JSON can hold: what is no UTF-8 in a file name is shown escaped."""
+    return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
+def _to_builtins(value: object) -> Any:
+    return msgspec.to_builtins(value)
+
+
+class RecordingHost:
+    """Passes every question on and keeps the answer, errors too."""
+
+    def __init__(self, host: Host) -> None:
+        self.answers: dict[str, Answer] = {}
+        self._host = host
+
+    def _keep(self, question: str, ask: Callable[[], T], to_value: Callable[[T], Any]) -> T:
+        try:
+            answer = ask()
+        except HostReadError as error:
+            self.answers[question] = Answer(error=_escaped(error.reason))
+            raise
+        self.answers[question] = Answer(value=to_value(answer))
+        return answer
+
+    def read_bytes(self, path: str) -> bytes:
+        """Contents of a file."""
+        ask = lambda: self._host.read_bytes(path)  # noqa: E731
+        return self._keep(_question("read", path), ask, from_bytes)
+
+    def read_text(self, path: str) -> str:
+        """Contents of a file; bytes that are no UTF-8 become surrogate escapes."""
+        return self.read_bytes(path).decode(errors="surrogateescape")
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        ask = lambda: self._host.list_dir(path)  # noqa: E731
+        return self._keep(_question("list", path), ask, lambda names: list(map(_escaped, names)))
+
+    def read_link(self, path: str) -> str:
+        """Target of a symbolic link, as stored."""
+        return self._keep(_question("link", path), lambda: self._host.read_link(path), _escaped)
+
+    def real_path(self, path: str) -> str:
+        """The path with every symbolic link resolved; the file must exist."""
+        return self._keep(_question("real", path), lambda: self._host.real_path(path), _escaped)
+
+    def device_of(self, path: str) -> Device:
+        """``st_dev`` of a path."""
+        ask = lambda: self._host.device_of(path)  # noqa: E731
+        return self._keep(_question("device", path), ask, list)
+
+    def filesystem_magic(self, path: str) -> int:
+        """``f_type`` of statfs(2)."""
+        ask = lambda: self._host.filesystem_magic(path)  # noqa: E731
+        return self._keep(_question("magic", path), ask, int)
+
+    def run(self, argv: Sequence[str], *, timeout_seconds: float = 10.0) -> ProgramResult:
+        """Run a program without a shell; an absolute path or a name found on PATH and sbin."""
+        return self._keep(
+            _question("run", shlex.join(argv)),
+            lambda: self._host.run(argv, timeout_seconds=timeout_seconds),
+            lambda said: {
+                "status": said.status,
+                "stdout": _escaped(said.stdout),
+                "stderr": _escaped(said.stderr),
+            },
+        )
+
+    def find_program(self, name: str) -> str:
+        """Absolute path of a program on PATH or in one of the sbin directories."""
+        return self._keep(
+            _question("program", name), lambda: self._host.find_program(name), _escaped
+        )
+
+    def processes(self, *names: str) -> list[int]:
+        """Ids of the processes whose ``comm`` is one of the names, ascending."""
+        ask = lambda: self._host.processes(*names)  # noqa: E731
+        return self._keep(_question("processes", *names), ask, list)
+
+    def links(self) -> list[Link]:
+        """Network links (netlink); speeds as the driver tells them."""
+        return self._keep("links", self._host.links, _to_builtins)
+
+    def scan_dataset(self, path: str, *, budget_seconds: float) -> Dataset:
+        """Walk a tree of files: counts, size distribution and page-cache residency."""
+        ask = lambda: self._host.scan_dataset(path, budget_seconds=budget_seconds)  # noqa: E731
+        return self._keep(_question("dataset", path), ask, _to_builtins)
+
+
+class RecordedHost:
+    """Answers from a capture; whatever was not recorded cannot be read."""
+
+    def __init__(self, answers: dict[str, Answer]) -> None:
+        self._answers = answers
+
+    def _answer(self, question: str, from_value: Callable[[Any], T]) -> T:
+        answer = self._answers.get(question)
+        if answer is None:
+            raise HostReadError(question, "not in the capture")
+        if answer.error is not None:
+            raise HostReadError(question, answer.error)
+        try:
+            return from_value(answer.value)
+        except (msgspec.ValidationError, binascii.Error, ValueError):
+            raise HostReadError(question, "the capture holds no fit answer") from None
+
+    def read_bytes(self, path: str) -> bytes:
+        """Contents of a file."""
+        return self._answer(_question("read", path), to_bytes)
+
+    def read_text(self, path: str) -> str:
+        """Contents of a file; bytes that are no UTF-8 become surrogate escapes."""
+        return self.read_bytes(path).decode(errors="surrogateescape")
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        return self._answer(
+            _question("list", path), lambda value: sorted(msgspec.convert(value, list[str]))
+        )
+
+    def read_link(self, path: str) -> str:
+        """Target of a symbolic link, as stored."""
+        return self._answer(_question("link", path), _to_text)
+
+    def real_path(self, path: str) -> str:
+        """The path with every symbolic link resolved; the file must exist."""
+        return self._answer(_question("real", path), _to_text)
+
+    def device_of(self, path: str) -> Device:
+        """``st_dev`` of a path."""
+        return self._answer(
+            _question("device", path),
+            lambda value: Device(*msgspec.convert(value, tuple[int, int])),
+        )
+
+    def filesystem_magic(self, path: str) -> int:
+        """``f_type`` of statfs(2)."""
+        return self._answer(_question("magic", path), lambda value: msgspec.convert(value, int))
+
+    def run(self, argv: Sequence[str], *, timeout_seconds: float = 10.0) -> ProgramResult:
+        """What the program said then."""
+        return self._answer(
+            _question("run", shlex.join(argv)), lambda value: msgspec.convert(value, _Said).result()
+        )
+
+    def find_program(self, name: str) -> str:
+        """Where the program was."""
+        return self._answer(_question("program", name), _to_text)
+
+    def processes(self, *names: str) -> list[int]:
+        """Ids of the processes that were recorded."""
+        return self._answer(
+            _question("processes", *names), lambda value: msgspec.convert(value, list[int])
+        )
+
+    def links(self) -> list[Link]:
+        """Network links as recorded."""
+        return self._answer("links", lambda value: msgspec.convert(value, list[Link]))
+
+    def scan_dataset(self, path: str, *, budget_seconds: float) -> Dataset:
+        """The dataset as it was scanned then."""
+        return self._answer(
+            _question("dataset", path), lambda value: msgspec.convert(value, Dataset)
+        )
+
+
+class _Said(msgspec.Struct):
+    status: int
+    stdout: str
+    stderr: str
+
+    def result(self) -> ProgramResult:
+        return ProgramResult(self.status, self.stdout, self.stderr)
+
+
+def _to_text(value: Any) -> str:
+    return msgspec.convert(value, str)

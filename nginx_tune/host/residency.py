@@ -1,0 +1,124 @@
+"""How much of a set of files the page cache holds now."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import time
+from collections import Counter
+from typing import Literal, NamedTuple
+
+from nginx_tune.documents.facts import Residency
+from nginx_tune.host.parse_sizes import ByteSample, Sampled
+from nginx_tune.host.syscalls import (
+    PAGE_BYTES,
+    cachestat_pages,
+    mincore_pages,
+    statfs_magic,
+)
+
+_OVERLAYFS = 0x794C7630
+_ZFS = 0x2FC12FC1
+_SEED = 1
+_NO_CACHESTAT = frozenset({errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL})
+
+Method = Literal["cachestat", "mincore"]
+
+
+class _Answer(NamedTuple):
+    resident_bytes: int
+    method: Method
+    trusted: bool
+
+
+def read_residency(
+    root: str, sample: ByteSample, total_bytes: int, *, deadline: float
+) -> Residency:
+    """Residency of the tree that the sample stands for.
+
+    Files are asked in a shuffled order, so what was asked when the time is over is a fair
+    part of the sample.
+    """
+    if not sample.files:
+        return Residency(reason="no bytes to ask about")
+    filesystem = statfs_magic(root)
+    if filesystem == _ZFS:
+        return Residency(reason="ZFS keeps file data in the ARC, not in the page cache")
+    may_cachestat = filesystem != _OVERLAYFS
+    order = random.Random(_SEED).sample(sample.files, len(sample.files))  # noqa: S311
+    resident = asked = asked_bytes = 0.0
+    methods: Counter[Method] = Counter()
+    untrusted = failed = 0
+    for file in order:
+        if time.monotonic() > deadline and methods:
+            break
+        answer = _ask(os.path.join(root, file.path), file, may_cachestat)  # noqa: PTH118
+        if answer is None:
+            failed += 1
+            continue
+        methods[answer.method] += 1
+        untrusted += not answer.trusted
+        weight = sample.weight_bytes(file)
+        resident += answer.resident_bytes / file.size_bytes * weight
+        asked += weight
+        asked_bytes += file.size_bytes
+    if not asked:
+        return Residency(reason="no file of the sample could be opened")
+    reasons = []
+    if untrusted:
+        reasons.append(
+            f"{untrusted} of {methods.total()} files belong to others: mincore calls those resident"
+        )
+    if failed:
+        reasons.append(f"{failed} files could not be opened")
+    return Residency(
+        ratio=resident / asked,
+        method=methods.most_common(1)[0][0],
+        trusted=not untrusted and failed <= len(order) // 10,
+        reason="; ".join(reasons),
+        coverage_ratio=min(1.0, asked_bytes / total_bytes),
+    )
+
+
+def _ask(path: str, file: Sampled, may_cachestat: bool) -> _Answer | None:
+    try:
+        descriptor = _open(path)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+        size = min(status.st_size, file.size_bytes)
+        if may_cachestat:
+            try:
+                pages = cachestat_pages(descriptor)
+                return _Answer(min(size, pages * PAGE_BYTES), "cachestat", trusted=True)
+            except OSError as error:
+                if error.errno not in _NO_CACHESTAT:
+                    raise
+        pages = mincore_pages(descriptor, size)
+        trusted = may_ask_mincore(descriptor, status.st_uid)
+        return _Answer(min(size, pages * PAGE_BYTES), "mincore", trusted)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def may_ask_mincore(descriptor: int, owner: int) -> bool:
+    """Whether mincore(2) tells the truth: for the owner and for who may write.
+
+    The capability that stands for the owner (CAP_FOWNER) is taken as given for root.
+    """
+    if os.geteuid() in {0, owner}:
+        return True
+    return os.access(f"/proc/self/fd/{descriptor}", os.W_OK, effective_ids=True)
+
+
+def _open(path: str) -> int:
+    """A descriptor; mapping it leaves the access time alone where the kernel permits that."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        return os.open(path, flags | os.O_NOATIME)
+    except PermissionError:
+        return os.open(path, flags)

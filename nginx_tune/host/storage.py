@@ -1,0 +1,268 @@
+"""From a path to the disks under it.
+
+A path lies in a mount. The mount has a block device (``MAJOR:MINOR``), or its file system says
+where the bytes are: overlayfs in the directories it lays over each other, btrfs in a list of
+devices, tmpfs in memory, NFS elsewhere. A block device is a partition of a disk, or stands on
+others (``slaves/``: md, LVM, dm, bcache), or is a file (loop), which is a path again. What has
+nothing under it is a leaf disk. Two paths with a leaf in common do not fail or queue
+independently, however many devices lie between.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from nginx_tune.documents.facts import Disk, PathStorage, Storage
+from nginx_tune.host.cgroup import read_mounts
+from nginx_tune.host.disk import read_disk, read_read_ahead_bytes
+from nginx_tune.host.door import Host
+from nginx_tune.host.gaps import Gaps, Missing, attempt, under
+from nginx_tune.host.parse_block import Verdict, classify_filesystem
+from nginx_tune.host.parse_mountinfo import Mount, is_inside, mount_of
+
+_MAX_DEPTH = 32
+"""Devices on devices; a loop in the recording of a host must end somewhere."""
+
+_SYSTEM_DIRECTORIES = (
+    "/boot", "/dev", "/efi", "/etc", "/proc", "/run", "/snap", "/sys", "/usr",
+    "/var/lib/containerd", "/var/lib/containers", "/var/lib/docker",
+    "/var/lib/kubelet", "/var/lib/lxcfs", "/var/snap",
+)  # fmt: skip
+_SYSTEM_FILESYSTEMS = {"squashfs", "iso9660", "udf", "vfat", "efivarfs", "erofs"}
+
+
+def read_storage(
+    host: Host, paths: Iterable[str], *, loop_is_leaf: bool = False
+) -> tuple[Storage, Gaps]:
+    """The storage under the given paths and under every mount that looks made for data.
+
+    Shape: the given paths first; independent disks are counted over the given paths, over the
+           data mounts when none are given. With neither, the root is looked at alone.
+    """
+    resolver = Resolver(host, read_mounts(host), loop_is_leaf=loop_is_leaf)
+    given = list(dict.fromkeys(paths))
+    mounts = [point for point in data_mount_points(resolver.mounts) if point not in given]
+    wanted = [*given, *mounts] or ["/"]
+    gaps: Gaps = {}
+    placed = []
+    for index, path in enumerate(wanted):
+        part, part_gaps = resolver.place(path)
+        placed.append(part)
+        gaps |= under(f"/paths/{index}", part_gaps)
+    disks = []
+    for index, name in enumerate(sorted(resolver.disks)):
+        disk, disk_gaps = resolver.disks[name]
+        disks.append(disk)
+        gaps |= under(f"/disks/{index}", disk_gaps)
+    counted = placed[: len(given)] if given else placed
+    count = count_independent(counted, disks)
+    if count is None:
+        gaps["/independent_disk_count"] = "no leaf disk is known under the paths"
+    return Storage(paths=placed, disks=disks, independent_disk_count=count), gaps
+
+
+def data_mount_points(mounts: list[Mount]) -> list[str]:
+    """Mount points of file systems that hold data on disks, not the system itself, sorted."""
+    points = {
+        mount.mount_point
+        for mount in mounts
+        if (not mount.device.startswith("0:") or mount.filesystem in {"btrfs", "zfs", "bcachefs"})
+        and mount.filesystem not in _SYSTEM_FILESYSTEMS
+        and mount.mount_point != "/"
+        and not any(is_inside(mount.mount_point, system) for system in _SYSTEM_DIRECTORIES)
+    }
+    return sorted(points)
+
+
+def count_independent(paths: Iterable[PathStorage], disks: Iterable[Disk]) -> int | None:
+    """How many groups of leaf disks the paths have; paths that share a leaf are one group.
+
+    None when no path has a leaf that is a disk (memory is none).
+    """
+    memory = {disk.name for disk in disks if disk.class_ == "memory"}
+    groups: list[set[str]] = []
+    for path in paths:
+        joined = set(path.leaf_disks) - memory
+        if not joined:
+            continue
+        apart = []
+        for group in groups:
+            if group & joined:
+                joined |= group
+            else:
+                apart.append(group)
+        groups = [*apart, joined]
+    return len(groups) or None
+
+
+@dataclass
+class _Below:
+    """What was found under a mount or a device."""
+
+    stack: dict[str, None] = field(default_factory=dict)
+    """Names of devices from the top down; a dict keeps each once, in order."""
+    leaves: dict[str, None] = field(default_factory=dict)
+    reasons: list[str] = field(default_factory=list)
+
+
+class Resolver:
+    """Resolves paths of one host; keeps every leaf disk it met."""
+
+    def __init__(self, host: Host, mounts: list[Mount], *, loop_is_leaf: bool = False) -> None:
+        self.mounts = mounts
+        self.disks: dict[str, tuple[Disk, Gaps]] = {}
+        self._host = host
+        self._loop_is_leaf = loop_is_leaf
+
+    def place(self, path: str) -> tuple[PathStorage, Gaps]:
+        """The storage under a path, which need not exist yet."""
+        real = self._nearest(path)
+        mount = None if isinstance(real, Missing) else mount_of(self.mounts, real)
+        if isinstance(real, Missing) or mount is None:
+            reason = real.reason if isinstance(real, Missing) else "no mount is known"
+            gaps = dict.fromkeys(
+                ("/mount_point", "/filesystem", "/source", "/device", "/read_ahead_bytes"), reason
+            )
+            return PathStorage(path=path, reason=reason), gaps
+        below = _Below()
+        self._under_mount(mount, below, 0)
+        gaps = {}
+        read_ahead = self._read_ahead(mount)
+        if isinstance(read_ahead, Missing):
+            gaps["/read_ahead_bytes"] = read_ahead.reason
+        placed = PathStorage(
+            path=path,
+            mount_point=mount.mount_point,
+            filesystem=mount.filesystem,
+            source=mount.source,
+            device=mount.device,
+            stack=list(below.stack),
+            leaf_disks=list(below.leaves),
+            read_ahead_bytes=None if isinstance(read_ahead, Missing) else read_ahead,
+            reason="; ".join(dict.fromkeys(below.reasons)),
+        )
+        return placed, gaps
+
+    def _nearest(self, path: str) -> str | Missing:
+        """The path, links resolved, or its nearest parent that exists."""
+        candidate = posixpath.normpath(path)
+        while True:
+            real = attempt(self._host.real_path, candidate)
+            if not isinstance(real, Missing) or candidate in {"/", "."}:
+                return real
+            candidate = posixpath.dirname(candidate)
+
+    def _under_mount(self, mount: Mount, below: _Below, depth: int) -> None:
+        if depth > _MAX_DEPTH:
+            below.reasons.append("devices refer to each other in a circle")
+        elif mount.filesystem in {"overlay", "aufs", "fuse.fuse-overlayfs"}:
+            self._under_overlay(mount, below, depth)
+        elif mount.filesystem == "btrfs":
+            self._under_btrfs(mount, below, depth)
+        elif verdict := classify_filesystem(mount.filesystem):
+            name = "memory" if verdict.disk_class == "memory" else mount.source
+            if verdict.disk_class == "unknown":
+                below.reasons.append(verdict.reason)
+            else:
+                below.leaves[name] = None
+                self.disks.setdefault(name, _without_device(name, verdict))
+        elif mount.device.startswith("0:"):
+            below.reasons.append(f"{mount.filesystem} has no block device")
+        else:
+            self._under_device(f"/sys/dev/block/{mount.device}", below, depth)
+
+    def _under_overlay(self, mount: Mount, below: _Below, depth: int) -> None:
+        """The layers: what is written goes to the upper, what is read comes from any."""
+        upper = mount.options.get("upperdir")
+        lower = mount.options.get("lowerdir", "").replace("\\:", "\0").split(":")
+        layers = [layer.replace("\0", ":") for layer in ([upper] if upper else []) + lower if layer]
+        seen = set()
+        for layer in layers:
+            # A layer that cannot be seen lies in another mount namespace (a container's view):
+            # its nearest visible parent would be the overlay itself.
+            real = attempt(self._host.real_path, layer)
+            holder = None if isinstance(real, Missing) else mount_of(self.mounts, real)
+            if holder is None or holder == mount:
+                below.reasons.append("overlay layers lie outside this mount namespace")
+            elif holder.mount_id not in seen:
+                seen.add(holder.mount_id)
+                self._under_mount(holder, below, depth + 1)
+        if not layers:
+            below.reasons.append(f"{mount.filesystem} does not tell its layers")
+
+    def _under_btrfs(self, mount: Mount, below: _Below, depth: int) -> None:
+        """Every device of the file system that has the mounted one among its devices."""
+        source = attempt(self._host.real_path, mount.source)
+        name = mount.source if isinstance(source, Missing) else source
+        name = name.rpartition("/")[2]
+        filesystems = attempt(self._host.list_dir, "/sys/fs/btrfs")
+        for uuid in [] if isinstance(filesystems, Missing) else filesystems:
+            directory = f"/sys/fs/btrfs/{uuid}/devices"
+            devices = attempt(self._host.list_dir, directory)
+            if not isinstance(devices, Missing) and name in devices:
+                for device in devices:
+                    self._under_device(f"{directory}/{device}", below, depth + 1)
+                return
+        below.reasons.append(f"the devices of the btrfs on {mount.source} are not known")
+
+    def _under_device(self, path: str, below: _Below, depth: int) -> None:
+        """What is under a block device, given by any path into sysfs."""
+        real = attempt(self._host.real_path, path)
+        if isinstance(real, Missing):
+            below.reasons.append(real.reason)
+            return
+        name = real.rpartition("/")[2]
+        if depth > _MAX_DEPTH:
+            below.reasons.append("devices refer to each other in a circle")
+            return
+        if name in below.stack:
+            return
+        below.stack[name] = None
+        if not isinstance(attempt(self._host.read_text, f"{real}/partition"), Missing):
+            self._under_device(posixpath.dirname(real), below, depth + 1)
+            return
+        slaves = attempt(self._host.list_dir, f"{real}/slaves")
+        if not isinstance(slaves, Missing) and slaves:
+            for slave in slaves:
+                self._under_device(f"{real}/slaves/{slave}", below, depth + 1)
+            return
+        backing = attempt(self._host.read_text, f"{real}/loop/backing_file")
+        if not isinstance(backing, Missing) and not self._loop_is_leaf:
+            self._under_file(name, backing.rstrip("\n").removesuffix(" (deleted)"), below, depth)
+            return
+        below.leaves[name] = None
+        if name not in self.disks:
+            self.disks[name] = read_disk(self._host, real)
+
+    def _under_file(self, loop: str, path: str, below: _Below, depth: int) -> None:
+        """A loop device is as good as the disk that its file lies on."""
+        real = self._nearest(path)
+        mount = None if isinstance(real, Missing) else mount_of(self.mounts, real)
+        if mount is None or real != path:
+            below.reasons.append(f"the file behind {loop} cannot be seen, only a parent directory")
+        if mount is not None:
+            self._under_mount(mount, below, depth + 1)
+
+    def _read_ahead(self, mount: Mount) -> int | Missing:
+        if mount.device.startswith("0:"):
+            return Missing(f"{mount.filesystem} has no block device")
+        path = f"/sys/dev/block/{mount.device}"
+        real = attempt(self._host.real_path, path)
+        if isinstance(real, Missing):
+            return real
+        own = read_read_ahead_bytes(self._host, real)
+        # A partition has the queue of its disk.
+        whole = posixpath.dirname(real)
+        return read_read_ahead_bytes(self._host, whole) if isinstance(own, Missing) else own
+
+
+def _without_device(name: str, verdict: Verdict) -> tuple[Disk, Gaps]:
+    """What stands for the disk of a file system that has no block device."""
+    disk = Disk(name=name, class_=verdict.disk_class, class_reason=verdict.reason)
+    absent = [
+        "size_bytes", "model", "rotational", "scheduler", "nr_requests", "hardware_queues",
+        "depth", "device_queue_depth", "read_ahead_bytes", "curve",
+    ]  # fmt: skip
+    return disk, {f"/{field}": "not a block device" for field in absent}

@@ -1,0 +1,134 @@
+"""Facts about a host: everything the other rooms know about it, in one document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from nginx_tune.documents.facts import Dataset, Facts
+from nginx_tune.errors import UsageError
+from nginx_tune.host.cpu import read_cpu
+from nginx_tune.host.door import Host, HostReadError
+from nginx_tune.host.gaps import Gaps, under
+from nginx_tune.host.kernel import read_kernel, read_limits
+from nginx_tune.host.memory import read_memory
+from nginx_tune.host.network import read_network
+from nginx_tune.host.storage import read_storage
+from nginx_tune.nginx.binary import read_nginx
+
+DATASET_BUDGET_SECONDS = 10.0
+
+
+def gather_facts(
+    host: Host,
+    *,
+    paths: Sequence[str] = (),
+    datasets: Sequence[str] = (),
+    nginx_binary: str | None = None,
+    pid: int | None = None,
+    link_speeds: Mapping[str, int] | None = None,
+    memory_cgroup: str | None = None,
+    loop_is_leaf: bool = False,
+    dataset_budget_seconds: float = DATASET_BUDGET_SECONDS,
+) -> Facts:
+    """The facts of a host; each null in them stands in ``unknown`` with its reason.
+
+    Limits, cgroups and CPUs are those of the running nginx master (or the one with ``pid``),
+    else of the calling process. ``memory_cgroup`` names the directory of another memory
+    cgroup; ``loop_is_leaf`` takes each loop device for a disk of its own, as an emulated host
+    has them; ``link_speeds`` are bits per second by link.
+
+    Errors: UsageError for a dataset that is not there, a named binary that is no nginx, a pid
+            that is no nginx master, a speed for a link that is not there.
+    """
+    gaps: Gaps = {}
+    nginx, found = read_nginx(host, binary=nginx_binary, pid=pid)
+    gaps |= under("/nginx", found)
+    process = str(nginx.running.pid) if nginx.running else "self"
+    scanned = []
+    for index, path in enumerate(datasets):
+        dataset = _read_dataset(host, path, dataset_budget_seconds)
+        gaps |= under(f"/datasets/{index}", _dataset_gaps(dataset))
+        scanned.append(dataset)
+    kernel, found = read_kernel(host)
+    gaps |= under("/kernel", found)
+    cpu, found = read_cpu(host, process=process)
+    gaps |= under("/cpu", found)
+    memory, found = read_memory(host, process=process, cgroup_directory=memory_cgroup)
+    gaps |= under("/memory", found)
+    storage, found = read_storage(host, [*paths, *datasets], loop_is_leaf=loop_is_leaf)
+    gaps |= under("/storage", found)
+    network, found = read_network(host, link_speeds or {})
+    gaps |= under("/network", found)
+    limits, found = read_limits(host, process=process)
+    gaps |= under("/limits", found)
+    facts = Facts(
+        kernel=kernel,
+        cpu=cpu,
+        memory=memory,
+        storage=storage,
+        network=network,
+        limits=limits,
+        nginx=nginx,
+        datasets=scanned,
+    )
+    return _sealed(facts, gaps)
+
+
+def _read_dataset(host: Host, path: str, budget_seconds: float) -> Dataset:
+    try:
+        return host.scan_dataset(path, budget_seconds=budget_seconds)
+    except HostReadError as error:
+        raise UsageError(f"dataset {path}: {error.reason}") from None
+
+
+def _dataset_gaps(dataset: Dataset) -> Gaps:
+    gaps: Gaps = {}
+    if dataset.sizes is None:
+        gaps["/sizes"] = dataset.reason or "the dataset has no files"
+    reason = dataset.residency.reason or "not asked"
+    for field in ("ratio", "coverage_ratio"):
+        if getattr(dataset.residency, field) is None:
+            gaps[f"/residency/{field}"] = reason
+    return gaps
+
+
+def _sealed(facts: Facts, gaps: Gaps) -> Facts:
+    """The facts with ``unknown`` filled in and every text fit for UTF-8.
+
+    Names of files and mounts are bytes; what is no UTF-8 in them is shown escaped.
+    """
+    nulls: list[str] = []
+    built = _walk(msgspec.to_builtins(facts), "", nulls)
+    built["unknown"] = [
+        {"path": pointer, "reason": _fit(gaps.get(pointer, "the host does not tell"))}
+        # What is no null but could not be read stands at the end: a list left empty, say.
+        for pointer in [*nulls, *sorted(gaps.keys() - set(nulls))]
+    ]
+    return msgspec.convert(built, Facts)
+
+
+def _walk(value: Any, pointer: str, nulls: list[str]) -> Any:
+    if isinstance(value, dict):
+        return {
+            _fit(key): _walk(part, f"{pointer}/{_token(key)}", nulls) for key, part in value.items()
+        }
+    if isinstance(value, list):
+        return [_walk(part, f"{pointer}/{index}", nulls) for index, part in enumerate(value)]
+    if value is None:
+        nulls.append(pointer)
+    return _fit(value) if isinstance(value, str) else value
+
+
+def _fit(text: str) -> str:
+    return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
+def _token(key: str) -> str:
+    """A key in a JSON pointer (RFC 6901)."""
+    return _fit(key).replace("~", "~0").replace("/", "~1")
+
+
+__all__ = ["DATASET_BUDGET_SECONDS", "gather_facts"]

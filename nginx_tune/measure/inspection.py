@@ -1,0 +1,54 @@
+"""Inspecting a host: live, while recording it, or from what was recorded."""
+
+from __future__ import annotations
+
+import msgspec
+
+from nginx_tune import __version__
+from nginx_tune.documents.capture import Capture, Request
+from nginx_tune.documents.facts import Facts
+from nginx_tune.host.door import Host
+from nginx_tune.host.recording import RecordedHost, RecordingHost
+from nginx_tune.host.redact import redact
+from nginx_tune.measure.facts import DATASET_BUDGET_SECONDS, gather_facts
+
+
+def inspect_host(
+    host: Host, request: Request, *, dataset_budget_seconds: float = DATASET_BUDGET_SECONDS
+) -> Facts:
+    """The facts of a host that answer a request."""
+    return gather_facts(
+        host,
+        paths=request.paths,
+        datasets=request.datasets,
+        nginx_binary=request.nginx_binary,
+        pid=request.pid,
+        link_speeds=request.link_speeds,
+        dataset_budget_seconds=dataset_budget_seconds,
+    )
+
+
+def record_host(
+    host: Host, request: Request, *, dataset_budget_seconds: float = DATASET_BUDGET_SECONDS
+) -> Capture:
+    """The capture of an inspection, secrets redacted."""
+    recording = RecordingHost(host)
+    inspect_host(recording, request, dataset_budget_seconds=dataset_budget_seconds)
+    return redact(Capture(tool_version=__version__, request=request, answers=recording.answers))
+
+
+def replay(capture: Capture, extra: Request | None = None) -> Facts:
+    """The facts that the recorded inspection gave, and what ``extra`` asks besides."""
+    request = capture.request if extra is None else _joined(capture.request, extra)
+    return inspect_host(RecordedHost(capture.answers), request)
+
+
+def _joined(first: Request, second: Request) -> Request:
+    return msgspec.structs.replace(
+        first,
+        paths=list(dict.fromkeys([*first.paths, *second.paths])),
+        datasets=list(dict.fromkeys([*first.datasets, *second.datasets])),
+        nginx_binary=second.nginx_binary or first.nginx_binary,
+        pid=second.pid or first.pid,
+        link_speeds={**first.link_speeds, **second.link_speeds},
+    )

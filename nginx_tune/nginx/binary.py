@@ -1,0 +1,127 @@
+"""The nginx program: which one, what it is and how it was built."""
+
+from __future__ import annotations
+
+import posixpath
+
+from nginx_tune.documents.facts import Nginx, Running
+from nginx_tune.errors import UsageError
+from nginx_tune.host.door import Host, HostReadError
+from nginx_tune.host.gaps import Gaps, Missing, attempt, known
+from nginx_tune.host.parse_nginx import Build, parse_build, parse_start_options
+from nginx_tune.nginx.processes import Master, find_masters, is_trusted, read_running
+
+NAMES = ("nginx", "angie", "openresty", "freenginx", "tengine")
+"""Programs that are nginx or a fork of it, in the order they are looked for."""
+
+
+def read_build(host: Host, binary: str) -> Build:
+    """What ``BINARY -V`` says.
+
+    Errors: UsageError when there is no such program or it is no nginx: the caller named it.
+    """
+    try:
+        said = host.run([binary, "-V"])
+    except HostReadError as error:
+        raise UsageError(f"{binary}: cannot run nginx: {error.reason}") from None
+    build = parse_build(said.stderr + "\n" + said.stdout)
+    if isinstance(build, Missing):
+        raise UsageError(f"{binary}: no nginx: {build.reason}", hint="give the nginx executable")
+    return build
+
+
+def read_nginx(
+    host: Host, *, binary: str | None = None, pid: int | None = None
+) -> tuple[Nginx, Gaps]:
+    """The nginx program and its running master.
+
+    The program is the named one, else the one that runs, else the one found on PATH or in an
+    sbin directory.
+
+    Errors: UsageError for a named binary that is no nginx and for a pid that is no master.
+    """
+    gaps: Gaps = {}
+    masters = find_masters(host)
+    if pid is not None and pid not in {master.pid for master in masters}:
+        raise UsageError(f"process {pid} is no nginx master that can be seen")
+    master = next((m for m in masters if pid in {None, m.pid}), None)
+    path, build = _find_build(host, binary, master)
+    running: Running | None = None
+    if master is None:
+        gaps["/running"] = "no nginx master process is running"
+    else:
+        running, running_gaps = read_running(host, master, masters)
+        gaps |= {f"/running{pointer}": reason for pointer, reason in running_gaps.items()}
+        running = _with_paths(running, master, build, gaps)
+    if isinstance(build, Missing):
+        fields = (
+            "product",
+            "version",
+            "nginx_version",
+            "conf_path",
+            "prefix",
+            "error_log_path",
+            "pid_path",
+        )
+        gaps |= {f"/{name}": build.reason for name in fields}
+        return Nginx(binary=known(path, gaps, "/binary"), running=running), gaps
+    nginx = Nginx(
+        binary=known(path, gaps, "/binary"),
+        product=build.product,
+        version=build.version,
+        nginx_version=known(build.nginx_version, gaps, "/nginx_version"),
+        flags=build.flags,
+        conf_path=build.conf_path,
+        prefix=build.prefix,
+        error_log_path=build.error_log_path,
+        pid_path=build.pid_path,
+        running=running,
+    )
+    return nginx, gaps
+
+
+def _find_build(
+    host: Host, binary: str | None, master: Master | None
+) -> tuple[str | Missing, Build | Missing]:
+    if binary is not None:
+        build = read_build(host, binary)
+        path = attempt(host.find_program, binary)
+        return (binary if isinstance(path, Missing) else path), build
+    if master is not None and not isinstance(master.binary, Missing) and is_trusted(host, master):
+        # The link runs the very file the master runs, even when an upgrade replaced it.
+        said = attempt(host.run, [f"/proc/{master.pid}/exe", "-V"])
+        if not isinstance(said, Missing):
+            return master.binary, parse_build(said.stderr + "\n" + said.stdout)
+    for name in NAMES:
+        found = attempt(host.find_program, name)
+        if isinstance(found, Missing):
+            continue
+        said = attempt(host.run, [found, "-V"])
+        if isinstance(said, Missing):
+            return found, said
+        return found, parse_build(said.stderr + "\n" + said.stdout)
+    missing = Missing("no nginx on PATH or in an sbin directory; name it with --nginx")
+    return missing, missing
+
+
+def _with_paths(running: Running, master: Master, build: Build | Missing, gaps: Gaps) -> Running:
+    """The configuration and prefix in use: from the command line, else as built."""
+    options = parse_start_options(master.arguments)
+    prefix = options.prefix or (None if isinstance(build, Missing) else build.prefix)
+    conf_path = options.conf_path or (None if isinstance(build, Missing) else build.conf_path)
+    if conf_path is not None and prefix is not None:
+        conf_path = posixpath.join(prefix, conf_path)
+    reason = "not on the command line, and the build is not known"
+    if prefix is None:
+        gaps["/running/prefix"] = reason
+    if conf_path is None:
+        gaps["/running/conf_path"] = reason
+    return Running(
+        pid=running.pid,
+        binary=running.binary,
+        conf_path=conf_path,
+        prefix=prefix,
+        workers=running.workers,
+        other_masters=running.other_masters,
+        other_mount_namespace=running.other_mount_namespace,
+    )

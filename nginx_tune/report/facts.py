@@ -1,0 +1,165 @@
+"""Facts as one screen for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from nginx_tune.documents.facts import (
+    Cpu,
+    Dataset,
+    Disk,
+    Facts,
+    Limits,
+    Link,
+    Memory,
+    Nginx,
+    PathStorage,
+)
+from nginx_tune.report.text import bytes_text, number_text, plain
+
+_SPEED_STEPS = ((10**12, "Tbit/s"), (10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"))
+
+
+def render_facts(facts: Facts) -> bytes:
+    """The screen, UTF-8, with a final newline."""
+    kernel = facts.kernel
+    system = " ".join(filter(None, (kernel.system, kernel.release, kernel.machine)))
+    lines = [
+        f"kernel    {system or 'not known'}{_features(kernel.features)}",
+        f"cpu       {_cpu(facts.cpu)}",
+        f"memory    {_memory(facts.memory)}",
+        f"limits    {_limits(facts.limits)}",
+        *_nginx(facts.nginx),
+    ]
+    count = facts.storage.independent_disk_count
+    lines += ["", f"paths     {_plural(count, 'independent disk') if count else 'disks not known'}"]
+    lines += _table(map(_path, facts.storage.paths))
+    lines += ["", "disks"]
+    lines += _table(map(_disk, facts.storage.disks))
+    lines += ["", "links"]
+    lines += _table(map(_link, facts.network.links))
+    if facts.datasets:
+        lines += ["", "datasets"]
+        lines += _table(map(_dataset, facts.datasets))
+    if facts.unknown:
+        lines += ["", f"{_plural(len(facts.unknown), 'value')} not known: -f json has the reasons"]
+    return ("\n".join(line.rstrip() for line in map(plain, lines)) + "\n").encode()
+
+
+def speed_text(bits_per_second: int | None) -> str:
+    """``10 Gbit/s``; ``?`` when not known."""
+    if bits_per_second is None:
+        return "?"
+    for size, unit in _SPEED_STEPS:
+        if bits_per_second >= size:
+            return f"{bits_per_second / size:g} {unit}"
+    return f"{bits_per_second} bit/s"
+
+
+def _features(features: dict[str, bool | None]) -> str:
+    has = ", ".join(name for name, there in features.items() if there)
+    lacks = ", ".join(name for name, there in features.items() if there is False)
+    return (f"; has {has}" if has else "") + (f"; no {lacks}" if lacks else "")
+
+
+def _cpu(cpu: Cpu) -> str:
+    quota = "no quota" if cpu.quota_cpus is None else f"quota {cpu.quota_cpus:g}"
+    text = f"{_count(cpu.online)} online, {_count(cpu.cpuset)} allowed, {quota}"
+    effective = "?" if cpu.effective is None else f"{cpu.effective:g}"
+    return f"{text}: {effective} effective" + (f" ({cpu.model})" if cpu.model else "")
+
+
+def _memory(memory: Memory) -> str:
+    limit = memory.cgroup_limit_bytes
+    return (
+        f"{bytes_text(memory.total_bytes)}, {bytes_text(memory.available_bytes)} available, "
+        + ("no cgroup limit" if limit is None else f"cgroup limit {bytes_text(limit)}")
+        + f"; the page cache can hold {bytes_text(memory.page_cache_limit_bytes)}"
+    )
+
+
+def _limits(limits: Limits) -> str:
+    soft, hard = _count(limits.nofile_soft), _count(limits.nofile_hard)
+    return f"open files {soft} soft, {hard} hard, fs.nr_open {_count(limits.nr_open)}"
+
+
+def _nginx(nginx: Nginx) -> list[str]:
+    if nginx.product is None:
+        lines = ["nginx     not found" if nginx.binary is None else f"nginx     {nginx.binary}"]
+    else:
+        base = "" if nginx.version == nginx.nginx_version else f" on nginx {nginx.nginx_version}"
+        threads = "with threads" if "--with-threads" in nginx.flags else "without threads"
+        lines = [
+            f"nginx     {nginx.product} {nginx.version}{base}, {threads} ({nginx.binary or '?'})"
+        ]
+    running = nginx.running
+    if running is None:
+        return [*lines, "          not running"]
+    workers = _plural(len(running.workers), "worker")
+    limits = sorted({str(worker.nofile_soft) for worker in running.workers})
+    others = f", {_plural(len(running.other_masters), 'other master')}"
+    lines.append(
+        f"          running: master {running.pid}, {workers}, "
+        f"open files {'/'.join(limits) or '?'}, {running.conf_path or 'configuration not known'}"
+        + (others if running.other_masters else "")
+    )
+    return lines
+
+
+def _path(path: PathStorage) -> Sequence[str]:
+    stack = " → ".join(path.stack) or path.source or "?"
+    leaves = "+".join(path.leaf_disks) or "not known"
+    return path.path, path.filesystem or "?", stack, leaves, path.reason
+
+
+def _disk(disk: Disk) -> Sequence[str]:
+    return (
+        disk.name,
+        disk.class_,
+        bytes_text(disk.size_bytes) if disk.size_bytes else "",
+        f"depth {disk.depth}" if disk.depth else "",
+        f"read-ahead {bytes_text(disk.read_ahead_bytes)}" if disk.read_ahead_bytes else "",
+        disk.class_reason,
+    )
+
+
+def _link(link: Link) -> Sequence[str]:
+    speed = speed_text(link.speed_bits_per_second)
+    return link.name, link.kind or "?", link.state or "?", speed, link.speed_reason
+
+
+def _dataset(dataset: Dataset) -> Sequence[str]:
+    at_least = "" if dataset.complete else "at least "
+    sizes = dataset.sizes
+    residency = dataset.residency
+    held = "residency not known"
+    if residency.ratio is not None:
+        held = f"{residency.ratio:.0%} in the page cache ({residency.method})"
+        held += "" if residency.trusted else ", not to be trusted"
+    return (
+        dataset.path,
+        f"{at_least}{number_text(dataset.files)} files",
+        f"{at_least}{bytes_text(dataset.bytes)}",
+        f"median {bytes_text(sizes.p50_bytes)}, 99 % ≤ {bytes_text(sizes.p99_bytes)}"
+        if sizes
+        else "",
+        held,
+    )
+
+
+def _table(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Rows indented by two, columns as wide as their widest cell."""
+    cells = [[plain(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in cells
+    ]
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def _count(value: int | None) -> str:
+    return "?" if value is None else str(value)
