@@ -1,0 +1,106 @@
+"""Values of metrics in words and units that people use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nginx_tune.documents.verdict import MetricVerdict
+from nginx_tune.errors import UsageError
+from nginx_tune.prove.expression import Expression, parse_expression
+from nginx_tune.prove.metrics import Unit, find_metric
+from nginx_tune.report.text import bytes_text, number_text, plain, seconds_text
+
+_TEXT: dict[Unit, Callable[[float], str]] = {
+    "seconds": seconds_text,
+    "bytes": bytes_text,
+    "bytes_per_second": lambda value: f"{bytes_text(value)}/s",
+    "per_second": lambda value: f"{number_text(value)}/s",
+    "count": number_text,
+    "ratio": lambda value: f"{value * 100:.3g} %",
+}
+
+_LATENCIES = {
+    "": "latency",
+    "response": "latency",
+    "response_seconds": "latency",
+    "ttfb": "time to first byte",
+    "ttfb_seconds": "time to first byte",
+    "service": "service time",
+    "service_seconds": "service time",
+    "lateness": "lateness",
+}
+_STATISTICS = {
+    "p50": "median",
+    "p90": "p90",
+    "p99": "p99",
+    "p999": "p99.9",
+    "mean": "mean",
+    "max": "maximum",
+    "stdev": "standard deviation of the",
+}
+
+
+def one_line(text: str) -> str:
+    """Text from outside on one line, with nothing that steers a terminal."""
+    return plain(" ".join(text.split()))
+
+
+def value_text(metric: str, value: float | None) -> str:
+    """A value of a metric with its unit: ``1.25 s``, ``80.0 MiB/s``; ``–`` for none."""
+    if value is None:
+        return "–"
+    try:
+        return _TEXT[find_metric(metric).unit](value)
+    except UsageError:
+        return number_text(value)
+
+
+def ratio_text(ratio: float | None) -> str:
+    """``231×``, ``1.04×``, ``0.0043×``; ``–`` for none."""
+    return "–" if ratio is None else f"{_ratio_number(ratio)}×"
+
+
+def interval_text(verdict: MetricVerdict) -> str:
+    """``231× [228–240]``, the ratio with its interval where it has one."""
+    if verdict.low is None or verdict.high is None or verdict.ratio is None:
+        return ratio_text(verdict.ratio)
+    low, high = _ratio_number(verdict.low), _ratio_number(verdict.high)
+    return f"{ratio_text(verdict.ratio)} [{low}–{high}]"
+
+
+def metric_words(name: str) -> str:
+    """A metric as it is said in a sentence: ``hot p99 latency``, ``total bytes/s``."""
+    head, _, tail = name.partition(".")
+    kind, _, statistic = tail.rpartition(".")
+    if statistic in _STATISTICS and kind in _LATENCIES:
+        words = f"{_STATISTICS[statistic]} {_LATENCIES[kind]}"
+    elif tail.endswith("_per_second"):
+        words = f"{tail.removesuffix('_per_second')}/s"
+    else:
+        words = tail.replace("_seconds", " time").replace(".", " ").replace("_", " ")
+    return one_line(f"{head} {words}")
+
+
+def measured_text(expression: str, value: float | None) -> str:
+    """What an expression came to, in the unit of its quantity."""
+    if value is None:
+        return "not measured"
+    try:
+        parsed = parse_expression(expression)
+    except UsageError:
+        return number_text(value)
+    if _is_ratio(parsed):
+        return ratio_text(value)
+    return value_text(parsed.name, value)
+
+
+def _is_ratio(expression: Expression) -> bool:
+    return expression.source == "ratio" or expression.name.startswith("ratio(")
+
+
+def _ratio_number(ratio: float) -> str:
+    if ratio >= 100:  # noqa: PLR2004  # three digits say enough
+        return f"{ratio:,.0f}"
+    if ratio >= 10:  # noqa: PLR2004
+        return f"{ratio:.1f}"
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"  # noqa: PLR2004
