@@ -1,0 +1,52 @@
+"""``accept``: ``accept_mutex`` and ``multi_accept`` (B2, B7; NGINX-FACTS 3.1-3.4)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nginx_tune.decide.answer import setting
+from nginx_tune.decide.pool_plan import PoolPlan
+from nginx_tune.decide.situation import Situation
+from nginx_tune.documents.decisions import Decision, Evidence
+
+ID: Final = "accept"
+
+
+def decide_accept(s: Situation, _plan: PoolPlan) -> Decision:
+    """The decision: both off, which is the default since 1.11.3."""
+    evidence = [
+        Evidence(fact="nginx.version", value=s.build.text),
+        Evidence(fact="EPOLLEXCLUSIVE", value=s.facts.kernel.features.get("epollexclusive")),
+    ]
+    both = "with accept_mutex or multi_accept one worker takes most connections"
+    if s.build.version is not None and s.build.at_least(1, 11, 3):
+        uneven = not s.build.at_least(1, 21, 6)
+        return Decision(
+            id=ID,
+            verdict="keep",
+            summary=f"Both stay off, as nginx {s.build.text} has them: {both}.",
+            evidence=evidence,
+            confidence="high",
+            flips_when=["nginx is older than 1.11.3, where accept_mutex is on"],
+            risks=[
+                (
+                    "before 1.21.6 an idle host gives most connections to one worker, which is no "
+                    "fault by itself (B7)"
+                )
+            ]
+            if uneven
+            else [],
+        )
+    return Decision(
+        id=ID,
+        verdict="disable",
+        summary=f"accept_mutex off, multi_accept as it is (off): {both}.",
+        settings=[
+            setting(
+                ID, "events", "accept_mutex", "off", reason="on before 1.11.3: one worker takes all"
+            )
+        ],
+        evidence=evidence,
+        confidence="medium" if s.build.version is None else "high",
+        flips_when=["nginx is known to be 1.11.3 or newer: then nothing needs to be set"],
+    )

@@ -1,0 +1,57 @@
+"""``access-log``: one write for many requests (RULES log-unbuffered-hot)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nginx_tune.decide.answer import setting
+from nginx_tune.decide.pool_plan import PoolPlan
+from nginx_tune.decide.quantity import known
+from nginx_tune.decide.situation import Situation
+from nginx_tune.documents.decisions import Decision
+
+ID: Final = "access-log"
+FORMAT = "nginx_tune"
+"""Name of the log format that every skeleton declares."""
+BUSY_PER_SECOND = 100.0
+"""Below this rate a write for each request is nothing."""
+
+
+def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
+    """The decision."""
+    path, rate = s.site.access_log, s.rate
+    if path is None:
+        return Decision(
+            id=ID,
+            verdict="keep",
+            summary="As the build has it: the path of the access log is not known.",
+            confidence="low",
+            flips_when=["[site] access_log names the file"],
+        )
+    if path == "off":
+        line = setting(ID, "http", "access_log", "off", reason="the site wants none")
+        return Decision(
+            id=ID,
+            verdict="keep",
+            summary="Off, as the site says.",
+            settings=[line],
+            confidence="high",
+        )
+    if rate.value is not None and rate.value < BUSY_PER_SECOND:
+        reason = f"unbuffered: {rate.value:.3g} requests a second need no buffer"
+        args = [path, FORMAT]
+        verdict = "keep"
+    else:
+        reason = "one write() for many requests, at most a second late"
+        args = [path, FORMAT, "buffer=64k", "flush=1s"]
+        verdict = "set"
+    return Decision(
+        id=ID,
+        verdict="set" if verdict == "set" else "keep",
+        summary=f"{reason[0].upper()}{reason[1:]}.",
+        settings=[setting(ID, "http", "access_log", *args, reason=reason)],
+        evidence=known(rate),
+        confidence="medium" if rate.value is not None else "low",
+        flips_when=[f"the request rate crosses {BUSY_PER_SECOND:.0f} a second"],
+        risks=["a crash loses the lines of the last second"] if verdict == "set" else [],
+    )

@@ -1,0 +1,44 @@
+"""Short ways to write a decision down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nginx_tune.documents.decisions import Context, Decision, DecisionId, Evidence, Setting
+
+MAX_REASON = 160
+
+
+def setting(
+    decision: DecisionId,
+    context: Context,
+    directive: str,
+    *args: str,
+    reason: str,
+    block: str = "",
+    lines: Sequence[Sequence[str]] = (),
+) -> Setting:
+    """One directive with the reason that is printed beside it."""
+    return Setting(
+        context=context,
+        directive=directive,
+        args=list(args),
+        reason=reason[:MAX_REASON],
+        decision=decision,
+        block=block,
+        lines=[list(line) for line in lines],
+    )
+
+
+def not_applicable(
+    decision: DecisionId, summary: str, *, evidence: Sequence[Evidence] = (), flips: str = ""
+) -> Decision:
+    """The answer where the question does not arise."""
+    return Decision(
+        id=decision,
+        verdict="not_applicable",
+        summary=summary,
+        evidence=list(evidence),
+        confidence="high",
+        flips_when=[flips] if flips else [],
+    )

@@ -1,0 +1,84 @@
+"""``backlog``: the listen queue against somaxconn (NGINX-FACTS 3.7, 6.1)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nginx_tune.decide.answer import setting
+from nginx_tune.decide.pool_plan import PoolPlan
+from nginx_tune.decide.quantity import Quantity, known
+from nginx_tune.decide.situation import Situation
+from nginx_tune.documents.decisions import Decision
+
+ID: Final = "backlog"
+NGINX_DEFAULT = 511
+LARGEST = 65535
+BURST = 2.0
+"""Arrivals in a bad second over the mean of the busy hour."""
+STALL_SECONDS = 1.0
+"""Longest time in which no worker accepts that the queue should bridge (C2: stalls of 1 s)."""
+
+
+def decide_backlog(s: Situation, _plan: PoolPlan) -> Decision:
+    """The decision."""
+    somaxconn = _somaxconn(s)
+    rate = s.connections_per_second
+    limit = Quantity("net.core.somaxconn", somaxconn, "connections")
+    if rate.value is None:
+        return Decision(
+            id=ID,
+            verdict="keep",
+            summary=f"The default of {NGINX_DEFAULT}: no rate of new connections says otherwise.",
+            evidence=known(limit),
+            confidence="low",
+            flips_when=["ListenOverflows rises while nginx runs"],
+            next_command="nginx-tune observe",
+        )
+    wanted = min(LARGEST, int(rate.value * BURST * STALL_SECONDS))
+    if wanted <= NGINX_DEFAULT:
+        return Decision(
+            id=ID,
+            verdict="keep",
+            summary=f"The default of {NGINX_DEFAULT} holds {STALL_SECONDS:g} s of a burst.",
+            evidence=known(rate, limit),
+            confidence="medium",
+            flips_when=[
+                (
+                    f"more than {NGINX_DEFAULT / BURST / STALL_SECONDS:.0f} new connections a "
+                    f"second; you have {rate.value:.4g}"
+                )
+            ],
+        )
+    value = min(wanted, somaxconn) if somaxconn is not None else wanted
+    reason = f"{STALL_SECONDS:g} s of {BURST:g} x {rate.value:.0f} new connections a second"
+    if value <= NGINX_DEFAULT:
+        return Decision(
+            id=ID,
+            verdict="keep",
+            summary=f"{wanted} would be wanted, but somaxconn of {somaxconn} allows no more.",
+            evidence=known(rate, limit),
+            confidence="medium",
+            flips_when=[f"net.core.somaxconn is {wanted} or more"],
+            next_command=f"sysctl net.core.somaxconn={wanted}",
+        )
+    return Decision(
+        id=ID,
+        verdict="raise",
+        summary=f"{value}: {reason}.",
+        settings=[setting(ID, "server", "listen", f"backlog={value}", reason=reason)],
+        evidence=known(rate, limit),
+        confidence="medium" if s.rate.provenance != "assumed" else "low",
+        flips_when=["new connections a second fall"],
+        risks=[
+            (
+                "a later change of somaxconn alone does nothing: nginx listens again only when "
+                "backlog changes"
+            )
+        ],
+        next_command=f"sysctl net.core.somaxconn={wanted}" if value < wanted else "",
+    )
+
+
+def _somaxconn(s: Situation) -> int | None:
+    text = s.facts.kernel.sysctls.get("net.core.somaxconn", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None  # noqa: PLR2004

@@ -1,0 +1,39 @@
+"""Where a verdict flips: bisection on the decision itself, so that it cannot disagree with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+_DOUBLINGS = 60
+_BISECTIONS = 48
+
+
+def find_flip(decide: Callable[[float], bool], now: float) -> float | None:
+    """The value nearest to ``now`` (both ways, by factors of two) at which ``decide`` changes.
+
+    Errors: None when it stays the same from now/2^60 to now*2^60, or when now is not positive.
+    """
+    if now <= 0 or not math.isfinite(now):
+        return None
+    verdict = decide(now)
+    up = down = now
+    for _ in range(_DOUBLINGS):
+        before_up, up = up, up * 2
+        if decide(up) != verdict:
+            return _bisect(decide, before_up, up)
+        before_down, down = down, down / 2
+        if decide(down) != verdict:
+            return _bisect(decide, down, before_down)
+    return None
+
+
+def _bisect(decide: Callable[[float], bool], low: float, high: float) -> float:
+    at_low = decide(low)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        if decide(middle) == at_low:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2

@@ -1,0 +1,51 @@
+"""``connections``: ``worker_connections`` (NGINX-FACTS 12.1, 12.2)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nginx_tune.decide.answer import setting
+from nginx_tune.decide.descriptors import CONNECTION_BYTES, plan_descriptors
+from nginx_tune.decide.pool_plan import PoolPlan
+from nginx_tune.decide.quantity import Quantity, known
+from nginx_tune.decide.situation import Situation
+from nginx_tune.documents.base import Provenance
+from nginx_tune.documents.decisions import Decision
+
+ID: Final = "connections"
+NGINX_DEFAULT = 512
+
+
+def decide_connections(s: Situation, _plan: PoolPlan) -> Decision:
+    """The decision."""
+    d = plan_descriptors(s)
+    each = "client and upstream take a slot each" if d.slots_per_client > 1 else "a slot a client"
+    reason = f"{each}; {d.bound_by}" if d.bound_by else each
+    memory = s.facts.memory.cgroup_limit_bytes or s.facts.memory.total_bytes
+    return Decision(
+        id=ID,
+        verdict="raise" if d.connections > NGINX_DEFAULT else "lower",
+        summary=f"{d.connections} a worker ({d.connections * s.workers} in all); {reason}.",
+        settings=[
+            setting(ID, "events", "worker_connections", str(d.connections), reason=reason),
+        ],
+        evidence=known(
+            s.concurrency,
+            Quantity("workers", s.workers),
+            Quantity("memory limit", memory, "bytes"),
+            Quantity(d.ceiling_fact, d.ceiling, "descriptors", _provenance(s)),
+        ),
+        confidence="medium" if s.concurrency.provenance != "assumed" else "low",
+        flips_when=[
+            (
+                f"a worker has more than {d.connections // d.slots_per_client} clients at once, "
+                "idle keepalive ones included"
+            )
+        ],
+        risks=[f"{d.connections * CONNECTION_BYTES // 1024} KiB of memory in each worker"],
+    )
+
+
+def _provenance(s: Situation) -> Provenance:
+    known_limit = s.facts.limits.nofile_hard is not None or s.facts.limits.nr_open is not None
+    return "measured" if known_limit else "assumed"

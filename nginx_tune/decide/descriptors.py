@@ -1,0 +1,112 @@
+"""Connections, descriptors and their limits as one plan, because each bounds the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nginx_tune.decide.model_pool import peak_per_worker
+from nginx_tune.decide.situation import Situation
+
+USUAL_CONNECTIONS = 4096
+"""Connection slots of a worker where the peak is not known to need more: a slot costs 432
+bytes, a missing one refuses a client."""
+SMALLEST_CONNECTIONS = 64
+MOST_CONNECTIONS = 65536
+CONNECTION_BYTES = 432
+"""ngx_connection_t and two ngx_event_t, allocated at start (RULES lim-conn-memory)."""
+MEMORY_SHARE = 0.1
+MOST_OPEN_FILES = 20_000
+USUAL_SOFT_LIMIT = 1024
+USUAL_HARD_LIMIT = 524_288
+"""systemd's DefaultLimitNOFILE (NGINX-FACTS 12.3), where the limits are not known."""
+RESERVE = 64
+"""Logs, listeners, the channel, epoll and eventfd."""
+
+
+@dataclass(frozen=True)
+class DescriptorPlan:
+    """What one worker gets."""
+
+    connections: int
+    slots_per_client: int
+    descriptors_per_connection: float
+    open_files: int
+    """Descriptors left for open_file_cache."""
+    wanted: int
+    """Descriptors that all of it needs."""
+    ceiling: int
+    """What the limits allow."""
+    ceiling_fact: str
+    soft: int | None
+    bound_by: str
+    """Why ``connections`` is not larger, for a comment."""
+
+    @property
+    def nofile(self) -> int:
+        """``worker_rlimit_nofile``, within the ceiling."""
+        return min(self.wanted, self.ceiling)
+
+
+def plan_descriptors(s: Situation) -> DescriptorPlan:
+    """The plan.
+
+    Source: NGINX-FACTS 12.1 (slots: a proxied client takes two), 12.5 (descriptors: static one
+            and a file; proxied client, upstream, temporary and cache file).
+    """
+    proxied = s.kind in ("proxy", "cache")
+    slots = 2 if proxied else 1
+    per_connection = 2.0  # a client and its file, or its upstream
+    limits = s.facts.limits
+    ceilings = [
+        (value, fact)
+        for value, fact in (
+            (limits.nofile_hard, "limits.nofile_hard"),
+            (limits.nr_open, "limits.nr_open"),
+        )
+        if value is not None and value > 0
+    ]
+    ceiling, fact = min(ceilings) if ceilings else (USUAL_HARD_LIMIT, "systemd's default")
+    connections, bound = _connections(s, slots, per_connection, ceiling)
+    kept = int(connections * per_connection) + RESERVE
+    files = 0 if s.kind == "proxy" else min(int(s.files.value or 0), MOST_OPEN_FILES)
+    open_files = max(0, min(files, ceiling - kept))
+    return DescriptorPlan(
+        connections=connections,
+        slots_per_client=slots,
+        descriptors_per_connection=per_connection,
+        open_files=open_files,
+        wanted=_round_up(kept + open_files),
+        ceiling=ceiling,
+        ceiling_fact=fact,
+        soft=limits.nofile_soft,
+        bound_by=bound,
+    )
+
+
+def _connections(s: Situation, slots: int, per_connection: float, ceiling: int) -> tuple[int, str]:
+    peak = peak_per_worker(s.concurrency.value or 0.0, s.workers)
+    # Idle keepalive connections hold slots too: four for each that is busy.
+    wanted = max(USUAL_CONNECTIONS, _power_of_two(peak * slots * 4))
+    bounds = [
+        (MOST_CONNECTIONS, "more would only hide an overload"),
+        (int((ceiling - RESERVE) / per_connection), "the descriptor limit allows no more"),
+    ]
+    memory = s.facts.memory.cgroup_limit_bytes or s.facts.memory.total_bytes
+    if memory:
+        room = int(MEMORY_SHARE * memory / CONNECTION_BYTES / s.workers)
+        bounds.append((room, f"{MEMORY_SHARE:.0%} of memory at {CONNECTION_BYTES} bytes each"))
+    most, reason = min(bounds)
+    if wanted <= most:
+        return wanted, ""
+    return max(SMALLEST_CONNECTIONS, most), reason
+
+
+def _power_of_two(value: float) -> int:
+    power = 1
+    while power < value and power < MOST_CONNECTIONS:
+        power *= 2
+    return power
+
+
+def _round_up(value: int) -> int:
+    return -(-value // 1024) * 1024

@@ -1,0 +1,67 @@
+"""All decisions for one host, workload and site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nginx_tune.decide.accept import decide_accept
+from nginx_tune.decide.access_log import decide_access_log
+from nginx_tune.decide.aio_write import decide_aio_write
+from nginx_tune.decide.backlog import decide_backlog
+from nginx_tune.decide.connections import decide_connections
+from nginx_tune.decide.file_limits import decide_file_limits
+from nginx_tune.decide.open_file_cache import decide_open_file_cache
+from nginx_tune.decide.output_buffers import decide_output_buffers
+from nginx_tune.decide.per_disk_pools import decide_per_disk_pools
+from nginx_tune.decide.pool_plan import PoolPlan, plan_pools
+from nginx_tune.decide.reuseport import decide_reuseport
+from nginx_tune.decide.sendfile import decide_sendfile
+from nginx_tune.decide.sendfile_max_chunk import decide_sendfile_max_chunk
+from nginx_tune.decide.site_defaults import complete_site
+from nginx_tune.decide.situation import Situation
+from nginx_tune.decide.thread_pool_size import decide_thread_pool_size
+from nginx_tune.decide.thread_pools import decide_thread_pools
+from nginx_tune.decide.upstream_keepalive import decide_upstream_keepalive
+from nginx_tune.decide.workers import decide_workers
+from nginx_tune.documents.decisions import Decision, Decisions
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.site import Site
+from nginx_tune.documents.workload import Workload
+from nginx_tune.workload.profiles import workload_for
+
+Decide = Callable[[Situation, PoolPlan], Decision]
+
+ALL: tuple[Decide, ...] = (
+    decide_thread_pools,
+    decide_thread_pool_size,
+    decide_per_disk_pools,
+    decide_aio_write,
+    decide_sendfile,
+    decide_sendfile_max_chunk,
+    decide_output_buffers,
+    decide_open_file_cache,
+    decide_workers,
+    decide_connections,
+    decide_file_limits,
+    decide_accept,
+    decide_reuseport,
+    decide_backlog,
+    decide_upstream_keepalive,
+    decide_access_log,
+)
+
+
+def decide(facts: Facts, workload: Workload, *, site: Site) -> Decisions:
+    """Every decision, in the order in which an operator would read them.
+
+    The same inputs give the same decisions anywhere. Gaps of the workload and the site are
+    filled as ``workload_for`` and ``complete_site`` do.
+    """
+    workload = workload_for(None, facts, workload)
+    situation = Situation(facts, workload, complete_site(site, facts, workload.kind))
+    plan = plan_pools(situation)
+    return Decisions(
+        kind=workload.kind,
+        decisions=[one(situation, plan) for one in ALL],
+        unknown=facts.unknown,
+    )

@@ -1,0 +1,36 @@
+"""One listen queue for all workers against one queue each (``reuseport``).
+
+Source: SOURCES B2-B4. Mean waits follow from textbook queues: with one queue a connection waits
+only while every worker is busy (M/M/k, corrected for the spread of service times as Allen and
+Cunneen do), with one queue each it waits behind whatever its own worker is doing (M/G/1).
+"""
+
+from __future__ import annotations
+
+
+def erlang_c(servers: int, offered: float) -> float:
+    """Chance that all ``servers`` are busy under ``offered`` erlangs (M/M/k).
+
+    Source: Erlang 1917, computed through the recursion of Erlang B, which cannot overflow.
+    """
+    if offered >= servers:
+        return 1.0
+    blocking = 1.0
+    for count in range(1, servers + 1):
+        blocking = offered * blocking / (count + offered * blocking)
+    return blocking / (1 - offered / servers * (1 - blocking))
+
+
+def shared_queue_wait(servers: int, utilisation: float, service: float, spread: float) -> float:
+    """Mean wait with one queue for all workers (M/G/k, Allen-Cunneen)."""
+    if utilisation >= 1:
+        return float("inf")
+    busy = erlang_c(servers, servers * utilisation)
+    return busy * service / (servers * (1 - utilisation)) * (1 + spread**2) / 2
+
+
+def own_queue_wait(utilisation: float, service: float, spread: float) -> float:
+    """Mean wait with one queue per worker (M/G/1, Pollaczek-Khinchine)."""
+    if utilisation >= 1:
+        return float("inf")
+    return utilisation * service * (1 + spread**2) / (2 * (1 - utilisation))

@@ -1,0 +1,227 @@
+"""What cold reads on the event loop do to everybody else, and what offloading them costs.
+
+A worker is one loop. Without thread pools a page-cache miss holds the loop for one read, so
+
+- when the request rate is known and the loop keeps up, the victims wait as in an M/G/1 queue
+  whose service times are the cold reads;
+- when clients wait for their answers (a closed loop of N transfers), the loop is blocked nearly
+  always: one turn serves every active transfer one chunk, so a turn lasts as long as all cold
+  chunks in it, and a hot file of k chunks needs k turns.
+
+With thread pools the loop only hands over, at a price per read, and hot requests proceed at
+memory speed as long as some thread is free for them (``model_pool``).
+
+Calibration, LAB-NOTES §1 and §2 (nginx 1.22.1, one worker): hot mean 0.9-1.0 s without pools
+where 20 cold transfers share a disk of 80 MB/s and 400 reads/s; 18-20 µs of CPU for a 1-KB
+request and 36-38 µs with a pool. The source's own host (A2-A7) is a test, not a calibration.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from nginx_tune.decide.model_cache import PopularityClass, hit_ratio
+from nginx_tune.decide.model_disk import DiskModel
+
+OFFLOAD_SECONDS = 18e-6
+"""Handing one read to a thread and taking it back. Source: LAB-NOTES §2, 1-KB requests."""
+REQUEST_CPU_SECONDS = 19e-6
+"""CPU of one small static request. Source: LAB-NOTES §2."""
+SEND_CPU_BYTES_PER_SECOND = 12e9
+"""CPU side of sending cached bytes. Source: LAB-NOTES §2, 100-KB requests take 4-12 µs more."""
+MEMORY_BYTES_PER_SECOND = 3e9
+"""Cached bytes that one worker gets into sockets: 913-1081 x 4 MiB/s (LAB-NOTES §1), less a
+margin, since there the pool threads used a second core."""
+SCHEDULING_TAIL_SECONDS = 2e-3
+"""p99 of an in-memory answer on a busy host whose loops never block. Source: LAB-NOTES §9."""
+MARGIN = 2.0
+"""Pools pay when blocking costs others this many times what offloading costs."""
+FITS_RATIO = 0.9
+"""Data up to this share of the page cache counts as fitting: some of it holds metadata, logs
+and buffers, and reclaim starts before the limit."""
+_SATURATED = 0.95
+
+
+@dataclass(frozen=True)
+class BlockingInputs:
+    """Everything the model needs; plain numbers, so that one can be moved for a break-even."""
+
+    workers: int
+    page_cache_bytes: float
+    dataset_bytes: float
+    object_bytes: float
+    classes: tuple[PopularityClass, ...]
+    """Popularity of the objects."""
+    disk: DiskModel
+    read_bytes: float
+    """Bytes of one blocking read: a sendfile chunk, or a buffer where sendfile cannot be used."""
+    rate_per_second: float | None = None
+    concurrency: float | None = None
+    """Transfers in flight at the busy time, whole server."""
+    cold_concurrency: float | None = None
+    """Of these, the ones that miss the page cache, where somebody knows."""
+    link_bytes_per_second: float | None = None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model expects of one worker's clients, without and with thread pools."""
+
+    hit_ratio: float
+    reads_per_request: float
+    hold_seconds: float
+    """Time one cold read holds the loop, disk contention included."""
+    blocked_ratio: float
+    """Share of the time in which a loop without pools stands in a disk read."""
+    wait_off_seconds: float
+    """Mean wait of one event behind cold reads, without pools."""
+    memory_p99_off_seconds: float
+    memory_p99_on_seconds: float
+    hot_off_seconds: float
+    """Mean time of one memory-resident request, without pools."""
+    hot_on_seconds: float
+    cold_ratio: float
+    """Cold bytes per second with pools over without."""
+    cold_transfers: float
+    """Transfers that miss the page cache at once, whole server, with pools on."""
+    closed_loop: bool
+    """Clients wait for their answers, so faster answers are more requests."""
+
+    @property
+    def gain(self) -> float:
+        """Wait behind cold reads over the price of offloading one read."""
+        return self.wait_off_seconds / OFFLOAD_SECONDS
+
+    @property
+    def pools_pay(self) -> bool:
+        """Whether offloading costs clearly less than blocking."""
+        return self.gain > MARGIN
+
+
+def miss_ratio(i: BlockingInputs) -> float:
+    """Share of requests that find their object outside the page cache."""
+    if i.dataset_bytes <= FITS_RATIO * i.page_cache_bytes:
+        return 0.0
+    objects = sum(c.objects for c in i.classes)
+    # The cache holds bytes; in objects of mean size it holds the same share of the dataset.
+    usable = FITS_RATIO * i.page_cache_bytes / i.dataset_bytes * objects
+    return max(0.0, 1.0 - hit_ratio(i.classes, usable))
+
+
+def predict(i: BlockingInputs) -> Prediction:
+    """The model's answer for these inputs."""
+    miss = miss_ratio(i)
+    reads = max(1.0, math.ceil(i.object_bytes / i.read_bytes))
+    read_bytes = min(i.object_bytes, i.read_bytes)
+    hold = i.disk.read_seconds(read_bytes)
+    copy = read_bytes / MEMORY_BYTES_PER_SECOND
+    in_flight = (i.concurrency or 0.0) / i.workers
+    cold = _cold_per_turn(i, miss)
+    closed_hold = hold * max(1.0, min(i.workers, cold * i.workers) / i.disk.heads)
+    turn = cold * closed_hold
+    utilisation = (i.rate_per_second or 0.0) * miss * reads * hold / i.workers
+    open_loop = i.rate_per_second is not None and utilisation < _SATURATED
+    if open_loop:
+        hold_seen = hold
+        wait = waiting_seconds(utilisation, hold, i.disk.spread)
+        if in_flight:
+            wait = min(wait, turn)
+        tail = waiting_p99_seconds(utilisation, hold, i.disk.spread)
+        blocked = utilisation
+    else:
+        hold_seen, wait = closed_hold, turn
+        # A turn ends when the slowest of its reads does; two turns bound the unlucky arrival.
+        tail = turn * 1.5
+        blocked = turn / (turn + in_flight * copy) if turn else 0.0
+    transfers = cold_transfers(i, miss, reads, hold)
+    hot_copy = reads * (copy + OFFLOAD_SECONDS)
+    return Prediction(
+        hit_ratio=1.0 - miss,
+        reads_per_request=reads,
+        hold_seconds=hold_seen,
+        blocked_ratio=min(1.0, blocked),
+        wait_off_seconds=wait,
+        memory_p99_off_seconds=tail + SCHEDULING_TAIL_SECONDS,
+        memory_p99_on_seconds=SCHEDULING_TAIL_SECONDS,
+        hot_off_seconds=reads * (wait + copy),
+        hot_on_seconds=max(hot_copy, _shared_send_seconds(i, transfers)),
+        cold_ratio=_cold_ratio(i, transfers) if miss else 1.0,
+        cold_transfers=transfers,
+        closed_loop=not open_loop,
+    )
+
+
+def waiting_seconds(utilisation: float, hold_seconds: float, spread: float) -> float:
+    """Mean wait in an M/G/1 queue of cold reads.
+
+    Source: Pollaczek-Khinchine: W = rho * E[S] * (1 + cv^2) / (2 * (1 - rho)).
+    """
+    if utilisation >= 1:
+        return math.inf
+    return utilisation * hold_seconds * (1 + spread**2) / (2 * (1 - utilisation))
+
+
+def waiting_p99_seconds(utilisation: float, hold_seconds: float, spread: float) -> float:
+    """99th percentile of that wait.
+
+    A share of 1 - rho of the arrivals does not wait, the rest about exponentially.
+    Source: the heavy-traffic form of the M/G/1 wait (Kingman 1962), exact for M/M/1.
+    """
+    if utilisation <= 0.01:  # noqa: PLR2004  # fewer than one in a hundred waits at all
+        return 0.0
+    mean_of_waiters = waiting_seconds(utilisation, hold_seconds, spread) / utilisation
+    return mean_of_waiters * math.log(utilisation / 0.01)
+
+
+def cold_transfers(i: BlockingInputs, miss: float, reads: float, hold: float) -> float:
+    """Transfers that miss the page cache at once, whole server, once pools let them overlap.
+
+    By Little's law from the rate while the disk keeps up; otherwise clients wait for the disk
+    and nearly every transfer in flight is a cold one.
+    """
+    if miss <= 0:
+        return 0.0
+    if i.cold_concurrency is not None:
+        return i.cold_concurrency
+    if i.rate_per_second is not None:
+        disk_use = i.rate_per_second * miss * reads * hold / i.disk.heads
+        if disk_use < _SATURATED:
+            outstanding = i.rate_per_second * miss * reads * hold / (1 - disk_use)
+            return min(outstanding, i.concurrency or math.inf)
+    if i.concurrency is None:
+        return i.workers * i.disk.heads
+    cold_time = miss * hold * max(1.0, i.concurrency * miss / i.disk.heads)
+    hot_time = (1 - miss) * (min(i.object_bytes, i.read_bytes) / MEMORY_BYTES_PER_SECOND)
+    return i.concurrency * cold_time / (cold_time + hot_time)
+
+
+def _cold_per_turn(i: BlockingInputs, miss: float) -> float:
+    """Cold chunks in one turn of one worker's loop."""
+    if miss <= 0:
+        return 0.0
+    if i.cold_concurrency is not None:
+        return i.cold_concurrency / i.workers
+    return miss * (i.concurrency or 0.0) / i.workers
+
+
+def _shared_send_seconds(i: BlockingInputs, cold: float) -> float:
+    """Time of a hot request when all of them share the memory bandwidth and the link."""
+    hot = max(0.0, (i.concurrency or 0.0) - cold)
+    shared = i.workers * MEMORY_BYTES_PER_SECOND
+    if i.link_bytes_per_second is not None:
+        shared = min(shared, i.link_bytes_per_second)
+    return hot * i.object_bytes / shared
+
+
+def _cold_ratio(i: BlockingInputs, transfers: float) -> float:
+    """Reads the disk has at once with pools over without: blocking allows one a worker."""
+    without = min(float(i.workers), i.disk.heads, max(1.0, transfers))
+    with_pools = min(max(transfers, 1.0), i.disk.heads)
+    return max(1.0, with_pools / without)
+
+
+def cpu_ratio(reads_per_request: float, object_bytes: float) -> float:
+    """CPU per request with pools over without, everything in memory."""
+    base = REQUEST_CPU_SECONDS + object_bytes / SEND_CPU_BYTES_PER_SECOND
+    return (base + reads_per_request * OFFLOAD_SECONDS) / base

@@ -1,0 +1,113 @@
+"""How many requests the page cache answers: Che's approximation of an LRU cache.
+
+Objects are put into classes of equal popularity, because a dataset has millions of objects and
+the tail of a Zipf law is flat: exact ranks at the head, geometric groups behind. Every class has
+one unknown in common, the characteristic time: how long an object that is not asked for stays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+_EXACT_RANKS = 32
+_GROUP_GROWTH = 1.25
+_BISECTIONS = 60
+
+
+class PopularityClass(NamedTuple):
+    """Objects that are asked for equally often."""
+
+    objects: float
+    probability_each: float
+    """Chance that one request is for one given object of the class."""
+
+
+@lru_cache(maxsize=256)
+def zipf_classes(objects: float, exponent: float) -> tuple[PopularityClass, ...]:
+    """Classes of ``objects`` objects whose popularity falls as rank^-exponent; 0 is uniform.
+
+    Source: Breslau et al., Web Caching and Zipf-like Distributions, INFOCOM 1999.
+    """
+    if exponent <= 0:
+        return (PopularityClass(objects, 1 / objects),)
+    weighted: list[tuple[float, float]] = []
+    rank = 1.0
+    while rank <= objects:
+        step = 1.0 if rank < _EXACT_RANKS else math.floor(rank * (_GROUP_GROWTH - 1))
+        count = min(step, objects - rank + 1)
+        weighted.append((count, _mean_weight(rank - 0.5, rank - 0.5 + count, exponent)))
+        rank += step
+    total = sum(count * weight for count, weight in weighted)
+    return tuple(PopularityClass(count, weight / total) for count, weight in weighted)
+
+
+def _mean_weight(start: float, end: float, exponent: float) -> float:
+    """Mean of x^-exponent over [start, end]."""
+    if abs(exponent - 1) < 1e-9:  # noqa: PLR2004  # the power rule has a hole at 1
+        return math.log(end / start) / (end - start)
+    power = 1 - exponent
+    return float((end**power - start**power) / (power * (end - start)))
+
+
+def curve_classes(
+    curve: Sequence[tuple[float, float]], object_bytes: float, dataset_bytes: float
+) -> tuple[PopularityClass, ...]:
+    """Classes from a measured curve of (share of requests, bytes of the most popular objects).
+
+    What the curve does not cover is asked for as if it were uniform.
+    """
+    points = sorted((bytes_, share) for share, bytes_ in curve)
+    if not points or points[-1][0] < dataset_bytes:
+        points.append((dataset_bytes, 1.0))
+    classes = []
+    bytes_before = share_before = 0.0
+    for bytes_, share in points:
+        objects = (bytes_ - bytes_before) / object_bytes
+        if objects > 0 and share >= share_before:
+            classes.append(PopularityClass(objects, (share - share_before) / objects))
+            bytes_before, share_before = bytes_, share
+    total = sum(c.objects * c.probability_each for c in classes)
+    if total <= 0:
+        return zipf_classes(max(1.0, dataset_bytes / object_bytes), 0.0)
+    return tuple(PopularityClass(c.objects, c.probability_each / total) for c in classes)
+
+
+@lru_cache(maxsize=4096)
+def hit_ratio(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:
+    """Share of requests that an LRU cache of ``capacity_objects`` answers, 0 to 1.
+
+    Source: Che, Tung, Wang, Hierarchical Web Caching Systems, JSAC 20(7), 2002: an object is
+    there when it was asked for within the characteristic time T, and T is where the expected
+    number of objects that are there equals the capacity.
+    """
+    objects = sum(c.objects for c in classes)
+    if capacity_objects >= objects:
+        return 1.0
+    if capacity_objects <= 0:
+        return 0.0
+    time = _characteristic_time(classes, capacity_objects)
+    return sum(c.objects * c.probability_each * _asked_within(c, time) for c in classes)
+
+
+def _characteristic_time(classes: Sequence[PopularityClass], capacity_objects: float) -> float:
+    low = high = capacity_objects
+    while _resident(classes, high) < capacity_objects and high < 1e300:  # noqa: PLR2004
+        low, high = high, high * 4
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        if _resident(classes, middle) < capacity_objects:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _resident(classes: Sequence[PopularityClass], time: float) -> float:
+    return sum(c.objects * _asked_within(c, time) for c in classes)
+
+
+def _asked_within(c: PopularityClass, time: float) -> float:
+    return -math.expm1(-c.probability_each * time)

@@ -1,0 +1,117 @@
+"""How many threads a worker's pool needs.
+
+Every file read of a location with ``aio threads`` is queued, page-cache hits too (NGINX-FACTS
+1.10), and the queue is first in, first out. With as many cold transfers as threads each hot
+read waits for a disk read, and what the pool had gained is gone: 40 cold transfers on 32
+threads left the hot file at 5.3 requests a second, where 20 on 32 gave a thousand (LAB-NOTES
+§1). So a worker needs more threads than it has cold transfers at once - or, where that is too
+many, a pool apart for the locations that are hot.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+DEFAULT_THREADS = 32
+DEFAULT_QUEUE = 65536
+"""``aio threads`` alone. Source: ngx_thread_pool_init_conf(); SOURCES A13."""
+PER_DISK_THREADS = 16
+"""Source: SOURCES A16."""
+MAX_THREADS = 128
+"""Per pool and worker: past it thread switching and page-cache churn cost more than waiting
+(LAB-NOTES §1: 160 threads served 2.5 requests a second where no pool served 4)."""
+MAX_THREADS_ALL_WORKERS = 2048
+"""Each has an 8-MiB virtual stack (NGINX-FACTS 1.5) and counts against the cgroup's pids.max."""
+CACHE_SHARE_FOR_COLD = 0.5
+"""Share of the page cache that the windows of running cold reads may take before they push out
+the hot files they should not delay."""
+_STEP = 16
+
+
+@dataclass(frozen=True)
+class PoolLoad:
+    """What the pool of one worker has to carry."""
+
+    cold_transfers: float
+    """Peak number at once, whole server."""
+    workers: int
+    window_bytes: float
+    """Page cache that one running cold read fills: its chunk or the disk's read-ahead."""
+    page_cache_bytes: float
+
+
+@dataclass(frozen=True)
+class PoolSize:
+    """Threads for one worker."""
+
+    needed: int
+    """Threads above the peak of cold transfers of one worker."""
+    limit: int
+    """Most threads that still help here."""
+    limit_reason: str
+    cold_per_worker: float
+
+    @property
+    def fits(self) -> bool:
+        """One pool can be large enough."""
+        return self.needed <= self.limit
+
+    @property
+    def threads(self) -> int:
+        """Threads of a single pool, within the limit."""
+        return min(self.needed, self.limit)
+
+
+def peak_per_worker(transfers: float, workers: int) -> float:
+    """Transfers that the unluckiest of the workers has when connections spread by chance.
+
+    Mean and two standard deviations of the binomial spread; with one worker, all of them.
+    """
+    mean = transfers / workers
+    return min(transfers, mean + 2 * math.sqrt(mean * (1 - 1 / workers)))
+
+
+def size_pool(load: PoolLoad, *, smallest: int = DEFAULT_THREADS) -> PoolSize:
+    """Threads for a pool that hot and cold reads share.
+
+    Shape: at least ``smallest``, in steps of 16, with a quarter more than the cold peak so that
+           hot reads find a thread.
+    """
+    cold = peak_per_worker(load.cold_transfers, load.workers)
+    with_room = cold + max(4.0, cold / 4)
+    needed = max(smallest, _STEP * math.ceil(with_room / _STEP))
+    limit, reason = _limit(load)
+    return PoolSize(needed=needed, limit=max(limit, 1), limit_reason=reason, cold_per_worker=cold)
+
+
+def _limit(load: PoolLoad) -> tuple[int, str]:
+    # On average half of a window has been sent already, and its pages may go.
+    window = load.window_bytes / 2
+    by_cache = CACHE_SHARE_FOR_COLD * load.page_cache_bytes / window / load.workers
+    by_stacks = MAX_THREADS_ALL_WORKERS // load.workers
+    cold = peak_per_worker(load.cold_transfers, load.workers)
+    if cold > by_cache and by_cache < MAX_THREADS:
+        # Threads that never run a cold read take no page cache: the limit is on cold reads.
+        return max(4, int(by_cache)), (
+            "more cold reads at once would push the hot files out of the page cache"
+        )
+    if by_stacks < MAX_THREADS:
+        return max(4, by_stacks), f"{MAX_THREADS_ALL_WORKERS} threads over all workers"
+    return MAX_THREADS, "past it thread switching and cache churn cost more than waiting"
+
+
+def size_cold_pool(size: PoolSize, disk_heads: float, workers: int) -> int:
+    """Threads of a pool that only cold locations use: enough to keep the disk busy.
+
+    Little's law at the disk: reads in progress per worker, doubled so that the elevator and the
+    drive's own queue have something to choose from.
+    """
+    busy = math.ceil(2 * disk_heads / workers)
+    return max(4, min(size.limit, max(busy, PER_DISK_THREADS)))
+
+
+def size_hot_pool(hot_transfers: float, workers: int) -> int:
+    """Threads of a pool that only hot locations use; its reads do not wait for a disk."""
+    wanted = math.ceil(peak_per_worker(hot_transfers, workers) / 4)
+    return max(4, min(DEFAULT_THREADS, wanted))

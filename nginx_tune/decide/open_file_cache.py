@@ -1,0 +1,95 @@
+"""``open-file-cache``: keep descriptors, because ``open()`` is never offloaded (C7, C8)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nginx_tune.decide.answer import not_applicable, setting
+from nginx_tune.decide.descriptors import plan_descriptors
+from nginx_tune.decide.model_cache import hit_ratio, zipf_classes
+from nginx_tune.decide.pool_plan import PoolPlan
+from nginx_tune.decide.quantity import Quantity, known
+from nginx_tune.decide.situation import Situation
+from nginx_tune.documents.decisions import Decision, Predicted
+
+ID: Final = "open-file-cache"
+WORTH_RATIO = 0.2
+"""Below this share of saved opens the cache mostly churns."""
+INACTIVE = "60s"
+VALID = "30s"
+
+
+def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
+    """The decision."""
+    if s.kind == "proxy":
+        return not_applicable(ID, "A proxy without a cache opens no files.")
+    files = s.files
+    budget = plan_descriptors(s).open_files
+    if not files.value:
+        return Decision(
+            id=ID,
+            verdict="not_enough_evidence",
+            summary="Left off: how many files are asked for is not known.",
+            confidence="low",
+            flips_when=["the files that are asked for again within a minute fit the descriptors"],
+            next_command="nginx-tune inspect --dataset DIR -f json -o facts.json",
+        )
+    entries = int(min(files.value, budget))
+    exponent = s.exponent.value or 0.0
+    saved = hit_ratio(zipf_classes(float(files.value), exponent), float(entries))
+    evidence = known(
+        files, s.exponent, Quantity("descriptors a worker can spare", budget, "descriptors")
+    )
+    predicted = [
+        Predicted(
+            metric="share of opens saved",
+            low=round(saved * 0.5, 4),
+            expected=round(saved, 4),
+            high=min(1.0, round(saved * 1.2, 4)),
+        )
+    ]
+    if saved < WORTH_RATIO or entries < 1:
+        return Decision(
+            id=ID,
+            verdict="disable",
+            summary=f"Left off: {entries} descriptors for {files.text} would save {saved:.0%} of "
+            "the opens.",
+            evidence=evidence,
+            predicted=predicted,
+            confidence="medium",
+            flips_when=[f"a worker can spare descriptors for {WORTH_RATIO:.0%} of the requests"],
+        )
+    reason = f"saves {saved:.0%} of open(), which no pool takes off the loop"
+    return Decision(
+        id=ID,
+        verdict="enable",
+        summary=f"Keep up to {entries} descriptors open in each worker: {reason}.",
+        settings=[
+            setting(
+                ID,
+                "http",
+                "open_file_cache",
+                f"max={entries}",
+                f"inactive={INACTIVE}",
+                reason=reason,
+            ),
+            setting(
+                ID,
+                "http",
+                "open_file_cache_valid",
+                VALID,
+                reason="a replaced file is noticed within this time",
+            ),
+        ],
+        evidence=evidence,
+        predicted=predicted,
+        confidence="medium" if files.provenance != "assumed" else "low",
+        flips_when=["files are edited in place"],
+        risks=[
+            (
+                "a file edited in place can be sent with its old length for up to "
+                f"{VALID}: deploy by renaming"
+            )
+        ],
+        next_command="nginx-tune validate --against CONF",
+    )

@@ -1,0 +1,168 @@
+"""Thread pools as one plan: whether, how many threads, and which pools stand apart.
+
+Four decisions (thread-pools, thread-pool-size, per-disk-pools, aio-write) answer parts of one
+question; they all read this plan, so they cannot contradict each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from nginx_tune.decide.model_blocking import Prediction, miss_ratio
+from nginx_tune.decide.model_pool import (
+    MAX_THREADS,
+    PER_DISK_THREADS,
+    PoolLoad,
+    PoolSize,
+    size_cold_pool,
+    size_hot_pool,
+    size_pool,
+)
+from nginx_tune.decide.situation import Situation
+from nginx_tune.decide.storage import Independence, judge_independence
+from nginx_tune.documents.decisions import Verdict
+
+DEFAULT_READ_AHEAD_BYTES = 128 << 10
+"""``read_ahead_kb`` of most devices (NGINX-FACTS 9.4)."""
+
+PoolMode = Literal["off", "shared", "hot_and_cold", "per_disk"]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether thread pools pay, and why, in a clause that a comment can hold."""
+
+    verdict: Verdict
+    reason: str
+    flips: str = ""
+    """What outside the model would change it."""
+
+
+@dataclass(frozen=True)
+class PoolPlan:
+    """The pools of every worker."""
+
+    judgement: Judgement
+    mode: PoolMode
+    independence: Independence
+    size: PoolSize | None = None
+    threads: int = 0
+    """Of the one pool, the cold pool, or each disk's pool."""
+    hot_threads: int = 0
+
+    @property
+    def on(self) -> bool:
+        """Whether any location offloads its reads."""
+        return self.mode != "off"
+
+    @property
+    def hot_reads_proceed(self) -> bool:
+        """Whether hot reads find a free thread while the cold peak is running."""
+        if self.mode == "hot_and_cold":
+            return True
+        return self.size is None or self.threads > self.size.cold_per_worker
+
+
+def plan_pools(s: Situation) -> PoolPlan:
+    """The plan for this situation."""
+    judgement = judge_pools(s)
+    independence = judge_independence(s.data_paths)
+    if judgement.verdict != "enable" or s.prediction is None:
+        return PoolPlan(judgement, "off", independence)
+    if independence.independent and s.kind != "proxy":
+        size = _size(s, s.prediction, disks=len(s.data_paths))
+        return PoolPlan(judgement, "per_disk", independence, size, size.threads)
+    size = _size(s, s.prediction, disks=1)
+    if size.fits or not s.site.hot_locations:
+        return PoolPlan(judgement, "shared", independence, size, size.threads)
+    hot = max(0.0, (s.concurrency.value or 0.0) - s.prediction.cold_transfers)
+    return PoolPlan(
+        judgement,
+        "hot_and_cold",
+        independence,
+        size,
+        size_cold_pool(size, s.disk.heads, s.workers),
+        size_hot_pool(hot, s.workers),
+    )
+
+
+def _size(s: Situation, prediction: Prediction, *, disks: int) -> PoolSize:
+    inputs = s.blocking_inputs
+    if inputs is None:  # a prediction has inputs
+        return PoolSize(PER_DISK_THREADS, MAX_THREADS, "", 0.0)
+    read_ahead = s.read_ahead_bytes or DEFAULT_READ_AHEAD_BYTES
+    window = min(inputs.object_bytes, max(read_ahead, inputs.read_bytes))
+    load = PoolLoad(
+        cold_transfers=prediction.cold_transfers / disks,
+        workers=s.workers,
+        window_bytes=max(4096.0, window),
+        page_cache_bytes=inputs.page_cache_bytes / disks,
+    )
+    return size_pool(load, smallest=PER_DISK_THREADS) if disks > 1 else size_pool(load)
+
+
+def judge_pools(s: Situation) -> Judgement:
+    """Whether thread pools pay; hard reasons first, then the model."""
+    ruled_out = _ruled_out(s)
+    if ruled_out is not None:
+        return ruled_out
+    if s.blocking_inputs is None or s.prediction is None:
+        return Judgement("not_enough_evidence", _missing(s))
+    if s.rate.value is None and s.concurrency.value is None:
+        return Judgement("not_enough_evidence", "neither request rate nor concurrency is known")
+    cache, data = s.page_cache.text, s.dataset_bytes.text
+    if miss_ratio(s.blocking_inputs) <= 0:
+        return Judgement("disable", f"dataset fits in the page cache ({data} of {cache})")
+    if s.prediction.pools_pay:
+        return Judgement("enable", f"{data} of data, {cache} of page cache: misses hold the loop")
+    return Judgement(
+        "disable",
+        f"waiting for misses costs less than offloading every read ({data} of data, {cache} of "
+        "page cache)",
+    )
+
+
+def _ruled_out(s: Situation) -> Judgement | None:
+    build = s.build
+    if s.is_freebsd:
+        return Judgement("not_applicable", "FreeBSD's own asynchronous I/O is good enough")
+    if not s.is_linux:
+        return Judgement("not_applicable", f"not measured on {s.facts.kernel.system}")
+    if not build.at_least(1, 7, 11):
+        return Judgement(
+            "not_applicable",
+            f"nginx {build.text} has no thread pools",
+            flips="nginx is 1.7.11 or newer",
+        )
+    if build.lacks("--with-threads"):
+        return Judgement(
+            "not_applicable",
+            "this nginx is built without --with-threads",
+            flips="nginx is built with --with-threads",
+        )
+    if s.kind == "proxy":
+        return Judgement(
+            "not_applicable", "a proxy without a cache serves no files", flips="the kind is cache"
+        )
+    if build.version is not None and (1, 9, 13) <= build.version < (1, 11, 4):
+        return Judgement(
+            "not_applicable",
+            f"nginx {build.text} can send wrong bodies with aio threads and sendfile",
+            flips="nginx is 1.11.4 or newer",
+        )
+    if s.workload.http_version.value == "2" and not s.tls and not build.at_least(1, 21, 5):
+        return Judgement(
+            "not_applicable",
+            f"nginx {build.text} can hang with cleartext HTTP/2, sendfile and aio",
+            flips="nginx is 1.21.5 or newer",
+        )
+    return None
+
+
+def _missing(s: Situation) -> str:
+    if not s.dataset_bytes.value:
+        return "the size of the data is not known"
+    if s.page_cache.value is None:
+        return "the size of the page cache is not known"
+    return "the size of an object is not known"

@@ -1,0 +1,57 @@
+"""``sendfile``: file bytes to the socket without a copy through nginx (A3)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nginx_tune.decide.answer import not_applicable, setting
+from nginx_tune.decide.pool_plan import PoolPlan
+from nginx_tune.decide.situation import Situation
+from nginx_tune.documents.decisions import Decision, Evidence
+
+ID: Final = "sendfile"
+
+SHARED_FOLDERS = frozenset({"vboxsf", "9p", "prl_fs", "fuse.vmhgfs-fuse", "vmhgfs", "hgfs"})
+"""File systems of virtual machines on which sendfile serves stale or short files."""
+
+
+def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
+    """The decision."""
+    if s.kind == "proxy":
+        return not_applicable(ID, "A proxy without a cache sends from memory, not from files.")
+    places = [p for p in s.facts.storage.paths if p.filesystem is not None]
+    shared = next((p for p in places if p.filesystem in SHARED_FOLDERS), None)
+    if shared is not None:
+        return Decision(
+            id=ID,
+            verdict="disable",
+            summary=f"Off: {shared.filesystem} serves stale or short files through sendfile.",
+            settings=[
+                setting(
+                    ID, "http", "sendfile", "off", reason=f"{shared.filesystem} is a shared folder"
+                )
+            ],
+            evidence=[Evidence(fact="storage.paths filesystem", value=shared.filesystem)],
+            confidence="medium",
+            flips_when=["the files move to a local file system"],
+        )
+    offload = " (in the pool, a chunk at a time)" if plan.on else ""
+    settings = [
+        setting(ID, "http", "sendfile", "on", reason=f"no copy through nginx's memory{offload}"),
+        setting(ID, "http", "tcp_nopush", "on", reason="header and first file bytes in one packet"),
+    ]
+    summary = "On: file bytes go to the socket without a copy through nginx's memory."
+    if s.tls:
+        summary = "On: without effect on TLS bodies, which are read and encrypted, but harmless."
+    return Decision(
+        id=ID,
+        verdict="enable",
+        summary=summary,
+        settings=settings,
+        evidence=[
+            Evidence(fact="workload.tls", value=s.tls, provenance=s.workload.tls.provenance),
+            *[Evidence(fact="storage.paths filesystem", value=p.filesystem) for p in places[:1]],
+        ],
+        confidence="high",
+        flips_when=["the files are on a virtual machine's shared folder"],
+    )

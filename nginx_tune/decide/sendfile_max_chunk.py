@@ -1,0 +1,90 @@
+"""``sendfile_max_chunk``: bytes that one transfer may hold the loop or a thread for (A3)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nginx_tune.decide.answer import not_applicable, setting
+from nginx_tune.decide.model_disk import DiskModel
+from nginx_tune.decide.pool_plan import PoolPlan
+from nginx_tune.decide.quantity import Quantity, known
+from nginx_tune.decide.situation import Situation
+from nginx_tune.documents.decisions import Decision, Predicted
+from nginx_tune.documents.units import nginx_size, seconds_text
+
+ID: Final = "sendfile-max-chunk"
+SMALLEST_BYTES = 512 << 10
+"""The source's value (A3): less would only add calls."""
+DEFAULT_BYTES = 2 << 20
+"""Since 1.21.4 (NGINX-FACTS 2.5); before that there was no bound."""
+
+
+def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
+    """The decision."""
+    if s.kind == "proxy":
+        return not_applicable(ID, "A proxy without a cache sends from memory, not from files.")
+    chunk = chunk_bytes(s.disk)
+    bounded = s.build.at_least(1, 21, 4)
+    hold = s.disk.read_seconds(chunk)
+    evidence = known(
+        Quantity("disk read latency", s.disk.latency_seconds, "s", s.disk.provenance),
+        Quantity("disk bandwidth", s.disk.bytes_per_second, "bytes/s", s.disk.provenance),
+        Quantity("time of one cold chunk (model)", hold, "s", s.disk.provenance),
+    )
+    if chunk == DEFAULT_BYTES and bounded:
+        return Decision(
+            id=ID,
+            verdict="keep",
+            summary="The default of 2m is right for this disk: a cold chunk takes "
+            f"{seconds_text(hold)}.",
+            evidence=evidence,
+            confidence="medium",
+            flips_when=["the data moves to a disk that positions slowly"],
+        )
+    size = nginx_size(chunk)
+    who = "a thread" if plan.on else "the loop"
+    default = "2m" if bounded else "without a bound"
+    return Decision(
+        id=ID,
+        verdict="lower" if bounded else "set",
+        summary=f"{size}: one cold chunk then holds {who} for {seconds_text(hold)} (the default "
+        f"is {default}).",
+        settings=[
+            setting(
+                ID,
+                "http",
+                "sendfile_max_chunk",
+                size,
+                reason=f"one cold chunk holds {who} for {seconds_text(hold)}",
+            )
+        ],
+        evidence=evidence,
+        predicted=[
+            Predicted(
+                metric="seconds of one cold chunk",
+                low=hold / 3,
+                expected=hold,
+                high=hold * 3,
+                unit="s",
+            )
+        ],
+        confidence="medium" if s.disk.provenance != "assumed" else "low",
+        flips_when=["the data moves to flash, where 2m is as good"],
+        next_command="nginx-tune inspect --disks",
+    )
+
+
+def chunk_bytes(disk: DiskModel) -> int:
+    """Chunk whose transfer takes about as long as the positioning before it.
+
+    A power of two within [512k, 2m]: smaller wastes the disk on positioning, larger lets one
+    transfer hold the loop or a thread for longer than needed. On flash, where positioning is
+    free, nginx's own 2m.
+    """
+    if disk.latency_seconds < 1e-3:  # noqa: PLR2004  # a millisecond: no moving parts
+        return DEFAULT_BYTES
+    wanted = disk.latency_seconds * disk.bytes_per_second
+    chunk = SMALLEST_BYTES
+    while chunk * 2 <= min(wanted, DEFAULT_BYTES):
+        chunk *= 2
+    return chunk

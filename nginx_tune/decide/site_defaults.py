@@ -1,0 +1,38 @@
+"""What a site leaves open, filled from the facts: cache directories and log paths."""
+
+from __future__ import annotations
+
+import msgspec
+
+from nginx_tune.decide.build import build_of
+from nginx_tune.decide.storage import independent_mounts
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.site import Site
+from nginx_tune.documents.workload import Kind
+
+DEFAULT_CACHE_DIR = "/var/cache/nginx/proxy"
+
+
+def complete_site(site: Site, facts: Facts, kind: Kind) -> Site:
+    """The site with its gaps filled; the same again for a site that is complete.
+
+    Shape: for the kind cache ``cache_dirs`` has at least one entry: the facts' data directories
+           with disks of their own, else one directory.
+    """
+    cache_dirs = site.cache_dirs
+    if kind == "cache" and not cache_dirs:
+        cache_dirs = independent_mounts(facts.storage) or [DEFAULT_CACHE_DIR]
+    build = build_of(facts.nginx)
+    error_log = site.error_log or _absolute(facts.nginx.error_log_path)
+    access_log = site.access_log or _absolute(build.value_of("--http-log-path"))
+    if error_log is None and access_log is not None and access_log.endswith("/access.log"):
+        error_log = access_log.removesuffix("access.log") + "error.log"
+    if access_log is None and error_log is not None and error_log.endswith("/error.log"):
+        access_log = error_log.removesuffix("error.log") + "access.log"
+    return msgspec.structs.replace(
+        site, cache_dirs=cache_dirs, error_log=error_log, access_log=access_log
+    )
+
+
+def _absolute(path: str | None) -> str | None:
+    return path if path is not None and path.startswith("/") else None

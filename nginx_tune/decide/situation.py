@@ -1,0 +1,236 @@
+"""What all decisions look at: facts, workload and site in the model's own terms, read once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from nginx_tune.decide.build import Build, build_of
+from nginx_tune.decide.model_blocking import BlockingInputs, Prediction, predict
+from nginx_tune.decide.model_cache import PopularityClass, curve_classes, zipf_classes
+from nginx_tune.decide.model_disk import DiskModel, disk_model, disks_together
+from nginx_tune.decide.quantity import Quantity
+from nginx_tune.decide.storage import DataPath, data_paths
+from nginx_tune.documents.facts import Disk, Facts
+from nginx_tune.documents.site import Site
+from nginx_tune.documents.workload import Kind, Workload
+
+MAX_WORKERS = 512
+CHUNK_BYTES = 512 << 10
+"""``sendfile_max_chunk`` of the source's baseline (A3)."""
+TLS_READ_BYTES = 32 << 10
+"""``output_buffers 2 32k``, where sendfile cannot be used (NGINX-FACTS 2.3)."""
+HTTP2_READ_BYTES = 8 << 10
+"""``http2_chunk_size``: one sendfile task for each frame (NGINX-FACTS 2.4)."""
+_CACHE_OVER_MEMORY = 8.0
+"""Assumed size of a cache on several disks whose sizes are unknown, over the page cache."""
+_CACHE_SHARE_OF_DISK = 0.8
+
+
+@dataclass(frozen=True)
+class Situation:
+    """One host, one workload, one site."""
+
+    facts: Facts
+    workload: Workload
+    site: Site
+
+    @property
+    def kind(self) -> Kind:
+        """What is served."""
+        return self.workload.kind
+
+    @cached_property
+    def build(self) -> Build:
+        """The target's nginx."""
+        return build_of(self.facts.nginx)
+
+    @property
+    def is_linux(self) -> bool:
+        """Unknown counts as Linux, where everything here was measured."""
+        return self.facts.kernel.system in (None, "Linux")
+
+    @property
+    def is_freebsd(self) -> bool:
+        """Native AIO is good enough there (A10)."""
+        return self.facts.kernel.system == "FreeBSD"
+
+    @property
+    def effective_cpus(self) -> Quantity:
+        """CPUs' worth of time that nginx can use."""
+        cpu = self.facts.cpu
+        value = cpu.effective or cpu.online
+        return Quantity("cpu.effective" if cpu.effective else "cpu.online", value, "CPUs")
+
+    @property
+    def workers(self) -> int:
+        """Worker processes that the model reckons with: those we would configure."""
+        cpus = self.effective_cpus.value
+        return 1 if cpus is None else max(1, min(MAX_WORKERS, math.ceil(cpus)))
+
+    @property
+    def page_cache(self) -> Quantity:
+        """Bytes of file data that memory can hold for nginx."""
+        memory = self.facts.memory
+        if memory.page_cache_limit_bytes is not None:
+            limit = memory.page_cache_limit_bytes
+            return Quantity("memory.page_cache_limit_bytes", limit, "bytes")
+        return Quantity("memory.available_bytes", memory.available_bytes, "bytes")
+
+    @cached_property
+    def data_paths(self) -> list[DataPath]:
+        """Roots, or cache directories, with the disks under them."""
+        paths = self.site.cache_dirs if self.kind == "cache" else self.site.roots
+        return data_paths(paths, self.facts.storage)
+
+    @cached_property
+    def disk(self) -> DiskModel:
+        """All disks under the data as one."""
+        return disks_together([disk_model(d) for d in self._disks])
+
+    @cached_property
+    def _disks(self) -> list[Disk]:
+        known = {d.name: d for d in self.facts.storage.disks}
+        names = {name for path in self.data_paths for name in path.leaf_disks if name in known}
+        scanned = {d.path for d in self.facts.datasets}
+        if not names:
+            for place in self.facts.storage.paths:
+                if place.path in scanned:
+                    names.update(name for name in place.leaf_disks if name in known)
+        if not names and len(known) == 1:
+            names = set(known)
+        return [known[name] for name in sorted(names)]
+
+    @property
+    def read_ahead_bytes(self) -> int:
+        """Largest read-ahead window of the data's disks."""
+        return max((d.read_ahead_bytes or 0 for d in self._disks), default=0)
+
+    @cached_property
+    def dataset_bytes(self) -> Quantity:
+        """Bytes that can be asked for; a cache is taken at the size it may grow to."""
+        data = self.workload.dataset
+        if self.kind == "cache" and not data.bytes:
+            return self._cache_growth()
+        value = data.bytes or None
+        return Quantity("workload.dataset.bytes", value, "bytes", data.provenance)
+
+    def _cache_growth(self) -> Quantity:
+        sizes = [d.size_bytes for d in self._disks if d.size_bytes]
+        if sizes:
+            value = _CACHE_SHARE_OF_DISK * sum(sizes)
+        elif len(self.data_paths) > 1 and self.page_cache.value:
+            value = _CACHE_OVER_MEMORY * self.page_cache.value
+        else:
+            return Quantity("workload.dataset.bytes", None, "bytes", "assumed")
+        return Quantity("size the cache may grow to", value, "bytes", "assumed")
+
+    @property
+    def object_bytes(self) -> Quantity:
+        """Mean size of what is asked for."""
+        sizes = self.workload.sizes
+        return Quantity("workload.sizes.mean_bytes", sizes.mean_bytes, "bytes", sizes.provenance)
+
+    @property
+    def files(self) -> Quantity:
+        """Files that can be asked for."""
+        data = self.workload.dataset
+        return Quantity("workload.dataset.files", data.files, "files", data.provenance)
+
+    @property
+    def rate(self) -> Quantity:
+        """Requests a second at the busy time."""
+        rate = self.workload.rate
+        value = rate.peak_per_second or rate.mean_per_second
+        return Quantity("workload.rate", value, "requests/s", rate.provenance)
+
+    @property
+    def concurrency(self) -> Quantity:
+        """Requests in flight at the busy time."""
+        c = self.workload.concurrency
+        return Quantity("workload.concurrency", c.peak or c.mean, "transfers", c.provenance)
+
+    @property
+    def cold_concurrency(self) -> Quantity:
+        """Transfers at once that miss the page cache, where somebody knows."""
+        c = self.workload.concurrency
+        return Quantity("workload.concurrency.cold_peak", c.cold_peak, "transfers", c.provenance)
+
+    @property
+    def connections_per_second(self) -> Quantity:
+        """New client connections a second."""
+        reuse = self.workload.connection_reuse
+        rate = self.rate.value
+        value = None if rate is None else rate / max(1.0, reuse.requests_per_connection or 1.0)
+        return Quantity("new connections", value, "1/s", reuse.provenance)
+
+    @property
+    def exponent(self) -> Quantity:
+        """Skew of popularity."""
+        p = self.workload.popularity
+        return Quantity("workload.popularity.exponent", p.exponent, "", p.provenance)
+
+    @property
+    def tls(self) -> bool:
+        """Whether bodies are encrypted, so that sendfile cannot be used."""
+        return self.workload.tls.value or self.site.tls is not None
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of one blocking read."""
+        if self.workload.http_version.value == "2" and not self.tls:
+            return HTTP2_READ_BYTES
+        return TLS_READ_BYTES if self.tls else CHUNK_BYTES
+
+    @property
+    def link_bytes_per_second(self) -> Quantity:
+        """Fastest link that is up and whose speed is known."""
+        speeds = [
+            link.speed_bits_per_second
+            for link in self.facts.network.links
+            if link.speed_bits_per_second and link.kind not in ("loopback", "veth")
+        ]
+        value = max(speeds) / 8 if speeds else None
+        return Quantity("network.links speed", value, "bytes/s")
+
+    def popularity_classes(self, dataset_bytes: float) -> tuple[PopularityClass, ...]:
+        """Popularity of the objects of a dataset of that size."""
+        popularity = self.workload.popularity
+        mean = self.object_bytes.value or 1.0
+        if popularity.curve:
+            curve = [(point.requests_ratio, float(point.bytes)) for point in popularity.curve]
+            return curve_classes(curve, mean, dataset_bytes)
+        return zipf_classes(max(1.0, dataset_bytes / mean), popularity.exponent or 0.0)
+
+    @cached_property
+    def blocking_inputs(self) -> BlockingInputs | None:
+        """The model's inputs; None when the data's or the page cache's size is unknown."""
+        dataset, cache, mean = self.dataset_bytes, self.page_cache, self.object_bytes
+        if not dataset.value or cache.value is None or not mean.value:
+            return None
+        return BlockingInputs(
+            workers=self.workers,
+            page_cache_bytes=cache.value,
+            dataset_bytes=dataset.value,
+            object_bytes=mean.value,
+            classes=self.popularity_classes(dataset.value),
+            disk=self.disk,
+            read_bytes=float(self.read_bytes),
+            rate_per_second=self.rate.value,
+            concurrency=self.concurrency.value,
+            cold_concurrency=self.cold_concurrency.value,
+            link_bytes_per_second=self.link_bytes_per_second.value,
+        )
+
+    @cached_property
+    def prediction(self) -> Prediction | None:
+        """The blocking model's answer; None without its inputs."""
+        return None if self.blocking_inputs is None else predict(self.blocking_inputs)
+
+    def inputs_with_dataset(self, dataset_bytes: float) -> BlockingInputs | None:
+        """The inputs with a dataset of another size, made of objects of the same size."""
+        if self.blocking_inputs is None:
+            return None
+        classes = self.popularity_classes(dataset_bytes)
+        return replace(self.blocking_inputs, dataset_bytes=dataset_bytes, classes=classes)

@@ -1,0 +1,87 @@
+"""Which disks lie under which directories, and which directories are independent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from nginx_tune.documents.base import Provenance
+from nginx_tune.documents.facts import PathStorage, Storage
+
+
+class DataPath(NamedTuple):
+    """A directory of the site and its leaf disks (empty: not known)."""
+
+    path: str
+    leaf_disks: tuple[str, ...]
+
+
+class Independence(NamedTuple):
+    """Whether directories share no disk, and who says so."""
+
+    independent: bool
+    provenance: Provenance
+    reason: str
+
+
+def data_paths(paths: Sequence[str], storage: Storage) -> list[DataPath]:
+    """Each directory with the disks of the recorded path nearest above it.
+
+    The root directory tells nothing about what lies below it: a mount may be in between.
+    """
+    return [DataPath(path, _leaves(path, storage.paths)) for path in paths]
+
+
+def _leaves(path: str, recorded: Sequence[PathStorage]) -> tuple[str, ...]:
+    wanted = PurePosixPath(path)
+    above = [
+        place
+        for place in recorded
+        if place.leaf_disks
+        and (
+            wanted == (p := PurePosixPath(place.path)) or (p in wanted.parents and len(p.parts) > 1)
+        )
+    ]
+    if not above:
+        return ()
+    nearest = max(above, key=lambda place: len(PurePosixPath(place.path).parts))
+    return tuple(sorted(set(nearest.leaf_disks)))
+
+
+def judge_independence(paths: Sequence[DataPath]) -> Independence:
+    """Whether each directory has disks of its own.
+
+    Several directories whose disks the facts do not know count as independent because the
+    operator named them; that is declared, not measured.
+    """
+    if len(paths) < 2:  # noqa: PLR2004  # nothing to tell apart
+        return Independence(independent=False, provenance="measured", reason="one directory")
+    unknown = [p.path for p in paths if not p.leaf_disks]
+    seen: set[str] = set()
+    for place in paths:
+        if seen & set(place.leaf_disks):
+            reason = f"{place.path} shares a disk with another directory"
+            return Independence(independent=False, provenance="measured", reason=reason)
+        seen |= set(place.leaf_disks)
+    if unknown:
+        reason = f"the facts do not say which disk {unknown[0]} is on"
+        return Independence(independent=True, provenance="declared", reason=reason)
+    return Independence(independent=True, provenance="measured", reason="no disk is shared")
+
+
+def independent_mounts(storage: Storage) -> list[str]:
+    """Recorded data directories with disks of their own: where a cache would be spread.
+
+    Shape: in the facts' order; empty unless there are two or more. The root file system is left
+           out, and a directory whose disks were taken already.
+    """
+    seen: set[str] = set()
+    chosen = []
+    for place in storage.paths:
+        leaves = set(place.leaf_disks)
+        if not leaves or leaves & seen or "/" in (place.path, place.mount_point):
+            continue
+        seen |= leaves
+        chosen.append(place.path)
+    return chosen if len(chosen) > 1 else []

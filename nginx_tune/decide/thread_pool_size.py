@@ -1,0 +1,168 @@
+"""``thread-pool-size``: threads and queue of a worker's pool (A13-A15, LAB-NOTES §1)."""
+
+from __future__ import annotations
+
+from nginx_tune.decide.answer import not_applicable, setting
+from nginx_tune.decide.model_pool import DEFAULT_QUEUE, DEFAULT_THREADS
+from nginx_tune.decide.pool_plan import PoolPlan
+from nginx_tune.decide.quantity import Quantity, known
+from nginx_tune.decide.situation import Situation
+from nginx_tune.documents.decisions import Confidence, Decision, Evidence, Setting
+
+_QUEUE = f"max_queue={DEFAULT_QUEUE}"
+
+
+def decide_thread_pool_size(s: Situation, plan: PoolPlan) -> Decision:
+    """The decision."""
+    if plan.mode == "per_disk":
+        return not_applicable("thread-pool-size", "Each disk has its own pool: see per-disk-pools.")
+    if plan.size is None or not plan.on:
+        return not_applicable(
+            "thread-pool-size",
+            f"No pool to size: {plan.judgement.reason}.",
+            flips="thread-pools is enabled",
+        )
+    if plan.mode == "hot_and_cold":
+        return _apart(s, plan)
+    if plan.threads == DEFAULT_THREADS and plan.size.fits:
+        return _default_fits(s, plan)
+    return _other_size(s, plan)
+
+
+def _default_fits(s: Situation, plan: PoolPlan) -> Decision:
+    return Decision(
+        id="thread-pool-size",
+        verdict="keep",
+        summary=f"The default pool of {DEFAULT_THREADS} threads is above the peak of "
+        f"{_cold(plan)} cold transfers of a worker.",
+        evidence=_evidence(s, plan),
+        confidence=_confidence(s),
+        flips_when=[f"a worker has {DEFAULT_THREADS * 4 // 5} or more cold transfers at once"],
+        next_command="nginx-tune scenario run thread-pools",
+    )
+
+
+def _other_size(s: Situation, plan: PoolPlan) -> Decision:
+    size = plan.size
+    if size is None:
+        raise AssertionError("a plan that is on has a size")
+    reason = f"peak of {_cold(plan)} cold transfers a worker; hot reads queue behind them"
+    line = setting(
+        "thread-pool-size",
+        "main",
+        "thread_pool",
+        "default",
+        f"threads={plan.threads}",
+        _QUEUE,
+        reason=reason,
+    )
+    enough = (
+        f"{plan.threads} threads a worker: {reason}."
+        if size.fits
+        else f"{size.needed} threads a worker would be needed for {_cold(plan)} cold transfers, "
+        f"and {size.limit} is the most that helps ({size.limit_reason}): give the hot locations a "
+        "pool of their own."
+    )
+    return Decision(
+        id="thread-pool-size",
+        verdict="raise" if plan.threads > DEFAULT_THREADS else "lower",
+        summary=enough,
+        settings=[line],
+        evidence=_evidence(s, plan),
+        confidence=_confidence(s) if size.fits else "low",
+        flips_when=_flips(plan),
+        risks=[
+            f"every worker has its own pool: {plan.threads * s.workers} threads in all",
+            *([] if size.fits else ["until the pools stand apart, hot reads wait for the disk"]),
+        ],
+        next_command="name them in [site] hot_locations and run nginx-tune generate again"
+        if not size.fits
+        else "nginx-tune validate --against CONF",
+    )
+
+
+def _apart(s: Situation, plan: PoolPlan) -> Decision:
+    if plan.size is None:
+        raise AssertionError("a plan that is on has a size")
+    lines: list[Setting] = [
+        setting(
+            "thread-pool-size",
+            "main",
+            "thread_pool",
+            "cold",
+            f"threads={plan.threads}",
+            _QUEUE,
+            reason=f"keeps the disk busy; {plan.size.limit_reason}",
+        ),
+        setting(
+            "thread-pool-size",
+            "main",
+            "thread_pool",
+            "hot",
+            f"threads={plan.hot_threads}",
+            _QUEUE,
+            reason="for the hot locations, whose reads wait for no disk",
+        ),
+    ]
+    return Decision(
+        id="thread-pool-size",
+        verdict="set",
+        summary=f"Two pools: {plan.size.needed} threads would be needed for hot and cold reads "
+        f"together, and {plan.size.limit} is the most that helps ({plan.size.limit_reason}).",
+        settings=lines,
+        evidence=_evidence(s, plan),
+        confidence=_confidence(s),
+        flips_when=_flips(plan),
+        risks=["a hot location whose files leave the page cache fills its own pool"],
+        next_command="nginx-tune validate --against CONF",
+    )
+
+
+def _cold(plan: PoolPlan) -> str:
+    return f"{plan.size.cold_per_worker:.0f}" if plan.size else "?"
+
+
+def _flips(plan: PoolPlan) -> list[str]:
+    if plan.size is None:
+        return []
+    enough = int(plan.size.limit * 4 / 5)
+    return [f"one pool is enough while a worker has fewer than {enough} cold transfers at once"]
+
+
+def _evidence(s: Situation, plan: PoolPlan) -> list[Evidence]:
+    if plan.size is None or s.prediction is None:
+        return []
+    where = s.cold_concurrency if s.cold_concurrency.value is not None else s.concurrency
+    knees = [
+        Evidence(fact=f"{d.name} knee depth", value=d.curve.knee_depth, unit="reads")
+        for d in s.facts.storage.disks
+        if d.curve is not None and d.curve.knee_depth is not None
+    ]
+    return [
+        *known(
+            where,
+            Quantity("workers", s.workers),
+            Quantity(
+                "cold transfers at once (model)", s.prediction.cold_transfers, "", where.provenance
+            ),
+            Quantity(
+                "cold transfers of the busiest worker (model)",
+                plan.size.cold_per_worker,
+                "",
+                where.provenance,
+            ),
+            Quantity("threads needed (model)", plan.size.needed, "threads", where.provenance),
+        ),
+        Evidence(
+            fact=f"most threads that help: {plan.size.limit_reason}",
+            value=plan.size.limit,
+            unit="threads",
+            provenance="assumed",
+        ),
+        *knees,
+    ]
+
+
+def _confidence(s: Situation) -> Confidence:
+    sure = s.cold_concurrency.value is not None or s.concurrency.provenance != "assumed"
+    return "medium" if sure else "low"

@@ -1,0 +1,59 @@
+"""``workers``: ``worker_processes`` where containers lie about CPUs (NGINX-FACTS 11.1)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nginx_tune.decide.answer import setting
+from nginx_tune.decide.pool_plan import PoolPlan
+from nginx_tune.decide.quantity import Quantity, known
+from nginx_tune.decide.situation import Situation
+from nginx_tune.documents.decisions import Decision
+
+ID: Final = "workers"
+
+
+def decide_workers(s: Situation, _plan: PoolPlan) -> Decision:
+    """The decision."""
+    cpu = s.facts.cpu
+    evidence = known(
+        Quantity("cpu.online", cpu.online, "CPUs"),
+        Quantity("cpu.cpuset", cpu.cpuset, "CPUs"),
+        Quantity("cpu.quota_cpus", cpu.quota_cpus, "CPUs"),
+        Quantity("cpu.effective", cpu.effective, "CPUs"),
+    )
+    if cpu.effective is not None and cpu.online is not None and s.workers < cpu.online:
+        which = "quota" if cpu.quota_cpus is not None else "cpuset"
+        reason = f"{cpu.effective:g} of {cpu.online} CPUs are usable ({which}); auto counts all"
+        return Decision(
+            id=ID,
+            verdict="set",
+            summary=f"{s.workers}: {reason}.",
+            settings=[setting(ID, "main", "worker_processes", str(s.workers), reason=reason)],
+            evidence=evidence,
+            confidence="high",
+            flips_when=["the container's CPU limit changes"],
+            risks=["a fixed number does not follow a changed limit"],
+        )
+    if cpu.effective is None and cpu.online is None:
+        return Decision(
+            id=ID,
+            verdict="set",
+            summary="auto: the number of CPUs is not known; nginx's default would be one worker.",
+            settings=[
+                setting(ID, "main", "worker_processes", "auto", reason="one a CPU; default is 1")
+            ],
+            confidence="low",
+            flips_when=["nginx runs in a container with a CPU limit"],
+            next_command="nginx-tune inspect -f json -o facts.json",
+        )
+    reason = f"one for each of {s.effective_cpus.value:g} CPUs; nginx's default is 1"
+    return Decision(
+        id=ID,
+        verdict="set",
+        summary=f"auto: {reason}.",
+        settings=[setting(ID, "main", "worker_processes", "auto", reason=reason)],
+        evidence=evidence,
+        confidence="high" if cpu.effective is not None else "medium",
+        flips_when=["nginx runs under a CPU limit below the CPUs online"],
+    )
