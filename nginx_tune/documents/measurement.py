@@ -32,12 +32,15 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     intended: int = 0
     """Arrivals due in the measured time (closed loop: requests started)."""
     truncated: int = 0
-    """Bodies shorter than declared: 200s with a part or nothing of the body."""
+    """Bodies shorter than declared, and connections closed with no reply at all."""
     censored: int = 0
     """Requests still unfinished at the end; they stand in ``response_seconds`` at their age."""
+    censored_from_seconds: float | None = None
+    """Age of the youngest of these: quantiles below it are exact."""
     errors: dict[str, int] = {}
-    """Failures by kind: ``refused``, ``connect_timeout``, ``reset``, ``truncated``, ``parse``,
-    ``status``, ``length``, ``timeout``, ``local_ports``, ``descriptors``."""
+    """Failures by kind: ``refused``, ``connect_timeout``, ``unreachable``, ``reset``, ``empty``,
+    ``truncated``, ``parse``, ``status``, ``length``, ``timeout``, ``local_ports``,
+    ``descriptors``, ``other``."""
     statuses: dict[str, int] = {}
     response_seconds: Latency = Latency()
     """From the intended start to the last body byte."""
@@ -45,7 +48,13 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     """From the intended start to the first byte."""
     service_seconds: Latency = Latency()
     """From the send to the last body byte."""
+    failed_seconds: Latency = Latency()
+    """From the intended start to the failure."""
     connections_opened: int = 0
+    retried: int = 0
+    """Requests sent again because a kept connection was closed as they were sent."""
+    stray: int = 0
+    """Connections on which the server sent bytes that nobody asked for."""
     at_cap: int = 0
     """Arrivals that waited because all connections were busy (open loop)."""
     max_pending: int = 0

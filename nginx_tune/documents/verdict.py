@@ -62,4 +62,6 @@ class Verdict(Document, frozen=True, kw_only=True, tag="nginx-tune/verdict/1"):
     reason: str = ""
     metrics: list[MetricVerdict] = []
     gates: list[GateResult] = []
+    warnings: list[str] = []
+    """What a reader must know that did not discard a block."""
     environment: Environment = Environment()

@@ -3,6 +3,10 @@
 A block is one fresh start of an arm in the same cache state. Blocks ``2 k`` and ``2 k + 1`` are
 pair ``k``: one of either arm, next to each other in time, so that what drifts on the host meets
 both. Two pairs in a row run as ABBA or as BAAB, so that a steady drift cancels.
+
+A validity flag of either half discards the pair, but for the flags that a slow server raises by
+being slow: to discard by those would be to choose blocks by their result. They become warnings;
+what they mean for a tail is settled where quantiles are read.
 """
 
 from __future__ import annotations
@@ -16,6 +20,10 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
 
 Arm = Literal["baseline", "candidate"]
+
+_RESULT_FLAGS = ("at_cap", "censored", "not_sent")
+"""First words of the flags that depend on the server: arrivals waited for a connection because
+requests took long, and some were unanswered or unsent at the end."""
 
 
 def schedule_blocks(pairs: int, seed: int) -> list[Arm]:
@@ -98,6 +106,7 @@ def pair_blocks(measurements: Sequence[Measurement]) -> Blocks:
             f"block {half.block} ({arm}): {flag}"
             for arm, half in sorted(arms.items())
             for flag in half.flags
+            if not _of_the_result(flag)
         ]
         if len(arms) == 1:
             reasons.append(f"the other half of block {next(iter(arms.values())).block} is missing")
@@ -106,3 +115,26 @@ def pair_blocks(measurements: Sequence[Measurement]) -> Blocks:
         else:
             pairs.append(Pair(index, arms["baseline"], arms["candidate"]))
     return Blocks(tuple(pairs), tuple(discarded))
+
+
+def flag_warnings(blocks: Blocks) -> list[str]:
+    """What the flags say that discarded no block: one line per flag, class and arm."""
+    seen: dict[str, list[str]] = {}
+    for pair in blocks.pairs:
+        for half in (pair.baseline, pair.candidate):
+            for flag in half.flags:
+                seen.setdefault(f"{half.arm}, {_subject(flag)}", []).append(flag)
+    return [
+        f"{subject} in {len(flags)} of {len(blocks.pairs)} blocks, first: "
+        + flags[0].rpartition(": ")[2]
+        for subject, flags in seen.items()
+    ]
+
+
+def _of_the_result(flag: str) -> bool:
+    return flag.partition(":")[0] in _RESULT_FLAGS
+
+
+def _subject(flag: str) -> str:
+    """The stable words in front of a flag's sentence: the flag and the class."""
+    return flag.rpartition(": ")[0].replace(": ", " of ") or flag

@@ -1,9 +1,10 @@
 """Statistics of a latency, of one block or of several together, as far as they were measured.
 
-A quantile is measured when at least ten samples lie beyond it. Samples that were cut off
-(censored: unfinished at the end of the run) may in truth lie anywhere above their age, so ten
-more than those must lie beyond it. Quantiles of several blocks come from the added histograms,
-never from an average of quantiles.
+A quantile is measured when at least ten samples lie beyond it. Requests that were cut off
+(censored: unfinished at the end of the run) stand in the histogram at their age and may in truth
+lie anywhere above it, so a quantile is known only below the age of the youngest of them; where
+that is not recorded, ten samples besides them must lie beyond it. Quantiles of several blocks
+come from the added histograms, never from an average of quantiles.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Sample:
 
     latency: Latency
     censored: int = 0
+    censored_from_seconds: float | None = None
+    """Age of the youngest request cut off."""
 
 
 def read_statistic(samples: Sequence[Sample], statistic: str) -> Reading:
@@ -53,28 +56,40 @@ def read_statistic(samples: Sequence[Sample], statistic: str) -> Reading:
         return Reading(None, "no samples")
     filled = [sample.latency for sample in samples if sample.latency.count]
     if statistic in QUANTILES:
-        censored = sum(sample.censored for sample in samples)
-        return _quantile(filled, statistic, count, censored)
+        return _checked_quantile(samples, filled, statistic, count)
     value = _MOMENTS[statistic](filled, count)
     if value is None:
         return Reading(None, f"the measurement has no {statistic}")
     return Reading(value)
 
 
-def _quantile(latencies: list[Latency], name: str, count: int, censored: int) -> Reading:
-    quantile = QUANTILES[name]
-    beyond = count - rank_of(quantile, count)
-    if beyond - censored < FEWEST_BEYOND:
+def _checked_quantile(
+    samples: Sequence[Sample], filled: list[Latency], name: str, count: int
+) -> Reading:
+    beyond = count - rank_of(QUANTILES[name], count)
+    cut_off = [sample for sample in samples if sample.censored]
+    ages = [age for sample in cut_off if (age := sample.censored_from_seconds) is not None]
+    censored = sum(sample.censored for sample in cut_off)
+    dated = len(ages) == len(cut_off)
+    if beyond - (0 if dated else censored) < FEWEST_BEYOND:
         short = f"{beyond} of {count:,} samples lie beyond it, {FEWEST_BEYOND} are needed"
-        if censored:
-            short = f"{censored} unfinished requests; {short} besides those"
-        return Reading(None, f"{name} not measured: {short}")
+        besides = f" besides {censored} unfinished requests" if not dated else ""
+        return Reading(None, f"{name} not measured: {short}{besides}")
+    reading = _quantile(filled, name)
+    if reading.value is not None and dated and ages and reading.value > min(ages):
+        return Reading(
+            None, f"{name} not measured: at least {reading.value:.3g} s, {censored:,} unfinished"
+        )
+    return reading
+
+
+def _quantile(latencies: list[Latency], name: str) -> Reading:
     if len(latencies) == 1 and (recorded := getattr(latencies[0], name)) is not None:
         return Reading(recorded)
     if not all(latency.histogram for latency in latencies):
         return Reading(None, f"{name} not measured: a block has no histogram")
     merged = merge_histograms(decode_histogram(latency.histogram) for latency in latencies)
-    value = None if merged is None else merged.value_at(quantile)
+    value = None if merged is None else merged.value_at(QUANTILES[name])
     if value is None:
         return Reading(None, f"{name} not measured: the histogram is empty")
     return Reading(value / _NANOSECONDS)

@@ -49,8 +49,8 @@ class _Number:
 
 
 _FAILURE_KINDS = (
-    "refused", "connect_timeout", "reset", "truncated", "parse", "status", "length", "timeout",
-    "local_ports", "descriptors",
+    "refused", "connect_timeout", "unreachable", "reset", "empty", "truncated", "parse", "status",
+    "length", "timeout", "local_ports", "descriptors", "other",
 )  # fmt: skip
 
 _LATENCY_FIELDS = {
@@ -74,6 +74,8 @@ _CLASS_NUMBERS = {
         _Number("count", "lower", math.fsum, "truncated"),
         _Number("count", "lower", math.fsum, "censored"),
         _Number("count", "lower", math.fsum, "connections_opened"),
+        _Number("count", "lower", math.fsum, "retried"),
+        _Number("count", "lower", math.fsum, "stray"),
         _Number("count", "lower", math.fsum, "at_cap"),
         _Number("count", "lower", max, "max_pending"),
     )
@@ -237,7 +239,7 @@ def _latency(name: str, head: str, field: str, statistic: str) -> Metric:
             part = block.classes.get(head)
             if part is None:
                 return Reading(None, f"block {block.block} has no class '{head}'")
-            samples.append(Sample(getattr(part, field), part.censored))
+            samples.append(Sample(getattr(part, field), part.censored, part.censored_from_seconds))
         return read_statistic(samples, statistic)
 
     return Metric(name, "seconds", "lower", read)

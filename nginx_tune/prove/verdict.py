@@ -19,7 +19,7 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.verdict import Environment, MetricVerdict, Outcome, Verdict
 from nginx_tune.errors import ExitStatus, worst
-from nginx_tune.prove.blocks import Blocks, pair_blocks
+from nginx_tune.prove.blocks import Blocks, flag_warnings, pair_blocks
 from nginx_tune.prove.comparison import Comparison
 from nginx_tune.prove.gates import judge_gates
 from nginx_tune.prove.metrics import default_metrics, find_metric
@@ -73,6 +73,7 @@ def judge(
         reason=reason,
         metrics=judged,
         gates=judge_gates(requires, blocks, decisions, classes),
+        warnings=flag_warnings(blocks),
         environment=msgspec.structs.replace(
             environment, pairs=len(blocks.pairs), discarded_pairs=len(blocks.discarded)
         ),

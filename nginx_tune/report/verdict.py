@@ -18,6 +18,7 @@ def render_verdict(verdict: Verdict) -> str:
     parts = [
         _environment(verdict.environment),
         _metrics(verdict),
+        "".join(f"warning: {one_line(warning)}\n" for warning in verdict.warnings),
         _gates(verdict.gates),
         verdict_sentence(verdict) + "\n",
     ]

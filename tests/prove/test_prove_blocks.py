@@ -41,6 +41,29 @@ def test_a_flag_discards_both_halves_and_is_counted(make_blocks: MakeBlocks) -> 
     assert pair_blocks(blocks).discarded[0].reason == "block 3 (candidate): the probe was late"
 
 
+def test_flags_that_a_slow_server_raises_warn_and_discard_nothing(make_blocks: MakeBlocks) -> None:
+    blocks = make_blocks([(100.0, 200.0)] * 6)
+    for index in (0, 3):
+        flags = [
+            f"at_cap: hot: {index + 1} of 99 arrivals waited for a connection of the probe",
+            "censored: hot: 5 of 99 arrivals were unanswered at the end",
+        ]
+        blocks[index] = msgspec.structs.replace(blocks[index], arm="baseline", flags=flags)
+    blocks[2] = msgspec.structs.replace(blocks[2], arm="candidate")
+    verdict = judge(blocks, primary_metric=RATE)
+    assert verdict.environment.discarded_pairs == 0
+    assert verdict.warnings == [
+        (
+            "baseline, at_cap of hot in 2 of 6 blocks, first: "
+            "1 of 99 arrivals waited for a connection of the probe"
+        ),
+        (
+            "baseline, censored of hot in 2 of 6 blocks, first: "
+            "5 of 99 arrivals were unanswered at the end"
+        ),
+    ]
+
+
 def test_a_missing_half_is_discarded(make_blocks: MakeBlocks) -> None:
     paired = pair_blocks(make_blocks([(1.0, 2.0)] * 3)[:-1])
     assert len(paired.pairs) == 2

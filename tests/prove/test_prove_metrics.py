@@ -104,6 +104,16 @@ def test_a_tail_needs_ten_samples_beyond_it(
     assert bool(reading.reason) is not measured
 
 
+@pytest.mark.parametrize(("youngest", "known"), [(0.5, True), (0.02, True), (0.005, False)])
+def test_a_tail_is_known_below_the_age_of_what_was_cut_off(
+    latency: MakeLatency, youngest: float, known: bool
+) -> None:
+    sample = Sample(latency([0.001] * 900 + [0.01] * 100 + [youngest] * 5), 5, youngest)
+    reading = read_statistic([sample], "p99")
+    assert (reading.value is not None) is known
+    assert known or reading.reason == "p99 not measured: at least 0.01 s, 5 unfinished"
+
+
 def test_ten_beyond_may_come_from_several_blocks(latency: MakeLatency) -> None:
     few = Sample(latency([0.01] * 250))
     assert read_statistic([few], "p99").value is None

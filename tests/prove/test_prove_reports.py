@@ -57,6 +57,7 @@ BETTER = Verdict(
             expression="server.listen_drops == 0", measured=None, passed=False, reason="no root"
         ),
     ],
+    warnings=["baseline, at_cap of memory in 6 of 6 blocks, first: 60 of 400 arrivals waited"],
     environment=Environment(
         nginx_version="1.22.1", kernel_release="6.18.5", lab="hdd", seed=7, pairs=6,
         discarded_pairs=1, differences=["listen 80 became 127.0.0.1:8080"],
