@@ -100,6 +100,8 @@ class LoadPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/loadplan/1")
     """Time that unfinished requests get after the last arrival; then they are censored."""
     seed: int = 1
     stripe: Stripe = Stripe()
+    abort_error_ratio: float | None = None
+    """Stop when more than this share of the requests failed in each of three seconds running."""
     cpus: list[int] = []
     """CPUs to pin the probe to; empty leaves it alone."""
     caps: Caps = Caps()

@@ -1,0 +1,104 @@
+//! One client connection and the request that it carries.
+
+use std::io::{self, Write as _};
+use std::net::TcpStream;
+
+use crate::clock::Nanos;
+use crate::request::Request;
+use crate::response::Response;
+use crate::sys;
+
+/// Where a connection stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Its request waits for the handshake.
+    Connecting,
+    /// Nothing is asked.
+    Idle,
+    /// Its request was sent and is not answered yet.
+    Busy,
+}
+
+/// One client connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// The socket.
+    pub stream: TcpStream,
+    /// The class that it belongs to.
+    pub class: usize,
+    /// Where it stands.
+    pub phase: Phase,
+    /// The request that it carries, unless idle.
+    pub request: Request,
+    /// What has come of the response.
+    pub response: Response,
+    /// When the response began.
+    pub first_byte: Nanos,
+    /// Requests answered on it so far.
+    pub served: u64,
+    /// The end of a request that the socket did not take yet.
+    unsent: Vec<u8>,
+}
+
+impl Connection {
+    /// A connection whose handshake is under way.
+    pub fn new(stream: TcpStream, class: usize, request: Request) -> Self {
+        Self {
+            stream,
+            class,
+            phase: Phase::Connecting,
+            request,
+            response: Response::new(),
+            first_byte: 0,
+            served: 0,
+            unsent: Vec::new(),
+        }
+    }
+
+    /// Sends a rendered request; whether all of it is on its way.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<bool> {
+        let sent = write_some(&mut self.stream, bytes)?;
+        self.unsent.clear();
+        self.unsent.extend_from_slice(&bytes[sent..]);
+        Ok(self.unsent.is_empty())
+    }
+
+    /// Sends more of what the socket did not take; whether all of it is on its way.
+    pub fn send_rest(&mut self) -> io::Result<bool> {
+        let sent = write_some(&mut self.stream, &self.unsent)?;
+        self.unsent.drain(..sent);
+        Ok(self.unsent.is_empty())
+    }
+
+    /// Whether a part of the request is still to be sent.
+    pub fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Whether the failure of an unanswered request can be the race of a kept connection: the
+    /// server closed it, being idle, before it could see the request.
+    ///
+    /// A server that *took* the request and closed without a word (as nginx does when a thread
+    /// pool overflows) has acknowledged it; one that had closed before answers it with a reset.
+    pub fn lost_a_race(&self) -> bool {
+        self.served > 0
+            && !self.response.has_started()
+            && (!matches!(self.stream.take_error(), Ok(None))
+                || sys::unacknowledged_bytes(&self.stream).unwrap_or(0) > 0)
+    }
+}
+
+fn write_some(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    match stream.write(bytes) {
+        Err(error) if is_temporary(&error) => Ok(0),
+        result => result,
+    }
+}
+
+/// Whether to try again when the socket is ready.
+pub fn is_temporary(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}

@@ -1,0 +1,40 @@
+//! What can keep the probe from measuring: one line for the user and an exit status.
+
+use std::fmt;
+use std::io;
+
+/// Why there is no measurement.
+#[derive(Debug)]
+pub enum Error {
+    /// The call is wrong.
+    Usage(String),
+    /// The plan is wrong or passes its own caps.
+    Plan(String),
+    /// The guard rails refuse the target.
+    Refused(String),
+    /// The system refuses what the run needs.
+    System(&'static str, io::Error),
+}
+
+impl Error {
+    /// The exit status: 2 for what the caller can put right, 4 for what could not be measured.
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::Usage(_) | Self::Plan(_) | Self::Refused(_) => 2,
+            Self::System(..) => 4,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(message) | Self::Plan(message) | Self::Refused(message) => {
+                formatter.write_str(message)
+            }
+            Self::System(what, error) => write!(formatter, "{what}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

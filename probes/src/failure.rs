@@ -1,0 +1,128 @@
+//! The ways in which a request can fail.
+
+use std::io;
+
+/// Why a request counts as failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// Nobody listens on the port.
+    Refused,
+    /// No connection before the timeout.
+    ConnectTimeout,
+    /// No route to the server.
+    Unreachable,
+    /// The connection was reset.
+    Reset,
+    /// The server closed without one byte of a reply.
+    Empty,
+    /// The server closed inside the reply: fewer bytes than declared.
+    Truncated,
+    /// Not HTTP.
+    Parse,
+    /// A status that the plan does not expect.
+    Status,
+    /// A complete body of another length than the plan expects.
+    Length,
+    /// No complete reply before the timeout.
+    Timeout,
+    /// This host has no free local port.
+    LocalPorts,
+    /// This process may open no more descriptors.
+    Descriptors,
+    /// Any other error of the socket.
+    Other,
+}
+
+impl Failure {
+    /// All kinds.
+    pub const ALL: [Self; 13] = [
+        Self::Refused,
+        Self::ConnectTimeout,
+        Self::Unreachable,
+        Self::Reset,
+        Self::Empty,
+        Self::Truncated,
+        Self::Parse,
+        Self::Status,
+        Self::Length,
+        Self::Timeout,
+        Self::LocalPorts,
+        Self::Descriptors,
+        Self::Other,
+    ];
+
+    /// The kind's key in the results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::Unreachable => "unreachable",
+            Self::Reset => "reset",
+            Self::Empty => "empty",
+            Self::Truncated => "truncated",
+            Self::Parse => "parse",
+            Self::Status => "status",
+            Self::Length => "length",
+            Self::Timeout => "timeout",
+            Self::LocalPorts => "local_ports",
+            Self::Descriptors => "descriptors",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl From<&io::Error> for Failure {
+    /// The kind of a socket error (errno of connect(2), send(2), recv(2)).
+    fn from(error: &io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ECONNREFUSED) => Self::Refused,
+            Some(libc::ETIMEDOUT) => Self::ConnectTimeout,
+            Some(libc::ECONNRESET | libc::EPIPE | libc::ECONNABORTED) => Self::Reset,
+            Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EHOSTDOWN) => {
+                Self::Unreachable
+            }
+            Some(libc::EADDRNOTAVAIL) => Self::LocalPorts,
+            Some(libc::EMFILE | libc::ENFILE) => Self::Descriptors,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// How often each kind of failure was seen.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FailureCounts([u64; Failure::ALL.len()]);
+
+impl FailureCounts {
+    /// One more of a kind.
+    pub fn add(&mut self, failure: Failure) {
+        self.0[failure as usize] += 1;
+    }
+
+    /// How many of a kind.
+    pub fn of(&self, failure: Failure) -> u64 {
+        self.0[failure as usize]
+    }
+
+    /// How many of all kinds.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Failure, FailureCounts};
+    use std::collections::HashSet;
+
+    #[test]
+    fn each_kind_has_its_own_counter_and_name() {
+        let mut counts = FailureCounts::default();
+        let mut names = HashSet::new();
+        for kind in Failure::ALL {
+            counts.add(kind);
+            assert_eq!(counts.of(kind), 1);
+            assert!(names.insert(kind.name()));
+        }
+        assert_eq!(counts.total(), Failure::ALL.len() as u64);
+    }
+}

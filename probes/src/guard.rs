@@ -1,0 +1,170 @@
+//! Guard rails: what the probe refuses before it sends the first packet.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+
+use crate::error::Error;
+use crate::plan::{Permit, Plan};
+use crate::sys;
+
+/// Descriptors kept for everything that is not a connection.
+const SPARE_DESCRIPTORS: u64 = 64;
+
+/// Where a target is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// An address of this host.
+    Here,
+    /// Another host.
+    Elsewhere,
+}
+
+/// Checks a plan against this host; where its target is.
+///
+/// # Errors
+/// `Error::Refused` when the target is not permitted, `Error::Plan` when the host cannot carry
+/// so many connections.
+pub fn check(plan: &Plan) -> Result<Place, Error> {
+    let own = sys::own_addresses().map_err(|error| Error::System("own addresses", error))?;
+    let place = decide(plan.target.address, plan.target.port, &plan.permit, &own)?;
+    check_connections(plan.connections() as u64)?;
+    Ok(place)
+}
+
+/// Whether a target is permitted.
+fn decide(address: IpAddr, port: u16, permit: &Permit, own: &[IpAddr]) -> Result<Place, Error> {
+    // ::ffff:192.0.2.1 is 192.0.2.1.
+    let address = address.to_canonical();
+    if address.is_unspecified() || address.is_multicast() || address == Ipv4Addr::BROADCAST {
+        return Err(Error::Refused(format!("{address} is not one server")));
+    }
+    // By the list of interface addresses, not by trying to bind: where net.ipv4.ip_nonlocal_bind
+    // is set every address can be bound.
+    if address.is_loopback() || own.contains(&address) {
+        if permit.live || permit.ports.contains(&port) {
+            return Ok(Place::Here);
+        }
+        return Err(Error::Refused(format!(
+            "{address} port {port} is not a server that nginx-tune started; to load a live one \
+             allow it (--allow-live)"
+        )));
+    }
+    if permit
+        .hosts
+        .iter()
+        .any(|host| host.to_canonical() == address)
+    {
+        return Ok(Place::Elsewhere);
+    }
+    Err(Error::Refused(format!(
+        "{address} is not an address of this host; to load another host allow it \
+         (--allow-target {address})"
+    )))
+}
+
+fn check_connections(connections: u64) -> Result<(), Error> {
+    let limit = sys::raise_descriptor_limit(connections + SPARE_DESCRIPTORS)
+        .map_err(|error| Error::System("limit of open files", error))?;
+    if connections + SPARE_DESCRIPTORS > limit {
+        return Err(Error::Plan(format!(
+            "{connections} connections need {} open files; the limit (ulimit -n) is {limit}",
+            connections + SPARE_DESCRIPTORS
+        )));
+    }
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let ports = local_ports(&range);
+    if connections > ports / 2 {
+        return Err(Error::Plan(format!(
+            "{connections} connections are more than half of the {ports} local ports \
+             (net.ipv4.ip_local_port_range)"
+        )));
+    }
+    Ok(())
+}
+
+/// Ports in the range; the kernel's default where it cannot be read.
+fn local_ports(range: &str) -> u64 {
+    let mut ends = range.split_whitespace().map(str::parse::<u64>);
+    match (ends.next(), ends.next()) {
+        (Some(Ok(low)), Some(Ok(high))) if low <= high => high - low + 1,
+        _ => 60_999 - 32_768 + 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Place, decide, local_ports};
+    use crate::plan::Permit;
+    use std::net::IpAddr;
+
+    fn permit(ports: &[u16], live: bool, hosts: &[&str]) -> Permit {
+        Permit {
+            ports: ports.to_vec(),
+            live,
+            hosts: hosts.iter().map(|host| host.parse().unwrap()).collect(),
+        }
+    }
+
+    fn place(address: &str, permit: &Permit) -> Option<Place> {
+        let own: Vec<IpAddr> = vec!["192.0.2.7".parse().unwrap(), "2001:db8::7".parse().unwrap()];
+        decide(address.parse().unwrap(), 8080, permit, &own).ok()
+    }
+
+    #[test]
+    fn this_host_needs_its_port_listed_or_live() {
+        for address in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "::1",
+            "192.0.2.7",
+            "2001:db8::7",
+            "::ffff:127.0.0.1",
+        ] {
+            assert_eq!(place(address, &permit(&[], false, &[])), None, "{address}");
+            assert_eq!(place(address, &permit(&[8081], false, &[])), None);
+            assert_eq!(place(address, &permit(&[], false, &[address])), None);
+            assert_eq!(
+                place(address, &permit(&[8080], false, &[])),
+                Some(Place::Here)
+            );
+            assert_eq!(place(address, &permit(&[], true, &[])), Some(Place::Here));
+        }
+    }
+
+    #[test]
+    fn another_host_needs_its_address_listed() {
+        for address in [
+            "192.0.2.8",
+            "169.254.169.254",
+            "8.8.8.8",
+            "fe80::1",
+            "::ffff:8.8.8.8",
+        ] {
+            assert_eq!(
+                place(address, &permit(&[8080], true, &[])),
+                None,
+                "{address}"
+            );
+            assert_eq!(place(address, &permit(&[8080], true, &["192.0.2.9"])), None);
+            let listed = permit(&[], false, &[address]);
+            assert_eq!(place(address, &listed), Some(Place::Elsewhere));
+        }
+    }
+
+    #[test]
+    fn what_is_not_one_server_is_never_let_through() {
+        for address in ["0.0.0.0", "::", "255.255.255.255", "224.0.0.1", "ff02::1"] {
+            assert_eq!(
+                place(address, &permit(&[8080], true, &[address])),
+                None,
+                "{address}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_port_range_is_counted() {
+        assert_eq!(local_ports("32768\t60999\n"), 28_232);
+        assert_eq!(local_ports("junk"), 28_232);
+    }
+}

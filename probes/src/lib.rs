@@ -1,0 +1,34 @@
+//! The load probe of nginx-tune: several request classes at once, each with its own
+//! connections and its own schedule, on one epoll loop.
+//!
+//! What makes its numbers hold:
+//! - an open-loop schedule never waits for a response, and latency counts from the *intended*
+//!   start, so a stalled server cannot hide the requests that it delayed;
+//! - a response counts only when it is complete and as expected; short bodies are failures;
+//! - what is unfinished at the end is counted at its age, never dropped;
+//! - the probe reports its own lateness and CPU time and says when it was the limit.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("the probe is built on epoll and runs on Linux alone");
+
+pub mod chance;
+pub mod class;
+pub mod clock;
+pub mod connection;
+pub mod distribution;
+pub mod engine;
+pub mod error;
+pub mod failure;
+pub mod fields;
+pub mod guard;
+pub mod paths;
+pub mod plan;
+pub mod progress;
+pub mod receive;
+pub mod recorder;
+pub mod report;
+pub mod request;
+pub mod response;
+pub mod schedule;
+pub mod sys;
+pub mod validity;

@@ -1,0 +1,142 @@
+//! `nginx-tune-probe`: reads a load plan, runs it, prints the measurement.
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::RawFd;
+use std::process::ExitCode;
+
+use nginx_tune_probe::engine::Engine;
+use nginx_tune_probe::error::Error;
+use nginx_tune_probe::guard::{self, Place};
+use nginx_tune_probe::plan::Plan;
+use nginx_tune_probe::progress::Progress;
+use nginx_tune_probe::receive::{Receiver, kernel_discards};
+use nginx_tune_probe::report::measurement;
+use nginx_tune_probe::sys::{self, Poller};
+use serde_json::Value;
+
+const HELP: &str = "\
+Usage: nginx-tune-probe [--progress-fd N] [PLAN]
+
+Runs one load plan (JSON document nginx-tune/loadplan/1) and prints one measurement
+(nginx-tune/measurement/1). Without PLAN, or with -, the plan is read from standard input.
+
+Only servers that nginx-tune started on this host are asked, unless the plan permits
+others. The probe ends with the process that started it. SIGINT and SIGTERM end the
+run within a second; the result up to then is printed.
+
+Options:
+  --progress-fd N  one JSON line a second on this open descriptor
+  -h, --help       this text
+  -V, --version    name and version
+
+Exit status: 0 measured, 2 wrong call, plan or target (nothing was sent),
+4 the system refused what the run needs, 130 interrupted (the result is printed).
+";
+
+/// The largest plan that is read.
+const LARGEST_PLAN_BYTES: u64 = 256 * 1024 * 1024;
+
+/// A call that asks for a run.
+#[derive(Debug, Default)]
+struct Call {
+    plan: Option<String>,
+    progress: Option<RawFd>,
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("nginx-tune-probe: {error}");
+            ExitCode::from(error.status())
+        }
+    }
+}
+
+fn run() -> Result<ExitCode, Error> {
+    let Some(call) = read_call()? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    // Before anything else: a parent that dies during the setup takes the probe with it.
+    let orphaned = !sys::die_with_parent().map_err(|error| Error::System("prctl", error))?;
+    if orphaned {
+        return Err(Error::Usage("the parent process has gone".into()));
+    }
+    let progress = call
+        .progress
+        .map(sys::inherited)
+        .transpose()
+        .map_err(|error| Error::Usage(format!("--progress-fd: {error}")))?;
+    let plan = Plan::parse(&read_plan(call.plan.as_deref())?)?;
+    let place = guard::check(&plan)?;
+
+    if !plan.cpus.is_empty() {
+        sys::pin(&plan.cpus)
+            .map_err(|error| Error::Plan(format!("cpus {:?}: {error}", plan.cpus)))?;
+    }
+    sys::set_timer_slack_to_one_nanosecond()
+        .map_err(|error| Error::System("timer slack", error))?;
+    let poller = Poller::new(true).map_err(|error| Error::System("epoll", error))?;
+    let receiver = Receiver::new(kernel_discards(), place == Place::Here);
+    let engine = Engine::new(&plan, poller, receiver, Progress::new(progress))?;
+    let outcome = engine.run()?;
+    print(&measurement(&plan, &outcome))?;
+    Ok(ExitCode::from(if outcome.interrupted { 130 } else { 0 }))
+}
+
+/// The call, or none when it was answered already.
+fn read_call() -> Result<Option<Call>, Error> {
+    let mut call = Call::default();
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "-h" | "--help" => {
+                print!("{HELP}");
+                return Ok(None);
+            }
+            "-V" | "--version" => {
+                println!("nginx-tune-probe {}", env!("CARGO_PKG_VERSION"));
+                return Ok(None);
+            }
+            "--progress-fd" => {
+                let number = arguments.next().and_then(|text| text.parse().ok());
+                call.progress = Some(number.filter(|&fd| fd >= 0).ok_or_else(|| {
+                    Error::Usage("--progress-fd needs the number of an open descriptor".into())
+                })?);
+            }
+            option if option.starts_with('-') && option != "-" => {
+                return Err(Error::Usage(format!("unknown option {option:?}")));
+            }
+            _ if call.plan.is_some() => {
+                return Err(Error::Usage("more than one load plan".into()));
+            }
+            _ => call.plan = Some(argument),
+        }
+    }
+    Ok(Some(call))
+}
+
+fn read_plan(path: Option<&str>) -> Result<Vec<u8>, Error> {
+    let mut plan = Vec::new();
+    let read = match path {
+        None | Some("-") => io::stdin()
+            .lock()
+            .take(LARGEST_PLAN_BYTES)
+            .read_to_end(&mut plan),
+        Some(path) => fs::File::open(path)
+            .and_then(|file| file.take(LARGEST_PLAN_BYTES).read_to_end(&mut plan)),
+    };
+    let name = path.unwrap_or("standard input");
+    read.map_err(|error| Error::Usage(format!("{name}: {error}")))?;
+    Ok(plan)
+}
+
+fn print(measurement: &Value) -> Result<(), Error> {
+    let mut output = io::stdout().lock();
+    serde_json::to_writer(&mut output, measurement)
+        .map_err(io::Error::from)
+        .and_then(|()| output.write_all(b"\n"))
+        .and_then(|()| output.flush())
+        .map_err(|error| Error::System("printing the result", error))
+}

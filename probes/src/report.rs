@@ -1,0 +1,112 @@
+//! The measurement as JSON: document `nginx-tune/measurement/1`, the part that the probe fills.
+
+use serde_json::{Map, Value, json};
+
+use crate::class::Class;
+use crate::clock::{Nanos, seconds};
+use crate::distribution::Distribution;
+use crate::engine::Outcome;
+use crate::failure::Failure;
+use crate::plan::Plan;
+use crate::recorder::Second;
+use crate::sys;
+use crate::validity::flags;
+
+/// The measurement of a run.
+pub fn measurement(plan: &Plan, outcome: &Outcome<'_>) -> Value {
+    let mut lateness = Distribution::new();
+    for class in &outcome.classes {
+        lateness.add(&class.recorder.lateness);
+    }
+    json!({
+        "schema": "nginx-tune/measurement/1",
+        "seed": plan.seed,
+        "duration_seconds": seconds(outcome.measured),
+        "classes": by_name(&outcome.classes, |class| of_class(class, outcome.measured)),
+        "generator": {
+            "version": env!("CARGO_PKG_VERSION"),
+            "cpu_seconds": seconds(outcome.cpu),
+            "cpu_ratio": outcome.cpu_ratio(),
+            "lateness_seconds": lateness.document(),
+            "max_rss_bytes": sys::usage().max_rss_bytes,
+        },
+        "flags": flags(outcome),
+        "series": series(&outcome.classes),
+    })
+}
+
+fn by_name(classes: &[Class<'_>], document: impl Fn(&Class<'_>) -> Value) -> Value {
+    classes
+        .iter()
+        .map(|class| (class.plan.name.clone(), document(class)))
+        .collect::<Map<_, _>>()
+        .into()
+}
+
+fn of_class(class: &Class<'_>, measured: Nanos) -> Value {
+    let record = &class.recorder;
+    let per_second = |count: u64| {
+        if measured == 0 {
+            0.0
+        } else {
+            count as f64 / seconds(measured)
+        }
+    };
+    let errors: Map<_, _> = Failure::ALL
+        .into_iter()
+        .filter(|&kind| record.failures.of(kind) > 0)
+        .map(|kind| (kind.name().to_owned(), record.failures.of(kind).into()))
+        .collect();
+    let statuses: Map<_, _> = record
+        .statuses
+        .iter()
+        .map(|(status, &count)| (status.to_string(), count.into()))
+        .collect();
+    json!({
+        "requests": record.requests,
+        "requests_per_second": per_second(record.requests),
+        "bytes": record.bytes,
+        "bytes_per_second": per_second(record.bytes),
+        "intended": record.intended,
+        "truncated": record.failures.of(Failure::Truncated) + record.failures.of(Failure::Empty),
+        "censored": record.censored,
+        "censored_from_seconds": record.censored_from.map(seconds),
+        "errors": errors,
+        "statuses": statuses,
+        "response_seconds": record.response.document(),
+        "ttfb_seconds": record.ttfb.document(),
+        "service_seconds": record.service.document(),
+        "failed_seconds": record.failed.document(),
+        "connections_opened": record.connections_opened,
+        "retried": record.retried,
+        "stray": record.stray,
+        "at_cap": record.at_cap,
+        "max_pending": record.max_pending,
+    })
+}
+
+fn series(classes: &[Class<'_>]) -> Vec<Value> {
+    let seconds = classes.iter().map(|class| class.recorder.series.len());
+    (0..seconds.max().unwrap_or(0))
+        .map(|second| {
+            let point = |class: &Class<'_>| of_second(class.recorder.series.get(second));
+            json!({"second": second, "classes": by_name(classes, point)})
+        })
+        .collect()
+}
+
+fn of_second(second: Option<&Second>) -> Value {
+    second.map_or_else(
+        || json!({}),
+        |second| {
+            json!({
+                "requests": second.requests,
+                "bytes": second.bytes,
+                "errors": second.errors,
+                "p50": second.p50.map(seconds),
+                "p99": second.p99.map(seconds),
+                "max": second.max.map(seconds),
+            })
+        },
+    )
+}

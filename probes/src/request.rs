@@ -1,0 +1,84 @@
+//! What is sent: the bytes of a request and its place in time.
+
+use crate::clock::Nanos;
+use crate::plan::{Class, Target};
+
+/// One request, from its arrival to its end.
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    /// Which of the class's paths it asks for.
+    pub path: usize,
+    /// When it was due; in a closed loop when its user was ready to send.
+    pub intended: Nanos,
+    /// When its first byte was sent.
+    pub sent: Nanos,
+    /// Whether it was sent a second time, on a fresh connection.
+    pub retried: bool,
+    /// Failures in a row of the user who sends it (closed loop).
+    pub failures_in_a_row: u32,
+}
+
+impl Request {
+    /// A request that is due.
+    pub fn new(path: usize, intended: Nanos, failures_in_a_row: u32) -> Self {
+        Self {
+            path,
+            intended,
+            sent: intended,
+            retried: false,
+            failures_in_a_row,
+        }
+    }
+}
+
+/// The bytes that all requests of a class share.
+#[derive(Debug)]
+pub struct Template {
+    before_path: String,
+    after_path: String,
+}
+
+impl Template {
+    /// The template of a class. Headers of the plan replace the probe's own.
+    pub fn new(class: &Class, target: &Target) -> Self {
+        let mut after_path = String::from(" HTTP/1.1\r\n");
+        let mut header = |name: &str, value: &str| {
+            for part in [name, ": ", value, "\r\n"] {
+                after_path.push_str(part);
+            }
+        };
+        let agent = concat!("nginx-tune-probe/", env!("CARGO_PKG_VERSION"));
+        for (name, value) in [
+            ("Host", target.host.as_str()),
+            ("User-Agent", agent),
+            ("Accept", "*/*"),
+        ] {
+            if !class
+                .headers
+                .keys()
+                .any(|own| own.eq_ignore_ascii_case(name))
+            {
+                header(name, value);
+            }
+        }
+        for (name, value) in &class.headers {
+            header(name, value);
+        }
+        if !class.keepalive {
+            header("Connection", "close");
+        }
+        after_path.push_str("\r\n");
+        Self {
+            before_path: format!("{} ", class.method.text()),
+            after_path,
+        }
+    }
+
+    /// Writes the request for a path over `buffer`.
+    pub fn render(&self, path: &str, buffer: &mut Vec<u8>) {
+        buffer.clear();
+        buffer.extend_from_slice(self.before_path.as_bytes());
+        buffer.extend_from_slice(path.as_bytes());
+        buffer.extend_from_slice(self.after_path.as_bytes());
+    }
+}

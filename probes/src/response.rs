@@ -1,0 +1,593 @@
+//! One HTTP/1.x response as a state machine over bytes: no socket, no clock.
+//!
+//! Bytes come in pieces of any size. Where the next bytes can only be payload the machine says
+//! how many (`payload_ahead`), so that the caller may drop them inside the kernel, and not one
+//! byte more. Framing follows RFC 9112 §6 and §7.
+
+use crate::failure::Failure;
+use crate::plan::Method;
+
+/// Bytes of the longest head (status line and headers) that is accepted.
+const LONGEST_HEAD_BYTES: usize = 64 * 1024;
+
+/// Bytes of the longest chunk-size line or trailer line that is accepted.
+const LONGEST_LINE_BYTES: u32 = 16 * 1024;
+
+/// Headers of a response that are understood.
+const MOST_HEADERS: usize = 128;
+
+/// A response that is coming in.
+#[derive(Debug)]
+pub struct Response {
+    method: Method,
+    state: State,
+    /// The head so far, when it came in more than one piece.
+    head: Vec<u8>,
+    started: bool,
+    status: u16,
+    declared_bytes: Option<u64>,
+    body_bytes: u64,
+    keepalive: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Head,
+    Length { left: u64 },
+    Chunk(Chunk),
+    UntilClose,
+    Complete,
+}
+
+/// Where a chunked body stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chunk {
+    Size { value: u64, digits: u32 },
+    Extension { value: u64, seen: u32 },
+    SizeEnd { value: u64 },
+    Data { left: u64 },
+    DataCr,
+    DataLf,
+    TrailerStart,
+    TrailerLine { seen: u32 },
+    TrailerEnd,
+}
+
+/// The bytes are not HTTP/1.x.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotHttp;
+
+impl Response {
+    /// A response of which nothing has come yet.
+    pub fn new() -> Self {
+        Self {
+            method: Method::Get,
+            state: State::Head,
+            head: Vec::new(),
+            started: false,
+            status: 0,
+            declared_bytes: None,
+            body_bytes: 0,
+            keepalive: false,
+        }
+    }
+
+    /// Forgets all and awaits the response to a new request; keeps its memory.
+    pub fn expect(&mut self, method: Method) {
+        self.method = method;
+        self.state = State::Head;
+        self.head.clear();
+        self.started = false;
+        self.status = 0;
+        self.declared_bytes = None;
+        self.body_bytes = 0;
+        self.keepalive = false;
+    }
+
+    /// Whether a byte of it has come.
+    pub fn has_started(&self) -> bool {
+        self.started
+    }
+
+    /// Whether all of it has come.
+    pub fn is_complete(&self) -> bool {
+        self.state == State::Complete
+    }
+
+    /// The status; 0 before the head is whole.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Body bytes that have come.
+    pub fn body_bytes(&self) -> u64 {
+        self.body_bytes
+    }
+
+    /// Whether the connection may be used again after it.
+    pub fn keeps_connection(&self) -> bool {
+        self.keepalive
+    }
+
+    /// How many of the next bytes can be nothing but payload.
+    pub fn payload_ahead(&self) -> u64 {
+        match self.state {
+            State::Length { left } | State::Chunk(Chunk::Data { left }) => left,
+            State::UntilClose => u64::MAX,
+            State::Head | State::Chunk(_) | State::Complete => 0,
+        }
+    }
+
+    /// Takes note of payload that was dropped unseen; at most `payload_ahead`.
+    pub fn skip_payload(&mut self, count: u64) {
+        self.body_bytes += count;
+        match &mut self.state {
+            State::Length { left } => {
+                *left -= count;
+                if *left == 0 {
+                    self.state = State::Complete;
+                }
+            }
+            State::Chunk(chunk @ Chunk::Data { .. }) => {
+                if let Chunk::Data { left } = chunk {
+                    *left -= count;
+                    if *left == 0 {
+                        *chunk = Chunk::DataCr;
+                    }
+                }
+            }
+            State::Head | State::Chunk(_) | State::UntilClose | State::Complete => {}
+        }
+    }
+
+    /// Takes the next bytes; how many of them belong to this response.
+    ///
+    /// # Errors
+    /// `NotHttp` when they cannot belong to any.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<usize, NotHttp> {
+        self.started |= !bytes.is_empty();
+        let mut taken = 0;
+        while taken < bytes.len() && self.state != State::Complete {
+            let rest = &bytes[taken..];
+            taken += match self.state {
+                State::Head => self.feed_head(rest)?,
+                State::Chunk(chunk) if !matches!(chunk, Chunk::Data { .. }) => {
+                    self.state = next_chunk_state(chunk, rest[0])?;
+                    1
+                }
+                _ => {
+                    let count = self.payload_ahead().min(rest.len() as u64);
+                    self.skip_payload(count);
+                    count as usize
+                }
+            };
+        }
+        Ok(taken)
+    }
+
+    /// The server closed: none when that completes the response.
+    pub fn end(&mut self) -> Option<Failure> {
+        match self.state {
+            State::UntilClose | State::Complete => {
+                self.state = State::Complete;
+                None
+            }
+            State::Head if !self.started => Some(Failure::Empty),
+            State::Head | State::Length { .. } | State::Chunk(_) => Some(Failure::Truncated),
+        }
+    }
+
+    /// What is wrong with a complete response; none when it is as expected.
+    pub fn fault(&self, statuses: &[u16], expected_bytes: Option<u64>) -> Option<Failure> {
+        if !statuses.contains(&self.status) {
+            return Some(Failure::Status);
+        }
+        let expected = expected_bytes?;
+        let has_no_body = matches!(self.status, 204 | 304);
+        let got = match self.method {
+            _ if has_no_body => return None,
+            Method::Head => self.declared_bytes?,
+            Method::Get => self.body_bytes,
+        };
+        (got != expected).then_some(Failure::Length)
+    }
+
+    /// Takes bytes of the head; all of them while it is not whole.
+    fn feed_head(&mut self, bytes: &[u8]) -> Result<usize, NotHttp> {
+        // Nearly always the head comes in one piece and is parsed where it lies.
+        if self.head.is_empty() {
+            if let Some(length) = self.parse_head(bytes)? {
+                return Ok(length);
+            }
+            self.keep_head(bytes)?;
+            return Ok(bytes.len());
+        }
+        let before = self.head.len();
+        self.keep_head(bytes)?;
+        let head = std::mem::take(&mut self.head);
+        let parsed = self.parse_head(&head);
+        self.head = head;
+        match parsed? {
+            Some(length) => {
+                self.head.clear();
+                Ok(length - before)
+            }
+            None => Ok(bytes.len()),
+        }
+    }
+
+    fn keep_head(&mut self, bytes: &[u8]) -> Result<(), NotHttp> {
+        if self.head.len() + bytes.len() > LONGEST_HEAD_BYTES {
+            return Err(NotHttp);
+        }
+        self.head.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Reads a whole head and decides the framing; its length, or none while it is not whole.
+    fn parse_head(&mut self, bytes: &[u8]) -> Result<Option<usize>, NotHttp> {
+        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+        let mut head = httparse::Response::new(&mut headers);
+        let length = match head.parse(bytes) {
+            Ok(httparse::Status::Complete(length)) => length,
+            Ok(httparse::Status::Partial) => return Ok(None),
+            Err(_) => return Err(NotHttp),
+        };
+        let status = head.code.ok_or(NotHttp)?;
+        match status {
+            // Nobody asked to change the protocol.
+            0..=99 | 101 => return Err(NotHttp),
+            // An interim response: the final one follows.
+            102..=199 | 100 => return Ok(Some(length)),
+            _ => {}
+        }
+        let fields = Fields::read(head.headers)?;
+        self.status = status;
+        self.declared_bytes = fields.length;
+        self.keepalive = if head.version == Some(1) {
+            !fields.close
+        } else {
+            fields.keepalive && !fields.close
+        };
+        self.state = if self.method == Method::Head || matches!(status, 204 | 304) {
+            State::Complete
+        } else if fields.coding == Coding::Chunked {
+            // Both framings at once: RFC 9112 §6.3 says close afterwards.
+            self.keepalive &= fields.length.is_none();
+            self.declared_bytes = None;
+            State::Chunk(Chunk::Size {
+                value: 0,
+                digits: 0,
+            })
+        } else if fields.coding == Coding::Other {
+            self.keepalive = false;
+            State::UntilClose
+        } else {
+            match fields.length {
+                Some(0) => State::Complete,
+                Some(left) => State::Length { left },
+                None => {
+                    self.keepalive = false;
+                    State::UntilClose
+                }
+            }
+        };
+        Ok(Some(length))
+    }
+}
+
+impl Default for Response {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What `Transfer-Encoding` says.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Coding {
+    #[default]
+    None,
+    /// The last coding is chunked: the end is in the bytes.
+    Chunked,
+    /// Another: the end is the end of the connection.
+    Other,
+}
+
+/// The header fields that frame a response.
+#[derive(Debug, Default)]
+struct Fields {
+    length: Option<u64>,
+    coding: Coding,
+    close: bool,
+    keepalive: bool,
+}
+
+impl Fields {
+    fn read(headers: &[httparse::Header<'_>]) -> Result<Self, NotHttp> {
+        let mut fields = Self::default();
+        for header in headers {
+            // By length first: most headers are none of these.
+            match header.name.len() {
+                14 if header.name.eq_ignore_ascii_case("content-length") => {
+                    let length = parse_length(header.value)?;
+                    if fields.length.is_some_and(|other| other != length) {
+                        return Err(NotHttp);
+                    }
+                    fields.length = Some(length);
+                }
+                17 if header.name.eq_ignore_ascii_case("transfer-encoding") => {
+                    let last = tokens(header.value).last();
+                    let chunked = last.is_some_and(|t| t.eq_ignore_ascii_case(b"chunked"));
+                    fields.coding = if chunked {
+                        Coding::Chunked
+                    } else {
+                        Coding::Other
+                    };
+                }
+                10 if header.name.eq_ignore_ascii_case("connection") => {
+                    for token in tokens(header.value) {
+                        fields.close |= token.eq_ignore_ascii_case(b"close");
+                        fields.keepalive |= token.eq_ignore_ascii_case(b"keep-alive");
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(fields)
+    }
+}
+
+fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
+}
+
+/// Digits only: no sign, no list, no overflow.
+fn parse_length(value: &[u8]) -> Result<u64, NotHttp> {
+    let text = std::str::from_utf8(value).map_err(|_| NotHttp)?.trim();
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(NotHttp);
+    }
+    text.parse().map_err(|_| NotHttp)
+}
+
+/// The state after one byte of chunk framing.
+fn next_chunk_state(chunk: Chunk, byte: u8) -> Result<State, NotHttp> {
+    let next = match (chunk, byte) {
+        (Chunk::Size { value, digits }, _) if byte.is_ascii_hexdigit() => {
+            let digit = u64::from((byte as char).to_digit(16).unwrap_or_default());
+            if value > u64::MAX >> 4 {
+                return Err(NotHttp);
+            }
+            Chunk::Size {
+                value: value << 4 | digit,
+                digits: limited(digits)?,
+            }
+        }
+        (Chunk::Size { digits: 0, .. }, _) => return Err(NotHttp),
+        (Chunk::Size { value, .. } | Chunk::Extension { value, .. }, b'\r') => {
+            Chunk::SizeEnd { value }
+        }
+        (Chunk::Size { value, .. }, b';' | b' ' | b'\t') => Chunk::Extension { value, seen: 0 },
+        (Chunk::Extension { value, seen }, _) if byte != b'\n' => Chunk::Extension {
+            value,
+            seen: limited(seen)?,
+        },
+        (Chunk::SizeEnd { value: 0 } | Chunk::TrailerLine { .. }, b'\n') => Chunk::TrailerStart,
+        (Chunk::SizeEnd { value }, b'\n') => Chunk::Data { left: value },
+        (Chunk::DataCr, b'\r') => Chunk::DataLf,
+        (Chunk::DataLf, b'\n') => Chunk::Size {
+            value: 0,
+            digits: 0,
+        },
+        (Chunk::TrailerStart, b'\r') => Chunk::TrailerEnd,
+        (Chunk::TrailerEnd, b'\n') => return Ok(State::Complete),
+        (Chunk::TrailerStart, _) if byte != b'\n' => Chunk::TrailerLine { seen: 0 },
+        (Chunk::TrailerLine { seen }, _) => Chunk::TrailerLine {
+            seen: limited(seen)?,
+        },
+        _ => return Err(NotHttp),
+    };
+    Ok(State::Chunk(next))
+}
+
+fn limited(seen: u32) -> Result<u32, NotHttp> {
+    if seen < LONGEST_LINE_BYTES {
+        Ok(seen + 1)
+    } else {
+        Err(NotHttp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NotHttp, Response};
+    use crate::failure::Failure;
+    use crate::plan::Method;
+
+    /// Everything that can be told of a response.
+    #[derive(Debug, PartialEq)]
+    struct Seen {
+        complete: bool,
+        status: u16,
+        body_bytes: u64,
+        keeps_connection: bool,
+        left_over: usize,
+    }
+
+    fn feed(method: Method, pieces: &[&[u8]]) -> Result<Seen, NotHttp> {
+        let mut response = Response::new();
+        response.expect(method);
+        let mut left_over = 0;
+        for piece in pieces {
+            left_over += piece.len() - response.feed(piece)?;
+        }
+        Ok(Seen {
+            complete: response.is_complete(),
+            status: response.status(),
+            body_bytes: response.body_bytes(),
+            keeps_connection: response.keeps_connection(),
+            left_over,
+        })
+    }
+
+    const GOOD: [(&[u8], u64, bool); 10] = [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 5, true),
+        (b"HTTP/1.1 200 OK\r\ncontent-length:5\r\nConnection: close\r\n\r\nhello", 5, false),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 0, true),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello", 5, false),
+        (b"HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 2\r\n\r\nhi", 2, true),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", 5, true),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n00a;x=\"y\"\r\n0123456789\r\n1 \r\nz\r\n000\r\nA: b\r\nC: d\r\n\r\n",
+            11,
+            true,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\nContent-Length: 9\r\n\r\n1\r\nh\r\n0\r\n\r\n",
+            1,
+            false,
+        ),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", 0, true),
+        (
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
+            1,
+            true,
+        ),
+    ];
+
+    #[test]
+    fn a_response_is_the_same_wherever_it_is_split() {
+        for (bytes, body_bytes, keeps_connection) in GOOD {
+            let mut stream = bytes.to_vec();
+            stream.extend_from_slice(b"HTTP/1.1");
+            let whole = feed(Method::Get, &[&stream]).unwrap();
+            assert!(whole.complete);
+            assert_eq!(whole.body_bytes, body_bytes);
+            assert_eq!(whole.keeps_connection, keeps_connection);
+            assert_eq!(
+                whole.left_over,
+                8,
+                "of {:?}",
+                String::from_utf8_lossy(bytes)
+            );
+            for at in 1..stream.len() {
+                let (one, two) = stream.split_at(at);
+                assert_eq!(
+                    feed(Method::Get, &[one, two]).unwrap(),
+                    whole,
+                    "split at {at}"
+                );
+            }
+            let single: Vec<&[u8]> = stream.chunks(1).collect();
+            assert_eq!(feed(Method::Get, &single).unwrap(), whole);
+        }
+    }
+
+    #[test]
+    fn payload_may_be_skipped_up_to_its_end_and_no_further() {
+        let mut response = Response::new();
+        response
+            .feed(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
+            .unwrap();
+        assert_eq!(response.payload_ahead(), 6);
+        response.skip_payload(6);
+        assert!(response.is_complete());
+        assert_eq!(response.payload_ahead(), 0);
+
+        response.expect(Method::Get);
+        response
+            .feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\nabc")
+            .unwrap();
+        assert_eq!(response.payload_ahead(), 13);
+        response.skip_payload(13);
+        assert_eq!(response.payload_ahead(), 0);
+        assert_eq!(response.feed(b"\r\n0\r\n\r\nHTTP"), Ok(7));
+        assert!(response.is_complete());
+        assert_eq!(response.body_bytes(), 16);
+    }
+
+    #[test]
+    fn head_and_not_modified_have_no_body_whatever_they_declare() {
+        let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
+        assert!(feed(Method::Head, &[bytes]).unwrap().complete);
+        let bytes = b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n";
+        assert!(feed(Method::Get, &[bytes]).unwrap().complete);
+    }
+
+    #[test]
+    fn junk_is_refused() {
+        let many = [b"HTTP/1.1 200 OK\r\nA: ".as_slice(), &vec![b'a'; 70_000]].concat();
+        for bytes in [
+            b"hello".as_slice(),
+            b"HTTP/2 200 OK\r\n\r\n",
+            b"HTTP/1.1 101 Switching\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n11111111111111111\r\n",
+            &many,
+        ] {
+            let got = feed(Method::Get, &[bytes]);
+            assert_eq!(got, Err(NotHttp), "{:?}", String::from_utf8_lossy(bytes));
+        }
+    }
+
+    #[test]
+    fn an_early_end_is_told_by_kind() {
+        let mut response = Response::new();
+        assert_eq!(response.end(), Some(Failure::Empty));
+        for (bytes, failure) in [
+            (
+                b"HTTP/1.1 200 OK\r\nConte".as_slice(),
+                Some(Failure::Truncated),
+            ),
+            (
+                b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
+                Some(Failure::Truncated),
+            ),
+            (
+                b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell",
+                Some(Failure::Truncated),
+            ),
+            (
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
+                Some(Failure::Truncated),
+            ),
+            (b"HTTP/1.1 200 OK\r\n\r\nhell", None),
+        ] {
+            response.expect(Method::Get);
+            response.feed(bytes).unwrap();
+            assert_eq!(
+                response.end(),
+                failure,
+                "{:?}",
+                String::from_utf8_lossy(bytes)
+            );
+        }
+        assert!(response.is_complete());
+    }
+
+    #[test]
+    fn a_complete_response_is_judged_by_status_and_length() {
+        let mut response = Response::new();
+        response
+            .feed(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+            .unwrap();
+        assert_eq!(response.fault(&[200], None), None);
+        assert_eq!(response.fault(&[200], Some(5)), None);
+        assert_eq!(response.fault(&[200], Some(6)), Some(Failure::Length));
+        assert_eq!(response.fault(&[206], Some(5)), Some(Failure::Status));
+        response.expect(Method::Head);
+        response
+            .feed(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")
+            .unwrap();
+        assert_eq!(response.fault(&[200], Some(5)), None);
+        assert_eq!(response.fault(&[200], Some(6)), Some(Failure::Length));
+    }
+}

@@ -1,0 +1,84 @@
+//! When a result is degraded: the probe, not the server, may have made its numbers.
+//!
+//! Each flag is a stable word, a colon and a sentence.
+
+use crate::class::Class;
+use crate::clock::{MILLISECOND, Nanos, seconds};
+use crate::engine::Outcome;
+
+/// Share of one CPU above which the probe may have been the limit.
+const MOST_CPU_RATIO: f64 = 0.8;
+
+/// Lateness that is never flagged. On a machine whose CPUs are shared a thread that wakes waits
+/// for a scheduler slice now and then; a millisecond is the least that says anything.
+const LATENESS_FLOOR: Nanos = MILLISECOND;
+
+/// Share of a class's own p99 that lateness (p99) may make up. Lateness is a part of the
+/// latency from the intended start: above one half the tail is more the probe's than the
+/// server's. Where probe and server share two CPUs a tenth would flag every run.
+const MOST_LATENESS_RATIO: f64 = 0.5;
+
+/// Share of the arrivals that must have been given to a connection.
+const LEAST_DISPATCHED_RATIO: f64 = 0.999;
+
+/// Share of the arrivals that may have waited at the connection cap.
+const MOST_AT_CAP_RATIO: f64 = 0.001;
+
+/// Share of the arrivals that may be unfinished at the end.
+const MOST_CENSORED_RATIO: f64 = 0.0001;
+
+/// The reasons why a result is degraded; none when it is valid.
+pub fn flags(outcome: &Outcome<'_>) -> Vec<String> {
+    let mut flags: Vec<String> = outcome.stopped_by.iter().cloned().collect();
+    let cpu_ratio = outcome.cpu_ratio();
+    if cpu_ratio > MOST_CPU_RATIO {
+        flags.push(format!(
+            "generator_cpu: the probe used {:.0} % of a CPU",
+            cpu_ratio * 100.0
+        ));
+    }
+    for class in outcome.classes.iter().filter(|class| class.is_open_loop()) {
+        flags.extend(class_flags(class));
+    }
+    flags
+}
+
+/// Flags of an open-loop class. In a closed loop nothing is late or waits, and requests in
+/// flight at the end are the rule.
+fn class_flags(class: &Class<'_>) -> Vec<String> {
+    let record = &class.recorder;
+    let name = &class.plan.name;
+    let mut flags = Vec::new();
+    let late = record.lateness.quantile(0.99).unwrap_or(0);
+    let p99 = record.response.quantile(0.99).unwrap_or(0);
+    if late > LATENESS_FLOOR && late as f64 > MOST_LATENESS_RATIO * p99 as f64 {
+        flags.push(format!(
+            "lateness: {name}: the probe released arrivals up to {:.2} ms late (p99) where the \
+             response p99 is {:.2} ms",
+            seconds(late) * 1e3,
+            seconds(p99) * 1e3
+        ));
+    }
+    let share = |part: u64| part as f64 / record.intended.max(1) as f64;
+    let mut flag = |word: &str, part: u64, what: &str| {
+        flags.push(format!(
+            "{word}: {name}: {part} of {} arrivals {what}",
+            record.intended
+        ));
+    };
+    let undispatched = record.intended - record.dispatched.min(record.intended);
+    if record.intended > 0 && share(undispatched) > 1.0 - LEAST_DISPATCHED_RATIO {
+        flag("not_sent", undispatched, "were never sent");
+    }
+    if share(record.at_cap) > MOST_AT_CAP_RATIO {
+        flag(
+            "at_cap",
+            record.at_cap,
+            "waited for a connection of the probe",
+        );
+    }
+    if share(record.censored) > MOST_CENSORED_RATIO {
+        flag("censored", record.censored, "were unanswered at the end");
+    }
+    flags
+}
