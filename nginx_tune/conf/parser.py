@@ -20,9 +20,7 @@ def parse_block(source: Source) -> Block:
     """
     levels: list[list[Directive]] = [[]]
     words: list[Token] = []
-    at = 0
     for token in read_tokens(source.text):
-        at = token.end
         if token.mark is Mark.WORD:
             words.append(token)
         elif token.mark is Mark.CLOSE:
@@ -32,9 +30,9 @@ def parse_block(source: Source) -> Block:
             _add(levels, words, token, source)
             words = []
     if words:
-        raise ParseFault('unexpected end of file, expecting ";" or "}"', at)
+        raise ParseFault('unexpected end of file, expecting ";" or "}"', len(source.text))
     if len(levels) > 1:
-        raise ParseFault('unexpected end of file, expecting "}"', at)
+        raise ParseFault('unexpected end of file, expecting "}"', len(source.text))
     return Block(levels[0])
 
 

@@ -17,6 +17,9 @@ from nginx_tune.conf.tree import ConfTree
 MOST_VALUES = 1024
 """Values of one text that are followed; past them the rest counts as open."""
 
+MOST_STEPS = 10_000
+"""Variables followed for one text; maps of maps of maps grow without end otherwise."""
+
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _ALMOST_ALL = 99.995
 """Percent; parts have two decimals."""
@@ -39,6 +42,7 @@ class Variables:
     """The variables that http of a tree defines."""
 
     def __init__(self, tree: ConfTree) -> None:
+        self._steps = 0
         self._tables: dict[str, list[Directive]] = {}
         for http in http_blocks(tree):
             for kind in ("map", "split_clients"):
@@ -48,6 +52,7 @@ class Variables:
 
     def possible(self, text: str, scope: Scope) -> Values:
         """What ``text`` can become in a scope."""
+        self._steps = 0
         return self._text(text, scope, ())
 
     def _text(self, text: str, scope: Scope, seen: tuple[str, ...]) -> Values:
@@ -69,7 +74,8 @@ class Variables:
         return Values(known, complete and len(known) <= MOST_VALUES)
 
     def _variable(self, name: str, scope: Scope, seen: tuple[str, ...]) -> Values:
-        if name in seen:
+        self._steps += 1
+        if name in seen or self._steps > MOST_STEPS:
             return OPEN
         seen = (*seen, name)
         start = Values()
