@@ -4,12 +4,15 @@ import base64
 import struct
 import tracemalloc
 import zlib
+from pathlib import Path
 
 import pytest
 from hdr_reference import plain_text, recorded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nginx_tune.documents.base import decode
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.histogram import decode_histogram, merge_histograms, rank_of
 
@@ -152,3 +155,21 @@ def test_any_bytes_decode_or_are_refused(data: bytes) -> None:
             decode_histogram(base64.b64encode(head + data).decode())
         except UsageError:
             continue
+
+
+def test_reads_what_the_load_probe_wrote() -> None:
+    """A measurement of the load probe: its own quantiles and mean come out of its histograms."""
+    file = Path(__file__).parent / "data" / "probe-measurement.json"
+    measurement = decode(Measurement, file.read_bytes())
+    hot = measurement.classes["hot"]
+    for latency in (
+        hot.response_seconds, hot.ttfb_seconds, hot.service_seconds,
+        measurement.generator.lateness_seconds,
+    ):  # fmt: skip
+        histogram = decode_histogram(latency.histogram)
+        assert histogram.total == latency.count == 6000
+        assert histogram.mean() == pytest.approx((latency.mean or 0) * 1e9)
+        for quantile, seconds in (
+            (0.5, latency.p50), (0.9, latency.p90), (0.99, latency.p99), (0.999, latency.p999),
+        ):  # fmt: skip
+            assert histogram.value_at(quantile) == pytest.approx((seconds or 0) * 1e9)
