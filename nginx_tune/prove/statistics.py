@@ -171,12 +171,18 @@ def pairs_needed(
     if len(log_ratios) <= 1:
         return fewest
     estimate = abs(hodges_lehmann(log_ratios))
-    distance = estimate if estimate > worth else worth - estimate
     spread = stdev(log_ratios)
     if spread == 0:
         return fewest
     normal = NormalDist()
-    reach = normal.inv_cdf(1 - alpha / max(tests, 1) / 2) + normal.inv_cdf(_POWER)
+    certain = normal.inv_cdf(1 - alpha / max(tests, 1) / 2)
+    if estimate > worth:
+        distance, reach = estimate, certain + normal.inv_cdf(_POWER)
+    else:
+        # Both ends have to stay inside, so either may miss half as often.
+        distance, reach = worth - estimate, certain + normal.inv_cdf((1 + _POWER) / 2)
     if distance <= 0 or reach * spread / distance > math.sqrt(_MOST_PAIRS):
         return None
-    return max(fewest, math.ceil((reach * spread / distance) ** 2 / _SIGNED_RANK_EFFICIENCY))
+    # Half the square more, because the spread itself is only estimated (Guenther 1981).
+    pairs = (reach * spread / distance) ** 2 + certain**2 / 2
+    return max(fewest, math.ceil(pairs / _SIGNED_RANK_EFFICIENCY))

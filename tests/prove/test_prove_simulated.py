@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections.abc import Callable
 
 import msgspec
@@ -11,7 +12,8 @@ import pytest
 
 from nginx_tune.documents.measurement import ClassMeasurement, Measurement
 from nginx_tune.prove.blocks import schedule_blocks
-from nginx_tune.prove.verdict import judge
+from nginx_tune.prove.statistics import hodges_lehmann, pairs_needed, signed_rank_interval
+from nginx_tune.prove.verdict import MARGIN, judge
 
 MakeBlocks = Callable[..., list[Measurement]]
 RATE = "hot.requests_per_second"
@@ -74,3 +76,27 @@ def test_secondary_metrics_together_rarely_claim_anything(make_blocks: MakeBlock
         verdict = judge(blocks, primary_metric=RATE, metrics=names)
         claimed += any(m.outcome in ("better", "worse") for m in verdict.metrics)
     assert claimed <= 15
+
+
+@pytest.mark.parametrize(
+    ("effect", "spread"), [(1.1, 0.1), (1.2, 0.1), (1.2, 0.2), (1.5, 0.3), (1.02, 0.05), (1.0, 0.1)]
+)
+def test_the_pairs_that_are_called_enough_are(effect: float, spread: float) -> None:
+    """With as many pairs as ``pairs_needed`` says, four runs in five are settled."""
+    worth = math.log1p(MARGIN)
+    shape = [position - 2.5 for position in range(6)]
+    seen = [math.log(effect) + value * spread / statistics.stdev(shape) for value in shape]
+    pairs = pairs_needed(seen, worth=worth)
+    assert pairs is not None
+    chance = random.Random(3)
+    settled = 0
+    for _ in range(400):
+        ratios = [chance.gauss(math.log(effect), spread) for _ in range(pairs)]
+        interval = signed_rank_interval(ratios)
+        assert interval is not None
+        settled += (
+            interval.low > 0 and hodges_lehmann(ratios) > worth
+            if math.log(effect) > worth
+            else -worth < interval.low and interval.high < worth
+        )
+    assert settled >= 0.74 * 400  # 0.8 less three standard errors
