@@ -78,6 +78,11 @@ def _judge(host: Host, link: Link, links: Mapping[str, Link], declared: int | No
     driver = _driver(host, link.name)
     if driver in _NOMINAL_DRIVERS:
         return _with_speed(link, None, _NOMINAL_DRIVERS[driver])
+    lower = [links[name] for name in _lower_links(host, link.name) if name in links]
+    fakes = [one for one in lower if one.kind in _FAKES]
+    if fakes:
+        reason = f"{fakes[0].name} under it: {_FAKES[str(fakes[0].kind)]}"
+        return _with_speed(link, None, reason)
     if link.speed_bits_per_second:
         said = f"driver {driver}" if driver else f"{link.kind or 'driver'}, as the kernel adds up"
         return _with_speed(link, link.speed_bits_per_second, said)
@@ -85,9 +90,8 @@ def _judge(host: Host, link: Link, links: Mapping[str, Link], declared: int | No
         return _with_speed(link, None, "the link is down")
     if driver == "virtio_net":
         return _with_speed(link, None, "virtio_net: the hypervisor offers no speed")
-    lower = _lower_links(host, link.name)
     if lower:
-        return _from_lower(host, link, [links[name] for name in lower if name in links])
+        return _from_lower(host, link, lower)
     return _with_speed(link, None, f"{f'driver {driver}' if driver else 'the kernel'} tells none")
 
 
@@ -98,10 +102,7 @@ def _with_speed(link: Link, speed: int | None, reason: str) -> Link:
 def _from_lower(host: Host, link: Link, lower: list[Link]) -> Link:
     """The speed that the links under a bond, VLAN or bridge allow."""
     names = ", ".join(one.name for one in lower)
-    speeds = [one.speed_bits_per_second for one in lower]
-    real = [
-        speed for speed, one in zip(speeds, lower, strict=True) if speed and one.kind not in _FAKES
-    ]
+    real = [one.speed_bits_per_second for one in lower if one.speed_bits_per_second]
     if not real or len(real) < len(lower):
         return _with_speed(link, None, f"not known for every link under it ({names})")
     if link.kind == "bond":

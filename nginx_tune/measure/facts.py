@@ -74,7 +74,7 @@ def gather_facts(
         nginx=nginx,
         datasets=scanned,
     )
-    return _sealed(facts, gaps)
+    return seal_facts(facts, gaps)
 
 
 def _read_dataset(host: Host, path: str, budget_seconds: float) -> Dataset:
@@ -95,7 +95,9 @@ def _dataset_gaps(dataset: Dataset) -> Gaps:
     return gaps
 
 
-def _sealed(facts: Facts, gaps: Gaps) -> Facts:
+def seal_facts(
+    facts: Facts, gaps: Gaps, *, default_reason: str = "the host does not tell"
+) -> Facts:
     """The facts with ``unknown`` filled in and every text fit for UTF-8.
 
     Names of files and mounts are bytes; what is no UTF-8 in them is shown escaped.
@@ -103,7 +105,7 @@ def _sealed(facts: Facts, gaps: Gaps) -> Facts:
     nulls: list[str] = []
     built = _walk(msgspec.to_builtins(facts), "", nulls)
     built["unknown"] = [
-        {"path": pointer, "reason": _fit(gaps.get(pointer, "the host does not tell"))}
+        {"path": pointer, "reason": _fit(gaps.get(pointer, default_reason))}
         # What is no null but could not be read stands at the end: a list left empty, say.
         for pointer in [*nulls, *sorted(gaps.keys() - set(nulls))]
     ]
@@ -131,4 +133,4 @@ def _token(key: str) -> str:
     return _fit(key).replace("~", "~0").replace("/", "~1")
 
 
-__all__ = ["DATASET_BUDGET_SECONDS", "gather_facts"]
+__all__ = ["DATASET_BUDGET_SECONDS", "gather_facts", "seal_facts"]

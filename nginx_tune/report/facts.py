@@ -26,7 +26,7 @@ def render_facts(facts: Facts) -> bytes:
     system = " ".join(filter(None, (kernel.system, kernel.release, kernel.machine)))
     lines = [
         f"kernel    {system or 'not known'}{_features(kernel.features)}",
-        f"cpu       {_cpu(facts.cpu)}",
+        f"cpu       {_cpu(facts.cpu, _reason(facts, '/cpu/quota_cpus'))}",
         f"memory    {_memory(facts.memory)}",
         f"limits    {_limits(facts.limits)}",
         *_nginx(facts.nginx),
@@ -62,19 +62,27 @@ def _features(features: dict[str, bool | None]) -> str:
     return (f"; has {has}" if has else "") + (f"; no {lacks}" if lacks else "")
 
 
-def _cpu(cpu: Cpu) -> str:
-    quota = "no quota" if cpu.quota_cpus is None else f"quota {cpu.quota_cpus:g}"
+def _reason(facts: Facts, pointer: str) -> str:
+    """Why a value is null; empty when it is not."""
+    return next((unknown.reason for unknown in facts.unknown if unknown.path == pointer), "")
+
+
+def _cpu(cpu: Cpu, no_quota_reason: str) -> str:
+    quota = "no quota" if no_quota_reason.startswith("none") else "quota not known"
+    if cpu.quota_cpus is not None:
+        quota = f"quota {cpu.quota_cpus:g}"
     text = f"{_count(cpu.online)} online, {_count(cpu.cpuset)} allowed, {quota}"
     effective = "?" if cpu.effective is None else f"{cpu.effective:g}"
     return f"{text}: {effective} effective" + (f" ({cpu.model})" if cpu.model else "")
 
 
 def _memory(memory: Memory) -> str:
-    limit = memory.cgroup_limit_bytes
+    limit = "no cgroup limit" if memory.cgroup_version else "cgroup limit not known"
+    if memory.cgroup_limit_bytes is not None:
+        limit = f"cgroup limit {bytes_text(memory.cgroup_limit_bytes)}"
     return (
         f"{bytes_text(memory.total_bytes)}, {bytes_text(memory.available_bytes)} available, "
-        + ("no cgroup limit" if limit is None else f"cgroup limit {bytes_text(limit)}")
-        + f"; the page cache can hold {bytes_text(memory.page_cache_limit_bytes)}"
+        f"{limit}; the page cache can hold {bytes_text(memory.page_cache_limit_bytes)}"
     )
 
 
@@ -134,7 +142,7 @@ def _dataset(dataset: Dataset) -> Sequence[str]:
     residency = dataset.residency
     held = "residency not known"
     if residency.ratio is not None:
-        held = f"{residency.ratio:.0%} in the page cache ({residency.method})"
+        held = f"{100 * residency.ratio:.3g} % in the page cache ({residency.method})"
         held += "" if residency.trusted else ", not to be trusted"
     return (
         dataset.path,
