@@ -29,7 +29,7 @@ def latency_of(seconds: Sequence[float]) -> Latency:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def latency() -> Callable[[Sequence[float]], Latency]:
     return latency_of
 

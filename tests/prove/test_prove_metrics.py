@@ -25,7 +25,7 @@ from nginx_tune.prove.metrics import default_metrics, find_metric, metric_names
 MakeLatency = Callable[[Sequence[float]], Latency]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def blocks(latency: MakeLatency) -> list[Measurement]:
     def block(number: int, rate: float, slow: float) -> Measurement:
         hot = ClassMeasurement(
