@@ -35,6 +35,8 @@ MEMORY_BYTES_PER_SECOND = 3e9
 margin, since there the pool threads used a second core."""
 SCHEDULING_TAIL_SECONDS = 2e-3
 """p99 of an in-memory answer on a busy host whose loops never block. Source: LAB-NOTES §9."""
+BUSY_HOST_SECONDS = 0.3e-3
+"""Mean of any answer on a busy host whose loops never block. Source: LAB-NOTES §1, 0.26-0.46 ms."""
 MARGIN = 2.0
 """Pools pay when blocking costs others this many times what offloading costs."""
 FITS_RATIO = 0.9
@@ -144,8 +146,8 @@ def predict(i: BlockingInputs) -> Prediction:
         wait_off_seconds=wait,
         memory_p99_off_seconds=tail + SCHEDULING_TAIL_SECONDS,
         memory_p99_on_seconds=SCHEDULING_TAIL_SECONDS,
-        hot_off_seconds=reads * (wait + copy),
-        hot_on_seconds=max(hot_copy, _shared_send_seconds(i, transfers)),
+        hot_off_seconds=BUSY_HOST_SECONDS + reads * (wait + copy),
+        hot_on_seconds=BUSY_HOST_SECONDS + max(hot_copy, _shared_send_seconds(i, transfers)),
         cold_ratio=_cold_ratio(i, transfers) if miss else 1.0,
         cold_transfers=transfers,
         closed_loop=not open_loop,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.decide.answer import not_applicable, setting
-from nginx_tune.decide.model_pool import DEFAULT_QUEUE, PER_DISK_THREADS
+from nginx_tune.decide.cache_layout import cache_settings
+from nginx_tune.decide.model_pool import DEFAULT_QUEUE
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import known
 from nginx_tune.decide.situation import Situation
@@ -20,12 +21,9 @@ def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
         return not_applicable(ID, "A proxy without a cache reads no files.")
     count = len(s.data_paths)
     if count < 2:  # noqa: PLR2004  # nothing to tell apart
-        what = "cache directory" if s.kind == "cache" else "root"
-        return not_applicable(
-            ID, f"One {what}.", flips=f"there are two or more of them on disks of their own: {what}"
-        )
+        return _single(s)
     evidence = _evidence(s, plan)
-    layout = _split(s) if s.kind == "cache" else []
+    layout = cache_settings(s) if s.kind == "cache" else []
     if plan.mode == "per_disk":
         return _pools(s, plan, layout, evidence)
     reason = plan.independence.reason if not plan.independence.independent else ""
@@ -44,6 +42,22 @@ def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
     )
 
 
+def _single(s: Situation) -> Decision:
+    what = "cache directory" if s.kind == "cache" else "root"
+    flips = f"there are two or more {what.replace('ory', 'orie')}s on disks of their own"
+    if s.kind != "cache":
+        return not_applicable(ID, f"One {what}.", flips=flips)
+    return Decision(
+        id=ID,
+        verdict="keep",
+        summary=f"One {what}, so one cache and one pool.",
+        settings=cache_settings(s),
+        evidence=known(s.page_cache, s.dataset_bytes),
+        confidence="medium",
+        flips_when=[flips],
+    )
+
+
 def _unsure(plan: PoolPlan) -> bool:
     return plan.judgement.verdict == "not_enough_evidence"
 
@@ -53,11 +67,9 @@ def _pools(
 ) -> Decision:
     threads = plan.threads
     peak = plan.size.cold_per_worker if plan.size else 0.0
-    why = (
-        f"the source's size; peak of {peak:.0f} cold transfers a disk and worker"
-        if threads == PER_DISK_THREADS
-        else f"peak of {peak:.0f} cold transfers a disk and worker"
-    )
+    why = f"peak of {peak:.0f} cold transfers a disk and worker"
+    if not plan.load_known:
+        why = "the usual size for a disk; the peak of cold transfers is not known"
     pools = [
         setting(
             ID,
@@ -100,31 +112,6 @@ def _pools(
 def root_locations(count: int) -> list[str]:
     """Names of the locations that serve the roots: ``/``, then ``@root_2`` and so on."""
     return ["/", *(f"@root_{number}" for number in range(2, count + 1))]
-
-
-def _split(s: Situation) -> list[Setting]:
-    """Keys spread over the cache directories, and the cache chosen by it."""
-    count = len(s.data_paths)
-    share = f"{int(1000 / count) / 10:g}%"
-    lines = [[share, str(n)] for n in range(1, count)] + [["*", str(count)]]
-    return [
-        setting(
-            ID,
-            "http",
-            "split_clients",
-            "$request_uri",
-            "$disk",
-            reason="spreads the keys; $request_uri is part of the cache key",
-            lines=lines,
-        ),
-        setting(
-            ID,
-            "location",
-            "proxy_cache",
-            "cache_$disk",
-            reason="one cache on each disk instead of RAID",
-        ),
-    ]
 
 
 def _disk_of(s: Situation, number: int) -> str:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from nginx_tune.decide.model_blocking import Prediction, miss_ratio
+from nginx_tune.decide.model_blocking import BlockingInputs, Prediction, miss_ratio
 from nginx_tune.decide.model_pool import (
-    MAX_THREADS,
     PER_DISK_THREADS,
     PoolLoad,
     PoolSize,
@@ -50,6 +49,8 @@ class PoolPlan:
     threads: int = 0
     """Of the one pool, the cold pool, or each disk's pool."""
     hot_threads: int = 0
+    load_known: bool = True
+    """Whether the peak of cold transfers stands on more than an assumed concurrency."""
 
     @property
     def on(self) -> bool:
@@ -68,14 +69,17 @@ def plan_pools(s: Situation) -> PoolPlan:
     """The plan for this situation."""
     judgement = judge_pools(s)
     independence = judge_independence(s.data_paths)
-    if judgement.verdict != "enable" or s.prediction is None:
+    if judgement.verdict != "enable" or s.prediction is None or s.blocking_inputs is None:
         return PoolPlan(judgement, "off", independence)
-    if independence.independent and s.kind != "proxy":
-        size = _size(s, s.prediction, disks=len(s.data_paths))
-        return PoolPlan(judgement, "per_disk", independence, size, size.threads)
-    size = _size(s, s.prediction, disks=1)
-    if size.fits or not s.site.hot_locations:
-        return PoolPlan(judgement, "shared", independence, size, size.threads)
+    load_known = s.concurrency.provenance != "assumed" and (
+        s.cold_concurrency.value is not None or s.dataset_bytes.provenance != "assumed"
+    )
+    mode: PoolMode = "per_disk" if independence.independent else "shared"
+    disks = len(s.data_paths) if independence.independent else 1
+    size = _size(s, s.blocking_inputs, s.prediction, disks=disks, load_known=load_known)
+    if mode == "per_disk" or size.fits or not s.site.hot_locations:
+        threads = size.threads
+        return PoolPlan(judgement, mode, independence, size, threads, load_known=load_known)
     hot = max(0.0, (s.concurrency.value or 0.0) - s.prediction.cold_transfers)
     return PoolPlan(
         judgement,
@@ -87,14 +91,14 @@ def plan_pools(s: Situation) -> PoolPlan:
     )
 
 
-def _size(s: Situation, prediction: Prediction, *, disks: int) -> PoolSize:
-    inputs = s.blocking_inputs
-    if inputs is None:  # a prediction has inputs
-        return PoolSize(PER_DISK_THREADS, MAX_THREADS, "", 0.0)
+def _size(
+    s: Situation, inputs: BlockingInputs, prediction: Prediction, *, disks: int, load_known: bool
+) -> PoolSize:
+    """Threads of a pool; an assumed concurrency is no evidence for more than the usual size."""
     read_ahead = s.read_ahead_bytes or DEFAULT_READ_AHEAD_BYTES
     window = min(inputs.object_bytes, max(read_ahead, inputs.read_bytes))
     load = PoolLoad(
-        cold_transfers=prediction.cold_transfers / disks,
+        cold_transfers=prediction.cold_transfers / disks if load_known else 0.0,
         workers=s.workers,
         window_bytes=max(4096.0, window),
         page_cache_bytes=inputs.page_cache_bytes / disks,

@@ -1,4 +1,4 @@
-"""What a site leaves open, filled from the facts: cache directories and log paths."""
+"""What a site leaves open, filled in: cache directories, log paths, an upstream."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import msgspec
 from nginx_tune.decide.build import build_of
 from nginx_tune.decide.storage import independent_mounts
 from nginx_tune.documents.facts import Facts
-from nginx_tune.documents.site import Site
+from nginx_tune.documents.site import Site, Upstream
 from nginx_tune.documents.workload import Kind
 
 DEFAULT_CACHE_DIR = "/var/cache/nginx/proxy"
+
+DEFAULT_UPSTREAM = Upstream(name="origin", servers=["127.0.0.1:8080"])
+"""Something for a first run to fetch from; the operator names the real one."""
 
 
 def complete_site(site: Site, facts: Facts, kind: Kind) -> Site:
     """The site with its gaps filled; the same again for a site that is complete.
 
     Shape: for the kind cache ``cache_dirs`` has at least one entry: the facts' data directories
-           with disks of their own, else one directory.
+           with disks of their own, else one directory. Kinds that fetch have an upstream.
     """
     cache_dirs = site.cache_dirs
     if kind == "cache" and not cache_dirs:
@@ -29,8 +32,15 @@ def complete_site(site: Site, facts: Facts, kind: Kind) -> Site:
         error_log = access_log.removesuffix("access.log") + "error.log"
     if access_log is None and error_log is not None and error_log.endswith("/error.log"):
         access_log = error_log.removesuffix("error.log") + "access.log"
+    upstreams = site.upstreams
+    if kind in ("cache", "proxy") and not upstreams:
+        upstreams = [DEFAULT_UPSTREAM]
     return msgspec.structs.replace(
-        site, cache_dirs=cache_dirs, error_log=error_log, access_log=access_log
+        site,
+        cache_dirs=cache_dirs,
+        upstreams=upstreams,
+        error_log=error_log,
+        access_log=access_log,
     )
 
 

@@ -34,11 +34,19 @@ def _default_fits(s: Situation, plan: PoolPlan) -> Decision:
         id="thread-pool-size",
         verdict="keep",
         summary=f"The default pool of {DEFAULT_THREADS} threads is above the peak of "
-        f"{_cold(plan)} cold transfers of a worker.",
+        f"{_cold(plan)} cold transfers of a worker."
+        if plan.load_known
+        else f"The default pool of {DEFAULT_THREADS} threads: the peak of concurrent cold "
+        "transfers is not known.",
         evidence=_evidence(s, plan),
         confidence=_confidence(s),
         flips_when=[f"a worker has {DEFAULT_THREADS * 4 // 5} or more cold transfers at once"],
-        next_command="nginx-tune scenario run thread-pools",
+        risks=[]
+        if plan.load_known
+        else ["with as many cold transfers as threads hot reads wait for the disk again"],
+        next_command="nginx-tune scenario run thread-pools"
+        if plan.load_known
+        else "declare workload.concurrency.cold_peak and run nginx-tune recommend --workload FILE",
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
 
 from nginx_tune.decide.answer import setting
 from nginx_tune.decide.break_even import find_flip
@@ -14,6 +14,7 @@ from nginx_tune.decide.model_disk import DiskModel
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
+from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.decisions import (
     BreakEven,
     Confidence,
@@ -77,14 +78,19 @@ def _undecided(s: Situation, reason: str) -> Decision:
 
 def _summary(plan: PoolPlan, p: Prediction) -> str:
     if plan.on:
-        ratio = max(1.0, p.hot_off_seconds / p.hot_on_seconds)
-        gain = (
-            f"requests that need no disk should be answered about {ratio:.0f} times sooner"
-            if plan.hot_reads_proceed
-            else "only requests that read no file gain, since hot reads queue behind cold ones"
-        )
-        return f"Offload file reads: {plan.judgement.reason}; {gain}."
+        return f"Offload file reads: {plan.judgement.reason}; {_gain_text(plan, p)}."
     return f"Leave them off: {plan.judgement.reason}; offloading would only add CPU to every hit."
+
+
+def _gain_text(plan: PoolPlan, p: Prediction) -> str:
+    if not plan.hot_reads_proceed:
+        return "only requests that read no file gain, since hot reads queue behind cold ones"
+    ratio = p.hot_off_seconds / p.hot_on_seconds
+    if ratio >= 10:  # noqa: PLR2004  # past this the digits of a model mean nothing
+        times = f"{10 ** int(math.log10(ratio))} times or more"
+    else:
+        times = f"about {max(1.0, ratio):.1f} times"
+    return f"requests that need no disk should be answered {times} sooner"
 
 
 def _settings(s: Situation, plan: PoolPlan) -> list[Setting]:
@@ -156,10 +162,12 @@ def _residency(s: Situation) -> list[Evidence]:
     ]
 
 
-def _origin(s: Situation) -> Literal["measured", "assumed"]:
-    inputs = (s.dataset_bytes, s.page_cache, s.exponent, s.concurrency)
-    sure = all(q.provenance != "assumed" for q in inputs) and s.disk.provenance == "measured"
-    return "measured" if sure else "assumed"
+def _origin(s: Situation) -> Provenance:
+    """A number of the model is as sure as the least sure number that went in."""
+    inputs = (s.dataset_bytes, s.page_cache, s.exponent, s.concurrency, s.disk)
+    provenances = {i.provenance for i in inputs}
+    order: tuple[Provenance, ...] = ("assumed", "declared", "learnt")
+    return next((p for p in order if p in provenances), "measured")
 
 
 def _gain(i: BlockingInputs, p: Prediction, plan: PoolPlan) -> list[Predicted]:

@@ -10,11 +10,13 @@ from nginx_tune.decide.model_pool import peak_per_worker
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
-from nginx_tune.documents.decisions import Decision
+from nginx_tune.documents.decisions import Decision, Setting
 
 ID: Final = "upstream-keepalive"
 SMALLEST = 16
 LARGEST = 256
+ZONE: Final = "64k"
+"""Room for some 60 servers."""
 
 
 def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
@@ -26,13 +28,14 @@ def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
     evidence = known(s.concurrency, Quantity("workers", s.workers))
     reason = f"idle connections a worker keeps; peak of {wanted} requests at once a worker"
     keepalive = setting(ID, "upstream", "keepalive", str(idle), reason=reason)
+    zones = _zones(s)
     if s.build.version is not None and s.build.at_least(1, 29, 7):
         return Decision(
             id=ID,
             verdict="set",
             summary=f"keepalive {idle}: since 1.29.7 the default is 32 for each location; "
             "HTTP/1.1 and an empty Connection are defaults too.",
-            settings=[keepalive],
+            settings=[*zones, keepalive],
             evidence=evidence,
             confidence="medium",
             flips_when=["the peak of concurrent requests changes"],
@@ -43,6 +46,7 @@ def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
         verdict="enable",
         summary=f"keepalive {idle}: without it each request opens a connection to the origin.",
         settings=[
+            *zones,
             keepalive,
             setting(ID, "location", "proxy_http_version", "1.1", reason="keepalive needs it"),
             setting(
@@ -54,3 +58,20 @@ def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
         flips_when=["nginx is 1.29.7 or newer, where most of this is the default"],
         risks=["the origin must keep idle connections longer than nginx does"],
     )
+
+
+def _zones(s: Situation) -> list[Setting]:
+    if not s.build.at_least(1, 9, 0):
+        return []
+    return [
+        setting(
+            ID,
+            "upstream",
+            "zone",
+            f"upstream_{upstream.name}",
+            ZONE,
+            block=upstream.name,
+            reason="the workers share what they know of failed servers",
+        )
+        for upstream in s.site.upstreams
+    ]

@@ -1,0 +1,203 @@
+"""Settings, site and kind to the text of an nginx.conf.
+
+A skeleton per kind (``templates/``) gives the blocks and what every such site has; every number
+comes in as a Setting with its reason. The lab runs the very text that is delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nginx_tune.documents.decisions import Decision, Decisions, Setting
+from nginx_tune.documents.site import Site
+from nginx_tune.documents.workload import Kind
+from nginx_tune.emit.provenance import Provenance, header
+from nginx_tune.emit.quoting import Written, comment, quote
+from nginx_tune.emit.settings import merge, within, written
+from nginx_tune.emit.site_check import check_site
+from nginx_tune.emit.templates import environment
+
+PLAIN_SETTINGS = (
+    Setting(context="events", directive="accept_mutex", args=["off"]),
+    Setting(context="http", directive="access_log", args=["off"]),
+    Setting(context="http", directive="sendfile", args=["on"]),
+    Setting(context="http", directive="sendfile_max_chunk", args=["512k"]),
+)
+"""The source's baseline, without thread pools (SOURCES A3)."""
+
+DEFAULT_TLS_LISTEN = "443"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A location that serves the site's files or its upstream."""
+
+    name: Written
+    root: str | None
+    next_place: Written | None
+    """Where to look when the file is not below ``root``."""
+    tuned: Written
+
+
+def emit_nginx_conf(
+    settings: Sequence[Setting],
+    site: Site,
+    kind: Kind,
+    *,
+    forced: Sequence[Setting] = (),
+    left_alone: Sequence[str] = (),
+    provenance: Provenance | None = None,
+    status_page: bool = False,
+) -> str:
+    """The text of an nginx.conf.
+
+    ``forced`` settings go on top of the others, in the place of the same directive of the same
+    context; ``left_alone`` are lines on what was deliberately not set; ``status_page`` adds a
+    local stub_status.
+
+    Errors: UsageError for a value that cannot be written.
+    """
+    check_site(site)
+    merged = merge([*_site_settings(site), *settings], forced)
+    text: str = (
+        environment()
+        .get_template(f"{kind}.conf.j2")
+        .render(
+            header=header(provenance),
+            left_alone=[comment(line) for line in left_alone],
+            site=site,
+            listens=[_listen(item, site, merged) for item in _listens(site)],
+            places=_places(site, kind, merged),
+            upstreams=[
+                {
+                    "name": upstream.name,
+                    "servers": [server.split() for server in upstream.servers],
+                    "tuned": written(within(merged, "upstream", upstream.name), 8),
+                }
+                for upstream in site.upstreams
+            ],
+            origin=site.upstreams[0].name if site.upstreams else None,
+            status_page=status_page,
+            main=written(within(merged, "main"), 0),
+            events=written(within(merged, "events"), 4),
+            http=written(within(merged, "http"), 4),
+            server=written([s for s in within(merged, "server") if s.directive != "listen"], 8),
+        )
+    )
+    return text
+
+
+def emit_decided(
+    decisions: Decisions,
+    site: Site,
+    *,
+    forced: Sequence[Setting] = (),
+    provenance: Provenance | None = None,
+    status_page: bool = False,
+) -> str:
+    """The nginx.conf that decisions lead to, with a line on each that changes nothing."""
+    return emit_nginx_conf(
+        [setting for decision in decisions.decisions for setting in decision.settings],
+        site,
+        decisions.kind,
+        forced=forced,
+        left_alone=[_left_alone(d) for d in decisions.decisions if _changes_nothing(d)],
+        provenance=provenance,
+        status_page=status_page,
+    )
+
+
+def emit_plain(site: Site, *, forced: Sequence[Setting] = ()) -> str:
+    """The source's plain static configuration for this site: the arm to compare with."""
+    return emit_nginx_conf(PLAIN_SETTINGS, site, "static", forced=forced)
+
+
+_DIRECTIVES = {
+    "thread-pools": "aio threads",
+    "thread-pool-size": "thread_pool",
+    "per-disk-pools": "pool per disk",
+    "workers": "worker_processes",
+    "connections": "worker_connections",
+    "file-limits": "worker_rlimit_nofile",
+    "upstream-keepalive": "keepalive",
+    "accept": "accept_mutex, multi_accept",
+}
+
+
+def _changes_nothing(decision: Decision) -> bool:
+    return not decision.settings and decision.verdict not in ("enable", "set", "raise", "lower")
+
+
+def _left_alone(decision: Decision) -> str:
+    name = _DIRECTIVES.get(decision.id, decision.id.replace("-", "_"))
+    return f"{name}: {decision.summary}"
+
+
+def _site_settings(site: Site) -> list[Setting]:
+    settings = []
+    if site.user is not None:
+        settings.append(Setting(context="main", directive="user", args=site.user.split()))
+    if site.error_log is not None:
+        reason = "warn shows what the default level hides: reused connections, spilled bodies"
+        args = [site.error_log, "warn"]
+        settings.append(Setting(context="main", directive="error_log", args=args, reason=reason))
+    if site.tls is not None:
+        settings.append(
+            Setting(
+                context="http",
+                directive="ssl_session_cache",
+                args=["shared:SSL:10m"],
+                reason="about 40000 sessions for all workers; a resumed one needs no key exchange",
+            )
+        )
+    return settings
+
+
+def _listens(site: Site) -> list[str]:
+    if site.tls is not None and site.listen == Site().listen:
+        return [DEFAULT_TLS_LISTEN]
+    return site.listen
+
+
+def _listen(item: str, site: Site, settings: Sequence[Setting]) -> Written:
+    """One ``listen``: the site's words, ``ssl``, and the options that decisions add."""
+    words = item.split()
+    if site.tls is not None and "ssl" not in words:
+        words.append("ssl")
+    added = [s for s in within(settings, "server") if s.directive == "listen"]
+    given = {word.partition("=")[0] for word in words}
+    added = [s for s in added if s.args[0].partition("=")[0] not in given]
+    words += [word for setting in added for word in setting.args]
+    reason = "; ".join(s.reason for s in added if s.reason)
+    line = Setting(context="server", directive="listen", args=words, reason=reason)
+    return written([line], 8)
+
+
+def _places(site: Site, kind: Kind, settings: Sequence[Setting]) -> list[Place]:
+    blocks = {s.block for s in settings if s.context == "location" and s.block}
+    hot = [prefix for prefix in site.hot_locations if prefix in blocks]
+    roots: list[str | None] = list(site.roots) if kind in ("static", "media") else [None]
+    if not roots:
+        roots = list(Site().roots)
+    names = ["/", *(f"@root_{number}" for number in range(2, len(roots) + 1))]
+    following = [*names[1:], None]
+    places = [
+        _place(name, root, nxt, settings)
+        for name, root, nxt in zip(names, roots, following, strict=True)
+    ]
+    return places + [_place(prefix, roots[0], following[0], settings) for prefix in hot]
+
+
+def _place(
+    name: str, root: str | None, following: str | None, settings: Sequence[Setting]
+) -> Place:
+    return Place(
+        name=quote(name),
+        root=root,
+        next_place=None if following is None else quote(following),
+        tuned=written(within(settings, "location", name), 12),
+    )
+
+
+__all__ = ["PLAIN_SETTINGS", "Provenance", "emit_decided", "emit_nginx_conf", "emit_plain"]

@@ -1,0 +1,108 @@
+"""What a site may say: words that nginx would take for something else are refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from nginx_tune.documents.site import Site, Upstream
+from nginx_tune.errors import UsageError
+
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}(?: [A-Za-z_][A-Za-z0-9_.-]{0,63})?", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
+_LISTEN = re.compile(
+    r"(?:(?:\d{1,3}(?:\.\d{1,3}){3}|\*|\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):)?\d{1,5}"
+    r"|unix:/.+",
+    re.ASCII,
+)
+_LISTEN_OPTION = re.compile(
+    r"default_server|ssl|http2|proxy_protocol|reuseport|deferred|"
+    r"(?:backlog|rcvbuf|sndbuf|fastopen|ipv6only|so_keepalive)=[A-Za-z0-9:]+",
+    re.ASCII,
+)
+_SERVER_NAME = re.compile(r"_|[*.]?[^\s;{}\"'\\$/]+", re.ASCII)
+_SERVER = re.compile(r"unix:/\S+|[A-Za-z0-9_.\-\[\]:]+", re.ASCII)
+_SERVER_OPTION = re.compile(
+    r"backup|down|(?:weight|max_fails|max_conns)=\d{1,9}|fail_timeout=\d{1,9}(?:ms|[smhd])?",
+    re.ASCII,
+)
+MOST = 256
+"""Entries in one list of a site."""
+
+
+def check_site(site: Site) -> None:
+    """Nothing for a site that can be written.
+
+    Errors: UsageError that names the value.
+    """
+    _check_listens(site.listen)
+    _check_count("server_names", site.server_names)
+    for name in site.server_names:
+        _check(name, _SERVER_NAME, "server_names", "a name")
+    _check_directories("roots", site.roots)
+    _check_directories("cache_dirs", site.cache_dirs)
+    _check_hot_locations(site.hot_locations)
+    _check_upstreams(site.upstreams)
+    if site.user is not None:
+        _check(site.user, _USER, "user", "a user, and a group behind a space")
+    if site.tls is not None:
+        _check_absolute(site.tls.certificate, "tls.certificate")
+        _check_absolute(site.tls.certificate_key, "tls.certificate_key")
+    for log in (site.error_log, site.access_log):
+        if log not in (None, "off", "stderr"):
+            _check_absolute(str(log), "log")
+
+
+def _check_listens(listens: Sequence[str]) -> None:
+    _check_count("listen", listens, least=1)
+    for listen in listens:
+        address, *options = listen.split() or [""]
+        _check(address, _LISTEN, "listen", "an address and port, such as 127.0.0.1:8080")
+        for option in options:
+            _check(option, _LISTEN_OPTION, "listen", "an option of nginx's listen")
+
+
+def _check_directories(field: str, paths: Sequence[str]) -> None:
+    _check_count(field, paths)
+    for path in paths:
+        _check_absolute(path, field)
+    if len(set(paths)) < len(paths):
+        raise UsageError(f"{field}: a directory is given twice")
+
+
+def _check_hot_locations(prefixes: Sequence[str]) -> None:
+    _check_count("hot_locations", prefixes)
+    for prefix in prefixes:
+        if not prefix.startswith("/") or prefix in ("/", "/healthz", "/nginx_status"):
+            raise UsageError(f"hot_locations: {prefix[:60]!a} is no location below /")
+    if len(set(prefixes)) < len(prefixes):
+        raise UsageError("hot_locations: a location is given twice")
+
+
+def _check_upstreams(upstreams: Sequence[Upstream]) -> None:
+    _check_count("upstreams", upstreams)
+    for upstream in upstreams:
+        _check(upstream.name, _NAME, "upstreams", "a name of letters, digits, '_', '.' and '-'")
+        _check_count(f"servers of upstream {upstream.name}", upstream.servers, least=1)
+        for server in upstream.servers:
+            address, *options = server.split() or [""]
+            _check(address, _SERVER, "upstreams", "a host and port")
+            for option in options:
+                _check(option, _SERVER_OPTION, "upstreams", "an option of nginx's server")
+    if len({u.name for u in upstreams}) < len(upstreams):
+        raise UsageError("upstreams: a name is given twice")
+
+
+def _check_count(field: str, values: Sequence[object], *, least: int = 0) -> None:
+    if not least <= len(values) <= MOST:
+        raise UsageError(f"{field}: {len(values)} entries; {least} to {MOST} can be written")
+
+
+def _check(value: str, form: re.Pattern[str], field: str, wanted: str) -> None:
+    if not form.fullmatch(value):
+        raise UsageError(f"{field}: {value[:60]!a} is not {wanted}")
+
+
+def _check_absolute(path: str, field: str) -> None:
+    if not path.startswith("/"):
+        raise UsageError(f"{field}: {path[:60]!a} is not an absolute path")
