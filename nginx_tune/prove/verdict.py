@@ -161,8 +161,10 @@ def _judge_metric(
         if log_ratios
         else _outcome_of_differences(comparison, p)
     )
-    settle = outcome == "inconclusive" and bool(log_ratios)
-    worth = math.log1p(max(margin, floor))
+    needed = None
+    # No number of pairs settles what the host's own noise hides.
+    if outcome == "inconclusive" and log_ratios and not _is_noise(log_ratios, margin, floor):
+        needed = pairs_needed(log_ratios, worth=math.log1p(margin), tests=tests)
     return MetricVerdict(
         name=comparison.metric.name,
         baseline=comparison.baseline.value,
@@ -175,7 +177,7 @@ def _judge_metric(
         pairs=len(comparison.pairs),
         better_when=comparison.metric.better_when,
         outcome=outcome,
-        pairs_needed=pairs_needed(log_ratios, worth=worth, tests=tests) if settle else None,
+        pairs_needed=needed,
         reason=reason,
     )
 
@@ -197,9 +199,10 @@ def _outcome_of_ratios(
         return "inconclusive", "the interval holds 1"
     estimate = hodges_lehmann(comparison.log_ratios)
     if abs(estimate) <= edge:
-        return "inconclusive", f"less than the smallest effect worth having, {margin:.0%}"
-    if abs(estimate) <= math.log1p(floor):
-        return "inconclusive", f"within the noise of this host, {floor:.0%}"
+        share = f"{margin * 100:.0f} %"
+        return "inconclusive", f"less than the smallest effect worth having, {share}"
+    if _is_noise(comparison.log_ratios, margin, floor):
+        return "inconclusive", f"within the noise of this host, {floor * 100:.0f} %"
     if p is None or p > ALPHA:
         return "inconclusive", f"clear of 1 alone, but one of {tests} metrics tested together"
     return _direction(comparison, estimate), ""
@@ -219,6 +222,11 @@ def _outcome_of_differences(comparison: Comparison, p: float | None) -> tuple[Ou
     if p > ALPHA:
         return "inconclusive", reason
     return _direction(comparison, math.fsum(comparison.differences)), reason
+
+
+def _is_noise(log_ratios: Sequence[float], margin: float, floor: float) -> bool:
+    """An effect worth having that two equal arms show on this host as well."""
+    return math.log1p(margin) < abs(hodges_lehmann(log_ratios)) <= math.log1p(floor)
 
 
 def _direction(comparison: Comparison, change: float) -> Outcome:
@@ -245,7 +253,7 @@ def _failing_class(blocks: Blocks) -> str:
         ]
         if all(candidate > baseline + _MORE_FAILURES for baseline, candidate in shares):
             low = min(candidate for _, candidate in shares)
-            return f"{name}: at least {low:.2%} of the candidate's requests failed in every block"
+            return f"{name}: at least {low * 100:.2g} % of the candidate's requests failed in every block"
     return ""
 
 

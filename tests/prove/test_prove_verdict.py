@@ -68,7 +68,8 @@ def test_nothing_within_the_noise_floor_is_claimed(make_blocks: MakeBlocks) -> N
     blocks = make_blocks([(100.0, 120.0 + i) for i in range(6)])
     assert judge(blocks, primary_metric=RATE).outcome == "better"
     noisy = judge(blocks, primary_metric=RATE, noise_floor=0.3)
-    assert (noisy.outcome, noisy.reason) == ("inconclusive", "within the noise of this host, 30%")
+    assert (noisy.outcome, noisy.reason) == ("inconclusive", "within the noise of this host, 30 %")
+    assert of(noisy, RATE).pairs_needed is None
     assert judge(blocks, primary_metric=RATE, noise_floor={"hot.p99": 9.0}).outcome == "better"
     assert judge(blocks, primary_metric=RATE, noise_floor={RATE: 9.0}).outcome == "inconclusive"
 
@@ -188,7 +189,7 @@ def test_faster_but_failing_is_worse(make_blocks: MakeBlocks) -> None:
     verdict = judge(failing, primary_metric=RATE)
     assert of(verdict, RATE).outcome == "better"
     assert verdict.outcome == "worse"
-    assert "at least 10.00% of the candidate's requests failed" in verdict.reason
+    assert "at least 10 % of the candidate's requests failed" in verdict.reason
 
 
 def test_a_verdict_is_read_back_from_its_json(make_blocks: MakeBlocks) -> None:
