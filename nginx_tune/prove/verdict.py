@@ -203,7 +203,8 @@ def _outcome_of_ratios(
         return "inconclusive", f"less than the smallest effect worth having, {share}"
     if _is_noise(comparison.log_ratios, margin, floor):
         return "inconclusive", f"within the noise of this host, {floor * 100:.0f} %"
-    if p is None or p > ALPHA:
+    # One metric needs no correction, and its interval has decided.
+    if tests > 1 and (p is None or p > ALPHA):
         return "inconclusive", f"clear of 1 alone, but one of {tests} metrics tested together"
     return _direction(comparison, estimate), ""
 
@@ -252,8 +253,8 @@ def _failing_class(blocks: Blocks) -> str:
             (_failed(pair.baseline, name), _failed(pair.candidate, name)) for pair in blocks.pairs
         ]
         if all(candidate > baseline + _MORE_FAILURES for baseline, candidate in shares):
-            low = min(candidate for _, candidate in shares)
-            return f"{name}: at least {low * 100:.2g} % of the candidate's requests failed in every block"
+            low = f"{100 * min(candidate for _, candidate in shares):.1f} %"
+            return f"{name}: at least {low} of the candidate's requests failed in every block"
     return ""
 
 

@@ -92,7 +92,7 @@ VERDICTS = {
     ),
     "verdict-failing": Verdict(
         outcome="worse", primary_metric=RATE.name, metrics=[RATE],
-        reason="hot: at least 10 % of the candidate's requests failed in every block",
+        reason="hot: at least 10.0 % of the candidate's requests failed in every block",
         environment=Environment(pairs=6),
     ),
 }  # fmt: skip
