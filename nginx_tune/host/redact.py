@@ -18,7 +18,8 @@ import msgspec
 from nginx_tune.documents.capture import Answer, Capture, Request
 from nginx_tune.host.recording import from_bytes, to_bytes
 
-_UUID = re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b")
+_UUID = re.compile(r"[0-9a-fA-F]{8}[-_](?:[0-9a-fA-F]{4}[-_]){3}[0-9a-fA-F]{12}(?![0-9a-fA-F])")
+"""Also behind other letters (``pod6f1c…``) and as systemd spells it in a slice, with ``_``."""
 _LVM_UUID = re.compile(r"(?<=LVM-)[A-Za-z0-9]{32,64}\b")
 _MAC = re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![\w:])")
 _MAC_NAME = re.compile(r"(?<=\benx)[0-9a-f]{12}\b")

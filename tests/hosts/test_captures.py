@@ -1,0 +1,138 @@
+"""Every recorded host gives the facts that were reviewed; a new host is a new file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from machine import Machine
+from machines import CAPTURES, three_disk_node
+from machines_more import CAPTURES as MORE_CAPTURES
+
+from nginx_tune.documents.base import decode, encode
+from nginx_tune.documents.capture import Capture, Request
+from nginx_tune.documents.facts import Facts
+from nginx_tune.measure.inspection import inspect_host, record_host, replay
+
+HERE = Path(__file__).resolve().parent
+BUILDERS = {**CAPTURES, **MORE_CAPTURES}
+NAMES = sorted(path.stem for path in HERE.glob("*.json") if ".facts" not in path.name)
+FACTS = [*sorted((HERE / "golden").glob("*.facts.json")), HERE / "freebsd.facts.json"]
+
+
+def read_capture(name: str) -> Capture:
+    return decode(Capture, (HERE / f"{name}.json").read_bytes())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_capture_gives_its_facts(name: str) -> None:
+    assert encode(replay(read_capture(name))) == (HERE / f"golden/{name}.facts.json").read_bytes()
+
+
+@pytest.mark.parametrize("name", sorted(BUILDERS))
+def test_captures_are_what_their_machines_say_now(name: str) -> None:
+    """Fails when a reader asks something new: run tests/hosts/regenerate.py and review."""
+    assert encode(record_host(*BUILDERS[name]())) == (HERE / f"{name}.json").read_bytes()
+
+
+def nulls(value: Any, pointer: str = "") -> Iterator[str]:
+    if value is None:
+        yield pointer
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            escaped = key.replace("~", "~0").replace("/", "~1")
+            yield from nulls(part, f"{pointer}/{escaped}")
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from nulls(part, f"{pointer}/{index}")
+
+
+@pytest.mark.parametrize("path", FACTS, ids=lambda path: path.name)
+def test_every_null_has_a_reason(path: Path) -> None:
+    facts = json.loads(path.read_bytes())
+    reasons = {entry["path"]: entry["reason"] for entry in facts.pop("unknown")}
+    missing = set(nulls(facts)) - reasons.keys()
+    assert not missing
+    assert all(reasons.values())
+    assert "the host does not tell" not in reasons.values(), "a reader forgot to say why"
+
+
+@pytest.mark.parametrize("path", FACTS, ids=lambda path: path.name)
+def test_facts_read_back_the_same(path: Path) -> None:
+    assert encode(decode(Facts, path.read_bytes())) == path.read_bytes()
+
+
+def test_the_cache_disks_are_found_without_being_named() -> None:
+    machine, _ = three_disk_node()
+    storage = inspect_host(machine, Request()).storage
+    assert [path.path for path in storage.paths] == ["/cache/disk1", "/cache/disk2", "/cache/disk3"]
+    assert [path.leaf_disks for path in storage.paths] == [["sda"], ["sdb"], ["sdc"]]
+    assert storage.independent_disk_count == 3
+
+
+def test_independent_disks_are_counted_over_the_given_paths() -> None:
+    machine, _ = three_disk_node()
+    storage = inspect_host(machine, Request(paths=["/cache/disk1/new/dir", "/srv"])).storage
+    assert [path.leaf_disks for path in storage.paths[:2]] == [["sda"], ["sdd"]]
+    assert storage.independent_disk_count == 2
+    assert len(storage.paths) == 5
+
+
+def test_a_limit_of_a_systemd_service_binds_its_nginx() -> None:
+    facts = replay(read_capture("sata-ssd"))
+    assert facts.memory.cgroup_limit_bytes == 2 << 30
+    assert facts.memory.cgroup_limit_path == "/sys/fs/cgroup/system.slice/nginx.service"
+    assert facts.cpu.effective == 4.0
+    running = facts.nginx.running
+    assert running is not None
+    assert running.conf_path == "/etc/nginx/nginx-edge.conf"
+    assert [worker.threads for worker in running.workers] == [33] * 8
+
+
+def test_what_an_extra_request_asks_comes_on_top() -> None:
+    facts = replay(read_capture("ebs-volume"), Request(link_speeds={"ens5": 10**9}))
+    link = next(link for link in facts.network.links if link.name == "ens5")
+    assert link.speed_bits_per_second == 10**9
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_captures_hold_no_secrets(name: str) -> None:
+    text = (HERE / f"{name}.json").read_text()
+    assert "hunter2" not in text
+    assert not re.search(r"10\.20\.0\.7|LVM-w|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-", text)
+
+
+def test_a_damaged_capture_gives_unknowns() -> None:
+    """Whatever answer is lost or wrong, there are facts, and each null has a reason."""
+    capture = read_capture("three-disk-node")
+    plain = Request()
+    for question in capture.answers:
+        for damaged in (
+            {},
+            {question: type(capture.answers[question])(value=[None, "\ud800", {}])},
+        ):
+            answers = {**capture.answers, **damaged}
+            if not damaged:
+                del answers[question]
+            facts = replay(Capture(request=plain, answers=answers))
+            built = json.loads(encode(facts))
+            assert not set(nulls(built)) - {entry["path"] for entry in built["unknown"]}
+
+
+def test_an_empty_capture_gives_unknowns() -> None:
+    facts = replay(Capture())
+    assert facts.cpu.online is None
+    assert facts.nginx.binary is None
+
+
+def test_names_that_are_no_utf8_are_shown_escaped() -> None:
+    machine = Machine()
+    machine.write("/proc/self/mountinfo", "28 1 8:1 / / rw - ext4 /dev/sda\udcff rw\n")
+    machine.directories.add("/")
+    facts = inspect_host(machine, Request())
+    assert facts.storage.paths[0].source == "/dev/sda\\xff"
+    assert encode(facts)
