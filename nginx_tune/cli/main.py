@@ -16,7 +16,11 @@ from nginx_tune.errors import ExitStatus, NginxTuneError
 
 COMMANDS: dict[str, str] = {
     "inspect": "What this host is: CPUs, memory, disks, links, limits, nginx.",
+    "recommend": "Which switches help on this host, and why.",
+    "generate": "An nginx.conf in which every tuned line says why it is there.",
     "audit": "What is wrong with a configuration on this host, with the fix.",
+    "validate": "A/B of two configurations on a scratch nginx, with gates.",
+    "scenario": "The built-in experiments: the sources' claims, reproduced here.",
     "schema": "JSON Schema of a document.",
 }
 """Every command with its one-line help; the command lives in the module of the same name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nginx_tune.decide.answer import not_applicable, setting
+from nginx_tune.decide.answer import not_applicable, setting, validate_command
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision, Evidence
@@ -48,5 +48,5 @@ def decide_aio_write(s: Situation, plan: PoolPlan) -> Decision:
         confidence="medium",
         flips_when=["thread-pools is disabled"],
         risks=["an overflowing pool then truncates the response and drops the upstream connection"],
-        next_command="nginx-tune validate --against CONF",
+        next_command=validate_command(s),
     )

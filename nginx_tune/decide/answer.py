@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
+from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Context, Decision, DecisionId, Evidence, Setting
 
 MAX_REASON = 160
@@ -42,3 +44,10 @@ def not_applicable(
         confidence="high",
         flips_when=[flips] if flips else [],
     )
+
+
+def validate_command(s: Situation) -> str:
+    """The command that measures what was predicted, on this host."""
+    running = s.facts.nginx.running
+    now = (running.conf_path if running else None) or s.facts.nginx.conf_path
+    return f"nginx-tune validate nginx.conf --against {shlex.quote(now or '/etc/nginx/nginx.conf')}"

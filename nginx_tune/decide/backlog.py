@@ -32,7 +32,7 @@ def decide_backlog(s: Situation, _plan: PoolPlan) -> Decision:
             evidence=known(limit),
             confidence="low",
             flips_when=["ListenOverflows rises while nginx runs"],
-            next_command="nginx-tune observe",
+            next_command="nstat -az TcpExtListenOverflows TcpExtListenDrops",
         )
     wanted = min(LARGEST, int(rate.value * BURST * STALL_SECONDS))
     if wanted <= NGINX_DEFAULT:

@@ -30,10 +30,8 @@ class DescriptorPlan:
     connections: int
     slots_per_client: int
     descriptors_per_connection: float
-    open_files: int
-    """Descriptors left for open_file_cache."""
-    wanted: int
-    """Descriptors that all of it needs."""
+    kept: int
+    """Descriptors that connections and logs need."""
     ceiling: int
     """What the limits allow."""
     ceiling_fact: str
@@ -42,9 +40,9 @@ class DescriptorPlan:
     """Why ``connections`` is not larger, for a comment."""
 
     @property
-    def nofile(self) -> int:
-        """``worker_rlimit_nofile``, within the ceiling."""
-        return min(self.wanted, self.ceiling)
+    def spare(self) -> int:
+        """Descriptors that the limits leave for open files."""
+        return max(0, min(MOST_OPEN_FILES, self.ceiling - self.kept))
 
 
 def plan_descriptors(s: Situation) -> DescriptorPlan:
@@ -67,15 +65,11 @@ def plan_descriptors(s: Situation) -> DescriptorPlan:
     ]
     ceiling, fact = min(ceilings) if ceilings else (USUAL_HARD_LIMIT, "systemd's default")
     connections, bound = _connections(s, slots, per_connection, ceiling)
-    kept = int(connections * per_connection) + RESERVE
-    files = 0 if s.kind == "proxy" else min(int(s.files.value or 0), MOST_OPEN_FILES)
-    open_files = max(0, min(files, ceiling - kept))
     return DescriptorPlan(
         connections=connections,
         slots_per_client=slots,
         descriptors_per_connection=per_connection,
-        open_files=open_files,
-        wanted=_round_up(kept + open_files),
+        kept=int(connections * per_connection) + RESERVE,
         ceiling=ceiling,
         ceiling_fact=fact,
         soft=limits.nofile_soft,
@@ -106,7 +100,3 @@ def _power_of_two(value: float) -> int:
     while power < value and power < MOST_CONNECTIONS:
         power *= 2
     return power
-
-
-def _round_up(value: int) -> int:
-    return -(-value // 1024) * 1024

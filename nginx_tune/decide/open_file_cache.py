@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nginx_tune.decide.answer import not_applicable, setting
+from nginx_tune.decide.answer import not_applicable, setting, validate_command
 from nginx_tune.decide.descriptors import plan_descriptors
 from nginx_tune.decide.model_cache import hit_ratio, zipf_classes
 from nginx_tune.decide.pool_plan import PoolPlan
@@ -24,7 +24,7 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
     if s.kind == "proxy":
         return not_applicable(ID, "A proxy without a cache opens no files.")
     files = s.files
-    budget = plan_descriptors(s).open_files
+    budget = plan_descriptors(s).spare
     if not files.value:
         return Decision(
             id=ID,
@@ -34,9 +34,7 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
             flips_when=["the files that are asked for again within a minute fit the descriptors"],
             next_command="nginx-tune inspect --dataset DIR -f json -o facts.json",
         )
-    entries = int(min(files.value, budget))
-    exponent = s.exponent.value or 0.0
-    saved = hit_ratio(zipf_classes(float(files.value), exponent), float(entries))
+    entries, saved = plan_open_files(s)
     evidence = known(
         files, s.exponent, Quantity("descriptors a worker can spare", budget, "descriptors")
     )
@@ -48,11 +46,11 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
             high=min(1.0, round(saved * 1.2, 4)),
         )
     ]
-    if saved < WORTH_RATIO or entries < 1:
+    if saved < WORTH_RATIO:
         return Decision(
             id=ID,
             verdict="disable",
-            summary=f"Left off: {entries} descriptors for {files.text} would save {saved:.0%} of "
+            summary=f"Left off: {budget} descriptors for {files.text} would save {saved:.0%} of "
             "the opens.",
             evidence=evidence,
             predicted=predicted,
@@ -91,5 +89,23 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
                 f"{VALID}: deploy by renaming"
             )
         ],
-        next_command="nginx-tune validate --against CONF",
+        next_command=validate_command(s),
     )
+
+
+def plan_open_files(s: Situation) -> tuple[int, float]:
+    """Entries that a worker's cache can have, and the share of opens that they would save."""
+    files = s.files.value or 0.0
+    entries = min(files, plan_descriptors(s).spare)
+    if entries < 1:
+        return 0, 0.0
+    classes = zipf_classes(float(files), s.exponent.value or 0.0)
+    return int(entries), hit_ratio(classes, float(entries))
+
+
+def open_files(s: Situation) -> int:
+    """Descriptors that the cache will hold open in each worker."""
+    if s.kind == "proxy":
+        return 0
+    entries, saved = plan_open_files(s)
+    return entries if saved >= WORTH_RATIO else 0

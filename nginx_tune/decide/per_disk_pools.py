@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nginx_tune.decide.answer import not_applicable, setting
+from nginx_tune.decide.answer import not_applicable, setting, validate_command
 from nginx_tune.decide.cache_layout import cache_settings
 from nginx_tune.decide.model_pool import DEFAULT_QUEUE
 from nginx_tune.decide.pool_plan import PoolPlan
@@ -105,7 +105,7 @@ def _pools(
             f"{threads * s.workers * len(s.data_paths)} threads over all workers",
             *(["adding a disk remaps most keys (A16)"] if s.kind == "cache" else []),
         ],
-        next_command="nginx-tune inspect --disks",
+        next_command=validate_command(s),
     )
 
 

@@ -116,6 +116,8 @@ def judge_pools(s: Situation) -> Judgement:
     if s.rate.value is None and s.concurrency.value is None:
         return Judgement("not_enough_evidence", "neither request rate nor concurrency is known")
     cache, data = s.page_cache.text, s.dataset_bytes.text
+    if miss_ratio(s.blocking_inputs) <= 0 and s.dataset_is_lower_bound:
+        return Judgement("not_enough_evidence", "the scan of the data did not finish in its time")
     if miss_ratio(s.blocking_inputs) <= 0:
         return Judgement("disable", f"dataset fits in the page cache ({data} of {cache})")
     if s.prediction.pools_pay:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nginx_tune.decide.answer import not_applicable, setting
+from nginx_tune.decide.answer import not_applicable, setting, validate_command
 from nginx_tune.decide.model_accept import own_queue_wait, shared_queue_wait
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
@@ -38,7 +38,7 @@ def decide_reuseport(s: Situation, plan: PoolPlan) -> Decision:
             flips_when=[
                 f"more than {CONTENDED_PER_SECOND:.0f} new connections a second for each worker"
             ],
-            next_command="nginx-tune scenario run reuseport-tail",
+            next_command="nginx-tune recommend --workload workload.json",
         )
     waits = _waits(s, rate.value)
     own, shared = (p.expected for p in waits)
@@ -68,7 +68,7 @@ def decide_reuseport(s: Situation, plan: PoolPlan) -> Decision:
         predicted=waits,
         confidence="medium" if rate.provenance != "assumed" else "low",
         flips_when=flips,
-        next_command="nginx-tune validate --against CONF",
+        next_command=validate_command(s),
     )
 
 

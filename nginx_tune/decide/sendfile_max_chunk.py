@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nginx_tune.decide.answer import not_applicable, setting
+from nginx_tune.decide.answer import not_applicable, setting, validate_command
 from nginx_tune.decide.model_disk import DiskModel
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
@@ -70,7 +70,7 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
         ],
         confidence="medium" if s.disk.provenance != "assumed" else "low",
         flips_when=["the data moves to flash, where 2m is as good"],
-        next_command="nginx-tune inspect --disks",
+        next_command=validate_command(s),
     )
 
 

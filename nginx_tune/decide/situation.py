@@ -116,6 +116,12 @@ class Situation:
         value = data.bytes or None
         return Quantity("workload.dataset.bytes", value, "bytes", data.provenance)
 
+    @property
+    def dataset_is_lower_bound(self) -> bool:
+        """Whether a scan ran out of time, so that there may be more data than it saw."""
+        scanned = self.workload.dataset.provenance == "measured"
+        return scanned and any(not d.complete for d in self.facts.datasets)
+
     def _cache_growth(self) -> Quantity:
         sizes = [d.size_bytes for d in self._disks if d.size_bytes]
         if sizes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nginx_tune.decide.answer import not_applicable, setting
+from nginx_tune.decide.answer import not_applicable, setting, validate_command
 from nginx_tune.decide.model_pool import DEFAULT_QUEUE, DEFAULT_THREADS
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
@@ -46,7 +46,7 @@ def _default_fits(s: Situation, plan: PoolPlan) -> Decision:
         else ["with as many cold transfers as threads hot reads wait for the disk again"],
         next_command="nginx-tune scenario run thread-pools"
         if plan.load_known
-        else "declare workload.concurrency.cold_peak and run nginx-tune recommend --workload FILE",
+        else "nginx-tune recommend --workload workload.json",
     )
 
 
@@ -69,7 +69,7 @@ def _other_size(s: Situation, plan: PoolPlan) -> Decision:
         if size.fits
         else f"{size.needed} threads a worker would be needed for {_cold(plan)} cold transfers, "
         f"and {size.limit} is the most that helps ({size.limit_reason}): give the hot locations a "
-        "pool of their own."
+        "pool of their own by naming them in [site] hot_locations."
     )
     return Decision(
         id="thread-pool-size",
@@ -83,9 +83,9 @@ def _other_size(s: Situation, plan: PoolPlan) -> Decision:
             f"every worker has its own pool: {plan.threads * s.workers} threads in all",
             *([] if size.fits else ["until the pools stand apart, hot reads wait for the disk"]),
         ],
-        next_command="name them in [site] hot_locations and run nginx-tune generate again"
+        next_command="nginx-tune generate --site site.toml"
         if not size.fits
-        else "nginx-tune validate --against CONF",
+        else validate_command(s),
     )
 
 
@@ -122,7 +122,7 @@ def _apart(s: Situation, plan: PoolPlan) -> Decision:
         confidence=_confidence(s),
         flips_when=_flips(plan),
         risks=["a hot location whose files leave the page cache fills its own pool"],
-        next_command="nginx-tune validate --against CONF",
+        next_command=validate_command(s),
     )
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from nginx_tune.decide.answer import setting
+from nginx_tune.decide.answer import setting, validate_command
 from nginx_tune.decide.break_even import find_flip
 from nginx_tune.decide.model_blocking import BlockingInputs, Prediction, cpu_ratio, predict
 from nginx_tune.decide.model_cache import zipf_classes
@@ -24,8 +23,9 @@ from nginx_tune.documents.decisions import (
     Setting,
 )
 
+LEAST_GAIN = 1.5
+"""Below this a prediction is worth no number."""
 _INSPECT = "nginx-tune inspect --dataset DIR -f json -o facts.json"
-_VALIDATE = "nginx-tune validate --against CONF"
 
 
 def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
@@ -46,20 +46,20 @@ def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
     if judgement.verdict == "not_enough_evidence":
         return _undecided(s, judgement.reason)
     break_evens = _break_evens(s, s.blocking_inputs)
+    gain, cost = _gain(s, s.blocking_inputs, plan), _cost(s.blocking_inputs, s.prediction)
+    predicted = gain if plan.on else cost
     return Decision(
         id="thread-pools",
         verdict=judgement.verdict,
-        summary=_summary(plan, s.prediction),
+        summary=_summary(plan, predicted),
         settings=_settings(s, plan),
         evidence=_evidence(s, s.prediction),
-        predicted=_gain(s.blocking_inputs, s.prediction, plan)
-        if plan.on
-        else _cost(s.blocking_inputs, s.prediction),
+        predicted=predicted,
         confidence=_confidence(s, s.blocking_inputs),
         flips_when=[_flip_text(b) for b in break_evens],
         break_evens=break_evens,
         risks=_risks(s, plan),
-        next_command=_VALIDATE,
+        next_command=validate_command(s),
     )
 
 
@@ -76,21 +76,20 @@ def _undecided(s: Situation, reason: str) -> Decision:
     )
 
 
-def _summary(plan: PoolPlan, p: Prediction) -> str:
+def _summary(plan: PoolPlan, predicted: list[Predicted]) -> str:
     if plan.on:
-        return f"Offload file reads: {plan.judgement.reason}; {_gain_text(plan, p)}."
+        return f"Offload file reads: {plan.judgement.reason}; {_gain_text(plan, predicted)}."
     return f"Leave them off: {plan.judgement.reason}; offloading would only add CPU to every hit."
 
 
-def _gain_text(plan: PoolPlan, p: Prediction) -> str:
+def _gain_text(plan: PoolPlan, predicted: list[Predicted]) -> str:
+    """The gain in words, by the careful end of its range."""
     if not plan.hot_reads_proceed:
         return "only requests that read no file gain, since hot reads queue behind cold ones"
-    ratio = p.hot_off_seconds / p.hot_on_seconds
-    if ratio >= 10:  # noqa: PLR2004  # past this the digits of a model mean nothing
-        times = f"{10 ** int(math.log10(ratio))} times or more"
-    else:
-        times = f"about {max(1.0, ratio):.1f} times"
-    return f"requests that need no disk should be answered {times} sooner"
+    slowest = next(p.high for p in predicted if p.metric == "ratio(hot.mean)")
+    if slowest > 1 / LEAST_GAIN:
+        return "requests that need no disk may be answered sooner"
+    return f"requests that need no disk should be answered at least {1 / slowest:.0f} times sooner"
 
 
 def _settings(s: Situation, plan: PoolPlan) -> list[Setting]:
@@ -170,23 +169,24 @@ def _origin(s: Situation) -> Provenance:
     return next((p for p in order if p in provenances), "measured")
 
 
-def _gain(i: BlockingInputs, p: Prediction, plan: PoolPlan) -> list[Predicted]:
-    ratio = p.hot_on_seconds / p.hot_off_seconds if p.hot_off_seconds else 1.0
-    ratio = min(1.0, ratio)
-    if not plan.hot_reads_proceed:
+def _gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predicted]:
+    """Expected ratios; the range spans the assumed inputs and the model's own error."""
+    cases = [predict(case) for case in (i, *_corners(s, i))]
+    tail = [min(1.0, p.memory_p99_on_seconds / p.memory_p99_off_seconds) for p in cases]
+    if plan.hot_reads_proceed:
+        mean = [min(1.0, p.hot_on_seconds / p.hot_off_seconds) for p in cases]
+        hot_mean = _span("ratio(hot.mean)", mean, 4)
+        rate = _span("ratio(hot.requests_per_second)", [1 / m for m in mean], 4)
+    else:
         # LAB-NOTES §1: with as many cold transfers as threads, 0.4 to 1.3 times as fast.
         hot_mean = Predicted(metric="ratio(hot.mean)", low=0.5, expected=1.0, high=3.0)
         rate = Predicted(metric="ratio(hot.requests_per_second)", low=0.3, expected=1.0, high=2.0)
-    else:
-        hot_mean = _ranged("ratio(hot.mean)", ratio, 4)
-        rate = _ranged("ratio(hot.requests_per_second)", 1 / ratio, 4)
-    tail = min(1.0, p.memory_p99_on_seconds / p.memory_p99_off_seconds)
-    predicted = [rate] if p.closed_loop else []
-    predicted += [hot_mean, _ranged("ratio(memory.p99)", tail, 8)]
-    predicted.append(_ranged("ratio(cold.bytes_per_second)", p.cold_ratio, 1.5))
-    total = _total_ratio(i, p) if plan.hot_reads_proceed else None
+    predicted = [rate] if cases[0].closed_loop else []
+    predicted += [hot_mean, _span("ratio(memory.p99)", tail, 8)]
+    predicted.append(_span("ratio(cold.bytes_per_second)", [p.cold_ratio for p in cases], 1.5))
+    total = _total_ratio(i, cases[0]) if plan.hot_reads_proceed else None
     if total is not None:
-        predicted.append(_ranged("ratio(total.bytes_per_second)", total, 4))
+        predicted.append(_span("ratio(total.bytes_per_second)", [total], 4))
     return predicted
 
 
@@ -215,12 +215,12 @@ def _cost(i: BlockingInputs, p: Prediction) -> list[Predicted]:
     ]
 
 
-def _ranged(metric: str, expected: float, factor: float) -> Predicted:
+def _span(metric: str, cases: list[float], factor: float) -> Predicted:
     return Predicted(
         metric=metric,
-        low=_rounded(expected / factor),
-        expected=_rounded(expected),
-        high=_rounded(expected * factor),
+        low=_rounded(min(cases) / factor),
+        expected=_rounded(cases[0]),
+        high=_rounded(max(cases) * factor),
     )
 
 
@@ -273,31 +273,41 @@ def _flip_text(b: BreakEven) -> str:
 
 
 def _confidence(s: Situation, i: BlockingInputs) -> Confidence:
-    """High with measured inputs; medium when the assumed ones could be far off without harm."""
+    """High with known inputs; medium when the assumed ones could be far off without harm."""
+    corners = _corners(s, i)
     verdict = predict(i).pools_pay
-    varied = list(_variations(s, i))
-    if any(predict(moved).pools_pay != verdict for moved in varied):
+    if any(predict(moved).pools_pay != verdict for moved in corners):
         return "low"
     if s.build.version is None or s.build.flags is None:
         return "medium"
-    return "medium" if varied else "high"
+    return "medium" if corners else "high"
 
 
-def _variations(s: Situation, i: BlockingInputs) -> list[BlockingInputs]:
-    """The inputs with each assumed one moved as far as it may plausibly be off."""
-    varied: list[BlockingInputs] = []
-    if s.concurrency.provenance == "assumed" and i.concurrency is not None:
-        varied += [replace(i, concurrency=i.concurrency * factor) for factor in (0.25, 4)]
-    if s.exponent.provenance == "assumed" and s.exponent.value is not None:
-        objects = sum(c.objects for c in i.classes)
-        exponents = (max(0.0, s.exponent.value - 0.3), s.exponent.value + 0.3)
-        varied += [replace(i, classes=zipf_classes(objects, e)) for e in exponents]
-    if s.disk.provenance == "assumed":
-        varied += [replace(i, disk=_scaled(i.disk, factor)) for factor in (1 / 3, 3)]
+def _corners(s: Situation, i: BlockingInputs) -> list[BlockingInputs]:
+    """The inputs with all assumed ones moved together, the way blocking falls, then rises.
+
+    Every one of them moves the verdict one way only, so nothing in between is further off.
+    Shape: empty when nothing is assumed.
+    """
+    easier = harder = i
     if s.dataset_bytes.provenance == "assumed" and s.dataset_bytes.value:
-        moved = (s.inputs_with_dataset(s.dataset_bytes.value * f) for f in (0.5, 2))
-        varied += [m for m in moved if m is not None]
-    return varied
+        easier = s.inputs_with_dataset(s.dataset_bytes.value / 2) or i
+        harder = s.inputs_with_dataset(s.dataset_bytes.value * 2) or i
+    if s.exponent.provenance == "assumed" and s.exponent.value is not None:
+        flat, steep = max(0.0, s.exponent.value - 0.3), s.exponent.value + 0.3
+        easier = replace(easier, classes=zipf_classes(_objects(easier), steep))
+        harder = replace(harder, classes=zipf_classes(_objects(harder), flat))
+    if s.concurrency.provenance == "assumed" and i.concurrency is not None:
+        easier = replace(easier, concurrency=i.concurrency / 4)
+        harder = replace(harder, concurrency=i.concurrency * 4)
+    if s.disk.provenance == "assumed":
+        easier = replace(easier, disk=_scaled(i.disk, 1 / 3))
+        harder = replace(harder, disk=_scaled(i.disk, 3))
+    return [] if easier is i and harder is i else [easier, harder]
+
+
+def _objects(i: BlockingInputs) -> float:
+    return sum(c.objects for c in i.classes)
 
 
 def _scaled(disk: DiskModel, factor: float) -> DiskModel:

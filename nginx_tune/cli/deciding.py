@@ -1,0 +1,146 @@
+"""What ``recommend`` and ``generate`` decide from: facts, workload, kind and site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import click
+import msgspec
+
+from nginx_tune.cli.inputs import read_document, read_toml
+from nginx_tune.decide import complete_site, decide
+from nginx_tune.documents.decisions import Decisions
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.site import Site
+from nginx_tune.documents.workload import Kind, Workload
+from nginx_tune.errors import UsageError
+from nginx_tune.workload.profiles import workload_for
+
+F = TypeVar("F", bound=Callable[..., Any])
+KINDS = ("static", "media", "cache", "proxy")
+
+_OPTIONS = (
+    click.option(
+        "--facts",
+        "facts_path",
+        metavar="FILE|-",
+        help="Facts of the host, from inspect -f json; default: this host's, read now.",
+    ),
+    click.option(
+        "--workload", "workload_path", metavar="FILE", help="What is served and asked for."
+    ),
+    click.option("--kind", type=click.Choice(KINDS), help="What nginx serves (default: static)."),
+    click.option(
+        "--site",
+        "site_path",
+        metavar="FILE",
+        help="Addresses, names, upstreams: JSON or TOML; default: [site] of nginx-tune.toml.",
+    ),
+    click.option(
+        "--dataset",
+        "datasets",
+        multiple=True,
+        metavar="DIR",
+        help="Scan this tree of served files (without --facts); default: the roots.",
+    ),
+    click.option("--root", "roots", multiple=True, metavar="DIR", help="Served files; may repeat."),
+    click.option(
+        "--cache-dir",
+        "cache_dirs",
+        multiple=True,
+        metavar="DIR",
+        help="Cache directory; may repeat, one on each disk.",
+    ),
+    click.option("--nginx", "nginx_binary", metavar="BIN", help="The nginx executable."),
+)
+
+
+class Inputs(NamedTuple):
+    """Everything a decision stands on, as given and as completed."""
+
+    kind: Kind
+    facts: Facts
+    given_workload: Workload | None
+    given_site: Site
+    """As read, before --root and --cache-dir."""
+    site: Site
+    decisions: Decisions
+
+
+def deciding_options(function: F) -> F:
+    """Add the options that name the inputs."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def read_inputs(
+    ctx: click.Context,
+    *,
+    facts_path: str | None,
+    workload_path: str | None,
+    kind: Kind | None,
+    site_path: str | None,
+    datasets: Sequence[str],
+    roots: Sequence[str],
+    cache_dirs: Sequence[str],
+    nginx_binary: str | None,
+) -> Inputs:
+    """The inputs that a command line names, and the decisions they lead to."""
+    given_workload = read_document(Workload, workload_path) if workload_path else None
+    chosen: Kind = kind or (given_workload.kind if given_workload else "static")
+    given_site = _site(ctx, site_path)
+    site = msgspec.structs.replace(
+        given_site,
+        roots=list(roots) or given_site.roots,
+        cache_dirs=list(cache_dirs) or given_site.cache_dirs,
+    )
+    if facts_path is None:
+        facts = _live(chosen, site, datasets, nginx_binary)
+    elif datasets:
+        raise UsageError("--dataset scans this host, --facts names another: give one of them")
+    else:
+        facts = read_document(Facts, facts_path)
+    workload = workload_for(kind, facts, given_workload)
+    site = complete_site(site, facts, chosen)
+    return Inputs(
+        kind=chosen,
+        facts=facts,
+        given_workload=given_workload,
+        given_site=given_site,
+        site=site,
+        decisions=decide(facts, workload, site=site),
+    )
+
+
+def _site(ctx: click.Context, path: str | None) -> Site:
+    if path is None:
+        table = ctx.obj["settings"].get("site")
+        return Site() if table is None else _convert(table, "[site] of the settings file")
+    if not path.endswith(".toml"):
+        return read_document(Site, path)
+    tables = read_toml(Path(path))
+    return _convert(tables.get("site", tables), path)
+
+
+def _convert(table: Any, source: str) -> Site:
+    try:
+        return msgspec.convert(table, Site)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{source}: not a site: {error}") from None
+
+
+def _live(kind: Kind, site: Site, datasets: Sequence[str], nginx_binary: str | None) -> Facts:
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # not needed with --facts
+    from nginx_tune.measure.facts import gather_facts  # noqa: PLC0415
+
+    served = {"cache": site.cache_dirs, "proxy": []}.get(kind, site.roots)
+    present = [path for path in served if Path(path).is_dir()]
+    return gather_facts(
+        LiveHost(),
+        paths=present,
+        datasets=list(datasets) or present,
+        nginx_binary=nginx_binary,
+    )

@@ -1,0 +1,90 @@
+"""``nginx-tune generate``."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nginx_tune.cli.deciding import Inputs, deciding_options, read_inputs
+from nginx_tune.cli.inputs import read_bytes
+from nginx_tune.cli.output import output_options, write_file, write_result
+from nginx_tune.documents.base import encode
+from nginx_tune.emit import emit_decided
+from nginx_tune.emit.provenance import Provenance
+from nginx_tune.errors import ExitStatus, UsageError
+
+_STATUS_MODULE = "--with-http_stub_status_module"
+
+
+@click.command()
+@deciding_options
+@click.option("--check", "check_path", metavar="FILE", help="Exit 1 with a diff when FILE differs.")
+@click.option("--save-facts", metavar="FILE", help="Keep the facts that were used there.")
+@output_options("nginx", "json")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    check_path: str | None,
+    save_facts: str | None,
+    formats: tuple[str, ...],
+    output: str | None,
+    **named: Any,
+) -> ExitStatus:
+    """An nginx.conf in which every tuned line says why it is there.
+
+    The same inputs give the same bytes. With --nginx BIN the result must pass that nginx's -t
+    (which binds free ports and creates paths); a rejected one is not written. -o may name a
+    directory; -f json gives the decisions instead.
+    """
+    if check_path is not None and output is not None:
+        raise UsageError("--check writes nothing: give it or -o")
+    inputs = read_inputs(ctx, **named)
+    text = _emit(inputs, named)
+    if named["nginx_binary"] is not None:
+        from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # only when asked
+        from nginx_tune.nginx.config_test import test_configuration  # noqa: PLC0415
+
+        test_configuration(LiveHost(), named["nginx_binary"], text)
+    if save_facts is not None:
+        write_file(Path(save_facts), encode(inputs.facts), mode=0o600)
+    if check_path is not None:
+        return _check(check_path, text)
+    if output is not None and Path(output).is_dir():
+        output = str(Path(output) / "nginx.conf")
+    write_result({"nginx": text.encode, "json": lambda: encode(inputs.decisions)}, formats, output)
+    return ExitStatus.OK
+
+
+def _emit(inputs: Inputs, named: dict[str, Any]) -> str:
+    return emit_decided(
+        inputs.decisions,
+        inputs.site,
+        provenance=Provenance(
+            kind=inputs.kind,
+            facts=inputs.facts,
+            workload=inputs.given_workload,
+            site=inputs.given_site,
+            roots=named["roots"],
+            cache_dirs=named["cache_dirs"],
+        ),
+        status_page=_STATUS_MODULE in inputs.facts.nginx.flags,
+    )
+
+
+def _check(path: str, text: str) -> ExitStatus:
+    found = read_bytes(path)
+    if found == text.encode():
+        return ExitStatus.OK
+    diff = difflib.unified_diff(
+        found.decode(errors="replace").splitlines(keepends=True),
+        text.splitlines(keepends=True),
+        fromfile=path,
+        tofile="what the inputs give",
+    )
+    write_result({"diff": lambda: "".join(diff).encode()}, (), None)
+    return ExitStatus.FOUND

@@ -1,0 +1,100 @@
+"""Decisions for people: one paragraph each, what changes first."""
+
+from __future__ import annotations
+
+import textwrap
+
+from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Predicted, Setting
+from nginx_tune.report.text import bytes_text, number_text, plain, seconds_text
+
+_QUIET = ("not_applicable", "keep")
+_LABEL_WIDTH = 10
+_BODY_INDENT = 4
+
+
+def render_decisions(decisions: Decisions, *, width: int | None = None) -> str:
+    """The text; lines are folded to ``width`` where one is given.
+
+    Shape: decisions that change or leave open something first, then those that change nothing,
+           one line each.
+    """
+    open_ones = [d for d in decisions.decisions if d.settings or d.verdict not in _QUIET]
+    quiet = [d for d in decisions.decisions if d not in open_ones]
+    blocks = [_paragraph(d, width) for d in open_ones]
+    if quiet:
+        lines = [_fold(f"{d.id}: {_words(d.verdict)}. {d.summary}", width, 0) for d in quiet]
+        blocks.append("\n".join(["Nothing to change:", *lines]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _paragraph(d: Decision, width: int | None) -> str:
+    lines = [
+        _fold(f"{d.id}: {_words(d.verdict)} ({d.confidence} confidence)", width, 0),
+        _fold(d.summary, width, _BODY_INDENT),
+    ]
+    parts = [
+        ("write", [_setting(s) for s in d.settings]),
+        ("because", [_evidence(e) for e in d.evidence]),
+        ("predicted", [_predicted(p) for p in d.predicted]),
+        ("flips when", d.flips_when),
+        ("risk", d.risks),
+        ("next", [d.next_command] if d.next_command else []),
+    ]
+    for label, items in parts:
+        for number, item in enumerate(items):
+            head = (label if number == 0 else "").ljust(_LABEL_WIDTH)
+            lines.append(_fold(item, width, _BODY_INDENT, head=f"{head}  "))
+    return "\n".join(lines)
+
+
+def _fold(text: str, width: int | None, indent: int, *, head: str = "") -> str:
+    margin = " " * indent
+    clean = plain(" ".join(text.split()))
+    if width is None:
+        return margin + head + clean
+    hanging = margin + " " * (len(head) or 2)
+    return textwrap.fill(
+        clean,
+        width=max(40, width),
+        initial_indent=margin + head,
+        subsequent_indent=hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _words(verdict: str) -> str:
+    return verdict.replace("_", " ")
+
+
+def _setting(s: Setting) -> str:
+    words = " ".join([s.directive, *(arg or '""' for arg in s.args)])
+    inner = "".join(f" {' '.join(line)};" for line in s.lines)
+    place = f"{s.context} {s.block}".strip()
+    return f"{words} {{{inner} }}  in {place}" if s.lines else f"{words};  in {place}"
+
+
+def _evidence(e: Evidence) -> str:
+    return f"{e.fact}: {_value(e)} ({e.provenance})"
+
+
+def _value(e: Evidence) -> str:
+    value = e.value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None or isinstance(value, str):
+        return value or "not known"
+    return _number(float(value), e.unit)
+
+
+def _predicted(p: Predicted) -> str:
+    low, middle, high = (_number(v, p.unit) for v in (p.low, p.expected, p.high))
+    return f"{p.metric}: {middle} [{low} – {high}]"
+
+
+def _number(value: float, unit: str) -> str:
+    if unit in ("bytes", "bytes/s"):
+        return bytes_text(value) + unit.removeprefix("bytes")
+    if unit == "s":
+        return seconds_text(value)
+    return f"{number_text(value)} {unit}".strip()
