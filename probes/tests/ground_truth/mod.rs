@@ -1,0 +1,230 @@
+//! A server whose behaviour is known to the byte and to the millisecond, and runs against it.
+
+// Each test file uses a part of it.
+#![allow(dead_code, unreachable_pub, missing_docs)]
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// What a handler makes of a request.
+pub struct Ask<'a> {
+    pub stream: &'a mut TcpStream,
+    pub path: &'a str,
+    pub head: &'a str,
+    /// Requests on this connection before this one.
+    pub earlier: u64,
+    /// Since the server started.
+    pub at: Duration,
+}
+
+/// What becomes of the connection afterwards.
+#[derive(PartialEq)]
+pub enum Then {
+    Keep,
+    Close,
+    /// Close at once with a reset.
+    Reset,
+    /// Close when the next request has come, without reading it.
+    CloseUnread,
+}
+
+type Handler = dyn Fn(Ask<'_>) -> Then + Send + Sync;
+
+/// A server on a free port of 127.0.0.1, with a thread for each connection.
+pub struct Server {
+    pub address: SocketAddr,
+    pub connections: Arc<AtomicU64>,
+    /// Paths in the order in which they came.
+    pub asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    pub fn start(handler: impl Fn(Ask<'_>) -> Then + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = Self {
+            address: listener.local_addr().unwrap(),
+            connections: Arc::default(),
+            asked: Arc::default(),
+        };
+        let (connections, asked) = (server.connections.clone(), server.asked.clone());
+        let handler: Arc<Handler> = Arc::new(handler);
+        let start = Instant::now();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else { break };
+                connections.fetch_add(1, Ordering::Relaxed);
+                let (handler, asked) = (handler.clone(), asked.clone());
+                thread::spawn(move || serve(stream, &*handler, &asked, start));
+            }
+        });
+        server
+    }
+
+    /// A server that gives every request the same bytes.
+    pub fn answering(response: impl Into<Vec<u8>>) -> Self {
+        let response = response.into();
+        Self::start(move |ask| {
+            ask.stream.write_all(&response).ok();
+            Then::Keep
+        })
+    }
+
+    /// The same, and the connection is closed afterwards.
+    pub fn answering_and_closing(response: impl Into<Vec<u8>>) -> Self {
+        let response = response.into();
+        Self::start(move |ask| {
+            ask.stream.write_all(&response).ok();
+            Then::Close
+        })
+    }
+
+    pub fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    pub fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
+
+fn serve(mut stream: TcpStream, handler: &Handler, asked: &Mutex<Vec<String>>, start: Instant) {
+    stream.set_nodelay(true).unwrap();
+    let mut buffer = Vec::new();
+    for earlier in 0.. {
+        let end = loop {
+            if let Some(at) = find(&buffer, b"\r\n\r\n") {
+                break at + 4;
+            }
+            let mut piece = [0; 4096];
+            match stream.read(&mut piece) {
+                Ok(count) if count > 0 => buffer.extend_from_slice(&piece[..count]),
+                _ => return,
+            }
+        };
+        let head = String::from_utf8(buffer.drain(..end).collect()).unwrap();
+        let path = head.split(' ').nth(1).unwrap().to_owned();
+        asked.lock().unwrap().push(path.clone());
+        let then = handler(Ask {
+            stream: &mut stream,
+            path: &path,
+            head: &head,
+            earlier,
+            at: start.elapsed(),
+        });
+        match then {
+            Then::Keep => {}
+            Then::Close => return,
+            Then::Reset => return reset(&stream),
+            Then::CloseUnread => {
+                stream.peek(&mut [0]).ok();
+                return;
+            }
+        }
+    }
+}
+
+/// Has the close of a connection send a reset: `SO_LINGER` of zero seconds.
+fn reset(stream: &TcpStream) {
+    use std::os::fd::AsRawFd as _;
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    #[allow(unsafe_code)]
+    // SAFETY: the option's value is a live linger of the length that is told.
+    let result = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            std::ptr::from_ref(&linger).cast(),
+            size_of::<libc::linger>() as libc::socklen_t,
+        )
+    };
+    assert_eq!(result, 0);
+}
+
+fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    bytes.windows(what.len()).position(|window| window == what)
+}
+
+/// A whole 200 with a body of so many bytes.
+pub fn ok(bytes: usize) -> Vec<u8> {
+    let mut response = format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n\r\n").into_bytes();
+    response.resize(response.len() + bytes, b'x');
+    response
+}
+
+/// A plan for one class named `c`: 100 constant arrivals a second for 0.3 s, unless changed.
+pub fn plan(server: &Server) -> Value {
+    let port = server.address.port();
+    json!({
+        "schema": "nginx-tune/loadplan/1",
+        "target": {"address": "127.0.0.1", "port": port},
+        "classes": [class("c")],
+        "duration_seconds": 0.3,
+        "drain_seconds": 2,
+        "permit": {"ports": [port]},
+    })
+}
+
+/// A class: 100 constant arrivals a second for `/`.
+pub fn class(name: &str) -> Value {
+    json!({
+        "name": name,
+        "arrivals": {"kind": "constant", "rate_per_second": 100},
+        "paths": {"kind": "fixed", "paths": ["/"]},
+        "connections": 50,
+    })
+}
+
+pub fn closed(users: u64) -> Value {
+    json!({"kind": "closed", "users": users})
+}
+
+/// The probe, given a plan on standard input.
+pub fn run_raw(plan: &Value) -> Output {
+    let mut child = command()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(plan.to_string().as_bytes()).unwrap();
+    drop(input);
+    child.wait_with_output().unwrap()
+}
+
+pub fn command() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_nginx-tune-probe"))
+}
+
+/// The measurement of a run that must go well.
+pub fn run(plan: &Value) -> Value {
+    let output = run_raw(plan);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert_eq!(errors, "");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The part of class `c`.
+pub fn run_class(plan: &Value) -> Value {
+    run(plan)["classes"]["c"].take()
+}
+
+/// A count or another number of a document.
+pub fn number(value: &Value, path: &str) -> f64 {
+    value
+        .pointer(&format!("/{}", path.replace('.', "/")))
+        .and_then(Value::as_f64)
+        .unwrap_or_else(|| panic!("{path} in {value}"))
+}

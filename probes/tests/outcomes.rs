@@ -1,0 +1,331 @@
+//! Each thing that a server can do to a request, and the one way in which it must be counted.
+
+#![allow(clippy::float_cmp)] // counts: exact in a double
+
+mod ground_truth;
+
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::thread;
+use std::time::Duration;
+
+use ground_truth::{Server, Then, closed, number, ok, plan, run, run_class};
+use serde_json::{Value, json};
+
+/// Runs 30 requests and asserts that all of them count as this one failure.
+#[track_caller]
+fn assert_all_fail(plan: &Value, kind: &str) -> Value {
+    let class = run_class(plan);
+    assert_eq!(class["errors"], json!({kind: 30}), "{class}");
+    assert_eq!(class["requests"], 0);
+    assert_eq!(class["response_seconds"]["count"], 0);
+    assert_eq!(class["failed_seconds"]["count"], 30);
+    class
+}
+
+/// Runs 30 requests and asserts that all of them are well answered.
+#[track_caller]
+fn assert_all_succeed(plan: &Value) -> Value {
+    let class = run_class(plan);
+    assert_eq!(class["errors"], json!({}), "{class}");
+    assert_eq!(class["requests"], 30);
+    assert_eq!(class["response_seconds"]["count"], 30);
+    assert_eq!(class["censored"], 0);
+    class
+}
+
+#[test]
+fn a_short_body_is_truncated() {
+    for sent in [0, 1, 500, 99_999] {
+        let mut response = ok(100_000);
+        response.truncate(response.len() - 100_000 + sent);
+        let server = Server::answering_and_closing(response);
+        let class = assert_all_fail(&plan(&server), "truncated");
+        assert_eq!(class["truncated"], 30);
+        assert_eq!(class["statuses"], json!({"200": 30}));
+        assert_eq!(number(&class, "bytes"), 30.0 * sent as f64);
+    }
+}
+
+#[test]
+fn a_head_or_a_chunked_body_that_breaks_off_is_truncated() {
+    for response in [
+        "HTTP/1.1 200 OK\r\nContent-Le",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+    ] {
+        let server = Server::answering_and_closing(response);
+        assert_all_fail(&plan(&server), "truncated");
+    }
+}
+
+#[test]
+fn a_connection_closed_without_a_word_is_empty() {
+    let server = Server::start(|_| Then::Close);
+    let class = assert_all_fail(&plan(&server), "empty");
+    assert_eq!(class["truncated"], 30);
+}
+
+#[test]
+fn a_request_taken_and_not_answered_is_empty_on_a_kept_connection_too() {
+    // Every second request of a connection is read and then the connection closed: this is no
+    // race of a kept connection, the server took the request.
+    let server = Server::start(|ask| {
+        if ask.earlier == 1 {
+            return Then::Close;
+        }
+        ask.stream.write_all(&ok(10)).unwrap();
+        Then::Keep
+    });
+    let class = run_class(&plan(&server));
+    assert_eq!(class["errors"], json!({"empty": 15}), "{class}");
+    assert_eq!(class["requests"], 15);
+    assert_eq!(class["retried"], 0);
+}
+
+#[test]
+fn a_reset_is_a_reset() {
+    let server = Server::start(|ask| {
+        ask.stream.write_all(&ok(100)[..80]).unwrap();
+        // The reset throws away what the probe has not read yet.
+        thread::sleep(Duration::from_millis(20));
+        Then::Reset
+    });
+    assert_all_fail(&plan(&server), "reset");
+    let server = Server::start(|_| Then::Reset);
+    assert_all_fail(&plan(&server), "reset");
+}
+
+#[test]
+fn what_is_not_http_is_parse() {
+    for response in [
+        "hello\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhello",
+    ] {
+        assert_all_fail(&plan(&Server::answering(response)), "parse");
+    }
+}
+
+#[test]
+fn an_unexpected_status_is_status() {
+    let server = Server::answering("HTTP/1.1 500 Oh\r\nContent-Length: 2\r\n\r\nno");
+    let class = assert_all_fail(&plan(&server), "status");
+    assert_eq!(class["statuses"], json!({"500": 30}));
+    assert_eq!(class["connections_opened"], 1);
+    let mut expecting = plan(&server);
+    expecting["classes"][0]["status"] = json!([200, 500]);
+    assert_all_succeed(&expecting);
+}
+
+#[test]
+fn another_length_than_the_file_has_is_length() {
+    let server = Server::answering(ok(1000));
+    let mut plan = plan(&server);
+    plan["classes"][0]["paths"]["bytes"] = json!([1001]);
+    assert_all_fail(&plan, "length");
+    plan["classes"][0]["paths"]["bytes"] = json!([1000]);
+    assert_all_succeed(&plan);
+}
+
+#[test]
+fn no_answer_in_time_is_a_timeout() {
+    let server = Server::start(|ask| {
+        ask.stream.write_all(b"HTTP/1.1 200 OK\r\n").unwrap();
+        Then::Keep
+    });
+    let mut plan = plan(&server);
+    plan["classes"][0]["timeout_seconds"] = json!(0.2);
+    let class = assert_all_fail(&plan, "timeout");
+    assert!(number(&class, "failed_seconds.p50") >= 0.2);
+}
+
+#[test]
+fn nobody_listening_is_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = Server {
+        address: listener.local_addr().unwrap(),
+        connections: std::sync::Arc::default(),
+        asked: std::sync::Arc::default(),
+    };
+    drop(listener);
+    assert_all_fail(&plan(&server), "refused");
+}
+
+#[test]
+fn an_unaccepted_handshake_is_a_connect_timeout() {
+    // A full accept queue drops the SYN: a backlog of 1 holds two connections.
+    let listener = socket_with_backlog_one();
+    let address = listener.local_addr().unwrap();
+    let fillers: Vec<_> = (0..2)
+        .map(|_| std::net::TcpStream::connect(address).unwrap())
+        .collect();
+    let server = Server {
+        address,
+        connections: std::sync::Arc::default(),
+        asked: std::sync::Arc::default(),
+    };
+    let mut plan = plan(&server);
+    plan["classes"][0]["timeout_seconds"] = json!(0.3);
+    assert_all_fail(&plan, "connect_timeout");
+    drop(fillers);
+}
+
+fn socket_with_backlog_one() -> TcpListener {
+    use std::os::fd::AsRawFd as _;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    #[allow(unsafe_code)]
+    // SAFETY: no pointers; listening again only changes the backlog.
+    let result = unsafe { libc::listen(listener.as_raw_fd(), 1) };
+    assert_eq!(result, 0);
+    listener
+}
+
+#[test]
+fn every_framing_is_understood() {
+    let mut chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+    for size in [1, 70_000, 5_000] {
+        chunked.extend_from_slice(format!("{size:x}\r\n").as_bytes());
+        chunked.resize(chunked.len() + size, b'x');
+        chunked.extend_from_slice(b"\r\n");
+    }
+    chunked.extend_from_slice(b"0\r\nTrailer: x\r\n\r\n");
+    let class = assert_all_succeed(&plan(&Server::answering(chunked)));
+    assert_eq!(class["connections_opened"], 1);
+    assert_eq!(class["bytes"], 30 * 75_001);
+
+    let until_close = [b"HTTP/1.0 200 OK\r\n\r\n".as_slice(), &vec![b'x'; 200_000]].concat();
+    let class = assert_all_succeed(&plan(&Server::answering_and_closing(until_close)));
+    assert_eq!(class["connections_opened"], 30);
+    assert_eq!(class["bytes"], 30 * 200_000);
+
+    let mut no_content = plan(&Server::answering("HTTP/1.1 204 No Content\r\n\r\n"));
+    no_content["classes"][0]["status"] = json!([204]);
+    no_content["classes"][0]["paths"]["bytes"] = json!([5]);
+    let class = assert_all_succeed(&no_content);
+    assert_eq!(class["ttfb_seconds"]["count"], 30);
+
+    let server = Server::answering("HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n");
+    let mut head = plan(&server);
+    head["classes"][0]["method"] = json!("HEAD");
+    head["classes"][0]["paths"]["bytes"] = json!([999_999]);
+    let class = assert_all_succeed(&head);
+    assert_eq!(class["bytes"], 0);
+}
+
+#[test]
+fn a_response_that_trickles_in_byte_by_byte_is_whole() {
+    let server = Server::start(|ask| {
+        for byte in ok(40) {
+            ask.stream.write_all(&[byte]).unwrap();
+        }
+        Then::Keep
+    });
+    assert_all_succeed(&plan(&server));
+}
+
+#[test]
+fn large_bodies_are_counted_to_the_byte_and_not_one_byte_more_is_taken() {
+    let size = 3_000_000;
+    let mut response = ok(size);
+    response.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    let server = Server::answering(response);
+    let mut plan = plan(&server);
+    plan["classes"][0]["paths"]["bytes"] = json!([size]);
+    let class = assert_all_succeed(&plan);
+    assert_eq!(number(&class, "bytes"), 30.0 * size as f64);
+    // The bytes behind each body are still there, and seen.
+    assert_eq!(class["stray"], 30);
+    assert_eq!(class["connections_opened"], 30);
+}
+
+#[test]
+fn connection_close_is_honoured() {
+    let response = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
+    let class = assert_all_succeed(&plan(&Server::answering(response)));
+    assert_eq!(class["connections_opened"], 30);
+    let server = Server::answering(ok(2));
+    let mut without_keepalive = plan(&server);
+    without_keepalive["classes"][0]["keepalive"] = json!(false);
+    let class = assert_all_succeed(&without_keepalive);
+    assert_eq!(class["connections_opened"], 30);
+    assert_eq!(server.connections(), 30);
+}
+
+#[test]
+fn a_keepalive_limit_costs_no_request() {
+    for limit in [1, 2, 7] {
+        let server = Server::start(move |ask| {
+            let last = ask.earlier + 1 == limit;
+            let connection = if last { "close" } else { "keep-alive" };
+            let response =
+                format!("HTTP/1.1 200 OK\r\nConnection: {connection}\r\nContent-Length: 0\r\n\r\n");
+            ask.stream.write_all(response.as_bytes()).unwrap();
+            if last { Then::Close } else { Then::Keep }
+        });
+        let class = assert_all_succeed(&plan(&server));
+        assert_eq!(class["connections_opened"], 30_u64.div_ceil(limit));
+        assert_eq!(class["retried"], 0);
+    }
+}
+
+#[test]
+fn a_race_with_the_closing_server_is_retried_on_a_new_connection() {
+    // Closes after each response without saying so. The one user sends the next request at
+    // once, into the closed connection.
+    let server = Server::answering_and_closing(ok(5));
+    let mut plan = plan(&server);
+    plan["classes"][0]["arrivals"] = closed(1);
+    let class = run_class(&plan);
+    assert_eq!(class["errors"], json!({}), "{class}");
+    assert!(number(&class, "retried") >= number(&class, "requests") - 2.0);
+    // The same, closed with the next request unread: a reset.
+    let server = Server::start(|ask| {
+        ask.stream.write_all(&ok(5)).unwrap();
+        Then::CloseUnread
+    });
+    plan["target"]["port"] = json!(server.address.port());
+    plan["permit"]["ports"] = json!([server.address.port()]);
+    let class = run_class(&plan);
+    assert_eq!(class["errors"], json!({}), "{class}");
+    assert!(number(&class, "retried") >= number(&class, "requests") - 2.0);
+}
+
+#[test]
+fn first_byte_and_last_byte_are_told_apart() {
+    let server = Server::start(|ask| {
+        thread::sleep(Duration::from_millis(30));
+        let response = ok(100);
+        ask.stream.write_all(&response[..60]).unwrap();
+        thread::sleep(Duration::from_millis(60));
+        ask.stream.write_all(&response[60..]).unwrap();
+        Then::Keep
+    });
+    let class = assert_all_succeed(&plan(&server));
+    let ttfb = number(&class, "ttfb_seconds.p50");
+    let response = number(&class, "response_seconds.p50");
+    assert!(ttfb >= 0.03, "{class}");
+    assert!(response - ttfb >= 0.055, "{class}");
+    assert!(ttfb < response - ttfb, "{class}");
+}
+
+#[test]
+fn long_requests_are_sent_whole() {
+    let server = Server::start(|ask| {
+        let length = ask.head.len();
+        ask.stream.write_all(&ok(length)).unwrap();
+        Then::Keep
+    });
+    let mut plan = plan(&server);
+    let path = format!("/{}", "a".repeat(7_000));
+    plan["classes"][0]["paths"]["paths"] = json!([path]);
+    plan["classes"][0]["headers"] = json!({"X-Long": "b".repeat(8_000), "user-agent": "me"});
+    let measurement = run(&plan);
+    let class = &measurement["classes"]["c"];
+    assert_eq!(class["errors"], json!({}));
+    let expected = format!(
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\nX-Long: {}\r\nuser-agent: me\r\n\r\n",
+        "b".repeat(8_000)
+    );
+    assert_eq!(number(class, "bytes"), (30 * expected.len()) as f64);
+}

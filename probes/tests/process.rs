@@ -1,0 +1,270 @@
+//! The probe as a process: what it refuses, how it ends, what it tells on the way.
+
+#![allow(clippy::float_cmp)] // counts: exact in a double
+
+mod ground_truth;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ground_truth::{Server, Then, closed, command, number, ok, plan, run, run_raw};
+use serde_json::{Value, json};
+
+#[track_caller]
+fn assert_refused(plan: &Value, words: &str) {
+    let output = run_raw(plan);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(output.stdout.is_empty());
+    assert!(errors.contains(words), "{errors}");
+    assert_eq!(errors.lines().count(), 1);
+}
+
+#[test]
+fn name_and_help() {
+    let version = command().arg("--version").output().unwrap();
+    let expected = format!("nginx-tune-probe {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(String::from_utf8(version.stdout).unwrap(), expected);
+    let help = command().arg("--help").output().unwrap();
+    assert!(help.status.success());
+    assert!(
+        String::from_utf8(help.stdout)
+            .unwrap()
+            .contains("--progress-fd")
+    );
+    for wrong in [vec!["--what"], vec!["a", "b"], vec!["--progress-fd", "x"]] {
+        let output = command()
+            .args(&wrong)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_target_that_is_not_permitted_gets_no_packet() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let server = Server {
+        address: listener.local_addr().unwrap(),
+        connections: std::sync::Arc::default(),
+        asked: std::sync::Arc::default(),
+    };
+    let mut plan = plan(&server);
+    plan["permit"] = json!({});
+    assert_refused(&plan, "not a server that nginx-tune started");
+    plan["permit"] = json!({"ports": [1], "hosts": ["127.0.0.1"]});
+    assert_refused(&plan, "not a server that nginx-tune started");
+    let nobody = listener.accept().unwrap_err();
+    assert_eq!(nobody.kind(), std::io::ErrorKind::WouldBlock);
+    for address in ["192.0.2.1", "169.254.169.254", "2001:db8::1"] {
+        plan["target"]["address"] = json!(address);
+        plan["permit"] = json!({"live": true, "ports": [server.address.port()]});
+        assert_refused(&plan, "is not an address of this host");
+    }
+    plan["target"]["address"] = json!("0.0.0.0");
+    assert_refused(&plan, "is not one server");
+}
+
+#[test]
+fn a_plan_above_its_caps_is_refused() {
+    let server = Server::answering(ok(1));
+    for (change, words) in [
+        (json!({"caps": {"seconds": 1}}), "above the cap of 1 s"),
+        (
+            json!({"caps": {"rate_per_second": 99}}),
+            "above the cap of 99",
+        ),
+        (json!({"caps": {"connections": 49}}), "above the cap of 49"),
+        (json!({"cpus": [100_000]}), "cpus"),
+    ] {
+        let mut plan = plan(&server);
+        for (key, value) in change.as_object().unwrap() {
+            plan[key] = value.clone();
+        }
+        assert_refused(&plan, words);
+    }
+    let mut many = plan(&server);
+    many["classes"][0]["connections"] = json!(1_000_000);
+    many["caps"] = json!({"connections": 10_000_000});
+    let output = run_raw(&many);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("1000000 connections"));
+    assert_eq!(server.connections(), 0);
+}
+
+#[test]
+fn the_caps_hold_during_the_run() {
+    let server = Server::answering(ok(1));
+    let mut plan = plan(&server);
+    plan["caps"] = json!({"requests": 10});
+    let measurement = run(&plan);
+    assert_eq!(server.asked().len(), 10);
+    assert_eq!(measurement["flags"][0], "stopped: the cap of 10 requests");
+
+    let server = Server::answering(ok(1_000_000));
+    let mut plan = ground_truth::plan(&server);
+    plan["classes"][0]["arrivals"] = closed(3);
+    plan["duration_seconds"] = json!(20);
+    plan["caps"] = json!({"bytes": 30_000_000});
+    let started = Instant::now();
+    let measurement = run(&plan);
+    assert!(started.elapsed() < Duration::from_secs(10));
+    let bytes = number(&measurement, "classes.c.bytes");
+    assert!((29_000_000.0..=30_100_000.0).contains(&bytes), "{bytes}");
+    let flags = measurement["flags"].to_string();
+    assert!(
+        flags.contains("stopped: the cap of 30000000 bytes"),
+        "{flags}"
+    );
+}
+
+fn spawn(plan: &Value) -> Child {
+    let mut child = command()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(plan.to_string().as_bytes()).unwrap();
+    child
+}
+
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill")
+        .args([name, &child.id().to_string()])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+#[test]
+fn a_signal_ends_the_run_within_a_second_and_the_result_is_printed() {
+    for name in ["-INT", "-TERM"] {
+        // Answers most, and lets some wait: those must not hold the end up.
+        let server = Server::start(|ask| {
+            if ask.earlier % 10 == 9 {
+                thread::sleep(Duration::from_secs(3));
+            }
+            ask.stream.write_all(&ok(1)).ok();
+            Then::Keep
+        });
+        let mut plan = plan(&server);
+        plan["duration_seconds"] = json!(60);
+        plan["drain_seconds"] = json!(30);
+        let child = spawn(&plan);
+        while server.asked().len() < 50 {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let asked = Instant::now();
+        signal(&child, name);
+        let output = child.wait_with_output().unwrap();
+        assert!(
+            asked.elapsed() < Duration::from_millis(1500),
+            "{:?}",
+            asked.elapsed()
+        );
+        assert_eq!(output.status.code(), Some(130));
+        let measurement: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(measurement["flags"][0], "interrupted");
+        let class = &measurement["classes"]["c"];
+        assert!(number(class, "requests") >= 20.0);
+        assert!(number(&measurement, "duration_seconds") < 10.0);
+        let accounted = number(class, "requests") + number(class, "censored");
+        assert_eq!(accounted, number(class, "intended"));
+    }
+}
+
+#[test]
+fn it_ends_with_its_parent() {
+    let server = Server::answering(ok(1));
+    let mut plan = plan(&server);
+    plan["duration_seconds"] = json!(60);
+    let file = std::env::temp_dir().join(format!("nginx-tune-probe-{}.json", std::process::id()));
+    fs::write(&file, plan.to_string()).unwrap();
+    // A shell that starts the probe beside itself, tells its number and waits to be killed.
+    let mut shell = Command::new("sh")
+        .args(["-c", "\"$0\" \"$1\" & echo $!; wait"])
+        .args([command().get_program(), file.as_os_str()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut number = String::new();
+    let mut output = BufReader::new(shell.stdout.take().unwrap());
+    output.read_line(&mut number).unwrap();
+    while server.asked().is_empty() {
+        thread::sleep(Duration::from_millis(10));
+    }
+    shell.kill().unwrap();
+    shell.wait().unwrap();
+    // Its end of the pipe closes when it ends; a probe that lived on would hold it for a minute.
+    let killed = Instant::now();
+    output.read_to_end(&mut Vec::new()).unwrap();
+    assert!(
+        killed.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        killed.elapsed()
+    );
+    let state = fs::read_to_string(Path::new("/proc").join(number.trim()).join("stat"));
+    assert!(state.is_err() || state.unwrap().contains(") Z "));
+    fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn progress_is_a_line_a_second_on_its_own_descriptor() {
+    let server = Server::answering(ok(1));
+    let mut plan = plan(&server);
+    plan["duration_seconds"] = json!(2.5);
+    let mut child = Command::new("sh")
+        .args(["-c", "exec \"$0\" --progress-fd 3 3>&1 >/dev/null"])
+        .arg(command().get_program())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(plan.to_string().as_bytes()).unwrap();
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let lines: Vec<Value> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 2);
+    for (number, line) in lines.iter().enumerate() {
+        assert_eq!(line["second"], number + 1);
+        assert!(line["classes"]["c"]["requests"].as_u64().unwrap() > 50);
+    }
+    let closed = command().args(["--progress-fd", "77"]).output().unwrap();
+    assert_eq!(closed.status.code(), Some(2));
+}
+
+#[test]
+fn a_run_in_which_nearly_all_fails_is_aborted_where_asked() {
+    let server = Server::start(|_| Then::Close);
+    let mut plan = plan(&server);
+    plan["duration_seconds"] = json!(30);
+    plan["abort_error_ratio"] = json!(0.2);
+    let measurement = run(&plan);
+    let flag = measurement["flags"][0].as_str().unwrap();
+    assert!(flag.starts_with("aborted: "), "{flag}");
+    let seconds = number(&measurement, "duration_seconds");
+    assert!((2.9..6.0).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn its_memory_stays_small() {
+    let server = Server::answering(ok(1000));
+    let mut plan = plan(&server);
+    plan["classes"][0]["arrivals"] = closed(50);
+    plan["duration_seconds"] = json!(1);
+    let rss = number(&run(&plan), "generator.max_rss_bytes");
+    assert!(rss < 20e6, "{rss}");
+}
