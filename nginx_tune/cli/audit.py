@@ -79,14 +79,14 @@ def command(
         from nginx_tune.measure.live_facts import gather_live_facts  # noqa: PLC0415  # slow to load
 
         facts = gather_live_facts(host, tree, nginx_binary=nginx_binary)
-    elif facts_source is None and not ctx.obj["quiet"]:
-        click.echo(f"nginx-tune: {named}: {_HOST_FREE}", err=True)
     findings = audit(tree, facts)
     write_result(
         {"console": lambda: _console(ctx, findings, output), "json": lambda: encode(findings)},
         formats,
         output,
     )
+    if facts_source is None and facts is None and not ctx.obj["quiet"]:
+        click.echo(f"nginx-tune: {named}: {_HOST_FREE}", err=True)
     return worst(
         ExitStatus.CONFIGURATION if findings.files_unparsed else ExitStatus.OK,
         ExitStatus.UNDECIDED if require_facts and findings.needs_facts else ExitStatus.OK,

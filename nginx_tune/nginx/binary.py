@@ -9,7 +9,13 @@ from nginx_tune.errors import UsageError
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.host.gaps import Gaps, Missing, attempt, known
 from nginx_tune.host.parse_nginx import Build, parse_build, parse_start_options
-from nginx_tune.nginx.processes import Master, find_masters, is_trusted, read_running
+from nginx_tune.nginx.processes import (
+    Master,
+    find_masters,
+    is_trusted,
+    read_running,
+    same_mounts,
+)
 
 NAMES = ("nginx", "angie", "openresty", "freenginx", "tengine")
 """Programs that are nginx or a fork of it, in the order they are looked for."""
@@ -35,8 +41,8 @@ def read_nginx(
 ) -> tuple[Nginx, Gaps]:
     """The nginx program and its running master.
 
-    The program is the named one, else the one that runs, else the one found on PATH or in an
-    sbin directory.
+    The program is the named one, else the one that runs (first those that are in no container),
+    else the one found on PATH or in an sbin directory.
 
     Errors: UsageError for a named binary that is no nginx and for a pid that is no master.
     """
@@ -44,7 +50,7 @@ def read_nginx(
     masters = find_masters(host)
     if pid is not None and pid not in {master.pid for master in masters}:
         raise UsageError(f"process {pid} is no nginx master that can be seen")
-    master = next((m for m in masters if pid in {None, m.pid}), None)
+    master = _chosen(host, masters, pid)
     path, build = _find_build(host, binary, master)
     running: Running | None = None
     if master is None:
@@ -78,6 +84,14 @@ def read_nginx(
         running=running,
     )
     return nginx, gaps
+
+
+def _chosen(host: Host, masters: list[Master], pid: int | None) -> Master | None:
+    """The master with that pid; without one the first that is in no container, else the first."""
+    if pid is not None:
+        return next(master for master in masters if master.pid == pid)
+    ours = (master for master in masters if same_mounts(host, master.pid) is True)
+    return next(ours, masters[0] if masters else None)
 
 
 def _find_build(

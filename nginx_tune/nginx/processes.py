@@ -65,7 +65,7 @@ def read_running(host: Host, master: Master, masters: list[Master]) -> tuple[Run
         worker, worker_gaps = _read_worker(host, pid)
         workers.append(worker)
         gaps |= under(f"/workers/{index}", worker_gaps)
-    same = _same_mounts(host, master.pid)
+    same = same_mounts(host, master.pid)
     running = Running(
         pid=master.pid,
         binary=known(master.binary, gaps, "/binary"),
@@ -84,7 +84,7 @@ def is_trusted(host: Host, master: Master) -> bool:
     Any process can give itself nginx's title. Its file is run only when that gains nobody any
     rights: root's or our own process, and not out of a container.
     """
-    if _same_mounts(host, master.pid) is not True:
+    if same_mounts(host, master.pid) is not True:
         return False
     theirs, ours = _user(host, str(master.pid)), _user(host, "self")
     return theirs is not None and theirs in {"0", ours}
@@ -107,7 +107,8 @@ def _binary(host: Host, pid: int) -> str | Missing:
     return link if isinstance(link, Missing) else link.removesuffix(" (deleted)")
 
 
-def _same_mounts(host: Host, pid: int) -> bool | Missing:
+def same_mounts(host: Host, pid: int) -> bool | Missing:
+    """Whether a process sees the mounts that this one sees: it lives in no container."""
     theirs = attempt(host.read_link, f"/proc/{pid}/ns/mnt")
     ours = attempt(host.read_link, "/proc/self/ns/mnt")
     if isinstance(theirs, Missing):

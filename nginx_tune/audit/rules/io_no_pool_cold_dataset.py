@@ -69,7 +69,7 @@ RULE = Rule(
         "NGINX blog 2015: Thread Pools in NGINX Boost Performance 9x",
         "Cloudflare blog 2018: How we scaled nginx and saved the world 54 years every day",
     ),
-    proof="source-only",
+    proof="proven",
     since="1.7.11",
     bad=Example(_CONF % "", _HOST),
     good=Example(_CONF % "aio threads; ", _HOST),

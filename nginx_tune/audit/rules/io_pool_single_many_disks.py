@@ -81,7 +81,7 @@ RULE = Rule(
         "NGINX blog 2015: Thread Pools in NGINX Boost Performance 9x (three disks)",
         "nginx: src/core/ngx_thread_pool.c, ngx_thread_task_post",
     ),
-    proof="source-only",
+    proof="proven",
     since="1.7.11",
     bad=Example(
         """

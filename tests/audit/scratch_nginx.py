@@ -1,0 +1,76 @@
+"""A real nginx for the proofs of rules."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+NGINX = "/usr/sbin/nginx"
+
+
+class Reply(NamedTuple):
+    status: int
+    promised: int
+    received: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.status == 200 and self.received == self.promised
+
+
+class Server:
+    """A running nginx with its directory; ``port`` is its own."""
+
+    def __init__(self, directory: Path, port: int, process: subprocess.Popen[bytes]) -> None:
+        self.directory = directory
+        self.port = port
+        self.process = process
+        self.conf = directory / "nginx.conf"
+
+    def workers(self) -> list[int]:
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(pid) for pid in children.read_text().split()]
+
+    def connect(self, timeout: float = 20) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
+
+    def get(self, path: str) -> Reply:
+        with self.connect() as peer:
+            peer.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            return read_reply(peer)
+
+    def log(self) -> str:
+        return (self.directory / "error.log").read_text()
+
+
+def read_reply(peer: socket.socket) -> Reply:
+    data = b""
+    try:
+        while part := peer.recv(1 << 20):
+            data += part
+    except ConnectionResetError:
+        pass
+    head, _, body = data.partition(b"\r\n\r\n")
+    if not head:
+        return Reply(0, 0, 0)
+    lines = head.decode().split("\r\n")
+    lengths = [int(li.split(":")[1]) for li in lines if li.lower().startswith("content-length:")]
+    return Reply(int(lines[0].split()[1]), lengths[0] if lengths else -1, len(body))
+
+
+def write_conf(directory: Path, conf: str) -> Path:
+    """``conf`` with DIR replaced and what a scratch nginx needs put before it."""
+    path = directory / "nginx.conf"
+    head = f"daemon off; user root; pid {directory}/pid;\n"
+    if "error_log" not in conf:
+        head += f"error_log {directory}/error.log;\n"
+    path.write_text(head + conf.replace("DIR", str(directory)))
+    return path
+
+
+def config_test(path: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [NGINX, "-t", "-p", path.parent, "-c", path], capture_output=True, text=True, check=False
+    )

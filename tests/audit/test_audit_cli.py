@@ -1,0 +1,195 @@
+"""``nginx-tune audit`` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+from msgspec.structs import replace
+
+from nginx_tune.audit.examples import linux
+from nginx_tune.documents.base import encode
+from nginx_tune.documents.facts import Facts
+
+Run = Callable[..., "CompletedProcess[str]"]
+
+PLAIN = """
+error_log logs/error.log;
+events {}
+http { sendfile on; server { listen 8000; location / { root /srv/media; %s } } }
+"""
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    path = tmp_path / "nginx.conf"
+    path.write_text(PLAIN % "")
+    return path
+
+
+@pytest.fixture
+def facts(tmp_path: Path) -> Path:
+    return _write_facts(tmp_path, linux(datasets={"/srv/media": (256, 0.1)}))
+
+
+def _write_facts(directory: Path, facts: Facts) -> Path:
+    path = directory / "facts.json"
+    path.write_bytes(encode(facts))
+    return path
+
+
+def test_a_file_from_a_repository_says_nothing_about_this_host(run_cli: Run, conf: Path) -> None:
+    run = run_cli("audit", conf)
+    assert run.returncode == 0
+    assert run.stdout.startswith("no findings in 1 file")
+    assert "io-no-pool-cold-dataset" in run.stdout
+    assert "nginx-tune inspect --dataset /srv/media" in run.stdout
+    assert run.stderr.count("\n") == 1
+    assert "--facts live" in run.stderr
+    assert run_cli("-q", "audit", conf).stderr == ""
+
+
+def test_facts_of_a_file(run_cli: Run, conf: Path, facts: Path) -> None:
+    run = run_cli("audit", conf, "--facts", facts)
+    assert run.returncode == 0, "a warning is below --fail-on error"
+    assert f"{conf}:4: warning[io-no-pool-cold-dataset]" in run.stdout
+    assert "256.0 GiB" in run.stdout
+    assert run.stderr == ""
+    for level, status in (("warning", 1), ("advice", 1), ("never", 0)):
+        assert run_cli("audit", conf, "--facts", facts, "--fail-on", level).returncode == status
+
+
+def test_json_is_the_findings_document_and_the_same_everywhere(
+    run_cli: Run, conf: Path, facts: Path, tmp_path: Path
+) -> None:
+    run = run_cli("audit", "-c", "nginx.conf", "--facts", facts, "-f", "json", cwd=tmp_path)
+    document = json.loads(run.stdout)
+    assert document["schema"] == "nginx-tune/findings/1"
+    assert document["files_parsed"] == ["nginx.conf"]
+    (finding,) = document["findings"]
+    assert (finding["rule"], finding["line"]) == ("io-no-pool-cold-dataset", 4)
+    assert str(tmp_path) not in run.stdout
+    out = tmp_path / "out.json"
+    run_cli("audit", "nginx.conf", "--facts", facts, f"-fjson={out}", cwd=tmp_path)
+    assert out.read_text() == run.stdout
+
+
+def test_require_facts(run_cli: Run, conf: Path, facts: Path) -> None:
+    assert run_cli("audit", conf, "--require-facts").returncode == 4
+    assert run_cli("audit", conf, "--facts", facts, "--require-facts").returncode == 0
+
+
+def test_errors_fail_and_an_unparsed_file_outranks_them(run_cli: Run, conf: Path) -> None:
+    conf.write_text(PLAIN % "aio threads=nope;")
+    assert run_cli("audit", conf).returncode == 1
+    conf.write_text("include broken.conf;\n" + PLAIN % "sendfile_max_chunk 0;")
+    conf.with_name("broken.conf").write_text("events {\n")
+    run = run_cli("audit", conf, "--fail-on", "warning", "--require-facts")
+    assert run.returncode == 3
+    assert f"{conf.with_name('broken.conf')}:2: not parsed: unexpected end of file" in run.stdout
+    assert "io-chunk-unlimited" in run.stdout
+    assert "1 warning in 1 file, 1 not parsed" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["none.conf"], "none.conf: cannot read"),
+        (["."], "cannot read"),
+        (["nginx.conf", "-c", "nginx.conf"], "not both"),
+        (["nginx.conf", "--facts", "none.json"], "none.json: cannot read"),
+        (["nginx.conf", "--facts", "nginx.conf"], "not JSON"),
+        (["nginx.conf", "--fail-on", "fatal"], "--fail-on"),
+        (["nginx.conf", "-f", "yaml"], "unknown format"),
+        (["nginx.conf", "--nginx", "/bin/true", "--facts", "live"], "no nginx"),
+    ],
+)
+def test_wrong_usage(
+    run_cli: Run, conf: Path, tmp_path: Path, arguments: list[str], says: str
+) -> None:
+    run = run_cli("audit", *arguments, cwd=tmp_path)
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert run.stderr.count("\n") == 1
+    assert says in run.stderr
+
+
+def test_facts_of_another_schema(run_cli: Run, conf: Path, tmp_path: Path) -> None:
+    other = tmp_path / "facts.json"
+    other.write_text('{"schema": "nginx-tune/facts/9"}')
+    run = run_cli("audit", conf, "--facts", other)
+    assert run.returncode == 2
+    assert "nginx-tune/facts/9" in run.stderr
+
+
+def test_live_facts_read_the_dataset_and_the_main_error_log(
+    run_cli: Run, conf: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "www").mkdir()
+    (tmp_path / "www" / "a").write_bytes(bytes(9000))
+    log = tmp_path / "error.log"
+    line = '2026/11/20 14:23:40 [error] 1#1: thread pool "default" queue overflow: 1 tasks waiting'
+    log.write_text(f"{line}\n" * 3)
+    conf.write_text(
+        f"error_log {log};\n" + (PLAIN % "aio threads;").replace("/srv/media", f"{tmp_path}/www")
+    )
+    run = run_cli("audit", conf, "--facts", "live", "-f", "json")
+    found = {one["rule"]: one for one in json.loads(run.stdout)["findings"]}
+    assert run.returncode == 1
+    assert found["io-pool-overflow-seen"]["evidence"][0]["value"] == 3
+    assert "io-no-pool-cold-dataset" not in found
+
+
+@pytest.mark.needs("nginx")
+def test_without_a_name_it_takes_the_hosts_own(run_cli: Run) -> None:
+    run = run_cli("audit", "--nginx", "/usr/sbin/nginx", "-f", "json")
+    if "a container" in run.stderr:
+        pytest.skip("the only nginx that runs is in a container")
+    assert run.returncode in {0, 1}
+    document = json.loads(run.stdout)
+    assert document["files_parsed"], "the running master's or the packaged one"
+    assert document["files_unparsed"] == []
+
+
+def test_the_prefix_finds_the_file_and_the_relative_root(
+    run_cli: Run, conf: Path, tmp_path: Path
+) -> None:
+    conf.write_text((PLAIN % "").replace("/srv/media", "media"))
+    media = str(tmp_path / "media")
+    facts = _write_facts(tmp_path, linux(datasets={media: (256, 0.1)}))
+    run = run_cli("audit", "nginx.conf", "-p", tmp_path, "--facts", facts)
+    assert media in run.stdout
+    installed = replace(linux(datasets={media: (256, 0.1)}), nginx=_with_prefix(tmp_path))
+    run = run_cli("audit", conf, "--facts", _write_facts(tmp_path, installed))
+    assert media in run.stdout
+
+
+def _with_prefix(prefix: Path) -> object:
+    return replace(linux().nginx, prefix=str(prefix))
+
+
+def test_terminal_escapes_of_a_configuration_do_not_reach_the_terminal(
+    run_cli: Run, conf: Path
+) -> None:
+    conf.write_text(PLAIN % 'aio "threads=\x1b[2Jx";')
+    run = run_cli("audit", conf)
+    assert run.returncode == 1
+    assert "\x1b" not in run.stdout
+    assert "\\x1b[2Jx" in run.stdout
+
+
+def test_nothing_is_written_and_no_nginx_test_is_run(
+    run_cli: Run, conf: Path, tmp_path: Path
+) -> None:
+    fake = tmp_path / "nginx"
+    fake.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\necho "nginx version: nginx/1.22.1" >&2\n'
+    )
+    fake.chmod(0o755)
+    before = set(tmp_path.iterdir())
+    run_cli("audit", conf, "--facts", "live", "--nginx", fake)
+    assert set(tmp_path.iterdir()) == {*before, tmp_path / "calls"}
+    assert set((tmp_path / "calls").read_text().split("\n")) == {"-V", ""}
