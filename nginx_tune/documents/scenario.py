@@ -82,6 +82,8 @@ class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1")
     title: str
     description: str = ""
     kind: Kind = "static"
+    needs: list[str] = []
+    """Configure arguments that nginx must have, e.g. ``--with-threads``."""
     lab: Lab
     baseline: ArmSpec = ArmSpec()
     candidate: ArmSpec = ArmSpec(decisions="recommended")

@@ -163,8 +163,10 @@ def remove_group(directory: Path, *, patience_seconds: float = 3.0) -> bool:
     """
     deadline = time.monotonic() + patience_seconds
     while directory.is_dir():
-        with contextlib.suppress(OSError):
-            (directory / "memory.force_empty").write_text("0")
+        reclaim = directory / "memory.force_empty"
+        if reclaim.exists():
+            with contextlib.suppress(OSError):
+                reclaim.write_text("0")
         try:
             directory.rmdir()
         except OSError:

@@ -25,17 +25,17 @@ def raise_loopback() -> None:
 
 
 def cover(directory: Path) -> None:
-    """Put an empty writable directory over one that nginx writes to.
-
-    A directory that is not there appears, by covering its nearest existing ancestor.
-    """
-    mount_point = place(directory)
-    if not os.path.ismount(mount_point) or mount_point != directory:
-        run_tool("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", str(directory))
+    """Put an empty writable directory over one that nginx writes to; it need not exist."""
+    place_at = place(Path(os.path.realpath(directory)))
+    run_tool("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", str(place_at))
 
 
 def place(directory: Path) -> Path:
-    """Make a path exist inside the walls without touching the disk; the path itself."""
+    """Make a directory exist inside the walls without touching the disk; the directory.
+
+    Its nearest existing ancestor becomes the lower layer of an overlay, so that what is beside
+    it stays in sight. Errors: UndecidedError when that ancestor is the root.
+    """
     if directory.is_dir():
         return directory
     ancestor = next(parent for parent in directory.parents if parent.is_dir())
@@ -45,17 +45,40 @@ def place(directory: Path) -> Path:
             hint=f"make the directory /{directory.parts[1]}",
         )
     if not _is_ours(ancestor):
-        run_tool("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", str(ancestor))
+        _lay_over(ancestor)
     directory.mkdir(parents=True)
     return directory
 
 
+def _lay_over(directory: Path) -> None:
+    """Make a directory writable in memory, with its contents in sight.
+
+    The layers lie in a tmpfs that the overlay mount alone keeps: it is mounted over the
+    directory for a moment, and covered again at once.
+    """
+    below = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    try:
+        run_tool("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", str(directory))
+        (directory / "upper").mkdir()
+        (directory / "work").mkdir()
+        layers = f"upperdir={directory}/upper,workdir={directory}/work"
+        lower = f"/proc/{os.getpid()}/fd/{below}"
+        run_tool(
+            "mount", "-t", "overlay", "-o", f"lowerdir={lower},{layers}", OVERLAY, str(directory)
+        )
+    finally:
+        os.close(below)
+
+
+OVERLAY = "nginx-tune-overlay"
+
+
 def _is_ours(directory: Path) -> bool:
-    """Whether a tmpfs of ours lies there already (it is writable and on tmpfs)."""
+    """Whether an overlay of ours lies there already."""
     for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
-        source, point, kind = line.split()[:3]
+        source, point = line.split()[:2]
         if directory == Path(point) or Path(point) in directory.parents:
-            return source == "tmpfs" and kind == "tmpfs" and point != "/dev"
+            return source in {OVERLAY, "tmpfs"} and os.access(directory, os.W_OK)
     return False
 
 

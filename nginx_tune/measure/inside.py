@@ -67,6 +67,7 @@ class Inside:
             mounts.cover(Path(directory))
         if seal:
             mounts.seal_root()
+            os.environ["TMPDIR"] = "/run"  # covered by us, and the only place to write to
         self._device_numbers = list(devices.values())
         return {"devices": devices, "files": files}
 

@@ -1,0 +1,52 @@
+# make demo   see it work, end to end        make lint   format and static checks
+# make test   all checks and tests           make build  the wheel, in dist/
+# make clean  remove what the others made
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+RUST_SOURCES := $(shell find probes/src -name '*.rs') probes/Cargo.toml probes/Cargo.lock
+READY := $(VENV)/.ready
+READY_DEV := $(VENV)/.ready-dev
+
+.PHONY: demo test lint build clean pytest
+
+demo: $(READY)
+	@tools/demo $(BIN)
+
+test: lint
+	@if command -v cargo >/dev/null; then cd probes && cargo test --release --locked; \
+	else echo "make test: no cargo, so no Rust tests" >&2; fi
+	$(MAKE) pytest
+
+pytest: $(READY_DEV)
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+lint: $(READY_DEV)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	@if cargo fmt --version >/dev/null 2>&1; then cd probes && cargo fmt --check; \
+	else echo "make lint: no rustfmt" >&2; fi
+	@if cargo clippy --version >/dev/null 2>&1; then \
+	cd probes && cargo clippy --all-targets --locked --release -- -D warnings; \
+	else echo "make lint: no clippy" >&2; fi
+
+build: $(READY_DEV)
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+
+$(READY): pyproject.toml build_hook.py $(RUST_SOURCES)
+	PYTHON=$(PYTHON) tools/prepare-system
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable .
+	@touch $@
+
+$(READY_DEV): pyproject.toml build_hook.py $(RUST_SOURCES)
+	PYTHON=$(PYTHON) tools/prepare-system lint
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $(READY) $@
+
+clean:
+	rm -rf $(VENV) dist build demo nginx_tune/_bin probes/target
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,72 @@
+"""``nginx-tune scenario list`` and ``nginx-tune scenario run NAME``."""
+
+from __future__ import annotations
+
+import click
+
+from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.cli.progress import progress_printer
+from nginx_tune.errors import ExitStatus
+
+
+@click.group()
+def command() -> None:
+    """The built-in experiments: the sources' claims, reproduced here."""
+
+
+@command.command("list")
+def list_command() -> None:
+    """Name and subject of every built-in scenario."""
+    from nginx_tune.measure.scenario import list_scenarios  # noqa: PLC0415  # heavy
+
+    for scenario in list_scenarios():
+        click.echo(f"{scenario.name:18} {scenario.title}")
+
+
+@command.command("run")
+@click.argument("name", metavar="NAME|FILE")
+@click.option("--pairs", type=click.IntRange(1, 100), help="Pairs of blocks (scenario's own).")
+@click.option("--duration", "duration", metavar="TIME", help="Measured time of a block, e.g. 8s.")
+@click.option("--seed", type=int, help="Order of blocks and requests (scenario's own).")
+@click.option("--nginx", "nginx_binary", metavar="BIN", help="The nginx to run.")
+@output_options("console", "json")
+@click.pass_context
+def run_command(  # one parameter an option
+    ctx: click.Context,
+    name: str,
+    *,
+    pairs: int | None,
+    duration: str | None,
+    seed: int | None,
+    nginx_binary: str | None,
+    formats: tuple[str, ...],
+    output: str | None,
+) -> ExitStatus:
+    """Run an experiment in the lab; exit 1 when one of its claims does not hold."""
+    from nginx_tune.cli.durations import parse_duration  # noqa: PLC0415  # heavy imports below
+    from nginx_tune.cli.inputs import read_toml  # noqa: PLC0415
+    from nginx_tune.documents.base import encode  # noqa: PLC0415
+    from nginx_tune.emit.arms import write_arm  # noqa: PLC0415
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.measure.scenario import (  # noqa: PLC0415
+        Shorter,
+        load_scenario,
+        run_scenario,
+    )
+    from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
+    from nginx_tune.prove.verdict import scenario_status  # noqa: PLC0415
+    from nginx_tune.report.scenario import render_scenario_run  # noqa: PLC0415
+
+    run = run_scenario(
+        load_scenario(name, read_toml),
+        nginx=read_nginx(LiveHost(), binary=nginx_binary)[0],
+        write_arm=write_arm,
+        shorter=Shorter(pairs, parse_duration(duration) if duration else None, seed),
+        progress=progress_printer(ctx),
+    )
+    renderers = {
+        "console": lambda: render_scenario_run(run).encode(),
+        "json": lambda: encode(run),
+    }
+    write_result(renderers, formats, output)
+    return scenario_status(run)

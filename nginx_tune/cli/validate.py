@@ -1,0 +1,108 @@
+"""``nginx-tune validate``."""
+
+from __future__ import annotations
+
+import click
+
+from nginx_tune.cli.durations import parse_duration
+from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.cli.progress import progress_printer
+from nginx_tune.errors import ExitStatus, UsageError
+
+
+@click.command()
+@click.argument("conf", required=False)
+@click.option("-c", "conf_option", metavar="CONF", help="The candidate (the same as CONF).")
+@click.option("-p", "prefix", metavar="PREFIX", help="Prefix path, as nginx's own -p.")
+@click.option(
+    "--against",
+    metavar="CONF",
+    help="The baseline; default: the configuration that the host's nginx has now.",
+)
+@click.option(
+    "--lab",
+    metavar="SPEC",
+    type=click.Choice(["hdd", "ssd", "nvme", "memory"]),
+    help="Emulate a host of this class with generated data (needs root).",
+)
+@click.option(
+    "--require",
+    "requires",
+    multiple=True,
+    metavar="EXPR",
+    help="A gate, e.g. 'hot.p99 <= 50ms' or 'ratio(hot.mean) <= 0.5'; may repeat.",
+)
+@click.option("--primary", metavar="METRIC", help="The metric that decides, named before the run.")
+@click.option("--pairs", default=6, show_default=True, type=click.IntRange(1, 100))
+@click.option("--duration", default="8s", show_default=True, metavar="TIME", help="Of a block.")
+@click.option("--warmup", default="2s", show_default=True, metavar="TIME", help="Of a block.")
+@click.option("--seed", default=1, show_default=True, type=int)
+@click.option("--self-check", is_flag=True, help="Measure the noise floor first (A against A).")
+@click.option("--accept-inconclusive", is_flag=True, help="Exit 0 when nothing can be told.")
+@click.option("--nginx", "nginx_binary", metavar="BIN", help="The nginx to run.")
+@output_options("console", "json")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    *,
+    conf: str | None,
+    conf_option: str | None,
+    prefix: str | None,
+    against: str | None,
+    lab: str | None,
+    requires: tuple[str, ...],
+    primary: str | None,
+    pairs: int,
+    duration: str,
+    warmup: str,
+    seed: int,
+    self_check: bool,
+    accept_inconclusive: bool,
+    nginx_binary: str | None,
+    formats: tuple[str, ...],
+    output: str | None,
+) -> ExitStatus:
+    """A/B of two configurations on a scratch nginx behind walls, with gates.
+
+    Both are run in turn under the same load (a hot file, random files, and a location without
+    a file where both have one) in namespaces of their own: no request leaves the machine and
+    nothing is written outside.
+    """
+    from nginx_tune.cli.trees import host_configuration, read_configuration  # noqa: PLC0415
+    from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.measure.validate import Plan, run_validation  # noqa: PLC0415
+    from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
+    from nginx_tune.prove.verdict import verdict_status  # noqa: PLC0415
+    from nginx_tune.report.verdict import render_verdict  # noqa: PLC0415
+
+    if conf and conf_option:
+        raise UsageError("CONF is given twice", hint="name it once, with or without -c")
+    candidate = conf or conf_option
+    if candidate is None:
+        raise UsageError("no candidate configuration", hint="nginx-tune validate CONF")
+    host = LiveHost()
+    nginx, _ = read_nginx(host, binary=nginx_binary)
+    validation = run_validation(
+        read_configuration(host, candidate, prefix or nginx.prefix),
+        read_configuration(host, against or host_configuration(nginx), prefix or nginx.prefix),
+        Plan(
+            lab=lab,
+            requires=requires,
+            primary_metric=primary,
+            pairs=pairs,
+            warmup_seconds=parse_duration(warmup),
+            duration_seconds=parse_duration(duration),
+            seed=seed,
+            self_check=self_check,
+        ),
+        nginx=nginx,
+        progress=progress_printer(ctx),
+    )
+    verdict = validation.verdict
+    renderers = {
+        "console": lambda: render_verdict(verdict).encode(),
+        "json": lambda: encode(verdict),
+    }
+    write_result(renderers, formats, output)
+    return verdict_status(verdict, accept_inconclusive=accept_inconclusive)

@@ -1,0 +1,215 @@
+"""A/B of two configurations on a scratch nginx behind the walls."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+from urllib.parse import quote_from_bytes
+
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.facts import Nginx
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.scenario import Lab
+from nginx_tune.documents.verdict import Environment, Verdict
+from nginx_tune.errors import ConfigurationError, MissingToolError, UndecidedError
+from nginx_tune.lab.spec import lab_of_class
+from nginx_tune.lab.walls import Walls
+from nginx_tune.measure.experiment import Load, run_pairs
+from nginx_tune.measure.plan_load import ServedFile, default_classes
+from nginx_tune.measure.plan_places import plan_places
+from nginx_tune.measure.plan_target import Target, plan_target
+from nginx_tune.measure.session import MODULE_INSIDE, Arm, Session
+from nginx_tune.prove.gates import check_expressions
+from nginx_tune.prove.verdict import judge, measure_noise_floor
+
+_MOST_FILES = 20_000
+"""Files of the operator's root that the random load asks for."""
+
+_LAB_BYTES = 1 << 30
+_MOST_LAB_FILES = 20_000
+
+
+class Plan(NamedTuple):
+    """What the caller asks of a validation."""
+
+    lab: str | None
+    """Class of host to emulate; None runs on this machine as it is."""
+    requires: Sequence[str]
+    primary_metric: str | None
+    pairs: int
+    warmup_seconds: float
+    duration_seconds: float
+    seed: int
+    self_check: bool
+
+
+class Validation(NamedTuple):
+    """The verdict and what it stands on."""
+
+    verdict: Verdict
+    measurements: list[Measurement]
+
+
+def run_validation(
+    candidate: ConfTree,
+    baseline: ConfTree,
+    plan: Plan,
+    *,
+    nginx: Nginx,
+    progress: Callable[[str], None],
+) -> Validation:
+    """Run both configurations interleaved and judge them.
+
+    Errors: ConfigurationError for a tree that could not be parsed or that nginx rejects,
+            UndecidedError when there is nothing to load or a tool is missing, UsageError for a
+            gate that names an unknown metric (before anything runs).
+    """
+    if nginx.binary is None:
+        raise MissingToolError(
+            "nginx is not installed", hint="apt-get install nginx, or name one with --nginx"
+        )
+    targets = [_target(tree, nginx) for tree in (baseline, candidate)]
+    classes = [
+        item
+        for item in default_classes()
+        if item.source != "memory" or all(target.memory_url for target in targets)
+    ]
+    names = [item.name for item in classes]
+    metric = plan.primary_metric or "hot.requests_per_second"
+    check_expressions([*plan.requires, f"{metric} >= 0"], names)
+    _same_site(*targets)
+    target = targets[1]
+    shape = served_files(target.root)
+    lab = _lab(plan, target, shape)
+    written = [path for item in targets for path in item.written]
+    kept = {target.root, candidate.path, baseline.path}
+    covers = [place for place in plan_places(nginx.flags, written) if not _holds(place, kept)]
+    with Walls(MODULE_INSIDE, progress=progress) as walls:
+        session = Session(walls, lab, binary=nginx.binary, covers=covers)
+        files = session.files["disk1"] if lab.disks else shape
+        load = Load(
+            classes=classes,
+            files=[_url(file, target) for file in files],
+            port=target.port,
+            memory_url=target.memory_url,
+            host=target.host,
+            warmup_seconds=plan.warmup_seconds,
+            duration_seconds=plan.duration_seconds,
+        )
+        arms = [
+            Arm(name, tree.path, None, item.error_log)
+            for name, tree, item in zip(
+                ("baseline", "candidate"), (baseline, candidate), targets, strict=True
+            )
+        ]
+        floor = None
+        if plan.self_check:
+            same = [arms[0], arms[0]._replace(name="candidate")]
+            progress("self-check: the baseline against itself")
+            trial = run_pairs(
+                session, same, load, pairs=plan.pairs, seed=plan.seed + 1000, progress=progress
+            )
+            floor = measure_noise_floor(trial)
+        measurements = run_pairs(
+            session, arms, load, pairs=plan.pairs, seed=plan.seed, progress=progress
+        )
+    verdict = judge(
+        measurements,
+        primary_metric=metric,
+        requires=plan.requires,
+        noise_floor=floor,
+        environment=Environment(
+            nginx_version=nginx.version,
+            kernel_release=os.uname().release,
+            lab=lab.name,
+            seed=plan.seed,
+            differences=_differences(lab, target, covers),
+        ),
+    )
+    return Validation(verdict, measurements)
+
+
+def _target(tree: ConfTree, nginx: Nginx) -> Target:
+    if not tree.complete:
+        first = tree.unparsed[0]
+        raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
+    return plan_target(tree, default_error_log=nginx.error_log_path)
+
+
+def _same_site(baseline: Target, candidate: Target) -> None:
+    if (baseline.port, baseline.root) != (candidate.port, candidate.root):
+        raise UndecidedError(
+            "the two configurations serve different sites: "
+            f"port {baseline.port} from {baseline.root} and port {candidate.port} "
+            f"from {candidate.root}",
+            hint="compare two configurations of one site",
+        )
+
+
+def served_files(root: str) -> list[ServedFile]:
+    """Files below a root, the largest of the most common kind first; paths on disk."""
+    found: list[ServedFile] = []
+    pending = [Path(root)]
+    while pending and len(found) < _MOST_FILES:
+        try:
+            entries = sorted(os.scandir(pending.pop()), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                pending.append(Path(entry.path))
+            elif entry.is_file(follow_symlinks=False) and not entry.name.startswith("."):
+                size = entry.stat().st_size
+                if size and entry.stat().st_mode & 0o004:
+                    found.append(ServedFile(entry.path, size))
+    # The hot file is a typical one, so that the hot load is not the easiest of all.
+    typical = sorted(found, key=lambda file: file.bytes)[len(found) // 2] if found else None
+    return [typical, *(f for f in found if f != typical)] if typical else []
+
+
+def _lab(plan: Plan, target: Target, shape: Sequence[ServedFile]) -> Lab:
+    if plan.lab is None:
+        if not shape:
+            raise UndecidedError(
+                f"{target.root}: no readable files to ask for",
+                hint="put the site's files there, or use --lab to make some",
+            )
+        return Lab(name="none")
+    mean = sum(file.bytes for file in shape) // len(shape) if shape else 4 << 20
+    size = min(max(mean, 1024), 64 << 20)
+    files = max(8, min(_LAB_BYTES // size, _MOST_LAB_FILES))
+    return lab_of_class(plan.lab, mount=target.root, files=files, file_bytes=size)
+
+
+def _url(file: ServedFile, target: Target) -> ServedFile:
+    return ServedFile(
+        f"{target.url_prefix}/{_escape(os.path.relpath(file.url, target.root))}", file.bytes
+    )
+
+
+def _escape(path: str) -> str:
+    return quote_from_bytes(os.fsencode(path))
+
+
+def _holds(place: str, paths: set[str]) -> bool:
+    return any(PurePosixPath(place) in PurePosixPath(path).parents for path in paths)
+
+
+def _differences(lab: Lab, target: Target, covers: Sequence[str]) -> list[str]:
+    found = [f"empty and writable instead of the host's: {', '.join(covers)}"]
+    if lab.disks:
+        data = lab.data[0]
+        disk = lab.disks[0]
+        found.append(
+            f"{target.root}: {data.files} generated files of {data.file_bytes} bytes on an "
+            f"emulated {disk.class_name} ({disk.bytes_per_second or 'no'} bytes/s, "
+            f"{disk.reads_per_second or 'no'} reads/s)"
+        )
+    if lab.memory_bytes is not None:
+        found.append(f"memory of nginx limited to {lab.memory_bytes} bytes")
+    found.append("no network but the loopback link: upstreams and resolvers are out of reach")
+    if os.geteuid() != 0:
+        found.append("not run as root: workers run as the calling user")
+    return found

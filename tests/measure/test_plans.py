@@ -1,0 +1,126 @@
+"""The pure parts around a run: load plans, places, workloads, emulated facts."""
+
+from __future__ import annotations
+
+import pytest
+
+from nginx_tune.documents.facts import Cpu, Dataset, Facts, Memory
+from nginx_tune.documents.loadplan import Arrivals
+from nginx_tune.documents.scenario import Lab, LabDisk, Scenario, ScenarioClass
+from nginx_tune.errors import UndecidedError
+from nginx_tune.measure.emulated import emulate
+from nginx_tune.measure.plan_load import ServedFile, default_classes, plan_load
+from nginx_tune.measure.plan_places import plan_places
+from nginx_tune.measure.plan_workload import plan_workload
+from nginx_tune.measure.session import split_cpus
+
+FILES = [ServedFile(f"/f{index}", 100 + index) for index in range(4)]
+
+
+def test_the_hot_file_is_no_part_of_the_random_load() -> None:
+    plan = plan_load(
+        default_classes(),
+        FILES,
+        port=8080,
+        memory_url="/healthz",
+        duration_seconds=8,
+        warmup_seconds=2,
+        seed=3,
+    )
+    cold, hot, memory = plan.classes
+    assert hot.paths.paths == ["/f0"]
+    assert cold.paths.paths == ["/f1", "/f2", "/f3"]
+    assert cold.paths.bytes == [101, 102, 103], "bodies are checked against the files"
+    assert memory.paths.paths == ["/healthz"]
+    assert plan.permit.ports == [8080]
+    assert plan.permit.live is False
+
+
+def test_a_class_without_anything_to_ask_is_an_error() -> None:
+    with pytest.raises(UndecidedError, match="no file to ask for"):
+        plan_load(
+            default_classes(),
+            [],
+            port=1,
+            memory_url="/x",
+            duration_seconds=1,
+            warmup_seconds=0,
+            seed=1,
+        )
+
+
+def test_places_are_what_the_build_and_the_configuration_write_to() -> None:
+    flags = [
+        "--with-threads",
+        "--error-log-path=stderr",
+        "--http-log-path=/var/log/nginx/access.log",
+        "--pid-path=/run/nginx.pid",
+        "--lock-path=/var/lock/nginx.lock",
+        "--http-proxy-temp-path=/var/lib/nginx/proxy",
+    ]
+    written = ["/srv/logs/error.log", "syslog:server=1.2.3.4", "/logs/$host.log", "/dev/null"]
+    assert plan_places(flags, written) == [
+        "/run",
+        "/srv/logs",
+        "/var/lib/nginx",
+        "/var/lock",
+        "/var/log/nginx",
+    ]
+
+
+def test_cpus_are_split_where_there_are_two() -> None:
+    assert split_cpus([0, 1], separate=True) == ([0], [1])
+    assert split_cpus([3], separate=True) == ([3], [3])
+    assert split_cpus([0, 1, 2, 3], separate=False) == ([0, 1, 2, 3], [0, 1, 2, 3])
+
+
+LAB = Lab(
+    name="hdd",
+    memory_bytes=192 << 20,
+    disks=[LabDisk(name="d", mount="/srv/d", bytes_per_second=80 << 20, reads_per_second=400)],
+)
+
+
+def test_the_emulated_host_is_its_limits() -> None:
+    real = Facts(cpu=Cpu(online=2), memory=Memory(total_bytes=24 << 30, available_bytes=20 << 30))
+    facts = emulate(real, LAB, cpus=1)
+    assert facts.memory.page_cache_limit_bytes == 192 << 20
+    assert facts.cpu.effective == 1.0
+    assert facts.storage.independent_disk_count == 1
+    curve = facts.storage.disks[0].curve
+    assert curve is not None
+    assert curve.sequential_bytes_per_second == 80 << 20
+    assert curve.provenance == "declared"
+
+
+def test_the_workload_of_a_scenario_tells_cold_from_hot() -> None:
+    scenario = Scenario(
+        name="n",
+        title="t",
+        kind="media",
+        lab=LAB,
+        primary_metric="hot.p99",
+        classes=[
+            ScenarioClass(
+                name="cold",
+                source="random",
+                connections=20,
+                arrivals=Arrivals(kind="closed", users=20),
+            ),
+            ScenarioClass(
+                name="hot", source="hot", connections=4, arrivals=Arrivals(kind="closed", users=4)
+            ),
+            ScenarioClass(
+                name="memory",
+                source="memory",
+                connections=8,
+                arrivals=Arrivals(kind="poisson", rate_per_second=200),
+            ),
+        ],
+    )
+    workload = plan_workload(scenario, Facts(datasets=[Dataset(path="/srv/d", files=9, bytes=9)]))
+    assert workload.concurrency.peak == 24
+    assert workload.concurrency.cold_peak == 20
+    assert workload.rate.mean_per_second == 200
+    assert workload.dataset.files == 9
+    assert workload.popularity.exponent == 0
