@@ -216,20 +216,26 @@ def _overtakes(server: Server, slow: str, quick: str) -> bool:
         _await_stall(server)
         second = clients.submit(server.get, quick)
         wait([second])
-        overtook = _is_held(server)
+        overtook = _is_stalled(server)
         assert _is_ok(first.result(), second.result())
     return overtook
 
 
 def _await_stall(server: Server) -> None:
-    """Wait until a thread of the worker has been held for a while."""
-    held = 0
-    for _ in range(1000):
-        held = held + 1 if _is_held(server) else 0
-        if held == HELD_POLLS:
+    for _ in range(200):
+        if _is_stalled(server):
             return
         time.sleep(0.01)
     raise AssertionError("nothing is slow")
+
+
+def _is_stalled(server: Server) -> bool:
+    """Whether a thread is held for longer than the moment that tracing a call takes."""
+    for _ in range(HELD_POLLS):
+        if not _is_held(server):
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def _is_held(server: Server) -> bool:
