@@ -1,0 +1,95 @@
+"""This machine through the door, with programs and files that misbehave."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from nginx_tune.host import live_links
+from nginx_tune.host.door import HostReadError
+from nginx_tune.host.live import LiveHost
+
+
+def test_a_program_is_run_without_a_shell() -> None:
+    said = LiveHost().run(["printf", "%s", "$HOME; true"])
+    assert said == (0, "$HOME; true", "")
+
+
+def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
+    started = time.monotonic()
+    with pytest.raises(HostReadError, match="too long"):
+        LiveHost().run(
+            ["sh", "-c", "sleep 60 & echo $! > $0; wait", f"{tmp_path}/pid"], timeout_seconds=0.5
+        )
+    assert time.monotonic() - started < 30
+    child = int((tmp_path / "pid").read_text())
+    for _ in range(100):
+        if not Path(f"/proc/{child}").exists() or " Z " in Path(f"/proc/{child}/stat").read_text():
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("its child outlived it")
+
+
+def test_a_program_that_closes_its_mouth_and_stays_is_ended() -> None:
+    with pytest.raises(HostReadError, match="too long"):
+        LiveHost().run(["sh", "-c", "exec >&- 2>&-; sleep 60"], timeout_seconds=0.3)
+
+
+def test_a_program_that_never_stops_talking_is_ended() -> None:
+    with pytest.raises(HostReadError, match="too much"):
+        LiveHost().run(["yes"])
+
+
+@pytest.mark.parametrize("name", ["no-such-program", "/no/such/program", "/etc/hostname", "a\0b"])
+def test_a_program_that_is_none(name: str) -> None:
+    with pytest.raises(HostReadError):
+        LiveHost().run([name])
+
+
+def test_sbin_is_searched_without_it_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert LiveHost().find_program("sh").endswith("/sh")
+
+
+def test_a_fifo_gives_nothing_and_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    assert LiveHost().read_bytes(f"{tmp_path}/fifo") == b""
+
+
+def test_a_file_that_never_ends_is_refused() -> None:
+    with pytest.raises(HostReadError, match="larger than"):
+        LiveHost().read_bytes("/dev/zero")
+
+
+@pytest.mark.parametrize("path", ["/no/such/file", "/", "a\0b", "/etc/hostname/x"])
+def test_unreadable_files(path: str) -> None:
+    with pytest.raises(HostReadError):
+        LiveHost().read_text(path)
+
+
+def test_own_process_is_found_by_its_name() -> None:
+    name = Path("/proc/self/comm").read_text().strip()
+    assert os.getpid() in LiveHost().processes(name)
+
+
+def test_netlink_and_sysfs_see_the_same_links() -> None:
+    host = LiveHost()
+    by_netlink = {link.name: link for link in host.links()}
+    by_sysfs = {link.name: link for link in live_links._read_sysfs()}
+    assert by_netlink.keys() == by_sysfs.keys()
+    assert by_netlink["lo"].kind == by_sysfs["lo"].kind == "loopback"
+    for name, link in by_netlink.items():
+        assert link.mtu == by_sysfs[name].mtu
+        assert link.state == by_sysfs[name].state
+
+
+def test_links_without_netlink(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(live_links, "_read_netlink", refuse)
+    assert "lo" in [link.name for link in LiveHost().links()]

@@ -1,0 +1,203 @@
+"""Real devices: loops, bind mounts, overlay, memory limits. Mounts live in a namespace that
+ends with the test, and with it the loop devices."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nginx_tune.documents.base import decode
+from nginx_tune.documents.facts import Facts
+from nginx_tune.host.cpu import read_cpu
+from nginx_tune.host.live import LiveHost
+from nginx_tune.host.memory import read_memory
+from nginx_tune.host.storage import read_storage
+
+MIB = 1 << 20
+
+
+def inspect_inside(tmp_path: Path, script: str, *arguments: str) -> Facts:
+    """Facts as a process sees them in a mount namespace that the script has prepared."""
+    command = f'set -e; cd {tmp_path}; {script}; exec "$@"'
+    said = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", command, "sh",
+         sys.executable, "-m", "nginx_tune", "inspect", "-f", "json", *arguments],
+        capture_output=True, check=True, timeout=60,
+    )  # fmt: skip
+    return decode(Facts, said.stdout)
+
+
+LOOPS = (
+    "truncate -s 32M one.img two.img; mkfs.ext4 -q -F one.img; mkfs.ext4 -q -F two.img; "
+    "mkdir -p one two; mount -o loop one.img one; mount -o loop two.img two"
+)
+
+
+@pytest.mark.needs("root", "loop")
+def test_two_loops_on_one_disk_are_told_apart_from_it(tmp_path: Path) -> None:
+    paths = [f"{tmp_path}/one", f"{tmp_path}/two"]
+    facts = inspect_inside(tmp_path, LOOPS, "--path", paths[0], "--path", paths[1])
+    first, second = facts.storage.paths[:2]
+    assert first.stack[0].startswith("loop")
+    assert second.stack[0].startswith("loop")
+    assert first.stack[0] != second.stack[0]
+    # Below the loops: the disk that this very directory is on, counted once.
+    below = read_storage(LiveHost(), [str(tmp_path)])[0].paths[0]
+    assert first.stack[1:] == second.stack[1:] == below.stack
+    assert first.leaf_disks == second.leaf_disks == below.leaf_disks
+    if below.leaf_disks and below.leaf_disks != ["memory"]:
+        assert facts.storage.independent_disk_count == 1
+
+
+@pytest.mark.needs("root", "loop")
+def test_loops_stand_for_disks_in_an_emulated_host(tmp_path: Path) -> None:
+    code = (
+        "import sys; from nginx_tune.documents.base import encode; "
+        "from nginx_tune.host.live import LiveHost; "
+        "from nginx_tune.measure.facts import gather_facts; "
+        "facts = gather_facts(LiveHost(), paths=sys.argv[1:], loop_is_leaf=True); "
+        "sys.stdout.buffer.write(encode(facts))"
+    )
+    said = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f'set -e; cd {tmp_path}; {LOOPS}; exec "$@"', "sh",
+         sys.executable, "-c", code, f"{tmp_path}/one", f"{tmp_path}/two"],
+        capture_output=True, check=True, timeout=60,
+    )  # fmt: skip
+    storage = json.loads(said.stdout)["storage"]
+    assert storage["independent_disk_count"] == 2
+    leaves = [path["leaf_disks"] for path in storage["paths"][:2]]
+    assert leaves == [path["stack"] for path in storage["paths"][:2]]
+    assert {disk["class"] for disk in storage["disks"] if disk["name"].startswith("loop")} == {
+        "virtual"
+    }
+
+
+@pytest.mark.needs("root", "loop")
+@pytest.mark.skipif(shutil.which("addpart") is None, reason="no addpart to make a partition with")
+def test_a_partition_of_a_loop_is_on_the_disk_below(tmp_path: Path) -> None:
+    # The kernel is told of the partition; no table is needed. Detached while mounted, the
+    # device goes when the namespace goes.
+    script = (
+        "truncate -s 64M disk.img; loop=$(losetup --find --show disk.img); "
+        "trap 'losetup --detach $loop' EXIT; addpart $loop 1 2048 65536; part=$(basename $loop)p1; "
+        "number=$(cat /sys/class/block/$part/dev); mknod part b ${number%:*} ${number#*:}; "
+        "mkfs.ext4 -q -F part; mkdir -p m; mount part m; losetup --detach $loop; trap - EXIT"
+    )
+    facts = inspect_inside(tmp_path, script, "--path", f"{tmp_path}/m")
+    stack = facts.storage.paths[0].stack
+    assert stack[0].endswith("p1")
+    assert stack[1] == stack[0].removesuffix("p1")
+    assert stack[2:] == read_storage(LiveHost(), [str(tmp_path)])[0].paths[0].stack
+
+
+@pytest.mark.needs("root", "loop")
+def test_bind_mounts_and_overlays_lead_to_their_layers(tmp_path: Path) -> None:
+    script = (
+        f"{LOOPS}; mkdir -p one/lower bound over upper work memory; mount --bind one/lower bound; "
+        f"echo data > one/lower/file; mount -t overlay overlay -o lowerdir={tmp_path}/bound,"
+        f"upperdir={tmp_path}/upper,workdir={tmp_path}/work over; mount -t tmpfs none memory"
+    )
+    wanted = ("bound", "over", "memory", "one/not/there/yet")
+    arguments = [part for name in wanted for part in ("--path", f"{tmp_path}/{name}")]
+    storage = inspect_inside(tmp_path, script, *arguments).storage
+    bound, over, memory, missing = storage.paths[:4]
+    here = read_storage(LiveHost(), [str(tmp_path)])[0].paths[0]
+    loop = missing.stack[0]
+    assert missing.mount_point == f"{tmp_path}/one"
+    assert bound.stack[0] == loop
+    assert over.filesystem == "overlay"
+    assert set(over.stack) == {loop, *here.stack}
+    assert over.leaf_disks == here.leaf_disks
+    assert memory.leaf_disks == ["memory"]
+
+
+@pytest.mark.needs("root", "loop")
+def test_residency_is_right_through_an_overlay(tmp_path: Path) -> None:
+    """Where cachestat would say zero, mincore is asked."""
+    script = (
+        f"{LOOPS}; mkdir -p one/lower over upper work; "
+        "head -c 4194304 /dev/urandom > one/lower/hot; "
+        "head -c 12582912 /dev/urandom > one/lower/cold; "
+        f"mount -t overlay overlay -o lowerdir={tmp_path}/one/lower,upperdir={tmp_path}/upper,"
+        f"workdir={tmp_path}/work over; sync one/lower/cold; "
+        f"{sys.executable} -c 'import os, sys; f = os.open(sys.argv[1], 0); "
+        "os.posix_fadvise(f, 0, 0, os.POSIX_FADV_DONTNEED)' one/lower/cold; cat over/hot > hot"
+    )
+    facts = inspect_inside(tmp_path, script, "--dataset", f"{tmp_path}/over")
+    residency = facts.datasets[0].residency
+    assert residency.method == "mincore"
+    assert residency.trusted
+    assert residency.ratio == pytest.approx(0.25, abs=0.02)
+
+
+@pytest.mark.needs("root", "loop")
+def test_another_file_system_below_a_dataset_is_left_out(tmp_path: Path) -> None:
+    script = (
+        f"{LOOPS}; mkdir -p two/sub; mount -t tmpfs none two/sub; "
+        "echo a > two/f; echo b > two/sub/g"
+    )
+    dataset = inspect_inside(tmp_path, script, "--dataset", f"{tmp_path}/two").datasets[0]
+    assert dataset.files == 1
+    assert "other file systems" in dataset.reason
+
+
+@pytest.fixture
+def limited_group() -> Iterator[Path]:
+    """A memory cgroup with a limit on its parent."""
+    root = Path("/sys/fs/cgroup/memory")
+    if not (root / "memory.limit_in_bytes").exists():
+        pytest.skip("no memory controller of cgroup version 1")
+    parent = root / f"nginx-tune-test-{os.getpid()}"
+    child = parent / "child"
+    child.mkdir(parents=True)
+    (parent / "memory.limit_in_bytes").write_text(str(64 * MIB))
+    yield child
+    child.rmdir()
+    parent.rmdir()
+
+
+@pytest.mark.needs("root")
+def test_a_limit_of_an_ancestor_bounds_the_page_cache(limited_group: Path) -> None:
+    memory, gaps = read_memory(LiveHost(), cgroup_directory=str(limited_group))
+    assert memory.cgroup_version == 1
+    assert memory.cgroup_limit_bytes == 64 * MIB
+    assert memory.cgroup_limit_path == str(limited_group.parent)
+    assert memory.page_cache_limit_bytes is not None
+    assert memory.page_cache_limit_bytes <= 64 * MIB
+    assert "memory.limit_in_bytes" in memory.page_cache_limit_reason
+    assert not gaps
+
+
+@pytest.mark.needs("root")
+def test_the_limit_of_the_own_group_is_found(limited_group: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from nginx_tune.host.live import LiveHost; "
+        "from nginx_tune.host.memory import read_memory; "
+        "Path(sys.argv[1], 'cgroup.procs').write_text(str(os.getpid())); "
+        "print(read_memory(LiveHost())[0].cgroup_limit_bytes)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code, str(limited_group)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert said.stdout.strip() == str(64 * MIB)
+
+
+def test_affinity_counts() -> None:
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        cpu = read_cpu(LiveHost())[0]
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert cpu.cpuset == 1
+    assert cpu.effective is not None
+    assert cpu.effective <= 1
+    assert cpu.online == os.sysconf("SC_NPROCESSORS_ONLN")
