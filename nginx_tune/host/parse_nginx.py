@@ -87,6 +87,10 @@ def _numbers(version: str) -> list[int]:
     return [int(number[:9]) for number in re.findall(r"[0-9]+", version)]
 
 
+_PASSING = {"-t", "-T", "-v", "-V", "-s", "-h", "-?"}
+"""Options of an nginx that says or signals something and ends."""
+
+
 class Title(NamedTuple):
     """The title of an nginx process."""
 
@@ -107,7 +111,7 @@ def parse_title(arguments: list[str]) -> Title:
         return Title("master", match[1].split())
     if re.fullmatch(r"[\w-]+: worker process\s*", first):
         return Title("worker", [])
-    if re.match(r"[\w-]+: ", first) or not arguments:
+    if re.match(r"[\w-]+: ", first) or not arguments or _PASSING & set(arguments):
         return Title("other", [])
     return Title("single", arguments)
 

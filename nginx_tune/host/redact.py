@@ -42,9 +42,9 @@ def redact(capture: Capture) -> Capture:
     words = _Words()
     answers = {}
     for question, answer in capture.answers.items():
-        fit = _fitting(words, question)
-        answers[_map(_fitting(words, question, key=True), question)] = Answer(
-            value=_map(fit, answer.value), error=_map(fit, answer.error)
+        plain = _fitting(words, question, key=True)
+        answers[plain(question)] = Answer(
+            value=_map(_fitting(words, question), answer.value), error=_map(plain, answer.error)
         )
     everywhere = _fitting(words, "dataset ")
     request = msgspec.convert(_map(everywhere, msgspec.to_builtins(capture.request)), Request)

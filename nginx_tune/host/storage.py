@@ -26,10 +26,11 @@ _MAX_DEPTH = 32
 """Devices on devices; a loop in the recording of a host must end somewhere."""
 
 _SYSTEM_DIRECTORIES = (
-    "/boot", "/dev", "/efi", "/etc", "/proc", "/run", "/snap", "/sys", "/usr",
-    "/var/lib/containerd", "/var/lib/containers", "/var/lib/docker",
-    "/var/lib/kubelet", "/var/lib/lxcfs", "/var/snap",
+    "/boot", "/dev", "/efi", "/etc", "/proc", "/root", "/run", "/snap", "/sys", "/tmp", "/usr",  # noqa: S108
+    "/var/lib/containerd", "/var/lib/containers", "/var/lib/docker", "/var/lib/kubelet",
+    "/var/lib/lxcfs", "/var/log", "/var/snap", "/var/tmp",  # noqa: S108
 )  # fmt: skip
+"""Mounts at or below these hold no data that nginx serves, unless they are asked for."""
 _SYSTEM_FILESYSTEMS = {"squashfs", "iso9660", "udf", "vfat", "efivarfs", "erofs"}
 
 

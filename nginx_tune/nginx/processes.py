@@ -30,7 +30,7 @@ class Master(NamedTuple):
 
 
 def find_masters(host: Host) -> list[Master]:
-    """Every nginx master that can be seen, by ascending pid.
+    """Every nginx master that can be seen, by ascending pid; processes without a title last.
 
     Workers on their way out, cache managers and cache loaders are no workers.
     """
@@ -45,6 +45,8 @@ def find_masters(host: Host) -> list[Master]:
             parent = stat if isinstance(stat, Missing) else parse_parent_pid(stat)
             if not isinstance(parent, Missing):
                 workers.setdefault(parent, []).append(pid)
+    heads = [pid for pid in pids if titles[pid].role == "master"]
+    heads += [pid for pid in pids if titles[pid].role == "single"]
     return [
         Master(
             pid=pid,
@@ -52,8 +54,7 @@ def find_masters(host: Host) -> list[Master]:
             arguments=titles[pid].arguments,
             workers=[pid] if titles[pid].role == "single" else workers.get(pid, []),
         )
-        for pid in pids
-        if titles[pid].role in {"master", "single"}
+        for pid in heads
     ]
 
 

@@ -222,6 +222,8 @@ def test_flags_and_paths_of_a_build() -> None:
         (["nginx: worker process is shutting down"], "other"),
         (["nginx: cache manager process"], "other"),
         (["nginx", "-g", "daemon off; master_process off;"], "single"),
+        (["nginx", "-t"], "other"),
+        (["/usr/sbin/nginx", "-s", "reload"], "other"),
         ([], "other"),
     ],
 )

@@ -25,7 +25,7 @@ MIB = 1 << 20
 
 def inspect_inside(tmp_path: Path, script: str, *arguments: str) -> Facts:
     """Facts as a process sees them in a mount namespace that the script has prepared."""
-    command = f'set -e; cd {tmp_path}; {script}; exec "$@"'
+    command = f'set -e; cd {tmp_path}; {script}; "$@"'
     said = subprocess.run(
         ["unshare", "--mount", "sh", "-c", command, "sh",
          sys.executable, "-m", "nginx_tune", "inspect", "-f", "json", *arguments],
@@ -82,13 +82,15 @@ def test_loops_stand_for_disks_in_an_emulated_host(tmp_path: Path) -> None:
 @pytest.mark.needs("root", "loop")
 @pytest.mark.skipif(shutil.which("addpart") is None, reason="no addpart to make a partition with")
 def test_a_partition_of_a_loop_is_on_the_disk_below(tmp_path: Path) -> None:
-    # The kernel is told of the partition; no table is needed. Detached while mounted, the
-    # device goes when the namespace goes.
+    # The kernel is told of the partition; no table is needed. It stays with the loop device
+    # until it is taken back.
     script = (
-        "truncate -s 64M disk.img; loop=$(losetup --find --show disk.img); "
-        "trap 'losetup --detach $loop' EXIT; addpart $loop 1 2048 65536; part=$(basename $loop)p1; "
+        "truncate -s 64M disk.img; mkdir -p m; "
+        "loop=$(losetup --find --show --partscan disk.img); "
+        "trap 'umount m; delpart $loop 1; losetup --detach $loop' EXIT; "
+        "addpart $loop 1 2048 65536; part=$(basename $loop)p1; "
         "number=$(cat /sys/class/block/$part/dev); mknod part b ${number%:*} ${number#*:}; "
-        "mkfs.ext4 -q -F part; mkdir -p m; mount part m; losetup --detach $loop; trap - EXIT"
+        "mkfs.ext4 -q -F part; mount part m"
     )
     facts = inspect_inside(tmp_path, script, "--path", f"{tmp_path}/m")
     stack = facts.storage.paths[0].stack

@@ -1,0 +1,144 @@
+"""``nginx-tune inspect`` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+HOSTS = Path(__file__).resolve().parent.parent / "hosts"
+
+
+def test_this_host_as_json(run_cli: Run) -> None:
+    said = run_cli("inspect", "-f", "json")
+    assert said.returncode == 0
+    facts = json.loads(said.stdout)
+    assert facts["schema"] == "nginx-tune/facts/1"
+    assert facts["kernel"]["system"] == "Linux"
+    assert facts["cpu"]["online"] == os.cpu_count()
+    assert facts["storage"]["paths"]
+    assert any(link["name"] == "lo" for link in facts["network"]["links"])
+
+
+def test_one_screen_for_people(run_cli: Run) -> None:
+    said = run_cli("inspect", "--host", HOSTS / "three-disk-node.json")
+    assert said.returncode == 0
+    assert "3 independent disks" in said.stdout
+    assert "10 Gbit/s" in said.stdout
+    assert "nginx 1.26.3, with threads" in said.stdout
+    assert len(said.stdout.splitlines()) <= 40
+    assert "\x1b" not in said.stdout
+
+
+@pytest.mark.needs("root")
+def test_an_ordinary_user_gets_facts_too(run_cli: Run) -> None:
+    """Without any right beyond its own: fewer facts, a reason for each that is missing."""
+    code = (
+        "import os, sys; from nginx_tune.cli.main import main; "
+        "main(['inspect', '-f', 'json', '-o', '/dev/null']); os.setuid(65534); "
+        "sys.exit(main(['inspect', '-f', 'json']))"
+    )
+    import sys  # noqa: PLC0415
+
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stderr
+    assert json.loads(said.stdout)["memory"]["total_bytes"]
+
+
+def test_a_capture_replays_byte_for_byte(run_cli: Run, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "file").write_bytes(b"x" * 12345)
+    capture = tmp_path / "host.json"
+    live = run_cli("inspect", "--dataset", data, "--capture", capture, "-f", "json")
+    assert live.returncode == 0, live.stderr
+    assert stat.S_IMODE(capture.stat().st_mode) == 0o600
+    (data / "file").unlink()
+    replayed = run_cli("inspect", "--host", capture, "-f", "json", cwd=Path("/"))
+    assert replayed.stdout == live.stdout
+    assert json.loads(live.stdout)["datasets"][0]["bytes"] == 12345
+
+
+def test_a_capture_does_not_widen_a_file_that_was_there(run_cli: Run, tmp_path: Path) -> None:
+    capture = tmp_path / "host.json"
+    capture.touch(mode=0o644)
+    assert run_cli("inspect", "--capture", capture).returncode == 0
+    assert stat.S_IMODE(capture.stat().st_mode) == 0o600
+
+
+def test_facts_go_to_a_file_and_a_screen_at_once(run_cli: Run, tmp_path: Path) -> None:
+    host = HOSTS / "virtio-vm.json"
+    said = run_cli("inspect", "--host", host, "-f", "console", "-f", f"json={tmp_path}/facts.json")
+    assert said.returncode == 0
+    assert "virtio" in said.stdout
+    golden = HOSTS / "golden/virtio-vm.facts.json"
+    assert (tmp_path / "facts.json").read_bytes() == golden.read_bytes()
+
+
+def test_a_declared_link_speed(run_cli: Run) -> None:
+    arguments = ("--host", HOSTS / "virtio-vm.json", "--link-speed", "eth0=2.5G", "-f", "json")
+    said = run_cli("inspect", *arguments)
+    links = {link["name"]: link for link in json.loads(said.stdout)["network"]["links"]}
+    assert links["eth0"]["speed_bits_per_second"] == 2_500_000_000
+    assert links["eth0"]["speed_reason"] == "declared"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--dataset", "/no/such/tree"], "dataset /no/such/tree: No such file or directory"),
+        (["--dataset", "/etc/passwd"], "Not a directory"),
+        (["--nginx", "/no/such/nginx"], "/no/such/nginx: cannot run nginx"),
+        (["--nginx", "/bin/ls"], "/bin/ls: no nginx"),
+        (["--pid", "1"], "no nginx master"),
+        (["--pid", "0"], "--pid"),
+        (["--link-speed", "eth0"], "not IF=SPEED"),
+        (["--link-speed", "eth0=fast"], "no link speed"),
+        (["--link-speed", "nolink0=1G"], "no network link 'nolink0'"),
+        (["--host", "/no/such/capture"], "cannot read"),
+        (["--host", str(HOSTS / "freebsd.facts.json")], "expected a document of schema"),
+        (["--host", "x", "--capture", "y"], "exclude"),
+        (["-f", "yaml"], "unknown format"),
+        (["--capture", "/no/such/dir/capture"], "cannot write"),
+    ],
+)
+def test_wrong_usage_is_one_line(run_cli: Run, arguments: list[str], says: str) -> None:
+    said = run_cli("inspect", *arguments)
+    assert said.returncode == 2
+    assert said.stdout == ""
+    assert says in said.stderr
+    assert len(said.stderr.splitlines()) == 1
+
+
+def test_a_capture_that_is_no_json(run_cli: Run) -> None:
+    said = run_cli("inspect", "--host", "-", stdin='{"schema": "nginx-tune/capture/1", "answers"')
+    assert said.returncode == 2
+    assert "not JSON" in said.stderr
+
+
+def test_a_capture_of_a_later_version(run_cli: Run) -> None:
+    said = run_cli("inspect", "--host", "-", stdin='{"schema": "nginx-tune/capture/2"}')
+    assert said.returncode == 2
+    assert "nginx-tune/capture/2" in said.stderr
+
+
+def test_a_hostile_capture_cannot_steer_the_terminal(run_cli: Run) -> None:
+    evil = "\x1b]0;gotcha\x07\x1b[31m\u202e"
+    mountinfo = f"28 1 8:1 / /srv{evil} rw - ext4 /dev/{evil} rw\n"
+    capture = {
+        "schema": "nginx-tune/capture/1",
+        "answers": {
+            "read /proc/self/mountinfo": {"value": mountinfo},
+            "read /proc/sys/kernel/osrelease": {"value": f"6.1{evil}"},
+            "links": {"value": [{"name": evil, "kind": "[red]", "state": evil}]},
+        },
+    }
+    said = run_cli("inspect", "--host", "-", stdin=json.dumps(capture))
+    assert said.returncode == 0, said.stderr
+    assert not {"\x1b", "\x07", "\u202e"} & set(said.stdout)

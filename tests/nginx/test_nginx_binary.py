@@ -1,0 +1,159 @@
+"""The nginx program and its running processes: real ones, and ones that only look like it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nginx_tune.errors import UsageError
+from nginx_tune.host.live import LiveHost
+from nginx_tune.measure.facts import gather_facts
+from nginx_tune.nginx.binary import read_build, read_nginx
+from nginx_tune.nginx.processes import find_masters, is_trusted
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[int]:
+    """A real nginx with two workers and a thread pool; its master's pid."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    (tmp_path / "n.conf").write_text(
+        f"worker_processes 2; pid {tmp_path}/pid; error_log {tmp_path}/error.log;\n"
+        "thread_pool default threads=3; worker_rlimit_nofile 4321;\n"
+        f"events {{}} http {{ access_log off; server {{ listen 127.0.0.1:{port}; aio threads;"
+        f" root {tmp_path}; }} }}\n"
+    )
+    process = subprocess.Popen(
+        ["/usr/sbin/nginx", "-p", f"{tmp_path}/", "-c", "n.conf", "-g", "daemon off;"],
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(100):
+            masters = [m for m in find_masters(LiveHost()) if m.pid == process.pid]
+            if masters and len(masters[0].workers) == 2:
+                break
+            time.sleep(0.05)
+        # The pool's threads start right after the worker has its title.
+        time.sleep(0.1)
+        yield process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(10)
+
+
+@pytest.mark.needs("root", "nginx")
+def test_a_running_nginx(running: int, tmp_path: Path) -> None:
+    facts = gather_facts(LiveHost(), pid=running)
+    nginx = facts.nginx
+    assert nginx.product == "nginx"
+    assert nginx.version == nginx.nginx_version
+    assert "--with-threads" in nginx.flags
+    assert nginx.running is not None
+    assert nginx.running.pid == running
+    assert nginx.running.conf_path == f"{tmp_path}/n.conf"
+    assert nginx.running.prefix == f"{tmp_path}/"
+    assert nginx.running.other_mount_namespace is False
+    assert [worker.threads for worker in nginx.running.workers] == [4, 4]
+    assert {worker.nofile_soft for worker in nginx.running.workers} == {4321}
+    assert facts.limits.nofile_soft != 4321, "limits are those a new nginx would start with"
+    assert all(worker.cpus_allowed for worker in nginx.running.workers)
+
+
+@pytest.mark.needs("root", "nginx")
+def test_a_container_s_executable_is_not_run(running: int) -> None:
+    """Its title and uid 0 prove nothing from another mount namespace."""
+    master = next(m for m in find_masters(LiveHost()) if m.pid == running)
+    assert is_trusted(LiveHost(), master)
+
+    class Elsewhere(LiveHost):
+        def read_link(self, path: str) -> str:
+            return "mnt:[1]" if path == f"/proc/{running}/ns/mnt" else super().read_link(path)
+
+    assert not is_trusted(Elsewhere(), master)
+
+
+FAKE = """
+import ctypes, os, sys, time
+ctypes.CDLL(None).prctl(15, b"nginx")
+os.setuid(65534)
+print("up", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.needs("root")
+def test_a_stranger_s_executable_is_not_run(tmp_path: Path) -> None:
+    """Anyone can call a process nginx; as root its file must not be run for that."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", FAKE, "nginx: master process"], stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        masters = [m for m in find_masters(LiveHost()) if m.pid == process.pid]
+        assert masters, "it is taken for an nginx"
+        assert not is_trusted(LiveHost(), masters[0])
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+
+@pytest.mark.needs("nginx")
+def test_the_real_binary() -> None:
+    build = read_build(LiveHost(), "/usr/sbin/nginx")
+    assert build.product == "nginx"
+    assert build.conf_path == "/etc/nginx/nginx.conf"
+    assert not any("-O2" in flag for flag in build.flags)
+
+
+def fake_nginx(directory: Path, text: str) -> str:
+    path = directory / "nginx"
+    path.write_text(f"#!/bin/sh\ncat >&2 <<'EOF'\n{text}\nEOF\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_an_nginx_without_threads(tmp_path: Path) -> None:
+    binary = fake_nginx(tmp_path, "nginx version: nginx/1.20.2\nconfigure arguments: --with-debug")
+    nginx, _ = read_nginx(LiveHost(), binary=binary)
+    assert nginx.flags == ["--with-debug"]
+    assert nginx.binary == binary
+
+
+@pytest.mark.parametrize("binary", ["/bin/ls", "/no/such/nginx", "/etc/hostname", ""])
+def test_a_named_binary_that_is_no_nginx(binary: str) -> None:
+    with pytest.raises(UsageError):
+        read_nginx(LiveHost(), binary=binary)
+
+
+def test_a_pid_that_is_no_master() -> None:
+    with pytest.raises(UsageError, match="no nginx master"):
+        read_nginx(LiveHost(), pid=os.getpid())
+
+
+def test_no_nginx_anywhere() -> None:
+    class Bare(LiveHost):
+        def find_program(self, name: str) -> str:
+            return super().find_program(f"no-{name}")
+
+        def processes(self, *names: str) -> list[int]:
+            return []
+
+    facts = gather_facts(Bare())
+    assert facts.nginx.binary is None
+    reasons = {unknown.path: unknown.reason for unknown in facts.unknown}
+    assert "--nginx" in reasons["/nginx/binary"]
+    assert reasons["/nginx/product"]
+    assert reasons["/nginx/running"]
