@@ -121,7 +121,8 @@ class Storage(Part, frozen=True, kw_only=True):
     paths: list[PathStorage] = []
     disks: list[Disk] = []
     independent_disk_count: int | None = None
-    """Distinct leaf-disk sets under the paths: what per-disk pools stand on."""
+    """Groups of paths that share no leaf disk with another group: what per-disk pools stand on.
+    Counted over the paths that were asked for, or over all data mounts when none was."""
 
 
 class Link(Part, frozen=True, kw_only=True):

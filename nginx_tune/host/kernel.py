@@ -46,12 +46,18 @@ SYSCTLS = (
 _SINCE = {"epollexclusive": (4, 5), "cachestat": (6, 5)}
 """Features by the release that brought them (EPOLLEXCLUSIVE: epoll_ctl(2))."""
 
+_BY_SYSCTL = {
+    "task_delayacct": "kernel.task_delayacct",
+    "tcp_migrate_req": "net.ipv4.tcp_migrate_req",
+}
+"""Features whose switch is there when they are."""
+
 
 def read_kernel(host: Host) -> tuple[Kernel, Gaps]:
     """Release, features and sysctls. A sysctl that this kernel has not is left out."""
     gaps: Gaps = {}
-    system = attempt(_read_line, host, "/proc/sys/kernel/ostype")
-    release = attempt(_read_line, host, "/proc/sys/kernel/osrelease")
+    system = _read_name(host, "/proc/sys/kernel/ostype", "-s")
+    release = _read_name(host, "/proc/sys/kernel/osrelease", "-r")
     sysctls = {}
     for name in SYSCTLS:
         value = attempt(_read_line, host, sysctl_path(name))
@@ -63,14 +69,16 @@ def read_kernel(host: Host) -> tuple[Kernel, Gaps]:
             release if isinstance(release, Missing) else parse_release(release) >= since
         )
         features[name] = known(has, gaps, f"/features/{name}")
-    features["tcp_migrate_req"] = "net.ipv4.tcp_migrate_req" in sysctls
-    features["task_delayacct"] = "kernel.task_delayacct" in sysctls
-    features["psi"] = not isinstance(attempt(host.read_text, "/proc/pressure/io"), Missing)
+    for name, sysctl in _BY_SYSCTL.items():
+        there: bool | Missing = sysctl in sysctls if sysctls else Missing("no sysctl can be read")
+        features[name] = known(there, gaps, f"/features/{name}")
+    pressure = attempt(host.read_text, "/proc/pressure/io")
+    features["psi"] = known(_has_file(pressure, system), gaps, "/features/psi")
     features["tls"] = known(_read_tls(host, release), gaps, "/features/tls")
     kernel = Kernel(
         system=known(system, gaps, "/system"),
         release=known(release, gaps, "/release"),
-        machine=known(_read_machine(host), gaps, "/machine"),
+        machine=known(_read_name(host, "/proc/sys/kernel/arch", "-m"), gaps, "/machine"),
         features=dict(sorted(features.items())),
         sysctls=sysctls,
     )
@@ -109,13 +117,20 @@ def _read_integer(host: Host, sysctl: str) -> int | Missing:
     return text if isinstance(text, Missing) else parse_integer(text)
 
 
-def _read_machine(host: Host) -> str | Missing:
-    """The hardware name; the file is there since Linux 6.1."""
-    name = attempt(_read_line, host, "/proc/sys/kernel/arch")
+def _read_name(host: Host, path: str, option: str) -> str | Missing:
+    """A line that Linux has in a file (the hardware name since 6.1) and others only in uname."""
+    name = attempt(_read_line, host, path)
     if not isinstance(name, Missing):
         return name
-    said = attempt(host.run, ["uname", "-m"])
-    return said if isinstance(said, Missing) else said.stdout.strip() or Missing("uname is silent")
+    said = attempt(host.run, ["uname", option])
+    return name if isinstance(said, Missing) else said.stdout.strip() or name
+
+
+def _has_file(content: str | Missing, system: str | Missing) -> bool | Missing:
+    """Whether a file of /proc is there, on a host that has a /proc to look at."""
+    if isinstance(content, Missing) and isinstance(system, Missing):
+        return content
+    return not isinstance(content, Missing)
 
 
 def _read_tls(host: Host, release: str | Missing) -> bool | Missing | None:

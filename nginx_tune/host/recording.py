@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 def _question(verb: str, *parts: str) -> str:
     """The key of an answer."""
-    return _escaped(" ".join([verb, *parts]))
+    return escaped(" ".join([verb, *parts]))
 
 
 def from_bytes(data: bytes) -> str | dict[str, str]:
@@ -40,13 +40,22 @@ def to_bytes(value: Any) -> bytes:
     return msgspec.convert(value, str).encode()
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Text that JSON can hold: what is no UTF-8 in a file name is shown escaped."""
     return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def _to_builtins(value: object) -> Any:
-    return msgspec.to_builtins(value)
+    """Links and datasets as JSON holds them."""
+    return _each_text(escaped, msgspec.to_builtins(value))
+
+
+def _each_text(change: Callable[[str], str], value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _each_text(change, part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_each_text(change, part) for part in value]
+    return change(value) if isinstance(value, str) else value
 
 
 class RecordingHost:
@@ -60,7 +69,7 @@ class RecordingHost:
         try:
             answer = ask()
         except HostReadError as error:
-            self.answers[question] = Answer(error=_escaped(error.reason))
+            self.answers[question] = Answer(error=escaped(error.reason))
             raise
         self.answers[question] = Answer(value=to_value(answer))
         return answer
@@ -77,15 +86,15 @@ class RecordingHost:
     def list_dir(self, path: str) -> list[str]:
         """Names in a directory, sorted."""
         ask = lambda: self._host.list_dir(path)  # noqa: E731
-        return self._keep(_question("list", path), ask, lambda names: list(map(_escaped, names)))
+        return self._keep(_question("list", path), ask, lambda names: list(map(escaped, names)))
 
     def read_link(self, path: str) -> str:
         """Target of a symbolic link, as stored."""
-        return self._keep(_question("link", path), lambda: self._host.read_link(path), _escaped)
+        return self._keep(_question("link", path), lambda: self._host.read_link(path), escaped)
 
     def real_path(self, path: str) -> str:
         """The path with every symbolic link resolved; the file must exist."""
-        return self._keep(_question("real", path), lambda: self._host.real_path(path), _escaped)
+        return self._keep(_question("real", path), lambda: self._host.real_path(path), escaped)
 
     def device_of(self, path: str) -> Device:
         """``st_dev`` of a path."""
@@ -104,15 +113,15 @@ class RecordingHost:
             lambda: self._host.run(argv, timeout_seconds=timeout_seconds),
             lambda said: {
                 "status": said.status,
-                "stdout": _escaped(said.stdout),
-                "stderr": _escaped(said.stderr),
+                "stdout": escaped(said.stdout),
+                "stderr": escaped(said.stderr),
             },
         )
 
     def find_program(self, name: str) -> str:
         """Absolute path of a program on PATH or in one of the sbin directories."""
         return self._keep(
-            _question("program", name), lambda: self._host.find_program(name), _escaped
+            _question("program", name), lambda: self._host.find_program(name), escaped
         )
 
     def processes(self, *names: str) -> list[int]:

@@ -8,7 +8,7 @@ from nginx_tune import __version__
 from nginx_tune.documents.capture import Capture, Request
 from nginx_tune.documents.facts import Facts
 from nginx_tune.host.door import Host
-from nginx_tune.host.recording import RecordedHost, RecordingHost
+from nginx_tune.host.recording import RecordedHost, RecordingHost, escaped
 from nginx_tune.host.redact import redact
 from nginx_tune.measure.facts import DATASET_BUDGET_SECONDS, gather_facts
 
@@ -34,13 +34,24 @@ def record_host(
     """The capture of an inspection, secrets redacted."""
     recording = RecordingHost(host)
     inspect_host(recording, request, dataset_budget_seconds=dataset_budget_seconds)
-    return redact(Capture(tool_version=__version__, request=request, answers=recording.answers))
+    asked = _escaped(request)
+    return redact(Capture(tool_version=__version__, request=asked, answers=recording.answers))
 
 
 def replay(capture: Capture, extra: Request | None = None) -> Facts:
     """The facts that the recorded inspection gave, and what ``extra`` asks besides."""
     request = capture.request if extra is None else _joined(capture.request, extra)
     return inspect_host(RecordedHost(capture.answers), request)
+
+
+def _escaped(request: Request) -> Request:
+    """The request as JSON can hold it, with the names that the recorded questions have."""
+    return msgspec.structs.replace(
+        request,
+        paths=[escaped(path) for path in request.paths],
+        datasets=[escaped(path) for path in request.datasets],
+        nginx_binary=None if request.nginx_binary is None else escaped(request.nginx_binary),
+    )
 
 
 def _joined(first: Request, second: Request) -> Request:

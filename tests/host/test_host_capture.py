@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -59,6 +60,17 @@ def test_a_replay_gives_the_facts_of_the_run(tmp_path: Any) -> None:
     assert capture.answers["read /proc/meminfo"].value
     assert encode(replay(capture)) == encode(replay(capture))
     assert replay(capture).datasets[0].files == 1
+
+
+def test_a_tree_whose_name_is_no_utf8(tmp_path: Any) -> None:
+    tree = tmp_path / os.fsdecode(b"caf\xe9")
+    tree.mkdir()
+    (tree / os.fsdecode(b"\xff")).write_bytes(b"x")
+    capture = record_host(LiveHost(), Request(datasets=[str(tree)]))
+    (dataset,) = replay(capture).datasets
+    assert dataset.files == 1
+    assert dataset.path.endswith("/caf\\xe9")
+    assert encode(capture)
 
 
 SECRETS: list[tuple[str, Any, Any]] = [

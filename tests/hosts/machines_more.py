@@ -207,6 +207,45 @@ def bond_vlan() -> tuple[Machine, Request]:
     return machine, Request()
 
 
+def hybrid_cgroups() -> tuple[Machine, Request]:
+    """Memory on cgroup version 1, CPU on version 2: each controller has a version of its own."""
+    machine = _server("5.15.0-160-generic")
+    machine.write(
+        "/proc/self/cgroup",
+        "4:memory:/batch/web\n2:blkio:/\n1:name=systemd:/batch/web\n0::/batch.slice/web\n",
+    )
+    memory_root = "/sys/fs/cgroup/memory"
+    for path, limit in (
+        ("", 9223372036854771712),
+        ("/batch", 4294967296),
+        ("/batch/web", 8589934592),
+    ):
+        machine.write(f"{memory_root}{path}/memory.limit_in_bytes", f"{limit}\n")
+        machine.write(
+            f"{memory_root}{path}/memory.stat",
+            "cache 1073741824\nrss 536870912\nhierarchical_memory_limit 4294967296\n"
+            "total_cache 2147483648\ntotal_rss 1073741824\n",
+        )
+    unified = "/sys/fs/cgroup/unified"
+    machine.write(f"{unified}/batch.slice/cpu.max", "300000 100000\n")
+    machine.write(f"{unified}/batch.slice/web/cpu.max", "max 100000\n")
+    machine.write(f"{unified}/batch.slice/web/cpuset.cpus.effective", "0-5\n")
+    disk = scsi_disk(machine, "sda", "8:0", model="INTEL SSDSC2KB240G8", terabytes=0.24, queue=SSD)
+    partition(machine, disk, 2, "8:2", 400000000)
+    mounts(
+        machine,
+        "21 28 0:21 / /proc rw - proc proc rw",
+        "22 28 0:22 / /sys rw - sysfs sysfs rw",
+        "23 22 0:23 / /sys/fs/cgroup rw - tmpfs tmpfs ro,mode=755",
+        "24 23 0:24 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate",
+        "25 23 0:25 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory",
+        "28 1 8:2 / / rw,relatime shared:1 - ext4 /dev/sda2 rw",
+        system="",
+    )
+    ethernet(machine, "eno1", "igb", megabits=1000)
+    return machine, Request()
+
+
 ALPINE = (
     "nginx version: nginx/1.28.0\nbuilt with OpenSSL 3.5.0 8 Apr 2025\nTLS SNI support enabled\n"
     "configure arguments: --prefix=/var/lib/nginx --sbin-path=/usr/sbin/nginx "
@@ -265,6 +304,7 @@ CAPTURES = {
     "btrfs-two-disks": btrfs_two_disks,
     "zfs": zfs,
     "bond-vlan": bond_vlan,
+    "hybrid-cgroups": hybrid_cgroups,
     "alpine": alpine,
     "silent-sysfs": silent_sysfs,
 }
