@@ -5,24 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-_DOUBLINGS = 60
-_BISECTIONS = 48
+_STEP = 4.0
+_STEPS = 20
+"""Fours upward and downward: a factor of 10^12 both ways."""
+_PRECISION = 1e-6
 
 
 def find_flip(decide: Callable[[float], bool], now: float) -> float | None:
-    """The value nearest to ``now`` (both ways, by factors of two) at which ``decide`` changes.
+    """The value nearest to ``now`` (both ways, by factors of four) at which ``decide`` changes.
 
-    Errors: None when it stays the same from now/2^60 to now*2^60, or when now is not positive.
+    Errors: None when it stays the same within a factor of 10^12, or when now is not positive.
     """
     if now <= 0 or not math.isfinite(now):
         return None
     verdict = decide(now)
     up = down = now
-    for _ in range(_DOUBLINGS):
-        before_up, up = up, up * 2
+    for _ in range(_STEPS):
+        before_up, up = up, up * _STEP
         if decide(up) != verdict:
             return _bisect(decide, before_up, up)
-        before_down, down = down, down / 2
+        before_down, down = down, down / _STEP
         if decide(down) != verdict:
             return _bisect(decide, down, before_down)
     return None
@@ -30,7 +32,7 @@ def find_flip(decide: Callable[[float], bool], now: float) -> float | None:
 
 def _bisect(decide: Callable[[float], bool], low: float, high: float) -> float:
     at_low = decide(low)
-    for _ in range(_BISECTIONS):
+    while high - low > _PRECISION * high:
         middle = (low + high) / 2
         if decide(middle) == at_low:
             low = middle

@@ -19,6 +19,7 @@ MOST_OPEN_FILES = 20_000
 USUAL_SOFT_LIMIT = 1024
 USUAL_HARD_LIMIT = 524_288
 """systemd's DefaultLimitNOFILE (NGINX-FACTS 12.3), where the limits are not known."""
+BOUND_BY_LIMIT = "the descriptor limit allows no more"
 RESERVE = 64
 """Logs, listeners, the channel, epoll and eventfd."""
 
@@ -83,7 +84,7 @@ def _connections(s: Situation, slots: int, per_connection: float, ceiling: int) 
     wanted = max(USUAL_CONNECTIONS, _power_of_two(peak * slots * 4))
     bounds = [
         (MOST_CONNECTIONS, "more would only hide an overload"),
-        (int((ceiling - RESERVE) / per_connection), "the descriptor limit allows no more"),
+        (int((ceiling - RESERVE) / per_connection), BOUND_BY_LIMIT),
     ]
     memory = s.facts.memory.cgroup_limit_bytes or s.facts.memory.total_bytes
     if memory:

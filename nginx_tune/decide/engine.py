@@ -13,6 +13,7 @@ from nginx_tune.decide.file_limits import decide_file_limits
 from nginx_tune.decide.open_file_cache import decide_open_file_cache
 from nginx_tune.decide.output_buffers import decide_output_buffers
 from nginx_tune.decide.per_disk_pools import decide_per_disk_pools
+from nginx_tune.decide.plausible import plausible_facts, plausible_workload
 from nginx_tune.decide.pool_plan import PoolPlan, plan_pools
 from nginx_tune.decide.reuseport import decide_reuseport
 from nginx_tune.decide.sendfile import decide_sendfile
@@ -55,9 +56,10 @@ def decide(facts: Facts, workload: Workload, *, site: Site) -> Decisions:
     """Every decision, in the order in which an operator would read them.
 
     The same inputs give the same decisions anywhere. Gaps of the workload and the site are
-    filled as ``workload_for`` and ``complete_site`` do.
+    filled as ``workload_for`` and ``complete_site`` do; impossible numbers count as unknown.
     """
-    workload = workload_for(None, facts, workload)
+    facts = plausible_facts(facts)
+    workload = workload_for(None, facts, plausible_workload(workload))
     situation = Situation(facts, workload, complete_site(site, facts, workload.kind))
     plan = plan_pools(situation)
     return Decisions(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.decide.answer import setting
-from nginx_tune.decide.descriptors import USUAL_SOFT_LIMIT, plan_descriptors
+from nginx_tune.decide.descriptors import BOUND_BY_LIMIT, USUAL_SOFT_LIMIT, plan_descriptors
 from nginx_tune.decide.open_file_cache import open_files
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
@@ -13,6 +13,8 @@ from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision
 
 ID: Final = "file-limits"
+ENOUGH = 65_536
+"""A hard limit that no decision here runs into."""
 _STEP = 1024
 
 
@@ -42,7 +44,7 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
     reason = f"{d.connections} connections with {d.descriptors_per_connection:.0f} descriptors each"
     if held_open:
         reason += f", {held_open} open files"
-    short = wanted > d.ceiling
+    short = wanted > d.ceiling or d.bound_by == BOUND_BY_LIMIT
     soft = d.soft if d.soft is not None else USUAL_SOFT_LIMIT
     return Decision(
         id=ID,
@@ -59,5 +61,5 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
                 "and goes on with the old limit"
             )
         ],
-        next_command="systemctl edit nginx, LimitNOFILE=" + str(wanted) if short else "",
+        next_command=f"systemctl edit nginx  # LimitNOFILE={ENOUGH}" if short else "",
     )

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 _EXACT_RANKS = 32
 _GROUP_GROWTH = 1.25
-_BISECTIONS = 60
+_PRECISION = 1e-9
 
 
 class PopularityClass(NamedTuple):
@@ -96,7 +96,7 @@ def _characteristic_time(classes: Sequence[PopularityClass], capacity_objects: f
     low = high = capacity_objects
     while _resident(classes, high) < capacity_objects and high < 1e300:  # noqa: PLR2004
         low, high = high, high * 4
-    for _ in range(_BISECTIONS):
+    while high - low > _PRECISION * high:
         middle = (low + high) / 2
         if _resident(classes, middle) < capacity_objects:
             low = middle

@@ -26,6 +26,7 @@ MAX_THREADS_ALL_WORKERS = 2048
 CACHE_SHARE_FOR_COLD = 0.5
 """Share of the page cache that the windows of running cold reads may take before they push out
 the hot files they should not delay."""
+SMALLEST_POOL = 4
 _STEP = 16
 
 
@@ -82,23 +83,23 @@ def size_pool(load: PoolLoad, *, smallest: int = DEFAULT_THREADS) -> PoolSize:
     with_room = cold + max(4.0, cold / 4)
     needed = max(smallest, _STEP * math.ceil(with_room / _STEP))
     limit, reason = _limit(load)
-    return PoolSize(needed=needed, limit=max(limit, 1), limit_reason=reason, cold_per_worker=cold)
+    return PoolSize(needed=needed, limit=limit, limit_reason=reason, cold_per_worker=cold)
 
 
 def _limit(load: PoolLoad) -> tuple[int, str]:
+    bounds = [
+        (MAX_THREADS, "past it thread switching and cache churn cost more than waiting"),
+        (MAX_THREADS_ALL_WORKERS // load.workers, f"{MAX_THREADS_ALL_WORKERS} over all workers"),
+    ]
     # On average half of a window has been sent already, and its pages may go.
     window = load.window_bytes / 2
     by_cache = CACHE_SHARE_FOR_COLD * load.page_cache_bytes / window / load.workers
-    by_stacks = MAX_THREADS_ALL_WORKERS // load.workers
-    cold = peak_per_worker(load.cold_transfers, load.workers)
-    if cold > by_cache and by_cache < MAX_THREADS:
+    if peak_per_worker(load.cold_transfers, load.workers) > by_cache:
         # Threads that never run a cold read take no page cache: the limit is on cold reads.
-        return max(4, int(by_cache)), (
-            "more cold reads at once would push the hot files out of the page cache"
-        )
-    if by_stacks < MAX_THREADS:
-        return max(4, by_stacks), f"{MAX_THREADS_ALL_WORKERS} threads over all workers"
-    return MAX_THREADS, "past it thread switching and cache churn cost more than waiting"
+        reason = "more cold reads at once would push the hot files out of the page cache"
+        bounds.append((int(min(by_cache, MAX_THREADS)), reason))
+    limit, reason = min(bounds)
+    return max(SMALLEST_POOL, limit), reason
 
 
 def size_cold_pool(size: PoolSize, disk_heads: float, workers: int) -> int:
@@ -108,10 +109,10 @@ def size_cold_pool(size: PoolSize, disk_heads: float, workers: int) -> int:
     drive's own queue have something to choose from.
     """
     busy = math.ceil(2 * disk_heads / workers)
-    return max(4, min(size.limit, max(busy, PER_DISK_THREADS)))
+    return max(SMALLEST_POOL, min(size.limit, max(busy, PER_DISK_THREADS)))
 
 
 def size_hot_pool(hot_transfers: float, workers: int) -> int:
     """Threads of a pool that only hot locations use; its reads do not wait for a disk."""
     wanted = math.ceil(peak_per_worker(hot_transfers, workers) / 4)
-    return max(4, min(DEFAULT_THREADS, wanted))
+    return max(SMALLEST_POOL, min(DEFAULT_THREADS, wanted))

@@ -25,6 +25,7 @@ from nginx_tune.documents.decisions import (
 
 LEAST_GAIN = 1.5
 """Below this a prediction is worth no number."""
+_NO_FLIP = "no single fact within a factor of 10^12: the data must outgrow memory and be asked for"
 _INSPECT = "nginx-tune inspect --dataset DIR -f json -o facts.json"
 
 
@@ -56,7 +57,7 @@ def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
         evidence=_evidence(s, s.prediction),
         predicted=predicted,
         confidence=_confidence(s, s.blocking_inputs),
-        flips_when=[_flip_text(b) for b in break_evens],
+        flips_when=[_flip_text(b) for b in break_evens] or [_NO_FLIP],
         break_evens=break_evens,
         risks=_risks(s, plan),
         next_command=validate_command(s),

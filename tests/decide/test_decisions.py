@@ -1,0 +1,457 @@
+"""What each decision says for hosts and workloads that stand for the rows of the sources."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from situations import (
+    FLAGS,
+    GIBIBYTE,
+    MEBIBYTE,
+    dataset,
+    host,
+    lab_host,
+    lab_load,
+    load,
+    nginx,
+    site,
+    source_host,
+)
+
+from nginx_tune.decide import decide
+from nginx_tune.documents.decisions import Decision, Decisions
+from nginx_tune.documents.facts import (
+    Cpu,
+    Disk,
+    Facts,
+    Kernel,
+    Limits,
+    Memory,
+    PathStorage,
+    Storage,
+)
+from nginx_tune.documents.workload import (
+    CpuPerRequest,
+    HttpVersion,
+    Rate,
+    Tls,
+    Workload,
+)
+
+
+def one(decisions: Decisions, name: str) -> Decision:
+    return next(d for d in decisions.decisions if d.id == name)
+
+
+def settings(decision: Decision) -> list[str]:
+    return [" ".join([s.directive, *s.args]) for s in decision.settings]
+
+
+def predicted(decision: Decision, metric: str) -> tuple[float, float, float]:
+    p = next(p for p in decision.predicted if p.metric == metric)
+    return p.low, p.expected, p.high
+
+
+# thread-pools
+
+
+def test_the_scenario_is_foreseen() -> None:
+    """A7, LAB-NOTES §1: measured 228-240 times the rate and 1/239-1/246 of the mean."""
+    d = one(decide(lab_host(), lab_load(), site=site()), "thread-pools")
+    assert d.verdict == "enable"
+    assert settings(d) == ["aio threads"]
+    low, expected, high = predicted(d, "ratio(hot.requests_per_second)")
+    assert expected >= 10
+    assert low <= 228 <= 240 <= high
+    low, expected, high = predicted(d, "ratio(hot.mean)")
+    assert expected <= 0.1
+    assert low <= 1 / 246 <= 1 / 239 <= high
+    assert predicted(d, "ratio(memory.p99)")[1] <= 0.1
+    assert predicted(d, "ratio(total.bytes_per_second)")[1] >= 3
+    assert predicted(d, "ratio(cold.bytes_per_second)")[1] >= 0.9
+    assert d.confidence == "high"
+
+
+def test_the_source_is_foreseen() -> None:
+    """A5-A7: 31 times the rate, 1/33 of the mean latency, 9 times the bytes."""
+    workload = load("media", data_bytes=256 * 10**9, peak=250, cold_peak=200)
+    d = one(decide(source_host(), workload, site=site()), "thread-pools")
+    assert d.verdict == "enable"
+    low, _, high = predicted(d, "ratio(hot.requests_per_second)")
+    assert low <= 31 <= high
+    low, _, high = predicted(d, "ratio(total.bytes_per_second)")
+    assert low <= 9 <= high
+
+
+def test_data_that_fits_leaves_pools_off_and_says_what_they_would_cost() -> None:
+    """A8, LAB-NOTES §2: CPU of a 1-KB request +50..150 %."""
+    workload = load(data_bytes=2 * MEBIBYTE, file_bytes=1024, rate=6000, peak=None)
+    d = one(decide(host(), workload, site=site()), "thread-pools")
+    assert d.verdict == "disable"
+    assert d.settings == []
+    assert "fits in the page cache" in d.summary
+    low, expected, high = predicted(d, "ratio(server.cpu_seconds_per_request)")
+    assert 1.4 <= low <= 1.5 <= expected <= high
+    assert high == pytest.approx(2.5, rel=0.05)
+    assert any("pools pay above" in text for text in d.flips_when)
+
+
+def test_unknown_data_is_not_guessed() -> None:
+    d = one(decide(host(), Workload(), site=site()), "thread-pools")
+    assert d.verdict == "not_enough_evidence"
+    assert d.settings == []
+    assert "inspect --dataset" in d.next_command
+
+
+def test_a_scan_that_ran_out_of_time_proves_no_fit() -> None:
+    facts = host(datasets=[dataset(GIBIBYTE, MEBIBYTE, complete=False)])
+    assert one(decide(facts, Workload(), site=site()), "thread-pools").verdict == (
+        "not_enough_evidence"
+    )
+    large = host(datasets=[dataset(4096 * GIBIBYTE, MEBIBYTE, complete=False)])
+    assert one(decide(large, Workload(), site=site()), "thread-pools").verdict == "enable"
+
+
+def test_an_unknown_page_cache_is_not_guessed() -> None:
+    facts = host(memory=Memory())
+    assert one(decide(facts, load(), site=site()), "thread-pools").verdict == "not_enough_evidence"
+
+
+def test_freebsd_reads_with_its_own_aio() -> None:
+    """A10."""
+    flags = [*FLAGS, "--with-file-aio"]
+    facts = host(kernel=Kernel(system="FreeBSD"), nginx=nginx(flags=flags))
+    decisions = decide(facts, load(), site=site())
+    d = one(decisions, "thread-pools")
+    assert d.verdict == "not_applicable"
+    assert settings(d) == ["aio on"]
+    assert not any(s.directive == "thread_pool" for x in decisions.decisions for s in x.settings)
+    without = host(kernel=Kernel(system="FreeBSD"), nginx=nginx())
+    assert settings(one(decide(without, load(), site=site()), "thread-pools")) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "flags", "reason"),
+    [
+        ("1.26.3", ["--with-http_ssl_module"], "without --with-threads"),
+        ("1.6.3", FLAGS, "has no thread pools"),
+        ("1.7.10", FLAGS, "has no thread pools"),
+        ("1.9.15", FLAGS, "wrong bodies"),
+    ],
+)
+def test_a_build_without_working_pools_gets_none(
+    version: str, flags: list[str], reason: str
+) -> None:
+    """A12, NGINX-FACTS 2.12."""
+    decisions = decide(host(nginx=nginx(version, flags)), load(), site=site())
+    d = one(decisions, "thread-pools")
+    assert d.verdict == "not_applicable"
+    assert reason in d.summary
+    assert d.flips_when
+    written = {s.directive for x in decisions.decisions for s in x.settings}
+    assert not written & {"aio", "thread_pool", "aio_write"}
+
+
+def test_cleartext_http2_waits_for_the_fix() -> None:
+    workload = msgspec.structs.replace(load(), http_version=HttpVersion(value="2"))
+    old = decide(host(nginx=nginx("1.20.2")), workload, site=site())
+    assert one(old, "thread-pools").verdict == "not_applicable"
+    new = decide(host(), workload, site=site())
+    assert one(new, "thread-pools").verdict == "enable"
+
+
+def test_load_average_iowait_and_virtual_size_are_no_input() -> None:
+    """A6: a host can only say so through facts, and no fact holds them."""
+    fields = msgspec.json.schema(Facts)
+    names = str(fields).lower()
+    assert "loadavg" not in names
+    assert "iowait" not in names
+    assert "vmsize" not in names
+
+
+# thread-pool-size
+
+
+def test_twenty_cold_transfers_fit_the_default_pool() -> None:
+    d = one(decide(lab_host(), lab_load(20), site=site()), "thread-pool-size")
+    assert d.verdict == "keep"
+    assert "32" in d.summary
+
+
+def test_forty_cold_transfers_get_more_threads() -> None:
+    """LAB-NOTES §1: 40 cold transfers on 32 threads: the gain is gone."""
+    d = one(decide(lab_host(), lab_load(40), site=site()), "thread-pool-size")
+    assert d.verdict == "raise"
+    assert settings(d) == ["thread_pool default threads=64 max_queue=65536"]
+
+
+def large_windows() -> Facts:
+    facts = lab_host()
+    disks = [msgspec.structs.replace(d, read_ahead_bytes=8 * MEBIBYTE) for d in facts.storage.disks]
+    return msgspec.structs.replace(
+        facts, storage=msgspec.structs.replace(facts.storage, disks=disks)
+    )
+
+
+def test_too_many_cold_transfers_get_pools_apart() -> None:
+    """LAB-NOTES §1: with 100 cold transfers more threads only churn the page cache."""
+    decisions = decide(large_windows(), lab_load(100, 10), site=site(hot_locations=["/hot/"]))
+    size = one(decisions, "thread-pool-size")
+    assert size.verdict == "set"
+    cold, hot = settings(size)
+    assert cold.startswith("thread_pool cold threads=")
+    assert hot.startswith("thread_pool hot threads=")
+    pools = one(decisions, "thread-pools")
+    assert [(s.block, s.args) for s in pools.settings] == [
+        ("", ["threads=cold"]),
+        ("/hot/", ["threads=hot"]),
+    ]
+    assert predicted(pools, "ratio(hot.mean)")[1] <= 0.1
+
+
+def test_without_named_hot_locations_the_gain_is_not_promised() -> None:
+    decisions = decide(large_windows(), lab_load(100, 10), site=site())
+    low, expected, high = predicted(one(decisions, "thread-pools"), "ratio(hot.mean)")
+    assert low <= expected == 1.0 <= high
+    size = one(decisions, "thread-pool-size")
+    assert "hot_locations" in size.summary
+    assert size.confidence == "low"
+
+
+def test_an_assumed_concurrency_buys_no_threads() -> None:
+    facts = host(datasets=[dataset(1024 * GIBIBYTE, 4 * MEBIBYTE)])
+    d = one(decide(facts, Workload(kind="media"), site=site()), "thread-pool-size")
+    assert d.verdict == "keep"
+    assert "not known" in d.summary
+
+
+# per-disk-pools, aio-write
+
+
+def cache_host(**other: object) -> Facts:
+    return host(disks=3, mount="/data", **other)  # type: ignore[arg-type]
+
+
+def test_three_disks_get_a_cache_a_pool_and_a_share_each() -> None:
+    """A16."""
+    decisions = decide(cache_host(), Workload(kind="cache"), site=site(cache_dirs=[]))
+    d = one(decisions, "per-disk-pools")
+    assert d.verdict == "enable"
+    lines = settings(d)
+    for number in (1, 2, 3):
+        assert f"thread_pool pool_{number} threads=16 max_queue=65536" in lines
+        path = next(line for line in lines if line.startswith(f"proxy_cache_path /data/{number} "))
+        assert f"keys_zone=cache_{number}:" in path
+        assert "use_temp_path=off" in path
+    assert "aio threads=pool_$disk" in lines
+    assert "proxy_cache cache_$disk" in lines
+    split = next(s for s in d.settings if s.directive == "split_clients")
+    assert split.args == ["$request_uri", "$disk"]
+    assert split.lines == [["33.3%", "1"], ["33.3%", "2"], ["*", "3"]]
+    assert settings(one(decisions, "thread-pools")) == []
+    assert settings(one(decisions, "aio-write")) == ["aio_write on"]
+
+
+def test_directories_on_one_disk_share_a_pool() -> None:
+    places = [PathStorage(path=f"/data/{n}", leaf_disks=["sda"]) for n in (1, 2)]
+    storage = Storage(paths=places, disks=[Disk(name="sda", class_="hdd", size_bytes=10**13)])
+    decisions = decide(
+        host(storage=storage), Workload(kind="cache"), site=site(cache_dirs=["/data/1", "/data/2"])
+    )
+    d = one(decisions, "per-disk-pools")
+    assert d.verdict == "disable"
+    assert not any(line.startswith("thread_pool") for line in settings(d))
+    assert "proxy_cache cache_$disk" in settings(d)
+    assert settings(one(decisions, "thread-pools")) == ["aio threads"]
+
+
+def test_roots_on_disks_of_their_own_get_a_pool_each() -> None:
+    decisions = decide(host(disks=2), load(), site=site(roots=["/srv/1", "/srv/2"]))
+    d = one(decisions, "per-disk-pools")
+    assert d.verdict == "enable"
+    assert [(s.block, s.args) for s in d.settings if s.directive == "aio"] == [
+        ("/", ["threads=pool_1"]),
+        ("@root_2", ["threads=pool_2"]),
+    ]
+
+
+def test_named_directories_of_unknown_disks_count_as_independent_but_declared() -> None:
+    decisions = decide(host(), Workload(kind="cache"), site=site(cache_dirs=["/a", "/b"]))
+    d = one(decisions, "per-disk-pools")
+    assert d.verdict == "enable"
+    assert d.confidence == "low"
+    assert any(e.provenance == "declared" for e in d.evidence)
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict"), [("1.26.3", "enable"), ("1.11.9", "not_applicable")]
+)
+def test_aio_write_by_version(version: str, verdict: str) -> None:
+    """A11, NGINX-FACTS 2.12."""
+    facts = cache_host(nginx=nginx(version))
+    assert one(decide(facts, Workload(kind="cache"), site=site()), "aio-write").verdict == verdict
+
+
+# the rest
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict", "lines"),
+    [
+        ("1.26.3", "lower", ["sendfile_max_chunk 512k"]),
+        ("1.20.2", "set", ["sendfile_max_chunk 512k"]),
+    ],
+)
+def test_a_hard_disk_gets_the_chunk_of_the_source(
+    version: str, verdict: str, lines: list[str]
+) -> None:
+    """A3, NGINX-FACTS 2.5."""
+    d = one(decide(host(nginx=nginx(version)), load(), site=site()), "sendfile-max-chunk")
+    assert (d.verdict, settings(d)) == (verdict, lines)
+
+
+def test_flash_keeps_the_default_chunk_where_there_is_one() -> None:
+    new = decide(host(disk_class="nvme"), load(), site=site())
+    assert one(new, "sendfile-max-chunk").verdict == "keep"
+    old = decide(host(disk_class="nvme", nginx=nginx("1.18.0")), load(), site=site())
+    assert settings(one(old, "sendfile-max-chunk")) == ["sendfile_max_chunk 2m"]
+
+
+def test_a_shared_folder_gets_no_sendfile() -> None:
+    storage = Storage(paths=[PathStorage(path="/srv/1", filesystem="vboxsf")])
+    d = one(decide(host(storage=storage), load(), site=site()), "sendfile")
+    assert (d.verdict, settings(d)) == ("disable", ["sendfile off"])
+
+
+def test_large_tls_bodies_are_read_in_larger_pieces() -> None:
+    """NGINX-FACTS 2.4: 245 pool tasks with 32k buffers, 16 with 512k."""
+    workload = msgspec.structs.replace(load(), tls=Tls(value=True, provenance="declared"))
+    d = one(decide(host(), workload, site=site()), "output-buffers")
+    assert settings(d) == ["output_buffers 2 256k"]
+
+
+def test_quota_counts_and_online_does_not() -> None:
+    """NGINX-FACTS 11.1: auto is the CPUs online, whatever the cgroup says."""
+    facts = host(cpu=Cpu(online=32, cpuset=32, quota_cpus=1.5, effective=1.5))
+    d = one(decide(facts, load(), site=site()), "workers")
+    assert settings(d) == ["worker_processes 2"]
+    assert settings(one(decide(host(), load(), site=site()), "workers")) == [
+        "worker_processes auto"
+    ]
+
+
+def test_connections_stay_below_the_hard_limit_and_a_tenth_of_memory() -> None:
+    """NGINX-FACTS 12.1-12.5."""
+    tight = host(limits=Limits(nofile_soft=256, nofile_hard=1024, nr_open=1048576))
+    decisions = decide(tight, load(), site=site())
+    assert settings(one(decisions, "connections")) == ["worker_connections 480"]
+    assert settings(one(decisions, "file-limits")) == ["worker_rlimit_nofile 1024"]
+    assert "LimitNOFILE" in one(decisions, "file-limits").next_command
+    small = host(memory_bytes=64 * MEBIBYTE, page_cache_bytes=32 * MEBIBYTE)
+    few = one(decide(small, load(), site=site()), "connections")
+    assert 64 <= int(few.settings[0].args[0]) < 4096
+
+
+def test_limits_that_suffice_are_kept() -> None:
+    facts = host(limits=Limits(nofile_soft=65536, nofile_hard=65536, nr_open=1048576))
+    assert one(decide(facts, load(), site=site()), "file-limits").verdict == "keep"
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict", "lines"),
+    [("1.26.3", "keep", []), ("1.10.3", "disable", ["accept_mutex off"])],
+)
+def test_accept_by_version(version: str, verdict: str, lines: list[str]) -> None:
+    """B7, NGINX-FACTS 3.1."""
+    d = one(decide(host(nginx=nginx(version)), load(), site=site()), "accept")
+    assert (d.verdict, settings(d)) == (verdict, lines)
+
+
+def busy(rate: float, per_connection: float = 1.0) -> Workload:
+    workload = load(data_bytes=GIBIBYTE, file_bytes=1024)
+    reuse = msgspec.structs.replace(
+        workload.connection_reuse, requests_per_connection=per_connection, provenance="learnt"
+    )
+    return msgspec.structs.replace(
+        workload,
+        rate=Rate(mean_per_second=rate, peak_per_second=rate, provenance="learnt"),
+        connection_reuse=reuse,
+        cpu_per_request=CpuPerRequest(mean_seconds=20e-6, stdev_seconds=10e-6),
+    )
+
+
+def test_reuseport_needs_contention_and_idle_workers() -> None:
+    """B2-B4: long-lived connections gain, CPU-heavy short ones lose."""
+    many = one(decide(host(cpus=16), busy(160_000), site=site()), "reuseport")
+    assert (many.verdict, settings(many)) == ("enable", ["listen reuseport"])
+    assert any("B6" in risk for risk in many.risks)
+    few = one(decide(host(cpus=16), busy(1000), site=site()), "reuseport")
+    assert (few.verdict, settings(few)) == ("keep", [])
+    unknown = one(decide(host(cpus=16), load(), site=site()), "reuseport")
+    assert unknown.verdict == "not_enough_evidence"
+
+
+def test_heavy_requests_keep_one_queue() -> None:
+    """B4: 100 000 CPU-heavy requests: stdev 1.58 ms with one queue, 25.27 ms with one each."""
+    heavy = msgspec.structs.replace(
+        busy(90_000),
+        cpu_per_request=CpuPerRequest(mean_seconds=1.7e-4, stdev_seconds=3e-4),
+    )
+    d = one(decide(host(cpus=16), heavy, site=site()), "reuseport")
+    assert d.verdict == "keep"
+    assert "longer" in d.summary
+
+
+def test_reuseport_behind_a_blocked_loop_is_off() -> None:
+    """NGINX-FACTS 3.11: nothing takes over the queue of a stalled worker."""
+    facts = host(nginx=nginx(flags=["--with-http_ssl_module"]))
+    assert one(decide(facts, load(), site=site()), "reuseport").verdict == "disable"
+
+
+def test_old_reuseport_has_its_risks() -> None:
+    """B6, NGINX-FACTS 3.9."""
+    d = one(decide(host(cpus=16, nginx=nginx("1.12.2")), busy(160_000), site=site()), "reuseport")
+    assert any("nginx -t" in risk for risk in d.risks)
+    assert any("1.15.2" in risk for risk in d.risks)
+    ancient = decide(host(cpus=16, nginx=nginx("1.8.1")), busy(160_000), site=site())
+    assert one(ancient, "reuseport").verdict == "not_applicable"
+
+
+def test_backlog_follows_the_burst_up_to_somaxconn() -> None:
+    """NGINX-FACTS 3.7."""
+    roomy = host(kernel=Kernel(system="Linux", sysctls={"net.core.somaxconn": "4096"}))
+    assert settings(one(decide(roomy, busy(1500), site=site()), "backlog")) == [
+        "listen backlog=3000"
+    ]
+    old = host(kernel=Kernel(system="Linux", sysctls={"net.core.somaxconn": "128"}))
+    d = one(decide(old, busy(1500), site=site()), "backlog")
+    assert (d.verdict, d.next_command) == ("keep", "sysctl net.core.somaxconn=3000")
+
+
+@pytest.mark.parametrize(("version", "count"), [("1.26.3", 4), ("1.29.7", 2)])
+def test_upstream_keepalive_by_version(version: str, count: int) -> None:
+    """NGINX-FACTS 14: since 1.29.7 HTTP/1.1 and an empty Connection are the default."""
+    facts = host(nginx=nginx(version))
+    d = one(decide(facts, Workload(kind="proxy"), site=site()), "upstream-keepalive")
+    assert len(d.settings) == count
+    assert d.settings[1].directive == "keepalive"
+
+
+def test_open_files_are_cached_within_the_descriptors() -> None:
+    """C7: open() is never offloaded."""
+    few = one(
+        decide(host(), load(data_bytes=10**9, file_bytes=10**6), site=site()), "open-file-cache"
+    )
+    assert settings(few)[0] == "open_file_cache max=1000 inactive=60s"
+    many = load(data_bytes=10**13, file_bytes=10**5)
+    assert one(decide(host(), many, site=site()), "open-file-cache").verdict == "disable"
+
+
+def test_every_id_that_can_be_decided_is_decided_once() -> None:
+    names = [d.id for d in decide(host(), load(), site=site()).decisions]
+    assert len(set(names)) == len(names)
+    assert {
+        "thread-pools", "thread-pool-size", "per-disk-pools", "sendfile", "sendfile-max-chunk",
+        "reuseport", "accept", "workers", "connections", "file-limits", "aio-write",
+        "open-file-cache", "output-buffers", "backlog", "upstream-keepalive", "access-log",
+    } == set(names)  # fmt: skip
