@@ -136,6 +136,8 @@ class Link(Part, frozen=True, kw_only=True):
     speed_reason: str = ""
     """Where the speed comes from, or why it is unknown."""
     mtu: int | None = None
+    lower: list[str] = []
+    """Links under it: ports of a bond or bridge, the carrier of a VLAN."""
 
 
 class Network(Part, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from nginx_tune.host.door import HostReadError
 _IFF_LOOPBACK = 0x8
 _ASKED_KINDS = frozenset({"physical", "bond", "team", "vlan", "macvlan", "ipvlan", "bridge"})
 """Kinds whose driver may know a speed; hosts of containers have hundreds of others."""
+_CARRIED_KINDS = frozenset({"vlan", "macvlan", "macvtap", "ipvlan"})
 _CLASS = Path("/sys/class/net")
 
 
@@ -43,10 +44,31 @@ def _read_netlink() -> list[Link]:
             except Exception:  # noqa: BLE001  # pyroute2 raises what the driver's answer leads it to
                 return _sysfs_speed(name)
 
-        return sorted((_link(message, ask_speed) for message in dump), key=lambda one: one.name)
+        lower = _lower_names(dump)
+        links = [_link(message, lower, ask_speed) for message in dump]
+        return sorted(links, key=lambda link: link.name)
 
 
-def _link(message: Any, ask_speed: Callable[[str], int | None]) -> Link:
+def _lower_names(dump: list[Any]) -> dict[str, list[str]]:
+    """Links under each link: those that name it as their master, or the one it is put on."""
+    names = {message["index"]: str(message.get_attr("IFLA_IFNAME")) for message in dump}
+    found: dict[str, list[str]] = {name: [] for name in names.values()}
+    for message in dump:
+        name = names[message["index"]]
+        master = message.get_attr("IFLA_MASTER")
+        if master in names:
+            found[names[master]].append(name)
+        carrier = message.get_attr("IFLA_LINK")
+        kind = message.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND")
+        # The index of a carrier in another namespace would name some other link here.
+        if kind in _CARRIED_KINDS and message.get_attr("IFLA_LINK_NETNSID") is None:
+            found[name] += [names[carrier]] if carrier in names else []
+    return found
+
+
+def _link(
+    message: Any, lower: dict[str, list[str]], ask_speed: Callable[[str], int | None]
+) -> Link:
     name = str(message.get_attr("IFLA_IFNAME"))
     kind = message.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND")
     if kind is None:
@@ -58,6 +80,7 @@ def _link(message: Any, ask_speed: Callable[[str], int | None]) -> Link:
         state=str(state).lower() if state else None,
         speed_bits_per_second=ask_speed(name) if kind in _ASKED_KINDS else None,
         mtu=message.get_attr("IFLA_MTU"),
+        lower=sorted(lower[name]),
     )
 
 
@@ -79,6 +102,7 @@ def _read_sysfs() -> list[Link]:
                 state=_word(directory / "operstate") or None,
                 speed_bits_per_second=_sysfs_speed(name),
                 mtu=int(mtu) if mtu.isdecimal() else None,
+                lower=sorted(p.name.removeprefix("lower_") for p in directory.glob("lower_*")),
             )
         )
     return links

@@ -78,7 +78,7 @@ def _judge(host: Host, link: Link, links: Mapping[str, Link], declared: int | No
     driver = _driver(host, link.name)
     if driver in _NOMINAL_DRIVERS:
         return _with_speed(link, None, _NOMINAL_DRIVERS[driver])
-    lower = [links[name] for name in _lower_links(host, link.name) if name in links]
+    lower = [links[name] for name in link.lower if name in links]
     fakes = [one for one in lower if one.kind in _FAKES]
     if fakes:
         reason = f"{fakes[0].name} under it: {_FAKES[str(fakes[0].kind)]}"
@@ -116,10 +116,3 @@ def _from_lower(host: Host, link: Link, lower: list[Link]) -> Link:
 def _driver(host: Host, name: str) -> str:
     target = attempt(host.read_link, f"/sys/class/net/{name}/device/driver")
     return "" if isinstance(target, Missing) else target.rpartition("/")[2]
-
-
-def _lower_links(host: Host, name: str) -> list[str]:
-    entries = attempt(host.list_dir, f"/sys/class/net/{name}")
-    if isinstance(entries, Missing):
-        return []
-    return [entry.removeprefix("lower_") for entry in entries if entry.startswith("lower_")]

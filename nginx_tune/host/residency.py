@@ -21,6 +21,8 @@ from nginx_tune.host.syscalls import (
 _OVERLAYFS = 0x794C7630
 _ZFS = 0x2FC12FC1
 _SEED = 1
+_FEW_FILES = 30
+"""A ratio from fewer files of a larger sample says little."""
 _NO_CACHESTAT = frozenset({errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL})
 
 Method = Literal["cachestat", "mincore"]
@@ -67,15 +69,17 @@ def read_residency(
         return Residency(reason="no file of the sample could be opened")
     reasons = []
     if untrusted:
-        reasons.append(
-            f"{untrusted} of {methods.total()} files belong to others: mincore calls those resident"
-        )
+        reasons.append(f"{untrusted} files belong to others: mincore calls those resident")
     if failed:
         reasons.append(f"{failed} files could not be opened")
+    answered = sum(methods.values())
+    few = answered + failed < min(len(order), _FEW_FILES)
+    if few:
+        reasons.append(f"only {answered} of {len(order)} sampled files could be asked in time")
     return Residency(
         ratio=resident / asked,
         method=methods.most_common(1)[0][0],
-        trusted=not untrusted and failed <= len(order) // 10,
+        trusted=not untrusted and not few and failed <= len(order) // 10,
         reason="; ".join(reasons),
         coverage_ratio=min(1.0, asked_bytes / total_bytes),
     )

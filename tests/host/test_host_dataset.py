@@ -16,6 +16,7 @@ from nginx_tune.host.live import LiveHost
 from nginx_tune.host.parse_block import classify_filesystem
 from nginx_tune.host.parse_mountinfo import mount_of, parse_mountinfo
 from nginx_tune.host.parse_sizes import ByteSample, SizeCounter
+from nginx_tune.host.residency import read_residency
 from nginx_tune.host.syscalls import PAGE_BYTES, cachestat_pages, mincore_pages
 
 MIB = 1 << 20
@@ -122,6 +123,17 @@ def test_both_methods_agree(tmp_path: Path) -> None:
     mapped = mincore_pages(descriptor, file.stat().st_size)
     os.close(descriptor)
     assert mapped == counted > 0
+
+
+def test_a_ratio_from_too_few_files_is_not_trusted(tmp_path: Path) -> None:
+    sample = ByteSample(100)
+    for number in range(50):
+        (tmp_path / str(number)).write_bytes(b"x" * PAGE_BYTES)
+        sample.add(str(number), PAGE_BYTES)
+    residency = read_residency(str(tmp_path), sample, 50 * PAGE_BYTES, deadline=0)
+    assert residency.ratio is not None
+    assert not residency.trusted
+    assert "1 of 50" in residency.reason
 
 
 @pytest.mark.needs("root")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -93,3 +97,24 @@ def test_links_without_netlink(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(live_links, "_read_netlink", refuse)
     assert "lo" in [link.name for link in LiveHost().links()]
+
+
+@pytest.mark.needs("root")
+@pytest.mark.skipif(shutil.which("ip") is None, reason="no ip to make links with")
+def test_made_up_speeds_are_not_believed() -> None:
+    """Real links in a network namespace of their own."""
+    script = (
+        "ip link add v0 type veth peer name v1; ip link set v0 up; ip link set v1 up; "
+        'ip link add br0 type bridge; ip link set v1 master br0; ip link set br0 up; "$@"'
+    )
+    said = subprocess.run(
+        ["unshare", "--net", "sh", "-e", "-c", script, "sh",
+         sys.executable, "-m", "nginx_tune", "inspect", "-f", "json"],
+        capture_output=True, check=True, timeout=60,
+    )  # fmt: skip
+    links = {link["name"]: link for link in json.loads(said.stdout)["network"]["links"]}
+    assert links["v0"]["kind"] == "veth"
+    assert links["br0"]["lower"] == ["v1"]
+    for name in ("v0", "v1", "br0", "lo"):
+        assert links[name]["speed_bits_per_second"] is None
+        assert links[name]["speed_reason"]

@@ -191,18 +191,22 @@ def bond_vlan() -> tuple[Machine, Request]:
     mounts(machine, "28 1 8:1 / / rw,relatime shared:1 - xfs /dev/sda1 rw")
     for port in ("eno1", "eno2"):
         ethernet(machine, port, "i40e", megabits=10000)
-        machine.link(f"/sys/class/net/bond0/lower_{port}", f"../../../pci0000:00/{port}")
     machine.write("/sys/class/net/bond0/bonding/mode", "802.3ad 4\n")
-    machine.link("/sys/class/net/bond0.100/lower_bond0", "../bond0")
-    machine.link("/sys/class/net/br0/lower_tap0", "../tap0")
-    for name, kind, speed in (
-        ("bond0", "bond", 20 * 10**9),
-        ("bond0.100", "vlan", None),
-        ("br0", "bridge", None),
-        ("tap0", "tun", 10**10),
+    for name, kind, speed, lower in (
+        ("bond0", "bond", 20 * 10**9, ["eno1", "eno2"]),
+        ("bond0.100", "vlan", None, ["bond0"]),
+        ("br0", "bridge", 10**10, ["tap0"]),
+        ("tap0", "tun", 10**10, []),
     ):
         machine.network_links.append(
-            Link(name=name, kind=kind, state="up", mtu=1500, speed_bits_per_second=speed)
+            Link(
+                name=name,
+                kind=kind,
+                state="up",
+                mtu=1500,
+                speed_bits_per_second=speed,
+                lower=lower,
+            )
         )
     return machine, Request()
 
