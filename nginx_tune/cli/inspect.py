@@ -99,6 +99,8 @@ def command(
     """Kernel, CPUs, memory, disks under paths, links, limits and nginx of this host."""
     if capture_path and host_path:
         raise UsageError("--capture and --host exclude each other")
+    if capture_path == "-":
+        raise UsageError("--capture needs a file: standard output is for the facts")
     request = Request(
         paths=[*paths, *cache_dirs],
         datasets=datasets,

@@ -104,6 +104,7 @@ def test_a_declared_link_speed(run_cli: Run) -> None:
         (["--host", "/no/such/capture"], "cannot read"),
         (["--host", str(HOSTS / "freebsd.facts.json")], "expected a document of schema"),
         (["--host", "x", "--capture", "y"], "exclude"),
+        (["--capture", "-"], "needs a file"),
         (["-f", "yaml"], "unknown format"),
         (["--capture", "/no/such/dir/capture"], "cannot write"),
     ],
