@@ -19,6 +19,7 @@ COMMANDS: dict[str, str] = {
     "recommend": "Which switches help on this host, and why.",
     "generate": "An nginx.conf in which every tuned line says why it is there.",
     "audit": "What is wrong with a configuration on this host, with the fix.",
+    "probe": "One load measurement, honest about its tail and about itself.",
     "validate": "A/B of two configurations on a scratch nginx, with gates.",
     "scenario": "The built-in experiments: the sources' claims, reproduced here.",
     "schema": "JSON Schema of a document.",

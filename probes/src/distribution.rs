@@ -134,6 +134,21 @@ mod tests {
     }
 
     #[test]
+    fn the_rank_of_a_quantile_is_exact() {
+        for count in [10_u64, 100, 1000, 3000, 7000] {
+            for (share, thousandths) in [(0.9, 900), (0.99, 990), (0.999, 999)] {
+                let rank = (count * thousandths).div_ceil(1000);
+                let mut all = Distribution::new();
+                for number in 1..=count {
+                    all.record(if number <= rank { MILLISECOND } else { SECOND });
+                }
+                let got = all.quantile(share).unwrap();
+                assert!(got < 2 * MILLISECOND, "{share} of {count}: {got}");
+            }
+        }
+    }
+
+    #[test]
     fn an_empty_one_has_no_quantiles() {
         let empty = Distribution::new();
         assert_eq!((empty.quantile(0.5), empty.max()), (None, None));

@@ -20,7 +20,7 @@ use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::receive::{Received, Receiver, broken};
 use crate::request::Request;
-use crate::sys::{self, Event, PEER_CLOSED, Poller, READABLE, Usage, WRITABLE};
+use crate::sys::{self, Event, PEER_CLOSED, Poller, READABLE, WRITABLE};
 
 /// The token of the descriptor that tells signals.
 const SIGNALS: u64 = u64::MAX - 1;
@@ -54,8 +54,8 @@ pub struct Engine<'p> {
     interrupted: bool,
     total_sent: u64,
     total_bytes: u64,
-    before: Option<Usage>,
-    after: Option<Usage>,
+    before: Option<Nanos>,
+    after: Option<Nanos>,
     bad_seconds: u32,
 }
 
@@ -174,14 +174,14 @@ impl<'p> Engine<'p> {
     /// Takes note of the moments at which the accounting changes.
     fn mark(&mut self, now: Nanos) {
         if self.before.is_none() && now >= self.plan.window().start {
-            self.before = Some(sys::usage());
+            self.before = Some(sys::cpu_time());
         }
         if self.after.is_none() && now >= self.stop_at {
-            self.after = Some(sys::usage());
+            self.after = Some(sys::cpu_time());
         }
         if now >= self.next_second {
             self.progress
-                .tell(self.next_second / SECOND, &self.classes, sys::usage().cpu);
+                .tell(self.next_second / SECOND, &self.classes, sys::cpu_time());
             self.watch_errors();
             self.next_second += SECOND * ((now - self.next_second) / SECOND + 1);
         }
@@ -199,7 +199,7 @@ impl<'p> Engine<'p> {
         };
         let bad = failed > 0 && failed as f64 > limit * (done + failed) as f64;
         self.bad_seconds = if bad { self.bad_seconds + 1 } else { 0 };
-        if self.bad_seconds >= ABORT_SECONDS {
+        if self.bad_seconds >= ABORT_SECONDS && self.clock.now() < self.stop_at {
             self.stop(
                 &format!(
                     "aborted: more than {:.0} % of the requests failed for {ABORT_SECONDS} s",
@@ -647,7 +647,7 @@ impl<'p> Engine<'p> {
             class.recorder.finish();
         }
         let cpu = match (self.before, self.after) {
-            (Some(before), Some(after)) => after.cpu - before.cpu,
+            (Some(before), Some(after)) => after - before,
             _ => 0,
         };
         Outcome {

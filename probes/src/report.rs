@@ -1,5 +1,7 @@
 //! The measurement as JSON: document `nginx-tune/measurement/1`, the part that the probe fills.
 
+use std::fs;
+
 use serde_json::{Map, Value, json};
 
 use crate::class::Class;
@@ -9,7 +11,6 @@ use crate::engine::Outcome;
 use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::recorder::Second;
-use crate::sys;
 use crate::validity::flags;
 
 /// The measurement of a run.
@@ -28,7 +29,7 @@ pub fn measurement(plan: &Plan, outcome: &Outcome<'_>) -> Value {
             "cpu_seconds": seconds(outcome.cpu),
             "cpu_ratio": outcome.cpu_ratio(),
             "lateness_seconds": lateness.document(),
-            "max_rss_bytes": sys::usage().max_rss_bytes,
+            "max_rss_bytes": peak_memory_bytes(),
         },
         "flags": flags(outcome),
         "series": series(&outcome.classes),
@@ -109,4 +110,13 @@ fn of_second(second: Option<&Second>) -> Value {
             })
         },
     )
+}
+
+/// Peak of resident memory. Not `ru_maxrss`: that starts with the peak of the process which
+/// forked this one. Source: `proc_pid_status(5)`, `VmHWM`.
+fn peak_memory_bytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    peak.and_then(|text| text.trim().strip_suffix(" kB")?.parse::<u64>().ok())
+        .map_or(0, |kibibytes| kibibytes * 1024)
 }

@@ -369,17 +369,8 @@ pub fn pin(cpus: &[usize]) -> io::Result<()> {
     checked(result).map(drop)
 }
 
-/// What this process has used so far.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Usage {
-    /// User and system time.
-    pub cpu: Nanos,
-    /// Peak of resident memory.
-    pub max_rss_bytes: u64,
-}
-
-/// CPU time and peak memory of this process.
-pub fn usage() -> Usage {
+/// User and system time of this process so far.
+pub fn cpu_time() -> Nanos {
     // SAFETY: getrusage fills the one live rusage; zeroed is a valid value of it.
     let usage = unsafe {
         let mut usage: libc::rusage = mem::zeroed();
@@ -387,10 +378,7 @@ pub fn usage() -> Usage {
         usage
     };
     let time = |t: libc::timeval| t.tv_sec as u64 * SECOND + t.tv_usec as u64 * 1_000;
-    Usage {
-        cpu: time(usage.ru_utime) + time(usage.ru_stime),
-        max_rss_bytes: usage.ru_maxrss as u64 * 1024,
-    }
+    time(usage.ru_utime) + time(usage.ru_stime)
 }
 
 /// Raises the soft limit of descriptors toward `wanted`; the limit that then holds.

@@ -1,0 +1,91 @@
+"""Which servers on this host nginx-tune itself started: the guard rails let these be loaded.
+
+Every process of a lab has a mark in its environment. nginx overwrites that memory with its
+title (ngx_setproctitle.c), so the mark is looked for in the listener's ancestors too.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import sys
+from collections.abc import Iterator
+
+from nginx_tune.host.door import Host, HostReadError
+from nginx_tune.host.gaps import Missing
+from nginx_tune.host.parse_listeners import Listener, parse_listeners, parse_socket_link
+from nginx_tune.host.parse_process import parse_parent_pid
+from nginx_tune.lab.lifetime import ENVIRONMENT_MARK
+
+
+def is_own_server(host: Host, address: str, port: int) -> bool:
+    """Whether all who listen on an address and port were started by nginx-tune.
+
+    False when nobody listens or the listener's processes cannot be seen.
+    """
+    wanted = ipaddress.ip_address(address)
+    inodes = {item.inode for item in _listeners(host) if item.covers(wanted, port)}
+    if not inodes:
+        return False
+    holders: dict[int, set[int]] = {inode: set() for inode in inodes}
+    for pid in _pids(host):
+        for inode in _sockets(host, pid) & inodes:
+            holders[inode].add(pid)
+    return all(pids and all(_is_marked(host, pid) for pid in pids) for pids in holders.values())
+
+
+def _listeners(host: Host) -> list[Listener]:
+    found = []
+    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+        try:
+            found += parse_listeners(host.read_text(table), byteorder=sys.byteorder)
+        except HostReadError:
+            continue  # a kernel without IPv6
+    return found
+
+
+def _pids(host: Host) -> list[int]:
+    try:
+        return [int(name) for name in host.list_dir("/proc") if name.isascii() and name.isdigit()]
+    except HostReadError:
+        return []
+
+
+def _sockets(host: Host, pid: int) -> set[int]:
+    """Inodes of the sockets that a process holds; none when it is another user's or gone."""
+    found = set()
+    try:
+        for name in host.list_dir(f"/proc/{pid}/fd"):
+            inode = parse_socket_link(host.read_link(f"/proc/{pid}/fd/{name}"))
+            if inode is not None:
+                found.add(inode)
+    except HostReadError:
+        pass  # what was seen until then counts
+    return found
+
+
+def _is_marked(host: Host, pid: int) -> bool:
+    return any(_has_mark(host, ancestor) for ancestor in _lineage(host, pid))
+
+
+def _lineage(host: Host, pid: int) -> Iterator[int]:
+    """A process, its parent, and so on up to the first of its namespace."""
+    seen: set[int] = set()
+    while pid > 0 and pid not in seen:
+        seen.add(pid)
+        yield pid
+        try:
+            parent = parse_parent_pid(host.read_text(f"/proc/{pid}/stat"))
+        except HostReadError:
+            return
+        if isinstance(parent, Missing):
+            return
+        pid = parent
+
+
+def _has_mark(host: Host, pid: int) -> bool:
+    try:
+        environment = host.read_bytes(f"/proc/{pid}/environ")
+    except HostReadError:
+        return False
+    mark = f"{ENVIRONMENT_MARK}=".encode()
+    return any(variable.startswith(mark) for variable in environment.split(b"\0"))

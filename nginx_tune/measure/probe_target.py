@@ -1,0 +1,160 @@
+"""From a URL on the command line to the one address that is asked, and what is permitted.
+
+Names are resolved here, once; the probe itself resolves none and follows no redirect.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Permit, Target
+from nginx_tune.errors import UsageError
+from nginx_tune.host.door import Host
+from nginx_tune.measure.own_servers import is_own_server
+
+_HTTP_PORT = 80
+
+_OPEN_LOOP_CONNECTIONS = 1000
+"""Cap of an open loop: its arrivals should not wait for the probe, and a host's usual 28 000
+local ports and nginx's usual 1 024 connections a worker bear it."""
+
+_LIVE_ABORT_RATIO = 0.2
+"""A server that we did not start is left alone when it fails this share of the requests."""
+
+
+class Place(NamedTuple):
+    """A URL, resolved."""
+
+    target: Target
+    path: str
+
+
+def resolve_url(url: str) -> Place:
+    """The address, port, ``Host`` header and path of a URL.
+
+    An IPv4 address is taken before an IPv6 one: most test servers listen on IPv4 alone.
+    Errors: UsageError for another scheme than http, a URL that is none, an unknown name.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise UsageError(f"'{url}' is no URL: {error}") from None
+    if parts.scheme != "http":
+        raise UsageError(
+            f"'{url}': the probe speaks http, not {parts.scheme or 'this'}",
+            hint="give a URL such as http://127.0.0.1:8080/file",
+        )
+    if not host:
+        raise UsageError(f"'{url}': no host in the URL")
+    if parts.username is not None or parts.password is not None:
+        raise UsageError(
+            f"'{url.replace(parts.netloc, '…')}': user names in URLs are not sent",
+            hint="give a load plan with an Authorization header",
+        )
+    if port == 0:
+        raise UsageError(f"'{url}': port 0 cannot be asked")
+    address = resolve_name(host)[0]
+    name = f"[{host}]" if ":" in host else host
+    path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
+    query = quote(parts.query, safe="/%:@!$&'()*+,;=~-._?")
+    return Place(
+        Target(
+            address=address,
+            port=port or _HTTP_PORT,
+            host=name if port in (None, _HTTP_PORT) else f"{name}:{port}",
+        ),
+        f"{path}?{query}" if query else path,
+    )
+
+
+def resolve_name(name: str) -> list[str]:
+    """The addresses of a name, IPv4 first; an address is its own.
+
+    Errors: UsageError when there is none.
+    """
+    try:
+        return [str(ipaddress.ip_address(name))]
+    except ValueError:
+        pass
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a host name"
+        raise UsageError(f"{name}: {reason}") from None
+    addresses = dict.fromkeys(str(item[4][0]) for item in found)
+    return sorted(addresses, key=lambda address: ":" in address)
+
+
+def plan_url(
+    place: Place,
+    *,
+    connections: int | None,
+    rate_per_second: float | None,
+    duration_seconds: float,
+    warmup_seconds: float,
+    timeout_seconds: float,
+    seed: int,
+) -> LoadPlan:
+    """A plan for one URL: a closed loop of ``connections`` users, or Poisson arrivals."""
+    if rate_per_second is not None:
+        arrivals = Arrivals(kind="poisson", rate_per_second=rate_per_second)
+        cap = connections or _OPEN_LOOP_CONNECTIONS
+    else:
+        arrivals = Arrivals(kind="closed", users=connections)
+        cap = connections or 1
+    return LoadPlan(
+        target=place.target,
+        classes=[
+            LoadClass(
+                name="url",
+                arrivals=arrivals,
+                paths=Paths(kind="fixed", paths=[place.path]),
+                connections=cap,
+                timeout_seconds=timeout_seconds,
+            )
+        ],
+        duration_seconds=duration_seconds,
+        warmup_seconds=warmup_seconds,
+        seed=seed,
+    )
+
+
+def permit_target(
+    plan: LoadPlan, host: Host, *, allow_targets: Sequence[str], allow_live: bool
+) -> LoadPlan:
+    """The plan with what the caller permits, in place of what it permits itself.
+
+    A plan is a file like any other: it may not open the guard rails on its own.
+    """
+    target = plan.target
+    permit = Permit(
+        ports=[target.port] if _is_own(host, target) else [],
+        live=allow_live,
+        hosts=list(_addresses(allow_targets)),
+    )
+    abort = plan.abort_error_ratio
+    if not permit.ports and abort is None:
+        abort = _LIVE_ABORT_RATIO
+    return msgspec.structs.replace(plan, permit=permit, abort_error_ratio=abort)
+
+
+def _is_own(host: Host, target: Target) -> bool:
+    try:
+        return is_own_server(host, target.address, target.port)
+    except ValueError:
+        raise UsageError(
+            f"target.address '{target.address}' is no IP address",
+            hint="a load plan names the address; the probe resolves no names",
+        ) from None
+
+
+def _addresses(names: Iterable[str]) -> Iterable[str]:
+    for name in names:
+        yield from resolve_name(name)

@@ -1,0 +1,154 @@
+"""``measurement`` for people: what each class got, how late, and what to doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nginx_tune.documents.measurement import ClassMeasurement, Generator, Latency, Measurement
+from nginx_tune.prove.latency import FEWEST_BEYOND, QUANTILES, Sample, read_statistic
+from nginx_tune.report.columns import align
+from nginx_tune.report.quantities import one_line
+from nginx_tune.report.text import bytes_text, number_text, seconds_text
+
+_NOT_MEASURED = "–"
+
+_ERROR_WORDS = {
+    "refused": "refused",
+    "connect_timeout": "without a connection in time",
+    "unreachable": "unreachable",
+    "reset": "reset",
+    "empty": "closed without a reply",
+    "truncated": "cut short",
+    "parse": "not HTTP",
+    "status": "of another status",
+    "length": "of another length",
+    "timeout": "without an answer in time",
+    "local_ports": "without a free local port",
+    "descriptors": "without a free descriptor",
+    "other": "of another kind",
+}
+
+
+def render_measurement(measurement: Measurement) -> str:
+    """The measurement as text: counts, latencies, failures, then what to doubt."""
+    classes = {one_line(name): item for name, item in measurement.classes.items()}
+    failures = [_failures(name, item) for name, item in classes.items()]
+    parts = [
+        f"{number_text(measurement.duration_seconds)} s measured, seed {measurement.seed}\n",
+        _counts(classes),
+        _latencies(classes),
+        "".join(failures),
+        _generator(measurement.generator),
+        "".join(f"degraded: {one_line(flag)}\n" for flag in measurement.flags),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def unanswered_classes(measurement: Measurement) -> list[str]:
+    """The classes without one good response: nothing was measured of them."""
+    return [name for name, item in measurement.classes.items() if not item.requests]
+
+
+def progress_text(line: Mapping[str, Any]) -> str:
+    """One progress line of the probe, in words."""
+    classes = [
+        f"{one_line(str(name))} {item['requests']:,}/s"
+        + (f", {item['errors']:,} failed" if item["errors"] else "")
+        + (f", {item['pending']:,} waiting" if item["pending"] else "")
+        for name, item in line["classes"].items()
+    ]
+    return f"{line['second']} s: {'; '.join(classes)}"
+
+
+def _counts(classes: Mapping[str, ClassMeasurement]) -> str:
+    header = ("class", "good", "per second", "body", "failed", "unfinished")
+    rows = [
+        (
+            name,
+            f"{item.requests:,}",
+            f"{number_text(item.requests_per_second)}/s",
+            f"{bytes_text(item.bytes_per_second)}/s",
+            f"{sum(item.errors.values()):,}",
+            f"{item.censored:,}",
+        )
+        for name, item in classes.items()
+    ]
+    return align([header, *rows], right=range(1, len(header)))
+
+
+def _latencies(classes: Mapping[str, ClassMeasurement]) -> str:
+    header = ("class", "time to", "p50", "p90", "p99", "p99.9", "max")
+    rows = []
+    for name, item in classes.items():
+        whole = Sample(item.response_seconds, item.censored, item.censored_from_seconds)
+        for label, sample in (
+            ("last byte", whole),
+            ("first byte", Sample(item.ttfb_seconds)),
+            ("last byte, from the send", Sample(item.service_seconds)),
+        ):
+            cells = [_quantile(sample, quantile) for quantile in QUANTILES]
+            rows.append((name, label, *cells, _maximum(sample)))
+            name = ""  # noqa: PLW2901  # once is enough
+    table = align([header, *rows], right=range(2, len(header)))
+    return table + (_note(rows) if rows else "")
+
+
+def _note(rows: list[tuple[str, ...]]) -> str:
+    cells = [cell for row in rows for cell in row]
+    notes = []
+    if _NOT_MEASURED in cells:
+        notes.append(f"{_NOT_MEASURED}: fewer than {FEWEST_BEYOND} samples lie beyond it")
+    if any(cell.startswith("≥") for cell in cells):
+        notes.append("≥: requests that never finished lie among them")
+    return "".join(f"{note}\n" for note in notes)
+
+
+def _quantile(sample: Sample, name: str) -> str:
+    reading = read_statistic([sample], name)
+    if reading.value is not None:
+        return seconds_text(reading.value)
+    return _at_least(sample, getattr(sample.latency, name)) or _NOT_MEASURED
+
+
+def _maximum(sample: Sample) -> str:
+    latency: Latency = sample.latency
+    if latency.max is None:
+        return _NOT_MEASURED
+    return _at_least(sample, latency.max) or seconds_text(latency.max)
+
+
+def _at_least(sample: Sample, value: float | None) -> str | None:
+    """The value as a lower bound, when it lies among requests that never finished."""
+    start = sample.censored_from_seconds
+    if value is None or not sample.censored or start is None or value < start:
+        return None
+    return f"≥ {seconds_text(value)}"
+
+
+def _failures(name: str, item: ClassMeasurement) -> str:
+    lines = [
+        f"{name}: {count:,} {_ERROR_WORDS.get(kind, one_line(kind))}"
+        for kind, count in sorted(item.errors.items(), key=lambda error: -error[1])
+    ]
+    if item.errors.get("status"):
+        answers = ", ".join(f"{count:,} × {one_line(s)}" for s, count in item.statuses.items())
+        lines.append(f"{name}: statuses {answers}")
+    if item.at_cap:
+        lines.append(
+            f"{name}: {item.at_cap:,} of {item.intended:,} waited for one of the connections, "
+            f"{item.max_pending:,} at once"
+        )
+    if item.retried:
+        lines.append(f"{name}: {item.retried:,} sent again, the server had closed the connection")
+    if item.stray:
+        lines.append(f"{name}: {item.stray:,} connections had bytes that nobody asked for")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _generator(generator: Generator) -> str:
+    text = f"probe: {generator.cpu_ratio * 100:.0f} % of a CPU"
+    late = generator.lateness_seconds
+    if late.count:
+        text += f", late by {seconds_text(late.p50)} (p50), {seconds_text(late.p99)} (p99)"
+    return text + f", {bytes_text(generator.max_rss_bytes)} of memory\n"

@@ -1,0 +1,96 @@
+"""A real nginx with files of known sizes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from probe_loads import SIZES, Nginx, StartNginx
+
+CONF = """
+{user}
+worker_processes 1;
+daemon off;
+pid {dir}/nginx.pid;
+error_log {dir}/error.log;
+{main}
+events {{ worker_connections 512; }}
+http {{
+    access_log off;
+    client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy; fastcgi_temp_path {dir}/fcgi;
+    uwsgi_temp_path {dir}/uwsgi; scgi_temp_path {dir}/scgi;
+    server {{
+        listen 127.0.0.1:{port};
+        root {dir}/files;
+        {server}
+    }}
+}}
+"""
+
+
+def nginx_binary() -> str:
+    found = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin")
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def start_nginx(tmp_path: Path) -> Iterator[StartNginx]:
+    files = tmp_path / "files"
+    files.mkdir()
+    for path, size in SIZES.items():
+        (files / path[1:]).write_bytes(os.urandom(size))
+    with contextlib.ExitStack() as stack:
+
+        def start(
+            *,
+            main: str = "",
+            server: str = "",
+            argv: Sequence[str] = (),
+            env: dict[str, str] | None = None,
+        ) -> Nginx:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = probe.getsockname()[1]
+            user = "user root;" if os.geteuid() == 0 else ""
+            conf = tmp_path / "nginx.conf"
+            conf.write_text(
+                CONF.format(dir=tmp_path, port=port, main=main, server=server, user=user)
+            )
+            log = tmp_path / "error.log"
+            command = [*argv, nginx_binary(), "-e", str(log), "-c", str(conf)]
+            process = subprocess.Popen(command, env={**os.environ, **(env or {})})
+            stack.callback(_stop, process, tmp_path / "nginx.pid")
+            _await_port(port, process)
+            return Nginx(port, log)
+
+        yield start
+
+
+def _await_port(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _stop(process: subprocess.Popen[bytes], pid_file: Path) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        os.kill(int(pid_file.read_text()), 15)
+    process.terminate()
+    process.wait(timeout=20)
+
+
+@pytest.fixture
+def nginx(start_nginx: StartNginx) -> Nginx:
+    return start_nginx()

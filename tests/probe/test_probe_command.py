@@ -1,0 +1,181 @@
+"""``nginx-tune probe`` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from probe_loads import Nginx, StartNginx, load_class, load_plan
+
+from nginx_tune.documents.base import decode
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.host.live import LiveHost
+from nginx_tune.measure.own_servers import is_own_server
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+pytestmark = pytest.mark.needs("nginx", "probe")
+
+SHORT = ("--duration", "500ms", "--warmup", "0")
+
+
+def test_a_url_is_measured_in_a_closed_or_an_open_loop(nginx: Nginx, run_cli: RunCli) -> None:
+    url = nginx.url("/1k")
+    closed = run_cli("probe", url, "--allow-live", "--connections", "3", *SHORT, "-f", "json")
+    assert closed.returncode == 0, closed.stderr
+    result = decode(Measurement, closed.stdout.encode()).classes["url"]
+    assert result.requests > 100
+    assert result.errors == {}
+    opened = run_cli("probe", url, "--allow-live", "--rate", "200", *SHORT, "-f", "json")
+    result = decode(Measurement, opened.stdout.encode()).classes["url"]
+    # Five standard deviations of a Poisson count of 100.
+    assert abs(result.requests - 100) <= 50
+    assert result.requests == result.intended
+
+
+def test_the_table_tells_what_was_not_measured(nginx: Nginx, run_cli: RunCli) -> None:
+    run = run_cli("probe", nginx.url("/1k"), "--allow-live", "--rate", "100", *SHORT)
+    assert run.returncode == 0, run.stderr
+    assert "–: fewer than 10 samples lie beyond it" in run.stdout
+    assert "last byte, from the send" in run.stdout
+    assert run.stderr == ""
+
+
+def test_a_load_plan_is_run_but_does_not_permit_its_own_target(
+    nginx: Nginx, run_cli: RunCli, tmp_path: Path
+) -> None:
+    plan = load_plan(nginx, load_class("/1k"), load_class("/4m", name="large"))
+    file = tmp_path / "plan.json"
+    file.write_bytes(msgspec.json.encode(plan))
+    refused = run_cli("probe", file)
+    assert refused.returncode == 2
+    assert "is not a server that nginx-tune started" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    run = run_cli("probe", "-", "--allow-live", "-f", "json", stdin=file.read_bytes())
+    assert run.returncode == 0, run.stderr
+    assert decode(Measurement, run.stdout.encode()).classes["large"].requests == 100
+
+
+def test_a_server_of_our_own_needs_no_leave(start_nginx: StartNginx, run_cli: RunCli) -> None:
+    # As in a lab: the process that starts nginx has the mark. nginx itself overwrites its own.
+    nginx = start_nginx(argv=["sh", "-c", '"$@"; true', "sh"], env={"NGINX_TUNE_LAB": "test"})
+    assert is_own_server(LiveHost(), "127.0.0.1", nginx.port)
+    assert not is_own_server(LiveHost(), "127.0.0.1", 1)
+    run = run_cli("probe", nginx.url("/1k"), "--rate", "100", *SHORT)
+    assert run.returncode == 0, run.stderr
+
+
+def test_a_server_that_somebody_else_started_is_not_our_own(nginx: Nginx) -> None:
+    assert not is_own_server(LiveHost(), "127.0.0.1", nginx.port)
+
+
+def test_no_good_response_is_not_a_pass(nginx: Nginx, run_cli: RunCli) -> None:
+    run = run_cli("probe", nginx.url("/none"), "--allow-live", "--rate", "50", *SHORT)
+    assert run.returncode == 4
+    assert "of another status" in run.stdout
+    assert run.stderr == "nginx-tune: not one good response: url\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["http://127.0.0.1:1/"], "not a server that nginx-tune started"),
+        (["http://192.0.2.1/", "--allow-live"], "--allow-target 192.0.2.1"),
+        (["http://192.0.2.1/", "--allow-target", "192.0.2.2"], "--allow-target 192.0.2.1"),
+        (["https://127.0.0.1/"], "speaks http, not https"),
+        (["ftp://127.0.0.1/"], "speaks http, not ftp"),
+        (["http:///x"], "no host"),
+        (["http://u:secret@127.0.0.1/"], "are not sent"),
+        (["http://127.0.0.1:99999/"], "no URL"),
+        (["http://no-such-host.invalid/"], "no-such-host.invalid"),
+        (["http://127.0.0.1/", "--rate", "1", "--connections", "1"], "exclude each other"),
+        (["http://127.0.0.1/", "--duration", "2h", "--allow-live"], "above the cap of 600 s"),
+        (["http://127.0.0.1/", "--rate", "1e9", "--allow-live"], "above the cap of 200000"),
+        (["/no/such/plan.json"], "cannot read"),
+        (["/dev/null"], "not JSON"),
+        (["/dev/null", "--rate", "5"], "--rate goes with a URL"),
+    ],
+)
+def test_what_cannot_be_run_is_one_line(run_cli: RunCli, arguments: list[str], words: str) -> None:
+    run = run_cli("probe", *arguments)
+    assert run.returncode == 2, run.stdout
+    assert words in run.stderr
+    assert run.stderr.count("\n") == 1
+    assert "secret" not in run.stderr
+    assert run.stdout == ""
+
+
+def test_ctrl_c_prints_what_was_measured(nginx: Nginx) -> None:
+    command = [sys.executable, "-m", "nginx_tune", "-v", "probe", nginx.url("/1k")]
+    process = subprocess.Popen(
+        [*command, "--allow-live", "--duration", "60s", "--warmup", "0", "-f", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    assert b"url" in process.stderr.readline()  # a second of progress: it is under way
+    [probe] = _children(process.pid)
+    process.send_signal(signal.SIGINT)
+    stdout, _ = process.communicate(timeout=20)
+    assert process.returncode == 130
+    measurement = json.loads(stdout)
+    assert measurement["flags"][0] == "interrupted"
+    assert measurement["classes"]["url"]["requests"] > 0
+    assert not Path(f"/proc/{probe}").exists()
+
+
+def test_the_probe_dies_with_a_killed_command(nginx: Nginx) -> None:
+    command = [sys.executable, "-m", "nginx_tune", "-v", "probe", nginx.url("/1k")]
+    process = subprocess.Popen(
+        [*command, "--allow-live", "--duration", "60s"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    process.stderr.readline()
+    [probe] = _children(process.pid)
+    process.kill()
+    process.communicate(timeout=20)
+    deadline = time.monotonic() + 10
+    while _is_alive(probe):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except (OSError, ProcessLookupError):
+        return False
+
+
+def test_without_a_probe_the_command_says_what_is_missing(run_cli: RunCli, tmp_path: Path) -> None:
+    # An installation without the executable: the package alone, somewhere else.
+    package = Path(__file__).resolve().parents[2] / "nginx_tune"
+    copy = tmp_path / "nginx_tune"
+    copy.mkdir()
+    for item in package.iterdir():
+        if item.name != "_bin":
+            (copy / item.name).symlink_to(item)
+    run = run_cli(
+        "probe",
+        "http://127.0.0.1:1/",
+        "--allow-live",
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path)},
+    )
+    assert run.returncode == 4, run.stderr
+    assert "was not built with this installation" in run.stderr
