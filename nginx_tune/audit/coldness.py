@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nginx_tune.audit.context import Context, offloads
 from nginx_tune.audit.rule import Missing
-from nginx_tune.audit.storage import Size, covering, is_in_memory, is_inside, size_of
+from nginx_tune.audit.storage import Size, covering, is_in_memory, is_inside, outermost, size_of
+from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.served import Served
+from nginx_tune.conf.thread_pools import asked_pool
 from nginx_tune.documents.decisions import Evidence
+from nginx_tune.documents.facts import Facts
 
 COLD = 2.0
 """Served bytes ÷ page cache from which most files cannot be resident. The thread-pool article's
@@ -38,80 +40,83 @@ class Cold(NamedTuple):
     evidence: list[Evidence]
 
 
-def total_served(context: Context) -> Total:
+def offloads(served: Served) -> bool:
+    """Whether reads of files go to a thread pool here."""
+    return asked_pool(served.scope.effective("aio")) is not None
+
+
+def total_served(served: list[Served], facts: Facts) -> Total:
     """How much nginx serves from disk."""
-    whole = {served.path: served for served in context.served if served.is_whole}
-    outermost = [
-        whole[path]
-        for path in sorted(whole)
-        if not any(other != path and is_inside(path, other) for other in whole)
-    ]
-    sizes = [size_of(served.path, context.facts.datasets) for served in outermost]
-    highs = [size.high for size in sizes if size.high is not None]
+    whole = {one.path: one for one in served if one.is_whole}
+    sizes = {path: size_of(path, facts.datasets) for path in outermost(whole)}
+    highs = [size.high for size in sizes.values() if size.high is not None]
     return Total(
-        Size(sum(size.low for size in sizes), sum(highs) if len(highs) == len(sizes) else None),
+        Size(
+            sum(size.low for size in sizes.values()),
+            sum(highs) if len(highs) == len(sizes) else None,
+        ),
         tuple(
-            _bytes_of(served, context)
-            for served, size in zip(outermost, sizes, strict=True)
-            if size.low != size.high
+            _bytes_of(whole[path], facts) for path, size in sizes.items() if size.low != size.high
         ),
     )
 
 
-def cold_and_blocking(context: Context) -> list[Cold | Missing]:
+def cold_and_blocking(served: list[Served], facts: Facts, total: Total) -> list[Cold | Missing]:
     """Directories whose reads are sure to block workers, and what is missing to tell of others.
 
     Only on Linux: FreeBSD has asynchronous reads of its own.
     """
-    blocking = [served for served in context.served if _may_block(served, context)]
-    if not blocking or context.is_linux is False:
+    system = facts.kernel.system
+    blocking = _blocking(served, facts)
+    if not blocking or system not in {None, "Linux"}:
         return []
-    limit = context.facts.memory.page_cache_limit_bytes
-    if limit is None or context.is_linux is None:
-        datasets = sorted({_bytes_of(served, context) for served in blocking})
-        return [Missing((*_host_facts(context, limit), *datasets))]
-    total = total_served(context)
+    limit = facts.memory.page_cache_limit_bytes
+    if limit is None or system is None:
+        datasets = sorted({_bytes_of(one, facts) for one in blocking})
+        return [Missing((*_host_facts(system, limit), *datasets))]
     if total.size.high is not None and total.size.high < COLD * limit:
         return []
     found: list[Cold | Missing] = []
-    for served in blocking:
-        size = size_of(served.path, context.facts.datasets)
+    missing: set[str] = set()
+    for one in blocking:
+        size = size_of(one.path, facts.datasets)
         if total.size.low >= COLD * limit and size.low >= SHARE * total.size.low:
-            found.append(Cold(served, _evidence(served, size, total, limit)))
+            found.append(Cold(one, _evidence(one, size, total, limit)))
         elif size.high is None or size.high >= SHARE * COLD * limit:
-            own = [] if size.low == size.high else [_bytes_of(served, context)]
-            if total.missing or own:
-                found.append(Missing(tuple(sorted({*total.missing, *own}))))
-    return found
+            missing.update(total.missing)
+            if size.low != size.high:
+                missing.add(_bytes_of(one, facts))
+    return [*found, Missing(tuple(sorted(missing)))] if missing else found
 
 
-def _may_block(served: Served, context: Context) -> bool:
-    """Whether files are read in the event loop here, and nobody sends the large ones elsewhere.
+def _blocking(served: list[Served], facts: Facts) -> list[Served]:
+    """Where files are read in the event loop, and nobody sends the large ones elsewhere.
 
     Where another scope of the same server offloads reads of the same files or a part of them,
     it cannot be told which of them come through this scope.
     """
-    aio = served.scope.effective("aio")
-    if not served.is_whole or (aio is not None and aio.value != "off"):
-        return False
-    if is_in_memory(served.path, context.facts):
-        return False
-    return not any(
-        offloads(other)
-        and other.scope.server is served.scope.server
-        and is_inside(other.path, served.path)
-        for other in context.served
-    )
+    offloaded: dict[Directive, list[str]] = {}
+    for one in served:
+        if offloads(one):
+            offloaded.setdefault(one.scope.server, []).append(one.path)
+    return [
+        one
+        for one in served
+        if one.is_whole
+        and one.scope.value("aio", "off") == "off"
+        and not is_in_memory(one.path, facts)
+        and not any(is_inside(path, one.path) for path in offloaded.get(one.scope.server, ()))
+    ]
 
 
-def _host_facts(context: Context, limit: int | None) -> tuple[str, ...]:
-    names = [] if context.is_linux is not None else ["kernel.system"]
+def _host_facts(system: str | None, limit: int | None) -> tuple[str, ...]:
+    names = [] if system is not None else ["kernel.system"]
     return (*names, *([] if limit is not None else ["memory.page_cache_limit_bytes"]))
 
 
-def _bytes_of(served: Served, context: Context) -> str:
+def _bytes_of(served: Served, facts: Facts) -> str:
     """The fact that tells how much is served: of the root first, which is sure to be there."""
-    is_root_known = covering(served.root, context.facts.datasets) is not None
+    is_root_known = covering(served.root, facts.datasets) is not None
     return _bytes(served.path if is_root_known else served.root)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from functools import cached_property
 
+from nginx_tune.audit.coldness import Cold, Total, cold_and_blocking, total_served
+from nginx_tune.audit.rule import Missing
 from nginx_tune.conf.served import Served, served_paths
-from nginx_tune.conf.thread_pools import asked_pool
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.variables import Variables
 from nginx_tune.documents.facts import Facts
@@ -50,6 +51,16 @@ class Context:
         return served_paths(self.tree)
 
     @cached_property
+    def total(self) -> Total:
+        """How much nginx serves from disk."""
+        return total_served(self.served, self.facts)
+
+    @cached_property
+    def cold(self) -> list[Cold | Missing]:
+        """Served directories whose reads are sure to block workers, and what is missing."""
+        return cold_and_blocking(self.served, self.facts, self.total)
+
+    @cached_property
     def variables(self) -> Variables:
         """The variables the configuration defines."""
         return Variables(self.tree)
@@ -59,8 +70,3 @@ def parse_version(text: str) -> Version | None:
     """``1.22.1`` as numbers; null for what is no version."""
     match = _VERSION.match(text)
     return None if match is None else tuple(map(int, match[0].split(".")))
-
-
-def offloads(served: Served) -> bool:
-    """Whether reads of files go to a thread pool here."""
-    return asked_pool(served.scope.effective("aio")) is not None

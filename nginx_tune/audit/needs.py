@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+
+from nginx_tune.audit.storage import outermost
 
 WHOLE_TREE = "the whole configuration"
 """Lacking where a file could not be parsed and a rule stands on what is not there."""
@@ -12,6 +15,8 @@ WHOLE_TREE = "the whole configuration"
 _NO_LOG_FILE = (
     "send the main context's error_log to a file, or search what collects it for 'queue overflow'"
 )
+
+MOST_DATASETS = 8
 
 _PATH = re.compile(r"(?:datasets|storage\.paths)\[(.+)\]", re.DOTALL)
 
@@ -48,8 +53,19 @@ def _is_inspected(fact: str) -> bool:
     return fact != WHOLE_TREE and not fact.startswith("error_logs")
 
 
+def _few(paths: set[str]) -> list[str]:
+    """The paths, or directories around them when they are too many for one command."""
+    found = outermost(paths)
+    while len(found) > MOST_DATASETS:
+        wider = outermost({posixpath.dirname(path) for path in found})
+        if "/" in wider or "" in wider:
+            return found
+        found = wider
+    return found
+
+
 def _inspect(facts: Iterable[str], conf: str) -> str:
-    paths = sorted({match[1] for fact in facts if (match := _PATH.match(fact))})
+    paths = _few({match[1] for fact in facts if (match := _PATH.match(fact))})
     datasets = "".join(f" --dataset {shlex.quote(path)}" for path in paths)
     return (
         f"nginx-tune inspect{datasets} -f json -o facts.json && "

@@ -23,20 +23,16 @@ class Size(NamedTuple):
 
 def size_of(path: str, datasets: Iterable[Dataset]) -> Size:
     """How many bytes of files a directory holds."""
-    low = 0
+    below: dict[str, int] = {}
     high: int | None = None
-    below: list[Dataset] = []
     for dataset in datasets:
         if dataset.bytes is None:
             continue
         if is_inside(dataset.path, path):
-            below.append(dataset)
+            below[dataset.path] = max(dataset.bytes, below.get(dataset.path, 0))
         if dataset.complete and is_inside(path, dataset.path):
             high = dataset.bytes if high is None else min(high, dataset.bytes)
-    for dataset in below:
-        if not any(o is not dataset and is_inside(dataset.path, o.path) for o in below):
-            low += dataset.bytes or 0
-    return Size(low, high)
+    return Size(sum(below[inner] for inner in outermost(below)), high)
 
 
 def covering(path: str, datasets: Iterable[Dataset]) -> Dataset | None:
@@ -76,7 +72,17 @@ def disk_classes_of(path: str, facts: Facts) -> set[str]:
     return {disk.class_ for disk in facts.storage.disks if disk.name in disks}
 
 
+def outermost(paths: Iterable[str]) -> list[str]:
+    """The paths that lie inside none of the others, sorted."""
+    found: list[str] = []
+    # With a slash at the end, what is inside a directory follows it.
+    for path in sorted(paths, key=lambda path: path.rstrip("/") + "/"):
+        if not found or not is_inside(path, found[-1]):
+            found.append(path)
+    return found
+
+
 def is_inside(path: str, directory: str) -> bool:
     """Whether a path is a directory or lies below it."""
-    path, directory = path.rstrip("/") or "/", directory.rstrip("/") or "/"
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
+    base = directory if directory.endswith("/") else directory + "/"
+    return path == directory or path.startswith(base) or path + "/" == base

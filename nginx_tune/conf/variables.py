@@ -52,6 +52,8 @@ class Variables:
 
     def possible(self, text: str, scope: Scope) -> Values:
         """What ``text`` can become in a scope."""
+        if "$" not in text:
+            return Values({text: None})
         self._steps = 0
         return self._text(text, scope, ())
 

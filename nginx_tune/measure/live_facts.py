@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from nginx_tune.audit.storage import outermost
 from nginx_tune.conf.error_log import main_error_logs
 from nginx_tune.conf.served import served_paths
 from nginx_tune.conf.tree import ConfTree
@@ -31,7 +32,7 @@ def gather_live_facts(host: Host, tree: ConfTree, *, nginx_binary: str | None = 
     """
     served = sorted({served.path for served in served_paths(tree)})
     paths = [path for path in served if os.access(path, os.R_OK | os.X_OK) and Path(path).is_dir()]
-    datasets = _outermost(paths)[:MOST_DATASETS]
+    datasets = outermost(paths)[:MOST_DATASETS]
     facts = gather_facts(
         host,
         paths=paths[:MOST_PATHS],
@@ -60,15 +61,6 @@ def _is_absent(path: str) -> bool:
     except (OSError, ValueError):
         return False
     return False
-
-
-def _outermost(paths: list[str]) -> list[str]:
-    """The paths that lie in none of the others; sorted paths come in."""
-    found: list[str] = []
-    for path in paths:
-        if not any(path.startswith(above.rstrip("/") + "/") for above in found):
-            found.append(path)
-    return found
 
 
 def _read_logs(paths: list[str]) -> list[ErrorLog]:

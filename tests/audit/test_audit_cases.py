@@ -367,6 +367,12 @@ def test_paths_in_commands_are_quoted_for_a_shell() -> None:
     assert "--dataset '/srv/a b;`x`'" in found.needs_facts[0].how
 
 
+def test_many_directories_are_asked_for_by_the_ones_around_them() -> None:
+    servers = "".join(f"server {{ listen 80; root /srv/www/{n}; }}" for n in range(100))
+    found = _audit(f"events {{}} http {{ {servers} }}", None)
+    assert "inspect --dataset /srv/www -f json" in found.needs_facts[0].how
+
+
 @pytest.mark.needs("nginx")
 @pytest.mark.parametrize("facts", [None, WARM, COLD, linux(version="1.22.1", cpus=64)])
 def test_debians_own_configuration_has_no_faults(facts: Facts | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nginx_tune.audit.coldness import cold_and_blocking
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
@@ -23,7 +22,7 @@ _NO_THREADS = (
 def check(context: Context) -> Iterator[Hit | Missing]:
     """Directories far larger than the page cache whose files are read in the event loop."""
     told: set[tuple[Directive, str]] = set()
-    for cold in cold_and_blocking(context):
+    for cold in context.cold:
         if isinstance(cold, Missing):
             yield cold
             continue

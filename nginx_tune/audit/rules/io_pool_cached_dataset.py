@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nginx_tune.audit.coldness import total_served
-from nginx_tune.audit.context import Context, offloads
+from nginx_tune.audit.coldness import offloads
+from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.audit.storage import covering
@@ -39,7 +39,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
 def _judge(
     context: Context, aio: Directive, places: list[Served], limit: int
 ) -> Iterator[Hit | Missing]:
-    total = total_served(context)
+    total = context.total
     if total.size.low > limit:
         return
     resident: dict[str, Evidence] = {}

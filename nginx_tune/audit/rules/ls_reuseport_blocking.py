@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nginx_tune.audit.coldness import Cold, cold_and_blocking
+from nginx_tune.audit.coldness import Cold
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
@@ -22,7 +22,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     if not own_queues:
         return
     cold: dict[Directive, Cold] = {}
-    for one in cold_and_blocking(context):
+    for one in context.cold:
         if isinstance(one, Missing):
             yield one
         else:

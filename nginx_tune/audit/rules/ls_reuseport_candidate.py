@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nginx_tune.audit.coldness import cold_and_blocking
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
@@ -34,7 +33,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     if missing:
         yield Missing(missing)
         return
-    cold = cold_and_blocking(context)
+    cold = context.cold
     blocked = {one.served.scope.server for one in cold if not isinstance(one, Missing)}
     for listener in shared:
         if blocked & set(listener.servers):
