@@ -10,7 +10,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nginx_tune.audit.rule import Missing
-from nginx_tune.audit.storage import Size, covering, is_in_memory, is_inside, outermost, size_of
+from nginx_tune.audit.storage import (
+    Size,
+    covering,
+    is_in_memory,
+    is_inside,
+    outermost,
+    page_cache_bytes,
+    size_of,
+)
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.served import Served
 from nginx_tune.conf.thread_pools import asked_pool
@@ -70,7 +78,7 @@ def cold_and_blocking(served: list[Served], facts: Facts, total: Total) -> list[
     blocking = _blocking(served, facts)
     if not blocking or system not in {None, "Linux"}:
         return []
-    limit = facts.memory.page_cache_limit_bytes
+    limit = page_cache_bytes(facts)
     if limit is None or system is None:
         datasets = sorted({_bytes_of(one, facts) for one in blocking})
         return [Missing((*_host_facts(system, limit), *datasets))]
@@ -130,5 +138,5 @@ def _evidence(served: Served, size: Size, total: Total, limit: int) -> list[Evid
         Evidence(fact=_bytes(served.path), value=size.low, unit="bytes"),
         Evidence(fact="served_bytes", value=low, unit="bytes"),
         Evidence(fact="memory.page_cache_limit_bytes", value=limit, unit="bytes"),
-        Evidence(fact="served_bytes_per_page_cache_byte", value=round(low / max(limit, 1), 2)),
+        Evidence(fact="served_bytes_per_page_cache_byte", value=round(low / limit, 2)),
     ]

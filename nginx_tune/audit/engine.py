@@ -30,13 +30,12 @@ def audit(tree: ConfTree, facts: Facts | None, rules: Iterable[Rule] = ALL) -> F
     for rule in rules:
         if not _in_window(rule, context):
             continue
-        if rule.whole_tree and not tree.complete:
-            needs[rule.id] = (WHOLE_TREE,)
-            continue
         missing: dict[str, None] = {}
         for outcome in rule.check(context):
             if isinstance(outcome, Missing):
                 missing.update(dict.fromkeys(outcome.facts))
+            elif rule.whole_tree and not tree.complete:
+                missing[WHOLE_TREE] = None  # what is lacking may stand in what was not read
             else:
                 findings.append(_finding(rule, outcome))
         if missing:

@@ -16,6 +16,8 @@ _NO_LOG_FILE = (
     "send the main context's error_log to a file, or search what collects it for 'queue overflow'"
 )
 
+_NOT_WHOLE = "audit the main file (nginx.conf) with every file that it includes in order: nginx -t"
+
 MOST_DATASETS = 8
 
 _PATH = re.compile(r"(?:datasets|storage\.paths)\[(.+)\]", re.DOTALL)
@@ -33,7 +35,7 @@ def commands_for(
     inspect = _inspect(inspected, conf)
     for rule, facts in needs.items():
         if WHOLE_TREE in facts:
-            yield rule, facts, "make every file that is listed as not parsed valid: nginx -t"
+            yield rule, facts, _NOT_WHOLE
         elif all(map(_is_inspected, facts)):
             yield rule, facts, inspect
         elif "error_logs" in facts:

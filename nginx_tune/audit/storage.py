@@ -21,6 +21,12 @@ class Size(NamedTuple):
     high: int | None
 
 
+def page_cache_bytes(facts: Facts) -> int | None:
+    """What the page cache can hold; null when not known."""
+    limit = facts.memory.page_cache_limit_bytes
+    return limit if limit is not None and limit > 0 else None
+
+
 def size_of(path: str, datasets: Iterable[Dataset]) -> Size:
     """How many bytes of files a directory holds."""
     below: dict[str, int] = {}

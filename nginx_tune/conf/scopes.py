@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.directive import Block, Directive, Source
 from nginx_tune.conf.tree import ConfTree
 
 Kind = Literal["server", "location", "if"]
@@ -66,7 +66,9 @@ class Scope:
 
 
 def http_blocks(tree: ConfTree) -> list[Directive]:
-    """The http blocks of a tree (nginx allows one)."""
+    """The http blocks of a tree (nginx allows one); a part of one stands for itself."""
+    if tree.is_part:
+        return [_around("http", tree)]
     return [block for block in tree.main.all("http") if block.block is not None]
 
 
@@ -78,12 +80,22 @@ def http_directives(tree: ConfTree) -> Iterator[Directive]:
 
 def servers(tree: ConfTree) -> list[tuple[Directive, Directive]]:
     """The http servers as (http, server)."""
-    return [
+    found = [
         (http, server)
         for http in http_blocks(tree)
         for server in _body(http).all("server")
         if server.block is not None
     ]
+    if tree.is_part and (tree.main.all("location") or tree.main.all("listen")):
+        found.append((_around("http", tree), _around("server", tree)))
+    return found
+
+
+def _around(name: str, tree: ConfTree) -> Directive:
+    """The block that a part of a configuration is included in."""
+    block = Directive(name, (), (), Source(tree.path, ""), 0)
+    block.block = tree.main
+    return block
 
 
 def scopes(tree: ConfTree) -> list[Scope]:

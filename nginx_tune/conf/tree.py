@@ -27,6 +27,10 @@ DEEPEST_INCLUDE = 100
 """Files that include one another in a chain; nginx itself runs out of descriptors or stack."""
 
 
+_INSIDE_HTTP = ("server", "location", "upstream", "map", "listen", "server_name")
+"""Directives that no main file has at its top."""
+
+
 class Reader(Protocol):
     """The part of a Host that a tree is read through."""
 
@@ -51,8 +55,13 @@ class ConfTree:
 
     @property
     def complete(self) -> bool:
-        """Whether every file could be parsed, so that what is not in the tree is not there."""
-        return not self.unparsed
+        """Whether all of the configuration is here, so that what is not in it is not there."""
+        return not self.unparsed and not self.is_part
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the file is one that a main file includes inside http or a server."""
+        return not self.main.all("http") and any(map(self.main.all, _INSIDE_HTTP))
 
     def full_path(self, name: str) -> str | None:
         """A path of a directive such as root as an absolute path; null when the prefix is needed.

@@ -348,6 +348,22 @@ def test_what_is_absent_is_not_claimed_of_a_broken_tree() -> None:
     assert [one.line for one in found.files_unparsed] == [1]
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        "sendfile on; sendfile_max_chunk 0; server { location / { root /w; aio threads=x; } }",
+        "listen 80; root /w; sendfile on; sendfile_max_chunk 0; location / { aio threads=x; }",
+        "location / { root /w; sendfile on; sendfile_max_chunk 0; aio threads=x; }",
+    ],
+)
+def test_a_part_of_a_configuration_is_audited_as_one(part: str) -> None:
+    found = _audit(part, None)
+    assert _rules(found) == ["io-chunk-unlimited"]
+    assert "io-pool-literal-unknown" in {one.rule for one in found.needs_facts}, (
+        "the pool may be declared in the main file"
+    )
+
+
 def test_worst_first_and_thresholds() -> None:
     conf = (
         "events {} http { sendfile on; sendfile_max_chunk 0; aio threads=x; server { root /w; } }"

@@ -8,7 +8,7 @@ from nginx_tune.audit.coldness import offloads
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.audit.storage import covering
+from nginx_tune.audit.storage import covering, page_cache_bytes
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.served import Served
 from nginx_tune.documents.decisions import Evidence
@@ -25,7 +25,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         aio = served.scope.effective("aio")
         if aio is not None and offloads(served):
             by_line.setdefault(aio, []).append(served)
-    limit = context.facts.memory.page_cache_limit_bytes
+    limit = page_cache_bytes(context.facts)
     for aio, places in by_line.items():
         if any(served.scope.value("aio_write") == "on" for served in places):
             continue  # the pool also takes the writes of temporary files
