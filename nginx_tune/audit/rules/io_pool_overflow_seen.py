@@ -20,7 +20,11 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     lines = aio_lines(context.tree)
     if not lines:
         return
-    wanted = main_error_logs(context.tree, context.facts.nginx.error_log_path)
+    compiled_in = context.facts.nginx.error_log_path
+    if not context.tree.main.all("error_log") and compiled_in is None:
+        yield Missing(("nginx.error_log_path",))
+        return
+    wanted = main_error_logs(context.tree, compiled_in)
     logs = [log for log in context.facts.error_logs if log.path in wanted]
     if not logs:
         yield Missing(tuple(f"error_logs[{path}]" for path in wanted) or ("error_logs",))
