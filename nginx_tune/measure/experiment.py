@@ -9,7 +9,7 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.measure.plan_load import ServedFile, plan_load
 from nginx_tune.measure.session import Arm, Session
-from nginx_tune.prove.blocks import schedule_blocks
+from nginx_tune.prove.blocks import pair_blocks, schedule_blocks
 
 
 class Load(NamedTuple):
@@ -37,13 +37,16 @@ def run_pairs(
     """One measurement a block, in the order they ran.
 
     Both blocks of a pair ask the same requests at the same times (one seed a pair); the order
-    inside pairs is randomised ABBA/BAAB, so that drift of the machine falls on both arms.
+    inside pairs is randomised ABBA/BAAB, so that drift of the machine falls on both arms. A pair
+    that its validity flags discard is run again, at most as many times as there are pairs: the
+    flags know nothing of the result, so running on does not choose it.
     """
     by_name = {arm.name: arm for arm in arms}
     prime = [load.files[0].url] if any(c.source == "hot" for c in load.classes) else []
-    measurements = []
-    order = schedule_blocks(pairs, seed)
-    for number, name in enumerate(order):
+    measurements: list[Measurement] = []
+    for number, name in enumerate(schedule_blocks(2 * pairs, seed)):
+        if number % 2 == 0 and len(pair_blocks(measurements).pairs) == pairs:
+            break
         plan = plan_load(
             load.classes,
             load.files,
@@ -56,12 +59,13 @@ def run_pairs(
             cpus=session.probe_cpus,
         )
         measurement = session.block(by_name[name], number, plan, prime=prime)
-        progress(f"block {number + 1} of {len(order)}, {name}: {_glance(measurement)}")
+        progress(f"block {number + 1}, {name}: {_glance(measurement)}")
         measurements.append(measurement)
     return measurements
 
 
 def _glance(measurement: Measurement) -> str:
-    return ", ".join(
+    rates = [
         f"{name} {item.requests_per_second:.4g}/s" for name, item in measurement.classes.items()
-    )
+    ]
+    return ", ".join(rates + [f"[{flag}]" for flag in measurement.flags])

@@ -106,7 +106,7 @@ def _main() -> None:
         out.write(json.dumps({"progress": text}) + "\n")
 
     inside = Inside(say)
-    handlers = {
+    handlers: dict[str, Callable[..., Any]] = {
         "hello": inside.hello,
         "open_lab": inside.open_lab,
         "facts": inside.facts,
