@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import sys
 from typing import cast
@@ -65,6 +66,7 @@ def command(
     """
     if conf is not None and conf_option is not None:
         raise click.UsageError("give CONF or -c, not both")
+    gc.disable()  # a tree is millions of small objects, none of them garbage
     host = LiveHost()
     named = conf or conf_option
     facts: Facts | None = None

@@ -43,14 +43,18 @@ class Directive:
     __slots__ = ("args", "block", "end", "included", "name", "quotes", "source", "start")
 
     def __init__(
-        self, name: str, args: tuple[str, ...], quotes: tuple[str, ...], source: Source, start: int
+        self,
+        name: str,
+        args: tuple[str, ...],
+        quotes: tuple[str, ...],
+        source: Source,
+        span: tuple[int, int],
     ) -> None:
         self.name = name
         self.args = args
         self.quotes = quotes
         self.source = source
-        self.start = start
-        self.end = start
+        self.start, self.end = span
         self.block: Block | None = None
         self.included: tuple[Block, ...] | None = None
         """For an ``include`` that was followed: the files it gave."""

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from enum import Enum
-from typing import NamedTuple
 
 
 class ParseFault(Exception):  # noqa: N818  # a fault of the text, caught where files are listed
@@ -26,35 +24,27 @@ class ParseFault(Exception):  # noqa: N818  # a fault of the text, caught where 
         self.offset = offset
 
 
-class Mark(Enum):
-    """What a token is."""
+Token = tuple[str, str, str, int, int]
+"""(mark, text, quote, start, end). The mark is one of the three below, or empty for a word. A
+word's text has its escapes resolved; its quote is the one it stood in. Plain tuples, since a
+large configuration has millions of them."""
 
-    WORD = "word"
-    END = ";"
-    OPEN = "{"
-    CLOSE = "}"
+END, OPEN, CLOSE = ";", "{", "}"
 
-
-class Token(NamedTuple):
-    """One token; ``text`` has its escapes resolved, ``quote`` is the quote it stood in."""
-
-    mark: Mark
-    text: str
-    quote: str
-    start: int
-    end: int
-
-
-_BLANK = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
 _TOKEN = re.compile(
     r"""
-    (?P<mark>[;{}])
-    | "(?P<double>[^"\\]*(?:\\.[^"\\]*)*)"
-    | '(?P<single>[^'\\]*(?:\\.[^'\\]*)*)'
-    | (?P<bare>(?!["'])[^ \t\r\n;{\\$]*(?:(?:\\.|\$\{*)[^ \t\r\n;{\\$]*)*)
+    [ \t\r\n]*(?:\#[^\n]*[ \t\r\n]*)*
+    (?:
+        ([;{}])
+        | "([^"\\]*(?:\\.[^"\\]*)*)"
+        | '([^'\\]*(?:\\.[^'\\]*)*)'
+        | ((?:\\.|\$\{*|[^ \t\r\n;{}"'\\$])[^ \t\r\n;{\\$]*(?:(?:\\.|\$\{*)[^ \t\r\n;{\\$]*)*)
+    )?
     """,
     re.DOTALL | re.VERBOSE,
 )
+_MARK, _DOUBLE, _SINGLE, _BARE = 1, 2, 3, 4
+_QUOTES = {_DOUBLE: '"', _SINGLE: "'"}
 _ESCAPE = re.compile(r"""\\(["'\\trn])""")
 _ESCAPED = {"t": "\t", "r": "\r", "n": "\n"}
 _AFTER_QUOTE = frozenset(" \t\r\n;{)")
@@ -81,39 +71,37 @@ def unescape(text: str) -> str:
     return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]), text)
 
 
-def read_tokens(text: str, start: int = 0) -> Iterator[Token]:
+def read_tokens(text: str) -> Iterator[Token]:
     """The tokens of ``text``; a Lua block is one ``{``, its source as one word, one ``}``.
 
     Errors: ParseFault, with nginx's words, where nginx would stop.
     """
-    at = start
-    first = ""  # the directive's name, while its arguments are read
-    end = len(text)
+    at = 0
+    name = ""  # of the directive whose arguments are read
     while True:
-        at = _BLANK.match(text, at).end()  # type: ignore[union-attr]  # matches the empty text
-        if at >= end:
-            return
         match = _TOKEN.match(text, at)
-        if match is None or match.end() == at:
-            raise ParseFault('unexpected end of file, expecting ";" or "}"', at)
-        kind = match.lastgroup
-        stop = match.end()
-        if kind == "mark":
-            mark = Mark(match[0])
-            yield Token(mark, match[0], "", at, stop)
-            if mark is Mark.OPEN and first.endswith(_LUA_NAME):
-                close = _end_of_lua(text, stop)
-                yield Token(Mark.WORD, text[stop:close], LUA_QUOTE, stop, close)
-                yield Token(Mark.CLOSE, "}", "", close, close + 1)
-                stop = close + 1
-            first = ""
+        if match is None or (kind := match.lastindex) is None:
+            break
+        at = match.end()
+        word = match[kind]
+        if kind == _BARE:
+            yield "", unescape(word), "", match.start(_BARE), at
+            name = name or word
+        elif kind == _MARK:
+            yield word, word, "", at - 1, at
+            if word == OPEN and name.endswith(_LUA_NAME):
+                close = _end_of_lua(text, at)
+                yield "", text[at:close], LUA_QUOTE, at, close
+                at = close + 1
+                yield CLOSE, CLOSE, "", close, at
+            name = ""
         else:
-            word = unescape(match[kind])  # type: ignore[index]  # one group always matched
-            yield Token(Mark.WORD, word, "" if kind == "bare" else text[at], at, stop)
-            first = first or word or " "
-            if kind != "bare" and stop < end and text[stop] not in _AFTER_QUOTE:
-                raise ParseFault(f'unexpected "{text[stop]}"', stop)
-        at = stop
+            yield "", unescape(word), _QUOTES[kind], match.start(kind) - 1, at
+            name = name or " "
+            if at < len(text) and text[at] not in _AFTER_QUOTE:
+                raise ParseFault(f'unexpected "{text[at]}"', at)
+    if match is not None and match.end() < len(text):
+        raise ParseFault('unexpected end of file, expecting ";" or "}"', at)
 
 
 def _end_of_lua(text: str, start: int) -> int:

@@ -7,7 +7,7 @@ anything that can be read as words, blocks and ends is a tree.
 from __future__ import annotations
 
 from nginx_tune.conf.directive import Block, Directive, Source
-from nginx_tune.conf.lexer import LUA_QUOTE, Mark, ParseFault, Token, read_tokens
+from nginx_tune.conf.lexer import CLOSE, LUA_QUOTE, OPEN, ParseFault, Token, read_tokens
 
 DEEPEST = 200
 """Nested blocks past this are taken for an attack on the stack; real trees stay below ten."""
@@ -21,14 +21,15 @@ def parse_block(source: Source) -> Block:
     levels: list[list[Directive]] = [[]]
     words: list[Token] = []
     for token in read_tokens(source.text):
-        if token.mark is Mark.WORD:
+        mark = token[0]
+        if not mark:
             words.append(token)
-        elif token.mark is Mark.CLOSE:
+            continue
+        if mark == CLOSE:
             _close(levels, words, token)
-            words = []
         else:
             _add(levels, words, token, source)
-            words = []
+        words = []
     if words:
         raise ParseFault('unexpected end of file, expecting ";" or "}"', len(source.text))
     if len(levels) > 1:
@@ -36,27 +37,28 @@ def parse_block(source: Source) -> Block:
     return Block(levels[0])
 
 
-def _close(levels: list[list[Directive]], words: list[Token], close: Token) -> None:
-    is_lua_source = bool(words) and words[0].quote == LUA_QUOTE
+def _close(levels: list[list[Directive]], words: list[Token], token: Token) -> None:
+    is_lua_source = bool(words) and words[0][2] == LUA_QUOTE
     if (words and not is_lua_source) or len(levels) == 1:
-        raise ParseFault('unexpected "}"', close.start)
+        raise ParseFault('unexpected "}"', token[3])
     levels.pop()
 
 
-def _add(levels: list[list[Directive]], words: list[Token], mark: Token, source: Source) -> None:
+def _add(levels: list[list[Directive]], words: list[Token], token: Token, source: Source) -> None:
+    mark, text, _, start, end = token
     if not words:
-        raise ParseFault(f'unexpected "{mark.text}"', mark.start)
+        raise ParseFault(f'unexpected "{text}"', start)
+    name, *args = words
     directive = Directive(
-        words[0].text,
-        tuple([word.text for word in words[1:]]),
-        tuple([word.quote for word in words[1:]]),
+        name[1],
+        tuple([arg[1] for arg in args]),
+        tuple([arg[2] for arg in args]),
         source,
-        words[0].start,
+        (name[3], end),
     )
-    directive.end = mark.end
     levels[-1].append(directive)
-    if mark.mark is Mark.OPEN:
+    if mark == OPEN:
         if len(levels) > DEEPEST:
-            raise ParseFault(f"blocks nested more than {DEEPEST} deep", mark.start)
+            raise ParseFault(f"blocks nested more than {DEEPEST} deep", start)
         directive.block = Block([])
         levels.append(directive.block.directives)

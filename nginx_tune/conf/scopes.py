@@ -93,7 +93,7 @@ def servers(tree: ConfTree) -> list[tuple[Directive, Directive]]:
 
 def _around(name: str, tree: ConfTree) -> Directive:
     """The block that a part of a configuration is included in."""
-    block = Directive(name, (), (), Source(tree.path, ""), 0)
+    block = Directive(name, (), (), Source(tree.path, ""), (0, 0))
     block.block = tree.main
     return block
 

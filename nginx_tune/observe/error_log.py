@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+import stat
 
 from nginx_tune.documents.facts import ErrorLog
 from nginx_tune.host.door import HostReadError
@@ -25,9 +25,10 @@ def read_error_log(path: str, *, tail_bytes: int = TAIL_BYTES) -> ErrorLog:
         return ErrorLog(path=path, bytes_read=0)
     except (OSError, ValueError) as error:
         raise HostReadError(f"read {path}", str(error)) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise HostReadError(f"read {path}", "not a regular file")
     with os.fdopen(descriptor, "rb") as file:
-        if not Path(f"/proc/self/fd/{descriptor}").is_file():
-            raise HostReadError(f"read {path}", "not a regular file")
         size = file.seek(0, os.SEEK_END)
         start = file.seek(max(0, size - tail_bytes))
         try:

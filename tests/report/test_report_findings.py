@@ -1,0 +1,76 @@
+"""Findings on the console."""
+
+from __future__ import annotations
+
+from nginx_tune.documents.decisions import Evidence
+from nginx_tune.documents.findings import Finding, Findings, NeedsFacts, Unparsed
+from nginx_tune.report.findings import PLACES_SHOWN, render_findings
+
+FINDING = Finding(
+    rule="io-chunk-unlimited",
+    severity="warning",
+    file="/etc/nginx/nginx.conf",
+    line=7,
+    message="one call is not limited",
+    why="All others wait.",
+    evidence=[
+        Evidence(fact="served", value=3 << 30, unit="bytes"),
+        Evidence(fact="lines", value=101_172, unit="lines"),
+        Evidence(fact="known", value=True),
+    ],
+    fix="sendfile_max_chunk 512k;",
+)
+
+
+def test_a_finding_with_its_place_evidence_reason_and_fix() -> None:
+    found = Findings(
+        findings=[FINDING],
+        needs_facts=[
+            NeedsFacts(rule="a", facts=["x"], how="get x"),
+            NeedsFacts(rule="b", facts=["x"], how="get x"),
+        ],
+        files_parsed=["/etc/nginx/nginx.conf"],
+        files_unparsed=[Unparsed(file="/etc/nginx/b.conf", line=3, reason='unexpected "}"')],
+    )
+    assert render_findings(found) == (
+        '/etc/nginx/b.conf:3: not parsed: unexpected "}"\n'
+        "\n"
+        "/etc/nginx/nginx.conf:7: warning[io-chunk-unlimited]\n"
+        "  one call is not limited\n"
+        "  evidence: served = 3.0 GiB; lines = 101,172 lines; known = True\n"
+        "  why: All others wait.\n"
+        "  fix: sendfile_max_chunk 512k;\n"
+        "\n"
+        "1 warning in 1 file, 1 not parsed\n"
+        "\n"
+        "not checked for want of facts: a, b\n"
+        "  get x\n"
+    )
+
+
+def test_many_places_of_one_rule_are_counted_and_explained_once() -> None:
+    text = render_findings(Findings(findings=[FINDING] * 40, files_parsed=["x"]))
+    assert text.count("why:") == 1
+    assert text.count(":7:") == PLACES_SHOWN
+    assert f"and {40 - PLACES_SHOWN} more places" in text
+
+
+def test_a_screen_gets_colour_and_its_own_width() -> None:
+    text = render_findings(Findings(findings=[FINDING]), color=True, width=40)
+    assert "\x1b[1;33mwarning" in text
+    assert max(len(line) for line in text.split("\n") if "\x1b" not in line) <= 40
+    assert "\x1b" not in render_findings(Findings(findings=[FINDING]))
+
+
+def test_text_from_outside_cannot_steer_a_terminal_or_forge_a_line() -> None:
+    evil = FINDING.__class__(
+        **{
+            **{name: getattr(FINDING, name) for name in FINDING.__struct_fields__},
+            "file": "/etc/\x1b]0;x\x07\nno findings in 1 file",
+            "message": "a\r\nb\u202ec",
+        }
+    )
+    text = render_findings(Findings(findings=[evil]))
+    assert "\x1b" not in text
+    assert "\n" + "no findings" not in text
+    assert "\u202e" not in text
