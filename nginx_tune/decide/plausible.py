@@ -27,7 +27,11 @@ S = TypeVar("S", bound=msgspec.Struct)
 def plausible_facts(facts: Facts) -> Facts:
     """The facts with impossible sizes, counts and speeds set to null."""
     replace = msgspec.structs.replace
-    storage = replace(facts.storage, disks=[_disk(d) for d in facts.storage.disks])
+    storage = replace(
+        facts.storage,
+        paths=[_nulled(p, _within(1, MOST_BYTES), "read_ahead_bytes") for p in facts.storage.paths],
+        disks=[_disk(d) for d in facts.storage.disks],
+    )
     links = [
         _nulled(link, _within(1, MOST_COUNT), "speed_bits_per_second")
         for link in facts.network.links

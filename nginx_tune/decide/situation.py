@@ -104,8 +104,9 @@ class Situation:
 
     @property
     def read_ahead_bytes(self) -> int:
-        """Largest read-ahead window of the data's disks."""
-        return max((d.read_ahead_bytes or 0 for d in self._disks), default=0)
+        """Largest read-ahead window under the data: of the devices mounted, else of the disks."""
+        mounted = max((p.read_ahead_bytes or 0 for p in self.data_paths), default=0)
+        return mounted or max((d.read_ahead_bytes or 0 for d in self._disks), default=0)
 
     @cached_property
     def dataset_bytes(self) -> Quantity:

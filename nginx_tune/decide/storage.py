@@ -11,10 +11,13 @@ from nginx_tune.documents.facts import PathStorage, Storage
 
 
 class DataPath(NamedTuple):
-    """A directory of the site and its leaf disks (empty: not known)."""
+    """A directory of the site and what lies under it."""
 
     path: str
-    leaf_disks: tuple[str, ...]
+    leaf_disks: tuple[str, ...] = ()
+    """Empty when not known."""
+    read_ahead_bytes: int | None = None
+    """Of the device the file system is on, which may stack the leaves."""
 
 
 class Independence(NamedTuple):
@@ -30,10 +33,10 @@ def data_paths(paths: Sequence[str], storage: Storage) -> list[DataPath]:
 
     The root directory tells nothing about what lies below it: a mount may be in between.
     """
-    return [DataPath(path, _leaves(path, storage.paths)) for path in paths]
+    return [_data_path(path, storage.paths) for path in paths]
 
 
-def _leaves(path: str, recorded: Sequence[PathStorage]) -> tuple[str, ...]:
+def _data_path(path: str, recorded: Sequence[PathStorage]) -> DataPath:
     wanted = PurePosixPath(path)
     above = [
         place
@@ -44,9 +47,9 @@ def _leaves(path: str, recorded: Sequence[PathStorage]) -> tuple[str, ...]:
         )
     ]
     if not above:
-        return ()
+        return DataPath(path)
     nearest = max(above, key=lambda place: len(PurePosixPath(place.path).parts))
-    return tuple(sorted(set(nearest.leaf_disks)))
+    return DataPath(path, tuple(sorted(set(nearest.leaf_disks))), nearest.read_ahead_bytes)
 
 
 def judge_independence(paths: Sequence[DataPath]) -> Independence:
@@ -81,6 +84,8 @@ def independent_mounts(storage: Storage) -> list[str]:
     for place in storage.paths:
         leaves = set(place.leaf_disks)
         if not leaves or leaves & seen or "/" in (place.path, place.mount_point):
+            continue
+        if place.path in chosen:
             continue
         seen |= leaves
         chosen.append(place.path)

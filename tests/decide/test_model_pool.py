@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nginx_tune.decide.model_pool import (
     MAX_THREADS,
     PoolLoad,
+    PoolSize,
     peak_per_worker,
     size_cold_pool,
     size_hot_pool,
@@ -19,7 +20,9 @@ MEBIBYTE = 1 << 20
 ROOMY = 64 << 30
 
 
-def pool(cold: float, *, workers: int = 1, window: float = MEBIBYTE, cache: float = ROOMY):
+def pool(
+    cold: float, *, workers: int = 1, window: float = MEBIBYTE, cache: float = ROOMY
+) -> PoolSize:
     return size_pool(PoolLoad(cold, workers, window, cache))
 
 

@@ -1,0 +1,268 @@
+"""``recommend`` and ``generate`` as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from situations import FLAGS, GIBIBYTE, MEBIBYTE, dataset, host, load, nginx, site
+
+from nginx_tune.documents.base import encode
+from nginx_tune.documents.decisions import Decisions
+from nginx_tune.documents.facts import Facts
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+HOSTS = Path(__file__).resolve().parent.parent / "hosts"
+
+
+@pytest.fixture
+def facts_file(tmp_path: Path) -> Path:
+    return write(tmp_path / "facts.json", encode(host(datasets=[dataset(GIBIBYTE, MEBIBYTE)])))
+
+
+def write(path: Path, data: bytes | str) -> Path:
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+def one_line(run: subprocess.CompletedProcess[str], status: int) -> str:
+    assert run.returncode == status, (run.stdout, run.stderr)
+    assert run.stderr.startswith("nginx-tune: ")
+    assert run.stderr.count("\n") == 1, run.stderr
+    assert "Traceback" not in run.stderr
+    return run.stderr
+
+
+# recommend
+
+
+def test_recommend_says_everything_in_both_forms(run_cli: Run, facts_file: Path) -> None:
+    run = run_cli("recommend", "--facts", facts_file, "--kind", "media")
+    assert run.returncode == 0
+    assert run.stdout.startswith("thread-pools: disable")
+    assert "flips when  workload.dataset.bytes: pools pay above" in run.stdout
+    as_json = run_cli("recommend", "--facts", "-", "-f", "json", stdin=facts_file.read_text())
+    decisions = msgspec.json.decode(as_json.stdout, type=Decisions)
+    assert decisions.kind == "static"
+    assert decisions.decisions[0].verdict == "disable"
+
+
+def test_recommend_reads_a_workload_and_its_kind(
+    run_cli: Run, facts_file: Path, tmp_path: Path
+) -> None:
+    workload = write(tmp_path / "w.json", encode(load("media", cold_peak=100)))
+    run = run_cli("recommend", "--facts", facts_file, "--workload", workload, "-f", "json")
+    decisions = msgspec.json.decode(run.stdout, type=Decisions)
+    assert decisions.kind == "media"
+    assert decisions.decisions[0].verdict == "enable"
+
+
+def test_recommend_on_this_host_scans_the_named_data(run_cli: Run, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data" / "file", b"x" * 5000)
+    run = run_cli("recommend", "--dataset", tmp_path / "data", "-f", "json", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    decision = json.loads(run.stdout)["decisions"][0]
+    evidence = {e["fact"]: e["value"] for e in decision["evidence"]}
+    assert evidence["workload.dataset.bytes"] == 5000
+
+
+def test_hostile_facts_do_not_reach_the_terminal(run_cli: Run, tmp_path: Path) -> None:
+    evil = host(nginx=nginx("1.26.3\x1b[31m", FLAGS))
+    run = run_cli("recommend", "--facts", write(tmp_path / "f.json", encode(evil)))
+    assert run.returncode == 0
+    assert "\x1b" not in run.stdout
+
+
+# generate
+
+
+def test_the_same_inputs_give_the_same_bytes_and_check_says_so(
+    run_cli: Run, facts_file: Path, tmp_path: Path
+) -> None:
+    conf = tmp_path / "nginx.conf"
+    arguments = ["generate", "--facts", facts_file, "--kind", "static", "--root", "/srv/1"]
+    assert run_cli(*arguments, "-o", conf).returncode == 0
+    first = conf.read_bytes()
+    assert run_cli(*arguments).stdout.encode() == first
+    assert run_cli(*arguments, cwd=tmp_path).stdout.encode() == first
+    assert run_cli(*arguments, "--check", conf).returncode == 0
+    conf.write_text(conf.read_text().replace("sendfile on;", "sendfile off;"))
+    run = run_cli(*arguments, "--check", conf)
+    assert run.returncode == 1
+    assert "-    sendfile off;" in run.stdout
+    assert "+    sendfile on;" in run.stdout
+    assert "Traceback" not in run.stderr
+
+
+def test_the_header_can_be_replayed(run_cli: Run, facts_file: Path, tmp_path: Path) -> None:
+    given_site = write(tmp_path / "SITE.json", encode(site(server_names=["a.example"])))
+    workload = write(tmp_path / "WORKLOAD.json", encode(load("cache")))
+    write(tmp_path / "FACTS.json", facts_file.read_bytes())
+    text = run_cli(
+        "generate", "--facts", facts_file, "--workload", workload, "--site", given_site,
+        "--cache-dir", "/data/one two", "--cache-dir", "/data/2",
+    ).stdout  # fmt: skip
+    line = next(line for line in text.splitlines() if line.startswith("#   nginx-tune generate"))
+    again = subprocess.run(
+        ["python", "-c", "import shlex,sys; print(*shlex.split(sys.argv[1]), sep='\\n')", line[2:]],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    words = again.stdout.splitlines()
+    assert words[0] == "nginx-tune"
+    assert run_cli(*words[1:], cwd=tmp_path).stdout == text
+
+
+def test_live_facts_can_be_kept_for_a_replay(run_cli: Run, tmp_path: Path) -> None:
+    kept = tmp_path / "facts.json"
+    arguments = ["generate", "--kind", "proxy"]
+    text = run_cli(*arguments, "--save-facts", kept, cwd=tmp_path).stdout
+    assert run_cli(*arguments, "--facts", kept, cwd=tmp_path).stdout == text
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
+def test_toml_and_settings_file_give_the_same_site(
+    run_cli: Run, facts_file: Path, tmp_path: Path
+) -> None:
+    table = 'server_names = ["a.example"]\nroots = ["/srv/x"]\n'
+    in_settings = tmp_path / "settings"
+    in_settings.mkdir()
+    write(in_settings / "nginx-tune.toml", f"[site]\n{table}")
+    alone = write(tmp_path / "site.toml", table)
+    by_file = run_cli("generate", "--facts", facts_file, "--site", alone).stdout
+    by_settings = run_cli("generate", "--facts", facts_file, cwd=in_settings).stdout
+    assert "root /srv/x;" in by_file
+    assert by_file == by_settings
+
+
+def test_three_disks_by_their_capture(run_cli: Run, tmp_path: Path) -> None:
+    """A16: facts of a recorded node, piped."""
+    facts = run_cli("inspect", "--host", HOSTS / "three-disk-node.json", "-f", "json").stdout
+    text = run_cli("generate", "--facts", "-", "--kind", "cache", stdin=facts).stdout
+    for number in (1, 2, 3):
+        assert f"thread_pool pool_{number} threads=16 " in text
+        assert f"keys_zone=cache_{number}:" in text
+    assert "aio threads=pool_$disk;" in text
+    assert "proxy_cache cache_$disk;" in text
+    assert text.count("proxy_cache_path ") == 3
+
+
+@pytest.mark.needs("nginx", "root")
+def test_three_named_directories_pass_the_real_nginx(run_cli: Run, tmp_path: Path) -> None:
+    facts = run_cli("inspect", "--host", HOSTS / "three-disk-node.json", "-f", "json").stdout
+    places = [tmp_path / name for name in ("d1", "d2", "d3")]
+    for place in places:
+        place.mkdir()
+    site_file = write(
+        tmp_path / "site.json",
+        encode(site(listen=["127.0.0.1:18080"], error_log=f"{tmp_path}/e", access_log="off")),
+    )
+    conf = tmp_path / "nginx.conf"
+    run = run_cli(
+        "generate", "--facts", "-", "--kind", "cache", "--site", site_file, "--nginx", "nginx",
+        *[word for place in places for word in ("--cache-dir", place)], "-o", conf, stdin=facts,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    for place in places:
+        assert f"proxy_cache_path {place} " in conf.read_text()
+
+
+@pytest.mark.needs("nginx", "root")
+def test_what_nginx_rejects_is_not_written(run_cli: Run, facts_file: Path, tmp_path: Path) -> None:
+    conf = tmp_path / "nginx.conf"
+    missing = tmp_path / "no" / "such" / "place"
+    run = run_cli(
+        "generate", "--facts", facts_file, "--kind", "cache", "--cache-dir", missing,
+        "--nginx", "nginx", "-o", conf,
+    )  # fmt: skip
+    assert "mkdir()" in one_line(run, 3)
+    assert not conf.exists()
+
+
+def test_a_directory_takes_the_file(run_cli: Run, facts_file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    assert run_cli("generate", "--facts", facts_file, "-o", folder).returncode == 0
+    assert (folder / "nginx.conf").read_text().startswith("# nginx.conf for the kind static")
+
+
+# bad input
+
+
+@pytest.mark.parametrize("command", ["recommend", "generate"])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "cannot read"),
+        (b"\xff\x00junk", "not JSON"),
+        (b"[]", "Expected `object`"),
+        (b'{"schema": "nginx-tune/facts/2"}', "found nginx-tune/facts/2"),
+        (b'{"schema": "nginx-tune/site/1"}', "found nginx-tune/site/1"),
+        (b'{"schema": "nginx-tune/facts/1", "cpu": 3}', "not a valid"),
+        (b'{"schema": "nginx-tune/facts/1", "cpu": {"online": 1e400}}', ""),
+    ],
+)
+def test_unusable_facts_end_with_one_line(
+    run_cli: Run, command: str, content: bytes | None, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "facts.json"
+    if content is not None:
+        write(path, content)
+    assert said in one_line(run_cli(command, "--facts", path), 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--kind", "blog"], "'blog' is not one of"),
+        (["--kind", "cache", "--cache-dir", "/a\nb"], "control characters"),
+        (["--kind", "cache", "--cache-dir", "/a$b"], "'$' cannot be written"),
+        (["--kind", "cache", "--cache-dir", "a"], "not an absolute path"),
+        (["--root", "a"], "not an absolute path"),
+        (["--site", "/no/such"], "cannot read"),
+        (["--workload", "/no/such"], "cannot read"),
+        (["--dataset", "/srv"], "--facts names another"),
+        (["--check", "/no/such"], "cannot read"),
+        (["--check", "/a", "-o", "/b"], "--check writes nothing"),
+        (["-f", "yaml"], "unknown format"),
+        (["--nginx", "/no/such/nginx"], "cannot run nginx"),
+        (["-o", "/no/such/folder/nginx.conf"], "cannot write"),
+    ],
+)
+def test_wrong_calls_end_with_one_line(
+    run_cli: Run, facts_file: Path, arguments: list[str], said: str
+) -> None:
+    assert said in one_line(run_cli("generate", "--facts", facts_file, *arguments), 2)
+
+
+def test_a_site_that_is_none_is_named(run_cli: Run, facts_file: Path, tmp_path: Path) -> None:
+    wrong = write(tmp_path / "site.toml", "listen = 80\n")
+    assert "not a site" in one_line(run_cli("generate", "--facts", facts_file, "--site", wrong), 2)
+
+
+def test_a_semicolon_in_a_directory_is_quoted(run_cli: Run, facts_file: Path) -> None:
+    run = run_cli(
+        "generate", "--facts", facts_file, "--kind", "cache", "--cache-dir", "/data;user root"
+    )
+    assert run.returncode == 0
+    assert 'proxy_cache_path "/data;user root" levels' in run.stdout
+
+
+def test_a_missing_dataset_is_an_error(run_cli: Run) -> None:
+    one_line(run_cli("recommend", "--dataset", "/no/such/data"), 2)
+
+
+def test_a_build_without_threads_gets_a_configuration_without_pools(
+    run_cli: Run, tmp_path: Path
+) -> None:
+    facts: Facts = host(
+        nginx=nginx(flags=["--with-http_ssl_module"]), datasets=[dataset(4096 * GIBIBYTE, MEBIBYTE)]
+    )
+    run = run_cli("generate", "--facts", write(tmp_path / "f.json", encode(facts)))
+    assert run.returncode == 0
+    assert "aio threads: No thread pools: this nginx is built without --with-threads." in run.stdout
+    assert "aio threads;" not in run.stdout

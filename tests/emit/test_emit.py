@@ -1,0 +1,231 @@
+"""What the emitter does with forced settings, hostile sites and its provenance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from goldens import _site as site
+from real_nginx import check
+from situations import host, lab_host, lab_load, load
+
+from nginx_tune.decide import decide
+from nginx_tune.documents.decisions import Setting
+from nginx_tune.documents.scenario import ArmSpec
+from nginx_tune.documents.site import Site, SiteTls, Upstream
+from nginx_tune.emit import emit_decided, emit_nginx_conf, emit_plain
+from nginx_tune.emit.arms import write_arm
+from nginx_tune.emit.provenance import Provenance, header
+from nginx_tune.emit.settings import merge
+from nginx_tune.errors import UsageError
+
+
+def forced(context: str, directive: str, *args: str, block: str = "") -> Setting:
+    return msgspec.convert(
+        {"context": context, "directive": directive, "args": list(args), "block": block}, Setting
+    )
+
+
+def lines_of(text: str, directive: str) -> list[str]:
+    return [
+        line.split("  #")[0].strip()
+        for line in text.splitlines()
+        if line.strip().startswith(directive)
+    ]
+
+
+def test_the_plain_arm_is_the_baseline_of_the_source() -> None:
+    """A3."""
+    text = emit_plain(site(access_log=None, error_log=None))
+    for line in (
+        "accept_mutex off;",
+        "access_log off;",
+        "sendfile on;",
+        "sendfile_max_chunk 512k;",
+    ):
+        assert line in text
+    assert "aio" not in text
+    assert "thread_pool" not in text
+
+
+def test_forced_settings_replace_the_same_directive_and_nothing_else() -> None:
+    decisions = decide(host(), load(data_bytes=10**6, file_bytes=1000), site=site())
+    before = emit_decided(decisions, site())
+    after = emit_decided(
+        decisions,
+        site(),
+        forced=[
+            forced("location", "aio", "threads"),
+            forced("http", "access_log", "off"),
+            forced("main", "worker_processes", "1"),
+            forced("main", "pid", "/run/x.pid"),
+        ],
+    )
+    assert lines_of(before, "aio ") == []
+    assert lines_of(after, "aio ") == ["aio threads;"]
+    assert lines_of(after, "worker_processes") == ["worker_processes 1;"]
+    assert lines_of(after, "pid") == ["pid /run/x.pid;"]
+    assert "access_log off;" in lines_of(after, "access_log")
+    assert lines_of(after, "sendfile ") == lines_of(before, "sendfile ")
+
+
+def test_a_forced_setting_without_a_block_holds_in_every_block() -> None:
+    decisions = decide(host(disks=2), load(), site=site(roots=["/srv/1", "/srv/2"]))
+    text = emit_decided(
+        decisions,
+        site(roots=["/srv/1", "/srv/2"]),
+        forced=[forced("location", "aio", "off")],
+    )
+    assert lines_of(text, "aio ") == ["aio off;", "aio off;"]
+
+
+def test_merging_keeps_the_place_of_what_is_replaced() -> None:
+    old = [forced("http", "a", "1"), forced("http", "b", "1"), forced("http", "c", "1")]
+    merged = merge(old, [forced("http", "b", "2"), forced("http", "d", "2")])
+    assert [(s.directive, s.args) for s in merged] == [
+        ("a", ["1"]), ("b", ["2"]), ("c", ["1"]), ("d", ["2"]),
+    ]  # fmt: skip
+
+
+def test_both_arms_of_an_experiment_differ_in_what_is_compared_alone() -> None:
+    decisions = decide(lab_host(), lab_load(), site=site())
+    arms = {
+        name: write_arm(
+            ArmSpec(decisions=which), decisions, site=site(), kind="media", error_log="/run/e.log"
+        )
+        for name, which in (("baseline", "none"), ("candidate", "recommended"))
+    }
+    assert "aio threads;" not in arms["baseline"]
+    assert "aio threads;" in arms["candidate"]
+    for text in arms.values():
+        assert lines_of(text, "error_log") == ["error_log /run/e.log warn;"]
+        assert lines_of(text, "worker_processes") == ["worker_processes auto;"]
+        assert "access_log off;" in text
+        assert "location = /healthz {" in text
+
+
+HOSTILE = ["/a;b", "/a b", '/a"b', "/a'b", "/a{b}", "/a#b", "/a\\b", "/日本", "/a|b", "/-"]
+REFUSED = ["/a\nb", "/a$b", "/a\x1b[0m", "relative", "", "/a\udcff", "/" + "x" * 2000]
+
+
+@pytest.mark.needs("nginx", "root")
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("kind", ["static", "cache"])
+def test_hostile_paths_are_quoted_so_that_nginx_takes_them(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    path = f"{tmp_path}{name}"
+    hostile = site(
+        roots=[path],
+        cache_dirs=[path],
+        error_log=f"{tmp_path}/error.log",
+        access_log=f"{tmp_path}/access.log",
+        upstreams=[Upstream(name="app", servers=["127.0.0.1:9000"])],
+    )
+    workload = msgspec.structs.replace(load(), kind=kind)
+    conf = tmp_path / "nginx.conf"
+    text = emit_decided(decide(host(), workload, site=hostile), hostile)
+    conf.write_text(f"pid {tmp_path}/pid;\n{text}", encoding="utf-8")
+    run = check(str(conf))
+    assert run.returncode == 0, run.stderr
+    if kind == "cache":
+        assert Path(path).is_dir(), "nginx read another path"
+
+
+@pytest.mark.parametrize("value", REFUSED)
+@pytest.mark.parametrize("field", ["roots", "cache_dirs", "error_log", "access_log", "tls"])
+def test_hostile_paths_that_cannot_be_quoted_are_refused(field: str, value: str) -> None:
+    parts: dict[str, object] = {
+        "roots": {"roots": [value]},
+        "cache_dirs": {"cache_dirs": [value]},
+        "error_log": {"error_log": value},
+        "access_log": {"access_log": value},
+        "tls": {"tls": SiteTls(certificate=value, certificate_key="/k")},
+    }[field]  # type: ignore[assignment]
+    hostile = site(**parts, upstreams=[Upstream(name="app", servers=["127.0.0.1:9000"])])
+    workload = msgspec.structs.replace(load(), kind="cache" if field == "cache_dirs" else "static")
+    with pytest.raises(UsageError) as caught:
+        emit_decided(decide(host(), workload, site=hostile), hostile)
+    assert caught.value.message.isprintable()
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"listen": []},
+        {"listen": ["80; }"]},
+        {"listen": ["80 bogus"]},
+        {"listen": ["127.0.0.1:80\nuser root"]},
+        {"server_names": ["a;b"]},
+        {"server_names": ["$host"]},
+        {"user": "root; daemon off"},
+        {"user": ""},
+        {"upstreams": [Upstream(name="a b", servers=["x:1"])]},
+        {"upstreams": [Upstream(name="a", servers=[])]},
+        {"upstreams": [Upstream(name="a", servers=["x:1;"])]},
+        {"upstreams": [Upstream(name="a", servers=["x:1 weight=$w"])]},
+        {"upstreams": [Upstream(name="a", servers=["x:1"])] * 2},
+        {"hot_locations": ["/"]},
+        {"hot_locations": ["hot"]},
+        {"roots": ["/a", "/a"]},
+        {"tls": SiteTls(certificate="engine:x", certificate_key="/k")},
+        {"tls": SiteTls(certificate="/c", certificate_key="engine:x:y")},
+    ],
+    ids=str,
+)
+def test_words_that_nginx_would_take_for_something_else_are_refused(
+    parts: dict[str, object],
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        emit_plain(site(**parts))
+    assert caught.value.message.isprintable()
+
+
+@pytest.mark.needs("nginx", "root")
+@pytest.mark.parametrize(
+    "listen",
+    [
+        ["127.0.0.1:18080", "[::1]:18080"],
+        ["127.0.0.1:18080 default_server"],
+        ["unix:{}/a.sock"],
+        ["localhost:18080"],
+        ["*:18080"],
+    ],
+)
+def test_every_form_of_address_is_taken(listen: list[str], tmp_path: Path) -> None:
+    given = site(
+        listen=[item.format(tmp_path) for item in listen],
+        server_names=["example.com", "*.example.com", ".example.org", "_"],
+        user="root",
+        access_log=None,
+        error_log=f"{tmp_path}/error.log",
+    )
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(f"pid {tmp_path}/pid;\n{emit_plain(given)}", encoding="utf-8")
+    run = check(str(conf))
+    assert run.returncode == 0, run.stderr
+
+
+def test_hostile_reasons_stay_in_their_comment() -> None:
+    evil = msgspec.structs.replace(forced("http", "sendfile", "on"), reason="a\n} evil;\x1b[31m")
+    text = emit_nginx_conf([], Site(), "static", forced=[evil], left_alone=["x\n} evil;"])
+    assert "\x1b" not in text
+    assert all(
+        line.lstrip().startswith("#") or "#" in line for line in text.splitlines() if "evil" in line
+    )
+
+
+def test_the_header_names_the_inputs_and_nothing_of_the_reader() -> None:
+    facts, workload = host(), load()
+    text = header(Provenance("cache", facts, workload, site(), cache_dirs=["/data/a b", "/data/2"]))
+    assert "--facts FACTS.json --workload WORKLOAD.json --site SITE.json --kind cache" in text
+    assert "--cache-dir '/data/a b' --cache-dir /data/2" in text
+    assert text.count("sha256:") == 3
+    assert "SITE" not in header(Provenance("static", facts))
+    assert header(Provenance("static", facts)) != header(Provenance("static", host(cpus=2)))
+
+
+def test_a_hostile_directory_does_not_leave_the_header() -> None:
+    text = header(Provenance("cache", host(), cache_dirs=["/a\nuser root;"]))
+    assert all(line.startswith("#") for line in text.splitlines())
