@@ -12,12 +12,14 @@ import click
 from nginx_tune.audit.engine import audit, reaches
 from nginx_tune.cli.inputs import read_document
 from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.conf.directive import as_utf8
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings, Severity
 from nginx_tune.errors import ExitStatus, worst
 from nginx_tune.host.live import LiveHost
 from nginx_tune.measure.subject import Subject, find_subject, place_of, read_subject
+from nginx_tune.report.text import plain
 
 _HOST_FREE = (
     "this is not the configuration of this host's nginx, so it is audited by its text alone "
@@ -88,7 +90,7 @@ def command(
         output,
     )
     if facts_source is None and facts is None and not ctx.obj["quiet"]:
-        click.echo(f"nginx-tune: {named}: {_HOST_FREE}", err=True)
+        click.echo(f"nginx-tune: {plain(as_utf8(str(named)))}: {_HOST_FREE}", err=True)
     return worst(
         ExitStatus.CONFIGURATION if findings.files_unparsed else ExitStatus.OK,
         ExitStatus.UNDECIDED if require_facts and findings.needs_facts else ExitStatus.OK,
