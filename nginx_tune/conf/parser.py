@@ -13,12 +13,17 @@ DEEPEST = 200
 """Nested blocks past this are taken for an attack on the stack; real trees stay below ten."""
 
 
+MOST_DIRECTIVES = 2_000_000
+"""Of one file, and of a tree with its includes expanded: about a hundred thousand servers."""
+
+
 def parse_block(source: Source) -> Block:
     """The directives of one file, includes not followed.
 
     Errors: ParseFault where nginx would stop reading.
     """
     levels: list[list[Directive]] = [[]]
+    count = 0
     words: list[Token] = []
     for token in read_tokens(source.text):
         mark = token[0]
@@ -29,6 +34,9 @@ def parse_block(source: Source) -> Block:
             _close(levels, words, token)
         else:
             _add(levels, words, token, source)
+            count += 1
+            if count > MOST_DIRECTIVES:
+                raise ParseFault(f"more than {MOST_DIRECTIVES} directives", token[3])
         words = []
     if words:
         raise ParseFault('unexpected end of file, expecting ";" or "}"', len(source.text))

@@ -15,13 +15,9 @@ from typing import Protocol
 from nginx_tune.conf.directive import Block, Directive, Source, as_utf8
 from nginx_tune.conf.globs import expand, is_pattern
 from nginx_tune.conf.lexer import ParseFault
-from nginx_tune.conf.parser import parse_block
+from nginx_tune.conf.parser import MOST_DIRECTIVES, parse_block
 from nginx_tune.documents.findings import Unparsed
 from nginx_tune.errors import NginxTuneError
-
-MOST_DIRECTIVES = 5_000_000
-"""Directives of a tree with its includes expanded; files that include each other twice over
-grow without end otherwise."""
 
 DEEPEST_INCLUDE = 100
 """Files that include one another in a chain; nginx itself runs out of descriptors or stack."""
@@ -186,7 +182,7 @@ class _Reading:
                 continue
             if path not in self.sizes:
                 self.follow(path, block)
-            if size + grown + self.sizes[path] > MOST_DIRECTIVES:
+            if size + grown + self.sizes[path] > MOST_DIRECTIVES:  # files that double each other
                 self._fault(place.file, place.line, f"include {path}: too many directives")
                 continue
             grown += self.sizes[path]
