@@ -5,7 +5,7 @@
 mod ground_truth;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -105,6 +105,11 @@ fn the_caps_hold_during_the_run() {
     let mut plan = plan(&server);
     plan["caps"] = json!({"requests": 10});
     let measurement = run(&plan);
+    // A busy server may read the last of them after the probe has gone.
+    let ended = Instant::now();
+    while server.asked().len() < 10 && ended.elapsed() < Duration::from_secs(5) {
+        thread::sleep(Duration::from_millis(10));
+    }
     assert_eq!(server.asked().len(), 10);
     assert_eq!(measurement["flags"][0], "stopped: the cap of 10 requests");
 
@@ -202,16 +207,13 @@ fn it_ends_with_its_parent() {
     }
     shell.kill().unwrap();
     shell.wait().unwrap();
-    // Its end of the pipe closes when it ends; a probe that lived on would hold it for a minute.
+    // A probe that lived on would run for a minute.
     let killed = Instant::now();
-    output.read_to_end(&mut Vec::new()).unwrap();
-    assert!(
-        killed.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        killed.elapsed()
-    );
-    let state = fs::read_to_string(Path::new("/proc").join(number.trim()).join("stat"));
-    assert!(state.is_err() || state.unwrap().contains(") Z "));
+    let stat = Path::new("/proc").join(number.trim()).join("stat");
+    while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+        assert!(killed.elapsed() < Duration::from_secs(5), "still running");
+        thread::sleep(Duration::from_millis(10));
+    }
     fs::remove_file(file).unwrap();
 }
 

@@ -4,14 +4,14 @@
 //! how many (`payload_ahead`), so that the caller may drop them inside the kernel, and not one
 //! byte more. Framing follows RFC 9112 §6 and §7.
 
+mod chunked;
+
+use self::chunked::Chunk;
 use crate::failure::Failure;
 use crate::plan::Method;
 
 /// Bytes of the longest head (status line and headers) that is accepted.
 const LONGEST_HEAD_BYTES: usize = 64 * 1024;
-
-/// Bytes of the longest chunk-size line or trailer line that is accepted.
-const LONGEST_LINE_BYTES: u32 = 16 * 1024;
 
 /// Headers of a response that are understood.
 const MOST_HEADERS: usize = 128;
@@ -37,20 +37,6 @@ enum State {
     Chunk(Chunk),
     UntilClose,
     Complete,
-}
-
-/// Where a chunked body stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Chunk {
-    Size { value: u64, digits: u32 },
-    Extension { value: u64, seen: u32 },
-    SizeEnd { value: u64 },
-    Data { left: u64 },
-    DataCr,
-    DataLf,
-    TrailerStart,
-    TrailerLine { seen: u32 },
-    TrailerEnd,
 }
 
 /// The bytes are not HTTP/1.x.
@@ -152,7 +138,7 @@ impl Response {
             taken += match self.state {
                 State::Head => self.feed_head(rest)?,
                 State::Chunk(chunk) if !matches!(chunk, Chunk::Data { .. }) => {
-                    self.state = next_chunk_state(chunk, rest[0])?;
+                    self.state = chunk.after(rest[0])?.map_or(State::Complete, State::Chunk);
                     1
                 }
                 _ => {
@@ -255,10 +241,7 @@ impl Response {
             // Both framings at once: RFC 9112 §6.3 says close afterwards.
             self.keepalive &= fields.length.is_none();
             self.declared_bytes = None;
-            State::Chunk(Chunk::Size {
-                value: 0,
-                digits: 0,
-            })
+            State::Chunk(Chunk::START)
         } else if fields.coding == Coding::Other {
             self.keepalive = false;
             State::UntilClose
@@ -350,57 +333,10 @@ fn parse_length(value: &[u8]) -> Result<u64, NotHttp> {
     text.parse().map_err(|_| NotHttp)
 }
 
-/// The state after one byte of chunk framing.
-fn next_chunk_state(chunk: Chunk, byte: u8) -> Result<State, NotHttp> {
-    let next = match (chunk, byte) {
-        (Chunk::Size { value, digits }, _) if byte.is_ascii_hexdigit() => {
-            let digit = u64::from((byte as char).to_digit(16).unwrap_or_default());
-            if value > u64::MAX >> 4 {
-                return Err(NotHttp);
-            }
-            Chunk::Size {
-                value: value << 4 | digit,
-                digits: limited(digits)?,
-            }
-        }
-        (Chunk::Size { digits: 0, .. }, _) => return Err(NotHttp),
-        (Chunk::Size { value, .. } | Chunk::Extension { value, .. }, b'\r') => {
-            Chunk::SizeEnd { value }
-        }
-        (Chunk::Size { value, .. }, b';' | b' ' | b'\t') => Chunk::Extension { value, seen: 0 },
-        (Chunk::Extension { value, seen }, _) if byte != b'\n' => Chunk::Extension {
-            value,
-            seen: limited(seen)?,
-        },
-        (Chunk::SizeEnd { value: 0 } | Chunk::TrailerLine { .. }, b'\n') => Chunk::TrailerStart,
-        (Chunk::SizeEnd { value }, b'\n') => Chunk::Data { left: value },
-        (Chunk::DataCr, b'\r') => Chunk::DataLf,
-        (Chunk::DataLf, b'\n') => Chunk::Size {
-            value: 0,
-            digits: 0,
-        },
-        (Chunk::TrailerStart, b'\r') => Chunk::TrailerEnd,
-        (Chunk::TrailerEnd, b'\n') => return Ok(State::Complete),
-        (Chunk::TrailerStart, _) if byte != b'\n' => Chunk::TrailerLine { seen: 0 },
-        (Chunk::TrailerLine { seen }, _) => Chunk::TrailerLine {
-            seen: limited(seen)?,
-        },
-        _ => return Err(NotHttp),
-    };
-    Ok(State::Chunk(next))
-}
-
-fn limited(seen: u32) -> Result<u32, NotHttp> {
-    if seen < LONGEST_LINE_BYTES {
-        Ok(seen + 1)
-    } else {
-        Err(NotHttp)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::{NotHttp, Response};
+    use crate::chance::{Chance, Purpose};
     use crate::failure::Failure;
     use crate::plan::Method;
 
@@ -480,6 +416,35 @@ mod tests {
             }
             let single: Vec<&[u8]> = stream.chunks(1).collect();
             assert_eq!(feed(Method::Get, &single).unwrap(), whole);
+        }
+    }
+
+    /// Damaged responses: whatever is made of one, it is the same however it is split, and no
+    /// byte is taken that was not given.
+    #[test]
+    fn damage_is_judged_alike_wherever_it_is_split() {
+        let chance = Chance::new(11, "damage", Purpose::Path);
+        let mut draw = 0;
+        let mut below = |count: usize| {
+            draw += 1;
+            chance.below(draw, count as u64) as usize
+        };
+        for _ in 0..20_000 {
+            let mut bytes = GOOD[below(GOOD.len())].0.to_vec();
+            for _ in 0..=below(3) {
+                let at = below(bytes.len());
+                match below(4) {
+                    0 => bytes[at] = below(256) as u8,
+                    1 => bytes[at] ^= 1 << below(8),
+                    2 => drop(bytes.remove(at)),
+                    _ => bytes.insert(at, b"0f\r\n :;-"[below(8)]),
+                }
+            }
+            let whole = feed(Method::Get, &[&bytes]);
+            let (one, two) = bytes.split_at(below(bytes.len() + 1));
+            assert_eq!(feed(Method::Get, &[one, two]), whole, "{bytes:?}");
+            let single: Vec<&[u8]> = bytes.chunks(1).collect();
+            assert_eq!(feed(Method::Get, &single), whole, "{bytes:?}");
         }
     }
 

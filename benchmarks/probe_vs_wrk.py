@@ -1,0 +1,189 @@
+"""What a request costs the load probe in CPU time, beside wrk.
+
+    python benchmarks/probe_vs_wrk.py [--pairs N] [--seconds N] [--connections N]
+
+nginx with one worker on one CPU, the load generator on another; for each body size both run in
+turn, the order reversed from pair to pair, and the ratios are formed pair by pair. CPU time is
+what the kernel charges to the generator's process (user and system; over loopback that contains
+a part of the network's work in both directions), so compare ratios, not absolutes. Prints a
+Markdown table of medians with the lowest and highest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from nginx_tune.documents.loadplan import (
+    Arrivals,
+    Caps,
+    LoadClass,
+    LoadPlan,
+    Paths,
+    Permit,
+    Target,
+)
+from nginx_tune.measure.probe import find_probe
+
+SIZES = {"1 KB": 1 << 10, "100 KB": 100 << 10, "4 MB": 4 << 20}
+
+CONF = """
+{user}
+worker_processes 1;
+daemon off;
+pid {dir}/nginx.pid;
+error_log {dir}/error.log;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off;
+    sendfile on;
+    keepalive_requests 1000000000;
+    client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy; fastcgi_temp_path {dir}/fcgi;
+    uwsgi_temp_path {dir}/uwsgi; scgi_temp_path {dir}/scgi;
+    server {{ listen 127.0.0.1:{port}; root {dir}/files; }}
+}}
+"""
+
+
+class Run(NamedTuple):
+    """One run of one generator."""
+
+    requests_per_second: float
+    cpu_seconds_per_request: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=6)
+    parser.add_argument("--seconds", type=int, default=4)
+    parser.add_argument("--connections", type=int, default=50)
+    options = parser.parse_args()
+    cpus = sorted(os.sched_getaffinity(0))
+    server_cpu, client_cpu = cpus[0], cpus[-1]
+    if server_cpu == client_cpu:
+        print("one CPU alone: server and generator share it")
+    with tempfile.TemporaryDirectory() as directory, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        nginx = start_nginx(Path(directory), port, server_cpu)
+        try:
+            print("| body | generator | µs CPU a request | × wrk | requests/s | × wrk |")
+            print("|---|---|--:|--:|--:|--:|")
+            for name in SIZES:
+                compare(name, port, client_cpu, options)
+        finally:
+            nginx.terminate()
+            nginx.wait()
+
+
+def start_nginx(directory: Path, port: int, cpu: int) -> subprocess.Popen[bytes]:
+    (directory / "files").mkdir()
+    for size in SIZES.values():
+        (directory / "files" / str(size)).write_bytes(os.urandom(size))
+    user = "user root;" if os.geteuid() == 0 else ""
+    conf = directory / "nginx.conf"
+    conf.write_text(CONF.format(dir=directory, port=port, user=user))
+    binary = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin") or "nginx"
+    process = subprocess.Popen(
+        ["taskset", "-c", str(cpu), binary, "-e", directory / "error.log", "-c", conf]
+    )
+    for _ in range(500):
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except OSError:
+            time.sleep(0.01)
+        else:
+            return process
+    raise SystemExit("nginx does not come up")
+
+
+def compare(name: str, port: int, cpu: int, options: argparse.Namespace) -> None:
+    probe, wrk = [], []
+    for pair in range(options.pairs):
+        runs = [(probe, run_probe), (wrk, run_wrk)]
+        for results, run in runs if pair % 2 == 0 else reversed(runs):
+            results.append(run(port, SIZES[name], cpu, options))
+    pairs = list(zip(probe, wrk, strict=True))
+    costs = [a.cpu_seconds_per_request / b.cpu_seconds_per_request for a, b in pairs]
+    rates = [a.requests_per_second / b.requests_per_second for a, b in pairs]
+    for tool, runs, cost, rate in (("probe", probe, costs, rates), ("wrk", wrk, [1.0], [1.0])):
+        micros = [run.cpu_seconds_per_request * 1e6 for run in runs]
+        per_second = statistics.median(run.requests_per_second for run in runs)
+        print(
+            f"| {name} | {tool} | {spread(micros, '.1f')} | {spread(cost, '.2f')} "
+            f"| {per_second:,.0f} | {spread(rate, '.2f')} |",
+            flush=True,
+        )
+
+
+def spread(values: list[float], form: str) -> str:
+    middle = format(statistics.median(values), form)
+    if len(values) == 1:
+        return middle
+    return f"{middle} [{min(values):{form}}–{max(values):{form}}]"
+
+
+def run_probe(port: int, size: int, cpu: int, options: argparse.Namespace) -> Run:
+    plan = LoadPlan(
+        target=Target(address="127.0.0.1", port=port),
+        classes=[
+            LoadClass(
+                name="c",
+                arrivals=Arrivals(kind="closed", users=options.connections),
+                paths=Paths(kind="fixed", paths=[f"/{size}"], bytes=[size]),
+                connections=options.connections,
+            )
+        ],
+        duration_seconds=options.seconds,
+        cpus=[cpu],
+        caps=Caps(bytes=1 << 50),
+        permit=Permit(ports=[port]),
+    )
+    output, cpu_seconds = run_and_charge([find_probe()], msgspec.json.encode(plan))
+    result = json.loads(output)["classes"]["c"]
+    if result["errors"]:
+        raise SystemExit(f"the probe saw failures: {result['errors']}")
+    requests = result["requests"]
+    return Run(requests / options.seconds, cpu_seconds / requests)
+
+
+def run_wrk(port: int, size: int, cpu: int, options: argparse.Namespace) -> Run:
+    url = f"http://127.0.0.1:{port}/{size}"
+    counts = ["-t1", f"-c{options.connections}", f"-d{options.seconds}"]
+    output, cpu_seconds = run_and_charge(["taskset", "-c", str(cpu), "wrk", *counts, url])
+    found = re.search(r"(\d+) requests in", output)
+    if not found:
+        raise SystemExit(f"wrk says: {output}")
+    requests = int(found[1])
+    return Run(requests / options.seconds, cpu_seconds / requests)
+
+
+def run_and_charge(argv: list[str | Path], stdin: bytes = b"") -> tuple[str, float]:
+    """What a program prints, and the CPU time that it took (wait4)."""
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as printed:
+        given.write(stdin)
+        given.seek(0)
+        process = subprocess.Popen(argv, stdin=given, stdout=printed)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise SystemExit(f"{argv[0]}: exit {process.returncode}")
+        printed.seek(0)
+        return printed.read().decode(), usage.ru_utime + usage.ru_stime
+
+
+if __name__ == "__main__":
+    main()

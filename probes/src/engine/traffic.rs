@@ -1,0 +1,320 @@
+//! What happens on the connections: a request's way from its start to its end.
+
+use std::io::{self, Read as _};
+
+use super::{Engine, Slot};
+use crate::clock::Nanos;
+use crate::connection::{Connection, Phase};
+use crate::failure::Failure;
+use crate::receive::{Received, broken};
+use crate::request::Request;
+use crate::sys::{self, Event, PEER_CLOSED, READABLE, WRITABLE};
+
+impl Engine<'_> {
+    /// Gives a request to a connection, or lets it wait for one.
+    pub(super) fn start(&mut self, class: usize, request: Request) {
+        self.classes[class].await_deadline(&request);
+        if let Some(slot) = self.classes[class].idle.pop() {
+            self.send(slot, request);
+        } else if self.classes[class].has_room() {
+            self.open(class, request);
+        } else {
+            self.classes[class].wait(request);
+        }
+    }
+
+    /// Opens a connection for a request.
+    fn open(&mut self, class: usize, request: Request) {
+        self.classes[class].recorder.dispatched(&request);
+        let stream = match sys::connect(&self.address) {
+            Ok(stream) => stream,
+            Err(error) => return self.fail(class, &request, Failure::from(&error)),
+        };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        });
+        let place = &mut self.slots[slot as usize];
+        let token = token(slot, place.generation);
+        let connection = Connection::new(stream, class, request);
+        let added = self
+            .poller
+            .add(&connection.stream, token, WRITABLE | READABLE | PEER_CLOSED);
+        place.connection = Some(connection);
+        let owner = &mut self.classes[class];
+        owner.open += 1;
+        owner.in_flight += 1;
+        owner.recorder.connections_opened += 1;
+        self.total_sent += 1;
+        if let Err(error) = added {
+            self.lose(slot, Failure::from(&error));
+        }
+    }
+
+    /// Sends a request on an idle connection.
+    fn send(&mut self, slot: u32, request: Request) {
+        let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
+            return;
+        };
+        let class = connection.class;
+        connection.request = request;
+        self.classes[class].recorder.dispatched(&request);
+        self.classes[class].in_flight += 1;
+        self.total_sent += 1;
+        self.transmit(slot);
+    }
+
+    /// Puts the request of a connection on the wire.
+    fn transmit(&mut self, slot: u32) {
+        let Slot {
+            generation,
+            connection: Some(connection),
+        } = &mut self.slots[slot as usize]
+        else {
+            return;
+        };
+        let class = &self.classes[connection.class];
+        class.render(&connection.request, &mut self.rendered);
+        connection.phase = Phase::Busy;
+        connection.first_byte = 0;
+        connection.response.expect(class.plan.method);
+        connection.request.sent = self.clock.now();
+        match connection.send(&self.rendered) {
+            Ok(true) => {}
+            Ok(false) => {
+                let interest = WRITABLE | READABLE | PEER_CLOSED;
+                let changed =
+                    self.poller
+                        .modify(&connection.stream, token(slot, *generation), interest);
+                if let Err(error) = changed {
+                    self.lose(slot, Failure::from(&error));
+                }
+            }
+            Err(error) => self.broke(slot, &error),
+        }
+    }
+
+    /// Handles one event; the time afterwards.
+    pub(super) fn handle(&mut self, event: Event) -> Nanos {
+        let (slot, generation) = (event.token as u32, (event.token >> 32) as u32);
+        // Set by a read; the clock is asked once more only where nothing was read.
+        let mut now = 0;
+        let phase = self
+            .slots
+            .get(slot as usize)
+            .filter(|place| place.generation == generation)
+            .and_then(|place| place.connection.as_ref())
+            .map(|connection| connection.phase);
+        match phase {
+            Some(Phase::Connecting) => self.connected(slot, event),
+            Some(Phase::Busy) => {
+                if event.is_writable() {
+                    self.send_rest(slot);
+                }
+                if event.is_readable() && self.slots[slot as usize].generation == generation {
+                    self.receive(slot, &mut now);
+                }
+            }
+            Some(Phase::Idle) => self.leave(slot),
+            None => {}
+        }
+        if now == 0 { self.clock.now() } else { now }
+    }
+
+    /// The handshake of a connection is settled.
+    fn connected(&mut self, slot: u32, event: Event) {
+        let Slot {
+            generation,
+            connection: Some(connection),
+        } = &mut self.slots[slot as usize]
+        else {
+            return;
+        };
+        match connection.stream.take_error() {
+            Ok(None) if event.is_writable() => {
+                let interest = READABLE | PEER_CLOSED;
+                let token = token(slot, *generation);
+                match self.poller.modify(&connection.stream, token, interest) {
+                    Ok(()) => self.transmit(slot),
+                    Err(error) => self.lose(slot, Failure::from(&error)),
+                }
+            }
+            Ok(None) => {}
+            Ok(Some(error)) | Err(error) => self.lose(slot, Failure::from(&error)),
+        }
+    }
+
+    /// The socket takes more of a long request.
+    fn send_rest(&mut self, slot: u32) {
+        let Slot {
+            generation,
+            connection: Some(connection),
+        } = &mut self.slots[slot as usize]
+        else {
+            return;
+        };
+        if !connection.has_unsent() {
+            return;
+        }
+        match connection.send_rest() {
+            Ok(true) => {
+                let interest = READABLE | PEER_CLOSED;
+                let token = token(slot, *generation);
+                if let Err(error) = self.poller.modify(&connection.stream, token, interest) {
+                    self.lose(slot, Failure::from(&error));
+                }
+            }
+            Ok(false) => {}
+            Err(error) => self.broke(slot, &error),
+        }
+    }
+
+    /// Reads what has come on a busy connection.
+    fn receive(&mut self, slot: u32, now: &mut Nanos) {
+        let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
+            return;
+        };
+        let before = connection.response.body_bytes();
+        let left = self.plan.caps.bytes.saturating_sub(self.total_bytes);
+        let received = self.receiver.receive(connection, self.clock, now, left);
+        let bytes = connection.response.body_bytes() - before;
+        let class = connection.class;
+        if bytes > 0 {
+            self.total_bytes += bytes;
+            self.classes[class].recorder.received(bytes, *now);
+        }
+        match received {
+            Received::Waiting => {}
+            Received::Complete { stray } => self.complete(slot, stray, *now),
+            Received::Failed(failure) => self.lose(slot, failure),
+            Received::Stale => self.retry(slot),
+        }
+        if self.total_bytes >= self.plan.caps.bytes {
+            let reason = format!("stopped: the cap of {} bytes", self.plan.caps.bytes);
+            self.stop(&reason, 0);
+        }
+    }
+
+    /// A response is whole: judge it, keep or close the connection, go on.
+    fn complete(&mut self, slot: u32, stray: bool, now: Nanos) {
+        let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
+            return;
+        };
+        let index = connection.class;
+        let class = &mut self.classes[index];
+        let request = connection.request;
+        let response = &connection.response;
+        let fault = class.fault(response, &request);
+        class.recorder.answered(&request, response.status());
+        class.recorder.stray += u64::from(stray);
+        class.in_flight -= 1;
+        let first_byte = connection.first_byte;
+        connection.served += 1;
+        if response.keeps_connection() && class.plan.keepalive && !stray {
+            connection.phase = Phase::Idle;
+            class.idle.push(slot);
+        } else {
+            self.close(slot);
+        }
+        match fault {
+            None => self.classes[index].succeeded(&request, first_byte, now),
+            Some(failure) => self.classes[index].failed(&request, failure, now),
+        }
+        self.proceed(index);
+    }
+
+    /// Something came on an idle connection: its end, or bytes that nobody asked for.
+    fn leave(&mut self, slot: u32) {
+        let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
+            return;
+        };
+        let class = &mut self.classes[connection.class];
+        if matches!(connection.stream.read(&mut [0; 64]), Ok(count) if count > 0) {
+            class.recorder.stray += 1;
+        }
+        class.idle.retain(|&other| other != slot);
+        self.close(slot);
+    }
+
+    /// The socket of a busy connection broke while sending.
+    fn broke(&mut self, slot: u32, error: &io::Error) {
+        let Some(connection) = self.slots[slot as usize].connection.as_ref() else {
+            return;
+        };
+        match broken(connection, error) {
+            Received::Stale => self.retry(slot),
+            Received::Failed(failure) => self.lose(slot, failure),
+            Received::Waiting | Received::Complete { .. } => {}
+        }
+    }
+
+    /// Sends a request again on a fresh connection, with its intended time.
+    fn retry(&mut self, slot: u32) {
+        let Some((class, mut request)) = self.take_back(slot) else {
+            return;
+        };
+        if request.retried || !self.may_send() {
+            return self.fail(class, &request, Failure::Reset);
+        }
+        self.classes[class].recorder.retries(&request);
+        request.retried = true;
+        self.open(class, request);
+    }
+
+    /// Closes a connection whose request has failed.
+    pub(super) fn lose(&mut self, slot: u32, failure: Failure) {
+        let status = self.slots[slot as usize]
+            .connection
+            .as_ref()
+            .map_or(0, |connection| connection.response.status());
+        let Some((class, request)) = self.take_back(slot) else {
+            return;
+        };
+        if status != 0 {
+            self.classes[class].recorder.answered(&request, status);
+        }
+        self.fail(class, &request, failure);
+    }
+
+    /// Closes a connection and gives its request back.
+    fn take_back(&mut self, slot: u32) -> Option<(usize, Request)> {
+        let connection = self.slots[slot as usize].connection.as_ref()?;
+        let (class, request) = (connection.class, connection.request);
+        self.classes[class].in_flight -= 1;
+        self.close(slot);
+        Some((class, request))
+    }
+
+    pub(super) fn fail(&mut self, class: usize, request: &Request, failure: Failure) {
+        let now = self.clock.now();
+        self.classes[class].failed(request, failure, now);
+        self.proceed(class);
+    }
+
+    /// Goes on in a class: a connection, or room for one, has come free.
+    fn proceed(&mut self, class: usize) {
+        while self.classes[class].can_start() && self.may_send() {
+            let Some(request) = self.classes[class].pending.pop_front() else {
+                break;
+            };
+            self.start(class, request);
+        }
+        // The user of a closed loop is ready for the next request.
+        let next = self.classes[class].next_release(self.stop_at);
+        self.next_release = self.next_release.min(next);
+    }
+
+    /// Closes a connection; its place is free for another.
+    fn close(&mut self, slot: u32) {
+        let place = &mut self.slots[slot as usize];
+        if let Some(connection) = place.connection.take() {
+            self.classes[connection.class].open -= 1;
+            place.generation = place.generation.wrapping_add(1);
+            self.free.push(slot);
+        }
+    }
+}
+
+fn token(slot: u32, generation: u32) -> u64 {
+    u64::from(generation) << 32 | u64::from(slot)
+}

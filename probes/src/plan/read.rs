@@ -1,0 +1,175 @@
+//! Reading a plan from JSON, strictly.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Arrivals, Caps, Class, Method, PathKind, Paths, Permit, Plan, SCHEMA, Stripe, Target};
+use crate::error::Error;
+use crate::fields::{Fields, Read};
+
+impl Read for Plan {
+    fn read(value: Value, place: &str) -> Result<Self, Error> {
+        let Value::Object(_) = value else {
+            return Err(Error::Plan("not a load plan: no JSON object".into()));
+        };
+        let mut fields = Fields::of(value, place)?;
+        let schema: String = fields.or("schema", "none".into())?;
+        if schema != SCHEMA {
+            return Err(Error::Plan(format!(
+                "expected a document of schema {SCHEMA}, found {schema:?}"
+            )));
+        }
+        let plan = Self {
+            target: fields.required("target")?,
+            classes: fields.required("classes")?,
+            duration_seconds: fields.required("duration_seconds")?,
+            warmup_seconds: fields.or("warmup_seconds", 0.0)?,
+            drain_seconds: fields.or("drain_seconds", 5.0)?,
+            seed: fields.or("seed", 1)?,
+            stripe: fields.or("stripe", Stripe::default())?,
+            cpus: fields.or("cpus", Vec::new())?,
+            abort_error_ratio: fields.optional("abort_error_ratio")?,
+            caps: fields.or("caps", Caps::default())?,
+            permit: fields.or("permit", Permit::default())?,
+        };
+        fields.end()?;
+        Ok(plan)
+    }
+}
+
+impl Read for Target {
+    fn read(value: Value, place: &str) -> Result<Self, Error> {
+        let mut fields = Fields::of(value, place)?;
+        let target = Self {
+            address: fields.parsed("address", "an IP address")?,
+            port: fields.required("port")?,
+            host: fields.or("host", "localhost".into())?,
+        };
+        fields.end()?;
+        Ok(target)
+    }
+}
+
+impl Read for Class {
+    fn read(value: Value, place: &str) -> Result<Self, Error> {
+        let mut fields = Fields::of(value, place)?;
+        let class = Self {
+            name: fields.required("name")?,
+            arrivals: fields.required("arrivals")?,
+            paths: fields.required("paths")?,
+            connections: fields.required("connections")?,
+            method: fields.or("method", Method::Get)?,
+            headers: fields.or("headers", BTreeMap::new())?,
+            status: fields.or("status", vec![200])?,
+            timeout_seconds: fields.or("timeout_seconds", 30.0)?,
+            keepalive: fields.or("keepalive", true)?,
+        };
+        fields.end()?;
+        Ok(class)
+    }
+}
+
+impl Read for Method {
+    fn read(value: Value, place: &str) -> Result<Self, Error> {
+        match value.as_str() {
+            Some("GET") => Ok(Self::Get),
+            Some("HEAD") => Ok(Self::Head),
+            _ => Err(Error::Plan(format!("{place} must be GET or HEAD"))),
+        }
+    }
+}
+
+impl Read for Arrivals {
+    fn read(value: Value, place: &str) -> Result<Self, Error> {
+        let mut fields = Fields::of(value, place)?;
+        let kind: String = fields.required("kind")?;
+        let users: Option<usize> = fields.optional("users")?;
+        let rate: Option<f64> = fields.optional("rate_per_second")?;
+        let arrivals = match kind.as_str() {
+            "closed" => Self::Closed {
+                users: users.ok_or_else(|| fields.wrong("users", "is missing"))?,
+            },
+            "constant" | "poisson" => {
+                let rate_per_second = rate
+                    .filter(|rate| rate.is_finite() && *rate > 0.0)
+                    .ok_or_else(|| fields.wrong("rate_per_second", "must be above 0"))?;
+                if kind == "constant" {
+                    Self::Constant { rate_per_second }
+                } else {
+                    Self::Poisson { rate_per_second }
+                }
+            }
+            _ => return Err(fields.wrong("kind", "must be closed, constant or poisson")),
+        };
+        fields.end()?;
+        Ok(arrivals)
+    }
+}
+
+impl Read for Paths {
+    fn read(value: Value, place: &str) -> Result<Self, Error> {
+        let mut fields = Fields::of(value, place)?;
+        let kind: String = fields.required("kind")?;
+        let paths = Self {
+            kind: match kind.as_str() {
+                "fixed" => PathKind::Fixed,
+                "uniform" => PathKind::Uniform,
+                "zipf" => PathKind::Zipf,
+                "once" => PathKind::Once,
+                _ => return Err(fields.wrong("kind", "must be fixed, uniform, zipf or once")),
+            },
+            paths: fields.required("paths")?,
+            exponent: fields.optional("exponent")?,
+            bytes: fields.optional("bytes")?,
+        };
+        fields.end()?;
+        Ok(paths)
+    }
+}
+
+impl Read for Caps {
+    fn read(value: Value, place: &str) -> Result<Self, Error> {
+        let default = Self::default();
+        let mut fields = Fields::of(value, place)?;
+        let caps = Self {
+            seconds: fields.or("seconds", default.seconds)?,
+            bytes: fields.or("bytes", default.bytes)?,
+            requests: fields.or("requests", default.requests)?,
+            connections: fields.or("connections", default.connections)?,
+            rate_per_second: fields.or("rate_per_second", default.rate_per_second)?,
+        };
+        fields.end()?;
+        Ok(caps)
+    }
+}
+
+impl Read for Permit {
+    fn read(value: Value, place: &str) -> Result<Self, Error> {
+        let mut fields = Fields::of(value, place)?;
+        let hosts: Vec<String> = fields.or("hosts", Vec::new())?;
+        let permit = Self {
+            ports: fields.or("ports", Vec::new())?,
+            live: fields.or("live", false)?,
+            hosts: hosts
+                .iter()
+                .map(|host| host.parse())
+                .collect::<Result<_, _>>()
+                .map_err(|_| fields.wrong("hosts", "must hold IP addresses"))?,
+        };
+        fields.end()?;
+        Ok(permit)
+    }
+}
+
+impl Read for Stripe {
+    fn read(value: Value, place: &str) -> Result<Self, Error> {
+        let mut fields = Fields::of(value, place)?;
+        let stripe = Self {
+            index: fields.or("index", 0)?,
+            count: fields.or("count", 1)?,
+        };
+        fields.end()?;
+        Ok(stripe)
+    }
+}

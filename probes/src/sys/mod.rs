@@ -1,0 +1,44 @@
+//! The system calls that the standard library has no safe form of. All `unsafe` is here.
+//!
+//! Every function wraps one call (or one call and its cleanup), passes only pointers to values
+//! that live across it, and turns the C convention into `io::Result` at once.
+
+#![allow(unsafe_code)]
+
+mod poller;
+mod process;
+mod socket;
+
+use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd};
+
+use libc::c_int;
+
+pub use self::poller::{Event, PEER_CLOSED, Poller, READABLE, WRITABLE};
+pub use self::process::{
+    catch_signals, cpu_time, die_with_parent, inherited, pin, raise_descriptor_limit,
+    set_timer_slack_to_one_nanosecond, would_take_a_write,
+};
+pub use self::socket::{
+    acknowledge_quickly, connect, discard, own_addresses, unacknowledged_bytes,
+};
+
+/// The result of a call that gives -1 and `errno` on failure.
+fn checked(result: c_int) -> io::Result<c_int> {
+    if result == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+fn checked_size(result: isize) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// A descriptor that a call has just given us.
+fn owned(descriptor: c_int) -> OwnedFd {
+    // SAFETY: every caller passes the fresh, valid result of a call that creates descriptors,
+    // and passes it once.
+    unsafe { OwnedFd::from_raw_fd(descriptor) }
+}

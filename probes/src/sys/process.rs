@@ -1,0 +1,114 @@
+//! This process: its signals, parent, CPUs, limits and inherited descriptors.
+
+use std::fs::File;
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::ptr;
+
+use super::{checked, owned};
+use crate::clock::{Nanos, SECOND};
+
+/// Makes SIGINT and SIGTERM readable from a descriptor instead of deadly.
+pub fn catch_signals() -> io::Result<File> {
+    // SAFETY: the set is initialised by sigemptyset before it is read, and lives across the
+    // calls; no other thread exists yet whose mask would matter.
+    let descriptor = unsafe {
+        let mut set: libc::sigset_t = mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGINT);
+        libc::sigaddset(&raw mut set, libc::SIGTERM);
+        checked(libc::sigprocmask(
+            libc::SIG_BLOCK,
+            &raw const set,
+            ptr::null_mut(),
+        ))?;
+        checked(libc::signalfd(
+            -1,
+            &raw const set,
+            libc::SFD_NONBLOCK | libc::SFD_CLOEXEC,
+        ))?
+    };
+    Ok(File::from(owned(descriptor)))
+}
+
+/// Has the kernel kill this process when its parent dies. False when it has died already.
+pub fn die_with_parent() -> io::Result<bool> {
+    let parent = std::os::unix::process::parent_id();
+    // SAFETY: no pointers.
+    checked(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
+    Ok(std::os::unix::process::parent_id() == parent)
+}
+
+/// Lets timers expire when they are due; the default slack is 50 µs.
+pub fn set_timer_slack_to_one_nanosecond() -> io::Result<()> {
+    // SAFETY: no pointers.
+    checked(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) }).map(drop)
+}
+
+/// Pins this thread to some CPUs.
+pub fn pin(cpus: &[usize]) -> io::Result<()> {
+    // SAFETY: a zeroed cpu_set_t is the empty set; CPU_SET is given numbers below its size.
+    let result = unsafe {
+        let mut set: libc::cpu_set_t = mem::zeroed();
+        for &cpu in cpus {
+            if cpu >= libc::CPU_SETSIZE as usize {
+                return Err(io::Error::from_raw_os_error(libc::EINVAL));
+            }
+            libc::CPU_SET(cpu, &mut set);
+        }
+        libc::sched_setaffinity(0, mem::size_of::<libc::cpu_set_t>(), &raw const set)
+    };
+    checked(result).map(drop)
+}
+
+/// User and system time of this process so far.
+pub fn cpu_time() -> Nanos {
+    // SAFETY: getrusage fills the one live rusage; zeroed is a valid value of it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage
+    };
+    let time = |t: libc::timeval| t.tv_sec as u64 * SECOND + t.tv_usec as u64 * 1_000;
+    time(usage.ru_utime) + time(usage.ru_stime)
+}
+
+/// Raises the soft limit of descriptors toward `wanted`; the limit that then holds.
+pub fn raise_descriptor_limit(wanted: u64) -> io::Result<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: fills the one live rlimit.
+    checked(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
+    if limit.rlim_cur < wanted && limit.rlim_cur < limit.rlim_max {
+        let before = limit.rlim_cur;
+        limit.rlim_cur = wanted.min(limit.rlim_max);
+        // SAFETY: reads the one live rlimit.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } == -1 {
+            limit.rlim_cur = before;
+        }
+    }
+    Ok(limit.rlim_cur)
+}
+
+/// The inherited descriptor of a number, when it is open.
+pub fn inherited(descriptor: RawFd) -> io::Result<File> {
+    // SAFETY: no pointers; F_DUPFD_CLOEXEC fails on a number that is not open and otherwise
+    // gives a descriptor that is ours alone.
+    let copy = checked(unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) })?;
+    Ok(File::from(owned(copy)))
+}
+
+/// Whether a write to this descriptor would not block now.
+pub fn would_take_a_write(file: &File) -> bool {
+    let mut poll = libc::pollfd {
+        fd: file.as_raw_fd(),
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: one live pollfd.
+    let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
+    ready == 1 && poll.revents & libc::POLLOUT != 0
+}

@@ -1,0 +1,146 @@
+//! Sockets.
+
+use std::io;
+use std::mem;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::ptr;
+
+use libc::{c_int, c_void, socklen_t};
+
+use super::{checked, checked_size, owned};
+
+/// Starts a non-blocking connect; the socket becomes writable when it is settled.
+pub fn connect(address: &SocketAddr) -> io::Result<TcpStream> {
+    let family = if address.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    };
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers.
+    let socket = owned(checked(unsafe { libc::socket(family, kind, 0) })?);
+    let stream = TcpStream::from(socket);
+    stream.set_nodelay(true)?;
+    let result = match address {
+        SocketAddr::V4(v4) => {
+            let raw = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr {
+                    s_addr: u32::from(*v4.ip()).to_be(),
+                },
+                sin_zero: [0; 8],
+            };
+            connect_raw(stream.as_raw_fd(), &raw)
+        }
+        SocketAddr::V6(v6) => {
+            let raw = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr {
+                    s6_addr: v6.ip().octets(),
+                },
+                sin6_scope_id: v6.scope_id(),
+            };
+            connect_raw(stream.as_raw_fd(), &raw)
+        }
+    };
+    match result {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(stream),
+    }
+}
+
+fn connect_raw<A>(socket: RawFd, address: &A) -> io::Result<()> {
+    // SAFETY: `address` is a whole sockaddr of the socket's family and outlives the call, which
+    // only reads it.
+    let result = unsafe {
+        libc::connect(
+            socket,
+            ptr::from_ref(address).cast(),
+            mem::size_of::<A>() as socklen_t,
+        )
+    };
+    checked(result).map(drop)
+}
+
+/// Drops up to `length` received bytes inside the kernel, without copying them. 0 is the end.
+///
+/// Source: tcp(7), `MSG_TRUNC` since Linux 2.4.
+pub fn discard(socket: &TcpStream, length: usize) -> io::Result<usize> {
+    // SAFETY: with MSG_TRUNC the kernel's TCP copies nothing, so the null buffer is never
+    // written. `receive::kernel_discards` has checked that before the first use.
+    let result = unsafe {
+        libc::recv(
+            socket.as_raw_fd(),
+            ptr::null_mut(),
+            length,
+            libc::MSG_TRUNC | libc::MSG_DONTWAIT,
+        )
+    };
+    checked_size(result)
+}
+
+/// Sends acknowledgements at once until the kernel goes back to delaying them.
+///
+/// Over loopback a delayed acknowledgement in mid-body stalls the sender for 40 ms, which would
+/// be taken for the server's latency. Source: tcp(7), `TCP_QUICKACK`.
+pub fn acknowledge_quickly(socket: &TcpStream) -> io::Result<()> {
+    let on: c_int = 1;
+    // SAFETY: the option's value is a live int of the length that is told.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_QUICKACK,
+            ptr::from_ref(&on).cast::<c_void>(),
+            mem::size_of::<c_int>() as socklen_t,
+        )
+    };
+    checked(result).map(drop)
+}
+
+/// Bytes that were sent and that the peer's kernel has not acknowledged.
+///
+/// Source: tcp(7), `SIOCOUTQ`.
+pub fn unacknowledged_bytes(socket: &TcpStream) -> io::Result<usize> {
+    let mut count: c_int = 0;
+    // SAFETY: TIOCOUTQ (the same number as SIOCOUTQ) writes one int.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
+    checked(result).map(|_| usize::try_from(count).unwrap_or_default())
+}
+
+/// The addresses of this host's interfaces.
+pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
+    let mut list: *mut libc::ifaddrs = ptr::null_mut();
+    // SAFETY: on success `list` heads a linked list that is ours until freeifaddrs.
+    checked(unsafe { libc::getifaddrs(&raw mut list) })?;
+    let mut addresses = Vec::new();
+    let mut next = list;
+    while !next.is_null() {
+        // SAFETY: `next` is a live node of the list; a non-null ifa_addr is a whole sockaddr of
+        // the family that it names.
+        unsafe {
+            let node = &*next;
+            if !node.ifa_addr.is_null() {
+                match c_int::from((*node.ifa_addr).sa_family) {
+                    libc::AF_INET => {
+                        let raw: libc::sockaddr_in = ptr::read_unaligned(node.ifa_addr.cast());
+                        addresses.push(Ipv4Addr::from(u32::from_be(raw.sin_addr.s_addr)).into());
+                    }
+                    libc::AF_INET6 => {
+                        let raw: libc::sockaddr_in6 = ptr::read_unaligned(node.ifa_addr.cast());
+                        addresses.push(Ipv6Addr::from(raw.sin6_addr.s6_addr).into());
+                    }
+                    _ => {}
+                }
+            }
+            next = node.ifa_next;
+        }
+    }
+    // SAFETY: frees the list that getifaddrs gave, once; nothing points into it any more.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(addresses)
+}
