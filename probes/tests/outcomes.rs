@@ -259,6 +259,17 @@ fn large_bodies_are_counted_to_the_byte_and_not_one_byte_more_is_taken() {
 }
 
 #[test]
+fn bytes_behind_a_response_are_never_taken_for_the_next_one() {
+    // A whole answer of another length in the same segment: it must not answer anything.
+    let server = Server::answering([ok(10), ok(20)].concat());
+    let mut plan = plan(&server);
+    plan["classes"][0]["paths"]["bytes"] = json!([10]);
+    let class = assert_all_succeed(&plan);
+    assert_eq!(class["stray"], 30);
+    assert_eq!(class["connections_opened"], 30);
+}
+
+#[test]
 fn connection_close_is_honoured() {
     let response = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
     let class = assert_all_succeed(&plan(&Server::answering(response)));
