@@ -6,7 +6,7 @@ import re
 from functools import cached_property
 
 from nginx_tune.audit.coldness import Cold, Total, cold_and_blocking, total_served
-from nginx_tune.audit.rule import Missing
+from nginx_tune.audit.rule import Missing, Profile
 from nginx_tune.conf.served import Served, served_paths
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.variables import Variables
@@ -20,8 +20,9 @@ _VERSION = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6}){0,3}")
 class Context:
     """One configuration on one host."""
 
-    def __init__(self, tree: ConfTree, facts: Facts | None) -> None:
+    def __init__(self, tree: ConfTree, facts: Facts | None, profile: Profile = "default") -> None:
         self.tree = tree
+        self.profile = profile
         self.has_facts = facts is not None
         self.facts = facts if facts is not None else Facts()
 

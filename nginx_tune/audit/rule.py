@@ -8,11 +8,12 @@ need: it never guesses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.edits import Edit
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Severity
@@ -48,6 +49,9 @@ class Example(NamedTuple):
 
 
 Check = Callable[["Context"], Iterator[Hit | Missing]]
+Fixes = Callable[["Context", Hit], Iterable[Edit]]
+Profile = Literal["default", "strict", "cis"]
+EVERY_PROFILE: frozenset[Profile] = frozenset({"default", "strict", "cis"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,3 +75,16 @@ class Rule:
     """First nginx version it no longer holds for."""
     whole_tree: bool = False
     """Whether it stands on something being absent, so that every file must have been parsed."""
+    fixes: Fixes | None = None
+    """Edits that cure a hit and can do no harm; none where the right value is a matter of
+    judgement. Built with the functions of ``conf.edits``."""
+    about: str = ""
+    """For the page: more than ``why`` has room for; an empty line between paragraphs."""
+    seen: str = ""
+    """For the page: what a real nginx did, above all where it differs from what is said."""
+    proven_on: tuple[str, ...] = ()
+    """The nginx versions on which the proof was seen, oldest first."""
+    profiles: frozenset[Profile] = EVERY_PROFILE
+    """Where it is asked for without being named; a check finds the profile in its context."""
+    conflict: str = ""
+    """Where security guides ask for the opposite: who, for what and why, for profile ``cis``."""

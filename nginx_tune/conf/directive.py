@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
+BYTE_ORDER_MARK = "\ufeff"
+
 
 def as_utf8(text: str) -> str:
     """Text of a configuration or a path with bytes that are no UTF-8 shown as escapes."""
@@ -12,14 +14,35 @@ def as_utf8(text: str) -> str:
 
 
 class Source:
-    """One file's name and text."""
+    """One file's name and text.
 
-    __slots__ = ("_line_starts", "file", "text")
+    Bytes that are no UTF-8 stand as lone surrogates, line ends as they are, and a byte order
+    mark apart from the text, so that ``data`` is the file again byte for byte.
+    """
 
-    def __init__(self, file: str, text: str) -> None:
+    __slots__ = ("_line_starts", "file", "mark", "text")
+
+    def __init__(self, file: str, text: str, mark: str = "") -> None:
         self.file = file
         self.text = text
+        self.mark = mark
         self._line_starts: list[int] | None = None
+
+    @classmethod
+    def decode(cls, file: str, data: bytes) -> Source:
+        """The source in the bytes of a file."""
+        text = data.decode("utf-8", "surrogateescape")
+        bare = text.removeprefix(BYTE_ORDER_MARK)
+        return cls(file, bare, BYTE_ORDER_MARK if len(bare) < len(text) else "")
+
+    @property
+    def data(self) -> bytes:
+        """The bytes of the file."""
+        return (self.mark + self.text).encode("utf-8", "surrogateescape")
+
+    def byte_offset(self, offset: int) -> int:
+        """Where in the file's bytes an offset of the text is."""
+        return len((self.mark + self.text[:offset]).encode("utf-8", "surrogateescape"))
 
     def place(self, offset: int) -> tuple[int, int]:
         """Line and column of an offset, both from 1; columns count characters."""
@@ -37,10 +60,11 @@ class Directive:
     """A directive with its arguments; a block directive has a block.
 
     ``start`` and ``end`` are offsets into the source's text: from the name to past ``;`` or to
-    past ``{``. ``quotes`` tells for each argument which quote it stood in, or is empty.
+    past ``{``; ``close`` is the offset of a block's ``}``. ``quotes`` tells for each argument
+    which quote it stood in, or is empty.
     """
 
-    __slots__ = ("args", "block", "end", "included", "name", "quotes", "source", "start")
+    __slots__ = ("args", "block", "close", "end", "included", "name", "quotes", "source", "start")
 
     def __init__(
         self,
@@ -55,6 +79,7 @@ class Directive:
         self.quotes = quotes
         self.source = source
         self.start, self.end = span
+        self.close = self.end
         self.block: Block | None = None
         self.included: tuple[Block, ...] | None = None
         """For an ``include`` that was followed: the files it gave."""

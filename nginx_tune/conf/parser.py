@@ -23,6 +23,7 @@ def parse_block(source: Source) -> Block:
     Errors: ParseFault where nginx would stop reading.
     """
     levels: list[list[Directive]] = [[]]
+    opened: list[Directive] = []
     count = 0
     words: list[Token] = []
     for token in read_tokens(source.text):
@@ -32,8 +33,11 @@ def parse_block(source: Source) -> Block:
             continue
         if mark == CLOSE:
             _close(levels, words, token)
+            opened.pop().close = token[3]
         else:
             _add(levels, words, token, source)
+            if mark == OPEN:
+                opened.append(levels[-2][-1])
             count += 1
             if count > MOST_DIRECTIVES:
                 raise ParseFault(f"more than {MOST_DIRECTIVES} directives", token[3])

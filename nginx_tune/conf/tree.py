@@ -142,7 +142,7 @@ class _Reading:
                 self._fault(place.file, place.line, f"include {path}: cannot read: {reason}")
             self.failed.add(path)
             return None
-        source = Source(path, data.decode("utf-8", "surrogateescape").removeprefix("\ufeff"))
+        source = Source.decode(path, data)
         try:
             block = parse_block(source)
         except ParseFault as fault:
