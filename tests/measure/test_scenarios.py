@@ -1,0 +1,192 @@
+"""The built-in scenarios, short, through the command line on a real nginx in a real lab."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nginx_tune.documents.base import decode
+from nginx_tune.documents.scenario import ScenarioRun
+from nginx_tune.measure.scenario import list_scenarios
+from nginx_tune.prove.gates import check_expressions
+
+RunCli = Callable[..., subprocess.CompletedProcess[str]]
+
+in_the_lab = pytest.mark.needs("root", "nginx", "loop", "blkio", "probe")
+
+
+def run(run_cli: RunCli, *arguments: str) -> ScenarioRun:
+    result = run_cli("-q", "scenario", "run", *arguments, "-f", "json", timeout=240)
+    assert result.returncode in {0, 1, 4}, result.stderr
+    assert "Traceback" not in result.stderr
+    return decode(ScenarioRun, result.stdout.encode())
+
+
+def held(result: ScenarioRun) -> dict[str, bool]:
+    return {claim.expected: claim.held for claim in result.claims}
+
+
+@pytest.mark.parametrize("scenario", list_scenarios(), ids=lambda s: s.name)
+def test_every_scenario_asks_for_what_can_be_measured(scenario: Any) -> None:
+    names = [item.name for item in scenario.classes]
+    check_expressions([claim.expression for claim in scenario.claims], names)
+    check_expressions([f"{scenario.primary_metric} >= 0"], names)
+    assert {disk.name for disk in scenario.lab.disks} >= {data.disk for data in scenario.lab.data}
+
+
+@in_the_lab
+def test_thread_pools_free_the_hot_load(run_cli: RunCli) -> None:
+    result = run(run_cli, "thread-pools", "--pairs", "1", "--duration", "4s")
+    claims = held(result)
+    assert claims["decision(thread-pools) == enable"]
+    assert claims["predicted(ratio(hot.requests_per_second)) >= 10"]
+    arms = {arm.arm: arm.nginx_conf for arm in result.arms}
+    assert "aio threads" in arms["candidate"]
+    assert "aio threads" not in arms["baseline"]
+    blocks = {block.arm: block for block in result.measurements}
+    before, after = blocks["baseline"].classes, blocks["candidate"].classes
+    assert after["hot"].requests_per_second >= 10 * before["hot"].requests_per_second
+    assert after["hot"].response_seconds.mean is not None
+    assert before["hot"].response_seconds.mean is not None
+    assert after["hot"].response_seconds.mean <= before["hot"].response_seconds.mean / 10
+    for block in blocks.values():
+        assert block.server.resident_bytes_before == 0, "the cache was cold"
+        assert block.server.pool_overflow == 0
+        assert sum(item.truncated for item in block.classes.values()) == 0
+    # The worker that reads in its loop sits in disk sleep; the one with a pool does not.
+    assert (blocks["baseline"].server.workers[0].state_d_ratio or 0) > 0.3
+    assert (blocks["candidate"].server.workers[0].state_d_ratio or 0) < 0.1
+
+
+@in_the_lab
+def test_page_cache_fits_leaves_thread_pools_off(run_cli: RunCli) -> None:
+    result = run(run_cli, "page-cache-fits", "--pairs", "2", "--duration", "2s")
+    claims = held(result)
+    assert claims["decision(thread-pools) == disable"]
+    arms = {arm.arm: arm.nginx_conf for arm in result.arms}
+    assert "aio threads;" in arms["candidate"]
+    assert "aio threads;" not in arms["baseline"]
+    cpu: dict[str, list[float]] = {"baseline": [], "candidate": []}
+    for block in result.measurements:
+        assert block.server.cpu_seconds_per_request is not None
+        cpu[block.arm].append(block.server.cpu_seconds_per_request)
+    assert min(cpu["candidate"]) > min(cpu["baseline"])
+
+
+@in_the_lab
+def test_ctrl_c_ends_a_scenario_with_130_and_leaves_nothing(tmp_path: Path) -> None:
+    marks = set(Path("/sys/fs/cgroup").rglob("nginx-tune-*"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nginx_tune", "-v", "scenario", "run", "thread-pools"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("filling"):
+            break
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said.strip().splitlines()[-1] == "nginx-tune: interrupted"
+    assert set(Path("/sys/fs/cgroup").rglob("nginx-tune-*")) <= marks
+
+
+def test_an_unknown_scenario_is_a_usage_error(run_cli: RunCli) -> None:
+    result = run_cli("scenario", "run", "thread-pool")
+    assert result.returncode == 2
+    assert "no scenario 'thread-pool'" in result.stderr
+    assert "thread-pools" in result.stderr
+
+
+def test_a_scenario_file_that_is_none_is_a_usage_error(run_cli: RunCli, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('name = "mine"\n')
+    result = run_cli("scenario", "run", file)
+    assert result.returncode == 2
+    assert f"{file}: not a scenario" in result.stderr
+    file.write_text("= 3")
+    result = run_cli("scenario", "run", file)
+    assert result.returncode == 2
+    assert "not TOML" in result.stderr
+
+
+FAKE = """#!/bin/sh
+echo 'nginx version: nginx/1.22.1' >&2
+echo 'configure arguments: --with-http_ssl_module' >&2
+"""
+
+
+def test_an_nginx_without_threads_is_said_before_anything_runs(
+    run_cli: RunCli, tmp_path: Path
+) -> None:
+    binary = tmp_path / "nginx"
+    binary.write_text(FAKE)
+    binary.chmod(0o755)
+    result = run_cli("scenario", "run", "thread-pools", "--nginx", binary)
+    assert result.returncode == 4
+    assert "is built without --with-threads" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_without_nginx_the_scenario_says_what_to_install(run_cli: RunCli, tmp_path: Path) -> None:
+    # Nothing on PATH and the sbin directories hidden: a mount namespace of its own.
+    command = (
+        "mount -t tmpfs tmpfs /usr/sbin; "
+        f"exec {sys.executable} -m nginx_tune scenario run thread-pools"
+    )
+    if os.geteuid() != 0:
+        pytest.skip("hiding /usr/sbin needs root")
+    result = subprocess.run(
+        ["unshare", "-m", "sh", "-c", command],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PATH": "/usr/bin:/bin:/sbin"},
+    )
+    if Path("/sbin").resolve() != Path("/usr/sbin"):
+        pytest.skip("nginx may be in more places here")
+    assert result.returncode == 4, result.stderr
+    assert "nginx is not installed" in result.stderr
+
+
+@pytest.mark.needs("userns", "nginx")
+def test_without_root_the_lab_says_so(run_cli: RunCli) -> None:
+    # The caller's files stay readable, but it is not root: a user namespace maps it to another id.
+    result = subprocess.run(
+        [
+            "unshare",
+            "--user",
+            "--map-user=1000",
+            "--map-group=1000",
+            sys.executable,
+            "-m",
+            "nginx_tune",
+            "scenario",
+            "run",
+            "thread-pools",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 4, result.stderr
+    assert "needs root" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_list_names_every_scenario(run_cli: RunCli) -> None:
+    listed = run_cli("scenario", "list").stdout
+    for scenario in list_scenarios():
+        assert scenario.name in listed

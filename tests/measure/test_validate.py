@@ -1,0 +1,137 @@
+"""``validate`` through the command line: real configurations, real gates."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nginx_tune.documents.base import decode
+from nginx_tune.documents.verdict import Verdict
+
+RunCli = Callable[..., subprocess.CompletedProcess[str]]
+
+CONF = """
+events {{ worker_connections 256; }}
+{main}
+http {{
+    access_log off;
+    server {{
+        listen 8080;
+        location / {{ root {root}; {location} }}
+        location = /healthz {{ return 200 "ok\\n"; }}
+    }}
+}}
+"""
+
+SHORT = ("--pairs", "1", "--duration", "500ms", "--warmup", "200ms", "--accept-inconclusive")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    root = tmp_path / "www"
+    root.mkdir()
+    for index in range(4):
+        (root / f"f{index}").write_bytes(bytes(20_000))
+    for directory in (*tmp_path.parents, tmp_path):
+        if directory.stat().st_mode & 0o005 != 0o005 and directory != Path("/"):
+            directory.chmod(directory.stat().st_mode | 0o005)
+    return root
+
+
+def write(site: Path, name: str, *, main: str = "", location: str = "") -> Path:
+    path = site.parent / name
+    path.write_text(CONF.format(root=site, main=main, location=location))
+    return path
+
+
+@pytest.mark.needs("root", "nginx", "probe")
+def test_gates_decide_and_what_differs_is_said(run_cli: RunCli, site: Path) -> None:
+    plain, pools = write(site, "plain.conf"), write(site, "pools.conf", location="aio threads;")
+    result = run_cli(
+        "-q", "validate", pools, "--against", plain, *SHORT, "-f", "json",
+        "--require", "total.truncated == 0", "--require", "hot.requests_per_second >= 1G",
+    )  # fmt: skip
+    verdict = decode(Verdict, result.stdout.encode())
+    assert [gate.passed for gate in verdict.gates] == [True, False]
+    assert result.returncode == 1 if verdict.outcome != "invalid" else 4
+    assert any("loopback" in line for line in verdict.environment.differences)
+
+
+@pytest.mark.needs("root", "nginx", "probe")
+def test_an_overflowing_pool_is_worse_though_every_status_is_200(
+    run_cli: RunCli, site: Path
+) -> None:
+    plain = write(site, "plain.conf")
+    tiny = write(
+        site, "tiny.conf", main="thread_pool p threads=1 max_queue=0;", location="aio threads=p;"
+    )
+    result = run_cli(
+        "-q", "validate", tiny, "--against", plain, *SHORT, "-f", "json",
+        "--require", "total.truncated == 0", "--require", "server.pool_overflow == 0",
+    )  # fmt: skip
+    verdict = decode(Verdict, result.stdout.encode())
+    assert result.returncode in {1, 4}
+    gates = {gate.expression: gate for gate in verdict.gates}
+    if verdict.outcome != "invalid":
+        assert gates["server.pool_overflow == 0"].passed is False
+        assert (gates["server.pool_overflow == 0"].measured or 0) > 0
+        assert (gates["total.truncated == 0"].measured or 0) > 0
+        assert verdict.outcome == "worse"
+
+
+@pytest.mark.needs("root", "nginx", "probe")
+def test_a_configuration_that_nginx_rejects_is_exit_3_with_its_words(
+    run_cli: RunCli, site: Path
+) -> None:
+    plain, bad = write(site, "plain.conf"), write(site, "bad.conf", location="aio threads=nope;")
+    result = run_cli("-q", "validate", bad, "--against", plain, *SHORT)
+    assert result.returncode == 3
+    assert 'unknown thread pool "nope"' in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.needs("nginx")
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ((), 2, "no candidate configuration"),
+        (("missing.conf",), 2, "no such configuration file"),
+        (("plain.conf", "--against", "gone.conf"), 2, "no such configuration file"),
+        (("plain.conf", "-c", "plain.conf"), 2, "CONF is given twice"),
+        (("plain.conf", "--against", "plain.conf", "--require", "hot.p98 < 1"), 2, "hot.p98"),
+        (("plain.conf", "--against", "plain.conf", "--require", "hot.p99 <"), 2, "hot.p99 <"),
+        (("plain.conf", "--against", "plain.conf", "--duration", "soon"), 2, "no duration"),
+        (("broken.conf", "--against", "plain.conf"), 3, "broken.conf"),
+        (("empty.conf", "--against", "plain.conf"), 4, "no server"),
+    ],
+)
+def test_bad_input_is_one_line(
+    run_cli: RunCli, site: Path, arguments: tuple[str, ...], status: int, said: str
+) -> None:
+    write(site, "plain.conf")
+    (site.parent / "broken.conf").write_text("http { server {")
+    (site.parent / "empty.conf").write_text("events {} http { }")
+    result = run_cli("validate", *arguments, cwd=site.parent)
+    assert result.returncode == status, result.stderr
+    assert said in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.needs("userns", "nginx", "probe")
+def test_an_ordinary_user_gets_a_verdict_without_the_emulation(site: Path) -> None:
+    plain, pools = write(site, "plain.conf"), write(site, "pools.conf", location="aio threads;")
+    command = [
+        "unshare", "--user", "--map-user=1000", "--map-group=1000",
+        sys.executable, "-m", "nginx_tune", "-q",
+        "validate", str(pools), "--against", str(plain), *SHORT, "-f", "json",
+    ]  # fmt: skip
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert "Traceback" not in result.stderr
+    assert result.returncode in {0, 4}, result.stderr
+    verdict = json.loads(result.stdout)
+    assert any("not run as root" in line for line in verdict["environment"]["differences"])

@@ -1,0 +1,82 @@
+"""The scratch nginx: it comes up, or says why not, and always goes."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from nginx_tune.errors import ConfigurationError, MissingToolError, UndecidedError
+from nginx_tune.nginx.instance import start_instance
+
+NGINX = "/usr/sbin/nginx"
+
+pytestmark = pytest.mark.needs("root", "nginx")
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def write(directory: Path, port: int, extra: str = "") -> Path:
+    path = directory / "nginx.conf"
+    temp = " ".join(
+        f"{kind}_temp_path {directory}/t;"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    path.write_text(
+        f"pid {directory}/pid; error_log stderr; {extra}\nevents {{ }}\n"
+        f"http {{ access_log off; {temp} server {{ listen 127.0.0.1:{port}; return 200; }} }}\n"
+    )
+    return path
+
+
+@pytest.mark.parametrize("extra", ["", "daemon off;", "worker_processes 2;"])
+def test_it_runs_in_the_foreground_and_stops(tmp_path: Path, port: int, extra: str) -> None:
+    conf = write(tmp_path, port, extra)
+    instance = start_instance(
+        NGINX, conf, stderr_path=tmp_path / "err", address=("127.0.0.1", port)
+    )
+    workers = instance.workers()
+    assert len(workers) == (2 if "2" in extra else 1)
+    instance.stop()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", port), timeout=1)
+
+
+def test_a_taken_port_is_named(tmp_path: Path, port: int) -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", port))
+        with pytest.raises(UndecidedError, match="Address already in use") as caught:
+            start_instance(
+                NGINX,
+                write(tmp_path, port),
+                stderr_path=tmp_path / "err",
+                address=("127.0.0.1", port),
+            )
+    assert caught.value.hint == "free the port or listen on another one"
+
+
+def test_a_rejected_configuration_has_the_words_of_nginx(tmp_path: Path, port: int) -> None:
+    with pytest.raises(ConfigurationError, match='unknown directive "threads"'):
+        start_instance(
+            NGINX,
+            write(tmp_path, port, "threads 4;"),
+            stderr_path=tmp_path / "err",
+            address=("127.0.0.1", port),
+        )
+
+
+def test_a_binary_that_is_not_there(tmp_path: Path, port: int) -> None:
+    with pytest.raises(MissingToolError, match="no such nginx"):
+        start_instance(
+            "/nowhere/nginx",
+            write(tmp_path, port),
+            stderr_path=tmp_path / "err",
+            address=("127.0.0.1", port),
+        )
