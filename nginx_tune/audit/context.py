@@ -7,6 +7,8 @@ from functools import cached_property
 
 from nginx_tune.audit.coldness import Cold, Total, cold_and_blocking, total_served
 from nginx_tune.audit.rule import Missing, Profile
+from nginx_tune.conf.listeners import Listener, listeners
+from nginx_tune.conf.scopes import Scope, scopes
 from nginx_tune.conf.served import Served, served_paths
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.variables import Variables
@@ -45,6 +47,21 @@ class Context:
         """Whether the host is Linux; null when not known."""
         system = self.facts.kernel.system
         return None if system is None else system == "Linux"
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of all directives: what a rule looks for is mostly not there."""
+        return frozenset(directive.name for directive in self.tree.main.walk())
+
+    @cached_property
+    def scopes(self) -> list[Scope]:
+        """Every place where requests are answered."""
+        return scopes(self.tree)
+
+    @cached_property
+    def listeners(self) -> list[Listener]:
+        """Every http address that is listened on."""
+        return listeners(self.tree)
 
     @cached_property
     def served(self) -> list[Served]:

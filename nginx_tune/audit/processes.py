@@ -1,0 +1,104 @@
+"""What the main and events contexts give: workers, connections, descriptors.
+
+A part of a configuration says nothing about them: they stand in the main file.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import NamedTuple
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.needs import WHOLE_TREE
+from nginx_tune.audit.rule import Missing
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.values import parse_count
+from nginx_tune.documents.decisions import Evidence
+
+DEFAULT_CONNECTIONS = 512
+"""Of one worker (ngx_event.c)."""
+
+_THE_MAIN_FILE = Missing((WHOLE_TREE,))
+
+
+class Number(NamedTuple):
+    """A number with where it comes from."""
+
+    value: int
+    evidence: Evidence
+    place: Directive | None
+    """The directive that gives it; null for nginx's default or a fact of the host."""
+
+
+def worker_count(context: Context) -> Number | Missing:
+    """How many workers nginx starts."""
+    if context.tree.is_part:
+        return _THE_MAIN_FILE
+    place = context.tree.main.first("worker_processes")
+    automatic = place.value == "auto" if place is not None else _is_tengine(context)
+    if not automatic:
+        value = 1 if place is None else parse_count(place.value)
+        return _declared("worker_processes", value if value is not None else 1, place)
+    cpu = context.facts.cpu
+    value = cpu.auto_workers if cpu.auto_workers is not None else cpu.online
+    if value is None:
+        return Missing(("cpu.online",))
+    return Number(value, Evidence(fact="workers of worker_processes auto", value=value), place)
+
+
+def fitting_workers(context: Context) -> Number | Missing:
+    """How many workers can run at once."""
+    cpu = context.facts.cpu
+    if cpu.effective is None:
+        return Missing(("cpu.effective",))
+    value = max(1, ceil(cpu.effective - 0.001))
+    return Number(value, Evidence(fact="cpu.effective", value=cpu.effective, unit="CPUs"), None)
+
+
+def worker_connections(context: Context) -> Number | Missing:
+    """How many connections one worker takes."""
+    if context.tree.is_part:
+        return _THE_MAIN_FILE
+    place = events_directive(context, "worker_connections")
+    value = None if place is None else parse_count(place.value)
+    return _declared("worker_connections", value or DEFAULT_CONNECTIONS, place)
+
+
+def descriptor_limit(context: Context) -> Number | Missing:
+    """How many descriptors a worker may have open."""
+    if context.tree.is_part:
+        return _THE_MAIN_FILE
+    place = context.tree.main.first("worker_rlimit_nofile")
+    value = None if place is None else parse_count(place.value)
+    if value is not None:
+        return _declared("worker_rlimit_nofile", value, place)
+    soft = context.facts.limits.nofile_soft
+    if soft is None:
+        return Missing(("limits.nofile_soft",))
+    return Number(soft, Evidence(fact="limits.nofile_soft", value=soft), None)
+
+
+def events_directive(context: Context, name: str) -> Directive | None:
+    """The directive of that name in the events block."""
+    for events in context.tree.main.all("events"):
+        if events.block is not None and (found := events.block.first(name)) is not None:
+            return found
+    return None
+
+
+def main_place(context: Context, *names: str) -> Directive | None:
+    """The line to speak of what the main context lacks: one of those names, else its first."""
+    for name in names:
+        if (found := context.tree.main.first(name)) is not None:
+            return found
+    return next(iter(context.tree.main), None)
+
+
+def _declared(name: str, value: int, place: Directive | None) -> Number:
+    fact = name if place is not None else f"{name} (default)"
+    return Number(value, Evidence(fact=fact, value=value, provenance="declared"), place)
+
+
+def _is_tengine(context: Context) -> bool:
+    """Tengine starts as many workers as there are CPUs when nothing is said."""
+    return context.facts.nginx.product == "tengine"
