@@ -6,15 +6,15 @@ import math
 from collections.abc import Callable
 
 _STEP = 4.0
-_STEPS = 20
-"""Fours upward and downward: a factor of 10^12 both ways."""
+_STEPS = 10
+"""Fours upward and downward: a factor of a million both ways."""
 _PRECISION = 1e-6
 
 
 def find_flip(decide: Callable[[float], bool], now: float) -> float | None:
     """The value nearest to ``now`` (both ways, by factors of four) at which ``decide`` changes.
 
-    Errors: None when it stays the same within a factor of 10^12, or when now is not positive.
+    Errors: None when it stays the same within a factor of a million, or when now is not positive.
     """
     if now <= 0 or not math.isfinite(now):
         return None

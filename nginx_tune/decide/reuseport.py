@@ -102,7 +102,7 @@ def _enable(
 
 
 def _ruled_out(s: Situation, plan: PoolPlan) -> Decision | None:
-    if s.workers == 1:
+    if s.workers == 1 and s.effective_cpus.value is not None:
         return not_applicable(ID, "One worker has one queue either way.", flips="more workers")
     if not s.build.at_least(1, 9, 1):
         return not_applicable(

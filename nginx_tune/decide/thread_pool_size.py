@@ -100,7 +100,7 @@ def _apart(s: Situation, plan: PoolPlan) -> Decision:
             "cold",
             f"threads={plan.threads}",
             _QUEUE,
-            reason=f"keeps the disk busy; {plan.size.limit_reason}",
+            reason="enough to keep the disk busy; only cold reads wait in it",
         ),
         setting(
             "thread-pool-size",

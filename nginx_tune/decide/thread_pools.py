@@ -10,6 +10,7 @@ from nginx_tune.decide.break_even import find_flip
 from nginx_tune.decide.model_blocking import BlockingInputs, Prediction, cpu_ratio, predict
 from nginx_tune.decide.model_cache import zipf_classes
 from nginx_tune.decide.model_disk import DiskModel
+from nginx_tune.decide.plausible import MOST_COUNT
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
@@ -25,7 +26,7 @@ from nginx_tune.documents.decisions import (
 
 LEAST_GAIN = 1.5
 """Below this a prediction is worth no number."""
-_NO_FLIP = "no single fact within a factor of 10^12: the data must outgrow memory and be asked for"
+_NO_FLIP = "no single fact within a factor of a million: data must outgrow memory and be asked for"
 _INSPECT = "nginx-tune inspect --dataset DIR -f json -o facts.json"
 
 
@@ -253,7 +254,7 @@ def _break_evens(s: Situation, i: BlockingInputs) -> list[BreakEven]:
     for quantity, decide in candidates:
         now = quantity.value or 0.0
         value = find_flip(decide, now)
-        if value is None:
+        if value is None or value > MOST_COUNT:
             continue
         found.append(
             BreakEven(

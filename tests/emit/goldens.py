@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -56,7 +57,11 @@ def _busy_proxy() -> str:
 
 
 def render() -> dict[str, str]:
-    """Every golden file by name."""
+    """Every golden file by name; digests left out, since a new field of a document changes them."""
+    return {name: re.sub(r"sha256:\w+", "sha256:...", text) for name, text in _texts().items()}
+
+
+def _texts() -> dict[str, str]:
     three = host(disks=3, mount=BASE, nginx=nginx("1.22.1"))
     fits = load(data_bytes=2 * MEBIBYTE, file_bytes=1024, rate=6000)
     apart = lab_load(300, 40)
