@@ -27,6 +27,8 @@ class Arrivals(Part, frozen=True, kw_only=True):
     """Open loop: mean arrival rate."""
     users: int | None = None
     """Closed loop: requests in flight at once, each followed by the next."""
+    think_seconds: float | None = None
+    """Closed loop: pause between a response and the same user's next request."""
 
 
 class Paths(Part, frozen=True, kw_only=True):
@@ -104,5 +106,8 @@ class LoadPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/loadplan/1")
     """Stop when more than this share of the requests failed in each of three seconds running."""
     cpus: list[int] = []
     """CPUs to pin the probe to; empty leaves it alone."""
+    realtime: bool = False
+    """Run the probe ahead of ordinary processes (SCHED_FIFO) where that is allowed; only for
+    CPUs that it has to itself."""
     caps: Caps = Caps()
     permit: Permit = Permit()

@@ -62,6 +62,8 @@ class Concurrency(Part, frozen=True, kw_only=True):
     peak: float | None = None
     cold_peak: float | None = None
     """Peak number of transfers at once that miss the page cache."""
+    think_seconds: float | None = None
+    """Pause of a client between a response and its next request, where clients wait for each."""
     provenance: Provenance = "assumed"
 
 

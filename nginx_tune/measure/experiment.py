@@ -57,6 +57,7 @@ def run_pairs(
             warmup_seconds=load.warmup_seconds,
             seed=seed + number // 2,
             cpus=session.probe_cpus,
+            realtime=session.probe_cpus != session.nginx_cpus,
         )
         measurement = session.block(by_name[name], number, plan, prime=prime)
         progress(f"block {number + 1}, {name}: {_glance(measurement)}")

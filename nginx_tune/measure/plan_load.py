@@ -10,6 +10,9 @@ from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import UndecidedError
 
 
+THINK_SECONDS = 0.02
+
+
 class ServedFile(NamedTuple):
     """A file that nginx serves."""
 
@@ -20,15 +23,22 @@ class ServedFile(NamedTuple):
 def default_classes() -> list[ScenarioClass]:
     """The two loads of SOURCES A4 scaled to one worker, and a location served without a file.
 
-    Twenty cold and four hot connections are what LAB-NOTES 1 tried; the memory class is paced
-    so that its tail has samples and hardly any cost.
+    Users pause 20 ms between requests: without, a closed loop over loopback saturates a CPU,
+    and what is compared is the machine with itself. The memory class is paced so that its tail
+    has samples and hardly any cost.
     """
     return [
         ScenarioClass(
-            name="cold", source="random", connections=20, arrivals=Arrivals(kind="closed", users=20)
+            name="cold",
+            source="random",
+            connections=20,
+            arrivals=Arrivals(kind="closed", users=20, think_seconds=THINK_SECONDS),
         ),
         ScenarioClass(
-            name="hot", source="hot", connections=4, arrivals=Arrivals(kind="closed", users=4)
+            name="hot",
+            source="hot",
+            connections=4,
+            arrivals=Arrivals(kind="closed", users=4, think_seconds=THINK_SECONDS),
         ),
         ScenarioClass(
             name="memory",
@@ -51,6 +61,7 @@ def plan_load(
     address: str = "127.0.0.1",
     host: str = "localhost",
     cpus: Sequence[int] = (),
+    realtime: bool = False,
 ) -> LoadPlan:
     """The load plan of one block.
 
@@ -91,6 +102,7 @@ def plan_load(
         drain_seconds=max(5.0, duration_seconds / 2),
         seed=seed,
         cpus=list(cpus),
+        realtime=realtime,
         permit=Permit(ports=[port]),
     )
 

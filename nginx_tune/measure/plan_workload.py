@@ -20,12 +20,15 @@ from nginx_tune.documents.workload import (
 def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
     """What the scenario asks for, declared: the decisions then predict what it will show.
 
-    Requests in flight are the users of closed classes; an open class adds its rate. Random
-    requests spread evenly over the files, and all of them may miss the page cache at once.
+    Requests in flight are the users of closed classes; an open class adds its rate; what is
+    answered without a file is no part of it. Random requests spread evenly over the files, and
+    all of them may miss the page cache at once.
     """
     dataset = facts.datasets[0] if facts.datasets else None
-    closed = [c for c in scenario.classes if c.arrivals.kind == "closed" and c.source != "memory"]
-    rates = [c.arrivals.rate_per_second or 0.0 for c in scenario.classes]
+    reading = [c for c in scenario.classes if c.source != "memory"]
+    closed = [c for c in reading if c.arrivals.kind == "closed"]
+    rates = [c.arrivals.rate_per_second or 0.0 for c in reading]
+    thinking = [c.arrivals.think_seconds for c in closed if c.source == "hot"]
     return Workload(
         kind=scenario.kind,
         kind_provenance="declared",
@@ -52,6 +55,7 @@ def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
             mean=float(_users(closed)) or None,
             peak=float(_users(closed)) or None,
             cold_peak=float(_users([c for c in closed if c.source == "random"])) or None,
+            think_seconds=thinking[0] if thinking else None,
             provenance="declared",
         ),
         connection_reuse=ConnectionReuse(requests_per_connection=1000.0, provenance="declared"),

@@ -41,6 +41,8 @@ pub struct Class<'p> {
     pub pending: VecDeque<Request>,
     /// From the intended start.
     pub timeout: Nanos,
+    /// Pause of a closed-loop user between a response and the next request.
+    think: Nanos,
     /// No request's time is up before this.
     pub next_deadline: Nanos,
     source: Source,
@@ -88,6 +90,10 @@ impl<'p> Class<'p> {
             in_flight: 0,
             pending: VecDeque::new(),
             timeout: nanos(class.timeout_seconds),
+            think: match class.arrivals {
+                Arrivals::Closed { think_seconds, .. } => nanos(think_seconds),
+                Arrivals::Constant { .. } | Arrivals::Poisson { .. } => 0,
+            },
             next_deadline: NEVER,
             source,
             picker: Picker::new(&class.paths, plan.seed, &class.name),
@@ -190,7 +196,7 @@ impl<'p> Class<'p> {
         self.this_second.0 += 1;
         self.recorder.succeeded(request, first_byte, now);
         if let Source::Closed { ready, .. } = &mut self.source {
-            ready.push(Reverse((now, 0)));
+            ready.push(Reverse((now + self.think, 0)));
         }
     }
 
@@ -212,7 +218,7 @@ impl<'p> Class<'p> {
 
 fn first_starts(arrivals: &Arrivals, stripe: Stripe) -> BinaryHeap<Reverse<(Nanos, u32)>> {
     let users = match *arrivals {
-        Arrivals::Closed { users } => stripe.share(users) as u64,
+        Arrivals::Closed { users, .. } => stripe.share(users) as u64,
         Arrivals::Constant { .. } | Arrivals::Poisson { .. } => 0,
     };
     (0..users)

@@ -75,6 +75,10 @@ fn run() -> Result<ExitCode, Error> {
         sys::pin(&plan.cpus)
             .map_err(|error| Error::Plan(format!("cpus {:?}: {error}", plan.cpus)))?;
     }
+    if plan.realtime {
+        // Not being allowed shows in the lateness.
+        let _ = sys::run_in_realtime();
+    }
     sys::set_timer_slack_to_one_nanosecond()
         .map_err(|error| Error::System("timer slack", error))?;
     let poller = Poller::new(true).map_err(|error| Error::System("epoll", error))?;

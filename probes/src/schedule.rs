@@ -163,6 +163,10 @@ mod tests {
 
     #[test]
     fn a_closed_loop_has_no_schedule() {
-        assert!(Schedule::new(&Arrivals::Closed { users: 3 }, 1, "c", WHOLE).is_none());
+        let closed = Arrivals::Closed {
+            users: 3,
+            think_seconds: 0.0,
+        };
+        assert!(Schedule::new(&closed, 1, "c", WHOLE).is_none());
     }
 }

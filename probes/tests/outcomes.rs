@@ -359,3 +359,23 @@ fn long_requests_are_sent_whole() {
     );
     assert_bytes(class, expected.len());
 }
+
+#[test]
+fn a_user_who_thinks_pauses_between_response_and_request() {
+    let server = Server::start(|ask| {
+        ask.stream.write_all(&ok(5)).unwrap();
+        Then::Keep
+    });
+    let mut plan = plan(&server);
+    plan["duration_seconds"] = json!(1.0);
+    plan["classes"][0]["arrivals"] = json!({"kind": "closed", "users": 2, "think_seconds": 0.1});
+    let class = run_class(&plan);
+    // Two users, a tenth of a second apart at the least: never more than 22 in a second.
+    let requests = number(&class, "requests");
+    assert!((4.0..=22.0).contains(&requests), "{class}");
+    // The pause is no part of any latency.
+    assert!(
+        class["response_seconds"]["p50"].as_f64().unwrap() < 0.1,
+        "{class}"
+    );
+}

@@ -5,6 +5,9 @@ use std::collections::HashSet;
 use super::{Arrivals, Class, LONGEST_TEXT_BYTES, PathKind, Paths, Plan, Stripe};
 use crate::error::Error;
 
+/// Longest pause of a closed-loop user.
+const LONGEST_THINK_SECONDS: f64 = 3600.0;
+
 impl Plan {
     /// Checks the plan against itself and its caps.
     pub(super) fn check(&self) -> Result<(), Error> {
@@ -86,7 +89,15 @@ impl Class {
         };
         ensure(!self.name.is_empty(), "needs a name")?;
         ensure(self.connections >= 1, "needs at least one connection")?;
-        if let Arrivals::Closed { users } = self.arrivals {
+        if let Arrivals::Closed {
+            users,
+            think_seconds,
+        } = self.arrivals
+        {
+            ensure(
+                (0.0..=LONGEST_THINK_SECONDS).contains(&think_seconds),
+                "think_seconds must be from 0 to 3600",
+            )?;
             let users = stripe.share(users);
             ensure(users >= 1, "has fewer users than there are load hosts")?;
             ensure(

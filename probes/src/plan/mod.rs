@@ -38,6 +38,8 @@ pub struct Plan {
     pub stripe: Stripe,
     /// CPUs to pin the probe to; empty leaves it alone.
     pub cpus: Vec<usize>,
+    /// Run ahead of ordinary processes where that is allowed.
+    pub realtime: bool,
     /// Stop when more than this share of the requests failed in three seconds running.
     pub abort_error_ratio: Option<f64>,
     /// Bounds of the run.
@@ -107,6 +109,8 @@ pub enum Arrivals {
     Closed {
         /// Requests in flight at once.
         users: usize,
+        /// Pause between a response and the same user's next request.
+        think_seconds: f64,
     },
     /// Open loop at even gaps.
     Constant {
@@ -300,7 +304,7 @@ mod tests {
         assert_eq!(plan.seed, 1);
         assert!(matches!(
             plan.classes[0].arrivals,
-            Arrivals::Closed { users: 4 }
+            Arrivals::Closed { users: 4, .. }
         ));
     }
 

@@ -29,6 +29,7 @@ impl Read for Plan {
             seed: fields.or("seed", 1)?,
             stripe: fields.or("stripe", Stripe::default())?,
             cpus: fields.or("cpus", Vec::new())?,
+            realtime: fields.or("realtime", false)?,
             abort_error_ratio: fields.optional("abort_error_ratio")?,
             caps: fields.or("caps", Caps::default())?,
             permit: fields.or("permit", Permit::default())?,
@@ -86,9 +87,11 @@ impl Read for Arrivals {
         let kind: String = fields.required("kind")?;
         let users: Option<usize> = fields.optional("users")?;
         let rate: Option<f64> = fields.optional("rate_per_second")?;
+        let think: Option<f64> = fields.optional("think_seconds")?;
         let arrivals = match kind.as_str() {
             "closed" => Self::Closed {
                 users: users.ok_or_else(|| fields.wrong("users", "is missing"))?,
+                think_seconds: think.unwrap_or(0.0),
             },
             "constant" | "poisson" => {
                 let rate_per_second = rate

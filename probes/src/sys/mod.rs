@@ -17,7 +17,7 @@ use libc::c_int;
 pub use self::poller::{Event, PEER_CLOSED, Poller, READABLE, WRITABLE};
 pub use self::process::{
     catch_signals, cpu_time, die_with_parent, inherited, pin, raise_descriptor_limit,
-    set_timer_slack_to_one_nanosecond, would_take_a_write,
+    run_in_realtime, set_timer_slack_to_one_nanosecond, would_take_a_write,
 };
 pub use self::socket::{
     acknowledge_quickly, connect, discard, own_addresses, unacknowledged_bytes,
