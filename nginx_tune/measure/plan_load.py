@@ -9,7 +9,6 @@ from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, 
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import UndecidedError
 
-
 THINK_SECONDS = 0.02
 
 
