@@ -7,10 +7,13 @@ from functools import cached_property
 
 from nginx_tune.audit.coldness import Cold, Total, cold_and_blocking, total_served
 from nginx_tune.audit.rule import Missing, Profile
+from nginx_tune.conf.caches import Cache, Caching, caches, caching
 from nginx_tune.conf.listeners import Listener, listeners
+from nginx_tune.conf.passes import Pass, passes
 from nginx_tune.conf.scopes import Scope, scopes
 from nginx_tune.conf.served import Served, served_paths
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.upstreams import Upstream, upstreams
 from nginx_tune.conf.variables import Variables
 from nginx_tune.documents.facts import Facts
 
@@ -62,6 +65,26 @@ class Context:
     def listeners(self) -> list[Listener]:
         """Every http address that is listened on."""
         return listeners(self.tree)
+
+    @cached_property
+    def upstreams(self) -> dict[str, Upstream]:
+        """The groups of servers by name, in order."""
+        return {upstream.name: upstream for upstream in upstreams(self.tree)}
+
+    @cached_property
+    def passes(self) -> list[Pass]:
+        """Every scope that passes requests on."""
+        return passes(self.scopes, self.variables)
+
+    @cached_property
+    def caches(self) -> list[Cache]:
+        """The caches of upstream responses."""
+        return caches(self.tree)
+
+    @cached_property
+    def caching(self) -> list[Caching]:
+        """Every scope that keeps upstream responses."""
+        return caching(self.passes, self.caches, self.variables)
 
     @cached_property
     def served(self) -> list[Served]:

@@ -1,0 +1,43 @@
+"""Numbers as nginx writes them.
+
+Source: ngx_parse_size, ngx_parse_offset, ngx_parse_time, ngx_atoi.
+"""
+
+from __future__ import annotations
+
+import re
+
+_SIZE = re.compile(r"([0-9]{1,15})([kKmMgG]?)")
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_TIME = re.compile(r"(?:([0-9]{1,12})(ms|[yMwdhms]?) *)+")
+_TIME_PART = re.compile(r"([0-9]{1,12})(ms|[yMwdhms]?)")
+_SECONDS = {
+    "y": 31_536_000.0,
+    "M": 2_592_000.0,
+    "w": 604_800.0,
+    "d": 86_400.0,
+    "h": 3600.0,
+    "m": 60.0,
+    "s": 1.0,
+    "": 1.0,
+    "ms": 0.001,
+}
+_COUNT = re.compile(r"[0-9]{1,12}")
+
+
+def parse_bytes(text: str) -> int | None:
+    """``10m`` as bytes; null for what is no size. nginx takes ``g`` only where files are meant."""
+    match = _SIZE.fullmatch(text)
+    return None if match is None else int(match[1]) * _UNITS[match[2].lower()]
+
+
+def parse_seconds(text: str) -> float | None:
+    """``1m 30s`` as seconds; null for what is no time."""
+    if _TIME.fullmatch(text) is None:
+        return None
+    return sum(float(part[1]) * _SECONDS[part[2]] for part in _TIME_PART.finditer(text))
+
+
+def parse_count(text: str) -> int | None:
+    """A plain number; null for anything else."""
+    return int(text) if _COUNT.fullmatch(text) else None

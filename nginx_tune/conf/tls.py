@@ -1,0 +1,47 @@
+"""TLS listeners and the server whose session settings they use.
+
+Source: ngx_http_init_connection: a connection starts with the address's default server, and
+OpenSSL looks sessions up in the context that it started with, before the client has named a
+server.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.listeners import Listener
+from nginx_tune.conf.scopes import Scope
+
+
+class TlsListener(NamedTuple):
+    """An address that speaks TLS over TCP."""
+
+    listener: Listener
+    default: Scope
+    """Its default server."""
+
+
+def tls_listeners(listeners: list[Listener], servers: list[Scope]) -> list[TlsListener]:
+    """The TLS listeners among ``listeners``; ``servers`` are the scopes of the servers."""
+    by_block = {id(scope.own.block): scope for scope in servers}
+    found = []
+    for listener in listeners:
+        if listener.is_quic:
+            continue
+        default = by_block[id(_default_server(listener).block)]
+        if _speaks_tls(listener, default):
+            found.append(TlsListener(listener, default))
+    return found
+
+
+def _speaks_tls(listener: Listener, default: Scope) -> bool:
+    # "ssl on;" is the older form, gone in 1.25.1.
+    return any("ssl" in line.args[1:] for line in listener.lines) or default.value("ssl") == "on"
+
+
+def _default_server(listener: Listener) -> Directive:
+    for line, server in zip(listener.lines, listener.servers, strict=True):
+        if "default_server" in line.args or "default" in line.args:
+            return server
+    return listener.servers[0]
