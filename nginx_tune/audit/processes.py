@@ -5,6 +5,7 @@ A part of a configuration says nothing about them: they stand in the main file.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import ceil
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.needs import WHOLE_TREE
 from nginx_tune.audit.rule import Missing
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.values import parse_count
+from nginx_tune.conf.quantities import parse_count
 from nginx_tune.documents.decisions import Evidence
 
 DEFAULT_CONNECTIONS = 512
@@ -102,3 +103,10 @@ def _declared(name: str, value: int, place: Directive | None) -> Number:
 def _is_tengine(context: Context) -> bool:
     """Tengine starts as many workers as there are CPUs when nothing is said."""
     return context.facts.nginx.product == "tengine"
+
+
+def lacking(*numbers: Number | Missing) -> Iterator[Missing]:
+    """The facts that those of the numbers lack which are not known."""
+    facts = {fact: None for one in numbers if isinstance(one, Missing) for fact in one.facts}
+    if facts:
+        yield Missing(tuple(facts))

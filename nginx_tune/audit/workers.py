@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+from nginx_tune.audit import processes
 from nginx_tune.audit.context import Context
-from nginx_tune.conf.quantities import parse_count
+from nginx_tune.audit.rule import Missing
 
 NEEDED = "cpu.online"
 """The fact that ``worker_processes auto`` stands on."""
 
 
 def worker_count(context: Context) -> int | None:
-    """The number of workers; null when it is the host's CPUs and those are not known.
-
-    Source: ngx_set_worker_processes, ngx_core_module_init_conf.
-    """
-    line = context.tree.main.first("worker_processes")
-    if line is None:
-        return None if context.tree.is_part else 1
-    if line.value == "auto":
-        return context.facts.cpu.online
-    return parse_count(line.value)
+    """The number of workers; null when it is the host's CPUs and those are not known."""
+    number = processes.worker_count(context)
+    return None if isinstance(number, Missing) else number.value

@@ -6,11 +6,11 @@ Source: ngx_parse_size, ngx_parse_offset, ngx_parse_time, ngx_atoi.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _SIZE = re.compile(r"([0-9]{1,15})([kKmMgG]?)")
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_TIME = re.compile(r"(?:([0-9]{1,12})(ms|[yMwdhms]?) *)+")
-_TIME_PART = re.compile(r"([0-9]{1,12})(ms|[yMwdhms]?)")
+_TIME_PART = re.compile(r"([0-9]{1,12})(ms|[yMwdhms]?) *")
 _SECONDS = {
     "y": 31_536_000.0,
     "M": 2_592_000.0,
@@ -33,11 +33,22 @@ def parse_bytes(text: str) -> int | None:
 
 def parse_seconds(text: str) -> float | None:
     """``1m 30s`` as seconds; null for what is no time."""
-    if _TIME.fullmatch(text) is None:
-        return None
-    return sum(float(part[1]) * _SECONDS[part[2]] for part in _TIME_PART.finditer(text))
+    seconds, at = 0.0, 0
+    while at < len(text):  # one expression for the whole would try every way to split digits
+        part = _TIME_PART.match(text, at)
+        if part is None:
+            return None
+        seconds += float(part[1]) * _SECONDS[part[2]]
+        at = part.end()
+    return seconds if text else None
 
 
 def parse_count(text: str) -> int | None:
     """A plain number; null for anything else."""
     return int(text) if _COUNT.fullmatch(text) else None
+
+
+def parameter(args: Sequence[str], name: str) -> str | None:
+    """The value of the last ``NAME=VALUE`` among arguments."""
+    found = [arg[len(name) + 1 :] for arg in args if arg.startswith(f"{name}=")]
+    return found[-1] if found else None

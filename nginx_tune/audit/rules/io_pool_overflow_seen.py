@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from nginx_tune.audit.context import Context
+from nginx_tune.audit.error_logs import main_logs
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.conf.error_log import main_error_logs
 from nginx_tune.conf.thread_pools import aio_lines, declared_pools
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import ErrorLog
@@ -20,14 +20,9 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     lines = aio_lines(context.tree)
     if not lines:
         return
-    compiled_in = context.facts.nginx.error_log_path
-    if not context.tree.main.all("error_log") and compiled_in is None:
-        yield Missing(("nginx.error_log_path",))
-        return
-    wanted = main_error_logs(context.tree, compiled_in)
-    logs = [log for log in context.facts.error_logs if log.path in wanted]
-    if not logs:
-        yield Missing(tuple(f"error_logs[{path}]" for path in wanted) or ("error_logs",))
+    logs = main_logs(context)
+    if isinstance(logs, Missing):
+        yield logs
         return
     declared = declared_pools(context.tree)
     for log in logs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nginx_tune.conf.values import parameter, parse_count, parse_seconds, parse_size
+from nginx_tune.conf.quantities import parameter, parse_bytes, parse_count, parse_seconds
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from nginx_tune.conf.values import parameter, parse_count, parse_seconds, parse_
     ],
 )
 def test_sizes(text: str, size: int | None) -> None:
-    assert parse_size(text) == size
+    assert parse_bytes(text) == size
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,7 @@ def test_sizes(text: str, size: int | None) -> None:
         ("", None),
         ("x", None),
         ("off", None),
+        ("1" * 4000 + "x", None),
     ],
 )
 def test_times(text: str, seconds: float | None) -> None:
