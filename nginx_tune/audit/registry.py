@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from nginx_tune.audit.rule import Rule
 from nginx_tune.audit.rules import (
+    cf_directive_arguments,
+    cf_directive_misplaced,
+    cf_directive_unknown,
+    cf_directive_version,
     io_chunk_unlimited,
     io_no_pool_cold_dataset,
     io_pool_cached_dataset,
@@ -17,6 +21,10 @@ from nginx_tune.audit.rules import (
 )
 
 ALL: tuple[Rule, ...] = (
+    cf_directive_unknown.RULE,
+    cf_directive_misplaced.RULE,
+    cf_directive_arguments.RULE,
+    cf_directive_version.RULE,
     io_pool_var_unresolved.RULE,
     io_pool_literal_unknown.RULE,
     io_threads_not_built.RULE,

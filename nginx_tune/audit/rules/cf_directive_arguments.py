@@ -1,0 +1,55 @@
+"""``cf-directive-arguments``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.directives import known_here
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.known_directives import is_listed
+from nginx_tune.documents.decisions import Evidence
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Known directives with too many or too few words, or with or without a block."""
+    for directive, where, found in known_here(context):
+        rows = [row for row in found if row.may_stand(where)]
+        if not rows or is_listed(directive.name):
+            continue
+        is_block = directive.block is not None
+        if all(row.is_block != is_block for row in rows):
+            said = 'a block "{ … }"' if rows[0].is_block else 'no block and ends with ";"'
+        elif not any(row.takes(len(directive.args)) for row in rows):
+            said = _counts(" or ".join(sorted({row.arguments for row in rows})))
+        else:
+            continue
+        yield Hit(
+            directive,
+            f'"{directive.name}" takes {said}',
+            [Evidence(fact="arguments", value=len(directive.args), provenance="declared")],
+        )
+
+
+def _counts(text: str) -> str:
+    words = text.replace("flag", "on or off").replace("1+", "1 or more").replace("2+", "2 or more")
+    return f"{words.replace(',', ', ')} argument{'' if text in {'1', 'flag'} else 's'}"
+
+
+RULE = Rule(
+    id="cf-directive-arguments",
+    severity="error",
+    title="a directive has the wrong number of arguments",
+    why='nginx does not start: emerg "invalid number of arguments", or says that the directive '
+    'has no opening "{" or is not terminated by ";".',
+    fix="Give it the arguments it takes; a forgotten semicolon is the usual cause.",
+    sources=(
+        "nginx: src/core/ngx_conf_file.c, ngx_conf_handler",
+        "the command tables of nginx 1.18.0, 1.22.1, 1.26.3 and 1.30.6 and their packaged modules",
+    ),
+    proof="proven",
+    proven_on=("1.22.1",),
+    bad=Example("events {} http { sendfile on\ntcp_nopush on; }"),
+    good=Example("events {} http { sendfile on;\ntcp_nopush on; }"),
+    check=check,
+)

@@ -1,0 +1,48 @@
+"""``cf-directive-misplaced``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.directives import CONTEXT_NAMES, known_here
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.known_directives import is_listed
+from nginx_tune.documents.decisions import Evidence
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Known directives that no version and module allows where they stand."""
+    for one in known_here(context):
+        if any(row.may_stand(one.context) for row in one.rows) or is_listed(one.directive.name):
+            continue
+        allowed = sorted({place for row in one.rows for place in row.contexts})
+        yield Hit(
+            one.directive,
+            f'"{one.directive.name}" is not allowed in {one.where}',
+            [
+                Evidence(fact="context", value=one.context, provenance="declared"),
+                Evidence(
+                    fact="allowed in",
+                    value=", ".join(CONTEXT_NAMES.get(place, place) for place in allowed),
+                ),
+            ],
+        )
+
+
+RULE = Rule(
+    id="cf-directive-misplaced",
+    severity="error",
+    title="a directive stands where nginx does not allow it",
+    why='nginx does not start: emerg "directive is not allowed here".',
+    fix="Move it to a context that it is allowed in.",
+    sources=(
+        "nginx: src/core/ngx_conf_file.c, ngx_conf_handler",
+        "the command tables of nginx 1.18.0, 1.22.1, 1.26.3 and 1.30.6 and their packaged modules",
+    ),
+    proof="proven",
+    proven_on=("1.22.1",),
+    bad=Example("events {} http { worker_processes 4; }"),
+    good=Example("worker_processes 4; events {} http {}"),
+    check=check,
+)

@@ -1,0 +1,46 @@
+"""``cf-directive-unknown``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.directives import unknown
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.known_directives import seen_versions
+from nginx_tune.documents.decisions import Evidence
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Names that no nginx, fork or module known here has."""
+    for directive, meant in unknown(context):
+        guess = f'; is "{meant}" meant?' if meant is not None else ""
+        yield Hit(
+            directive,
+            f'no nginx or module known here has a directive "{directive.name}"{guess}',
+            [
+                Evidence(fact="directive", value=directive.name, provenance="declared"),
+                Evidence(fact="nginx versions seen", value=", ".join(seen_versions())),
+            ],
+            fix=f"Write {meant}, or load the module that brings it." if meant else "",
+        )
+
+
+RULE = Rule(
+    id="cf-directive-unknown",
+    severity="warning",
+    title="a directive that no known nginx or module has",
+    why='nginx does not start with a directive that it does not know: emerg "unknown directive". '
+    "The name is in none of the command tables of nginx 1.18 to 1.30 and of the modules packaged "
+    "with them, nor among the directives of the forks and well-known modules listed here; the "
+    "target's own nginx -t has the last word.",
+    fix="Correct the name, or load the module that brings it (load_module).",
+    sources=("nginx: src/core/ngx_conf_file.c, ngx_conf_handler",),
+    proof="proven",
+    proven_on=("1.22.1",),
+    bad=Example("events {} http { sendfil on; }"),
+    good=Example("events {} http { sendfile on; }"),
+    check=check,
+    about="""Nothing is said in a file that is only a part of a configuration, about a fork of
+nginx, and where a module is loaded or built in that is not known here.""",
+)

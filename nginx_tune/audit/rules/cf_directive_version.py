@@ -1,0 +1,55 @@
+"""``cf-directive-version``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.directives import not_in_version
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.known_directives import is_listed
+from nginx_tune.documents.decisions import Evidence
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Directives that this nginx is too old or too new for."""
+    version = context.version
+    for directive, _, rows in not_in_version(context):
+        if is_listed(directive.name):
+            continue
+        if version is None:
+            yield Missing(("nginx.nginx_version",))
+            return
+        have = sorted({row.first for row in rows} | {row.last for row in rows})
+        yield Hit(
+            directive,
+            f'nginx {_text(version)} has no directive "{directive.name}"',
+            [
+                Evidence(fact="nginx.nginx_version", value=_text(version)),
+                Evidence(fact="seen in nginx", value=", ".join(map(_text, have))),
+            ],
+        )
+
+
+def _text(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+RULE = Rule(
+    id="cf-directive-version",
+    severity="error",
+    title="a directive that this version of nginx does not have",
+    why='nginx does not start: emerg "unknown directive". The command tables of this version or '
+    "of an older one that already lacked it (a newer one that no longer had it) have no such row.",
+    fix="Take the directive out, or install a version that has it.",
+    sources=(
+        "nginx: src/core/ngx_conf_file.c, ngx_conf_handler",
+        "the command tables of nginx 1.18.0, 1.22.1, 1.26.3 and 1.30.6 and their packaged modules",
+    ),
+    proof="proven",
+    proven_on=("1.22.1",),
+    bad=Example("events {} http { http2 on; }", linux(version="1.22.1")),
+    good=Example("events {} http { http2 on; }", linux(version="1.26.3")),
+    check=check,
+)

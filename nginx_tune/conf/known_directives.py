@@ -1,0 +1,154 @@
+"""Which directives there are, where they may stand and with how many arguments, by version.
+
+``directives.tsv`` is read out of the command tables of real nginx executables and their modules
+(``tools/read-directives``); ``directives-other.txt`` lists further names. What no row speaks of
+is not known, which is no fault of a configuration: a module may have brought it.
+
+Source: ngx_conf_file.c, ngx_conf_handler: nginx searches its modules for the name, then for one
+that may stand here, and judges the number of arguments by that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+Version = tuple[int, ...]
+
+MOST_ARGUMENTS = 7
+"""Source: NGX_CONF_MAX_ARGS is 8, counting the name."""
+
+
+class Row(NamedTuple):
+    """One module's directive as some versions have it."""
+
+    name: str
+    module: str
+    contexts: frozenset[str]
+    """Names such as ``http``, ``location-if`` and ``stream-server``; ``any`` for everywhere."""
+    arguments: str
+    """Numbers it takes, ``flag``, ``1+``, ``2+`` or ``any``, separated by commas."""
+    is_block: bool
+    first: Version
+    """It was seen in every version from here …"""
+    last: Version
+    """… to here."""
+    absent_to: Version | None
+    """The newest older version whose module was seen without it."""
+    absent_from: Version | None
+    """The oldest newer version whose module was seen without it."""
+
+    def may_stand(self, context: str) -> bool:
+        """Whether it is allowed in a context."""
+        return "any" in self.contexts or context in self.contexts
+
+    def takes(self, count: int) -> bool:
+        """Whether that many arguments are right."""
+        words = self.arguments.split(",")
+        if "any" in words:
+            return True
+        if "flag" in words:
+            return count == 1
+        if "1+" in words:
+            return count >= 1
+        if "2+" in words:
+            return count >= 2  # noqa: PLR2004  # as its name says
+        return count <= MOST_ARGUMENTS and str(count) in words
+
+    def is_surely_absent(self, version: Version) -> bool:
+        """Whether that version was seen, or stands before or after one seen, without it."""
+        return (self.absent_to is not None and version <= self.absent_to) or (
+            self.absent_from is not None and version >= self.absent_from
+        )
+
+
+def rows_of(name: str) -> tuple[Row, ...]:
+    """What is known of a directive's name."""
+    return _parsed(name)
+
+
+def is_known(name: str) -> bool:
+    """Whether the name belongs to nginx, a fork or a module that is known here."""
+    return name in _table().lines or is_listed(name)
+
+
+def known_modules() -> frozenset[str]:
+    """The modules whose directives are in the table, by nginx's names for them."""
+    return frozenset(line.split("\t", 2)[1] for lines in _table().lines.values() for line in lines)
+
+
+def seen_versions() -> list[str]:
+    """The nginx versions that the table was read from, oldest first."""
+    return _table().versions
+
+
+def nearest(name: str) -> str | None:
+    """A known name that this one is probably a slip of."""
+    from difflib import get_close_matches  # noqa: PLC0415  # only for a name that is wrong
+
+    found = get_close_matches(name, _table().lines, n=1, cutoff=0.8)
+    return found[0] if found else None
+
+
+class _Table(NamedTuple):
+    lines: dict[str, list[str]]
+    versions: list[str]
+
+
+@lru_cache(maxsize=1)
+def _table() -> _Table:
+    text = Path(__file__).with_name("directives.tsv").read_text(encoding="ascii")
+    head, *rest = text.splitlines()
+    versions = head.partition(" of nginx ")[2].split(" and ")[0].split(", ")
+    lines: dict[str, list[str]] = {}
+    for line in rest:
+        if not line.startswith("#"):
+            lines.setdefault(line.partition("\t")[0], []).append(line)
+    return _Table(lines, versions)
+
+
+@lru_cache(maxsize=1)
+def _listed() -> tuple[frozenset[str], tuple[str, ...]]:
+    """Names, and patterns with a star, of the hand-kept list."""
+    text = Path(__file__).with_name("directives-other.txt").read_text(encoding="ascii")
+    words: set[str] = set()
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            words.update(line.partition(": ")[2].split())
+    patterns = {word for word in words if "*" in word}
+    return frozenset(words - patterns), tuple(sorted(patterns))
+
+
+@lru_cache(maxsize=4096)
+def is_listed(name: str) -> bool:
+    """Whether the hand-kept list has the name, so that some fork or module may bring it."""
+    names, patterns = _listed()
+    return name in names or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(name: str) -> tuple[Row, ...]:
+    return tuple(_rows(_table().lines.get(name, ())))
+
+
+def _rows(lines: Iterable[str]) -> Iterator[Row]:
+    for line in lines:
+        name, module, contexts, arguments, first, last, absent_to, absent_from = line.split("\t")
+        yield Row(
+            name,
+            module,
+            frozenset(contexts.split(",")),
+            arguments.removesuffix("{"),
+            arguments.endswith("{"),
+            _version(first),
+            _version(last),
+            _version(absent_to) or None,
+            _version(absent_from) or None,
+        )
+
+
+def _version(text: str) -> Version:
+    return tuple(map(int, text.split("."))) if text else ()
