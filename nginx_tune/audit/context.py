@@ -77,6 +77,16 @@ class Context:
         return passes(self.scopes, self.variables)
 
     @cached_property
+    def passes_by_upstream(self) -> dict[str, list[Pass]]:
+        """The scopes that pass requests to each upstream; none for one that nobody names."""
+        found: dict[str, list[Pass]] = {name: [] for name in self.upstreams}
+        for one in self.passes:
+            for address in one.addresses:
+                if address in found:
+                    found[address].append(one)
+        return found
+
+    @cached_property
     def caches(self) -> list[Cache]:
         """The caches of upstream responses."""
         return caches(self.tree)

@@ -18,6 +18,17 @@ from nginx_tune.audit.rules import (
     io_threads_not_built,
     ls_reuseport_blocking,
     ls_reuseport_candidate,
+    up_connect_timeout,
+    up_keepalive_1297_change,
+    up_keepalive_before_lb,
+    up_keepalive_http10,
+    up_keepalive_idle_mismatch,
+    up_keepalive_missing,
+    up_ports_exhaustion,
+    up_retry_unbounded,
+    up_static_dns,
+    up_tls_no_reuse,
+    up_zone_missing,
 )
 
 ALL: tuple[Rule, ...] = (
@@ -35,4 +46,15 @@ ALL: tuple[Rule, ...] = (
     io_chunk_unlimited.RULE,
     ls_reuseport_blocking.RULE,
     ls_reuseport_candidate.RULE,
+    up_keepalive_missing.RULE,
+    up_keepalive_http10.RULE,
+    up_keepalive_before_lb.RULE,
+    up_keepalive_1297_change.RULE,
+    up_keepalive_idle_mismatch.RULE,
+    up_ports_exhaustion.RULE,
+    up_static_dns.RULE,
+    up_zone_missing.RULE,
+    up_retry_unbounded.RULE,
+    up_connect_timeout.RULE,
+    up_tls_no_reuse.RULE,
 )

@@ -19,6 +19,7 @@ BALANCERS = ("ip_hash", "least_conn", "hash", "random", "least_time")
 
 _HOST = re.compile(r"\[[^\]]*\]|[^:/]*")
 _IPV4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
+_LOOPBACK = re.compile(r"127(?:\.[0-9]{1,3}){3}|\[::1\]")
 _LOCAL_NAME = re.compile(r"(?:.*\.)?localhost|localhost\..*|ip6-localhost|ip6-loopback")
 
 
@@ -61,9 +62,15 @@ class Upstream:
         return any(line.name.startswith("balancer_by_lua") for line in self.block)
 
     @property
-    def is_local(self) -> bool:
+    def is_unix(self) -> bool:
         """Whether every server is a unix socket."""
         return bool(self.servers) and all(is_unix(server.value) for server in self.servers)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether every server is on this host."""
+        hosts = [host_of(server.value) for server in self.servers]
+        return bool(hosts) and all(not host or is_loopback(host) for host in hosts)
 
 
 def upstreams(tree: ConfTree) -> list[Upstream]:
@@ -92,6 +99,11 @@ def host_of(address: str) -> str:
 def is_unix(address: str) -> bool:
     """Whether an address is a unix socket."""
     return address.lower().startswith("unix:")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this one."""
+    return bool(_LOOPBACK.fullmatch(host) or _LOCAL_NAME.fullmatch(host))
 
 
 def is_resolved_once(host: str) -> bool:

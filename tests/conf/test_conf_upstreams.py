@@ -87,8 +87,10 @@ def test_upstreams() -> None:
     assert app.keepalive is not None
     assert stands_before(app.block, app.keepalive, app.balancer)
     assert not stands_before(app.block, app.balancer, app.keepalive)
-    assert local.is_local
-    assert not app.is_local
+    assert local.is_unix
+    assert not app.is_unix
+    assert not app.is_loopback
+    assert local.is_loopback
     assert local.balancer is None
 
 

@@ -1,0 +1,52 @@
+"""``up-connect-timeout``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.quantities import parse_seconds
+
+LONGEST_SECONDS = 75.0
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Connect timeouts past what the documentation calls the usual limit."""
+    told: set[Directive] = set()
+    for one in context.passes:
+        line = one.effective("connect_timeout")
+        if line is None or line in told:
+            continue
+        told.add(line)
+        seconds = parse_seconds(" ".join(line.args))
+        if seconds is not None and seconds > LONGEST_SECONDS:
+            yield Hit(
+                line,
+                f"a server that does not answer holds a request for up to {seconds:g} s before "
+                "the next one is tried",
+                [written(line)],
+            )
+
+
+_CONF = "events {} http { server { location / { proxy_pass http://10.0.0.1; %s } } }"
+
+RULE = Rule(
+    id="up-connect-timeout",
+    severity="info",
+    title="a connect timeout of more than 75 s",
+    why="The kernel gives up by itself: the documentation says after 75 s usually, Linux does so "
+    "after about two minutes (tcp_syn_retries). Until then the request waits, and no other "
+    "server is tried.",
+    fix="proxy_connect_timeout 1s to 5s; for servers in the same network.",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_connect_timeout",
+        "Linux: Documentation/networking/ip-sysctl.rst, tcp_syn_retries",
+    ),
+    proof="source-only",
+    bad=Example(_CONF % "proxy_connect_timeout 300s;"),
+    good=Example(_CONF % "proxy_connect_timeout 5s;"),
+    check=check,
+)

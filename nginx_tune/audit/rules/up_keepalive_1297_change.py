@@ -1,0 +1,82 @@
+"""``up-keepalive-1297-change``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import counted, default
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.workers import NEEDED, worker_count
+
+POOL = 32
+"""Idle connections of a location and worker that 1.29.7 keeps by itself."""
+
+MANY = 1024
+"""Idle connections past which they are a matter for the servers: as many descriptors as a
+service gets that sets no limit of its own."""
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Upstreams whose implicit pools add up to more than many servers can hold."""
+    implicit = {
+        name: users
+        for name, users in context.passes_by_upstream.items()
+        if context.upstreams[name].keepalive is None
+        and not context.upstreams[name].is_scripted
+        and len(users) > 1
+    }
+    if not implicit:
+        return
+    workers = worker_count(context)
+    needed = {"nginx.nginx_version": context.version, NEEDED: workers}
+    missing = tuple(name for name, value in needed.items() if value is None)
+    if missing or workers is None:
+        yield Missing(missing)
+        return
+    for name, users in implicit.items():
+        idle = POOL * workers * len(users)
+        if idle >= MANY:
+            yield Hit(
+                context.upstreams[name].directive,
+                f'up to {idle} idle connections to upstream "{name}": {POOL} for each of '
+                f"{len(users)} locations in each of {workers} workers",
+                [
+                    default("keepalive", f"{POOL} local"),
+                    counted("locations", len(users)),
+                    counted("workers", workers),
+                ],
+            )
+
+
+_CONF = """
+worker_processes 16;
+events {}
+http {
+    upstream app { server 10.0.0.1:8080; %s}
+    server {
+        location / { proxy_pass http://app; }
+        location /api/ { proxy_pass http://app; }
+    }
+}
+"""
+
+RULE = Rule(
+    id="up-keepalive-1297-change",
+    severity="warning",
+    title="implicit pools of idle connections add up",
+    why="Since nginx 1.29.7 an upstream without a keepalive line keeps 32 idle connections for "
+    "each location and worker (keepalive 32 local). After an upgrade the servers hold "
+    "connections that they never had before.",
+    fix="Say it: keepalive N; in the upstream, shared by all locations (16 to 64 suits most), or "
+    "keepalive 0; for none.",
+    sources=("nginx change log, 1.29.7", "https://github.com/nginx/nginx/issues/1436"),
+    proof="source-only",
+    since="1.29.7",
+    about="Told from 1024 idle connections on. How many a server may hold is not known to the "
+    "audit.",
+    bad=Example(_CONF % "", linux(version="1.29.7")),
+    good=Example(_CONF % "keepalive 32; ", linux(version="1.29.7")),
+    check=check,
+)

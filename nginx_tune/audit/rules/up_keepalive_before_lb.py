@@ -1,0 +1,51 @@
+"""``up-keepalive-before-lb``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.upstreams import stands_before
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """``keepalive`` lines that a later balancing method puts out of effect."""
+    for upstream in context.upstreams.values():
+        keepalive, method = upstream.keepalive, upstream.balancer
+        if keepalive is None or method is None or keepalive.value == "0":
+            continue
+        if not stands_before(upstream.block, keepalive, method):
+            continue
+        if context.version is None:
+            yield Missing(("nginx.nginx_version",))
+            return
+        yield Hit(
+            keepalive,
+            f'{method.name} after it puts keepalive of upstream "{upstream.name}" out of effect',
+            [written(keepalive), written(method)],
+        )
+
+
+_CONF = "events {} http { upstream app { %s server 10.0.0.1; server 10.0.0.2; %s } }"
+
+RULE = Rule(
+    id="up-keepalive-before-lb",
+    severity="warning",
+    title="keepalive stands before the balancing method",
+    why="Each of these lines takes the upstream over from the one before it; keepalive wraps the "
+    "method that is there already. A method after it replaces both: nginx warns (load balancing "
+    "method redefined) and keeps no idle connection.",
+    fix="Put keepalive after ip_hash, least_conn, hash, random or least_time.",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive",
+        "nginx: src/http/modules/ngx_http_upstream_keepalive_module.c",
+    ),
+    proof="source-only",
+    until="1.29.7",
+    bad=Example(_CONF % ("keepalive 32;", "least_conn;"), linux()),
+    good=Example(_CONF % ("least_conn;", "keepalive 32;"), linux()),
+    check=check,
+)

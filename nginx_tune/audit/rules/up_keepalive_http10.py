@@ -1,0 +1,122 @@
+"""``up-keepalive-http10``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import default, written
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.passes import Pass, lost_header, sent_header
+from nginx_tune.conf.upstreams import Upstream
+from nginx_tune.documents.decisions import Evidence
+
+REUSES_SINCE = (1, 29, 7)
+"""First version that asks for HTTP/1.1 and sends no ``Connection: close`` by itself."""
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Locations whose requests make the upstream close the connection."""
+    told: set[Directive] = set()
+    is_version_needed = False
+    for name, upstream in context.upstreams.items():
+        if not _has_pool(upstream):
+            continue
+        users = [one for one in context.passes_by_upstream[name] if one.module == "proxy"]
+        faults = {one.place: _fault(context, one) for one in users}
+        is_never_used = all(fault is not None for fault in faults.values())
+        for one in users:
+            fault = faults[one.place]
+            if fault is None or one.place in told or (_upgrades(one) and not is_never_used):
+                continue
+            told.add(one.place)
+            if isinstance(fault, Missing):
+                is_version_needed = True
+            else:
+                yield Hit(
+                    one.place,
+                    f'upstream "{name}" keeps idle connections, and requests from here never '
+                    f"leave one: {fault[0]}",
+                    fault[1],
+                )
+    if is_version_needed:
+        yield Missing(("nginx.nginx_version",))
+
+
+def _has_pool(upstream: Upstream) -> bool:
+    return upstream.keepalive is not None and upstream.keepalive.value != "0"
+
+
+def _upgrades(one: Pass) -> bool:
+    """Whether it may be there for WebSockets, whose connections are not reused anyway."""
+    return sent_header(one.scope, "proxy", "upgrade") is not None
+
+
+def _fault(context: Context, one: Pass) -> tuple[str, list[Evidence]] | Missing | None:
+    http = one.scope.effective("proxy_http_version")
+    header = sent_header(one.scope, "proxy", "connection")
+    if (http is None or header is None) and context.version is None:
+        return Missing(("nginx.nginx_version",))
+    reuses = context.version is not None and context.version >= REUSES_SINCE
+    sent = _sent(context, one, header, reuses=reuses)
+    version = http.value if http is not None else "1.1" if reuses else "1.0"
+    if version == "1.0" and "keep-alive" not in sent:
+        shown = written(http) if http is not None else default("proxy_http_version", "1.0")
+        return "they are HTTP/1.0", [shown]
+    if version.startswith("1") and "close" in sent and not sent & {"", "keep-alive"}:
+        return _closed(one, header)
+    return None
+
+
+def _sent(context: Context, one: Pass, header: Directive | None, *, reuses: bool) -> frozenset[str]:
+    """What the Connection header can be, as far as it is known."""
+    if header is None:
+        return frozenset({"" if reuses else "close"})
+    known = context.variables.possible(header.args[1], one.scope).known
+    return frozenset(value.lower() for value in known)
+
+
+def _closed(one: Pass, header: Directive | None) -> tuple[str, list[Evidence]]:
+    if header is not None:
+        return "they carry Connection: close", [written(header)]
+    lost = lost_header(one.scope, "proxy", "connection")
+    if lost is None:
+        return "they carry Connection: close", [default("Connection header", "close")]
+    return (
+        "they carry Connection: close, since this level's proxy_set_header replaces all outer ones",
+        [written(lost)],
+    )
+
+
+_CONF = """
+events {}
+http {
+    upstream app { server 10.0.0.1:8080; keepalive 32; }
+    server { location / { proxy_pass http://app; %s} }
+}
+"""
+
+RULE = Rule(
+    id="up-keepalive-http10",
+    severity="warning",
+    title="keepalive connections of an upstream are never reused",
+    why="Before nginx 1.29.7 requests are passed on as HTTP/1.0 with Connection: close. The "
+    "upstream closes after each answer, and the pool of idle connections stays empty.",
+    fix='proxy_http_version 1.1; and proxy_set_header Connection ""; where requests are passed '
+    "on, beside the other proxy_set_header lines of that level: a level with any such line "
+    "takes none from outside.",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive",
+        "nginx: src/http/modules/ngx_http_proxy_module.c, ngx_http_proxy_process_status_line",
+        "nginx change log, 1.29.7",
+    ),
+    proof="source-only",
+    about="A map that turns an absent Upgrade header into close does the same to all ordinary "
+    "requests: an empty string in its place keeps WebSockets working and connections alive. A "
+    "location that passes Upgrade on is passed over while another one uses the pool.",
+    bad=Example(_CONF % "", linux()),
+    good=Example(_CONF % 'proxy_http_version 1.1; proxy_set_header Connection ""; ', linux()),
+    check=check,
+)

@@ -1,0 +1,106 @@
+"""``up-keepalive-idle-mismatch``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import default, written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.quantities import parse_seconds
+from nginx_tune.conf.scopes import Scope
+from nginx_tune.conf.upstreams import Upstream, host_of, is_loopback
+from nginx_tune.documents.decisions import Evidence
+
+IDLE_SECONDS = 60.0
+"""nginx's default for connections to an upstream."""
+
+CLIENT_SECONDS = 75.0
+"""nginx's default as a server; few servers wait longer."""
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Pools that keep connections longer than the server behind them."""
+    own: dict[str, Scope] | None = None
+    for upstream in context.upstreams.values():
+        if upstream.keepalive is None or upstream.keepalive.value == "0":
+            continue
+        line = upstream.block.first("keepalive_timeout")
+        idle = IDLE_SECONDS if line is None else parse_seconds(line.value)
+        if idle is None:
+            continue
+        own = _own_servers(context) if own is None else own
+        kept = written(line) if line else default("keepalive_timeout in upstream", "60s")
+        shorter = _shorter_server(upstream, idle, own)
+        if shorter is not None:
+            yield Hit(
+                line or upstream.directive,
+                f'upstream "{upstream.name}" keeps connections for {idle:g} s, and its server '
+                "closes them sooner",
+                [kept, shorter],
+            )
+        elif line is not None and idle > CLIENT_SECONDS:
+            yield Hit(
+                line,
+                f'upstream "{upstream.name}" keeps connections for {idle:g} s, longer than most '
+                "servers do",
+                [kept],
+                severity="advice",
+            )
+
+
+def _own_servers(context: Context) -> dict[str, Scope]:
+    """Servers of this configuration by a port that the loopback reaches."""
+    by_block = {id(scope.own.block): scope for scope in context.scopes if scope.kind == "server"}
+    found: dict[str, Scope] = {}
+    for listener in context.listeners:
+        host, _, port = listener.address.rpartition(":")
+        if host in {"*", "[::]"} or is_loopback(host):
+            found.setdefault(port, by_block[id(listener.servers[0].block)])
+    return found
+
+
+def _shorter_server(upstream: Upstream, idle: float, own: dict[str, Scope]) -> Evidence | None:
+    for server in upstream.peers:
+        if not is_loopback(host_of(server.value)):
+            continue
+        scope = own.get(server.value.rpartition(":")[2] if ":" in server.value else "80")
+        line = scope.effective("keepalive_timeout") if scope is not None else None
+        seconds = parse_seconds(line.value) if line is not None else None
+        if line is not None and seconds is not None and 0 < seconds <= idle:
+            return written(line)
+    return None
+
+
+_CONF = """
+events {}
+http {
+    upstream app { server 127.0.0.1:8081; keepalive 32; %s}
+    server { listen 80; location / {
+        proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Connection "";
+    } }
+    server { listen 127.0.0.1:8081; keepalive_timeout 20s; root /srv/www; }
+}
+"""
+
+RULE = Rule(
+    id="up-keepalive-idle-mismatch",
+    severity="warning",
+    title="idle connections are kept longer than the server keeps them",
+    why="A request sent on a connection that the server is just closing fails. nginx sends a GET "
+    "again on another connection; a POST it does not, and the client gets 502.",
+    fix="In the upstream: keepalive_timeout below the idle timeout of its servers (Node.js 5 s, "
+    "gunicorn 2 s, Apache 5 s, Tomcat 20 s or 60 s, nginx 75 s unless they say otherwise).",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive_timeout",
+        "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream_next",
+    ),
+    proof="source-only",
+    since="1.15.3",
+    about="How long a server keeps an idle connection is a fact that no command here gathers. "
+    "The rule is sure where the server stands in the same configuration; elsewhere it speaks, "
+    "as an advice, of a keepalive_timeout above 75 s only.",
+    bad=Example(_CONF % ""),
+    good=Example(_CONF % "keepalive_timeout 15s; "),
+    check=check,
+)

@@ -1,0 +1,85 @@
+"""``up-keepalive-missing``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import counted, default
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.passes import Pass, sent_header
+from nginx_tune.conf.upstreams import Upstream
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Upstreams over the network without a pool of idle connections."""
+    bare = [
+        (upstream, users)
+        for name, upstream in context.upstreams.items()
+        if _has_no_pool(upstream) and (users := _reusing(context.passes_by_upstream[name]))
+    ]
+    if bare and context.version is None:
+        yield Missing(("nginx.nginx_version",))
+        return
+    for upstream, users in bare:
+        yield Hit(
+            upstream.directive,
+            f'every request to upstream "{upstream.name}" opens a connection of its own',
+            [
+                default("keepalive", "none"),
+                counted("places that pass requests to it", len(users)),
+            ],
+            severity="advice" if upstream.is_loopback else None,
+        )
+
+
+def _has_no_pool(upstream: Upstream) -> bool:
+    return not (upstream.keepalive or upstream.is_scripted or upstream.is_unix)
+
+
+def _reusing(users: list[Pass]) -> list[Pass]:
+    """Those that could reuse a connection: a WebSocket is one request for its whole life."""
+    return [one for one in users if one.module in {"proxy", "grpc"} and not _only_upgrades(one)]
+
+
+def _only_upgrades(one: Pass) -> bool:
+    line = sent_header(one.scope, one.module, "connection")
+    return line is not None and line.args[1].lower() == "upgrade"
+
+
+_CONF = """
+events {}
+http {
+    upstream app { server 10.0.0.1:8080; server 10.0.0.2:8080; %s}
+    server { location / {
+        proxy_pass http://app;
+        proxy_http_version 1.1;
+        proxy_set_header Connection "";
+    } }
+}
+"""
+
+RULE = Rule(
+    id="up-keepalive-missing",
+    severity="warning",
+    title="an upstream keeps no idle connections",
+    why="Before nginx 1.29.7 each request opens a TCP connection (and a TLS session) to the "
+    "upstream: a round trip more for every request, and a local port that stays taken for a "
+    "minute after it.",
+    fix="In the upstream, after any balancing method: keepalive N; with N the idle connections a "
+    "worker may keep (16 to 64 suits most). In its locations: proxy_http_version 1.1; and "
+    'proxy_set_header Connection "";',
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive",
+        "nginx change log, 1.29.7",
+    ),
+    proof="source-only",
+    until="1.29.7",
+    about="How many requests are passed on is not known to the audit. On the loopback a "
+    "connection costs little, and the finding is an advice; upstreams of unix sockets, and "
+    "locations that only open WebSockets, are passed over.",
+    bad=Example(_CONF % "", linux()),
+    good=Example(_CONF % "keepalive 32; ", linux()),
+    check=check,
+)

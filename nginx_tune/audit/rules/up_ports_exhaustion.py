@@ -1,0 +1,122 @@
+"""``up-ports-exhaustion``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import counted
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.workers import NEEDED, worker_count
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.passes import Pass
+from nginx_tune.conf.quantities import parse_count
+from nginx_tune.conf.upstreams import is_unix
+from nginx_tune.documents.decisions import Evidence
+from nginx_tune.documents.facts import Kernel
+
+SYSCTL = "net.ipv4.ip_local_port_range"
+FACT = f"kernel.sysctls[{SYSCTL}]"
+CONNECTIONS = 512
+"""nginx's default of ``worker_connections``."""
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Servers to which more connections may be opened at once than there are local ports."""
+    places = _destinations(context)
+    if not places or context.is_linux is False:
+        return
+    workers, ports = worker_count(context), _ports(context)
+    needed = {"kernel.system": context.is_linux, NEEDED: workers, FACT: ports}
+    missing = tuple(name for name, value in needed.items() if value is None)
+    if missing or workers is None or ports is None:
+        yield Missing(missing)
+        return
+    most = workers * _connections(context) // 2
+    for place, (name, servers) in places.items():
+        if most > ports * servers:
+            yield Hit(
+                place,
+                f"up to {most} requests at once may be passed to {name}, and there are local "
+                f"ports for {ports * servers}",
+                [
+                    Evidence(fact=FACT, value=context.facts.kernel.sysctls[SYSCTL]),
+                    counted("servers", servers),
+                    counted("workers", workers),
+                    counted("worker_connections", _connections(context)),
+                ],
+            )
+
+
+def _destinations(context: Context) -> dict[Directive, tuple[str, int]]:
+    """Each upstream, or server named in a line, with the number of its addresses."""
+    found: dict[Directive, tuple[str, int]] = {}
+    named: set[str] = set()
+    for one in context.passes:
+        for address in one.addresses:
+            if address in named or _is_spread(one):
+                continue
+            named.add(address)
+            upstream = context.upstreams.get(address)
+            if upstream is not None:
+                servers = sum(not is_unix(server.value) for server in upstream.peers)
+                if servers == len(upstream.peers) > 0 and not upstream.is_scripted:
+                    found[upstream.directive] = (f'upstream "{address}"', servers)
+            elif not is_unix(address):
+                found.setdefault(one.place, (address, 1))
+    return found
+
+
+def _is_spread(one: Pass) -> bool:
+    """Whether connections may leave from several addresses."""
+    bind = one.effective("bind")
+    return bind is not None and "$" in bind.value
+
+
+def _ports(context: Context) -> int | None:
+    """How many local ports there are to one address and port."""
+    numbers = [parse_count(part) for part in context.facts.kernel.sysctls.get(SYSCTL, "").split()]
+    match numbers:
+        case [int() as low, int() as high] if low <= high:
+            return high - low + 1
+    return None
+
+
+def _connections(context: Context) -> int:
+    events = context.tree.main.first("events")
+    line = events.block.first("worker_connections") if events and events.block else None
+    return (parse_count(line.value) if line else None) or CONNECTIONS
+
+
+_CONF = """
+worker_processes 8;
+events { worker_connections %s; }
+http { server { location / { proxy_pass http://10.0.0.1:8080; } } }
+"""
+_HOST = replace(linux(), kernel=Kernel(system="Linux", sysctls={SYSCTL: "32768 60999"}))
+
+RULE = Rule(
+    id="up-ports-exhaustion",
+    severity="advice",
+    title="more connections to an upstream than local ports",
+    why="A connection takes a local port that no other one to the same address and port may have. "
+    "When all are taken connect() fails with EADDRNOTAVAIL, and the client gets 502.",
+    fix="Keep connections alive (keepalive), list more addresses of the server, or let "
+    "connections leave from several addresses (split_clients and proxy_bind). A wider "
+    "net.ipv4.ip_local_port_range gives at most twice as many.",
+    sources=(
+        "F5 blog: Overcoming Ephemeral Port Exhaustion in NGINX and NGINX Plus",
+        "nginx: src/event/ngx_event_connect.c, ngx_event_connect_peer",
+    ),
+    proof="source-only",
+    about="How many connections there are at the peak is a fact that no command here gathers, so "
+    "the rule compares what the configuration allows (half of worker_connections of all "
+    "workers, since a request that is passed on takes two) and is an advice. A name with several "
+    "addresses counts as one server.",
+    bad=Example(_CONF % 16384, _HOST),
+    good=Example(_CONF % 4096, _HOST),
+    check=check,
+)

@@ -1,0 +1,87 @@
+"""``up-static-dns``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import counted, written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.upstreams import host_of, is_resolved_once
+
+RESOLVE_SINCE = (1, 27, 3)
+"""First version whose ``server`` lines take ``resolve``."""
+
+_OLDER = (
+    "Put the name into a variable, so that it is looked up as its TTL says: resolver ADDRESS; "
+    "set $backend NAME; proxy_pass http://$backend; (the URI is then passed on as it came). Since "
+    "nginx 1.27.3 an upstream can do it: server NAME resolve; with zone and resolver."
+)
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Host names that are looked up when nginx starts and never again."""
+    for host, lines in _frozen(context).items():
+        is_older = context.version is not None and context.version < RESOLVE_SINCE
+        yield Hit(
+            lines[0],
+            f'"{host}" is looked up when nginx starts, and not again until a reload',
+            [written(lines[0]), counted("lines that name it", len(lines))],
+            fix=_OLDER if is_older else "",
+        )
+
+
+def _frozen(context: Context) -> dict[str, list[Directive]]:
+    found: dict[str, dict[Directive, None]] = {}
+    for name, users in context.passes_by_upstream.items():
+        upstream = context.upstreams[name]
+        for server in upstream.servers if users and not upstream.is_scripted else ():
+            host = host_of(server.value)
+            if is_resolved_once(host) and "resolve" not in server.args[1:]:
+                found.setdefault(host, {})[server] = None
+    for one in context.passes:
+        for address in one.addresses:
+            host = host_of(address)
+            is_name = address not in context.upstreams and is_resolved_once(host)
+            if is_name and not one.has_variables:
+                found.setdefault(host, {})[one.place] = None
+    return {host: list(lines) for host, lines in found.items()}
+
+
+RULE = Rule(
+    id="up-static-dns",
+    severity="warning",
+    title="the address of an upstream is frozen until a reload",
+    why="nginx looks up a host name in proxy_pass or server once, when it starts. When the "
+    "address changes (a container, a cloud load balancer, a failover) requests go to the old "
+    "one. A name that cannot be looked up keeps nginx from starting at all.",
+    fix="Since nginx 1.27.3: server NAME resolve; in an upstream with zone NAME SIZE; and a "
+    "resolver. Before: resolver ADDRESS; set $backend NAME; proxy_pass http://$backend;",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#resolve",
+        "nginx: src/core/ngx_inet.c, ngx_inet_resolve_host",
+    ),
+    proof="source-only",
+    whole_tree=True,
+    about="Told once for each name, with the number of lines. Addresses, localhost and names "
+    "with variables are passed over. Where a name never changes, suppress it with that reason.",
+    bad=Example(
+        "events {} http { server { location / { proxy_pass http://app.internal:8080; } } }"
+    ),
+    good=Example(
+        """
+        events {}
+        http {
+            resolver 10.0.0.53;
+            upstream app { zone app 64k; server app.internal:8080 resolve; }
+            server {
+                location / { proxy_pass http://app; }
+                location /old/ { set $backend old.internal; proxy_pass http://$backend; }
+                location /here/ { proxy_pass http://127.0.0.1:8080; }
+            }
+        }
+        """
+    ),
+    check=check,
+)

@@ -1,0 +1,67 @@
+"""``up-zone-missing``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import counted, written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.workers import NEEDED, worker_count
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.upstreams import Upstream
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Limits of servers that each worker keeps for itself."""
+    for name, users in context.passes_by_upstream.items():
+        upstream = context.upstreams[name]
+        line = _limited(upstream)
+        if not users or line is None or upstream.block.first("zone") is not None:
+            continue
+        workers = worker_count(context)
+        if workers is None:
+            yield Missing((NEEDED,))
+            return
+        if workers > 1:
+            yield Hit(
+                line,
+                f'each of {workers} workers counts for itself what upstream "{name}" limits',
+                [written(line), counted("workers", workers)],
+            )
+
+
+def _limited(upstream: Upstream) -> Directive | None:
+    """The first server with a limit that is asked for; failures count between several only."""
+    for server in upstream.peers:
+        for argument in server.args[1:]:
+            key, _, value = argument.partition("=")
+            is_limit = key == "max_conns" or (key == "max_fails" and len(upstream.peers) > 1)
+            if is_limit and value != "0":
+                return server
+    return None
+
+
+_CONF = """
+worker_processes 8;
+events {}
+http {
+    upstream app { %sserver 10.0.0.1 max_conns=100; server 10.0.0.2 max_conns=100; }
+    server { location / { proxy_pass http://app; } }
+}
+"""
+
+RULE = Rule(
+    id="up-zone-missing",
+    severity="info",
+    title="workers do not share the state of an upstream",
+    why="Without zone each worker counts connections and failures by itself: max_conns lets N "
+    "times as many through with N workers, and a server that failed is tried by every worker.",
+    fix="zone NAME 64k; in the upstream (room for some 60 servers).",
+    sources=("https://nginx.org/en/docs/http/ngx_http_upstream_module.html#zone",),
+    proof="source-only",
+    since="1.9.0",
+    bad=Example(_CONF % ""),
+    good=Example(_CONF % "zone app 64k; "),
+    check=check,
+)
