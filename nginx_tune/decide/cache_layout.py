@@ -76,7 +76,7 @@ def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
     ]
     if s.build.version is not None and s.build.at_least(1, 19, 1):
         words.append(f"min_free={max(1, min(64, size // 20))}g")
-    reason = f"{why}; written in place, not copied from another disk"
+    reason = f"{why}; written in place, not copied; nginx deletes any other file in here"
     return setting(ID, "http", "proxy_cache_path", *words, reason=reason)
 
 

@@ -63,6 +63,8 @@ class BlockingInputs:
     """Transfers in flight at the busy time, whole server."""
     cold_concurrency: float | None = None
     """Of these, the ones that miss the page cache, where somebody knows."""
+    think_seconds: float = 0.0
+    """Pause of a client that waits for its answer before its next request."""
     link_bytes_per_second: float | None = None
 
 

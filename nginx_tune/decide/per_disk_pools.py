@@ -13,6 +13,7 @@ from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision, Evidence, Setting
 
 ID: Final = "per-disk-pools"
+FOREIGN_FILES = "a cache directory must hold nothing else: nginx deletes files it does not know"
 
 
 def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
@@ -38,6 +39,7 @@ def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
         evidence=evidence,
         confidence="low" if _unsure(plan) else "medium",
         flips_when=["each directory is on a disk of its own and thread-pools is enabled"],
+        risks=[FOREIGN_FILES] if layout else [],
         next_command="nginx-tune inspect --dataset DIR",
     )
 
@@ -55,6 +57,7 @@ def _single(s: Situation) -> Decision:
         evidence=known(s.page_cache, s.dataset_bytes),
         confidence="medium",
         flips_when=[flips],
+        risks=[FOREIGN_FILES],
     )
 
 
@@ -103,7 +106,7 @@ def _pools(
         else ["two of the directories turn out to share a disk"],
         risks=[
             f"{threads * s.workers * len(s.data_paths)} threads over all workers",
-            *(["adding a disk remaps most keys (A16)"] if s.kind == "cache" else []),
+            *(["adding a disk remaps most keys (A16)", FOREIGN_FILES] if s.kind == "cache" else []),
         ],
         next_command=validate_command(s),
     )

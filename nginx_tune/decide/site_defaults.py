@@ -10,7 +10,10 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import Site, Upstream
 from nginx_tune.documents.workload import Kind
 
-DEFAULT_CACHE_DIR = "/var/cache/nginx/proxy"
+DEFAULT_CACHE_DIR = "/var/cache/nginx-proxy"
+OWN_DIRECTORY = "nginx-cache"
+"""Below a directory that nobody named as a cache: nginx's cache loader deletes every file in its
+directory that is no cache entry. Source: ngx_http_file_cache_manage_file()."""
 
 DEFAULT_UPSTREAM = Upstream(name="origin", servers=["127.0.0.1:8080"])
 """Something for a first run to fetch from; the operator names the real one."""
@@ -19,12 +22,15 @@ DEFAULT_UPSTREAM = Upstream(name="origin", servers=["127.0.0.1:8080"])
 def complete_site(site: Site, facts: Facts, kind: Kind) -> Site:
     """The site with its gaps filled; the same again for a site that is complete.
 
-    Shape: for the kind cache ``cache_dirs`` has at least one entry: the facts' data directories
-           with disks of their own, else one directory. Kinds that fetch have an upstream.
+    Shape: for the kind cache ``cache_dirs`` has at least one entry: a fresh directory on each of
+           the facts' data directories with disks of their own, else one directory. Kinds that
+           fetch have an upstream.
     """
     cache_dirs = site.cache_dirs
     if kind == "cache" and not cache_dirs:
-        cache_dirs = independent_mounts(facts.storage) or [DEFAULT_CACHE_DIR]
+        mounts = independent_mounts(facts.storage)
+        cache_dirs = [f"{path.rstrip('/')}/{OWN_DIRECTORY}" for path in mounts]
+        cache_dirs = cache_dirs or [DEFAULT_CACHE_DIR]
     build = build_of(facts.nginx)
     error_log = site.error_log or _absolute(facts.nginx.error_log_path)
     access_log = site.access_log or _absolute(build.value_of("--http-log-path"))

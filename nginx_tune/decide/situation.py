@@ -227,6 +227,7 @@ class Situation:
             rate_per_second=self.rate.value,
             concurrency=self.concurrency.value,
             cold_concurrency=self.cold_concurrency.value,
+            think_seconds=self.workload.concurrency.think_seconds or 0.0,
             link_bytes_per_second=self.link_bytes_per_second.value,
         )
 

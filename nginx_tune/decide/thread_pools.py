@@ -26,6 +26,8 @@ from nginx_tune.documents.decisions import (
 
 LEAST_GAIN = 1.5
 """Below this a prediction is worth no number."""
+_HOT_FACTOR = 4.0
+"""The model's error in the time of a hot request: LAB-NOTES §1 came out within it."""
 _NO_FLIP = "no single fact within a factor of a million: data must outgrow memory and be asked for"
 _INSPECT = "nginx-tune inspect --dataset DIR -f json -o facts.json"
 
@@ -177,8 +179,12 @@ def _gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predicted]:
     tail = [min(1.0, p.memory_p99_on_seconds / p.memory_p99_off_seconds) for p in cases]
     if plan.hot_reads_proceed:
         mean = [min(1.0, p.hot_on_seconds / p.hot_off_seconds) for p in cases]
-        hot_mean = _span("ratio(hot.mean)", mean, 4)
-        rate = _span("ratio(hot.requests_per_second)", [1 / m for m in mean], 4)
+        hot_mean = _span("ratio(hot.mean)", mean, _HOT_FACTOR)
+        rate = _range(
+            "ratio(hot.requests_per_second)",
+            lambda p, on: (i.think_seconds + p.hot_off_seconds) / (i.think_seconds + on),
+            cases,
+        )
     else:
         # LAB-NOTES §1: with as many cold transfers as threads, 0.4 to 1.3 times as fast.
         hot_mean = Predicted(metric="ratio(hot.mean)", low=0.5, expected=1.0, high=3.0)
@@ -186,21 +192,35 @@ def _gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predicted]:
     predicted = [rate] if cases[0].closed_loop else []
     predicted += [hot_mean, _span("ratio(memory.p99)", tail, 8)]
     predicted.append(_span("ratio(cold.bytes_per_second)", [p.cold_ratio for p in cases], 1.5))
-    total = _total_ratio(i, cases[0]) if plan.hot_reads_proceed else None
-    if total is not None:
-        predicted.append(_span("ratio(total.bytes_per_second)", [total], 4))
+    hot = (i.concurrency or 0.0) - cases[0].cold_transfers
+    if plan.hot_reads_proceed and cases[0].closed_loop and hot > 0:
+        predicted.append(
+            _range(
+                "ratio(total.bytes_per_second)",
+                lambda p, on: _total_ratio(i, p, hot * i.object_bytes, on),
+                cases[:1],
+            )
+        )
     return predicted
 
 
-def _total_ratio(i: BlockingInputs, p: Prediction) -> float | None:
+def _total_ratio(i: BlockingInputs, p: Prediction, hot_bytes: float, on_seconds: float) -> float:
     """Bytes a second with pools over without, hot and cold together."""
-    hot = (i.concurrency or 0.0) - p.cold_transfers
-    if not p.closed_loop or hot <= 0:
-        return None
     cold_off = i.workers * min(i.read_bytes, i.object_bytes) / p.hold_seconds
-    hot_bytes = hot * i.object_bytes
-    off = cold_off + hot_bytes / p.hot_off_seconds
-    return (cold_off * p.cold_ratio + hot_bytes / p.hot_on_seconds) / off
+    off = cold_off + hot_bytes / (i.think_seconds + p.hot_off_seconds)
+    return (cold_off * p.cold_ratio + hot_bytes / (i.think_seconds + on_seconds)) / off
+
+
+def _range(
+    metric: str, ratio: Callable[[Prediction, float], float], cases: list[Prediction]
+) -> Predicted:
+    """A ratio whose range spans the model's error in the time of a hot request with pools."""
+    return Predicted(
+        metric=metric,
+        low=_rounded(min(ratio(p, p.hot_on_seconds * _HOT_FACTOR) for p in cases)),
+        expected=_rounded(ratio(cases[0], cases[0].hot_on_seconds)),
+        high=_rounded(max(ratio(p, p.hot_on_seconds / _HOT_FACTOR) for p in cases)),
+    )
 
 
 def _cost(i: BlockingInputs, p: Prediction) -> list[Predicted]:

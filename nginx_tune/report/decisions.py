@@ -71,7 +71,7 @@ def _setting(s: Setting) -> str:
     words = " ".join([s.directive, *(arg or '""' for arg in s.args)])
     inner = "".join(f" {' '.join(line)};" for line in s.lines)
     place = f"{s.context} {s.block}".strip()
-    return f"{words} {{{inner} }}  in {place}" if s.lines else f"{words};  in {place}"
+    return f"{words} {{{inner} }} ({place})" if s.lines else f"{words}; ({place})"
 
 
 def _evidence(e: Evidence) -> str:

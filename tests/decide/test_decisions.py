@@ -242,7 +242,8 @@ def test_three_disks_get_a_cache_a_pool_and_a_share_each() -> None:
     lines = settings(d)
     for number in (1, 2, 3):
         assert f"thread_pool pool_{number} threads=16 max_queue=65536" in lines
-        path = next(line for line in lines if line.startswith(f"proxy_cache_path /data/{number} "))
+        start = f"proxy_cache_path /data/{number}/nginx-cache "
+        path = next(line for line in lines if line.startswith(start))
         assert f"keys_zone=cache_{number}:" in path
         assert "use_temp_path=off" in path
     assert "aio threads=pool_$disk" in lines

@@ -42,9 +42,11 @@ from nginx_tune.documents.workload import (
 from nginx_tune.emit import emit_decided
 from nginx_tune.emit.settings import key_of
 
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-MAYBE_INT = st.none() | st.integers(-5, 2**63)
-MAYBE_FLOAT = st.none() | st.floats(-1, 1e15, allow_nan=False)
+QUICK = settings(
+    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+MAYBE_INT = st.none() | st.integers(1, 2**42) | st.integers(-5, 2**63)
+MAYBE_FLOAT = st.none() | st.floats(0.1, 1e5) | st.floats(-1, 1e15, allow_nan=False)
 CLASSES = st.sampled_from(["hdd", "ssd", "nvme", "network", "virtual", "memory", "unknown"])
 PROVENANCE = st.sampled_from(["measured", "learnt", "declared", "assumed"])
 DIRECTORIES = ["/srv/1", "/srv/2", "/data/1", "/data/2", "/data/3"]

@@ -14,7 +14,12 @@ PATH = {"PATH": "/usr/sbin:/usr/bin:/usr/local/sbin"}
 def check(conf: str) -> subprocess.CompletedProcess[str]:
     """What ``nginx -t`` says."""
     return subprocess.run(
-        ["nginx", "-t", "-c", conf], capture_output=True, text=True, check=False, env=PATH
+        ["nginx", "-t", "-c", conf],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=PATH,
     )
 
 
