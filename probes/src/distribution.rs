@@ -62,6 +62,15 @@ impl Distribution {
         (!self.histogram.is_empty()).then(|| self.histogram.value_at_quantile(share).min(self.max))
     }
 
+    /// How many values lie above one.
+    pub fn count_above(&self, value: Nanos) -> u64 {
+        let above = self.histogram.iter_recorded();
+        above
+            .filter(|step| step.value_iterated_to() > value)
+            .map(|step| step.count_since_last_iteration())
+            .sum()
+    }
+
     /// The largest value.
     pub fn max(&self) -> Option<Nanos> {
         (!self.histogram.is_empty()).then_some(self.max)

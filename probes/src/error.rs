@@ -12,6 +12,8 @@ pub enum Error {
     Plan(String),
     /// The guard rails refuse the target.
     Refused(String),
+    /// No file can be read past the page cache.
+    Unreadable(String),
     /// The system refuses what the run needs.
     System(&'static str, io::Error),
 }
@@ -21,7 +23,7 @@ impl Error {
     pub fn status(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Plan(_) | Self::Refused(_) => 2,
-            Self::System(..) => 4,
+            Self::Unreadable(_) | Self::System(..) => 4,
         }
     }
 }
@@ -29,9 +31,10 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(message) | Self::Plan(message) | Self::Refused(message) => {
-                formatter.write_str(message)
-            }
+            Self::Usage(message)
+            | Self::Plan(message)
+            | Self::Refused(message)
+            | Self::Unreadable(message) => formatter.write_str(message),
             Self::System(what, error) => write!(formatter, "{what}: {error}"),
         }
     }

@@ -15,6 +15,7 @@ pub mod chance;
 pub mod class;
 pub mod clock;
 pub mod connection;
+pub mod disk;
 pub mod distribution;
 pub mod engine;
 pub mod error;

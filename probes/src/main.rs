@@ -3,8 +3,9 @@
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::RawFd;
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 
+use nginx_tune_probe::disk;
 use nginx_tune_probe::engine::Engine;
 use nginx_tune_probe::error::Error;
 use nginx_tune_probe::guard::{self, Place};
@@ -17,16 +18,19 @@ use serde_json::Value;
 
 const HELP: &str = "\
 Usage: nginx-tune-probe [--progress-fd N] [PLAN]
+       nginx-tune-probe disk [--progress-fd N] [PLAN]
 
 Runs one load plan (JSON document nginx-tune/loadplan/1) and prints one measurement
 (nginx-tune/measurement/1). Without PLAN, or with -, the plan is read from standard input.
+With the word disk: one disk plan (nginx-tune/diskplan/1), read-only and past the page cache,
+and one nginx-tune/diskrun/1.
 
 Only servers that nginx-tune started on this host are asked, unless the plan permits
 others. The probe ends with the process that started it. SIGINT and SIGTERM end the
 run within a second; the result up to then is printed.
 
 Options:
-  --progress-fd N  one JSON line a second on this open descriptor
+  --progress-fd N  one JSON line a second (or step) on this open descriptor
   -h, --help       this text
   -V, --version    name and version
 
@@ -40,6 +44,7 @@ const LARGEST_PLAN_BYTES: u64 = 256 * 1024 * 1024;
 /// A call that asks for a run.
 #[derive(Debug, Default)]
 struct Call {
+    disk: bool,
     plan: Option<String>,
     progress: Option<RawFd>,
 }
@@ -68,7 +73,11 @@ fn run() -> Result<ExitCode, Error> {
         .map(sys::inherited)
         .transpose()
         .map_err(|error| Error::Usage(format!("--progress-fd: {error}")))?;
-    let plan = Plan::parse(&read_plan(call.plan.as_deref())?)?;
+    let plan = read_plan(call.plan.as_deref())?;
+    if call.disk {
+        return probe_disk(&plan, Progress::new(progress));
+    }
+    let plan = Plan::parse(&plan)?;
     let place = guard::check(&plan)?;
 
     if !plan.cpus.is_empty() {
@@ -89,10 +98,19 @@ fn run() -> Result<ExitCode, Error> {
     Ok(ExitCode::from(if outcome.interrupted { 130 } else { 0 }))
 }
 
+fn probe_disk(plan: &[u8], mut progress: Progress) -> Result<ExitCode, Error> {
+    let plan = disk::Plan::parse(plan)?;
+    let outcome = disk::run(&plan, &mut progress)?;
+    print(&disk::document(&plan, &outcome))?;
+    // Ends the process here: a read that never came back holds its thread.
+    process::exit(if outcome.interrupted { 130 } else { 0 });
+}
+
 /// The call, or none when it was answered already.
 fn read_call() -> Result<Option<Call>, Error> {
     let mut call = Call::default();
     let mut arguments = std::env::args().skip(1);
+    let mut first = true;
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "-h" | "--help" => {
@@ -109,6 +127,7 @@ fn read_call() -> Result<Option<Call>, Error> {
                     Error::Usage("--progress-fd needs the number of an open descriptor".into())
                 })?);
             }
+            "disk" if first => call.disk = true,
             option if option.starts_with('-') && option != "-" => {
                 return Err(Error::Usage(format!("unknown option {option:?}")));
             }
@@ -117,6 +136,7 @@ fn read_call() -> Result<Option<Call>, Error> {
             }
             _ => call.plan = Some(argument),
         }
+        first = false;
     }
     Ok(Some(call))
 }

@@ -26,17 +26,24 @@ impl Progress {
 
     /// Tells how the classes stand. A reader who is slow misses lines; the run never waits.
     pub fn tell(&mut self, second: u64, classes: &[Class<'_>], cpu: Nanos) {
-        let Some(file) = &mut self.file else { return };
+        if self.file.is_none() {
+            return;
+        }
         let classes: Map<_, _> = classes
             .iter()
             .map(|class| (class.plan.name.clone(), of_class(class)))
             .collect();
-        let line = json!({
+        self.write(&json!({
             // Since the start of the run, warm-up included.
             "second": second,
             "cpu_seconds": seconds(cpu),
             "classes": classes,
-        });
+        }));
+    }
+
+    /// Writes one line, if it can be written at once.
+    pub fn write(&mut self, line: &Value) {
+        let Some(file) = &mut self.file else { return };
         let mut text = line.to_string().into_bytes();
         text.push(b'\n');
         let fits = text.len() <= LONGEST_LINE_BYTES && sys::would_take_a_write(file);

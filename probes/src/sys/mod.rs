@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+mod file;
 mod poller;
 mod process;
 mod socket;
@@ -14,6 +15,7 @@ use std::os::fd::{FromRawFd as _, OwnedFd};
 
 use libc::c_int;
 
+pub use self::file::filesystem_magic;
 pub use self::poller::{Event, PEER_CLOSED, Poller, READABLE, WRITABLE};
 pub use self::process::{
     catch_signals, cpu_time, die_with_parent, inherited, pin, raise_descriptor_limit,
