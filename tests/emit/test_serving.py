@@ -1,0 +1,137 @@
+"""Generated configurations that serve: pools are found, keys spread, roots searched in order."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from goldens import _site as site
+from real_nginx import serving
+from situations import GIBIBYTE, host, load, nginx
+
+from nginx_tune.decide import complete_site, decide
+from nginx_tune.documents.decisions import Setting
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.site import Site, Upstream
+from nginx_tune.documents.workload import Workload
+from nginx_tune.emit import emit_decided
+
+pytestmark = pytest.mark.needs("nginx", "root")
+
+
+class Origin(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = self.path.encode() * 1000
+        self.send_response(200)
+        self.send_header("Cache-Control", "max-age=600")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def origin() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Origin)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def run(
+    folder: Path, facts: Facts, workload: Workload, given: Site, port: int
+) -> AbstractContextManager[None]:
+    """nginx with the decided configuration in the foreground."""
+    complete = complete_site(given, facts, workload.kind)
+    text = emit_decided(
+        decide(facts, workload, site=complete),
+        complete,
+        forced=[
+            Setting(context="main", directive="daemon", args=["off"]),
+            Setting(context="main", directive="pid", args=[f"{folder}/pid"]),
+            Setting(context="main", directive="user", args=["root"]),
+            Setting(context="main", directive="worker_processes", args=["2"]),
+            Setting(context="main", directive="worker_rlimit_nofile", args=["4096"]),
+            Setting(context="events", directive="worker_connections", args=["512"]),
+        ],
+    )
+    conf = folder / "nginx.conf"
+    conf.write_text(text, encoding="utf-8")
+    return serving(["nginx", "-c", str(conf)], port)
+
+
+def fetch(port: int, path: str) -> tuple[int, str | None, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", path)
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    return response.status, response.getheader("X-Cache-Status"), body
+
+
+def served(folder: Path, port: int, **parts: object) -> Site:
+    return site(
+        listen=[f"127.0.0.1:{port}"],
+        error_log=f"{folder}/error.log",
+        access_log=f"{folder}/access.log",
+        **parts,
+    )
+
+
+def test_three_disks_share_the_keys_and_each_pool_reads(
+    tmp_path: Path, free_port: int, origin: str
+) -> None:
+    """A16."""
+    places = [tmp_path / str(number) for number in (1, 2, 3)]
+    given = served(
+        tmp_path,
+        free_port,
+        cache_dirs=[str(place) for place in places],
+        upstreams=[Upstream(name="app", servers=[origin])],
+    )
+    facts = host(nginx=nginx("1.22.1"))
+    with run(tmp_path, facts, Workload(kind="cache"), given, free_port):
+        paths = [f"/object-{number}" for number in range(60)]
+        for expected in ("MISS", "HIT"):
+            for path in paths:
+                status, cached, body = fetch(free_port, path)
+                assert (status, cached, body) == (200, expected, path.encode() * 1000)
+    filled = [len([f for f in place.rglob("*") if f.is_file()]) for place in places]
+    assert sum(filled) == 60
+    assert min(filled) > 5
+    assert "thread pool" not in (tmp_path / "error.log").read_text()
+
+
+def test_roots_are_searched_in_order(tmp_path: Path, free_port: int) -> None:
+    roots = [tmp_path / "one", tmp_path / "two"]
+    for root in roots:
+        root.mkdir()
+        (root / "both").write_text(root.name)
+        (root / f"only-{root.name}").write_text(root.name)
+    given = served(tmp_path, free_port, roots=[str(root) for root in roots])
+    with run(tmp_path, host(nginx=nginx("1.22.1")), load(), given, free_port):
+        answers = [fetch(free_port, path) for path in ("/both", "/only-one", "/only-two", "/none")]
+    assert [(status, body) for status, _, body in answers[:3]] == [
+        (200, b"one"), (200, b"one"), (200, b"two"),
+    ]  # fmt: skip
+    assert answers[3][0] == 404
+    assert "thread pool" not in (tmp_path / "error.log").read_text()
+
+
+def test_health_is_answered_without_a_file(tmp_path: Path, free_port: int) -> None:
+    given = served(tmp_path, free_port, roots=[str(tmp_path)])
+    workload = load(data_bytes=GIBIBYTE, file_bytes=1024, rate=1000)
+    with run(tmp_path, host(nginx=nginx("1.22.1")), workload, given, free_port):
+        assert fetch(free_port, "/healthz")[::2] == (200, b"ok\n")
