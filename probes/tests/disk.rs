@@ -255,7 +255,7 @@ fn a_signal_ends_the_run_within_a_second_and_the_result_is_printed() {
     for name in ["-INT", "-TERM"] {
         let plan = plan(
             &paths,
-            json!([random(1, 0.2), random(8, 25.0), random(16, 25.0)]),
+            &json!([random(1, 0.2), random(8, 25.0), random(16, 25.0)]),
         );
         let child = spawn(&plan);
         thread::sleep(Duration::from_millis(800));
