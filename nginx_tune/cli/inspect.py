@@ -9,6 +9,7 @@ import click
 
 from nginx_tune.cli.inputs import read_document
 from nginx_tune.cli.output import output_options, write_file, write_result
+from nginx_tune.cli.progress import progress_printer
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.capture import Capture, Request
 from nginx_tune.errors import UsageError
@@ -18,6 +19,7 @@ from nginx_tune.measure.inspection import inspect_host, record_host, replay
 from nginx_tune.report.facts import render_facts
 
 _PRIVATE = 0o600
+_WATCH_SECONDS = 1.0
 
 
 def _speeds(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
@@ -78,11 +80,31 @@ def _absolute(_: click.Context, __: click.Parameter, values: tuple[str, ...]) ->
     help="Time budget for the scan of each dataset.",
 )
 @click.option(
+    "--dataset-sample",
+    "sample_ratio",
+    type=click.FloatRange(min=0.0001, max=1.0),
+    default=1.0,
+    metavar="RATIO",
+    help="Count all files of a dataset, but ask only this share for their size.",
+)
+@click.option(
+    "--utilisation",
+    is_flag=True,
+    help="Watch for a second how busy the disks are.",
+)
+@click.option(
+    "--with-config",
+    is_flag=True,
+    help="Put the configuration files into the capture too, secrets redacted.",
+)
+@click.option(
     "--capture", "capture_path", metavar="FILE", help="Record the host there, secrets redacted."
 )
 @click.option("--host", "host_path", metavar="FILE", help="Inspect a recorded host instead.")
 @output_options("console", "json")
+@click.pass_context
 def command(
+    ctx: click.Context,
     *,
     datasets: list[str],
     paths: list[str],
@@ -91,6 +113,9 @@ def command(
     pid: int | None,
     link_speeds: dict[str, int],
     dataset_seconds: float,
+    sample_ratio: float,
+    utilisation: bool,
+    with_config: bool,
     capture_path: str | None,
     host_path: str | None,
     formats: tuple[str, ...],
@@ -101,21 +126,28 @@ def command(
         raise UsageError("--capture and --host exclude each other")
     if capture_path == "-":
         raise UsageError("--capture needs a file: standard output is for the facts")
+    if with_config and not capture_path:
+        raise UsageError("--with-config says what goes into a capture", hint="add --capture FILE")
     request = Request(
         paths=[*paths, *cache_dirs],
         datasets=datasets,
         nginx_binary=nginx_binary,
         pid=pid,
         link_speeds=link_speeds,
+        watch_seconds=_WATCH_SECONDS if utilisation else 0.0,
+        sample_ratio=sample_ratio,
     )
+    host = LiveHost(progress_printer(ctx))
     if host_path:
         facts = replay(read_document(Capture, host_path), request)
     elif capture_path:
-        capture = record_host(LiveHost(), request, dataset_budget_seconds=dataset_seconds)
+        capture = record_host(
+            host, request, dataset_budget_seconds=dataset_seconds, with_config=with_config
+        )
         write_file(Path(capture_path), encode(capture), mode=_PRIVATE)
         facts = replay(capture)
     else:
-        facts = inspect_host(LiveHost(), request, dataset_budget_seconds=dataset_seconds)
+        facts = inspect_host(host, request, dataset_budget_seconds=dataset_seconds)
     write_result(
         {"console": lambda: render_facts(facts), "json": lambda: encode(facts)}, formats, output
     )

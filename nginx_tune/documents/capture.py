@@ -25,6 +25,10 @@ class Request(Part, frozen=True, kw_only=True):
     pid: int | None = None
     link_speeds: dict[str, int] = {}
     """Bits per second by link."""
+    watch_seconds: float = 0.0
+    """How long the disks were watched for how busy they are; 0: not at all."""
+    sample_ratio: float = 1.0
+    """Share of a dataset's files whose size was asked."""
 
 
 class Capture(Document, frozen=True, kw_only=True, tag="nginx-tune/capture/1"):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
+
+from msgspec.structs import replace
 
 from nginx_tune.documents.facts import Cpu
 from nginx_tune.host.cgroup import Group, read_group
@@ -38,8 +41,52 @@ def read_cpu(host: Host, *, process: str = "self") -> tuple[Cpu, Gaps]:
         quota_cpus=quota_cpus,
         effective=min(bounds, default=None),
         model=known(_read_model(host), gaps, "/model"),
+        threads_per_core=known(_read_threads_per_core(host), gaps, "/threads_per_core"),
+        numa_nodes=known(_read_numa_nodes(host), gaps, "/numa_nodes"),
     )
     return cpu, gaps
+
+
+def with_workers(cpu: Cpu, libc: str | None, gaps: Gaps) -> Cpu:
+    """The processors with what ``worker_processes auto`` makes of them, and what fits.
+
+    Source: ngx_posix_init.c asks sysconf(_SC_NPROCESSORS_ONLN). glibc answers with the CPUs
+            online (getsysstats.c; 2.34 alone with the affinity mask, unless patched), musl with
+            the affinity mask (src/conf/sysconf.c). Neither knows a quota.
+    """
+    counted = cpu.cpuset if libc == "musl" else cpu.online
+    reason = {
+        "musl": "musl counts the CPUs of the affinity mask and the cpuset",
+        "glibc": "glibc counts the CPUs online, whatever cpuset, affinity and quota say",
+    }.get(libc or "", "CPUs online, as glibc counts; the C library of nginx is not known")
+    fitting = None if cpu.effective is None else max(1, math.ceil(cpu.effective))
+    for field, value in (("auto_workers", counted), ("fitting_workers", fitting)):
+        if value is None:
+            gaps[f"/{field}"] = "the number of CPUs is not known"
+    return replace(
+        cpu,
+        auto_workers=counted,
+        auto_workers_reason=reason if counted is not None else "",
+        fitting_workers=fitting,
+    )
+
+
+def _read_threads_per_core(host: Host) -> int | Missing:
+    path = "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list"
+    text = attempt(host.read_text, path)
+    siblings = text if isinstance(text, Missing) else parse_id_list(text)
+    if isinstance(siblings, Missing):
+        return siblings
+    return len(siblings) or Missing(f"{path} is empty")
+
+
+def _read_numa_nodes(host: Host) -> int | Missing:
+    """Nodes that are online; a kernel without NUMA has no such file."""
+    text = attempt(host.read_text, "/sys/devices/system/node/online")
+    nodes = text if isinstance(text, Missing) else parse_id_list(text)
+    if isinstance(nodes, Missing):
+        return nodes
+    return len(nodes) or Missing("no node is online")
 
 
 def _read_online(host: Host) -> frozenset[int] | Missing:

@@ -59,6 +59,8 @@ def read_disk(host: Host, directory: str) -> tuple[Disk, Gaps]:
             _read_integer(host, f"{directory}/device/queue_depth"), gaps, "/device_queue_depth"
         ),
         read_ahead_bytes=known(read_ahead, gaps, "/read_ahead_bytes"),
+        write_cache=known(_read_write_cache(host, queue_directory), gaps, "/write_cache"),
+        paths=_path_nodes(host, directory, name),
     )
     return disk, gaps
 
@@ -99,17 +101,32 @@ def _read_transport(host: Host, directory: str) -> str:
 def _queue_directory(host: Host, directory: str, name: str) -> str:
     """Where a disk's real queues are.
 
-    The head of an NVMe multipath (``nvme0n1``) has none; its paths (``nvme0c1n1``) are hidden
-    disks of their own. One path is taken: with the default policy one serves a node's reads.
+    The head of an NVMe multipath (``nvme0n1``) has none; its paths have. One path is taken:
+    with the default policy one serves a node's reads.
     """
+    paths = _path_nodes(host, directory, name)
+    return f"/sys/block/{paths[0]}" if paths else directory
+
+
+def _path_nodes(host: Host, directory: str, name: str) -> list[str]:
+    """The paths under the head of an NVMe multipath: hidden disks such as ``nvme0c1n1``."""
     head = re.fullmatch(r"(nvme\d+)(n\d+)", name)
     if head is None or "/nvme-subsystem/" not in directory:
-        return directory
+        return []
     disks = attempt(host.list_dir, "/sys/block")
     if isinstance(disks, Missing):
-        return directory
-    paths = [disk for disk in disks if re.fullmatch(rf"{head[1]}c\d+{head[2]}", disk)]
-    return f"/sys/block/{paths[0]}" if paths else directory
+        return []
+    return [disk for disk in disks if re.fullmatch(rf"{head[1]}c\d+{head[2]}", disk)]
+
+
+def _read_write_cache(host: Host, directory: str) -> bool | Missing:
+    text = attempt(host.read_text, f"{directory}/queue/write_cache")
+    if isinstance(text, Missing):
+        return text
+    word = text.strip()
+    if word in {"write back", "write through"}:
+        return word == "write back"
+    return Missing(f"not a kind of write cache: {word[:40]!r}")
 
 
 def _read_queue_count(host: Host, directory: str) -> int | Missing:

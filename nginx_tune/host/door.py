@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from nginx_tune.documents.facts import Dataset, Link
+from nginx_tune.documents.listening import Listening
 from nginx_tune.errors import UndecidedError
 
 
@@ -73,5 +74,13 @@ class Host(Protocol):
     def links(self) -> list[Link]:
         """Network links (netlink); speeds as the driver tells them."""
 
-    def scan_dataset(self, path: str, *, budget_seconds: float) -> Dataset:
+    def listening(self, pid: int | None) -> Listening:
+        """Listening TCP sockets (sock_diag) of a process's network namespace, else of ours."""
+
+    def disk_activity(self, seconds: float) -> dict[str, float]:
+        """Share of the time that each block device was busy, watched now for so long."""
+
+    def scan_dataset(
+        self, path: str, *, budget_seconds: float, sample_ratio: float = 1.0
+    ) -> Dataset:
         """Walk a tree of files: counts, size distribution and page-cache residency."""

@@ -7,7 +7,7 @@ import re
 from nginx_tune.documents.facts import Kernel, Limits
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Gaps, Missing, attempt, known
-from nginx_tune.host.parse_process import parse_open_files
+from nginx_tune.host.parse_process import parse_capabilities, parse_open_files, parse_status
 from nginx_tune.host.parse_values import parse_integer, parse_release
 
 SYSCTLS = (
@@ -99,8 +99,28 @@ def read_limits(host: Host, *, process: str = "self") -> tuple[Limits, Gaps]:
         ),
         nr_open=known(_read_integer(host, "fs.nr_open"), gaps, "/nr_open"),
         file_max=known(_read_integer(host, "fs.file-max"), gaps, "/file_max"),
+        can_raise=known(_read_can_raise(host, process), gaps, "/can_raise"),
     )
     return limits, gaps
+
+
+def _read_can_raise(host: Host, process: str) -> bool | Missing:
+    """Whether a process may raise its hard limits.
+
+    Source: kernel/sys.c do_prlimit() asks capable(), which means the first user namespace: the
+            one in which user 0 maps to user 0 over the whole range.
+    """
+    text = attempt(host.read_text, f"/proc/{process}/status")
+    mask = text if isinstance(text, Missing) else parse_status(text).get("CapEff")
+    if not isinstance(mask, str):
+        return mask or Missing("/proc/PID/status tells no capabilities")
+    capabilities = parse_capabilities(mask)
+    if isinstance(capabilities, Missing):
+        return capabilities
+    if "sys_resource" not in capabilities:
+        return False
+    users = attempt(host.read_text, f"/proc/{process}/uid_map")
+    return users if isinstance(users, Missing) else users.split() == ["0", "0", "4294967295"]
 
 
 def sysctl_path(name: str) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from nginx_tune.documents.facts import Dataset, Link
+from nginx_tune.documents.listening import Listening
 from nginx_tune.host.door import Device, HostReadError, ProgramResult
+from nginx_tune.host.parse_layers import parse_busy_milliseconds
 from nginx_tune.host.program import run_bounded
 
 _MAX_BYTES = 64 << 20
@@ -21,7 +24,10 @@ _SBIN = (
 
 
 class LiveHost:
-    """The machine this process runs on."""
+    """The machine this process runs on; ``progress`` hears how far a long scan has come."""
+
+    def __init__(self, progress: Callable[[str], None] = lambda _: None) -> None:
+        self._progress = progress
 
     def read_bytes(self, path: str) -> bytes:
         """Contents of a file."""
@@ -119,12 +125,42 @@ class LiveHost:
 
         return read_links()
 
-    def scan_dataset(self, path: str, *, budget_seconds: float) -> Dataset:
+    def listening(self, pid: int | None) -> Listening:
+        """Listening TCP sockets (sock_diag) of a process's network namespace, else of ours."""
+        from nginx_tune.host.live_listeners import read_listening  # noqa: PLC0415  # pyroute2
+
+        try:
+            return read_listening(pid)
+        except (OSError, ValueError) as error:
+            _refuse("listening", error)
+
+    def disk_activity(self, seconds: float) -> dict[str, float]:
+        """Share of the time that each block device was busy, watched now for so long."""
+        before, start = self._busy_milliseconds(), time.monotonic()
+        time.sleep(seconds)
+        after, span = self._busy_milliseconds(), time.monotonic() - start
+        return {
+            name: min(1.0, max(0, busy - before[name]) / (1000 * span))
+            for name, busy in after.items()
+            if name in before
+        }
+
+    def _busy_milliseconds(self) -> dict[str, int]:
+        return parse_busy_milliseconds(self.read_text("/proc/diskstats"))
+
+    def scan_dataset(
+        self, path: str, *, budget_seconds: float, sample_ratio: float = 1.0
+    ) -> Dataset:
         """Walk a tree of files: counts, size distribution and page-cache residency."""
         from nginx_tune.host.dataset import scan_dataset  # noqa: PLC0415  # only for datasets
 
         try:
-            return scan_dataset(path, budget_seconds=budget_seconds)
+            return scan_dataset(
+                path,
+                budget_seconds=budget_seconds,
+                sample_ratio=sample_ratio,
+                progress=self._progress,
+            )
         except (OSError, ValueError) as error:
             _refuse(f"dataset {path}", error)
 

@@ -7,12 +7,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nginx_tune.documents.facts import Link
+from msgspec.structs import replace
+
+from nginx_tune.documents.facts import Link, Queues, Rings
 from nginx_tune.host.door import HostReadError
 
 _IFF_LOOPBACK = 0x8
 _ASKED_KINDS = frozenset({"physical", "bond", "team", "vlan", "macvlan", "ipvlan", "bridge"})
 """Kinds whose driver may know a speed; hosts of containers have hundreds of others."""
+_DETAILED_KINDS = frozenset({"physical"})
+_OFFLOADS = (
+    ("tcp-segmentation-offload", "tso"),
+    ("generic-segmentation-offload", "gso"),
+    ("generic-receive-offload", "gro"),
+    ("large-receive-offload", "lro"),
+    ("scatter-gather", "sg"),
+    ("rx-checksumming", "rx_checksum"),
+    ("tx-checksumming", "tx_checksum"),
+)
 _CARRIED_KINDS = frozenset({"vlan", "macvlan", "macvtap", "ipvlan"})
 _CLASS = Path("/sys/class/net")
 
@@ -46,7 +58,32 @@ def _read_netlink() -> list[Link]:
 
         lower = _lower_names(dump)
         links = [_link(message, lower, ask_speed) for message in dump]
-        return sorted(links, key=lambda link: link.name)
+        detailed = [
+            replace(link, **_details(ethtool, link.name)) if link.kind in _DETAILED_KINDS else link
+            for link in links
+        ]
+        return sorted(detailed, key=lambda link: link.name)
+
+
+def _details(ethtool: Any, name: str) -> dict[str, Any]:
+    """What the driver tells of queues, rings and offloads.
+
+    Parts that it does not tell are left out: pyroute2 raises whatever its answer leads it to.
+    """
+    found: dict[str, Any] = {}
+    with contextlib.suppress(Exception):
+        rings = ethtool.get_rings(name)
+        found["rings"] = Rings(
+            rx=rings.rx or 0, rx_max=rings.rx_max or 0, tx=rings.tx or 0, tx_max=rings.tx_max or 0
+        )
+    with contextlib.suppress(Exception):
+        channels = ethtool.get_channels(name)
+        count = (channels.combined_count or 0) + (channels.rx_count or 0)
+        found["queues"] = Queues(rx=0, tx=0, rss=count or None)
+    with contextlib.suppress(Exception):
+        flags = ethtool.get_features(name).offload_flags
+        found["offloads"] = {ours: flags[theirs] for theirs, ours in _OFFLOADS if theirs in flags}
+    return found
 
 
 def _lower_names(dump: list[Any]) -> dict[str, list[str]]:

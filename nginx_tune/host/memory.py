@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from nginx_tune.documents.facts import Memory
 from nginx_tune.host import parse_meminfo
 from nginx_tune.host.cgroup import Group, group_at, read_group
@@ -14,6 +16,7 @@ from nginx_tune.host.parse_cgroup import (
     parse_memory_stat,
     unreclaimable_bytes,
 )
+from nginx_tune.host.parse_values import parse_integer
 
 _LIMIT_FILES = {1: ("memory.limit_in_bytes",), 2: ("memory.max", "memory.high")}
 
@@ -52,19 +55,69 @@ def read_memory(
         gaps["/cgroup_version"] = group.reason
     if isinstance(limit, Missing):
         gaps["/cgroup_limit_bytes"] = gaps["/cgroup_limit_path"] = limit.reason
-    return (
-        Memory(
-            total_bytes=total,
-            available_bytes=available,
-            cgroup_version=None if isinstance(group, Missing) else group.version,
-            cgroup_limit_bytes=None if isinstance(limit, Missing) else limit.limit_bytes,
-            cgroup_limit_path=None if isinstance(limit, Missing) else limit.directory,
-            cgroup_usage_bytes=known(usage, gaps, "/cgroup_usage_bytes"),
-            page_cache_limit_bytes=bound.limit_bytes,
-            page_cache_limit_reason=bound.reason,
-        ),
-        gaps,
+    memory = Memory(
+        total_bytes=total,
+        available_bytes=available,
+        cgroup_version=None if isinstance(group, Missing) else group.version,
+        cgroup_limit_bytes=None if isinstance(limit, Missing) else limit.limit_bytes,
+        cgroup_limit_path=None if isinstance(limit, Missing) else limit.directory,
+        cgroup_usage_bytes=known(usage, gaps, "/cgroup_usage_bytes"),
+        page_cache_limit_bytes=bound.limit_bytes,
+        page_cache_limit_reason=bound.reason,
+        consumers=parse_meminfo.consumers(fields),
     )
+    absent = meminfo if isinstance(meminfo, Missing) else Missing("/proc/meminfo does not tell")
+    memory = _with_dirty(host, memory, fields, absent, gaps)
+    return _with_arc(host, memory, gaps), gaps
+
+
+def _with_dirty(
+    host: Host, memory: Memory, fields: dict[str, int], absent: Missing, gaps: Gaps
+) -> Memory:
+    """What waits to be written, and how much of that the kernel lets gather.
+
+    Source: Documentation/admin-guide/sysctl/vm.rst: the ratios are of the memory that file data
+            can have; a limit in bytes, where set, stands before its ratio.
+    """
+    dirty = fields.get("Dirty")
+
+    def limit(name: str) -> int | Missing:
+        given = _read_sysctl(host, f"{name}_bytes")
+        if isinstance(given, int) and given > 0:
+            return given
+        percent = _read_sysctl(host, f"{name}_ratio")
+        if isinstance(percent, Missing):
+            return percent
+        if memory.available_bytes is None:
+            return Missing("MemAvailable is not known")
+        return memory.available_bytes * percent // 100
+
+    return replace(
+        memory,
+        dirty_bytes=known(absent if dirty is None else dirty, gaps, "/dirty_bytes"),
+        dirty_background_bytes=known(limit("dirty_background"), gaps, "/dirty_background_bytes"),
+        dirty_limit_bytes=known(limit("dirty"), gaps, "/dirty_limit_bytes"),
+    )
+
+
+def _with_arc(host: Host, memory: Memory, gaps: Gaps) -> Memory:
+    """The cache of ZFS.
+
+    Source: arcstats of OpenZFS, a kstat with the columns name, type and data.
+    """
+    text = attempt(host.read_text, "/proc/spl/kstat/zfs/arcstats")
+    none = Missing("no ZFS: " + text.reason) if isinstance(text, Missing) else Missing("not told")
+    stats = {} if isinstance(text, Missing) else parse_meminfo.parse_kstat(text)
+    return replace(
+        memory,
+        arc_bytes=known(stats.get("size", none), gaps, "/arc_bytes"),
+        arc_limit_bytes=known(stats.get("c_max", none), gaps, "/arc_limit_bytes"),
+    )
+
+
+def _read_sysctl(host: Host, name: str) -> int | Missing:
+    text = attempt(host.read_text, f"/proc/sys/vm/{name}")
+    return text if isinstance(text, Missing) else parse_integer(text)
 
 
 def _least_limit(host: Host, group: Group | Missing) -> _Limit | Missing:

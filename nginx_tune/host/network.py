@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from nginx_tune.documents.facts import Link, Network
+from nginx_tune.documents.facts import Link, Network, Queues
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Gaps, Missing, attempt
+from nginx_tune.host.gaps import Gaps, Missing, attempt, known
 
 _FAKES = {
     "veth": "a veth pair reports a made-up 10 Gbit/s",
@@ -23,6 +23,9 @@ _FAKES = {
 """Source: drivers/net/veth.c, drivers/net/tun.c: fixed ethtool answers."""
 
 _NOMINAL_DRIVERS = {"vmxnet3": "vmxnet3 reports a nominal speed, not the host's uplink"}
+
+MOST_QUEUES = 256
+"""Receive queues that are looked at."""
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
@@ -66,7 +69,47 @@ def read_network(host: Host, declared: Mapping[str, int]) -> tuple[Network, Gaps
                 gaps[f"/links/{index}/{field}"] = "the kernel does not tell"
         if link.speed_bits_per_second is None:
             gaps[f"/links/{index}/speed_bits_per_second"] = link.speed_reason
+        judged[index] = _with_queues(host, link, f"/links/{index}", gaps)
     return Network(links=judged), gaps
+
+
+def _with_queues(host: Host, link: Link, pointer: str, gaps: Gaps) -> Link:
+    """The link with its driver and queues, from sysfs."""
+    names = attempt(host.list_dir, f"/sys/class/net/{link.name}/queues")
+    queues: Queues | Missing
+    if isinstance(names, Missing):
+        queues = names
+    else:
+        receive = [name for name in names if name.startswith("rx-")]
+        rss = link.queues.rss if link.queues else None
+        queues = Queues(
+            rx=len(receive),
+            tx=sum(name.startswith("tx-") for name in names),
+            rps=_count_rps(host, link.name, receive),
+            rss=known(
+                Missing("ethtool tells none") if rss is None else rss, gaps, f"{pointer}/queues/rss"
+            ),
+        )
+    if link.rings is None:
+        gaps[f"{pointer}/rings"] = "ethtool tells none"
+    return msgspec.structs.replace(
+        link, driver=_driver(host, link.name), queues=known(queues, gaps, f"{pointer}/queues")
+    )
+
+
+def _count_rps(host: Host, link: str, queues: list[str]) -> int:
+    """Receive queues whose mask of CPUs is not empty; none in a kernel without RPS.
+
+    Source: Documentation/networking/scaling.rst.
+    """
+    masks = [
+        attempt(host.read_text, f"/sys/class/net/{link}/queues/{queue}/rps_cpus")
+        for queue in queues[:MOST_QUEUES]
+    ]
+    return sum(
+        isinstance(mask, str) and any(digit in "123456789abcdef" for digit in mask)
+        for mask in masks
+    )
 
 
 def _judge(host: Host, link: Link, links: Mapping[str, Link], declared: int | None) -> Link:

@@ -19,6 +19,8 @@ _COMPILER = {
 }  # fmt: skip
 """Arguments whose values say how the binary was compiled, not what it can do."""
 
+_TLS_LIBRARY = re.compile(r"^built with (\S.*?)(?: \(running with (.+?)\))?$", re.MULTILINE)
+
 _FREENGINX_BASE = "1.25.4"
 """The last nginx that freenginx shares; its own numbers went on from there."""
 
@@ -34,6 +36,9 @@ class Build(NamedTuple):
     conf_path: str
     error_log_path: str
     pid_path: str
+    openssl_built: str | Missing = Missing("built without TLS")
+    openssl: str | Missing = Missing("built without TLS")
+    """The library it runs with; the one it was built with where it names no other."""
 
 
 def parse_build(text: str) -> Build | Missing:
@@ -69,7 +74,36 @@ def parse_build(text: str) -> Build | Missing:
         conf_path=path("--conf-path", "conf/nginx.conf"),
         error_log_path=path("--error-log-path", "logs/error.log"),
         pid_path=path("--pid-path", "logs/nginx.pid"),
+        **_tls_libraries(text),
     )
+
+
+def _tls_libraries(text: str) -> dict[str, str]:
+    """Source: src/core/nginx.c; the library in use is named only where it is another one."""
+    match = _TLS_LIBRARY.search(text)
+    if match is None:
+        return {}
+    return {"openssl_built": match[1], "openssl": match[2] or match[1]}
+
+
+def parse_libc(ldd: str) -> tuple[str, str] | Missing:
+    """The C library and its version, from what ``ldd --version`` says."""
+    if match := re.search(r"^musl libc.*\nVersion ([0-9][\w.]*)", ldd, re.MULTILINE):
+        return "musl", match[1]
+    if match := re.match(r"ldd \(.+\) ([0-9]+\.[0-9]+)", ldd):
+        return "glibc", match[1]
+    return Missing("ldd --version names no known C library")
+
+
+def libc_of(mapped: list[str]) -> str | Missing:
+    """The C library among the files that a process has mapped."""
+    for path in mapped:
+        name = posixpath.basename(path)
+        if re.match(r"(ld-musl-|libc\.musl-)", name):
+            return "musl"
+        if re.fullmatch(r"libc\.so\.6|libc-2\.[0-9]+\.so", name):
+            return "glibc"
+    return Missing("no known C library is mapped: a static binary?")
 
 
 def _nginx_version(product: str, versions: dict[str, str]) -> str | Missing:
@@ -95,8 +129,8 @@ class Title(NamedTuple):
     """The title of an nginx process."""
 
     role: str
-    """``master``, ``worker``, ``other`` (cache manager, a worker on its way out, …) or
-    ``single`` (no title: ``master_process off``)."""
+    """``master``, ``worker``, ``leaving`` (a worker on its way out), ``other`` (cache manager, …)
+    or ``single`` (no title: ``master_process off``)."""
     arguments: list[str]
     """The command line behind a master's title, split at blanks (quoting is lost there)."""
 
@@ -111,6 +145,8 @@ def parse_title(arguments: list[str]) -> Title:
         return Title("master", match[1].split())
     if re.fullmatch(r"[\w-]+: worker process\s*", first):
         return Title("worker", [])
+    if re.fullmatch(r"[\w-]+: worker process is shutting down\s*", first):
+        return Title("leaving", [])
     if re.match(r"[\w-]+: ", first) or not arguments or _PASSING & set(arguments):
         return Title("other", [])
     return Title("single", arguments)

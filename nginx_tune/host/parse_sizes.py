@@ -13,6 +13,8 @@ class SizeCounter:
     def __init__(self) -> None:
         self.files = 0
         self.bytes = 0
+        self.squares = 0
+        """Sum of the squared sizes."""
         self._max_bytes = 0
         self._buckets: dict[int, list[int]] = {}
 
@@ -20,37 +22,46 @@ class SizeCounter:
         """One more file."""
         self.files += 1
         self.bytes += size_bytes
+        self.squares += size_bytes * size_bytes
         self._max_bytes = max(self._max_bytes, size_bytes)
         # (size - 1).bit_length() is the exponent of the least power of two not below size.
-        bucket = self._buckets.setdefault(
-            (size_bytes - 1).bit_length() if size_bytes else -1, [0, 0]
-        )
+        exponent = (size_bytes - 1).bit_length() if size_bytes else -1
+        bucket = self._buckets.get(exponent)
+        if bucket is None:
+            bucket = self._buckets[exponent] = [0, 0]
         bucket[0] += 1
         bucket[1] += size_bytes
 
-    def sizes(self) -> Sizes | None:
-        """The distribution; quantiles are upper bounds of buckets, at most the largest file."""
+    def sizes(self, scale: float = 1.0) -> Sizes | None:
+        """The distribution; quantiles are upper bounds of buckets, at most the largest file.
+
+        ``scale`` is how many files each one that was counted stands for.
+        """
         if not self.files:
             return None
         buckets = [
-            SizeBucket(le_bytes=1 << exponent if exponent >= 0 else 0, files=files, bytes=size)
+            SizeBucket(
+                le_bytes=1 << exponent if exponent >= 0 else 0,
+                files=round(files * scale),
+                bytes=round(size * scale),
+            )
             for exponent, (files, size) in sorted(self._buckets.items())
         ]
         return Sizes(
             mean_bytes=self.bytes / self.files,
-            p50_bytes=self._quantile(buckets, 0.5),
-            p90_bytes=self._quantile(buckets, 0.9),
-            p99_bytes=self._quantile(buckets, 0.99),
+            p50_bytes=self._quantile(0.5),
+            p90_bytes=self._quantile(0.9),
+            p99_bytes=self._quantile(0.99),
             max_bytes=self._max_bytes,
             buckets=buckets,
         )
 
-    def _quantile(self, buckets: list[SizeBucket], share: float) -> int:
+    def _quantile(self, share: float) -> int:
         seen = 0
-        for bucket in buckets:
-            seen += bucket.files
+        for exponent, (files, _) in sorted(self._buckets.items()):
+            seen += files
             if seen >= share * self.files:
-                return min(bucket.le_bytes, self._max_bytes)
+                return min(1 << exponent if exponent >= 0 else 0, self._max_bytes)
         return self._max_bytes
 
 
@@ -77,29 +88,28 @@ class ByteSample:
         self._capacity = capacity
         self._end_bytes = 0
 
-    def add(self, path: str, size_bytes: int) -> None:
+    def add(self, directory: str, name: str, size_bytes: int) -> None:
         """One more file; empty ones have no bytes to ask about."""
-        file = Sampled(path, size_bytes, self._end_bytes)
+        start = self._end_bytes
         self._end_bytes += size_bytes
-        if size_bytes and self._holds_mark(file):
-            self.files.append(file)
+        if size_bytes and self._holds_mark(start, size_bytes):
+            self.files.append(Sampled(directory + name, size_bytes, start))
             while len(self.files) > self._capacity:
                 self._thin()
 
     def _thin(self) -> None:
         self.stride_bytes = 2 * self.stride_bytes or max(1, 2 * self._end_bytes // self._capacity)
-        self.files = [file for file in self.files if self._holds_mark(file)]
+        self.files = [
+            file for file in self.files if self._holds_mark(file.start_bytes, file.size_bytes)
+        ]
 
-    def _holds_mark(self, file: Sampled) -> bool:
+    def _holds_mark(self, start_bytes: int, size_bytes: int) -> bool:
         stride = self.stride_bytes
         if not stride:
             return True
         # Marks lie in the middle of each stride, so that the first file is nothing special.
-        first, end = (
-            file.start_bytes + stride // 2,
-            file.start_bytes + stride // 2 + file.size_bytes,
-        )
-        return -(-first // stride) * stride < end
+        first = start_bytes + stride // 2
+        return -(-first // stride) * stride < first + size_bytes
 
     def weight_bytes(self, file: Sampled) -> int:
         """Bytes of the tree that a sampled file stands for: itself, or a stride if smaller."""

@@ -12,6 +12,7 @@ import msgspec
 
 from nginx_tune.documents.capture import Answer
 from nginx_tune.documents.facts import Dataset, Link
+from nginx_tune.documents.listening import Listening
 from nginx_tune.host.door import Device, Host, HostReadError, ProgramResult
 
 T = TypeVar("T")
@@ -133,9 +134,22 @@ class RecordingHost:
         """Network links (netlink); speeds as the driver tells them."""
         return self._keep("links", self._host.links, _to_builtins)
 
-    def scan_dataset(self, path: str, *, budget_seconds: float) -> Dataset:
+    def listening(self, pid: int | None) -> Listening:
+        """Listening TCP sockets (sock_diag) of a process's network namespace, else of ours."""
+        ask = lambda: self._host.listening(pid)  # noqa: E731
+        return self._keep(_question("listening", str(pid or "self")), ask, _to_builtins)
+
+    def disk_activity(self, seconds: float) -> dict[str, float]:
+        """Share of the time that each block device was busy, watched now for so long."""
+        return self._keep("activity", lambda: self._host.disk_activity(seconds), dict)
+
+    def scan_dataset(
+        self, path: str, *, budget_seconds: float, sample_ratio: float = 1.0
+    ) -> Dataset:
         """Walk a tree of files: counts, size distribution and page-cache residency."""
-        ask = lambda: self._host.scan_dataset(path, budget_seconds=budget_seconds)  # noqa: E731
+        ask = lambda: self._host.scan_dataset(  # noqa: E731
+            path, budget_seconds=budget_seconds, sample_ratio=sample_ratio
+        )
         return self._keep(_question("dataset", path), ask, _to_builtins)
 
 
@@ -209,7 +223,20 @@ class RecordedHost:
         """Network links as recorded."""
         return self._answer("links", lambda value: msgspec.convert(value, list[Link]))
 
-    def scan_dataset(self, path: str, *, budget_seconds: float) -> Dataset:
+    def listening(self, pid: int | None) -> Listening:
+        """Listening sockets as recorded."""
+        return self._answer(
+            _question("listening", str(pid or "self")),
+            lambda value: msgspec.convert(value, Listening),
+        )
+
+    def disk_activity(self, seconds: float) -> dict[str, float]:
+        """How busy the disks were then."""
+        return self._answer("activity", lambda value: msgspec.convert(value, dict[str, float]))
+
+    def scan_dataset(
+        self, path: str, *, budget_seconds: float, sample_ratio: float = 1.0
+    ) -> Dataset:
         """The dataset as it was scanned then."""
         return self._answer(
             _question("dataset", path), lambda value: msgspec.convert(value, Dataset)

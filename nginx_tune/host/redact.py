@@ -29,9 +29,15 @@ _BY_ID = re.compile(r"(?<=/dev/disk/by-id/)\S+")
 _IPV4 = re.compile(r"(?<![\w.-])(?<!(?<!/)/)(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![\w.-])")
 """Not behind a name, a dash or a single slash: ``openresty/1.21.4.1`` is no address."""
 _IPV6 = re.compile(r"(?<![\w:.])[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*(?![\w:])")
+_NOBODYS = frozenset({"0.0.0.0", "127.0.0.1", "::", "::1"})  # noqa: S104  # nothing is bound
+"""Addresses that are the same everywhere."""
 _SERIAL_FILES = re.compile(r"/(?:serial|wwid|wwn|eui|nguid|uuid|vpd_pg\w+|address)$")
 _CMDLINE = re.compile(r"^read /proc/[0-9]+/cmdline$")
-_ADDRESSED = re.compile(r"^(?:read /proc/\w+/mountinfo|real /|list /|link /|dataset |links)")
+_MAPS = re.compile(r"^read /proc/[0-9]+/maps$")
+_ADDRESSED = re.compile(
+    r"^(?:read /proc/\w+/mountinfo|read /(?!proc/|sys/)|real /|list /|link /|dataset |links"
+    r"|listening )"
+)
 """Questions whose answers can hold IP addresses (``0::/`` of a cgroup reads like one)."""
 _KEPT_OPTIONS = frozenset({"-c", "-p", "-e"})
 """Options of nginx whose values are paths that the facts name."""
@@ -67,11 +73,13 @@ class _Words:
                 ipaddress.IPv6Address(match[0])
             except ValueError:
                 return match[0]
-            return self._word("address", match[0])
+            return match[0] if match[0] in _NOBODYS else self._word("address", match[0])
 
         return _IPV6.sub(word, text)
 
     def _word(self, kind: str, secret: str) -> str:
+        if secret in _NOBODYS:
+            return secret
         if re.fullmatch(rf"{kind}-[0-9]+", secret):
             return secret
         if secret not in self._known:
@@ -86,6 +94,8 @@ def _fitting(words: _Words, question: str, *, key: bool = False) -> Callable[[st
         return _redact_cmdline
     if not key and _SERIAL_FILES.search(question):
         return _redact_serial
+    if not key and _MAPS.match(question):
+        return _redact_maps
 
     def apply(text: str) -> str:
         for pattern, kind in (
@@ -108,6 +118,13 @@ def _redact_serial(text: str) -> str:
     """``LVM-…`` and ``mpath-…`` tell what a device is; what follows tells which."""
     kind, dash, _ = text.partition("-")
     return f"{kind}-redacted\n" if dash and kind.isalpha() else "redacted\n"
+
+
+def _redact_maps(text: str) -> str:
+    """The files that are mapped, without where: addresses would help whoever attacks it."""
+    fields = (line.split(None, 5) for line in text.splitlines())
+    paths = dict.fromkeys(words[5] for words in fields if len(words) == 6)  # noqa: PLR2004
+    return "".join(f"0-0 r--p 0 00:00 0 {path}\n" for path in paths if path.startswith("/"))
 
 
 def _redact_cmdline(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import random
 import time
@@ -35,9 +36,9 @@ class _Answer(NamedTuple):
 
 
 def read_residency(
-    root: str, sample: ByteSample, total_bytes: int, *, deadline: float
+    root: str, sample: ByteSample, total_bytes: int, *, deadline: float, is_whole: bool = True
 ) -> Residency:
-    """Residency of the tree that the sample stands for.
+    """Residency of the tree that the sample stands for; ``is_whole``: the walk asked every file.
 
     Files are asked in a shuffled order, so what was asked when the time is over is a fair
     part of the sample.
@@ -49,7 +50,8 @@ def read_residency(
         return Residency(reason="ZFS keeps file data in the ARC, not in the page cache")
     may_cachestat = filesystem != _OVERLAYFS
     order = random.Random(_SEED).sample(sample.files, len(sample.files))  # noqa: S311
-    resident = asked = asked_bytes = 0.0
+    asked_bytes = 0.0
+    shares: list[tuple[float, float]] = []
     methods: Counter[Method] = Counter()
     untrusted = failed = 0
     for file in order:
@@ -62,10 +64,9 @@ def read_residency(
         methods[answer.method] += 1
         untrusted += not answer.trusted
         weight = sample.weight_bytes(file)
-        resident += answer.resident_bytes / file.size_bytes * weight
-        asked += weight
+        shares.append((answer.resident_bytes / file.size_bytes, weight))
         asked_bytes += file.size_bytes
-    if not asked:
+    if not shares:
         return Residency(reason="no file of the sample could be opened")
     reasons = []
     if untrusted:
@@ -76,13 +77,30 @@ def read_residency(
     few = answered + failed < min(len(order), _FEW_FILES)
     if few:
         reasons.append(f"only {answered} of {len(order)} sampled files could be asked in time")
+    asked_all = is_whole and not sample.stride_bytes and answered == len(order)
+    ratio, error = weighted_share(shares)
     return Residency(
-        ratio=resident / asked,
+        ratio=ratio,
+        error_ratio=0.0 if asked_all else error,
         method=methods.most_common(1)[0][0],
         trusted=not untrusted and not few and failed <= len(order) // 10,
         reason="; ".join(reasons),
-        coverage_ratio=min(1.0, asked_bytes / total_bytes),
+        coverage_ratio=min(1.0, asked_bytes / total_bytes) if total_bytes else None,
     )
+
+
+def weighted_share(shares: list[tuple[float, float]]) -> tuple[float, float]:
+    """The mean of (share, weight) pairs and half of its 95 % interval.
+
+    Where all files agree their spread is nothing, and the rule of three bounds what was missed:
+    with n files alike, fewer than 3 in n are otherwise, 19 times in 20. Weights that differ
+    count as fewer files (Kish's effective sample size).
+    """
+    total = sum(weight for _, weight in shares)
+    mean = sum(share * weight for share, weight in shares) / total
+    squares = sum(weight * weight for _, weight in shares)
+    spread = math.sqrt(sum((weight * (share - mean)) ** 2 for share, weight in shares)) / total
+    return mean, min(1.0, max(1.96 * spread, 3 * squares / total**2))
 
 
 def _ask(path: str, file: Sampled, may_cachestat: bool) -> _Answer | None:

@@ -11,16 +11,21 @@ independently, however many devices lie between.
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from nginx_tune.documents.facts import Disk, PathStorage, Storage
-from nginx_tune.host.cgroup import read_mounts
+import msgspec
+
+from nginx_tune.documents.facts import Array, Disk, Layer, PathStorage, Storage
 from nginx_tune.host.disk import read_disk, read_read_ahead_bytes
 from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Gaps, Missing, attempt, under
+from nginx_tune.host.gaps import Gaps, Missing, attempt, known, under
+from nginx_tune.host.layers import read_array, read_layer
 from nginx_tune.host.parse_block import Verdict, classify_filesystem
+from nginx_tune.host.parse_layers import parse_zpool_devices
 from nginx_tune.host.parse_mountinfo import Mount, is_inside, mount_of
+from nginx_tune.host.view import View, own_view, view_of
 
 _MAX_DEPTH = 32
 """Devices on devices; a loop in the recording of a host must end somewhere."""
@@ -35,33 +40,72 @@ _SYSTEM_FILESYSTEMS = {"squashfs", "iso9660", "udf", "vfat", "efivarfs", "erofs"
 
 
 def read_storage(
-    host: Host, paths: Iterable[str], *, loop_is_leaf: bool = False
+    host: Host,
+    paths: Iterable[str],
+    *,
+    loop_is_leaf: bool = False,
+    nginx_pid: int | None = None,
+    watch_seconds: float = 0.0,
 ) -> tuple[Storage, Gaps]:
     """The storage under the given paths and under every mount that looks made for data.
+
+    ``nginx_pid`` names an nginx in another mount namespace: paths are then first looked for
+    among its mounts. ``watch_seconds`` is how long to watch how busy the disks are.
 
     Shape: the given paths first; independent disks are counted over the given paths, over the
            data mounts when none are given. With neither, the root is looked at alone.
     """
-    resolver = Resolver(host, read_mounts(host), loop_is_leaf=loop_is_leaf)
-    given = list(dict.fromkeys(paths))
-    mounts = [point for point in data_mount_points(resolver.mounts) if point not in given]
-    wanted = [*given, *mounts] or ["/"]
     gaps: Gaps = {}
+    views = [own_view(host)]
+    if nginx_pid is not None:
+        foreign = view_of(host, nginx_pid)
+        if isinstance(foreign, Missing):
+            gaps["/paths"] = f"not through the mounts of nginx: {foreign.reason}"
+        else:
+            views.insert(0, foreign)
+    resolver = Resolver(host, views, loop_is_leaf=loop_is_leaf)
+    given = list(dict.fromkeys(paths))
+    mounts = [point for point in data_mount_points(views[0].mounts) if point not in given]
+    wanted = [*given, *mounts] or ["/"]
     placed = []
     for index, path in enumerate(wanted):
         part, part_gaps = resolver.place(path)
         placed.append(part)
         gaps |= under(f"/paths/{index}", part_gaps)
+    busy = _watch(host, watch_seconds)
     disks = []
     for index, name in enumerate(sorted(resolver.disks)):
         disk, disk_gaps = resolver.disks[name]
-        disks.append(disk)
+        ratio = busy if isinstance(busy, Missing) else busy.get(name, Missing("no block device"))
+        utilisation = known(ratio, disk_gaps, "/utilisation_ratio")
+        disks.append(msgspec.structs.replace(disk, utilisation_ratio=utilisation))
         gaps |= under(f"/disks/{index}", disk_gaps)
+    arrays = []
+    for index, name in enumerate(sorted(resolver.arrays)):
+        array, array_gaps = resolver.arrays[name]
+        arrays.append(array)
+        gaps |= under(f"/arrays/{index}", array_gaps)
     counted = placed[: len(given)] if given else placed
     count = count_independent(counted, disks)
     if count is None:
         gaps["/independent_disk_count"] = "no leaf disk is known under the paths"
-    return Storage(paths=placed, disks=disks, independent_disk_count=count), gaps
+    layers = [resolver.layers[name] for name in sorted(resolver.layers)]
+    return (
+        Storage(
+            paths=placed,
+            disks=disks,
+            layers=layers,
+            arrays=arrays,
+            independent_disk_count=count,
+        ),
+        gaps,
+    )
+
+
+def _watch(host: Host, seconds: float) -> dict[str, float] | Missing:
+    if not seconds:
+        return Missing("not watched; --utilisation watches the disks for a second")
+    return attempt(host.disk_activity, seconds)
 
 
 def data_mount_points(mounts: list[Mount]) -> list[str]:
@@ -109,18 +153,24 @@ class _Below:
 
 
 class Resolver:
-    """Resolves paths of one host; keeps every leaf disk it met."""
+    """Resolves paths of one host; keeps every leaf disk, layer and array it met.
 
-    def __init__(self, host: Host, mounts: list[Mount], *, loop_is_leaf: bool = False) -> None:
-        self.mounts = mounts
+    ``views`` are the ways to see files, the first to be preferred; the last is the reader's.
+    """
+
+    def __init__(self, host: Host, views: list[View], *, loop_is_leaf: bool = False) -> None:
         self.disks: dict[str, tuple[Disk, Gaps]] = {}
+        self.layers: dict[str, Layer] = {}
+        self.arrays: dict[str, tuple[Array, Gaps]] = {}
         self._host = host
+        self._views = views
         self._loop_is_leaf = loop_is_leaf
 
     def place(self, path: str) -> tuple[PathStorage, Gaps]:
         """The storage under a path, which need not exist yet."""
-        real = self._nearest(path)
-        mount = None if isinstance(real, Missing) else mount_of(self.mounts, real)
+        view = self._view_with(path)
+        real = view.nearest(path)
+        mount = None if isinstance(real, Missing) else mount_of(view.mounts, real)
         if isinstance(real, Missing) or mount is None:
             reason = real.reason if isinstance(real, Missing) else "no mount is known"
             gaps = dict.fromkeys(
@@ -128,11 +178,8 @@ class Resolver:
             )
             return PathStorage(path=path, reason=reason), gaps
         below = _Below()
-        self._under_mount(mount, below, 0)
+        self._under_mount(view, mount, below, 0)
         gaps = {}
-        read_ahead = self._read_ahead(mount)
-        if isinstance(read_ahead, Missing):
-            gaps["/read_ahead_bytes"] = read_ahead.reason
         placed = PathStorage(
             path=path,
             mount_point=mount.mount_point,
@@ -141,27 +188,28 @@ class Resolver:
             device=mount.device,
             stack=list(below.stack),
             leaf_disks=list(below.leaves),
-            read_ahead_bytes=None if isinstance(read_ahead, Missing) else read_ahead,
+            read_ahead_bytes=known(self._read_ahead(mount), gaps, "/read_ahead_bytes"),
+            seen_by_nginx=view.is_foreign,
             reason="; ".join(dict.fromkeys(below.reasons)),
         )
         return placed, gaps
 
-    def _nearest(self, path: str) -> str | Missing:
-        """The path, links resolved, or its nearest parent that exists."""
-        candidate = posixpath.normpath(path)
-        while True:
-            real = attempt(self._host.real_path, candidate)
-            if not isinstance(real, Missing) or candidate in {"/", "."}:
-                return real
-            candidate = posixpath.dirname(candidate)
+    def _view_with(self, path: str) -> View:
+        """The first view in which the path exists, else the first."""
+        if len(self._views) == 1:
+            return self._views[0]
+        there = (v for v in self._views if not isinstance(v.real_path(path), Missing))
+        return next(there, self._views[0])
 
-    def _under_mount(self, mount: Mount, below: _Below, depth: int) -> None:
+    def _under_mount(self, view: View, mount: Mount, below: _Below, depth: int) -> None:
         if depth > _MAX_DEPTH:
             below.reasons.append("devices refer to each other in a circle")
         elif mount.filesystem in {"overlay", "aufs", "fuse.fuse-overlayfs"}:
-            self._under_overlay(mount, below, depth)
+            self._under_overlay(view, mount, below, depth)
         elif mount.filesystem == "btrfs":
             self._under_btrfs(mount, below, depth)
+        elif mount.filesystem == "zfs" and self._under_zfs(mount, below, depth):
+            return
         elif verdict := classify_filesystem(mount.filesystem):
             name = "memory" if verdict.disk_class == "memory" else mount.source
             if verdict.disk_class == "unknown":
@@ -174,24 +222,35 @@ class Resolver:
         else:
             self._under_device(f"/sys/dev/block/{mount.device}", below, depth)
 
-    def _under_overlay(self, mount: Mount, below: _Below, depth: int) -> None:
+    def _under_overlay(self, view: View, mount: Mount, below: _Below, depth: int) -> None:
         """The layers: what is written goes to the upper, what is read comes from any."""
         upper = mount.options.get("upperdir")
         lower = mount.options.get("lowerdir", "").replace("\\:", "\0").split(":")
         layers = [layer.replace("\0", ":") for layer in ([upper] if upper else []) + lower if layer]
         seen = set()
         for layer in layers:
-            # A layer that cannot be seen lies in another mount namespace (a container's view):
-            # its nearest visible parent would be the overlay itself.
-            real = attempt(self._host.real_path, layer)
-            holder = None if isinstance(real, Missing) else mount_of(self.mounts, real)
-            if holder is None or holder == mount:
+            holder, where = self._layer_holder(view, mount, layer)
+            if holder is None:
                 below.reasons.append("overlay layers lie outside this mount namespace")
             elif holder.mount_id not in seen:
                 seen.add(holder.mount_id)
-                self._under_mount(holder, below, depth + 1)
+                self._under_mount(where, holder, below, depth + 1)
         if not layers:
             below.reasons.append(f"{mount.filesystem} does not tell its layers")
+
+    def _layer_holder(self, view: View, mount: Mount, layer: str) -> tuple[Mount | None, View]:
+        """The mount that holds a layer.
+
+        A container's layers are named as the one who mounted them sees them, which is often the
+        reader. A layer that cannot be seen at all must not be looked for further up: its
+        nearest visible parent would be the overlay itself.
+        """
+        for candidate in [view, self._views[-1]] if view.is_foreign else [view]:
+            real = candidate.real_path(layer)
+            holder = None if isinstance(real, Missing) else mount_of(candidate.mounts, real)
+            if holder is not None and holder != mount:
+                return holder, candidate
+        return None, view
 
     def _under_btrfs(self, mount: Mount, below: _Below, depth: int) -> None:
         """Every device of the file system that has the mounted one among its devices."""
@@ -208,6 +267,17 @@ class Resolver:
                 return
         below.reasons.append(f"the devices of the btrfs on {mount.source} are not known")
 
+    def _under_zfs(self, mount: Mount, below: _Below, depth: int) -> bool:
+        """The disks of a pool, as ``zpool`` lists them; False when they cannot be told."""
+        pool = mount.source.partition("/")[0]
+        if not re.fullmatch(r"[A-Za-z][\w.:-]*", pool):
+            return False
+        said = attempt(self._host.run, ["zpool", "list", "-vHPL", pool])
+        devices = [] if isinstance(said, Missing) else parse_zpool_devices(said.stdout)
+        for device in devices:
+            self._under_device(f"/sys/class/block/{posixpath.basename(device)}", below, depth + 1)
+        return bool(devices)
+
     def _under_device(self, path: str, below: _Below, depth: int) -> None:
         """What is under a block device, given by any path into sysfs."""
         real = attempt(self._host.real_path, path)
@@ -222,29 +292,63 @@ class Resolver:
             return
         below.stack[name] = None
         if not isinstance(attempt(self._host.read_text, f"{real}/partition"), Missing):
-            self._under_device(posixpath.dirname(real), below, depth + 1)
+            disk = posixpath.dirname(real)
+            self.layers[name] = read_layer(self._host, real, [posixpath.basename(disk)])
+            self._under_device(disk, below, depth + 1)
             return
         slaves = attempt(self._host.list_dir, f"{real}/slaves")
         if not isinstance(slaves, Missing) and slaves:
-            for slave in slaves:
-                self._under_device(f"{real}/slaves/{slave}", below, depth + 1)
+            self._under_stacked(real, slaves, below, depth)
             return
         backing = attempt(self._host.read_text, f"{real}/loop/backing_file")
         if not isinstance(backing, Missing) and not self._loop_is_leaf:
+            self.layers[name] = read_layer(self._host, real, [])
             self._under_file(name, backing.rstrip("\n").removesuffix(" (deleted)"), below, depth)
             return
         below.leaves[name] = None
         if name not in self.disks:
             self.disks[name] = read_disk(self._host, real)
 
+    def _under_stacked(self, real: str, slaves: list[str], below: _Below, depth: int) -> None:
+        name = posixpath.basename(real)
+        if name not in self.layers:
+            self.layers[name] = read_layer(self._host, real, slaves)
+        layer = self.layers[name]
+        if layer.kind == "md" and name not in self.arrays:
+            self.arrays[name] = read_array(self._host, real)
+        if layer.kind == "multipath":
+            self._add_multipath(real, slaves, below)
+            return
+        for slave in slaves:
+            self._under_device(f"{real}/slaves/{slave}", below, depth + 1)
+
+    def _add_multipath(self, real: str, paths: list[str], below: _Below) -> None:
+        """Several paths to one disk are one disk: what is known of it the first path tells."""
+        name = posixpath.basename(real)
+        below.leaves[name] = None
+        first = attempt(self._host.real_path, f"{real}/slaves/{paths[0]}")
+        if name in self.disks:
+            return
+        if isinstance(first, Missing):
+            verdict = Verdict("unknown", f"none of its paths can be looked at: {first.reason}")
+            self.disks[name] = _without_device(name, verdict)
+            return
+        disk, gaps = read_disk(self._host, first)
+        reason = f"{disk.class_reason} (by path {paths[0]} of {len(paths)})"
+        self.disks[name] = (
+            msgspec.structs.replace(disk, name=name, paths=paths, class_reason=reason),
+            gaps,
+        )
+
     def _under_file(self, loop: str, path: str, below: _Below, depth: int) -> None:
         """A loop device is as good as the disk that its file lies on."""
-        real = self._nearest(path)
-        mount = None if isinstance(real, Missing) else mount_of(self.mounts, real)
+        view = self._views[-1]
+        real = view.nearest(path)
+        mount = None if isinstance(real, Missing) else mount_of(view.mounts, real)
         if mount is None or real != path:
             below.reasons.append(f"the file behind {loop} cannot be seen, only a parent directory")
         if mount is not None:
-            self._under_mount(mount, below, depth + 1)
+            self._under_mount(view, mount, below, depth + 1)
 
     def _read_ahead(self, mount: Mount) -> int | Missing:
         if mount.device.startswith("0:"):
@@ -264,6 +368,6 @@ def _without_device(name: str, verdict: Verdict) -> tuple[Disk, Gaps]:
     disk = Disk(name=name, class_=verdict.disk_class, class_reason=verdict.reason)
     absent = [
         "size_bytes", "model", "rotational", "scheduler", "nr_requests", "hardware_queues",
-        "depth", "device_queue_depth", "read_ahead_bytes", "curve",
+        "depth", "device_queue_depth", "read_ahead_bytes", "write_cache", "curve",
     ]  # fmt: skip
     return disk, {f"/{field}": "not a block device" for field in absent}

@@ -9,13 +9,15 @@ import msgspec
 
 from nginx_tune.documents.facts import Dataset, Facts
 from nginx_tune.errors import UsageError
-from nginx_tune.host.cpu import read_cpu
+from nginx_tune.host.cpu import read_cpu, with_workers
 from nginx_tune.host.door import Host, HostReadError
-from nginx_tune.host.gaps import Gaps, under
+from nginx_tune.host.gaps import Gaps, Missing, attempt, under
 from nginx_tune.host.kernel import read_kernel, read_limits
+from nginx_tune.host.listeners import add_counters, read_listeners
 from nginx_tune.host.memory import read_memory
 from nginx_tune.host.network import read_network
 from nginx_tune.host.storage import read_storage
+from nginx_tune.host.view import View, view_of
 from nginx_tune.nginx.binary import read_nginx
 
 DATASET_BUDGET_SECONDS = 10.0
@@ -32,13 +34,16 @@ def gather_facts(
     memory_cgroup: str | None = None,
     loop_is_leaf: bool = False,
     dataset_budget_seconds: float = DATASET_BUDGET_SECONDS,
+    sample_ratio: float = 1.0,
+    watch_seconds: float = 0.0,
 ) -> Facts:
     """The facts of a host; each null in them stands in ``unknown`` with its reason.
 
     Limits, cgroups and CPUs are those of the running nginx master (or the one with ``pid``),
     else of the calling process. ``memory_cgroup`` names the directory of another memory
     cgroup; ``loop_is_leaf`` takes each loop device for a disk of its own, as an emulated host
-    has them; ``link_speeds`` are bits per second by link.
+    has them; ``link_speeds`` are bits per second by link; ``sample_ratio`` is the share of a
+    dataset's files whose size is asked; the disks are watched for ``watch_seconds``.
 
     Errors: UsageError for a dataset that is not there, a named binary that is no nginx, a pid
             that is no nginx master, a speed for a link that is not there.
@@ -46,22 +51,36 @@ def gather_facts(
     gaps: Gaps = {}
     nginx, found = read_nginx(host, binary=nginx_binary, pid=pid)
     gaps |= under("/nginx", found)
-    process = str(nginx.running.pid) if nginx.running else "self"
+    pid = nginx.running.pid if nginx.running else None
+    process = "self" if pid is None else str(pid)
+    foreign = pid if nginx.running and nginx.running.other_mount_namespace else None
     scanned = []
     for index, path in enumerate(datasets):
-        dataset = _read_dataset(host, path, dataset_budget_seconds)
+        dataset = _read_dataset(host, path, foreign, dataset_budget_seconds, sample_ratio)
         gaps |= under(f"/datasets/{index}", _dataset_gaps(dataset))
         scanned.append(dataset)
     kernel, found = read_kernel(host)
     gaps |= under("/kernel", found)
     cpu, found = read_cpu(host, process=process)
+    cpu = with_workers(cpu, nginx.libc, found)
     gaps |= under("/cpu", found)
     memory, found = read_memory(host, process=process, cgroup_directory=memory_cgroup)
     gaps |= under("/memory", found)
-    storage, found = read_storage(host, [*paths, *datasets], loop_is_leaf=loop_is_leaf)
+    storage, found = read_storage(
+        host,
+        [*paths, *datasets],
+        loop_is_leaf=loop_is_leaf,
+        nginx_pid=foreign,
+        watch_seconds=watch_seconds,
+    )
     gaps |= under("/storage", found)
     network, found = read_network(host, link_speeds or {})
     gaps |= under("/network", found)
+    listening = attempt(host.listening, pid)
+    network, found = add_counters(host, network, listening, pid)
+    gaps |= under("/network", found)
+    listeners, found = read_listeners(host, listening, pid)
+    gaps |= under("/listeners", found)
     limits, found = read_limits(host, process=process)
     gaps |= under("/limits", found)
     facts = Facts(
@@ -73,13 +92,27 @@ def gather_facts(
         limits=limits,
         nginx=nginx,
         datasets=scanned,
+        listeners=listeners,
     )
     return seal_facts(facts, gaps)
 
 
-def _read_dataset(host: Host, path: str, budget_seconds: float) -> Dataset:
+def _read_dataset(
+    host: Host, path: str, foreign: int | None, budget_seconds: float, sample_ratio: float
+) -> Dataset:
+    """A dataset, looked for in the mounts of an nginx that lives in others first."""
+    view = None if foreign is None else view_of(host, foreign)
+    if isinstance(view, View) and not isinstance(real := view.real_path(path), Missing):
+        scanned = attempt(
+            host.scan_dataset,
+            view.outside(real),
+            budget_seconds=budget_seconds,
+            sample_ratio=sample_ratio,
+        )
+        if not isinstance(scanned, Missing):
+            return msgspec.structs.replace(scanned, path=path, seen_by_nginx=True)
     try:
-        return host.scan_dataset(path, budget_seconds=budget_seconds)
+        return host.scan_dataset(path, budget_seconds=budget_seconds, sample_ratio=sample_ratio)
     except HostReadError as error:
         raise UsageError(f"dataset {path}: {error.reason}") from None
 
@@ -89,7 +122,9 @@ def _dataset_gaps(dataset: Dataset) -> Gaps:
     if dataset.sizes is None:
         gaps["/sizes"] = dataset.reason or "the dataset has no files"
     reason = dataset.residency.reason or "not asked"
-    for field in ("ratio", "coverage_ratio"):
+    if dataset.bytes_error_ratio is None:
+        gaps["/bytes_error_ratio"] = "too few files were asked"
+    for field in ("ratio", "coverage_ratio", "error_ratio"):
         if getattr(dataset.residency, field) is None:
             gaps[f"/residency/{field}"] = reason
     return gaps

@@ -10,6 +10,7 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.host.door import Host
 from nginx_tune.host.recording import RecordedHost, RecordingHost, escaped
 from nginx_tune.host.redact import redact
+from nginx_tune.measure.configuration import read_configuration
 from nginx_tune.measure.facts import DATASET_BUDGET_SECONDS, gather_facts
 
 
@@ -25,17 +26,26 @@ def inspect_host(
         pid=request.pid,
         link_speeds=request.link_speeds,
         dataset_budget_seconds=dataset_budget_seconds,
+        sample_ratio=request.sample_ratio,
+        watch_seconds=request.watch_seconds,
     )
 
 
 def record_host(
-    host: Host, request: Request, *, dataset_budget_seconds: float = DATASET_BUDGET_SECONDS
+    host: Host,
+    request: Request,
+    *,
+    dataset_budget_seconds: float = DATASET_BUDGET_SECONDS,
+    with_config: bool = False,
 ) -> Capture:
-    """The capture of an inspection, secrets redacted."""
+    """The capture of an inspection, secrets redacted; configuration files only when asked for."""
     recording = RecordingHost(host)
-    inspect_host(recording, request, dataset_budget_seconds=dataset_budget_seconds)
+    facts = inspect_host(recording, request, dataset_budget_seconds=dataset_budget_seconds)
+    answers = dict(recording.answers)
+    if with_config:
+        answers |= read_configuration(host, facts.nginx)
     asked = _escaped(request)
-    return redact(Capture(tool_version=__version__, request=asked, answers=recording.answers))
+    return redact(Capture(tool_version=__version__, request=asked, answers=answers))
 
 
 def replay(capture: Capture, extra: Request | None = None) -> Facts:
@@ -62,4 +72,5 @@ def _joined(first: Request, second: Request) -> Request:
         nginx_binary=second.nginx_binary or first.nginx_binary,
         pid=second.pid or first.pid,
         link_speeds={**first.link_speeds, **second.link_speeds},
+        watch_seconds=second.watch_seconds or first.watch_seconds,
     )

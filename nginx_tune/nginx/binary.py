@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import posixpath
 
+from msgspec.structs import replace
+
 from nginx_tune.documents.facts import Nginx, Running
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import Host, HostReadError
-from nginx_tune.host.gaps import Gaps, Missing, attempt, known
-from nginx_tune.host.parse_nginx import Build, parse_build, parse_start_options
+from nginx_tune.host.gaps import Gaps, Missing, attempt, known, under
+from nginx_tune.host.parse_nginx import (
+    Build,
+    libc_of,
+    parse_build,
+    parse_libc,
+    parse_start_options,
+)
 from nginx_tune.nginx.processes import (
     Master,
     find_masters,
     is_trusted,
+    read_instance,
+    read_mapped_files,
     read_running,
     same_mounts,
 )
@@ -59,6 +69,19 @@ def read_nginx(
         running, running_gaps = read_running(host, master, masters)
         gaps |= {f"/running{pointer}": reason for pointer, reason in running_gaps.items()}
         running = _with_paths(running, master, build, gaps)
+    instances = []
+    for index, one in enumerate(masters):
+        instance, found = read_instance(host, one)
+        instances.append(instance)
+        gaps |= under(f"/instances/{index}", found)
+    libc, libc_version = _read_libc(host, master)
+    nginx = Nginx(
+        binary=known(path, gaps, "/binary"),
+        libc=known(libc, gaps, "/libc"),
+        libc_version=known(libc_version, gaps, "/libc_version"),
+        running=running,
+        instances=instances,
+    )
     if isinstance(build, Missing):
         fields = (
             "product",
@@ -68,11 +91,13 @@ def read_nginx(
             "prefix",
             "error_log_path",
             "pid_path",
+            "openssl",
+            "openssl_built",
         )
         gaps |= {f"/{name}": build.reason for name in fields}
-        return Nginx(binary=known(path, gaps, "/binary"), running=running), gaps
-    nginx = Nginx(
-        binary=known(path, gaps, "/binary"),
+        return nginx, gaps
+    nginx = replace(
+        nginx,
         product=build.product,
         version=build.version,
         nginx_version=known(build.nginx_version, gaps, "/nginx_version"),
@@ -81,9 +106,24 @@ def read_nginx(
         prefix=build.prefix,
         error_log_path=build.error_log_path,
         pid_path=build.pid_path,
-        running=running,
+        openssl=known(build.openssl, gaps, "/openssl"),
+        openssl_built=known(build.openssl_built, gaps, "/openssl_built"),
     )
     return nginx, gaps
+
+
+def _read_libc(host: Host, master: Master | None) -> tuple[str | Missing, str | Missing]:
+    """The C library of the nginx that runs, else of the host; and its version.
+
+    Only the host's own tells a version, so that of an nginx in a container stays unknown.
+    """
+    said = attempt(host.run, ["ldd", "--version"])
+    own = said if isinstance(said, Missing) else parse_libc(said.stdout + said.stderr)
+    if master is not None and same_mounts(host, master.pid) is not True:
+        mapped = read_mapped_files(host, master.pid)
+        libc = mapped if isinstance(mapped, Missing) else libc_of(mapped)
+        return libc, Missing("nginx lives in another mount namespace")
+    return (own, own) if isinstance(own, Missing) else own
 
 
 def _chosen(host: Host, masters: list[Master], pid: int | None) -> Master | None:
@@ -130,12 +170,4 @@ def _with_paths(running: Running, master: Master, build: Build | Missing, gaps: 
         gaps["/running/prefix"] = reason
     if conf_path is None:
         gaps["/running/conf_path"] = reason
-    return Running(
-        pid=running.pid,
-        binary=running.binary,
-        conf_path=conf_path,
-        prefix=prefix,
-        workers=running.workers,
-        other_masters=running.other_masters,
-        other_mount_namespace=running.other_mount_namespace,
-    )
+    return replace(running, conf_path=conf_path, prefix=prefix)

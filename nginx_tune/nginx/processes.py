@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import posixpath
+from itertools import pairwise
 from typing import NamedTuple
 
-from nginx_tune.documents.facts import Running, Worker
+from nginx_tune.documents.facts import Instance, Running, Worker
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Gaps, Missing, attempt, known, under
-from nginx_tune.host.parse_nginx import Title, parse_title
+from nginx_tune.host.parse_netstat import parse_tls_stat
+from nginx_tune.host.parse_nginx import Title, parse_start_options, parse_title
 from nginx_tune.host.parse_process import (
+    parse_capabilities,
     parse_cmdline,
+    parse_mapped_files,
     parse_open_files,
     parse_parent_pid,
+    parse_soft_limits,
+    parse_start_seconds,
     parse_status,
+    parse_uptime,
 )
 from nginx_tune.host.parse_values import parse_integer
 
@@ -27,6 +35,12 @@ class Master(NamedTuple):
     binary: str | Missing
     arguments: list[str]
     workers: list[int]
+    leaving: list[int]
+    """Workers of an earlier generation that are shutting down."""
+
+
+_SAME_START_SECONDS = 2.0
+"""Processes that started within this time belong to one start or reload."""
 
 
 def find_masters(host: Host) -> list[Master]:
@@ -38,13 +52,13 @@ def find_masters(host: Host) -> list[Master]:
     if isinstance(pids, Missing):
         return []
     titles = {pid: _title(host, pid) for pid in pids}
-    workers: dict[int, list[int]] = {}
+    children: dict[tuple[int, str], list[int]] = {}
     for pid in pids:
-        if titles[pid].role == "worker":
+        if titles[pid].role in {"worker", "leaving"}:
             stat = attempt(host.read_text, f"/proc/{pid}/stat")
             parent = stat if isinstance(stat, Missing) else parse_parent_pid(stat)
             if not isinstance(parent, Missing):
-                workers.setdefault(parent, []).append(pid)
+                children.setdefault((parent, titles[pid].role), []).append(pid)
     heads = [pid for pid in pids if titles[pid].role == "master"]
     heads += [pid for pid in pids if titles[pid].role == "single"]
     return [
@@ -52,7 +66,8 @@ def find_masters(host: Host) -> list[Master]:
             pid=pid,
             binary=_binary(host, pid),
             arguments=titles[pid].arguments,
-            workers=[pid] if titles[pid].role == "single" else workers.get(pid, []),
+            workers=([pid] if titles[pid].role == "single" else children.get((pid, "worker"), [])),
+            leaving=children.get((pid, "leaving"), []),
         )
         for pid in heads
     ]
@@ -62,11 +77,18 @@ def read_running(host: Host, master: Master, masters: list[Master]) -> tuple[Run
     """A running master and its workers."""
     gaps: Gaps = {}
     workers = []
+    now = _read_uptime(host)
     for index, pid in enumerate(master.workers):
-        worker, worker_gaps = _read_worker(host, pid)
+        worker, worker_gaps = _read_worker(host, pid, now)
         workers.append(worker)
         gaps |= under(f"/workers/{index}", worker_gaps)
     same = same_mounts(host, master.pid)
+    same_network = _same_namespace(host, master.pid, "net")
+    text = attempt(host.read_text, f"/proc/{master.pid}/status")
+    mask = text if isinstance(text, Missing) else parse_status(text).get("Cpus_allowed_list")
+    mapped = read_mapped_files(host, master.pid)
+    age = _read_age(host, master.pid, now)
+    ages = [worker.age_seconds for worker in workers if worker.age_seconds is not None]
     running = Running(
         pid=master.pid,
         binary=known(master.binary, gaps, "/binary"),
@@ -75,8 +97,99 @@ def read_running(host: Host, master: Master, masters: list[Master]) -> tuple[Run
         other_mount_namespace=known(
             same if isinstance(same, Missing) else not same, gaps, "/other_mount_namespace"
         ),
+        other_network_namespace=known(
+            same_network if isinstance(same_network, Missing) else not same_network,
+            gaps,
+            "/other_network_namespace",
+        ),
+        cpus_allowed=known(
+            Missing("not in /proc/PID/status") if mask is None else mask, gaps, "/cpus_allowed"
+        ),
+        age_seconds=known(age, gaps, "/age_seconds"),
+        generations=known(_count_generations(host, master, ages, now), gaps, "/generations"),
+        reloaded=known(_was_reloaded(age, ages), gaps, "/reloaded"),
+        leaving_workers=len(master.leaving),
+        modules=known(
+            mapped if isinstance(mapped, Missing) else sorted(filter(_is_module, mapped)),
+            gaps,
+            "/modules",
+        ),
+        ktls_connections=known(_read_ktls(host, master.pid), gaps, "/ktls_connections"),
     )
     return running, gaps
+
+
+def read_instance(host: Host, master: Master) -> tuple[Instance, Gaps]:
+    """One master in short."""
+    gaps: Gaps = {}
+    same = same_mounts(host, master.pid)
+    conf_path = parse_start_options(master.arguments).conf_path
+    instance = Instance(
+        pid=master.pid,
+        binary=known(master.binary, gaps, "/binary"),
+        conf_path=known(
+            Missing("not on its command line") if conf_path is None else conf_path,
+            gaps,
+            "/conf_path",
+        ),
+        workers=len(master.workers),
+        other_mount_namespace=known(
+            same if isinstance(same, Missing) else not same, gaps, "/other_mount_namespace"
+        ),
+    )
+    return instance, gaps
+
+
+def read_mapped_files(host: Host, pid: int) -> list[str] | Missing:
+    """Libraries and modules that a process has loaded; needs the right to trace it."""
+    maps = attempt(host.read_text, f"/proc/{pid}/maps")
+    return maps if isinstance(maps, Missing) else parse_mapped_files(maps)
+
+
+def _is_module(path: str) -> bool:
+    return posixpath.basename(path).endswith("_module.so")
+
+
+def _read_uptime(host: Host) -> float | Missing:
+    text = attempt(host.read_text, "/proc/uptime")
+    return text if isinstance(text, Missing) else parse_uptime(text)
+
+
+def _read_age(host: Host, pid: int, now: float | Missing) -> float | Missing:
+    if isinstance(now, Missing):
+        return now
+    stat = attempt(host.read_text, f"/proc/{pid}/stat")
+    start = stat if isinstance(stat, Missing) else parse_start_seconds(stat)
+    return start if isinstance(start, Missing) else round(max(0.0, now - start), 2)
+
+
+def _count_generations(
+    host: Host, master: Master, ages: list[float], now: float | Missing
+) -> int | Missing:
+    """Groups of workers by their time of start; one that died and came again is one more."""
+    leaving = [_read_age(host, pid, now) for pid in master.leaving]
+    found = sorted([*ages, *(age for age in leaving if not isinstance(age, Missing))])
+    if not found:
+        return Missing("no worker's age is known")
+    return 1 + sum(later - earlier > _SAME_START_SECONDS for earlier, later in pairwise(found))
+
+
+def _was_reloaded(age: float | Missing, ages: list[float]) -> bool | Missing:
+    if isinstance(age, Missing):
+        return age
+    if not ages:
+        return Missing("no worker's age is known")
+    return age - max(ages) > _SAME_START_SECONDS
+
+
+def _read_ktls(host: Host, pid: int) -> int | Missing:
+    text = attempt(host.read_text, f"/proc/{pid}/net/tls_stat")
+    if isinstance(text, Missing):
+        return Missing(f"the kernel's TLS is not loaded: {text.reason}")
+    stats = parse_tls_stat(text)
+    if "TlsCurrTxSw" not in stats:
+        return Missing("tls_stat does not tell")
+    return stats["TlsCurrTxSw"] + stats.get("TlsCurrTxDevice", 0)
 
 
 def is_trusted(host: Host, master: Master) -> bool:
@@ -110,14 +223,18 @@ def _binary(host: Host, pid: int) -> str | Missing:
 
 def same_mounts(host: Host, pid: int) -> bool | Missing:
     """Whether a process sees the mounts that this one sees: it lives in no container."""
-    theirs = attempt(host.read_link, f"/proc/{pid}/ns/mnt")
-    ours = attempt(host.read_link, "/proc/self/ns/mnt")
+    return _same_namespace(host, pid, "mnt")
+
+
+def _same_namespace(host: Host, pid: int, kind: str) -> bool | Missing:
+    theirs = attempt(host.read_link, f"/proc/{pid}/ns/{kind}")
+    ours = attempt(host.read_link, f"/proc/self/ns/{kind}")
     if isinstance(theirs, Missing):
         return theirs
     return ours if isinstance(ours, Missing) else theirs == ours
 
 
-def _read_worker(host: Host, pid: int) -> tuple[Worker, Gaps]:
+def _read_worker(host: Host, pid: int, now: float | Missing) -> tuple[Worker, Gaps]:
     gaps: Gaps = {}
     limits = attempt(host.read_text, f"/proc/{pid}/limits")
     files = limits if isinstance(limits, Missing) else parse_open_files(limits)
@@ -125,6 +242,8 @@ def _read_worker(host: Host, pid: int) -> tuple[Worker, Gaps]:
     status = {} if isinstance(text, Missing) else parse_status(text)
     gone = text if isinstance(text, Missing) else Missing("not in /proc/PID/status")
     threads = status.get("Threads")
+    users = status.get("Uid", "").split()
+    mask = status.get("CapEff")
     worker = Worker(
         pid=pid,
         nofile_soft=known(
@@ -135,5 +254,11 @@ def _read_worker(host: Host, pid: int) -> tuple[Worker, Gaps]:
         ),
         threads=known(gone if threads is None else parse_integer(threads), gaps, "/threads"),
         cpus_allowed=known(status.get("Cpus_allowed_list", gone), gaps, "/cpus_allowed"),
+        age_seconds=known(_read_age(host, pid, now), gaps, "/age_seconds"),
+        user_id=known(parse_integer(users[1]) if len(users) > 1 else gone, gaps, "/user_id"),
+        capabilities=known(
+            gone if mask is None else parse_capabilities(mask), gaps, "/capabilities"
+        ),
+        limits={} if isinstance(limits, Missing) else parse_soft_limits(limits),
     )
     return worker, gaps

@@ -129,7 +129,7 @@ def test_a_ratio_from_too_few_files_is_not_trusted(tmp_path: Path) -> None:
     sample = ByteSample(100)
     for number in range(50):
         (tmp_path / str(number)).write_bytes(b"x" * PAGE_BYTES)
-        sample.add(str(number), PAGE_BYTES)
+        sample.add("", str(number), PAGE_BYTES)
     residency = read_residency(str(tmp_path), sample, 50 * PAGE_BYTES, deadline=0)
     assert residency.ratio is not None
     assert not residency.trusted
@@ -192,7 +192,7 @@ def test_a_sample_stands_for_the_whole_tree(seed: int) -> None:
     ]
     sample = ByteSample(2000)
     for name, size, _ in files:
-        sample.add(name, size)
+        sample.add("", name, size)
     hot = {name for name, _, is_hot in files if is_hot}
     weights = {file.path: sample.weight_bytes(file) for file in sample.files}
     estimate = sum(w for name, w in weights.items() if name in hot) / sum(weights.values())
@@ -204,6 +204,6 @@ def test_a_sample_stands_for_the_whole_tree(seed: int) -> None:
 def test_a_small_tree_is_asked_in_full() -> None:
     sample = ByteSample(10)
     for number in range(10):
-        sample.add(str(number), number)
+        sample.add("", str(number), number)
     assert [file.path for file in sample.files] == list("123456789")
     assert sample.stride_bytes == 0

@@ -219,7 +219,7 @@ def test_flags_and_paths_of_a_build() -> None:
         (["nginx: master process /usr/sbin/nginx -c /a"], "master"),
         (["angie: master process angie"], "master"),
         (["nginx: worker process"], "worker"),
-        (["nginx: worker process is shutting down"], "other"),
+        (["nginx: worker process is shutting down"], "leaving"),
         (["nginx: cache manager process"], "other"),
         (["nginx", "-g", "daemon off; master_process off;"], "single"),
         (["nginx", "-t"], "other"),

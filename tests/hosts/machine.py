@@ -6,6 +6,7 @@ import posixpath
 from collections.abc import Sequence
 
 from nginx_tune.documents.facts import Dataset, Link
+from nginx_tune.documents.listening import Listening
 from nginx_tune.host.door import Device, HostReadError, ProgramResult
 
 
@@ -21,6 +22,9 @@ class Machine:
         """By absolute path; what it says whatever the arguments."""
         self.comms: dict[int, str] = {}
         self.network_links: list[Link] = []
+        self.sockets: dict[int | None, Listening] = {}
+        """By the pid whose network namespace is asked for."""
+        self.activity: dict[str, float] = {}
         self.datasets: dict[str, Dataset] = {}
 
     def write(self, path: str, text: str) -> None:
@@ -68,7 +72,10 @@ class Machine:
         return real
 
     def device_of(self, path: str) -> Device:
-        raise HostReadError(f"device {path}", "not in this machine")
+        real = self._resolve(f"device {path}", path)
+        if real not in self.files and not self._is_dir(real):
+            raise HostReadError(f"device {path}", "No such file or directory")
+        return Device(0, 1)
 
     def filesystem_magic(self, path: str) -> int:
         raise HostReadError(f"magic {path}", "not in this machine")
@@ -96,7 +103,19 @@ class Machine:
     def links(self) -> list[Link]:
         return list(self.network_links)
 
-    def scan_dataset(self, path: str, *, budget_seconds: float) -> Dataset:
+    def listening(self, pid: int | None) -> Listening:
+        if pid not in self.sockets:
+            raise HostReadError("listening", "Protocol not supported")
+        return self.sockets[pid]
+
+    def disk_activity(self, seconds: float) -> dict[str, float]:
+        if not self.activity:
+            raise HostReadError("activity", "No such file or directory")
+        return self.activity
+
+    def scan_dataset(
+        self, path: str, *, budget_seconds: float, sample_ratio: float = 1.0
+    ) -> Dataset:
         if path not in self.datasets:
             raise HostReadError(f"dataset {path}", "No such file or directory")
         return self.datasets[path]

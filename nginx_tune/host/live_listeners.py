@@ -1,0 +1,105 @@
+"""Listening sockets of this machine, by sock_diag in the network namespace of a process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import threading
+from pathlib import Path
+from socket import AF_INET, AF_INET6
+from typing import Any
+
+from nginx_tune.documents.listening import Listening, ListenSocket
+from nginx_tune.host.door import HostReadError
+
+_TCP_LISTEN = 1 << 10
+_SKMEMINFO = 7
+_DROPS = 8
+"""Place of the drops in INET_DIAG_SKMEMINFO (include/uapi/linux/sock_diag.h)."""
+_CLONE_NEWNET = 0x40000000
+
+
+def read_listening(pid: int | None) -> Listening:
+    """The listening TCP sockets of a process's network namespace; None: of the reader's.
+
+    Errors: HostReadError when the namespace may not be entered or the kernel has no sock_diag.
+    """
+    if pid is None or _same_namespace(pid):
+        return _ask()
+    # A thread has a namespace of its own choice and ends with it.
+    result: list[Listening | Exception] = []
+
+    def enter_and_ask() -> None:
+        try:
+            _enter(pid)
+            result.append(_ask())
+        except (OSError, HostReadError) as error:
+            result.append(error)
+
+    thread = threading.Thread(target=enter_and_ask)
+    thread.start()
+    thread.join()
+    if isinstance(result[0], Exception):
+        raise result[0]
+    return result[0]
+
+
+def _same_namespace(pid: int) -> bool:
+    theirs, ours = (os.stat(f"/proc/{who}/ns/net") for who in (pid, "self"))  # noqa: PTH116
+    return theirs.st_ino == ours.st_ino
+
+
+def _enter(pid: int) -> None:
+    """Move the calling thread. Errors: OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if libc.setns(descriptor, _CLONE_NEWNET) < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+    finally:
+        os.close(descriptor)
+
+
+def _ask() -> Listening:
+    from pyroute2 import DiagSocket, NetlinkError  # noqa: PLC0415  # heavy
+
+    sockets = []
+    try:
+        with DiagSocket() as diag:
+            diag.bind()
+            for family in (AF_INET, AF_INET6):
+                sockets += diag.get_sock_stats(
+                    family=family, states=_TCP_LISTEN, extensions=1 << (_SKMEMINFO - 1)
+                )
+    except NetlinkError as error:
+        raise HostReadError("listening", f"sock_diag: {error}") from None
+    found = sorted(map(_socket, sockets), key=lambda one: (one.port, one.address, one.inode))
+    return Listening(sockets=found, somaxconn=_somaxconn())
+
+
+def _socket(message: Any) -> ListenSocket:
+    return ListenSocket(
+        address=message["idiag_src"],
+        port=message["idiag_sport"],
+        inode=message["idiag_inode"],
+        backlog=message["idiag_wqueue"],
+        accept_queue=message["idiag_rqueue"],
+        drops=_drops(message.get_attr("INET_DIAG_SKMEMINFO")),
+    )
+
+
+def _drops(meminfo: str | None) -> int | None:
+    """The drops in an attribute that is given as ``00:1f:…``."""
+    data = bytes.fromhex((meminfo or "").replace(":", ""))
+    numbers = struct.unpack(f"={len(data) // 4}I", data[: len(data) // 4 * 4])
+    return numbers[_DROPS] if len(numbers) > _DROPS else None
+
+
+def _somaxconn() -> int | None:
+    """The sysctl as the calling thread's namespace has it."""
+    try:
+        return int(Path("/proc/sys/net/core/somaxconn").read_text())
+    except (OSError, ValueError):
+        return None
