@@ -2,58 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from nginx_tune.audit.baseline import relative_to_main, suppressed_finding
 from nginx_tune.audit.context import Context, parse_version
 from nginx_tune.audit.needs import WHOLE_TREE, commands_for
+from nginx_tune.audit.notices import NOTICES, notices_of
 from nginx_tune.audit.registry import ALL
-from nginx_tune.audit.rule import Hit, Missing, Rule
+from nginx_tune.audit.rule import Hit, Missing, Profile, Rule
+from nginx_tune.audit.selection import severity_in
+from nginx_tune.audit.suppression import read_suppressions, silencing
 from nginx_tune.conf.directive import as_utf8
+from nginx_tune.conf.edits import Edit, EditSet
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Facts
-from nginx_tune.documents.findings import Finding, Findings, NeedsFacts, Severity
+from nginx_tune.documents.findings import (
+    FileEdit,
+    Finding,
+    Findings,
+    NeedsFacts,
+    Severity,
+    Suppressed,
+)
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "advice", "info")
 """From the worst down."""
 
+_KNOWN_RULES = frozenset(rule.id for rule in (*ALL, *NOTICES))
 
-def audit(tree: ConfTree, facts: Facts | None, rules: Iterable[Rule] = ALL) -> Findings:
+
+class _Outcome(NamedTuple):
+    """What the rules said before it is written down."""
+
+    hits: list[tuple[Rule, Hit]]
+    needs: dict[str, tuple[str, ...]]
+    answered: frozenset[str]
+    """Rules that ran and lacked nothing."""
+
+
+def audit(
+    tree: ConfTree,
+    facts: Facts | None,
+    rules: Iterable[Rule] = ALL,
+    *,
+    profile: Profile = "default",
+    today: str | None = None,
+) -> Findings:
     """What the rules say about a configuration, the worst first.
 
     Without facts the rules say what the text alone shows, and list what else they need.
+    ``today`` (YYYY-MM-DD) ends suppressions that carry a day; without it none ends.
     """
-    context = Context(tree, facts)
-    findings: list[Finding] = []
-    needs: dict[str, tuple[str, ...]] = {}
-    for rule in rules:
-        if not _in_window(rule, context):
-            continue
-        missing: dict[str, None] = {}
-        for outcome in rule.check(context):
-            if isinstance(outcome, Missing):
-                missing.update(dict.fromkeys(outcome.facts))
-            elif rule.whole_tree and not tree.complete:
-                missing[WHOLE_TREE] = None  # what is lacking may stand in what was not read
-            else:
-                findings.append(_finding(rule, outcome))
-        if missing:
-            needs[rule.id] = tuple(missing)
-    files = {as_utf8(file): index for index, file in enumerate(tree.files)}
-    findings.sort(
-        key=lambda one: (
-            SEVERITIES.index(one.severity), files.get(one.file, 0), one.line, one.column, one.rule
-        )
-    )  # fmt: skip
+    context = Context(tree, facts, profile)
+    chosen = tuple(rules)
+    outcome = _run(chosen, context)
+    hits: list[tuple[Rule, Hit]] = []
+    silenced: list[tuple[Rule, Hit, str]] = []
+    suppressions = read_suppressions(tree)
+    for rule, hit in outcome.hits:
+        by = silencing(suppressions, rule.id, hit, today)
+        if by is None:
+            hits.append((rule, hit))
+        else:
+            silenced.append((rule, hit, by.reason))
+    for one in suppressions:
+        for notice, hit in notices_of(one, _KNOWN_RULES, outcome.answered, today):
+            if notice in chosen:
+                hits.append((notice, hit))
+    findings, suppressed = _written(hits, silenced, context)
     return Findings(
         findings=findings,
         needs_facts=[
             NeedsFacts(rule=rule, facts=list(map(as_utf8, facts)), how=as_utf8(how))
-            for rule, facts, how in commands_for(needs, tree.path)
+            for rule, facts, how in commands_for(outcome.needs, tree.path)
         ],
+        suppressed=suppressed,
         files_parsed=list(map(as_utf8, tree.files)),
         files_unparsed=list(tree.unparsed),
+        profile=profile,
     )
 
 
@@ -61,6 +93,28 @@ def reaches(findings: Findings, threshold: Severity) -> bool:
     """Whether a finding is at least as bad as the threshold."""
     worst = SEVERITIES.index(threshold)
     return any(SEVERITIES.index(one.severity) <= worst for one in findings.findings)
+
+
+def _run(rules: Iterable[Rule], context: Context) -> _Outcome:
+    hits: list[tuple[Rule, Hit]] = []
+    needs: dict[str, tuple[str, ...]] = {}
+    answered: set[str] = set()
+    for rule in rules:
+        if not _in_window(rule, context):
+            continue
+        missing: dict[str, None] = {}
+        for outcome in rule.check(context):
+            if isinstance(outcome, Missing):
+                missing.update(dict.fromkeys(outcome.facts))
+            elif rule.whole_tree and not context.tree.complete:
+                missing[WHOLE_TREE] = None  # what is lacking may stand in what was not read
+            else:
+                hits.append((rule, outcome))
+        if missing:
+            needs[rule.id] = tuple(missing)
+        else:
+            answered.add(rule.id)
+    return _Outcome(hits, needs, frozenset(answered))
 
 
 def _in_window(rule: Rule, context: Context) -> bool:
@@ -72,21 +126,87 @@ def _in_window(rule: Rule, context: Context) -> bool:
     return since is not None and until is not None and since <= version < until
 
 
-def _finding(rule: Rule, hit: Hit) -> Finding:
+def _written(
+    hits: list[tuple[Rule, Hit]], silenced: list[tuple[Rule, Hit, str]], context: Context
+) -> tuple[list[Finding], list[Suppressed]]:
+    """Findings, the worst first, and the silenced ones, each with its fingerprint."""
+    files = {as_utf8(file): index for index, file in enumerate(context.tree.files)}
+
+    def order(rule: Rule, finding: Finding) -> tuple[int, int, int, int, str]:
+        return (
+            SEVERITIES.index(finding.severity), files.get(finding.file, 0), finding.line,
+            finding.column, rule.id,
+        )  # fmt: skip
+
+    seen: Counter[str] = Counter()
+
+    def numbered(finding: Finding) -> Finding:
+        seen[finding.fingerprint] += 1
+        return replace(finding, fingerprint=f"{finding.fingerprint}-{seen[finding.fingerprint]}")
+
+    found = [(rule, hit, _finding(rule, hit, context)) for rule, hit in hits]
+    found.sort(key=lambda item: order(item[0], item[2]))
+    quiet = [(_finding(rule, hit, context), rule, reason) for rule, hit, reason in silenced]
+    quiet.sort(key=lambda item: order(item[1], item[0]))
+    taken = EditSet()
+    return (
+        [
+            numbered(replace(one, edits=_edits(rule, hit, context, taken)))
+            for rule, hit, one in found
+        ],
+        [
+            suppressed_finding(numbered(one), by="comment", reason=as_utf8(reason))
+            for one, _, reason in quiet
+        ],
+    )
+
+
+def _edits(rule: Rule, hit: Hit, context: Context, taken: EditSet) -> list[FileEdit]:
+    """The edits of one finding: all of them, or none where they touch those of an earlier one."""
+    wanted = [] if rule.fixes is None else list(rule.fixes(context, hit))
+    try:
+        edits = list(map(_file_edit, wanted))
+    except UnicodeEncodeError:  # it would repeat bytes that are no UTF-8
+        return []
+    return edits if taken.add(wanted) else []
+
+
+def _file_edit(edit: Edit) -> FileEdit:
+    edit.text.encode()
+    return FileEdit(
+        file=as_utf8(edit.source.file),
+        start_byte=edit.source.byte_offset(edit.start),
+        end_byte=edit.source.byte_offset(edit.end),
+        text=edit.text,
+    )
+
+
+def _finding(rule: Rule, hit: Hit, context: Context) -> Finding:
     line, column = hit.place.source.place(hit.place.start)
     return Finding(
         rule=rule.id,
-        severity=hit.severity or rule.severity,
+        severity=severity_in(context.profile, hit.severity or rule.severity),
         file=as_utf8(hit.place.file),
         line=line,
         column=column,
         message=as_utf8(hit.message),
         why=rule.why,
-        evidence=[
-            replace(one, fact=as_utf8(one.fact), value=as_utf8(one.value))
-            if isinstance(one.value, str)
-            else replace(one, fact=as_utf8(one.fact))
-            for one in hit.evidence
-        ],
+        evidence=list(_evidence(hit)),
         fix=hit.fix or rule.fix,
+        fingerprint=_fingerprint(rule, hit, context.tree.path),
     )
+
+
+def _evidence(hit: Hit) -> Iterator[Evidence]:
+    for one in hit.evidence:
+        fact = as_utf8(one.fact)
+        if isinstance(one.value, str):
+            yield replace(one, fact=fact, value=as_utf8(one.value))
+        else:
+            yield replace(one, fact=fact)
+
+
+def _fingerprint(rule: Rule, hit: Hit, main: str) -> str:
+    """The same for the same words in the same file, wherever the line and the tree stand."""
+    parts = (rule.id, relative_to_main(hit.place.file, main), str(hit.place))
+    return sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:24]

@@ -20,13 +20,14 @@ class Source:
     mark apart from the text, so that ``data`` is the file again byte for byte.
     """
 
-    __slots__ = ("_line_starts", "file", "mark", "text")
+    __slots__ = ("_bytes_before", "_line_starts", "file", "mark", "text")
 
     def __init__(self, file: str, text: str, mark: str = "") -> None:
         self.file = file
         self.text = text
         self.mark = mark
         self._line_starts: list[int] | None = None
+        self._bytes_before = (0, len(mark.encode()))
 
     @classmethod
     def decode(cls, file: str, data: bytes) -> Source:
@@ -42,7 +43,12 @@ class Source:
 
     def byte_offset(self, offset: int) -> int:
         """Where in the file's bytes an offset of the text is."""
-        return len((self.mark + self.text[:offset]).encode("utf-8", "surrogateescape"))
+        known, count = self._bytes_before
+        if offset < known:
+            known, count = 0, len(self.mark.encode())
+        count += len(self.text[known:offset].encode("utf-8", "surrogateescape"))
+        self._bytes_before = (offset, count)  # places are mostly asked for in order
+        return count
 
     def place(self, offset: int) -> tuple[int, int]:
         """Line and column of an offset, both from 1; columns count characters."""

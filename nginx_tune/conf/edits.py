@@ -7,7 +7,8 @@ that put the same directive into the same block, are a conflict and never both a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from nginx_tune.conf.directive import Directive, Source
@@ -76,7 +77,9 @@ def remove(directive: Directive) -> Edit:
         after += 1
     if not text[line_start:start].strip(" \t") and (after == len(text) or text[after] == "\n"):
         return Edit(directive.source, line_start, min(after + 1, len(text)), "")
-    while start > line_start and text[start - 1] in " \t" and text[line_start:start].strip(" \t"):
+    if not text[line_start:start].strip(" \t"):  # a comment or another directive follows
+        return Edit(directive.source, start, after, "")
+    while text[start - 1] in " \t":
         start -= 1
     return Edit(directive.source, start, end, "")
 
@@ -108,38 +111,81 @@ def word_spans(directive: Directive) -> list[tuple[int, int]]:
     ]
 
 
-def conflicts(first: Edit, second: Edit) -> bool:
-    """Whether two different edits cannot both be applied."""
-    if first == second or first.source.file != second.source.file:
-        return False
-    if first.claim is not None and first.claim == second.claim:
+class EditSet:
+    """Edits of any files that can all be applied together."""
+
+    def __init__(self) -> None:
+        self._by_file: dict[str, list[Edit]] = {}  # by place
+        self._claims: dict[tuple[str, tuple[int, str]], Edit] = {}
+
+    def add(self, edits: Iterable[Edit]) -> bool:
+        """Take all of the edits, or none when one conflicts with what was taken before."""
+        taken: list[Edit] = []
+        for edit in edits:
+            if self._has(edit):
+                continue
+            if self._conflicts(edit):
+                for one in taken:
+                    self._remove(one)
+                return False
+            insort(self._by_file.setdefault(edit.source.file, []), edit, key=_place)
+            if edit.claim is not None:
+                self._claims[edit.source.file, edit.claim] = edit
+            taken.append(edit)
         return True
-    if first.start == first.end == second.start == second.end:
-        return False  # two directives put at one place
-    return first.start <= second.end and second.start <= first.end
+
+    def of(self, file: str) -> list[Edit]:
+        """The edits of one file in the order of their places."""
+        return self._by_file.get(file, [])
+
+    def _near(self, edit: Edit) -> Iterator[Edit]:
+        """Those that begin in the edit's span, and the last one before."""
+        found = self.of(edit.source.file)
+        at = max(0, bisect_left(found, edit.start, key=lambda one: one.start) - 1)
+        while at < len(found) and found[at].start <= edit.end:
+            yield found[at]
+            at += 1
+
+    def _has(self, edit: Edit) -> bool:
+        return any(one == edit for one in self._near(edit))
+
+    def _conflicts(self, edit: Edit) -> bool:
+        if edit.claim is not None and (edit.source.file, edit.claim) in self._claims:
+            return True
+        return any(_touch(one, edit) for one in self._near(edit))
+
+    def _remove(self, edit: Edit) -> None:
+        self._by_file[edit.source.file].remove(edit)
+        if edit.claim is not None:
+            del self._claims[edit.source.file, edit.claim]
 
 
 def apply_edits(source: Source, edits: Iterable[Edit]) -> bytes:
-    """The bytes of a file after the edits of it; the same edit twice counts once.
+    """The bytes of a file after those of the edits that are of it; the same one counts once.
 
     Errors: ConflictError when two edits touch each other.
     """
-    ordered = sorted(
-        {edit: None for edit in edits if edit.source.file == source.file},
-        key=lambda edit: (edit.start, edit.end),
-    )
+    chosen = EditSet()
+    for edit in edits:
+        if not chosen.add([edit]):
+            raise ConflictError(f"{source.file}: two edits at offset {edit.start}")
     parts: list[str] = []
     at = 0
-    for index, edit in enumerate(ordered):
-        for later in ordered[index + 1 :]:
-            if later.start > edit.end:
-                break
-            if conflicts(edit, later):
-                raise ConflictError(f"{source.file}: two edits at offset {later.start}")
+    for edit in chosen.of(source.file):
         parts += source.text[at : edit.start], edit.text
         at = edit.end
     text = "".join([*parts, source.text[at:]])
     return (source.mark + text).encode("utf-8", "surrogateescape")
+
+
+def _touch(first: Edit, second: Edit) -> bool:
+    if first.start == first.end == second.start == second.end:
+        return False  # two directives put at one place, one behind the other
+    return first.start <= second.end and second.start <= first.end
+
+
+def _place(edit: Edit) -> tuple[int, int]:
+    return edit.start, edit.end
 
 
 def _indent_inside(block: Directive) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from nginx_tune.conf.directive import Block, Directive, Source, as_utf8
 from nginx_tune.conf.globs import expand, is_pattern
@@ -25,6 +25,13 @@ DEEPEST_INCLUDE = 100
 
 _INSIDE_HTTP = ("server", "location", "upstream", "map", "listen", "server_name")
 """Directives that no main file has at its top."""
+
+
+class ParsedFile(NamedTuple):
+    """One file of a tree, its includes standing for themselves."""
+
+    source: Source
+    block: Block
 
 
 class Reader(Protocol):
@@ -48,6 +55,8 @@ class ConfTree:
     files: tuple[str, ...] = ()
     """Files that were read and parsed, in the order met."""
     unparsed: tuple[Unparsed, ...] = ()
+    parsed: tuple[ParsedFile, ...] = ()
+    """The same files with what stands in them."""
 
     @property
     def complete(self) -> bool:
@@ -87,6 +96,7 @@ def read_tree(path: str, reader: Reader, *, prefix: str | None = None) -> ConfTr
         prefix=prefix,
         files=tuple(walk.parsed),
         unparsed=tuple(walk.unparsed),
+        parsed=tuple(ParsedFile(*item) for item in walk.sources.items()),
     )
 
 
@@ -116,6 +126,7 @@ class _Reading:
     reader: Reader
     directory: str
     parsed: dict[str, Block] = field(default_factory=dict)
+    sources: dict[Source, Block] = field(default_factory=dict)
     unparsed: list[Unparsed] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
     """Directives of a finished file with its includes."""
@@ -149,7 +160,7 @@ class _Reading:
             self._fault(path, source.place(fault.offset)[0], fault.reason)
             self.failed.add(path)
             return None
-        self.parsed[path] = block
+        self.parsed[path] = self.sources[source] = block
         return block
 
     def follow(self, path: str, block: Block) -> None:

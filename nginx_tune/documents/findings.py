@@ -8,6 +8,17 @@ from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.decisions import Evidence
 
 Severity = Literal["error", "warning", "advice", "info"]
+SuppressedBy = Literal["comment", "baseline", "revision"]
+
+
+class FileEdit(Part, frozen=True, kw_only=True):
+    """Bytes of a file replaced by a text (in UTF-8)."""
+
+    file: str
+    start_byte: int
+    end_byte: int
+    """Past the last byte replaced; the same as the start where text is only put in."""
+    text: str
 
 
 class Finding(Part, frozen=True, kw_only=True):
@@ -22,6 +33,10 @@ class Finding(Part, frozen=True, kw_only=True):
     why: str
     evidence: list[Evidence] = []
     fix: str
+    edits: list[FileEdit] = []
+    """What cures it safely; no edits of two findings of a document touch each other."""
+    fingerprint: str = ""
+    """The same for the same fault on another line or machine; unique in a document."""
 
 
 class NeedsFacts(Part, frozen=True, kw_only=True):
@@ -40,6 +55,10 @@ class Suppressed(Part, frozen=True, kw_only=True):
     file: str
     line: int
     reason: str
+    by: SuppressedBy = "comment"
+    fingerprint: str = ""
+    severity: Severity = "info"
+    message: str = ""
 
 
 class Unparsed(Part, frozen=True, kw_only=True):
@@ -50,6 +69,13 @@ class Unparsed(Part, frozen=True, kw_only=True):
     reason: str
 
 
+class NginxTest(Part, frozen=True, kw_only=True):
+    """What the target's ``nginx -t`` said, run inside walls."""
+
+    accepted: bool
+    messages: list[str] = []
+
+
 class Findings(Document, frozen=True, kw_only=True, tag="nginx-tune/findings/1"):
     """The result of an audit."""
 
@@ -58,3 +84,6 @@ class Findings(Document, frozen=True, kw_only=True, tag="nginx-tune/findings/1")
     suppressed: list[Suppressed] = []
     files_parsed: list[str] = []
     files_unparsed: list[Unparsed] = []
+    profile: str = "default"
+    nginx_test: NginxTest | None = None
+    """Null when it was not asked for."""

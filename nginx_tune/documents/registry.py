@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nginx_tune.documents.base import Document
+from nginx_tune.documents.baseline import Baseline
 from nginx_tune.documents.capture import Capture
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts
@@ -15,6 +16,7 @@ from nginx_tune.documents.verdict import Verdict
 from nginx_tune.documents.workload import Workload
 
 DOCUMENTS: dict[str, type[Document]] = {
+    "baseline": Baseline,
     "capture": Capture,
     "decisions": Decisions,
     "facts": Facts,
