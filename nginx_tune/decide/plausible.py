@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from nginx_tune.documents.facts import Curve, Dataset, Disk, Facts
+from nginx_tune.documents.curve import Curve
+from nginx_tune.documents.facts import Dataset, Disk, Facts
 from nginx_tune.documents.workload import Workload
 
 MOST_BYTES = 1 << 60

@@ -6,7 +6,8 @@ from typing import Literal
 
 from msgspec import field
 
-from nginx_tune.documents.base import Document, Part, Provenance, Unknown
+from nginx_tune.documents.base import Document, Part, Unknown
+from nginx_tune.documents.curve import Curve, SharedCurve
 from nginx_tune.documents.listening import Listener
 
 DiskClass = Literal["hdd", "ssd", "nvme", "network", "virtual", "memory", "unknown"]
@@ -97,27 +98,6 @@ class PathStorage(Part, frozen=True, kw_only=True):
     """Why ``leaf_disks`` is empty or doubtful."""
 
 
-class CurvePoint(Part, frozen=True, kw_only=True):
-    """One depth of a disk's random-read curve."""
-
-    depth: int
-    reads_per_second: float
-    p50_seconds: float | None = None
-    p99_seconds: float | None = None
-
-
-class Curve(Part, frozen=True, kw_only=True):
-    """A disk's behaviour under random reads."""
-
-    read_bytes: int
-    """Size of one read."""
-    points: list[CurvePoint]
-    knee_depth: int | None = None
-    """Depth past which reads per second gain less than 5 %; null for a plateau from depth 1."""
-    sequential_bytes_per_second: float | None = None
-    provenance: Provenance = "measured"
-
-
 class Disk(Part, frozen=True, kw_only=True):
     """A leaf disk."""
 
@@ -178,6 +158,8 @@ class Storage(Part, frozen=True, kw_only=True):
     layers: list[Layer] = []
     """Every device of a stack that is no leaf, by name."""
     arrays: list[Array] = []
+    shared_curves: list[SharedCurve] = []
+    """Curves of leaf disks that were measured as one: an array, say."""
     independent_disk_count: int | None = None
     """Groups of paths that share no leaf disk with another group: what per-disk pools stand on.
     Counted over the paths that were asked for, or over all data mounts when none was."""

@@ -6,6 +6,7 @@ from nginx_tune.documents.base import Document
 from nginx_tune.documents.baseline import Baseline
 from nginx_tune.documents.capture import Capture
 from nginx_tune.documents.decisions import Decisions
+from nginx_tune.documents.diskplan import DiskPlan, DiskRun
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings
 from nginx_tune.documents.loadplan import LoadPlan
@@ -19,6 +20,8 @@ DOCUMENTS: dict[str, type[Document]] = {
     "baseline": Baseline,
     "capture": Capture,
     "decisions": Decisions,
+    "diskplan": DiskPlan,
+    "diskrun": DiskRun,
     "facts": Facts,
     "findings": Findings,
     "lab": Lab,

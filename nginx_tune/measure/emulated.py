@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from nginx_tune.documents.curve import Curve, CurvePoint
 from nginx_tune.documents.facts import (
     Cpu,
-    Curve,
-    CurvePoint,
     Disk,
     Facts,
     Network,

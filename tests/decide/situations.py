@@ -6,10 +6,9 @@ from typing import Any
 
 import msgspec
 
+from nginx_tune.documents.curve import Curve, CurvePoint
 from nginx_tune.documents.facts import (
     Cpu,
-    Curve,
-    CurvePoint,
     Dataset,
     Disk,
     DiskClass,

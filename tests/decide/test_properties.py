@@ -13,11 +13,10 @@ from situations import GIBIBYTE, MEBIBYTE, dataset, host, load, nginx, site
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import encode
+from nginx_tune.documents.curve import Curve, CurvePoint
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import (
     Cpu,
-    Curve,
-    CurvePoint,
     Disk,
     Facts,
     Kernel,
