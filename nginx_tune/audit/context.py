@@ -8,10 +8,12 @@ from functools import cached_property
 from nginx_tune.audit.coldness import Cold, Total, cold_and_blocking, total_served
 from nginx_tune.audit.rule import Missing, Profile
 from nginx_tune.conf.caches import Cache, Caching, caches, caching
+from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import Listener, listeners
 from nginx_tune.conf.passes import Pass, passes
-from nginx_tune.conf.scopes import Scope, scopes
+from nginx_tune.conf.scopes import Scope, http_blocks, scopes
 from nginx_tune.conf.served import Served, served_paths
+from nginx_tune.conf.tls import TlsListener, tls_listeners
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import Upstream, upstreams
 from nginx_tune.conf.variables import Variables
@@ -65,6 +67,20 @@ class Context:
     def listeners(self) -> list[Listener]:
         """Every http address that is listened on."""
         return listeners(self.tree)
+
+    @cached_property
+    def tls_listeners(self) -> list[TlsListener]:
+        """Every http address that speaks TLS."""
+        return list(tls_listeners(self.listeners, self.scopes))
+
+    def client_lines(self, name: str) -> list[Directive]:
+        """Every line of that name that is about clients: in http, a server, a location or an if.
+
+        A line of an upstream is about something else.
+        """
+        blocks = [http.block for http in http_blocks(self.tree)]
+        blocks += [scope.own.block for scope in self.scopes]
+        return list(dict.fromkeys(line for block in blocks if block for line in block.all(name)))
 
     @cached_property
     def upstreams(self) -> dict[str, Upstream]:

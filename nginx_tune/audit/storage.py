@@ -11,6 +11,11 @@ from typing import NamedTuple
 
 from nginx_tune.documents.facts import Dataset, Facts, PathStorage
 
+SLOW_CLASSES = frozenset({"hdd", "network"})
+"""Classes of disks on which a small write can take milliseconds."""
+
+NETWORK_FILESYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "fuse.glusterfs"})
+
 MEMORY_FILESYSTEMS = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
 
 
@@ -76,6 +81,15 @@ def disk_classes_of(path: str, facts: Facts) -> set[str]:
     """The classes of the disks under a directory; empty when not known."""
     disks = leaf_disks_of(path, facts) or frozenset()
     return {disk.class_ for disk in facts.storage.disks if disk.name in disks}
+
+
+def is_slow(path: str, facts: Facts) -> bool | None:
+    """Whether writes to a directory go to a slow disk; null when nothing is known of it."""
+    entry = storage_of(path, facts)
+    if entry is None:
+        return None
+    classes = disk_classes_of(path, facts)
+    return entry.filesystem in NETWORK_FILESYSTEMS or bool(classes & SLOW_CLASSES)
 
 
 def outermost(paths: Iterable[str]) -> list[str]:

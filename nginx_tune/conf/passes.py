@@ -102,3 +102,9 @@ def lost_header(scope: Scope, module: str, name: str) -> Directive | None:
             if len(line.args) > 1 and line.value.lower() == name:
                 return line
     return None
+
+
+def depth_of(scope: Scope, name: str) -> int:
+    """How far in the line that holds here stands: 0 in http, 1 in server; -1 without a line."""
+    levels = enumerate(scope.chain)
+    return max((n for n, level in levels if level.block and level.block.all(name)), default=-1)

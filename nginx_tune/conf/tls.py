@@ -1,4 +1,4 @@
-"""TLS listeners and the server whose session settings they use.
+"""TLS listeners, and the server whose session settings they use.
 
 Source: ngx_http_init_connection: a connection starts with the address's default server, and
 OpenSSL looks sessions up in the context that it started with, before the client has named a
@@ -7,6 +7,7 @@ server.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from nginx_tune.conf.directive import Directive
@@ -15,24 +16,22 @@ from nginx_tune.conf.scopes import Scope
 
 
 class TlsListener(NamedTuple):
-    """An address that speaks TLS over TCP."""
+    """An address that speaks TLS, over TCP or QUIC."""
 
     listener: Listener
     default: Scope
     """Its default server."""
+    servers: list[Scope]
 
 
-def tls_listeners(listeners: list[Listener], servers: list[Scope]) -> list[TlsListener]:
-    """The TLS listeners among ``listeners``; ``servers`` are the scopes of the servers."""
-    by_block = {id(scope.own.block): scope for scope in servers}
-    found = []
+def tls_listeners(listeners: list[Listener], scopes: list[Scope]) -> Iterator[TlsListener]:
+    """The TLS listeners among ``listeners``; the servers' scopes are found in ``scopes``."""
+    by_block = {id(scope.own.block): scope for scope in scopes if scope.kind == "server"}
     for listener in listeners:
-        if listener.is_quic:
-            continue
         default = by_block[id(_default_server(listener).block)]
-        if _speaks_tls(listener, default):
-            found.append(TlsListener(listener, default))
-    return found
+        if listener.is_quic or _speaks_tls(listener, default):
+            servers = [by_block[id(server.block)] for server in listener.servers]
+            yield TlsListener(listener, default, servers)
 
 
 def _speaks_tls(listener: Listener, default: Scope) -> bool:

@@ -135,9 +135,10 @@ def test_tls_listeners_belong_to_their_default_server() -> None:
         "server { listen 444; ssl on; } server { listen 80; } server { listen 443 quic; }"
     )
     servers = [scope for scope in scopes(tree) if scope.kind == "server"]
-    found = tls_listeners(listeners(tree), servers)
-    assert [one.listener.address for one in found] == ["*:443", "*:444"]
+    found = list(tls_listeners(listeners(tree), servers))
+    assert [one.listener.address for one in found] == ["*:443", "*:444", "*:443"]
     assert found[0].default is servers[1]
+    assert found[0].servers == servers[:2]
 
 
 @pytest.mark.parametrize(

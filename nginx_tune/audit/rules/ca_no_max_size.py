@@ -1,0 +1,42 @@
+"""``ca-no-max-size``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Caches that only the disk bounds."""
+    for cache in context.caches:
+        if cache.max_bytes is None and not cache.min_free_bytes:
+            yield Hit(
+                cache.place,
+                f"the cache in {cache.directory} has neither max_size nor min_free",
+                [written(cache.place)],
+            )
+
+
+_CONF = "events {} http { proxy_cache_path /var/cache/nginx keys_zone=c:10m%s; }"
+
+RULE = Rule(
+    id="ca-no-max-size",
+    severity="warning",
+    title="a cache without a size limit",
+    why="Entries leave only when nobody has asked for them for the time of inactive (10 minutes by "
+    "default), or when keys_zone is full. Large responses fill the disk before that; then writes "
+    "fail, those of everything else on the disk too.",
+    fix="max_size=SIZE well below the free space (the cache manager works after the fact, so the "
+    "cache goes past it for a moment); since nginx 1.19.1 min_free=SIZE as well.",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_cache_path",
+        "nginx: src/http/ngx_http_file_cache.c, ngx_http_file_cache_manager",
+    ),
+    proof="source-only",
+    bad=Example(_CONF % ""),
+    good=Example(_CONF % " max_size=10g"),
+    check=check,
+)

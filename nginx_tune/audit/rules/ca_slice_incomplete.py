@@ -1,0 +1,123 @@
+"""``ca-slice-incomplete``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import default, written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.caches import Caching
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.passes import sent_header
+from nginx_tune.conf.quantities import parse_bytes
+from nginx_tune.documents.decisions import Evidence
+from nginx_tune.documents.findings import Severity
+
+VARIABLE = "slice_range"
+SMALLEST = 256 << 10
+"""Each slice is a request, a file and a key of its own."""
+
+_KEY = "$scheme$proxy_host$request_uri"
+
+
+class _Fault(NamedTuple):
+    message: str
+    evidence: list[Evidence]
+    severity: Severity | None = None
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Caches of slices without all that belongs to them."""
+    told: set[Directive] = set()
+    for one in context.caching:
+        line = one.passed.scope.effective("slice")
+        size = parse_bytes(line.value) if line is not None else None
+        if line is None or not size or line in told or one.passed.module != "proxy":
+            continue
+        fault = _fault(one, line, size)
+        if fault is not None and not _is_renamed(one):
+            told.add(line)
+            yield Hit(line, fault.message, fault.evidence, severity=fault.severity)
+
+
+def _fault(one: Caching, line: Directive, size: int) -> _Fault | None:
+    """The worst that is missing."""
+    scope = one.passed.scope
+    key = scope.effective("proxy_cache_key")
+    header = sent_header(scope, "proxy", "range")
+    shown_key = written(key) if key else default("proxy_cache_key", _KEY)
+    shown_header = written(header) if header else default("Range header", "not sent with a cache")
+    has_key = key is not None and VARIABLE in key.value
+    has_header = header is not None and VARIABLE in header.args[1]
+    if has_header and not has_key:
+        message = "all slices of a file share one cache key: clients get the first for every other"
+        return _Fault(message, [written(line), shown_key])
+    if has_key and not has_header:
+        message = "no Range is sent to the server, so each slice's entry is the whole file"
+        return _Fault(message, [written(line), shown_header], "warning")
+    if not has_key:
+        message = "slice has no effect: neither the cache key nor Range names $slice_range"
+        return _Fault(message, [written(line), shown_key], "advice")
+    valid = scope.effective_all("proxy_cache_valid")
+    if valid and not any({"206", "any"} & set(one.args[:-1]) for one in valid):
+        message = "proxy_cache_valid leaves 206 out, so slices are kept only as the server says"
+        return _Fault(message, [written(line), *map(written, valid)], "advice")
+    if size < SMALLEST:
+        message = f"each {line.value} of a file is a request, a file and a key of its own"
+        return _Fault(message, [written(line)], "advice")
+    return None
+
+
+def _is_renamed(one: Caching) -> bool:
+    """Whether the variable may stand in another one."""
+    scope = one.passed.scope
+    return any(
+        VARIABLE in str(line)
+        for level in scope.chain
+        for name in ("set", "map")
+        for line in (level.block.all(name) if level.block is not None else ())
+    )
+
+
+_CONF = """
+events {}
+http {
+    proxy_cache_path /var/cache/nginx keys_zone=c:10m max_size=10g;
+    server { location / {
+        proxy_pass http://10.0.0.1;
+        proxy_cache c;
+        proxy_cache_key $uri%s;
+        proxy_cache_valid 200 206 1h;
+        proxy_set_header Range $slice_range;
+        slice 1m;
+    } }
+}
+"""
+
+RULE = Rule(
+    id="ca-slice-incomplete",
+    severity="error",
+    title="slices are cached without all that belongs to them",
+    why="A slice is fetched by its Range and kept under a key with that range. With one of the "
+    "two alone clients get wrong parts, or every slice is a copy of the whole file.",
+    fix="All three: proxy_set_header Range $slice_range; proxy_cache_key $uri$is_args$args"
+    "$slice_range; proxy_cache_valid 200 206 1h; with slice 1m or more.",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_slice_module.html",
+        "nginx: src/http/modules/ngx_http_slice_filter_module.c, ngx_http_slice_header_filter",
+    ),
+    proof="source-only",
+    since="1.9.8",
+    about="Only $slice_range missing from the key is an error. Range missing is a warning; both "
+    "missing, 206 missing from proxy_cache_valid (a server that sends Cache-Control or Expires "
+    "is cached all the same) and slices below 256k are advice.",
+    seen="nginx 1.22.1, a file of 3 MB, slice 1m. Without the key: status 200 with the first "
+    "megabyte and no more, then 206 with that megabyte for whatever range is asked for. Without "
+    "Range: right bytes, and three copies of 3 MB in the cache. With neither: as if slice were "
+    "not there. Without 206: right bytes, nothing cached.",
+    bad=Example(_CONF % ""),
+    good=Example(_CONF % "$slice_range"),
+    check=check,
+)

@@ -1,0 +1,70 @@
+"""``cn-keepalive-extreme``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.quantities import parse_count, parse_seconds
+
+FEWEST = 1000
+"""nginx's default since 1.19.10."""
+
+MOST = 1_000_000
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Client connections that end too soon or never; those to upstreams are another matter."""
+    for line in context.client_lines("keepalive_requests"):
+        count = parse_count(line.value)
+        if count is not None and count < FEWEST:
+            yield Hit(line, f"a client connects again after {count} requests", [written(line)])
+        elif count is not None and count > MOST:
+            yield Hit(
+                line,
+                f"a connection keeps its memory for up to {count} requests",
+                [written(line)],
+                fix="keepalive_requests 1000; (the default) to 100000, and keepalive_time 1h;",
+            )
+    for line in context.client_lines("keepalive_timeout"):
+        if parse_seconds(line.value) == 0:
+            yield Hit(
+                line,
+                "a client connects again for each request",
+                [written(line)],
+                fix="keepalive_timeout 10s; or more (the default is 75s).",
+            )
+
+
+_CONF = """
+events {}
+http {
+    upstream app { server 10.0.0.1; keepalive 16; keepalive_requests 100; }
+    server { %s location / { root /srv/www; } }
+}
+"""
+
+RULE = Rule(
+    id="cn-keepalive-extreme",
+    severity="advice",
+    title="client connections are closed after few requests, or never",
+    why="Each new connection costs a round trip and with TLS a handshake. With HTTP/2 every "
+    "stream counts, so that one page can use up a hundred requests. Memory that is allocated for "
+    "a connection is freed only when it ends.",
+    fix="Remove keepalive_requests: the default is 1000 (100 before nginx 1.19.10: say 1000 "
+    "there). Behind a CDN or a load balancer 10000 or more.",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_core_module.html#keepalive_requests",
+        "nginx change log, 1.19.10",
+    ),
+    proof="source-only",
+    about="How many requests a client sends is a fact that no command here gathers. What is not "
+    "written is not spoken of, even where the version's default is 100.",
+    conflict="The CIS benchmark asks for a keepalive_timeout of 10 s or less, against connections "
+    "that are held open. 10 s and less are fine here, but for 0.",
+    bad=Example(_CONF % "keepalive_requests 100;"),
+    good=Example(_CONF % "keepalive_requests 10000; keepalive_timeout 10s;"),
+    check=check,
+)

@@ -1,0 +1,57 @@
+"""``cn-shutdown-timeout``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import default, written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.passes import sent_header
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """WebSockets are passed on, and nothing ends the workers that hold them after a reload."""
+    if context.tree.main.first("worker_shutdown_timeout") is not None:
+        return
+    for one in context.passes:
+        line = sent_header(one.scope, one.module, "upgrade")
+        if line is not None and line.args[1]:
+            yield Hit(
+                line,
+                "after a reload the old workers stay for as long as one WebSocket is open",
+                [written(line), default("worker_shutdown_timeout", "none")],
+            )
+            return
+
+
+_CONF = """
+%s
+events {}
+http { server { location / {
+    proxy_pass http://10.0.0.1;
+    proxy_http_version 1.1;
+    proxy_set_header Upgrade $http_upgrade;
+    proxy_set_header Connection upgrade;
+} } }
+"""
+
+RULE = Rule(
+    id="cn-shutdown-timeout",
+    severity="warning",
+    title="old workers never end while WebSockets are open",
+    why="A reload starts new workers and leaves the old ones to finish what they have. A WebSocket "
+    "may last for days: with each reload (a new certificate, a deployment) another set of workers "
+    "stays, with its memory, threads and connections.",
+    fix="worker_shutdown_timeout 10m; in the main context (5m to 1h): what is still open then is "
+    "closed, and clients of WebSockets connect again.",
+    sources=("https://nginx.org/en/docs/ngx_core_module.html#worker_shutdown_timeout",),
+    proof="source-only",
+    since="1.11.11",
+    whole_tree=True,
+    about="How often nginx is reloaded is a fact that no command here gathers. Long downloads do "
+    "the same, but cannot be told from the configuration.",
+    bad=Example(_CONF % ""),
+    good=Example(_CONF % "worker_shutdown_timeout 10m;"),
+    check=check,
+)

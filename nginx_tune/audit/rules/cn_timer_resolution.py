@@ -1,0 +1,44 @@
+"""``cn-timer-resolution``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.edits import Edit, remove
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """``timer_resolution`` of the main context."""
+    line = context.tree.main.first("timer_resolution")
+    if line is not None and line.value not in {"0", "0s", "0ms"}:
+        yield Hit(line, f"nginx looks at the clock every {line.value} only", [written(line)])
+
+
+def fixes(_context: Context, hit: Hit) -> Iterable[Edit]:
+    """Without the line."""
+    yield remove(hit.place)
+
+
+_CONF = "%s events {} http { server { return 204; } }"
+
+RULE = Rule(
+    id="cn-timer-resolution",
+    severity="warning",
+    title="the clock of nginx is coarse",
+    why="All times in logs and all timers (limits, timeouts, $request_time) are as coarse as this "
+    "interval. What it saves, a gettimeofday() for each turn of the event loop, is no system "
+    "call any more. Before nginx 1.11.13 requests could hang with it.",
+    fix="Remove the line.",
+    sources=(
+        "https://nginx.org/en/docs/ngx_core_module.html#timer_resolution",
+        "nginx change log, 1.11.13",
+    ),
+    proof="source-only",
+    fixes=fixes,
+    bad=Example(_CONF % "timer_resolution 100ms;"),
+    good=Example(_CONF % ""),
+    check=check,
+)

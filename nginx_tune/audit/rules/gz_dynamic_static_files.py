@@ -1,0 +1,78 @@
+"""``gz-dynamic-static-files``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import default, written
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.scopes import Scope
+
+_FLAG = "--with-http_gzip_static_module"
+_OF_FILES = ("css", "javascript", "svg", "font", "*")
+"""Parts of media types that are files rather than answers of a program."""
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Static files that are compressed again for each request."""
+    found: dict[Directive, Directive] = {}
+    for served in context.served:
+        types = _types(served.scope) if served.via != "cache" else None
+        if types is not None:
+            found.setdefault(types, served.place)
+    if not found:
+        return
+    if context.flags is None:
+        yield Missing(("nginx.flags",))
+        return
+    for types, place in found.items() if _FLAG in context.flags else ():
+        yield Hit(
+            types,
+            f'files under "{place.value}" are compressed for each request',
+            [written(types), default("gzip_static", "off")],
+        )
+
+
+def _types(scope: Scope) -> Directive | None:
+    """The line that asks for gzip of types that static files have; none where it is not used."""
+    if scope.value("gzip", "off") != "on" or scope.value("gzip_static", "off") != "off":
+        return None
+    types = scope.effective("gzip_types")
+    if types is None or not any(part in arg for arg in types.args for part in _OF_FILES):
+        return None
+    return types
+
+
+_CONF = """
+events {}
+http {
+    gzip on;
+    gzip_types text/css application/javascript image/svg+xml;
+    server { location / { root /srv/www; %s } }
+}
+"""
+_HOST = linux(flags=("--with-threads", _FLAG))
+
+RULE = Rule(
+    id="gz-dynamic-static-files",
+    severity="advice",
+    title="static files are compressed for each request",
+    why="The same file is compressed again for every client that asks, on the CPU of the event "
+    "loop; and what passes the gzip filter is read into memory, so sendfile is not used.",
+    fix="gzip_static on; and FILE.gz beside each file, made when files are deployed (gzip -k -9, "
+    "with the same time of change).",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_gzip_static_module.html",
+        "nginx: src/http/modules/ngx_http_gzip_filter_module.c, ngx_http_gzip_header_filter",
+    ),
+    proof="source-only",
+    about="Told where gzip_types names stylesheets, scripts, images or fonts, files are served "
+    "from a directory, and the build has the module. gzip may stay on: it serves the files that "
+    "have no .gz.",
+    bad=Example(_CONF % "", _HOST),
+    good=Example(_CONF % "gzip_static on;", _HOST),
+    check=check,
+)

@@ -1,0 +1,80 @@
+"""``log-debug-prod``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Block, Directive
+
+_FLAG = "--with-debug"
+
+_OFF = "error_log PATH crit; with a real path: error_log cannot be turned off."
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Error logs at level debug, and ones that are meant to be off."""
+    can_debug = context.flags is None or _FLAG in context.flags
+    for line in _error_logs(context):
+        if line.value == "off":
+            yield Hit(
+                line,
+                'errors go to a file called "off", and to no other log',
+                [written(line)],
+                fix=_OFF,
+            )
+        elif can_debug and _is_debug(line):
+            yield Hit(line, "each request writes hundreds of lines to this log", [written(line)])
+
+
+def _error_logs(context: Context) -> Iterator[Directive]:
+    """Every ``error_log`` of the tree once."""
+    main = context.tree.main
+    blocks: list[Block | None] = [main]
+    blocks += [block.block for block in main.all("http")]
+    blocks += [scope.own.block for scope in context.scopes]
+    told: set[Directive] = set()
+    for block in blocks:
+        for line in block.all("error_log") if block is not None else ():
+            if line not in told:
+                told.add(line)
+                yield line
+    for name in ("stream", "mail"):
+        for outer in main.all(name):
+            for line in outer.block.walk() if outer.block is not None else ():
+                if line.name == "error_log":
+                    yield line
+
+
+def _is_debug(line: Directive) -> bool:
+    """A log in memory is a ring: it costs no disk."""
+    return not line.value.startswith("memory:") and any(
+        level == "debug" or level.startswith("debug_") for level in line.args[1:]
+    )
+
+
+_CONF = "error_log %s; events {} http { server { return 204; } }"
+
+RULE = Rule(
+    id="log-debug-prod",
+    severity="warning",
+    title="an error log at level debug, or one that is meant to be off",
+    why="At level debug the worker writes hundreds of lines for each request, unbuffered. And "
+    "error_log off is no switch: it logs to a file of that name, so what says that thread pools "
+    "overflow or connections run out is not where anybody looks.",
+    fix="error_log PATH warn; for some clients only: debug_connection ADDRESS; in events, or a "
+    "ring in memory: error_log memory:32m debug;",
+    sources=(
+        "https://nginx.org/en/docs/ngx_core_module.html#error_log",
+        "https://nginx.org/en/docs/debugging_log.html",
+        "F5 blog: Avoiding the Top 10 NGINX Configuration Mistakes",
+    ),
+    proof="source-only",
+    about="A build without --with-debug logs no debug lines, and where that is known nothing is "
+    "said of the level.",
+    bad=Example(_CONF % "/var/log/nginx/error.log debug"),
+    good=Example(_CONF % "/var/log/nginx/error.log warn"),
+    check=check,
+)

@@ -1,0 +1,79 @@
+"""``log-unbuffered-hot``."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.storage import NETWORK_FILESYSTEMS, disk_classes_of, storage_of
+from nginx_tune.conf.directive import Directive
+from nginx_tune.documents.decisions import Evidence
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Unbuffered access logs on storage that every write may have to wait for."""
+    by_directory: dict[str, list[Directive]] = {}
+    for line in context.client_lines("access_log"):
+        path = context.tree.full_path(line.value) if _is_plain_file(line) else None
+        if path is not None:
+            by_directory.setdefault(posixpath.dirname(path), []).append(line)
+    missing: list[str] = []
+    for directory, lines in by_directory.items():
+        is_remote = _is_remote(context, directory)
+        if is_remote is None:
+            missing.append(f"storage.paths[{directory}]")
+            continue
+        for line in lines if is_remote else ():
+            yield Hit(
+                line,
+                f"each request writes a line to {directory} across the network",
+                [written(line), Evidence(fact=f"storage of {directory}", value="network")],
+            )
+    if missing:
+        yield Missing(tuple(missing))
+
+
+def _is_plain_file(line: Directive) -> bool:
+    """A file by a constant name, without buffer."""
+    return (
+        line.value != "off"
+        and "$" not in line.value
+        and not line.value.startswith("syslog:")
+        and not any(arg.startswith(("buffer=", "gzip")) for arg in line.args[1:])
+    )
+
+
+def _is_remote(context: Context, directory: str) -> bool | None:
+    entry = storage_of(directory, context.facts)
+    if entry is None:
+        return None
+    return entry.filesystem in NETWORK_FILESYSTEMS or "network" in disk_classes_of(
+        directory, context.facts
+    )
+
+
+_CONF = "events {} http { access_log /mnt/logs/access.log combined%s; server { return 204; } }"
+_HOST = linux(disks={"/mnt/logs": ("nbd0", "network")})
+
+RULE = Rule(
+    id="log-unbuffered-hot",
+    severity="advice",
+    title="each request writes to a log across the network",
+    why="Without a buffer each request ends with a write() in the event loop. Locally it goes to "
+    "the page cache and costs a microsecond or two; on a network file system it may wait, and all "
+    "connections of the worker with it.",
+    fix="access_log PATH FORMAT buffer=64k flush=1s; or log to a local disk, or to syslog. A crash "
+    "loses the lines of the last second.",
+    sources=("https://nginx.org/en/docs/http/ngx_http_log_module.html#access_log",),
+    proof="source-only",
+    about="How many requests there are is a fact that no command here gathers, so the audit "
+    "speaks of storage across a network only. With a known rate nginx-tune recommend (decision "
+    "access-log) says whether a buffer pays on a local disk.",
+    bad=Example(_CONF % "", _HOST),
+    good=Example(_CONF % " buffer=64k flush=1s", _HOST),
+    check=check,
+)

@@ -1,0 +1,48 @@
+"""``log-var-path``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import default, written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Access logs whose file is named anew by each request."""
+    told: set[Directive] = set()
+    for scope in context.scopes:
+        if scope.value("open_log_file_cache", "off") != "off":
+            continue
+        for line in scope.effective_all("access_log"):
+            if "$" in line.value and not line.value.startswith("syslog:") and line not in told:
+                told.add(line)
+                yield Hit(
+                    line,
+                    "the log is opened and closed for each line",
+                    [written(line), default("open_log_file_cache", "off")],
+                )
+
+
+_CONF = """
+events {}
+http { %s server { access_log /var/log/nginx/$host.log; return 204; } }
+"""
+
+RULE = Rule(
+    id="log-var-path",
+    severity="warning",
+    title="a log with variables in its name is opened for each line",
+    why="Each request opens the file, writes a line and closes it, in the event loop. Such a log "
+    "cannot have a buffer either: nginx refuses to start with one.",
+    fix="open_log_file_cache max=1000 inactive=20s valid=1m min_uses=2; or a fixed name with the "
+    "variable in the log's format, or one access_log for each value with if=.",
+    sources=("https://nginx.org/en/docs/http/ngx_http_log_module.html#open_log_file_cache",),
+    proof="source-only",
+    about="After a rotation a cached log is written under its old name until valid has passed.",
+    bad=Example(_CONF % ""),
+    good=Example(_CONF % "open_log_file_cache max=1000 inactive=20s valid=1m min_uses=2;"),
+    check=check,
+)

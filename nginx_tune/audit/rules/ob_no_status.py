@@ -1,0 +1,73 @@
+"""``ob-no-status``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.scopes import http_blocks
+from nginx_tune.documents.decisions import Evidence
+
+_FLAG = "--with-http_stub_status_module"
+_STATUS = frozenset(
+    {
+        "stub_status", "api", "status", "prometheus", "vhost_traffic_status_display",
+        "check_status", "req_status_show", "server_traffic_status_display", "otel_exporter",
+    }
+)  # fmt: skip
+"""Directives of nginx, its forks and common modules that show the counters."""
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """A build that can show its counters, and no place that does."""
+    blocks = http_blocks(context.tree)
+    if context.tree.is_part or not blocks or not context.scopes or _shows(context):
+        return
+    if context.flags is None:
+        yield Missing(("nginx.flags",))
+    elif _FLAG in context.flags:
+        yield Hit(
+            blocks[0],
+            "no location shows how many connections were accepted and handled",
+            [Evidence(fact="nginx.flags", value=_FLAG)],
+        )
+
+
+def _shows(context: Context) -> bool:
+    blocks = [scope.own.block for scope in context.scopes]
+    blocks += [http.block for http in http_blocks(context.tree)]
+    return any(_is_status(line) for block in blocks for line in block or ())
+
+
+def _is_status(line: Directive) -> bool:
+    if line.name.startswith("content_by_lua"):
+        source = line.block.directives if line.block is not None else ()
+        return any("metric" in text for text in (str(line), *map(str, source)))
+    return line.name in _STATUS
+
+
+_CONF = "events {} http { server { location / { root /srv/www; } %s } }"
+_HOST = linux(flags=("--with-threads", _FLAG))
+
+RULE = Rule(
+    id="ob-no-status",
+    severity="info",
+    title="nobody can see how many connections are dropped",
+    why="Connections that nginx closes because worker_connections are used up appear in no access "
+    "log: they are the difference between accepts and handled of stub_status. Without it what "
+    "is active now is not known either.",
+    fix="A location for this host alone: location = /nginx_status { stub_status; access_log off; "
+    "allow 127.0.0.1; allow ::1; deny all; }",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_stub_status_module.html",
+        "nginx: src/event/ngx_event_accept.c, ngx_event_accept",
+    ),
+    proof="source-only",
+    whole_tree=True,
+    bad=Example(_CONF % "", _HOST),
+    good=Example(_CONF % "location = /nginx_status { stub_status; }", _HOST),
+    check=check,
+)

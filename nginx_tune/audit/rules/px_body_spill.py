@@ -1,0 +1,89 @@
+"""``px-body-spill``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.storage import disk_classes_of, is_slow
+from nginx_tune.audit.temp_paths import CLIENT_BODY, temp_path
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.passes import Pass
+from nginx_tune.conf.quantities import parse_bytes
+from nginx_tune.documents.decisions import Evidence
+
+DEFAULT_LIMIT = 1 << 20
+"""nginx's ``client_max_body_size``."""
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Large uploads that are expected, and written to a slow disk in the event loop."""
+    told: set[Directive] = set()
+    for one in context.passes:
+        limit = one.scope.effective("client_max_body_size")
+        if limit is None or limit in told or not _spills(one, limit):
+            continue
+        told.add(limit)
+        path = temp_path(context, one.scope, CLIENT_BODY)
+        if path is None:
+            yield Missing(("nginx.flags", "nginx.prefix"))
+            return
+        slow = is_slow(path, context.facts)
+        if slow is None:
+            yield Missing((f"storage.paths[{path}]",))
+        elif slow:
+            classes = ", ".join(sorted(disk_classes_of(path, context.facts))) or "network"
+            yield Hit(
+                limit,
+                f"request bodies are written to {path}, on a slow disk",
+                [written(limit), Evidence(fact=f"disk class under {path}", value=classes)],
+            )
+
+
+def _spills(one: Pass, limit: Directive) -> bool:
+    """Whether bodies past the default limit are expected and nobody has thought of buffers."""
+    size = parse_bytes(limit.value)
+    return (
+        size is not None
+        and (size == 0 or size > DEFAULT_LIMIT)
+        and one.value("request_buffering", "on") == "on"
+        and one.scope.effective("client_body_buffer_size") is None
+    )
+
+
+_CONF = """
+events {}
+http { client_body_temp_path /var/spool/nginx; server { location / {
+    proxy_pass http://10.0.0.1; client_max_body_size 100m; %s
+} } }
+"""
+_HOST = linux(disks={"/var/spool/nginx": ("sda", "hdd")})
+
+RULE = Rule(
+    id="px-body-spill",
+    severity="advice",
+    title="uploads are written to a slow disk in the event loop",
+    why="A body larger than client_body_buffer_size (16k, 8k on 32-bit machines) goes to a file. "
+    "These writes always run in the worker: neither aio threads nor aio_write takes them.",
+    fix="client_body_buffer_size as large as the common body (64k to 512k; memory for each "
+    "upload), client_body_temp_path on a fast disk, or proxy_request_buffering off; where the "
+    "server can take slow uploads.",
+    sources=(
+        "nginx: src/http/ngx_http_request_body.c, ngx_http_write_request_body",
+        "https://nginx.org/en/docs/http/ngx_http_core_module.html#client_body_buffer_size",
+    ),
+    proof="source-only",
+    about="How large bodies are is a fact that no command here gathers. A client_max_body_size "
+    "above the default says that large ones are expected, and an explicit "
+    "client_body_buffer_size that somebody has chosen.",
+    profiles=frozenset({"default", "strict"}),
+    conflict="The CIS benchmark and dev-sec ask for small buffers (client_body_buffer_size 1k), "
+    "against bodies that are sent to fill the memory. Profile cis follows them and leaves this "
+    "rule out.",
+    bad=Example(_CONF % "", _HOST),
+    good=Example(_CONF % "client_body_buffer_size 256k;", _HOST),
+    check=check,
+)

@@ -1,0 +1,65 @@
+"""``px-buffering-off-global``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import counted, written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.caches import MODULES
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.passes import depth_of
+
+IN_SERVER = 1
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """``buffering off`` in http or a server where several locations pass requests on."""
+    places: dict[Directive, int] = {}
+    for one in context.passes:
+        line = one.effective("buffering")
+        if one.module not in MODULES or line is None or line.value.lower() != "off":
+            continue
+        if depth_of(one.scope, line.name) <= IN_SERVER:
+            places[line] = places.get(line, 0) + 1
+    for line, count in places.items():
+        if count > 1:
+            yield Hit(
+                line,
+                f"the responses of all {count} places that it holds for are sent no faster than "
+                "their clients read",
+                [written(line), counted("places that pass requests on", count)],
+            )
+
+
+_CONF = """
+events {}
+http { server {
+    %s
+    location / { proxy_pass http://10.0.0.1; }
+    location /api/ { proxy_pass http://10.0.0.2; }
+    location /events/ { proxy_pass http://10.0.0.1; proxy_buffering off; }
+} }
+"""
+
+RULE = Rule(
+    id="px-buffering-off-global",
+    severity="warning",
+    title="responses are not buffered anywhere",
+    why="Without buffering a server that answers is held until its slowest client has read the "
+    "last byte: a few slow clients occupy all its processes. Nothing is cached then, and "
+    "proxy_limit_rate has no effect.",
+    fix="Remove the line, and put proxy_buffering off; into the locations that stream (events, "
+    "long polls). A server can also ask for it by response: X-Accel-Buffering: no.",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering",
+        "F5 blog: Avoiding the Top 10 NGINX Configuration Mistakes",
+    ),
+    proof="source-only",
+    about="A server block with one place that passes requests on is passed over: there the line "
+    "is as good as in the location.",
+    bad=Example(_CONF % "proxy_buffering off;"),
+    good=Example(_CONF % ""),
+    check=check,
+)

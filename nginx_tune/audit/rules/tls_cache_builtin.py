@@ -1,0 +1,57 @@
+"""``tls-cache-builtin``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.edits import Edit, set_arguments
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Session caches that belong to one worker each."""
+    told: set[Directive] = set()
+    for one in context.tls_listeners:
+        line = one.default.effective("ssl_session_cache")
+        if line is None or line in told:
+            continue
+        kinds = {word.partition(":")[0].lower() for word in line.args}
+        if "builtin" in kinds:
+            told.add(line)
+            yield Hit(
+                line,
+                "each worker has a session cache of its own"
+                + (" beside the shared one" if "shared" in kinds else ""),
+                [written(line)],
+                severity="info" if "shared" in kinds else None,
+            )
+
+
+def fixes(_context: Context, hit: Hit) -> Iterable[Edit]:
+    """The shared cache that is there, or one of the usual size."""
+    shared = [word for word in hit.place.args if word.lower().startswith("shared:")]
+    yield set_arguments(hit.place, shared[0] if shared else "shared:SSL:10m")
+
+
+_CONF = "events {} http { server { listen 443 ssl; ssl_session_cache %s; return 204; } }"
+
+RULE = Rule(
+    id="tls-cache-builtin",
+    severity="warning",
+    title="TLS sessions are cached for each worker apart",
+    why="A client that comes back resumes its session only where the same worker takes the "
+    "connection. The built-in cache of OpenSSL can fragment memory, too.",
+    fix="ssl_session_cache shared:SSL:10m; and no builtin.",
+    sources=("https://nginx.org/en/docs/http/ngx_http_ssl_module.html#ssl_session_cache",),
+    proof="source-only",
+    fixes=fixes,
+    about="Tickets, which are on by default, carry the session to any worker and hide this: it "
+    "then concerns clients without tickets only. With a shared cache beside it sessions are "
+    "found, and the finding is information: the shared cache alone is more efficient.",
+    bad=Example(_CONF % "builtin:1000"),
+    good=Example(_CONF % "shared:SSL:10m"),
+    check=check,
+)

@@ -1,0 +1,69 @@
+"""``tls-cert-var-uncached``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import default, written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+
+CACHE_SINCE = (1, 27, 4)
+
+_OLDER = (
+    "Give each certificate a server block of its own, where that is possible, or update to nginx "
+    "1.27.4 or later and set ssl_certificate_cache max=1000 inactive=1h valid=10m;"
+)
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Certificates that are read from files for each handshake."""
+    told: set[Directive] = set()
+    servers = {server: None for one in context.tls_listeners for server in one.servers}
+    for server in servers:
+        cache = server.effective("ssl_certificate_cache")
+        if cache is not None and cache.value.lower() != "off":
+            continue
+        for line in server.effective_all("ssl_certificate"):
+            if "$" in line.value and not line.value.startswith("data:") and line not in told:
+                told.add(line)
+                is_older = context.version is not None and context.version < CACHE_SINCE
+                yield Hit(
+                    line,
+                    "certificate and key are read and parsed again for each handshake",
+                    [written(line), default("ssl_certificate_cache", "off")],
+                    fix=_OLDER if is_older else "",
+                )
+
+
+_CONF = """
+events {}
+http { server {
+    listen 443 ssl;
+    ssl_certificate /etc/ssl/$ssl_server_name.crt;
+    ssl_certificate_key /etc/ssl/$ssl_server_name.key;
+    %s
+    return 204;
+} }
+"""
+
+RULE = Rule(
+    id="tls-cert-var-uncached",
+    severity="warning",
+    title="certificates are loaded for each handshake",
+    why="A certificate whose name has variables is opened, read and parsed in the event loop when "
+    "a client connects. On a cold or slow disk every other connection of the worker waits.",
+    fix="ssl_certificate_cache max=1000 inactive=1h valid=10m; (since nginx 1.27.4).",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_ssl_module.html#ssl_certificate_cache",
+        "nginx: src/http/ngx_http_request.c, ngx_http_ssl_certificate",
+    ),
+    proof="source-only",
+    since="1.15.9",
+    about="Variables whose value is the certificate itself (data:$name) load nothing and are "
+    "passed over.",
+    bad=Example(_CONF % ""),
+    good=Example(_CONF % "ssl_certificate_cache max=1000 inactive=1h valid=10m;"),
+    check=check,
+)
