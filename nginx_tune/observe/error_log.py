@@ -39,5 +39,10 @@ def read_error_log(path: str, *, tail_bytes: int = TAIL_BYTES) -> ErrorLog:
         data = data.partition(b"\n")[2]  # the first line is cut
     counts = parse_error_log(data.splitlines())
     return ErrorLog(
-        path=path, pool_overflow=counts.pool_overflow, bytes_read=len(data), complete=start == 0
+        path=path,
+        pool_overflow=counts.pool_overflow,
+        connections_exhausted=counts.connections_exhausted,
+        operations_too_slow=counts.operations_too_slow,
+        bytes_read=len(data),
+        complete=start == 0,
     )

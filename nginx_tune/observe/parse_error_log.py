@@ -9,13 +9,18 @@ from typing import NamedTuple
 
 _LEVEL = re.compile(rb"^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(\w{3,6})\] ")
 _OVERFLOW = re.compile(rb'thread pool "([^"]{1,200})" queue overflow: -?\d+ tasks waiting')
+_EXHAUSTED = re.compile(rb"\[alert\] \S+ (?:\*\d+ )?(\d{1,10}) worker_connections are not enough$")
+_SLOW = b"thread operation took too long"
 
 
 class ErrorLogCounts(NamedTuple):
-    """Lines by level, and overflow lines by thread pool."""
+    """Lines by level and by what they tell."""
 
     levels: dict[str, int]
     pool_overflow: dict[str, int]
+    connections_exhausted: dict[str, int]
+    """By the ``worker_connections`` they name."""
+    operations_too_slow: int
 
     @property
     def overflow_total(self) -> int:
@@ -27,10 +32,12 @@ def parse_error_log(lines: Iterable[bytes]) -> ErrorLogCounts:
     """Counts over the lines of an error log; what is no log line is passed over.
 
     Source: ngx_log_error_core (time and level), ngx_thread_task_post (the overflow line, which
-    only the main context's error_log gets).
+    only the main context's error_log gets), ngx_get_connection, ngx_http_copy_thread_event_handler.
     """
     levels: Counter[str] = Counter()
     pools: Counter[str] = Counter()
+    exhausted: Counter[str] = Counter()
+    slow = 0
     for line in lines:
         level = _LEVEL.match(line)
         if level is None:
@@ -39,4 +46,15 @@ def parse_error_log(lines: Iterable[bytes]) -> ErrorLogCounts:
         overflow = _OVERFLOW.search(line)
         if overflow is not None:
             pools[overflow[1].decode("utf-8", "replace")] += 1
-    return ErrorLogCounts(dict(sorted(levels.items())), dict(sorted(pools.items())))
+            continue
+        connections = _EXHAUSTED.search(line)
+        if connections is not None:
+            exhausted[connections[1].decode("ascii")] += 1
+        elif _SLOW in line:
+            slow += 1
+    return ErrorLogCounts(
+        dict(sorted(levels.items())),
+        dict(sorted(pools.items())),
+        dict(sorted(exhausted.items())),
+        slow,
+    )
