@@ -6,12 +6,14 @@ an option sets it for every server there.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.scopes import servers
+from nginx_tune.conf.scopes import Scope, servers
 from nginx_tune.conf.tree import ConfTree
 
+_LONG_PORT = 6
 _WILDCARDS = frozenset({"*", "0.0.0.0"})  # noqa: S104  # compared with, not bound to
 
 
@@ -29,6 +31,11 @@ class Listener:
     def reuseport(self) -> Directive | None:
         """The line that asks for ``reuseport``."""
         return next((line for line in self.lines if "reuseport" in line.args[1:]), None)
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether connections to it are encrypted."""
+        return self.is_quic or any("ssl" in line.args[1:] for line in self.lines)
 
     @property
     def is_unix(self) -> bool:
@@ -62,3 +69,34 @@ def _address(text: str) -> str:
     if not colon or port.endswith("]"):
         host, port = text, "80"
     return f"{'*' if host in _WILDCARDS else host}:{port}"
+
+
+def multiplexed_servers(scopes: Iterable[Scope], found: Iterable[Listener]) -> set[Directive]:
+    """The servers that speak HTTP/2 or HTTP/3, where one connection carries many requests.
+
+    An ``http2`` of ``listen`` holds for every server of the address, the directive for its own.
+    """
+    multiplexed = {
+        server
+        for listener in found
+        if listener.is_quic or any("http2" in line.args[1:] for line in listener.lines)
+        for server in listener.servers
+    }
+    return multiplexed | {
+        scope.server for scope in scopes if scope.kind == "server" and scope.value("http2") == "on"
+    }
+
+
+def port_of(address: str) -> int | None:
+    """The port of an address; null for a range of them and for none."""
+    port = address.rpartition(":")[2]
+    return int(port) if port.isascii() and port.isdigit() and len(port) < _LONG_PORT else None
+
+
+def tls_servers(found: Iterable[Listener]) -> set[Directive]:
+    """The servers that answer over TLS only."""
+    secure: set[Directive] = set()
+    plain: set[Directive] = set()
+    for listener in found:
+        (secure if listener.is_tls else plain).update(listener.servers)
+    return secure - plain

@@ -35,8 +35,19 @@ WARM = linux(datasets={"/srv/media": (3, 1.0)})
 THESE = tuple(
     rule
     for rule in ALL
-    if rule.id.startswith(("io-pool-", "io-no-pool-", "io-threads-", "io-chunk-"))
-    or rule.id in {"ls-reuseport-blocking", "ls-reuseport-candidate"}
+    if rule.id
+    in {
+        "io-chunk-unlimited",
+        "io-no-pool-cold-dataset",
+        "io-pool-cached-dataset",
+        "io-pool-literal-unknown",
+        "io-pool-overflow-seen",
+        "io-pool-single-many-disks",
+        "io-pool-var-unresolved",
+        "io-threads-not-built",
+        "ls-reuseport-blocking",
+        "ls-reuseport-candidate",
+    }
 )
 """What the cases are about: thread pools and the queues of blocked workers."""
 

@@ -1,0 +1,63 @@
+"""``lim-conn-default``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.processes import (
+    DEFAULT_CONNECTIONS,
+    events_directive,
+    main_place,
+)
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.documents.decisions import Evidence
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """A proxy with nginx's default number of connections."""
+    if context.tree.is_part or events_directive(context, "worker_connections") is not None:
+        return
+    proxied = next(
+        (
+            scope
+            for scope in context.scopes
+            if any(one.name.endswith("_pass") for one in scope.own.block or ())
+        ),
+        None,
+    )
+    place = main_place(context, "events")
+    if proxied is not None and place is not None:
+        yield Hit(
+            place,
+            f"a worker takes {DEFAULT_CONNECTIONS} connections, which is about "
+            f"{DEFAULT_CONNECTIONS // 2} clients where it passes requests on",
+            [
+                Evidence(
+                    fact="worker_connections (default)",
+                    value=DEFAULT_CONNECTIONS,
+                    provenance="declared",
+                ),
+                Evidence(fact="a scope that passes on", value=str(proxied), provenance="declared"),
+            ],
+        )
+
+
+_CONF = "events { %s } http { server { location / { proxy_pass http://127.0.0.1:8080; } } }"
+
+RULE = Rule(
+    id="lim-conn-default",
+    severity="advice",
+    title="a proxy with the default worker_connections",
+    why="A proxied request takes two of a worker's connections. When all are in use nginx closes "
+    "idle keepalive connections, and then new ones right after accepting them.",
+    fix="worker_connections 4096; in events, with worker_rlimit_nofile of twice as much.",
+    sources=("https://nginx.org/en/docs/ngx_core_module.html#worker_connections",),
+    proof="source-only",
+    whole_tree=True,
+    about="How many clients there are at once is not asked for: no command of this tool counts "
+    "them yet. Set the number that you want, 512 too, and the rule is silent.",
+    bad=Example(_CONF % ""),
+    good=Example(_CONF % "worker_connections 4096;"),
+    check=check,
+)

@@ -1,0 +1,71 @@
+"""``lim-conn-exhausted-seen``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.error_logs import main_logs
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.processes import lacking, main_place, worker_connections
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.documents.decisions import Evidence
+from nginx_tune.documents.facts import ErrorLog
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Refused connections in the error log, at the number that is set now."""
+    if context.tree.is_part or (context.has_facts and not context.facts.error_logs):
+        return
+    connections, logs = worker_connections(context), main_logs(context)
+    if isinstance(connections, Missing) or isinstance(logs, Missing):
+        yield from lacking(connections, *([logs] if isinstance(logs, Missing) else []))
+        return
+    place = connections.place or main_place(context, "events")
+    for log in logs:
+        count = log.connections_exhausted.get(str(connections.value), 0)
+        if count and place is not None:
+            yield Hit(
+                place,
+                f"{count} connections were closed because all {connections.value} of a worker "
+                "were in use",
+                [Evidence(fact=f"exhaustion lines in {log.path}", value=count, unit="lines")],
+            )
+
+
+_CONF = """
+error_log /var/log/nginx/error.log;
+worker_rlimit_nofile 8192;
+events { worker_connections 1024; }
+http { }
+"""
+
+
+def _log(connections: int) -> ErrorLog:
+    return ErrorLog(path="/var/log/nginx/error.log", connections_exhausted={str(connections): 1731})
+
+
+RULE = Rule(
+    id="lim-conn-exhausted-seen",
+    severity="error",
+    title="workers have run out of connections",
+    why="When no connection is free and no idle keepalive connection can be closed, nginx closes "
+    "the new one right after accepting it: the client gets a reset, and no access log line tells "
+    "of it.",
+    fix="Raise worker_connections together with worker_rlimit_nofile (twice as much), and look "
+    "first for what holds the connections: slow upstreams, long keepalive_timeout.",
+    sources=(
+        "nginx: src/core/ngx_connection.c, ngx_get_connection",
+        "github.com/yaoweibin/nginx_upstream_check_module issue 145",
+    ),
+    proof="proven",
+    about="Only lines that name the present worker_connections count: raising it ends the "
+    "finding, and the cache manager, which always has 512, is not mistaken for a worker. "
+    "Facts that hold no error log at all (those of inspect) leave the rule silent; "
+    "--facts live reads the log.",
+    bad=Example(_CONF, replace(linux(), error_logs=[_log(1024)])),
+    good=Example(_CONF, replace(linux(), error_logs=[_log(512)])),
+    check=check,
+)

@@ -1,0 +1,64 @@
+"""``lim-conn-h2``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.listeners import multiplexed_servers
+from nginx_tune.conf.quantities import parse_count
+from nginx_tune.documents.decisions import Evidence
+
+PAGE_STREAMS = 32
+"""Requests that a browser has in flight at once for one ordinary page over HTTP/2."""
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """``limit_conn`` with a number meant for connections, where streams are counted."""
+    if "limit_conn" not in context.names:
+        return
+    servers = multiplexed_servers(context.scopes, context.listeners)
+    told: set[Directive] = set()
+    for scope in context.scopes:
+        if scope.server not in servers or scope.value("limit_conn_dry_run") == "on":
+            continue
+        for line in scope.effective_all("limit_conn"):
+            most = parse_count(line.args[1]) if len(line.args) > 1 else None
+            if most is not None and most < PAGE_STREAMS and line not in told:
+                told.add(line)
+                yield Hit(
+                    line,
+                    f"over HTTP/2 and HTTP/3 this allows {most} requests at once, not "
+                    f"{most} connections",
+                    [Evidence(fact="limit_conn", value=most, provenance="declared")],
+                )
+
+
+_CONF = """
+events { }
+http {
+    limit_conn_zone $binary_remote_addr zone=addresses:10m;
+    server {
+        listen 443 ssl http2;
+        limit_conn addresses %s;
+        location / { root /srv/www; }
+    }
+}
+"""
+
+RULE = Rule(
+    id="lim-conn-h2",
+    severity="warning",
+    title="limit_conn counts every stream",
+    why="Over HTTP/2 and HTTP/3 each request in flight counts as a connection. A browser asks for "
+    "tens of a page's parts at once over one connection, and those past the limit get 503.",
+    fix="Raise the number to what a page needs (about 100), or set it only where large downloads "
+    "are served.",
+    sources=("https://nginx.org/en/docs/http/ngx_http_limit_conn_module.html#limit_conn",),
+    proof="proven",
+    bad=Example(_CONF % 10),
+    good=Example(_CONF % 100),
+    check=check,
+)

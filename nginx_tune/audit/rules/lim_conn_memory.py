@@ -1,0 +1,79 @@
+"""``lim-conn-memory``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.processes import lacking, main_place, worker_connections, worker_count
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.documents.decisions import Evidence
+
+CONNECTION_BYTES = 432
+"""An ngx_connection_t with its two ngx_event_t, all of which are written to at start."""
+
+SHARE = 0.1
+"""Of the memory that there is, from which it is worth a word."""
+
+FATAL_SHARE = 0.8
+"""From which nothing is left for requests and the page cache."""
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Connections whose preallocation takes much of the memory."""
+    if context.tree.is_part:
+        return
+    workers, connections = worker_count(context), worker_connections(context)
+    memory = context.facts.memory
+    limits = {
+        f"memory.{name}": value
+        for name, value in (
+            ("total_bytes", memory.total_bytes),
+            ("cgroup_limit_bytes", memory.cgroup_limit_bytes),
+        )
+        if value is not None
+    }
+    if isinstance(workers, Missing) or isinstance(connections, Missing) or not limits:
+        yield from lacking(
+            workers, connections, *([] if limits else [Missing(("memory.total_bytes",))])
+        )
+        return
+    name, limit = min(limits.items(), key=lambda item: item[1])
+    wanted = workers.value * connections.value * CONNECTION_BYTES
+    place = connections.place or workers.place or main_place(context, "events")
+    if place is not None and wanted > SHARE * limit:
+        yield Hit(
+            place,
+            f"{workers.value} workers × {connections.value} connections take "
+            f"{round(100 * wanted / max(1, limit))} % of the memory at start",
+            [
+                workers.evidence,
+                connections.evidence,
+                Evidence(fact="preallocated", value=wanted, unit="bytes"),
+                Evidence(fact=name, value=limit, unit="bytes"),
+            ],
+            severity=None if wanted > FATAL_SHARE * limit else "warning",
+        )
+
+
+_CONF = "worker_processes auto; events { worker_connections %s; } http { }"
+
+RULE = Rule(
+    id="lim-conn-memory",
+    severity="error",
+    title="preallocated connections take much of the memory",
+    why="Every worker allocates and initialises all its connections at start: 432 bytes each, used "
+    "or not. In a small container on a large host (worker_processes auto) that alone can exceed "
+    "the limit: the workers are killed and started again without end.",
+    fix="Fewer workers (an explicit worker_processes) or fewer worker_connections.",
+    sources=(
+        "nginx: src/event/ngx_event.c, ngx_event_process_init",
+        "github.com/nginx/nginx-gateway-fabric issue 5374",
+    ),
+    proof="proven",
+    about="A warning from a tenth of the memory, an error from four fifths of it.",
+    bad=Example(_CONF % 65_536, linux(cpus=64, memory_limit_mib=1024)),
+    good=Example(_CONF % 1024, linux(cpus=64, memory_limit_mib=1024)),
+    check=check,
+)

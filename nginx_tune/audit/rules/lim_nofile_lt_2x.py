@@ -1,0 +1,56 @@
+"""``lim-nofile-lt-2x``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.processes import descriptor_limit, lacking, main_place, worker_connections
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+
+PER_CONNECTION = 2
+"""A client and a file, or a client and an upstream; a temporary file may come on top."""
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Workers that run out of descriptors before they run out of connections."""
+    if context.tree.is_part:
+        return
+    connections, limit = worker_connections(context), descriptor_limit(context)
+    if isinstance(connections, Missing) or isinstance(limit, Missing):
+        yield from lacking(connections, limit)
+        return
+    wanted = PER_CONNECTION * connections.value
+    place = limit.place or connections.place or main_place(context, "events")
+    # Fewer descriptors than connections: lim-conn-exceeds-rlimit.
+    if place is not None and connections.value <= limit.value < wanted:
+        yield Hit(
+            place,
+            f"a worker may have {limit.value} descriptors open, and its {connections.value} "
+            f"connections need about {wanted}",
+            [connections.evidence, limit.evidence],
+            fix=f"worker_rlimit_nofile {wanted}; in the main context (more where an "
+            "open_file_cache is used).",
+        )
+
+
+_CONF = "worker_rlimit_nofile %s; events { worker_connections 4096; } http { }"
+
+RULE = Rule(
+    id="lim-nofile-lt-2x",
+    severity="warning",
+    title="too few descriptors for the connections",
+    why="Each request holds a descriptor for the client and one for a file or an upstream. "
+    "When none is left open() and accept4() fail (24: Too many open files): clients get status "
+    "500, and new connections wait in the accept queue for half a second at a time.",
+    fix="worker_rlimit_nofile of at least twice worker_connections.",
+    sources=(
+        "F5 blog 2022: Avoiding the Top 10 NGINX Configuration Mistakes (mistake 1)",
+        "nginx: src/event/ngx_event_accept.c, ngx_event_accept",
+    ),
+    proof="proven",
+    whole_tree=True,
+    bad=Example(_CONF % 4096),
+    good=Example(_CONF % 8192),
+    check=check,
+)

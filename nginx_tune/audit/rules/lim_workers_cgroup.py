@@ -1,0 +1,50 @@
+"""``lim-workers-cgroup``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.processes import fitting_workers, lacking, worker_count
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """``worker_processes auto`` where nginx may use fewer CPUs than there are."""
+    place = context.tree.main.first("worker_processes")
+    if place is None or place.value != "auto" or context.is_linux is False:
+        return
+    workers, fitting = worker_count(context), fitting_workers(context)
+    if isinstance(workers, Missing) or isinstance(fitting, Missing):
+        yield from lacking(workers, fitting)
+        return
+    if workers.value > fitting.value:
+        yield Hit(
+            place,
+            f"auto starts {workers.value} workers for {fitting.value} CPUs",
+            [workers.evidence, fitting.evidence],
+            fix=f"worker_processes {fitting.value}; (render it where the limit is set).",
+        )
+
+
+_CONF = "worker_processes %s; events { } http { }"
+_HOST = linux(cpus=64, effective_cpus=4.0)
+
+RULE = Rule(
+    id="lim-workers-cgroup",
+    severity="warning",
+    title="worker_processes auto does not see the CPU limit",
+    why="auto counts the CPUs that are online. A cgroup quota is not seen at all, and a cpuset "
+    "not with glibc: more workers then share the few CPUs, each with its own connections, caches "
+    "and thread pools, and the quota stops all of them at once.",
+    fix="An explicit worker_processes of as many CPUs as nginx may use.",
+    sources=(
+        "nginx: src/os/unix/ngx_posix_init.c, ngx_os_init",
+        "github.com/nginxinc/docker-nginx issue 31 and 30-tune-worker-processes.sh",
+    ),
+    proof="proven",
+    bad=Example(_CONF % "auto", _HOST),
+    good=Example(_CONF % "4", _HOST),
+    check=check,
+)

@@ -1,0 +1,54 @@
+"""``lim-workers-one``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.processes import fitting_workers, lacking, main_place, worker_count
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """One worker where several CPUs can be used."""
+    if context.tree.is_part or context.tree.main.first("http") is None:
+        return
+    workers = worker_count(context)
+    if isinstance(workers, Missing) or workers.value != 1:
+        return
+    if workers.place is not None and workers.place.value == "auto":
+        return
+    fitting = fitting_workers(context)
+    if isinstance(fitting, Missing):
+        yield from lacking(fitting)
+        return
+    place = workers.place or main_place(context, "http", "events")
+    if place is not None and fitting.value > 1:
+        online = context.facts.cpu.online
+        automatic = online is None or online <= fitting.value
+        yield Hit(
+            place,
+            f"one worker uses one of {fitting.value} CPUs",
+            [workers.evidence, fitting.evidence],
+            fix=f"worker_processes {'auto' if automatic else fitting.value}; in the main context.",
+        )
+
+
+_CONF = "%s events { } http { server { listen 80; root /srv/www; } }"
+
+RULE = Rule(
+    id="lim-workers-one",
+    severity="warning",
+    title="one worker on a host with several CPUs",
+    why="A worker is one event loop on one CPU, and one is the default. All connections share "
+    "it: TLS handshakes, gzip and a blocking disk read of one client delay all others, while "
+    "other CPUs idle.",
+    fix="worker_processes auto; in the main context.",
+    sources=("https://nginx.org/en/docs/ngx_core_module.html#worker_processes",),
+    proof="proven",
+    whole_tree=True,
+    bad=Example(_CONF % "", linux(cpus=8)),
+    good=Example(_CONF % "worker_processes auto;", linux(cpus=8)),
+    check=check,
+)

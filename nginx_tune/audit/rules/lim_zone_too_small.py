@@ -1,0 +1,87 @@
+"""``lim-zone-too-small``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.processes import lacking, worker_connections, worker_count
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.quantities import parameter, parse_bytes
+from nginx_tune.conf.scopes import http_directives
+from nginx_tune.documents.decisions import Evidence
+
+ADDRESS_STATE_BYTES = 64
+"""Of a key of at most 16 bytes: $binary_remote_addr."""
+
+STATE_BYTES = 128
+"""Of longer keys."""
+
+_MIB = 1 << 20
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Zones of ``limit_conn`` with room for fewer keys than there can be connections."""
+    if not {"limit_conn", "limit_conn_zone"} <= context.names:
+        return
+    workers, connections = worker_count(context), worker_connections(context)
+    if isinstance(workers, Missing) or isinstance(connections, Missing):
+        yield from lacking(workers, connections)
+        return
+    most = workers.value * connections.value
+    used = {line.value for line in http_directives(context.tree) if line.name == "limit_conn"}
+    for zone in http_directives(context.tree):
+        if zone.name != "limit_conn_zone":
+            continue
+        name, _, size = (parameter(zone.args, "zone") or "").partition(":")
+        size_bytes = parse_bytes(size)
+        if name not in used or size_bytes is None:
+            continue
+        state_bytes = _state_bytes(zone)
+        keys = size_bytes // state_bytes
+        if keys < most:
+            yield Hit(
+                zone,
+                f'zone "{name}" has room for about {keys} keys, and nginx takes up to {most} '
+                "connections",
+                [
+                    Evidence(fact="zone", value=size_bytes, unit="bytes", provenance="declared"),
+                    workers.evidence,
+                    connections.evidence,
+                ],
+                fix=f"zone={name}:{ceil(most * state_bytes / _MIB)}m",
+            )
+
+
+def _state_bytes(zone: Directive) -> int:
+    return ADDRESS_STATE_BYTES if zone.value == "$binary_remote_addr" else STATE_BYTES
+
+
+_CONF = """
+worker_processes 8;
+worker_rlimit_nofile 16384;
+events { worker_connections 8192; }
+http {
+    limit_conn_zone $binary_remote_addr zone=addresses:%s;
+    server { location / { root /srv/www; limit_conn addresses 50; } }
+}
+"""
+
+RULE = Rule(
+    id="lim-zone-too-small",
+    severity="warning",
+    title="a limit_conn zone has no room for all clients",
+    why="When the zone is full every request whose key is not in it yet is answered with "
+    "limit_conn_status (503), however few connections that client has.",
+    fix="A megabyte of zone for each 16 000 addresses, or 8 000 longer keys.",
+    sources=("https://nginx.org/en/docs/http/ngx_http_limit_conn_module.html#limit_conn_zone",),
+    proof="proven",
+    about="The number of clients is bounded by workers × worker_connections, each with a key of "
+    "its own; how many there really are no command counts yet. limit_req zones are left out: "
+    "there a full zone forgets the key that was idle longest, and only rarely refuses.",
+    bad=Example(_CONF % "1m"),
+    good=Example(_CONF % "10m"),
+    check=check,
+)

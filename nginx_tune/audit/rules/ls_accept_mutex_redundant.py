@@ -1,0 +1,59 @@
+"""``ls-accept-mutex-redundant``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.processes import events_directive
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.documents.decisions import Evidence
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """``accept_mutex on`` where the kernel wakes one worker by itself."""
+    place = events_directive(context, "accept_mutex")
+    if place is None or place.value.lower() != "on" or context.is_linux is False:
+        return
+    own_queues = [line for one in context.listeners if (line := one.reuseport) is not None]
+    exclusive = context.facts.kernel.features.get("epollexclusive")
+    if own_queues:
+        yield Hit(
+            place,
+            "accept_mutex does not apply to the listeners with reuseport",
+            [written(place), written(own_queues[0])],
+        )
+    elif exclusive is None:
+        yield Missing(("kernel.features[epollexclusive]",))
+    elif exclusive:
+        yield Hit(
+            place,
+            "with accept_mutex one worker at a time accepts, though the kernel wakes only one",
+            [written(place), Evidence(fact="kernel.features[epollexclusive]", value=True)],
+        )
+
+
+_CONF = "worker_processes 4; events { %s } http { server { listen 80; return 204; } }"
+
+RULE = Rule(
+    id="ls-accept-mutex-redundant",
+    severity="info",
+    title="accept_mutex is on where it has no use",
+    why="The mutex was made against waking all workers for one connection. With EPOLLEXCLUSIVE "
+    "(Linux 4.5, nginx 1.11.3) the kernel wakes one; the mutex then only gives most connections "
+    "to whoever holds it. Listeners with reuseport ignore it.",
+    fix="Remove accept_mutex on; (off is the default since nginx 1.11.3).",
+    sources=(
+        "https://nginx.org/en/docs/ngx_core_module.html#accept_mutex",
+        "nginx: src/event/ngx_event.c, ngx_event_process_init",
+    ),
+    proof="source-only",
+    since="1.11.3",
+    seen="With four workers and light load the busiest took every connection with the mutex on "
+    "(1.22, 1.31), and a quarter of them without it.",
+    bad=Example(_CONF % "accept_mutex on;", linux()),
+    good=Example(_CONF % "", linux()),
+    check=check,
+)

@@ -1,0 +1,82 @@
+"""``ls-backlog-capped``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.listeners import Listener
+from nginx_tune.conf.quantities import parameter, parse_count
+from nginx_tune.documents.decisions import Evidence
+
+DEFAULT_BACKLOG = 511
+"""On Linux (ngx_linux_config.h)."""
+
+_SYSCTL = "net.core.somaxconn"
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Backlogs that the kernel cuts, without a word, when the socket is made."""
+    if context.is_linux is False or not context.listeners:
+        return
+    text = context.facts.kernel.sysctls.get(_SYSCTL)
+    network = context.facts.network.somaxconn  # of the network namespace of nginx
+    most = network if network is not None else parse_count(text or "")
+    if most is None:
+        yield Missing((f"kernel.sysctls[{_SYSCTL}]",))
+        return
+    cut_default = False
+    for listener in context.listeners:
+        if listener.is_quic:
+            continue
+        wanted = _asked(listener)
+        if (wanted or DEFAULT_BACKLOG) <= most or (wanted is None and cut_default):
+            continue
+        cut_default |= wanted is None  # the same for every such address: told once
+        name = "backlog" if wanted is not None else "backlog (default)"
+        yield Hit(
+            next((line for line in listener.lines if _backlog(line.args)), listener.lines[0]),
+            f"the queue of {listener.address} is cut from {wanted or DEFAULT_BACKLOG} to {most}",
+            [
+                Evidence(fact=name, value=wanted or DEFAULT_BACKLOG, provenance="declared"),
+                Evidence(fact=_SYSCTL, value=most),
+            ],
+        )
+
+
+def _asked(listener: Listener) -> int | None:
+    """What the lines of an address ask for; -1 and the like are the kernel's most anyway."""
+    for line in listener.lines:
+        asked = parse_count(_backlog(line.args) or "")
+        if asked is not None:
+            return asked
+    return None
+
+
+def _backlog(args: tuple[str, ...]) -> str | None:
+    return parameter(args[1:], "backlog")
+
+
+_CONF = "events { } http { server { listen 80%s; root /srv/www; } }"
+
+RULE = Rule(
+    id="ls-backlog-capped",
+    severity="warning",
+    title="the kernel cuts the backlog of a listener",
+    why="A listener's queue of connections that wait to be accepted is never longer than "
+    "net.core.somaxconn at the time of listen(); nobody says so. A burst beyond it loses "
+    "connections, and their clients try again after a second or more.",
+    fix="Raise net.core.somaxconn in the network namespace of nginx, then change backlog= (or "
+    "restart): a reload calls listen() again only when that number differs.",
+    sources=(
+        "listen(2)",
+        "https://nginx.org/en/docs/http/ngx_http_core_module.html#listen",
+        "nginx: src/core/ngx_cycle.c, ngx_init_cycle",
+    ),
+    proof="proven",
+    bad=Example(_CONF % " backlog=16384", linux()),
+    good=Example(_CONF % " backlog=4096", linux()),
+    check=check,
+)

@@ -1,0 +1,75 @@
+"""``ls-http2-param``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.scopes import http_directives
+from nginx_tune.documents.decisions import Evidence
+
+OWN_DIRECTIVE = (1, 25, 1)
+"""First version with ``http2 on``."""
+
+_OBSOLETE = {
+    "http2_idle_timeout": "keepalive_timeout",
+    "http2_max_field_size": "large_client_header_buffers",
+    "http2_max_header_size": "large_client_header_buffers",
+    "http2_max_requests": "keepalive_requests",
+    "http2_recv_timeout": "client_header_timeout",
+}
+"""Since 1.19.7, with what took their place."""
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """HTTP/2 asked for in ways that have been replaced."""
+    lines = [
+        line
+        for listener in context.listeners
+        for line in listener.lines
+        if "http2" in line.args[1:]
+    ]
+    obsolete: list[Directive] = []
+    if not context.names.isdisjoint(_OBSOLETE):
+        obsolete = [one for one in http_directives(context.tree) if one.name in _OBSOLETE]
+    if not lines and not obsolete:
+        return
+    if context.version is None:
+        yield Missing(("nginx.nginx_version",))
+        return
+    version = Evidence(fact="nginx.nginx_version", value=context.facts.nginx.nginx_version)
+    for line in lines if context.version >= OWN_DIRECTIVE else ():
+        yield Hit(line, "the http2 parameter of listen is deprecated", [written(line), version])
+    for line in obsolete:
+        yield Hit(
+            line,
+            f"{line.name} is obsolete and without effect",
+            [written(line), version],
+            fix=f"Remove it; {_OBSOLETE[line.name]} holds for HTTP/2 too.",
+        )
+
+
+_CONF = "events { } http { server { listen 443 ssl%s root /srv/www; } }"
+
+RULE = Rule(
+    id="ls-http2-param",
+    severity="info",
+    title="HTTP/2 is asked for in a way that has been replaced",
+    why="Since nginx 1.25.1 http2 is a directive and the parameter of listen is deprecated: a "
+    "warning at each start, and one server cannot differ from others on its address. The limits "
+    "of its own that HTTP/2 had are ignored since 1.19.7.",
+    fix="http2 on; in the server or http, and listen without http2.",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_v2_module.html",
+        "nginx change log, 1.19.7 and 1.25.1",
+    ),
+    proof="source-only",
+    since="1.19.7",
+    bad=Example(_CONF % " http2;", linux(version="1.26.3")),
+    good=Example(_CONF % "; http2 on;", linux(version="1.26.3")),
+    check=check,
+)

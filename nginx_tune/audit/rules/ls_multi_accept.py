@@ -1,0 +1,47 @@
+"""``ls-multi-accept``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.processes import events_directive
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """``multi_accept on`` with more than one worker."""
+    place = events_directive(context, "multi_accept")
+    if place is None or place.value.lower() != "on":
+        return
+    workers = context.tree.main.first("worker_processes")
+    if workers is not None and workers.value != "1":
+        yield Hit(
+            place,
+            "a worker that wakes takes all connections that wait",
+            [written(place), written(workers)],
+        )
+
+
+_CONF = "worker_processes auto; events { %s } http { server { listen 80; return 204; } }"
+
+RULE = Rule(
+    id="ls-multi-accept",
+    severity="advice",
+    title="multi_accept gives one worker most connections",
+    why="A worker empties the whole queue at once and then has to serve it alone. It also ends "
+    "the accept loop in a way that skips what keeps workers even since nginx 1.21.6.",
+    fix="Remove multi_accept on; unless a comparison under your load says otherwise: nginx-tune "
+    "validate.",
+    sources=(
+        "https://nginx.org/en/docs/ngx_core_module.html#multi_accept",
+        "nginx: src/event/ngx_event_accept.c, ngx_event_accept, ngx_reorder_accept_events",
+    ),
+    proof="source-only",
+    seen="With four workers and light load the busiest took every connection with multi_accept "
+    "on, in every version from 1.18 to 1.31, and a quarter of them without it (1.22 and later).",
+    bad=Example(_CONF % "multi_accept on;"),
+    good=Example(_CONF % ""),
+    check=check,
+)

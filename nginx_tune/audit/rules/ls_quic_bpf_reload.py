@@ -1,0 +1,58 @@
+"""``ls-quic-bpf-reload``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.processes import lacking, worker_count
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """``quic_bpf on`` with reuseport and several workers."""
+    place = context.tree.main.first("quic_bpf")
+    lines = [line for one in context.listeners if one.is_quic and (line := one.reuseport)]
+    if place is None or place.value.lower() != "on" or not lines:
+        return
+    workers = worker_count(context)
+    if isinstance(workers, Missing):
+        yield from lacking(workers)
+        return
+    if workers.value > 1:
+        yield Hit(
+            place,
+            "after a reload new QUIC connections can be steered to workers that have gone",
+            [written(place), written(lines[0]), workers.evidence],
+        )
+
+
+_CONF = """
+worker_processes auto;
+quic_bpf %s;
+events { }
+http { server { listen 443 quic reuseport; listen 443 ssl; root /srv/www; } }
+"""
+
+RULE = Rule(
+    id="ls-quic-bpf-reload",
+    severity="warning",
+    title="quic_bpf loses connections after a reload",
+    why="The sockets of workers that a reload sends away stay in the kernel's group, and the "
+    "program that quic_bpf loads keeps giving them new connections, which nobody serves: HTTP/3 "
+    "fails at random until nginx is restarted, while TCP goes on.",
+    fix="quic_bpf off; (the default), or restart instead of reloading.",
+    sources=(
+        "github.com/nginx/nginx issues 425 and 1399, pull request 1756",
+        "https://nginx.org/en/docs/http/ngx_http_v3_module.html#quic_bpf",
+    ),
+    proof="source-only",
+    since="1.25.0",
+    about="Reported by users and confirmed by the developers as open; reuseport alone, which "
+    "QUIC needs with several workers, is no finding.",
+    bad=Example(_CONF % "on", linux(version="1.26.3")),
+    good=Example(_CONF % "off", linux(version="1.26.3")),
+    check=check,
+)

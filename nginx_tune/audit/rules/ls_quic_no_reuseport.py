@@ -1,0 +1,55 @@
+"""``ls-quic-no-reuseport``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.processes import lacking, worker_count
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """QUIC listeners that several workers share."""
+    shared = [one for one in context.listeners if one.is_quic and one.reuseport is None]
+    if not shared:
+        return
+    workers = worker_count(context)
+    if isinstance(workers, Missing):
+        yield from lacking(workers)
+        return
+    if workers.value > 1:
+        for listener in shared:
+            yield Hit(
+                listener.lines[0],
+                f"{workers.value} workers take packets of QUIC connections from one socket",
+                [written(listener.lines[0]), workers.evidence],
+            )
+
+
+_CONF = """
+worker_processes auto;
+events { }
+http { server { listen 443 quic%s; listen 443 ssl; root /srv/www; } }
+"""
+
+RULE = Rule(
+    id="ls-quic-no-reuseport",
+    severity="error",
+    title="QUIC without reuseport",
+    why="A QUIC connection lives in one worker. From a shared UDP socket any worker takes the "
+    "next packet, and one that does not know the connection cannot use it: handshakes and "
+    "transfers break at random.",
+    fix="reuseport on one listen ... quic line of each address.",
+    sources=(
+        "https://nginx.org/en/docs/quic.html",
+        "https://nginx.org/en/docs/http/ngx_http_v3_module.html",
+    ),
+    proof="source-only",
+    since="1.25.0",
+    bad=Example(_CONF % "", linux(version="1.26.3")),
+    good=Example(_CONF % " reuseport", linux(version="1.26.3")),
+    check=check,
+)

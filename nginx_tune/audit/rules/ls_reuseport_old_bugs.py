@@ -1,0 +1,69 @@
+"""``ls-reuseport-old-bugs``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.documents.decisions import Evidence
+
+TESTED_SAFELY = (1, 13, 4)
+"""First version whose configuration test leaves reuseport sockets alone."""
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """``reuseport`` in versions that lose connections by it or do not do it."""
+    lines = [line for listener in context.listeners if (line := listener.reuseport) is not None]
+    if not lines or context.is_linux is False:
+        return
+    if context.version is None:
+        yield Missing(("nginx.nginx_version",))
+        return
+    version = Evidence(fact="nginx.nginx_version", value=context.facts.nginx.nginx_version)
+    if context.version < TESTED_SAFELY:
+        yield Hit(
+            lines[0],
+            "with this version a mere nginx -t can reset connections of the running server",
+            [written(lines[0]), version],
+        )
+    elif _comes_too_late(context):
+        yield Hit(
+            lines[0],
+            "with this version reuseport is ignored when worker_processes comes after it",
+            [written(lines[0]), version],
+            fix="Move worker_processes to the top of the main file, or update nginx.",
+        )
+
+
+def _comes_too_late(context: Context) -> bool:
+    """Whether ``worker_processes`` stands behind http."""
+    names = [directive.name for directive in context.tree.main]
+    return (
+        "worker_processes" in names
+        and "http" in names
+        and names.index("worker_processes") > names.index("http")
+    )
+
+
+_CONF = "events { } http { server { listen 80 reuseport; return 204; } } worker_processes 4;"
+
+RULE = Rule(
+    id="ls-reuseport-old-bugs",
+    severity="warning",
+    title="reuseport in a version that does it wrongly",
+    why="Before nginx 1.13.4 a configuration test opened reuseport sockets of its own, got "
+    "connections of live clients and dropped them; before 1.15.2 the option was ignored when "
+    "worker_processes came after listen.",
+    fix="Update nginx to 1.15.2 or later; until then test configurations on another host.",
+    sources=("nginx change log, 1.13.4 and 1.15.2",),
+    proof="source-only",
+    since="1.9.1",
+    until="1.15.2",
+    about="Older than any version that the proofs run on.",
+    bad=Example(_CONF, linux(version="1.14.2")),
+    good=Example("worker_processes 4; " + _CONF.partition("worker_")[0], linux(version="1.14.2")),
+    check=check,
+)

@@ -1,0 +1,53 @@
+"""``ls-reuseport-sibling``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.listeners import port_of
+from nginx_tune.documents.decisions import Evidence
+
+_WILDCARDS = {"*": "[::]", "[::]": "*"}
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """``reuseport`` for one of the IPv4 and IPv6 wildcards of a port only."""
+    by_address = {one.address: one for one in context.listeners if not one.is_quic}
+    for listener in by_address.values():
+        host = listener.address.rpartition(":")[0]
+        other = by_address.get(f"{_WILDCARDS.get(host, '')}:{port_of(listener.address)}")
+        if listener.reuseport is not None and other is not None and other.reuseport is None:
+            yield Hit(
+                other.lines[0],
+                f"{other.address} has one queue for all workers, {listener.address} one for each",
+                [
+                    Evidence(
+                        fact=f"reuseport at line {listener.reuseport.line}",
+                        value=str(listener.reuseport),
+                        provenance="declared",
+                    )
+                ],
+            )
+
+
+_CONF = "events { } http { server { listen 80 reuseport; listen [::]:80%s; root /srv/www; } }"
+
+RULE = Rule(
+    id="ls-reuseport-sibling",
+    severity="info",
+    title="reuseport for one address family only",
+    why="IPv4 and IPv6 clients of the same port are then spread in two different ways, and what "
+    "was measured for one says nothing about the other.",
+    fix="The same option on one listen line of both addresses.",
+    sources=("nginx: src/http/ngx_http.c, ngx_http_add_addresses",),
+    proof="source-only",
+    since="1.9.1",
+    about="Other listen lines of the same address need no option: it belongs to the address. A "
+    "QUIC listener with reuseport beside a TCP one without is as the documentation shows it, "
+    "and no finding.",
+    bad=Example(_CONF % ""),
+    good=Example(_CONF % " reuseport"),
+    check=check,
+)

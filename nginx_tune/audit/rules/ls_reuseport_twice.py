@@ -1,0 +1,55 @@
+"""``ls-reuseport-twice``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+
+_FLAGS = frozenset({"bind", "deferred", "multipath", "reuseport"})
+_PARAMETERS = frozenset({
+    "accept_filter", "backlog", "fastopen", "ipv6only", "rcvbuf", "setfib", "sndbuf",
+    "so_keepalive",
+})  # fmt: skip
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Two lines of one address that both give options of the socket."""
+    for listener in context.listeners:
+        lines = [line for line in listener.lines if any(map(_is_socket_option, line.args[1:]))]
+        for line in lines[1:]:
+            yield Hit(
+                line,
+                f'"{line}" gives options for {listener.address}, which has some already',
+                [written(lines[0]), written(line)],
+            )
+
+
+def _is_socket_option(arg: str) -> bool:
+    name, equals, _ = arg.partition("=")
+    return name in (_PARAMETERS if equals else _FLAGS)
+
+
+_CONF = """
+events { }
+http {
+    server { listen 80 reuseport; server_name a; root /srv/a; }
+    server { listen 80%s; server_name b; root /srv/b; }
+}
+"""
+
+RULE = Rule(
+    id="ls-reuseport-twice",
+    severity="error",
+    title="options of a listening socket are given twice",
+    why='nginx does not start: emerg "duplicate listen options". Options such as reuseport, '
+    "backlog or deferred belong to an address and port, and hold for every server there.",
+    fix="Keep the options on one listen line of the address, the others plain.",
+    sources=("nginx: src/http/ngx_http.c, ngx_http_add_addresses",),
+    proof="proven",
+    bad=Example(_CONF % " reuseport"),
+    good=Example(_CONF % ""),
+    check=check,
+)

@@ -1,0 +1,50 @@
+"""``ls-sndbuf-fixed``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.quantities import parameter
+from nginx_tune.documents.decisions import Evidence
+
+_CEILINGS = {"sndbuf": "net.core.wmem_max", "rcvbuf": "net.core.rmem_max"}
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Buffers of TCP listeners that the kernel may no longer size by itself."""
+    for listener in context.listeners:
+        if listener.is_quic or listener.is_unix:
+            continue
+        for line in listener.lines:
+            for name, sysctl in _CEILINGS.items():
+                if parameter(line.args[1:], name) is None:
+                    continue
+                evidence = [written(line)]
+                ceiling = context.facts.kernel.sysctls.get(sysctl)
+                if ceiling is not None:
+                    evidence.append(Evidence(fact=sysctl, value=ceiling, unit="bytes"))
+                yield Hit(
+                    line, f"{name} is fixed for every connection of {listener.address}", evidence
+                )
+
+
+_CONF = "events { } http { server { listen 80%s; root /srv/www; } }"
+
+RULE = Rule(
+    id="ls-sndbuf-fixed",
+    severity="advice",
+    title="a fixed socket buffer",
+    why="A buffer that is set is not grown by the kernel any more: a transfer can have no more "
+    "under way than the buffer holds, which bounds its rate on long paths (bytes ÷ round-trip "
+    "time). It is also cut to net.core.wmem_max or rmem_max; without it tcp_wmem and tcp_rmem "
+    "bound the growth.",
+    fix="Remove sndbuf and rcvbuf, and size net.ipv4.tcp_wmem and tcp_rmem instead.",
+    sources=("https://nginx.org/en/docs/http/ngx_http_core_module.html#listen", "tcp(7)"),
+    proof="source-only",
+    bad=Example(_CONF % " sndbuf=64k"),
+    good=Example(_CONF % ""),
+    check=check,
+)
