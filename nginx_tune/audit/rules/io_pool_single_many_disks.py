@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
+from nginx_tune.audit.pools import paths_by_pool
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.audit.storage import is_in_memory, leaf_disks_of
-from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.thread_pools import asked_pool, declared_pools
+from nginx_tune.conf.thread_pools import declared_pools
 from nginx_tune.documents.decisions import Evidence
 
 
@@ -18,7 +18,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     if context.is_linux is False:
         return
     declared = declared_pools(context.tree)
-    for name, (line, paths) in _paths_by_pool(context).items():
+    for name, (line, paths) in paths_by_pool(context).items():
         if len(paths) < 2:  # noqa: PLR2004  # one directory, one place
             continue
         on_disk = sorted(path for path in paths if not is_in_memory(path, context.facts))
@@ -38,21 +38,6 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             )
         elif unknown:
             yield Missing(unknown)
-
-
-def _paths_by_pool(context: Context) -> dict[str, tuple[Directive, set[str]]]:
-    """Directories by the pool that reads them; a name of several values is a pool per disk."""
-    found: dict[str, tuple[Directive, set[str]]] = {}
-    for served in context.served:
-        aio = served.scope.effective("aio")
-        name = asked_pool(aio)
-        if aio is None or name is None:
-            continue
-        values = context.variables.possible(name, served.scope)
-        if values.complete and len(values.known) == 1:
-            for value in values.known:
-                found.setdefault(value, (aio, set()))[1].add(served.path)
-    return found
 
 
 def _independent(disks: dict[str, frozenset[str]]) -> list[set[str]]:
@@ -100,7 +85,7 @@ RULE = Rule(
         thread_pool pool_2 threads=16;
         events {}
         http {
-            split_clients $uri $disk { 1/2 1; * 2; }
+            split_clients $uri $disk { 50% 1; * 2; }
             server { location / { root /disk$disk; aio threads=pool_$disk; } }
         }
         """,

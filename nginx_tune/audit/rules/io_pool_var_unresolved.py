@@ -67,7 +67,7 @@ RULE = Rule(
         thread_pool pool_b threads=16;
         events {}
         http {
-            split_clients $request_uri $disk { 1/3 a; 1/3 b; * c; }
+            split_clients $request_uri $disk { 33% a; 33% b; * c; }
             server { location / { root /srv/www; aio threads=pool_$disk; } }
         }
         """
@@ -78,7 +78,7 @@ RULE = Rule(
         thread_pool pool_b threads=16;
         events {}
         http {
-            split_clients $request_uri $disk { 1/2 a; * b; }
+            split_clients $request_uri $disk { 50% a; * b; }
             server { location / { root /srv/www; aio threads=pool_$disk; } }
         }
         """

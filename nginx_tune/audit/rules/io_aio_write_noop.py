@@ -1,0 +1,56 @@
+"""``io-aio-write-noop``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import default, written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.thread_pools import asked_pool
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """``aio_write on`` where no scope that it holds for has a thread pool."""
+    if "aio_write" not in context.names:
+        return
+    lines: dict[Directive, Directive | None] = {}
+    working: set[Directive] = set()
+    for scope in context.scopes:
+        line = scope.effective("aio_write")
+        if line is None or line.value.lower() != "on":
+            continue
+        aio = scope.effective("aio")
+        lines.setdefault(line, aio)
+        if asked_pool(aio) is not None:
+            working.add(line)
+    for line, aio in lines.items():
+        if line not in working:
+            yield Hit(
+                line,
+                "aio_write on does nothing without aio threads",
+                [written(line), default("aio", "off") if aio is None else written(aio)],
+            )
+
+
+_CONF = """
+events { }
+http { server { location / { proxy_pass http://127.0.0.1:8080; aio_write on; %s } } }
+"""
+
+RULE = Rule(
+    id="io-aio-write-noop",
+    severity="warning",
+    title="aio_write without aio threads",
+    why="Only thread pools write files asynchronously. Without them nginx takes the line silently "
+    "and goes on writing in the event loop.",
+    fix="aio threads; beside it, or remove it.",
+    sources=("https://nginx.org/en/docs/http/ngx_http_core_module.html#aio_write",),
+    proof="proven",
+    since="1.9.13",
+    whole_tree=True,
+    bad=Example(_CONF % ""),
+    good=Example(_CONF % "aio threads;"),
+    check=check,
+)

@@ -1,0 +1,64 @@
+"""``io-directio-dataset-fits``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.storage import page_cache_bytes
+from nginx_tune.conf.directive import Directive
+from nginx_tune.documents.decisions import Evidence
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """``directio`` where the page cache could hold all that nginx serves."""
+    if "directio" not in context.names:
+        return
+    lines: dict[Directive, None] = {}
+    for served in context.served:
+        directio = served.scope.effective("directio")
+        if served.via != "cache" and directio is not None and directio.value != "off":
+            lines.setdefault(directio)
+    if not lines:
+        return
+    limit, total = page_cache_bytes(context.facts), context.total
+    if limit is not None and total.size.low > limit:
+        return
+    if limit is None or total.size.high is None:
+        unknown = () if limit is not None else ("memory.page_cache_limit_bytes",)
+        yield Missing((*unknown, *total.missing))
+    elif total.size.high <= limit:
+        for line in lines:
+            yield Hit(
+                line,
+                "directio reads from the disk what the page cache has room for",
+                [
+                    written(line),
+                    Evidence(fact="served_bytes", value=total.size.high, unit="bytes"),
+                    Evidence(fact="memory.page_cache_limit_bytes", value=limit, unit="bytes"),
+                ],
+            )
+
+
+_CONF = "events { } http { server { location / { root /srv/www; aio threads; %s } } }"
+_HOST = linux(datasets={"/srv/www": (3, 0.4)})
+
+RULE = Rule(
+    id="io-directio-dataset-fits",
+    severity="advice",
+    title="directio on files that fit in memory",
+    why="O_DIRECT goes past the page cache: what was read once is read from the disk again for "
+    "the next client, though memory could hold all of it.",
+    fix="Remove directio here and compare: nginx-tune validate NEW --against OLD.",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_core_module.html#directio",
+        "open(2), O_DIRECT",
+    ),
+    proof="source-only",
+    bad=Example(_CONF % "directio 4m;", _HOST),
+    good=Example(_CONF % "", _HOST),
+    check=check,
+)

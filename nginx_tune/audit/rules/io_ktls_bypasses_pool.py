@@ -1,0 +1,91 @@
+"""``io-ktls-bypasses-pool``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.coldness import coldness, offloads
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.listeners import tls_servers
+from nginx_tune.conf.scopes import Scope
+from nginx_tune.conf.served import Served
+from nginx_tune.documents.decisions import Evidence
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Cold files that kTLS sends with SSL_sendfile() where a pool was asked for."""
+    if "ssl_conf_command" not in context.names or context.is_linux is False:
+        return
+    secure = tls_servers(context.listeners)
+    found: dict[Directive, Served] = {}
+    missing: dict[str, None] = {}
+    for served in context.served:
+        line = _ktls_line(served.scope)
+        if (
+            line is None
+            or line in found
+            or served.scope.server not in secure
+            or served.scope.value("sendfile") != "on"
+            or not offloads(served)
+        ):
+            continue
+        answer = coldness(served, context.facts, context.total)
+        if isinstance(answer, Missing):
+            missing.update(dict.fromkeys(answer.facts))
+        elif answer:
+            found[line] = served
+    has_ktls = context.facts.kernel.features.get("tls")
+    if (found or missing) and has_ktls is None:
+        missing["kernel.features[tls]"] = None
+    if missing and has_ktls is not False:
+        yield Missing(tuple(missing))
+    for line, served in found.items() if has_ktls else ():
+        yield Hit(
+            line,
+            f"with kTLS, files under {served.path} are sent by the worker and not by the pool",
+            [written(line), Evidence(fact="kernel.features[tls]", value=True)],
+        )
+
+
+def _ktls_line(scope: Scope) -> Directive | None:
+    for line in scope.effective_all("ssl_conf_command"):
+        if line.value.lower() == "options" and "ktls" in " ".join(line.args[1:]).lower():
+            return line
+    return None
+
+
+_CONF = """
+events { }
+http {
+    sendfile on;
+    aio threads;
+    server {
+        listen 443 ssl;
+        %s
+        location / { root /srv/media; }
+    }
+}
+"""
+_HOST = linux(datasets={"/srv/media": (256, 0.1)}, features={"tls": True})
+
+RULE = Rule(
+    id="io-ktls-bypasses-pool",
+    severity="warning",
+    title="kTLS goes round the thread pool",
+    why="With kernel TLS nginx sends files by SSL_sendfile(), which it calls in the worker "
+    "whatever aio says: reads from the disk hold up the event loop again, which thread pools "
+    "were to prevent.",
+    fix="Leave out Options KTLS (or set sendfile off) where files are cold, and compare: "
+    "nginx-tune validate NEW --against OLD.",
+    sources=("nginx: src/event/ngx_event_openssl.c, ngx_ssl_send_chain, ngx_ssl_sendfile",),
+    proof="source-only",
+    since="1.21.4",
+    about="Needs a kernel with TLS to be seen.",
+    bad=Example(_CONF % "ssl_conf_command Options KTLS;", _HOST),
+    good=Example(_CONF % "", _HOST),
+    check=check,
+)

@@ -1,0 +1,52 @@
+"""``io-nopush-no-sendfile``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import default, written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """``tcp_nopush on`` where no scope that it holds for has sendfile."""
+    if "tcp_nopush" not in context.names:
+        return
+    lines: dict[Directive, Directive | None] = {}
+    working: set[Directive] = set()
+    for scope in context.scopes:
+        line = scope.effective("tcp_nopush")
+        if line is not None and line.value.lower() == "on":
+            lines.setdefault(line, scope.effective("sendfile"))
+            if scope.value("sendfile") == "on":
+                working.add(line)
+    for line, sendfile in lines.items():
+        if line not in working:
+            yield Hit(
+                line,
+                "tcp_nopush does nothing without sendfile",
+                [
+                    written(line),
+                    default("sendfile", "off") if sendfile is None else written(sendfile),
+                ],
+            )
+
+
+_CONF = "events { } http { tcp_nopush on; %s server { location / { root /srv/www; } } }"
+
+RULE = Rule(
+    id="io-nopush-no-sendfile",
+    severity="info",
+    title="tcp_nopush without sendfile",
+    why="nginx corks a socket only to send a header together with the start of a file that goes "
+    "out by sendfile. Without it the line is without effect.",
+    fix="sendfile on; or no tcp_nopush.",
+    sources=("https://nginx.org/en/docs/http/ngx_http_core_module.html#tcp_nopush",),
+    proof="source-only",
+    whole_tree=True,
+    bad=Example(_CONF % ""),
+    good=Example(_CONF % "sendfile on;"),
+    check=check,
+)

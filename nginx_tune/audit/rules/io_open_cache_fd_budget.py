@@ -1,0 +1,64 @@
+"""``io-open-cache-fd-budget``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.processes import descriptor_limit, lacking, worker_connections
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.quantities import parameter, parse_count
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Caches of open files that can take the descriptors of connections."""
+    if "open_file_cache" not in context.names:
+        return
+    caches: dict[Directive, int] = {}
+    for scope in context.scopes:
+        cache = scope.effective("open_file_cache")
+        if cache is not None and cache.value != "off":
+            caches[cache] = parse_count(parameter(cache.args, "max") or "") or 0
+    held = sum(caches.values())
+    if not held:
+        return
+    connections, limit = worker_connections(context), descriptor_limit(context)
+    if isinstance(connections, Missing) or isinstance(limit, Missing):
+        yield from lacking(connections, limit)
+        return
+    wanted = held + 2 * connections.value
+    if wanted > limit.value:
+        largest = max(caches, key=lambda cache: caches[cache])
+        yield Hit(
+            largest,
+            f"{held} cached files and {connections.value} connections need about {wanted} "
+            f"descriptors, and a worker may have {limit.value}",
+            [written(largest), connections.evidence, limit.evidence],
+            fix=f"worker_rlimit_nofile {wanted}; or a lower max=.",
+        )
+
+
+_CONF = """
+worker_rlimit_nofile %s;
+events { worker_connections 4096; }
+http { server { location / { root /srv/www; open_file_cache max=20000 inactive=60s; } } }
+"""
+
+RULE = Rule(
+    id="io-open-cache-fd-budget",
+    severity="warning",
+    title="open_file_cache can take all descriptors",
+    why="Each worker has a cache of its own, and every entry of a file holds a descriptor. When "
+    "the limit is reached open() and accept4() fail (24: Too many open files).",
+    fix="Raise worker_rlimit_nofile above max= plus twice worker_connections, or lower max=.",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_core_module.html#open_file_cache",
+        "nginx: src/core/ngx_open_file_cache.c",
+    ),
+    proof="proven",
+    bad=Example(_CONF % 8192),
+    good=Example(_CONF % 32_768),
+    check=check,
+)

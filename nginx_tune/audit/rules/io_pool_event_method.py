@@ -1,0 +1,50 @@
+"""``io-pool-event-method``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.processes import events_directive
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.thread_pools import aio_lines
+
+_WITHOUT_NOTIFY = frozenset({"poll", "select", "/dev/poll", "devpoll"})
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Thread pools with an event method that threads cannot wake."""
+    use = events_directive(context, "use")
+    if use is None or use.value not in _WITHOUT_NOTIFY:
+        return
+    lines = [line for line, _ in aio_lines(context.tree)] or context.tree.main.all("thread_pool")
+    if lines:
+        yield Hit(
+            use,
+            f'thread pools do not work with "{use}"',
+            [written(use), written(lines[0])],
+        )
+
+
+_CONF = "events { %s } http { server { location / { root /srv/media; aio threads; } } }"
+
+RULE = Rule(
+    id="io-pool-event-method",
+    severity="error",
+    title="thread pools with an event method that does not know them",
+    why="A thread that is done has to wake the event loop, which only epoll, kqueue and eventport "
+    "let it do. With another method each worker logs an alert and exits: nobody serves.",
+    fix="Remove use: nginx takes the best method of the platform by itself.",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_core_module.html#aio",
+        "nginx: src/core/ngx_thread_pool.c, ngx_thread_pool_init",
+    ),
+    proof="source-only",
+    since="1.7.11",
+    about="The packages that the proofs run on are built without poll and select and refuse the "
+    "line itself (invalid event type).",
+    bad=Example(_CONF % "use poll;"),
+    good=Example(_CONF % "use epoll;"),
+    check=check,
+)

@@ -1,0 +1,66 @@
+"""``io-pool-queue-small``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.processes import lacking, worker_connections
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.quantities import parameter
+from nginx_tune.conf.thread_pools import DEFAULT_QUEUE, declared_pools
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Pools that refuse tasks before a worker runs out of connections."""
+    pools = [
+        pool
+        for pool in declared_pools(context.tree).values()
+        if parameter(pool.directive.args, "max_queue") is not None
+    ]
+    if not pools:
+        return
+    connections = worker_connections(context)
+    if isinstance(connections, Missing):
+        yield from lacking(connections)
+        return
+    for pool in pools:
+        if pool.threads is None or pool.max_queue is None:
+            continue
+        room = pool.threads + pool.max_queue
+        if room < min(connections.value, DEFAULT_QUEUE):
+            yield Hit(
+                pool.directive,
+                f'thread pool "{pool.name}" takes {room} tasks at once, and a worker can have '
+                f"{connections.value} transfers",
+                [written(pool.directive), connections.evidence],
+            )
+
+
+_CONF = """
+thread_pool media threads=16 max_queue=%s;
+events { worker_connections 4096; }
+http { server { location / { root /srv/media; aio threads=media; } } }
+"""
+
+RULE = Rule(
+    id="io-pool-queue-small",
+    severity="warning",
+    title="a thread pool's queue is shorter than a worker's transfers",
+    why="Each transfer has one read under way. What finds all threads busy and the queue full is "
+    "not delayed but broken: status 200 with a truncated or empty body. A queue costs nothing "
+    "while it is empty.",
+    fix="Leave max_queue at its default (65536).",
+    sources=(
+        "https://nginx.org/en/docs/ngx_core_module.html#thread_pool",
+        "nginx: src/core/ngx_thread_pool.c, ngx_thread_task_post",
+    ),
+    proof="proven",
+    since="1.7.11",
+    about="How many transfers there really are at once no command counts yet; the bound is "
+    "worker_connections.",
+    bad=Example(_CONF % 256),
+    good=Example(_CONF % 65_536),
+    check=check,
+)

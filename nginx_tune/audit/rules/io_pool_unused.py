@@ -1,0 +1,67 @@
+"""``io-pool-unused``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.thread_pools import aio_lines, asked_pool, declared_pools
+from nginx_tune.documents.decisions import Evidence
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Pools that no line can name."""
+    pools = declared_pools(context.tree)
+    if not pools:
+        return
+    used = {name for _, name in aio_lines(context.tree) if "$" not in name}
+    for scope in context.scopes:
+        name = asked_pool(scope.effective("aio"))
+        if name is not None and "$" in name:
+            values = context.variables.possible(name, scope)
+            if not values.complete:
+                return  # any pool may be meant
+            used |= values.known.keys()
+    # Directives of other modules that take a pool by name.
+    if any("thread_pool" in name for name in context.names - {"thread_pool"}):
+        return
+    for pool in pools.values():
+        if pool.name not in used:
+            yield Hit(
+                pool.directive,
+                f'no aio line names thread pool "{pool.name}"',
+                [
+                    Evidence(
+                        fact="pools that are named",
+                        value=", ".join(sorted(used)) or "none",
+                        provenance="declared",
+                    )
+                ],
+            )
+
+
+_CONF = """
+thread_pool media threads=16;
+events { }
+http { server { location / { root /srv/media; %s } } }
+"""
+
+RULE = Rule(
+    id="io-pool-unused",
+    severity="warning",
+    title="a thread pool that nothing uses",
+    why="Each worker starts the pool's threads all the same, and they never get anything to do. "
+    "Most often the aio line was forgotten, and files are read in the event loop after all.",
+    fix="aio threads=NAME; where the files are served, or remove the thread_pool.",
+    sources=(
+        "nginx: src/core/ngx_thread_pool.c, ngx_thread_pool_init_worker",
+        "https://nginx.org/en/docs/ngx_core_module.html#thread_pool",
+    ),
+    proof="proven",
+    since="1.7.11",
+    whole_tree=True,
+    bad=Example(_CONF % ""),
+    good=Example(_CONF % "aio threads=media;"),
+    check=check,
+)

@@ -1,0 +1,74 @@
+"""``io-sendfile-off-static``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import default, written
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.storage import storage_of
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.listeners import tls_servers
+from nginx_tune.conf.served import Served
+from nginx_tune.documents.decisions import Evidence
+
+SHARED_FOLDERS = frozenset({"vboxsf", "vmhgfs", "prl_fs", "9p", "virtiofs", "osxfs", "grpcfuse"})
+"""File systems of virtual machines whose host changes files under the page cache: there
+sendfile sends old bytes."""
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Files over plain HTTP that are copied through the worker."""
+    secure = tls_servers(context.listeners)
+    found: dict[Directive, list[Served]] = {}
+    for served in context.served:
+        scope = served.scope
+        if (
+            served.via != "cache"
+            and scope.value("sendfile", "off") == "off"
+            and scope.value("directio", "off") == "off"
+            and scope.server not in secure
+        ):
+            found.setdefault(scope.effective("sendfile") or served.place, []).append(served)
+    missing: dict[str, None] = {}
+    for place, places in found.items():
+        kinds = {one: storage_of(one.path, context.facts) for one in places}
+        known = {one: found.filesystem for one, found in kinds.items() if found is not None}
+        disk = next((one for one, kind in known.items() if kind not in SHARED_FOLDERS), None)
+        if disk is not None:
+            explicit = disk.scope.effective("sendfile")
+            yield Hit(
+                place,
+                f"files under {disk.path} are copied through the worker's buffers",
+                [
+                    default("sendfile", "off") if explicit is None else written(explicit),
+                    Evidence(fact=f"file system under {disk.path}", value=known[disk]),
+                ],
+            )
+        elif len(known) < len(places):
+            missing[f"storage.paths[{places[0].root}]"] = None
+    if missing:
+        yield Missing(tuple(missing))
+
+
+_CONF = "events { } http { %s server { listen 80; location / { root /srv/www; } } }"
+_HOST = linux(disks={"/srv/www": ("nvme0n1", "nvme")})
+
+RULE = Rule(
+    id="io-sendfile-off-static",
+    severity="warning",
+    title="files are served without sendfile",
+    why="Each piece is read into a buffer of the worker and written to the socket again, two "
+    "copies that sendfile does not make; tcp_nopush has no effect either. sendfile is off "
+    "unless it is set.",
+    fix="sendfile on; in http (with sendfile_max_chunk before nginx 1.21.4). Not on shared "
+    "folders of virtual machines.",
+    sources=("https://nginx.org/en/docs/http/ngx_http_core_module.html#sendfile",),
+    proof="proven",
+    whole_tree=True,
+    bad=Example(_CONF % "", _HOST),
+    good=Example(_CONF % "sendfile on;", _HOST),
+    check=check,
+)

@@ -1,0 +1,60 @@
+"""``io-split-no-default``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import counted, written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.splits import CACHE_DIRECTIVES, splits, uncovered_percent, variables_of
+from nginx_tune.conf.scopes import http_directives
+
+_PLACES = frozenset({
+    "root", "alias", "proxy_pass", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "grpc_pass",
+    *CACHE_DIRECTIVES,
+})  # fmt: skip
+"""Where an empty value cannot be meant. Names of thread pools: io-pool-var-unresolved."""
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Tables that leave some keys without a value where one is needed."""
+    for split in splits(context):
+        percent = uncovered_percent(split)
+        if percent <= 0:
+            continue
+        for line in http_directives(context.tree):
+            if line.name in _PLACES and split.variable in variables_of(" ".join(line.args)):
+                yield Hit(
+                    split.place,
+                    f"${split.variable} is empty for {percent:g} % of the keys, and "
+                    f'"{line}" stands on it',
+                    [counted("keys without a value", percent, "%"), written(line)],
+                )
+                break
+
+
+_CONF = """
+events { }
+http {
+    split_clients $uri $disk { 33.3%% 1; 33.3%% 2; %s 3; }
+    server { location / { root /mnt/disk$disk; } }
+}
+"""
+
+RULE = Rule(
+    id="io-split-no-default",
+    severity="error",
+    title="split_clients leaves some keys without a value",
+    why="What no part covers gets an empty value: those requests go to a path, cache or upstream "
+    "that does not exist, for good, since the same key always falls into the same part.",
+    fix='Write the last part as "*".',
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_split_clients_module.html",
+        "nginx: src/http/modules/ngx_http_split_clients_module.c",
+    ),
+    proof="proven",
+    bad=Example(_CONF % "33.3%"),
+    good=Example(_CONF % "*"),
+    check=check,
+)

@@ -1,0 +1,57 @@
+"""``io-try-files-no-cache``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import default, written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+
+MANY = 3
+"""Files that are tried before the last resort."""
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """``try_files`` that looks for several files each time."""
+    if "try_files" not in context.names:
+        return
+    for scope in context.scopes:
+        line = scope.sets("try_files")
+        if line is None or len(line.args) <= MANY:
+            continue
+        if scope.value("open_file_cache", "off") == "off":
+            yield Hit(
+                line,
+                f"up to {len(line.args) - 1} files are looked for on the disk by each request",
+                [written(line), default("open_file_cache", "off")],
+            )
+
+
+_CONF = """
+events { }
+http { server { location / {
+    root /srv/www;
+    try_files $uri $uri.html $uri/index.html =404;
+    %s
+} } }
+"""
+
+RULE = Rule(
+    id="io-try-files-no-cache",
+    severity="advice",
+    title="try_files looks for many files without a cache",
+    why="Each candidate is a stat() in the event loop. On a cold directory, or over a network, it "
+    "waits for the disk as a read does, and no thread pool takes it.",
+    fix="open_file_cache max=1000 inactive=60s; with open_file_cache_errors on; (within "
+    "worker_rlimit_nofile: each file takes a descriptor in every worker), or fewer candidates.",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_core_module.html#open_file_cache",
+        "gixy: try_files_is_evil_too",
+    ),
+    proof="source-only",
+    whole_tree=True,
+    bad=Example(_CONF % ""),
+    good=Example(_CONF % "open_file_cache max=1000 inactive=60s; open_file_cache_errors on;"),
+    check=check,
+)

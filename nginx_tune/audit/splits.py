@@ -1,0 +1,98 @@
+"""``split_clients`` tables: what they cover, and what stands on their variables.
+
+Source: ngx_http_split_clients_module.c; parts are percentages with two decimals.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from nginx_tune.audit.context import Context
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.scopes import Scope, http_directives
+from nginx_tune.conf.served import Served
+
+_PART = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,2}))?%")
+_ALL = 10_000
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+
+CACHE_DIRECTIVES = ("proxy_cache", "fastcgi_cache", "uwsgi_cache", "scgi_cache")
+
+
+class Split(NamedTuple):
+    """One table."""
+
+    place: Directive
+    key: str
+    variable: str
+
+
+class Target(NamedTuple):
+    """A directory that a part of a table leads to."""
+
+    split: Split
+    entry: Directive
+    served: Served
+
+
+def splits(context: Context) -> list[Split]:
+    """Every table of http."""
+    if "split_clients" not in context.names:
+        return []
+    return [
+        Split(one, one.args[0], one.args[1].lstrip("$").lower())
+        for one in http_directives(context.tree)
+        if one.name == "split_clients" and len(one.args) > 1 and one.block is not None
+    ]
+
+
+def uncovered_percent(split: Split) -> float:
+    """The share of keys that no part takes: their value is empty."""
+    covered = 0
+    for part in split.place.block or ():
+        if part.name == "*":
+            return 0.0
+        match = _PART.fullmatch(part.name)
+        if match is None:
+            return 0.0  # nginx does not take it
+        covered += int(match[1]) * 100 + int((match[2] or "0").ljust(2, "0"))
+    return max(0, _ALL - covered) / 100
+
+
+def variables_of(text: str) -> frozenset[str]:
+    """The names of the variables in a text."""
+    return frozenset((match[1] or match[2]).lower() for match in _VARIABLE.finditer(text))
+
+
+def chosen_by(served: Served) -> Directive:
+    """The line whose value leads a scope to its directory: a root, an alias or a cache."""
+    if served.via == "cache":
+        return cache_line(served.scope) or served.place
+    return served.place
+
+
+def cache_line(scope: Scope) -> Directive | None:
+    """The line that names the cache of a scope."""
+    lines = (scope.effective(name) for name in CACHE_DIRECTIVES)
+    return next((line for line in lines if line is not None), None)
+
+
+def targets(context: Context, split: Split) -> Iterator[Target]:
+    """The directories that the parts of a table choose between, as far as they are known."""
+    entries = set(split.place.block or ())
+    for served in context.served:
+        line = chosen_by(served)
+        if split.variable not in variables_of(line.value):
+            continue
+        for value, entry in context.variables.possible(line.value, served.scope).known.items():
+            if entry in entries and _leads_to(served, value):
+                yield Target(split, entry, served)
+
+
+def _leads_to(served: Served, value: str) -> bool:
+    if served.via != "cache":
+        return served.scope.tree.full_path(value) == served.root
+    zones = (arg[10:].partition(":")[0] for arg in served.place.args if arg.startswith("keys_zone"))
+    return value in zones
