@@ -35,6 +35,7 @@ HAS: dict[str, Callable[[], bool]] = {
     "loop": _has_loop,
     "blkio": _has_blkio,
     "userns": _has_userns,
+    "ip": lambda: shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin") is not None,
     "strace": lambda: shutil.which("strace") is not None,
     "cargo": lambda: shutil.which("cargo") is not None,
     "probe": (ROOT / "nginx_tune" / "_bin" / "nginx-tune-probe").exists,

@@ -14,6 +14,7 @@ from nginx_tune.documents.capture import Answer
 from nginx_tune.documents.facts import Dataset, Link
 from nginx_tune.documents.listening import Listening
 from nginx_tune.host.door import Device, Host, HostReadError, ProgramResult
+from nginx_tune.host.redaction import escaped, from_bytes
 
 T = TypeVar("T")
 
@@ -21,14 +22,6 @@ T = TypeVar("T")
 def _question(verb: str, *parts: str) -> str:
     """The key of an answer."""
     return escaped(" ".join([verb, *parts]))
-
-
-def from_bytes(data: bytes) -> str | dict[str, str]:
-    """Contents of a file as an answer holds them."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
 
 
 def to_bytes(value: Any) -> bytes:
@@ -39,11 +32,6 @@ def to_bytes(value: Any) -> bytes:
     if isinstance(value, dict) and isinstance(value.get("base64"), str):
         return base64.b64decode(value["base64"], validate=True)
     return msgspec.convert(value, str).encode()
-
-
-def escaped(text: str) -> str:
-    """Text that JSON can hold: what is no UTF-8 in a file name is shown escaped."""
-    return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def _to_builtins(value: object) -> Any:

@@ -9,7 +9,8 @@ from nginx_tune.conf.tree import read_tree
 from nginx_tune.documents.capture import Answer
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.host.door import Host
-from nginx_tune.host.recording import RecordingHost, from_bytes, to_bytes
+from nginx_tune.host.recording import RecordingHost, to_bytes
+from nginx_tune.host.redaction import from_bytes
 
 
 def read_configuration(host: Host, nginx: Nginx) -> dict[str, Answer]:

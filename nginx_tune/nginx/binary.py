@@ -10,6 +10,7 @@ from nginx_tune.documents.facts import Nginx, Running
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.host.gaps import Gaps, Missing, attempt, known, under
+from nginx_tune.host.nginx_names import NAMES
 from nginx_tune.host.parse_nginx import (
     Build,
     libc_of,
@@ -26,9 +27,6 @@ from nginx_tune.nginx.processes import (
     read_running,
     same_mounts,
 )
-
-NAMES = ("nginx", "angie", "openresty", "freenginx", "tengine")
-"""Programs that are nginx or a fork of it, in the order they are looked for."""
 
 
 def read_build(host: Host, binary: str) -> Build:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from nginx_tune.documents.facts import Instance, Running, Worker
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Gaps, Missing, attempt, known, under
+from nginx_tune.host.nginx_names import COMMS
 from nginx_tune.host.parse_netstat import parse_tls_stat
 from nginx_tune.host.parse_nginx import Title, parse_start_options, parse_title
 from nginx_tune.host.parse_process import (
@@ -23,9 +24,6 @@ from nginx_tune.host.parse_process import (
     parse_uptime,
 )
 from nginx_tune.host.parse_values import parse_integer
-
-COMMS = ("nginx", "angie", "openresty", "freenginx", "tengine")
-"""Names of nginx processes in ``/proc/PID/comm``."""
 
 
 class Master(NamedTuple):

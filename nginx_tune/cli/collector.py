@@ -1,0 +1,29 @@
+"""``nginx-tune collector``."""
+
+from __future__ import annotations
+
+import click
+
+from nginx_tune.cli.output import write_result
+from nginx_tune.errors import UndecidedError
+from nginx_tune.host.collector import render_collector
+
+
+@click.command()
+@click.option("-o", "--output", metavar="FILE", help="Write there instead of standard output.")
+def command(*, output: str | None) -> None:
+    r"""Print a program that records a host on which nothing may be installed.
+
+    One file, Python 3.6 or later, nothing else. It writes the capture that `inspect --host`
+    reads:
+
+    \b
+        nginx-tune collector > collect.py
+        ssh HOST python3 - < collect.py > host.json
+        nginx-tune inspect --host host.json
+    """
+    try:
+        program = render_collector()
+    except OSError as error:
+        raise UndecidedError(f"the collector's source cannot be read: {error.strerror}") from None
+    write_result({"python": lambda: program}, (), output)

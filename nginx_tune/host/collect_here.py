@@ -1,0 +1,315 @@
+"""This machine as the collector asks it: files, programs and netlink without any library.
+
+This file is part of the collector: standard library, Python 3.6.
+"""
+
+import fcntl
+import os
+import socket
+import struct
+import subprocess
+import threading
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+_MAX_BYTES = 64 << 20
+_SECONDS = 10
+_SBIN = (
+    "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/nginx/sbin:/opt/nginx/sbin:"
+    "/usr/local/openresty/nginx/sbin:/usr/local/openresty/bin:/usr/local/bin:/usr/bin:/bin"
+)
+
+_AF_NETLINK, _NETLINK_ROUTE, _NETLINK_SOCK_DIAG = 16, 0, 4
+_RTM_GETLINK, _SOCK_DIAG_BY_FAMILY = 18, 20
+_DUMP = 0x301
+_ERROR, _DONE = 2, 3
+_NESTED_MASK = 0x3FFF
+_IFNAME, _MTU, _LINK, _MASTER, _OPERSTATE, _LINKINFO, _NETNSID = 3, 4, 5, 10, 16, 18, 37
+_STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
+_LOOPBACK = 0x8
+_ASKED_KINDS = ("physical", "bond", "team", "vlan", "macvlan", "ipvlan", "bridge")
+_CARRIED_KINDS = ("vlan", "macvlan", "macvtap", "ipvlan")
+_LISTEN = 1 << 10
+_SKMEMINFO, _DROPS = 7, 8
+
+_SIOCETHTOOL = 0x8946
+_GSET, _GRINGPARAM, _GCHANNELS = 0x1, 0x10, 0x3C
+_GFLAGS, _LRO = 0x25, 1 << 15
+_OFFLOADS = (
+    ("tso", 0x1E),
+    ("gso", 0x23),
+    ("gro", 0x2B),
+    ("sg", 0x18),
+    ("rx_checksum", 0x14),
+    ("tx_checksum", 0x16),
+)
+"""Source: include/uapi/linux/{netlink,rtnetlink,if_link,inet_diag,ethtool}.h."""
+
+
+class Here:
+    """The machine that this runs on. Methods raise OSError or ValueError."""
+
+    def read_bytes(self, path: str) -> bytes:
+        """Contents of a file, without waiting for a FIFO."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            parts: List[bytes] = []
+            size = 0
+            while size <= _MAX_BYTES:
+                part = os.read(descriptor, 1 << 16)
+                if not part:
+                    return b"".join(parts)
+                parts.append(part)
+                size += len(part)
+        finally:
+            os.close(descriptor)
+        raise ValueError("larger than {} MiB".format(_MAX_BYTES >> 20))
+
+    def list_dir(self, path: str) -> List[str]:
+        """Names in a directory, sorted."""
+        return sorted(os.listdir(path))  # noqa: PTH208
+
+    def read_link(self, path: str) -> str:
+        """Target of a symbolic link."""
+        return os.readlink(path)  # noqa: PTH115
+
+    def real_path(self, path: str) -> str:
+        """The path with every link resolved; the file must exist."""
+        os.stat(path)  # noqa: PTH116
+        return os.path.realpath(path)
+
+    def device_of(self, path: str) -> Tuple[int, int]:
+        """Device number of the file system of a path."""
+        number = os.stat(path).st_dev  # noqa: PTH116
+        return os.major(number), os.minor(number)
+
+    def run(self, argv: Sequence[str]) -> Tuple[int, str, str]:
+        """Status, standard output and standard error of a program, run without a shell."""
+        environment = {k: v for k, v in os.environ.items() if k not in ("NGINX", "NGINX_VAR")}
+        environment["LC_ALL"] = "C"
+        process = subprocess.Popen(
+            [self.find_program(argv[0])] + list(argv[1:]),  # noqa: RUF005  # Python 3.6
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env=environment,
+        )
+        try:
+            out, err = process.communicate(timeout=_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise ValueError("took too long")  # noqa: B904
+        texts = [data.decode(errors="surrogateescape") for data in (out, err)]
+        return process.returncode, texts[0], texts[1]
+
+    def find_program(self, name: str) -> str:
+        """Absolute path of a program."""
+        if "/" in name:
+            if not os.path.isfile(name):  # noqa: PTH113
+                raise ValueError("No such file")
+            if not os.access(name, os.X_OK):
+                raise ValueError("not executable")
+            return os.path.abspath(name)  # noqa: PTH100
+        for place in "{}:{}".format(os.environ.get("PATH", ""), _SBIN).split(":"):
+            candidate = os.path.join(place, name)  # noqa: PTH118
+            if place[:1] == "/" and os.path.isfile(candidate) and os.access(candidate, os.X_OK):  # noqa: PTH113
+                return candidate
+        raise ValueError("not found on PATH or in an sbin directory")
+
+    def processes(self, *names: str) -> List[int]:
+        """Ids of the processes of these names."""
+        wanted = {name.encode() for name in names}
+        found = []
+        for entry in os.listdir("/proc"):  # noqa: PTH208
+            if entry.isdigit():
+                try:
+                    comm = self.read_bytes("/proc/{}/comm".format(entry))
+                except (OSError, ValueError):
+                    continue  # it ended meanwhile
+                if comm.rstrip(b"\n") in wanted:
+                    found.append(int(entry))
+        return sorted(found)
+
+    def links(self) -> List[Dict[str, Any]]:
+        """Network links, by rtnetlink; speeds, rings and offloads by ethtool."""
+        rows = []
+        for data in _dump(_NETLINK_ROUTE, _RTM_GETLINK, struct.pack("=BxHiII", 0, 0, 0, 0, 0)):
+            index, flags = struct.unpack_from("=4xiI", data)
+            rows.append((index, flags, dict(_attributes(data[16:]))))
+        names = {index: _text(attributes[_IFNAME]) for index, _, attributes in rows}
+        lower: Dict[str, List[str]] = {name: [] for name in names.values()}
+        links = []
+        for index, flags, attributes in rows:
+            name = names[index]
+            info = dict(_attributes(attributes.get(_LINKINFO, b"")))
+            kind = _text(info[1]) if 1 in info else None
+            master = _number(attributes.get(_MASTER))
+            if master in names:
+                lower[names[master]].append(name)
+            carrier = _number(attributes.get(_LINK))
+            if kind in _CARRIED_KINDS and _NETNSID not in attributes and carrier in names:
+                lower[name].append(names[carrier])
+            kind = kind or ("loopback" if flags & _LOOPBACK else "physical")
+            state = attributes.get(_OPERSTATE, b"\0")[0]
+            link = {
+                "name": name,
+                "kind": kind,
+                "state": _STATES[state] if state < len(_STATES) else None,
+                "mtu": _number(attributes.get(_MTU)),
+                "lower": lower[name],
+                "speed_bits_per_second": _speed(name) if kind in _ASKED_KINDS else None,
+            }
+            if kind == "physical":
+                link.update(_details(name))
+            links.append(link)
+        for names_below in lower.values():
+            names_below.sort()
+        return sorted(links, key=lambda link: str(link["name"]))
+
+    def listening(self, pid: Optional[int]) -> Dict[str, Any]:
+        """Listening TCP sockets of a process's network namespace, by sock_diag."""
+        if pid is None or os.stat("/proc/{}/ns/net".format(pid)).st_ino == _own_network():  # noqa: PTH116
+            return _listening()
+        result: List[Any] = []  # the answer, or the error
+
+        def enter_and_ask() -> None:
+            try:
+                _enter(pid)
+                result.append(_listening())
+            except (OSError, ValueError) as error:
+                result.append(error)
+
+        thread = threading.Thread(target=enter_and_ask)
+        thread.start()
+        thread.join()
+        if isinstance(result[0], Exception):
+            raise result[0]
+        return dict(result[0])
+
+
+def _own_network() -> int:
+    return os.stat("/proc/self/ns/net").st_ino  # noqa: PTH116
+
+
+def _enter(pid: Optional[int]) -> None:
+    import ctypes  # noqa: PLC0415  # not on every Python
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open("/proc/{}/ns/net".format(pid), "rb") as file:  # noqa: PTH123
+        if libc.setns(file.fileno(), 0x40000000) < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _listening() -> Dict[str, Any]:
+    found = []
+    for family, size in ((socket.AF_INET, 4), (socket.AF_INET6, 16)):
+        request = struct.pack("=BBBxI48x", family, 6, 1 << (_SKMEMINFO - 1), _LISTEN)
+        for data in _dump(_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, request):
+            (port,) = struct.unpack_from(">H", data, 4)
+            queue, backlog, _, inode = struct.unpack_from("=IIII", data, 56)
+            memory = dict(_attributes(data[72:])).get(_SKMEMINFO, b"")
+            drops = None
+            if len(memory) >= 4 * (_DROPS + 1):
+                (drops,) = struct.unpack_from("=I", memory, 4 * _DROPS)
+            found.append(
+                {
+                    "address": socket.inet_ntop(family, data[8 : 8 + size]),
+                    "port": port,
+                    "inode": inode,
+                    "backlog": backlog,
+                    "accept_queue": queue,
+                    "drops": drops,
+                }
+            )
+    found.sort(key=lambda one: (one["port"], one["address"], one["inode"]))
+    try:
+        with open("/proc/sys/net/core/somaxconn") as file:  # noqa: PTH123
+            somaxconn: Optional[int] = int(file.read())
+    except (OSError, ValueError):
+        somaxconn = None
+    return {"sockets": found, "somaxconn": somaxconn}
+
+
+def _dump(protocol: int, kind: int, request: bytes) -> Iterator[bytes]:
+    """The payload of every message that answers a netlink dump."""
+    with socket.socket(_AF_NETLINK, socket.SOCK_RAW, protocol) as asked:
+        asked.settimeout(_SECONDS)
+        asked.send(struct.pack("=IHHII", 16 + len(request), kind, _DUMP, 1, 0) + request)
+        while True:
+            data = asked.recv(1 << 18)
+            while len(data) >= 16:
+                size, answer = struct.unpack_from("=IH", data)
+                if answer == _DONE or size < 16:
+                    return
+                if answer == _ERROR:
+                    number = -struct.unpack_from("=i", data, 16)[0]
+                    raise OSError(number, os.strerror(number))
+                yield data[16:size]
+                data = data[size + 3 & ~3 :]
+
+
+def _attributes(data: bytes) -> Iterator[Tuple[int, bytes]]:
+    while len(data) >= 4:
+        size, kind = struct.unpack_from("=HH", data)
+        if size < 4:
+            return
+        yield kind & _NESTED_MASK, data[4:size]
+        data = data[size + 3 & ~3 :]
+
+
+def _text(data: bytes) -> str:
+    return data.rstrip(b"\0").decode(errors="surrogateescape")
+
+
+def _number(data: Optional[bytes]) -> Any:
+    return struct.unpack("=I", data)[0] if data and len(data) == 4 else None
+
+
+def _speed(name: str) -> Optional[int]:
+    settings = _ethtool(name, _GSET, 10)
+    if settings is None:
+        try:
+            with open("/sys/class/net/{}/speed".format(name)) as file:  # noqa: PTH123
+                megabits = int(file.read())
+        except (OSError, ValueError):
+            return None
+    else:
+        # struct ethtool_cmd has the speed in two halves.
+        megabits = settings[2] & 0xFFFF | (settings[6] & 0xFFFF) << 16
+    return megabits * 10**6 if 0 < megabits < 1 << 31 else None
+
+
+def _details(name: str) -> Dict[str, Any]:
+    found: Dict[str, Any] = {}
+    rings = _ethtool(name, _GRINGPARAM, 8)
+    if rings:
+        found["rings"] = {"rx_max": rings[0], "tx_max": rings[3], "rx": rings[4], "tx": rings[7]}
+    channels = _ethtool(name, _GCHANNELS, 8)
+    if channels:
+        found["queues"] = {"rx": 0, "tx": 0, "rss": channels[4] + channels[7] or None}
+    offloads = {}
+    for word, command in _OFFLOADS:
+        value = _ethtool(name, command, 1)
+        if value:
+            offloads[word] = bool(value[0])
+    flags = _ethtool(name, _GFLAGS, 1)
+    if flags:
+        offloads["lro"] = bool(flags[0] & _LRO)
+    if offloads:
+        found["offloads"] = offloads
+    return found
+
+
+def _ethtool(name: str, command: int, count: int) -> Optional[Tuple[int, ...]]:
+    """The numbers that the driver answers to a command of ethtool; none when it refuses."""
+    import ctypes  # noqa: PLC0415  # not on every Python
+
+    try:
+        data = ctypes.create_string_buffer(struct.pack("=I", command), 4 + 4 * count)
+        request = struct.pack("@16sP16x", os.fsencode(name)[:15], ctypes.addressof(data))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+            fcntl.ioctl(asked.fileno(), _SIOCETHTOOL, request)
+    except OSError:
+        return None
+    return struct.unpack("={}I".format(count), data.raw[4:])

@@ -1,0 +1,52 @@
+"""The collector as one file: the parts that ask, redact and write, without the package."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from nginx_tune import __version__
+from nginx_tune.host.kernel import SYSCTLS
+from nginx_tune.host.nginx_names import COMMS, NAMES
+
+_PARTS = ("redaction", "collect_here", "collect")
+_TABLES = {"SYSCTLS": SYSCTLS, "NAMES": NAMES, "COMMS": COMMS, "__version__": __version__}
+
+_HEAD = '''\
+#!/usr/bin/env python3
+"""Records a host for nginx-tune {version}; needs Python 3.6 and nothing else.
+
+    python3 collect.py -o host.json          here
+    ssh HOST python3 - < collect.py > host.json
+    nginx-tune inspect --host host.json      then, anywhere
+
+It reads, and changes nothing. Serial numbers, addresses and command lines are redacted.
+"""
+'''
+_FOOT = '\n\nif __name__ == "__main__":\n    sys.exit(main())\n'
+
+
+def render_collector() -> bytes:
+    """The program, UTF-8.
+
+    Errors: OSError when the package's own source cannot be read (a zip import, say).
+    """
+    here = Path(__file__).parent
+    sources = [(here / f"{name}.py").read_text(encoding="utf-8") for name in _PARTS]
+    tables = "".join(f"{name} = {value!r}\n" for name, value in _TABLES.items())
+    head = _HEAD.format(version=__version__)
+    imports = sorted({line for source in sources for line in _imports(source)})
+    body = "\n\n".join(map(_body, sources))
+    return f"{head}\n{''.join(imports)}\n{tables}\n{body}{_FOOT}".encode()
+
+
+def _imports(source: str) -> list[str]:
+    found = re.findall(r"^(?:import \w+|from typing import .+)\n", source, re.MULTILINE)
+    return list(found)
+
+
+def _body(source: str) -> str:
+    """A part without its docstring and imports."""
+    code = source.split('"""', 2)[2]
+    code = re.sub(r"^(?:import|from) .*\n", "", code, flags=re.MULTILINE)
+    return re.sub(r"  # noqa.*", "", code).strip("\n") + "\n"
