@@ -29,6 +29,12 @@ def _has_userns() -> bool:
     return run.returncode == 0
 
 
+def _has_matrix() -> bool:
+    """Whether tools/nginx-matrix has unpacked any version."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return any(Path(cache, "nginx-tune", "matrix").glob("*/nginx"))
+
+
 HAS: dict[str, Callable[[], bool]] = {
     "root": lambda: os.geteuid() == 0,
     "nginx": lambda: shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin") is not None,
@@ -36,6 +42,7 @@ HAS: dict[str, Callable[[], bool]] = {
     "blkio": _has_blkio,
     "userns": _has_userns,
     "ip": lambda: shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin") is not None,
+    "matrix": _has_matrix,
     "strace": lambda: shutil.which("strace") is not None,
     "cargo": lambda: shutil.which("cargo") is not None,
     "probe": (ROOT / "nginx_tune" / "_bin" / "nginx-tune-probe").exists,

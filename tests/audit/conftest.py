@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from scratch_nginx import NGINX, Server, write_conf
+from nginx_versions import Nginx, find_nginx, installed
+from scratch_nginx import Server, write_conf
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[[str], Server]]:
+def nginx(request: pytest.FixtureRequest) -> Nginx:
+    """The installed nginx, or each version of the matrix with the mark ``every_version``."""
+    return find_nginx(request.param) if hasattr(request, "param") else installed()
+
+
+@pytest.fixture
+def serve(tmp_path: Path, nginx: Nginx) -> Iterator[Callable[[str], Server]]:
     """Start nginx on a configuration; ``PORT`` and ``DIR`` in it are replaced."""
     started: list[subprocess.Popen[bytes]] = []
 
@@ -21,7 +29,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[[str], Server]]:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
         path = write_conf(tmp_path, conf.replace("PORT", str(port)))
-        process = subprocess.Popen([NGINX, "-p", tmp_path, "-c", path])
+        process = subprocess.Popen([nginx.program, "-p", tmp_path, "-c", path])
         started.append(process)
         server = Server(tmp_path, port, process)
         for _ in range(200):
@@ -43,3 +51,25 @@ def serve(tmp_path: Path) -> Iterator[Callable[[str], Server]]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate for localhost and its key."""
+    directory = tmp_path_factory.mktemp("tls")
+    names = directory / "localhost.crt", directory / "localhost.key"
+    request = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+    command = ["openssl", *request.split(), "-subj", "/CN=localhost"]
+    subprocess.run(
+        [*command, "-out", names[0], "-keyout", names[1]], check=True, capture_output=True
+    )
+    return names
+
+
+@pytest.fixture
+def server_tls(certificate: tuple[Path, Path]) -> ssl.SSLContext:
+    """A server's side of TLS 1.2, whose sessions are counted more easily than those of 1.3."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(*certificate)
+    return context

@@ -70,7 +70,7 @@ def write_conf(directory: Path, conf: str) -> Path:
     return path
 
 
-def config_test(path: Path) -> subprocess.CompletedProcess[str]:
+def config_test(path: Path, nginx: str = NGINX) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [NGINX, "-t", "-p", path.parent, "-c", path], capture_output=True, text=True, check=False
+        [nginx, "-t", "-p", path.parent, "-c", path], capture_output=True, text=True, check=False
     )
