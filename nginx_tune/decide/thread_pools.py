@@ -9,6 +9,7 @@ from nginx_tune.decide.answer import setting, validate_command
 from nginx_tune.decide.break_even import find_flip
 from nginx_tune.decide.model_blocking import BlockingInputs, Prediction, cpu_ratio, predict
 from nginx_tune.decide.model_cache import zipf_classes
+from nginx_tune.decide.model_ceiling import find_ceiling
 from nginx_tune.decide.model_disk import DiskModel
 from nginx_tune.decide.plausible import MOST_COUNT
 from nginx_tune.decide.pool_plan import PoolPlan
@@ -154,7 +155,15 @@ def _evidence(s: Situation, p: Prediction) -> list[Evidence]:
         s.link_bytes_per_second,
         Quantity("workers", s.workers),
     )
-    return [*facts, *_residency(s), *known(*model)]
+    return [*facts, *_residency(s), *known(*model), *_ceiling(s, p)]
+
+
+def _ceiling(s: Situation, p: Prediction) -> list[Evidence]:
+    if s.blocking_inputs is None:
+        return []
+    ceiling = find_ceiling(s.blocking_inputs, p)
+    fact = f"most bytes to send when loops do not block, bound by {ceiling.name} (model)"
+    return known(Quantity(fact, ceiling.bytes_per_second, "bytes/s", _origin(s)))
 
 
 def _residency(s: Situation) -> list[Evidence]:
