@@ -6,6 +6,7 @@ from typing import Literal
 
 from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.decisions import Decisions, Setting
+from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.loadplan import Arrivals
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import Verdict
@@ -119,6 +120,8 @@ class ScenarioRun(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario_
     """What a scenario showed."""
 
     name: str
+    facts: Facts = Facts()
+    """Of the emulated host, as the decisions had them."""
     prediction: Decisions
     """Made before the first block."""
     claims: list[ClaimResult] = []

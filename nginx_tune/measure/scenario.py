@@ -135,6 +135,7 @@ def run_scenario(
     )
     return ScenarioRun(
         name=scenario.name,
+        facts=facts,
         prediction=prediction,
         claims=judge_claims(scenario.claims, measurements, decisions=prediction),
         verdict=judge(

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from nginx_tune.audit.engine import audit
+from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.measure.scenario import list_scenarios
@@ -61,6 +63,13 @@ def test_thread_pools_free_the_hot_load(run_cli: RunCli) -> None:
         assert block.server.resident_bytes_before == 0, "the cache was cold"
         assert block.server.pool_overflow == 0
         assert sum(item.truncated for item in block.classes.values()) == 0
+    # The audit, with the facts of this very host, says the right thing about each arm.
+    rules = {
+        arm: {finding.rule for finding in audit(parse_text(text), result.facts).findings}
+        for arm, text in arms.items()
+    }
+    assert "io-no-pool-cold-dataset" in rules["baseline"]
+    assert not {rule for rule in rules["candidate"] if rule.startswith("io-")}
     # The worker that reads in its loop sits in disk sleep; the one with a pool does not.
     assert (blocks["baseline"].server.workers[0].state_d_ratio or 0) > 0.3
     assert (blocks["candidate"].server.workers[0].state_d_ratio or 0) < 0.1

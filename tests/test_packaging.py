@@ -1,0 +1,111 @@
+"""The wheel: whole with a cargo, honest without one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def build(directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Build a wheel from a copy of what git knows, with the environment changed."""
+    tree = directory / "tree"
+    files = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split("\0")
+    for name in filter(None, files):
+        if (ROOT / name).is_file() and not name.startswith(("tests/", "benchmarks/")):
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, tree / name)
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
+    return subprocess.run(
+        [*command, "--wheel-dir", str(directory / "dist"), str(tree)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "NGINX_TUNE_REQUIRE_RUST": "", **environment},
+        timeout=600,
+    )
+
+
+def names(directory: Path) -> tuple[str, set[str]]:
+    (wheel,) = (directory / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        return wheel.name, set(archive.namelist())
+
+
+DATA = {
+    "nginx_tune/templates/static.conf.j2",
+    "nginx_tune/scenarios/thread-pools.toml",
+    "nginx_tune/py.typed",
+}
+
+
+def test_without_cargo_the_wheel_is_pure_and_probing_says_what_is_missing(tmp_path: Path) -> None:
+    # A PATH with nothing but git and a shell: no cargo.
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for tool in ("git", "sh", "cc", "env"):
+        found = shutil.which(tool)
+        if found:
+            (tools / tool).symlink_to(found)
+    result = build(tmp_path, PATH=str(tools), CARGO="")
+    assert result.returncode == 0, result.stderr
+    name, files = names(tmp_path)
+    assert name.endswith("-py3-none-any.whl")
+    assert files >= DATA
+    assert not any("_bin" in file for file in files)
+    unpacked = tmp_path / "site"
+    with zipfile.ZipFile(tmp_path / "dist" / name) as archive:
+        archive.extractall(unpacked)
+    probe = subprocess.run(
+        [sys.executable, "-m", "nginx_tune", "probe", "http://127.0.0.1:9/", "--allow-live"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=unpacked,
+        env={**os.environ, "PYTHONPATH": str(unpacked)},
+    )
+    assert probe.returncode == 4, probe.stderr
+    assert "was not built" in probe.stderr
+    assert "cargo" in probe.stderr
+    assert len(probe.stderr.strip().splitlines()) == 1
+
+
+def test_a_required_probe_that_cannot_be_built_is_an_error(tmp_path: Path) -> None:
+    result = build(tmp_path, CARGO="/bin/false", NGINX_TUNE_REQUIRE_RUST="1")
+    assert result.returncode != 0
+    assert "the load probe could not be built" in result.stdout + result.stderr
+
+
+@pytest.mark.needs("cargo")
+def test_with_cargo_one_wheel_serves_every_python_and_holds_a_static_probe(tmp_path: Path) -> None:
+    target = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "probes" / "target"))
+    result = build(tmp_path, CARGO_TARGET_DIR=target, NGINX_TUNE_REQUIRE_RUST="1")
+    assert result.returncode == 0, result.stderr
+    name, files = names(tmp_path)
+    assert "-py3-none-linux" in name
+    assert files >= DATA | {"nginx_tune/_bin/nginx-tune-probe"}
+    with zipfile.ZipFile(tmp_path / "dist" / name) as archive:
+        info = archive.getinfo("nginx_tune/_bin/nginx-tune-probe")
+        assert info.external_attr >> 16 & 0o111, "executable"
+        binary = tmp_path / "probe"
+        binary.write_bytes(archive.read(info))
+    binary.chmod(0o755)
+    headers = subprocess.run(
+        ["readelf", "--program-headers", binary], capture_output=True, text=True, check=True
+    )
+    assert "INTERP" not in headers.stdout, "no dynamic loader is asked for"
+    version = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True)
+    assert version.stdout.startswith("nginx-tune-probe ")
