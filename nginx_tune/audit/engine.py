@@ -183,12 +183,15 @@ def _file_edit(edit: Edit) -> FileEdit:
 
 def _finding(rule: Rule, hit: Hit, context: Context) -> Finding:
     line, column = hit.place.source.place(hit.place.start)
+    end_line, end_column = hit.place.source.place(hit.place.end)
     return Finding(
         rule=rule.id,
         severity=severity_in(context.profile, hit.severity or rule.severity),
         file=as_utf8(hit.place.file),
         line=line,
         column=column,
+        end_line=end_line,
+        end_column=end_column,
         message=as_utf8(hit.message),
         why=rule.why,
         evidence=list(_evidence(hit)),

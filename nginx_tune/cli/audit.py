@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import gc
-import shutil
 import sys
-from typing import cast
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 import click
+from msgspec.structs import replace
 
+from nginx_tune.audit.baseline import baseline_of, without_known
 from nginx_tune.audit.engine import audit, reaches
+from nginx_tune.audit.notices import NOTICES
+from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.rule import Profile, Rule
+from nginx_tune.audit.selection import select_rules
+from nginx_tune.cli.audit_formats import FORMATS, audit_renderers, write_fix_diff
+from nginx_tune.cli.audit_options import audit_options, read_overlays
 from nginx_tune.cli.inputs import read_document
-from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.cli.output import output_options, write_file, write_result
 from nginx_tune.conf.directive import as_utf8
+from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
+from nginx_tune.documents.baseline import Baseline
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings, Severity
 from nginx_tune.errors import ExitStatus, worst
 from nginx_tune.host.live import LiveHost
-from nginx_tune.measure.subject import Subject, find_subject, place_of, read_subject
+from nginx_tune.measure.audit_subject import AuditSubject, read_audit_subject, read_dumped
 from nginx_tune.report.text import plain
 
 _HOST_FREE = (
@@ -28,94 +40,133 @@ _HOST_FREE = (
 
 
 @click.command()
-@click.argument("conf", required=False)
-@click.option("-c", "conf_option", metavar="CONF", help="Configuration file (the same as CONF).")
-@click.option("-p", "prefix", metavar="PREFIX", help="Prefix path, as nginx's own -p.")
-@click.option(
-    "--facts",
-    "facts_source",
-    metavar="FILE|live|none",
-    help="Facts of the host it is for; default: live for the configuration of this host's nginx, "
-    "otherwise none.",
-)
-@click.option(
-    "--fail-on",
-    type=click.Choice(["error", "warning", "advice", "info", "never"]),
-    default="error",
-    show_default=True,
-    help="Exit 1 when a finding is at least as bad.",
-)
-@click.option("--require-facts", is_flag=True, help="Exit 4 when a rule lacks facts.")
-@click.option("--nginx", "nginx_binary", metavar="BIN", help="The nginx it is for.")
-@output_options("console", "json")
+@audit_options
+@output_options(*FORMATS)
 @click.pass_context
 def command(
-    ctx: click.Context,
+    ctx: click.Context, /, *, formats: tuple[str, ...], output: str | None, **options: Any
+) -> ExitStatus:
+    """What is wrong with a configuration on this host, with evidence and the safe fix.
+
+    Without CONF: the running nginx's, else the installed one's; - reads the output of nginx -T.
+    Only reads; never runs nginx -t without --test.
+    """
+    gc.disable()  # a tree is millions of small objects, none of them garbage
+    asked = _Asked(**{name: options[name] for name in _Asked._fields})
+    rules = select_rules(
+        (*ALL, *NOTICES), select=asked.select, ignore=asked.ignore, profile=asked.profile
+    )
+    subject = _subject(asked, **{key: options[key] for key in _SUBJECT_OPTIONS})
+    run = partial(_audit, subject.facts, rules, asked)
+    findings = run(subject.tree)
+    notes: list[str] = []
+    if asked.write_baseline is not None:
+        write_file(Path(asked.write_baseline), encode(baseline_of(findings, subject.subject.path)))
+    findings = _compared(findings, asked, subject, run, notes)
+    if options["runs_test"]:
+        findings = replace(findings, nginx_test=subject.test(options["nginx_binary"]))
+    if options["fix_diff"]:
+        notes += write_fix_diff(subject, findings, run, output)
+    if formats or not options["fix_diff"]:
+        write_result(audit_renderers(ctx, findings, output), formats, output)
+    if subject.facts is None and options["facts_source"] is None:
+        notes.insert(0, f"{plain(as_utf8(subject.subject.path))}: {_HOST_FREE}")
+    if not ctx.obj["quiet"]:
+        for note in notes:
+            click.echo(f"nginx-tune: {note}", err=True)
+    return _status(findings, asked)
+
+
+class _Asked(NamedTuple):
+    """How the findings are chosen and judged."""
+
+    select: Sequence[str]
+    ignore: Sequence[str]
+    profile: Profile
+    baseline: str | None
+    write_baseline: str | None
+    diff_base: str | None
+    fail_on: str
+    require_facts: bool
+    today: str
+
+
+_SUBJECT_OPTIONS = ("conf", "conf_option", "prefix", "facts_source", "nginx_binary", "overlays",
+                    "runs_test")  # fmt: skip
+
+
+def _subject(
+    asked: _Asked,
     *,
     conf: str | None,
     conf_option: str | None,
     prefix: str | None,
     facts_source: str | None,
-    fail_on: str,
-    require_facts: bool,
     nginx_binary: str | None,
-    formats: tuple[str, ...],
-    output: str | None,
-) -> ExitStatus:
-    """What is wrong with a configuration on this host, with evidence and the safe fix.
-
-    Without CONF: the running nginx's, else the installed one's. Only reads; never runs nginx -t.
-    """
+    overlays: tuple[str, ...],
+    runs_test: bool,
+) -> AuditSubject:
     if conf is not None and conf_option is not None:
         raise click.UsageError("give CONF or -c, not both")
-    gc.disable()  # a tree is millions of small objects, none of them garbage
-    host = LiveHost()
-    named = conf or conf_option
     facts: Facts | None = None
     if facts_source not in {None, "live", "none"}:
         facts = read_document(Facts, str(facts_source))
-    if named is not None and facts_source is not None and facts_source != "live":
-        subject = Subject(place_of(named, prefix), prefix or _prefix(facts), is_hosts=False)
-    else:
-        subject = find_subject(host, named, prefix=prefix, nginx_binary=nginx_binary)
-    tree = read_subject(host, subject)
-    if facts_source == "live" or (facts_source is None and subject.is_hosts):
-        from nginx_tune.measure.live_facts import gather_live_facts  # noqa: PLC0415  # slow to load
-
-        facts = gather_live_facts(host, tree, nginx_binary=nginx_binary)
-    findings = audit(tree, facts)
-    write_result(
-        {"console": lambda: _console(ctx, findings, output), "json": lambda: encode(findings)},
-        formats,
-        output,
+    host, replaced = LiveHost(), read_overlays(overlays)
+    if conf == "-":
+        if runs_test or asked.diff_base is not None or facts_source == "live":
+            raise click.UsageError(
+                "a dump on standard input has no files here: no --test, --diff-base, --facts live"
+            )
+        dump = sys.stdin.buffer.read()
+        return read_dumped(host, dump, prefix=prefix, facts=facts, replaced=replaced)
+    return read_audit_subject(
+        host,
+        conf or conf_option,
+        prefix=prefix,
+        facts=facts,
+        wants_live_facts={None: None, "live": True}.get(facts_source, False),
+        nginx_binary=nginx_binary,
+        replaced=replaced,
     )
-    if facts_source is None and facts is None and not ctx.obj["quiet"]:
-        click.echo(f"nginx-tune: {plain(as_utf8(str(named)))}: {_HOST_FREE}", err=True)
+
+
+def _audit(facts: Facts | None, rules: Sequence[Rule], asked: _Asked, tree: ConfTree) -> Findings:
+    return audit(tree, facts, rules, profile=asked.profile, today=asked.today)
+
+
+def _compared(
+    findings: Findings,
+    asked: _Asked,
+    subject: AuditSubject,
+    run: partial[Findings],
+    notes: list[str],
+) -> Findings:
+    """The findings without those of the baseline and of the revision before the change."""
+    if asked.baseline is not None:
+        known = read_document(Baseline, asked.baseline)
+        reason = f"in {asked.baseline}"
+        findings, gone = without_known(findings, known, by="baseline", reason=reason)
+        if gone:
+            notes.append(
+                f"{gone} of the faults in {plain(asked.baseline)} are gone (--write-baseline)"
+            )
+    if asked.diff_base is not None:
+        before = run(subject.tree_at(asked.diff_base))
+        findings, _ = without_known(
+            findings,
+            baseline_of(before, subject.subject.path),
+            by="revision",
+            reason=f"was there in {asked.diff_base}",
+        )
+    return findings
+
+
+def _status(findings: Findings, asked: _Asked) -> ExitStatus:
+    test = findings.nginx_test
+    is_refused = bool(findings.files_unparsed) or (test is not None and not test.accepted)
+    fails = asked.fail_on != "never" and reaches(findings, cast("Severity", asked.fail_on))
     return worst(
-        ExitStatus.CONFIGURATION if findings.files_unparsed else ExitStatus.OK,
-        ExitStatus.UNDECIDED if require_facts and findings.needs_facts else ExitStatus.OK,
-        ExitStatus.FOUND if _fails(findings, fail_on) else ExitStatus.OK,
+        ExitStatus.CONFIGURATION if is_refused else ExitStatus.OK,
+        ExitStatus.UNDECIDED if asked.require_facts and findings.needs_facts else ExitStatus.OK,
+        ExitStatus.FOUND if fails else ExitStatus.OK,
     )
-
-
-def _fails(findings: Findings, fail_on: str) -> bool:
-    return fail_on != "never" and reaches(findings, cast("Severity", fail_on))
-
-
-def _prefix(facts: Facts | None) -> str | None:
-    if facts is None:
-        return None
-    running = facts.nginx.running
-    return (running.prefix if running else None) or facts.nginx.prefix
-
-
-def _console(ctx: click.Context, findings: Findings, output: str | None) -> bytes:
-    from nginx_tune.report.findings import render_findings  # noqa: PLC0415  # not for JSON
-
-    is_screen = output is None and sys.stdout.isatty()
-    text = render_findings(
-        findings,
-        color=is_screen and ctx.color is not False,
-        width=shutil.get_terminal_size().columns if is_screen else None,
-    )
-    return text.encode()

@@ -29,6 +29,9 @@ class Finding(Part, frozen=True, kw_only=True):
     file: str
     line: int
     column: int = 1
+    end_line: int = 1
+    end_column: int = 1
+    """Just past the directive's ``;`` or ``{``."""
     message: str
     why: str
     evidence: list[Evidence] = []

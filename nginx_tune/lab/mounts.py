@@ -50,6 +50,21 @@ def place(directory: Path) -> Path:
     return directory
 
 
+def make_writable(directory: Path) -> None:
+    """Let a directory take files in memory, with what is in it in sight; it need not exist."""
+    real = Path(os.path.realpath(directory))
+    if real.is_dir():
+        if not _is_ours(real):
+            _lay_over(real)
+    else:
+        place(real)
+
+
+def show_instead(file: Path, path: Path) -> None:
+    """Show a file of ours in the place of another."""
+    run_tool("mount", "--bind", str(file), str(path))
+
+
 def _lay_over(directory: Path) -> None:
     """Make a directory writable in memory, with its contents in sight.
 
@@ -94,3 +109,16 @@ def set_apart(directory: Path) -> None:
 def seal_root() -> None:
     """Make the operator's file system read-only inside the walls."""
     run_tool("mount", "-o", "remount,bind,ro", "/")
+
+
+_KERNELS_OWN = frozenset({"proc", "sysfs", "devtmpfs", "devpts", "mqueue", "cgroup", "cgroup2"})
+"""File systems that hold no files of the operator."""
+
+
+def seal_all(*, keep: Path) -> None:
+    """Make every mounted file system read-only inside the walls, but for a directory of ours."""
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, escaped, kind, *_ = line.split()
+        point = escaped.encode().decode("unicode_escape")
+        if kind not in _KERNELS_OWN and point != str(keep) and not point.startswith("/proc/"):
+            run_tool("mount", "-o", "remount,bind,ro", point)

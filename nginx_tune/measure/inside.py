@@ -89,6 +89,15 @@ class Inside:
         found: dict[str, Any] = json.loads(msgspec.json.encode(facts))
         return found
 
+    def try_configuration(
+        self, argv: list[str], files: dict[str, str], *, seal: bool
+    ) -> dict[str, Any]:
+        """``nginx -t`` with some files replaced."""
+        from nginx_tune.measure.trial import try_inside  # noqa: PLC0415  # not for blocks
+
+        found: dict[str, Any] = try_inside(argv, files, self._directory, seal=seal)
+        return found
+
     def block(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run one block; the measurement."""
         wanted = msgspec.convert(request, BlockRequest)
@@ -111,6 +120,7 @@ def _main() -> None:
         "open_lab": inside.open_lab,
         "facts": inside.facts,
         "block": inside.block,
+        "try_configuration": inside.try_configuration,
     }
     for line in sys.stdin:
         request = json.loads(line)

@@ -6,7 +6,7 @@ import posixpath
 from pathlib import Path
 from typing import NamedTuple
 
-from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.conf.tree import ConfTree, Reader, read_tree
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.host.door import Host, HostReadError
@@ -50,12 +50,14 @@ def find_subject(
     return Subject(path, prefix or (own_prefix if is_hosts else None), is_hosts)
 
 
-def read_subject(host: Host, subject: Subject) -> ConfTree:
+def read_subject(reader: Reader, subject: Subject, *, may_be_absent: bool = False) -> ConfTree:
     """The tree of a subject; names of files stay as they were given.
 
-    Errors: UsageError when the main file is not there or cannot be read.
+    Errors: UsageError when the main file is not there or cannot be read, unless it may be absent.
     """
-    tree = read_tree(subject.path, host, prefix=subject.prefix)
+    tree = read_tree(subject.path, reader, prefix=subject.prefix)
+    if may_be_absent:
+        return tree
     if not tree.files and tree.unparsed[0].line is None:
         raise UsageError(f"{subject.path}: {tree.unparsed[0].reason}")
     return tree

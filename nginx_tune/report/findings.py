@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from itertools import groupby
 
-from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.findings import Finding, Findings, Severity
-from nginx_tune.report.text import bytes_text, number_text, plain
+from nginx_tune.report.evidence import evidence_text
+from nginx_tune.report.text import plain
 
 PLACES_SHOWN = 5
 """Of one rule; the rest is counted."""
@@ -20,7 +20,8 @@ def render_findings(findings: Findings, *, color: bool = False, width: int | Non
     parts = [_unparsed(findings)]
     for _, group in groupby(findings.findings, key=lambda one: (one.severity, one.rule, one.fix)):
         parts.append(_rule(list(group), color=color, width=width))
-    parts.append(_summary(findings))
+    parts.append(summary_text(findings) + "\n")
+    parts.append(_nginx_test(findings))
     parts.append(_needs(findings, width=width))
     return "\n".join(part for part in parts if part)
 
@@ -34,7 +35,7 @@ def _rule(findings: list[Finding], *, color: bool, width: int | None) -> str:
             label = f"\x1b[1;{_COLORS[finding.severity]}m{label}\x1b[0m"
         lines.append(f"{_line(finding.file)}:{finding.line}: {label}")
         lines.append(_field("", finding.message, width))
-        lines.append(_field("evidence", "; ".join(map(_evidence, finding.evidence)), width))
+        lines.append(_field("evidence", "; ".join(map(evidence_text, finding.evidence)), width))
     if len(findings) > PLACES_SHOWN:
         lines.append(f"  and {len(findings) - PLACES_SHOWN} more places (-f json lists them)")
     lines += [_field("why", first.why, width), _field("fix", first.fix, width), ""]
@@ -51,17 +52,6 @@ def _field(name: str, text: str, width: int | None) -> str:
     )
 
 
-def _evidence(evidence: Evidence) -> str:
-    value = evidence.value
-    if evidence.unit == "bytes" and isinstance(value, int | float):
-        shown = bytes_text(value)
-    elif isinstance(value, bool) or not isinstance(value, int | float):
-        shown = str(value)
-    else:
-        shown = f"{number_text(value)} {evidence.unit}".rstrip()
-    return f"{evidence.fact} = {shown}"
-
-
 def _unparsed(findings: Findings) -> str:
     return "".join(
         f"{_line(one.file)}:{one.line or 1}: not parsed: {_line(one.reason)}\n"
@@ -69,7 +59,8 @@ def _unparsed(findings: Findings) -> str:
     )
 
 
-def _summary(findings: Findings) -> str:
+def summary_text(findings: Findings) -> str:
+    """How many findings of which severity in how many files, in one line."""
     counts = {
         severity: sum(one.severity == severity for one in findings.findings)
         for severity in ("error", "warning", "advice", "info")
@@ -80,8 +71,28 @@ def _summary(findings: Findings) -> str:
     return (
         f"{found or 'no findings'} in {files} {'file' if files == 1 else 'files'}"
         + (f", {lost} not parsed" if lost else "")
-        + "\n"
+        + _silenced(findings)
     )
+
+
+def _nginx_test(findings: Findings) -> str:
+    test = findings.nginx_test
+    if test is None:
+        return ""
+    if test.accepted:
+        return "nginx -t accepts it\n"
+    words = [line for line in test.messages if "[emerg]" in line] or test.messages[-1:]
+    return "".join(f"nginx -t rejects it: {_line(line)}\n" for line in words)
+
+
+def _silenced(findings: Findings) -> str:
+    names = {"comment": "by comments", "baseline": "in the baseline", "revision": "not new"}
+    counts = [
+        f"{count} {name}"
+        for by, name in names.items()
+        if (count := sum(one.by == by for one in findings.suppressed))
+    ]
+    return f"; silenced: {', '.join(counts)}" if counts else ""
 
 
 def _counted(severity: str, count: int) -> str:

@@ -1,0 +1,86 @@
+"""The safe fixes of findings as new contents of files, tried before they are given out; pure.
+
+Edits never touch each other (the engine sees to that). All are applied together and the result
+is audited: a rule whose findings do not go, or whose edits bring new ones, loses its edits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from nginx_tune.conf.directive import as_utf8
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.findings import Finding, Findings
+
+Audit = Callable[[dict[str, bytes]], Findings]
+"""Audits the tree with some files replaced, by their names in the tree."""
+
+
+class Change(NamedTuple):
+    """A file before and after."""
+
+    file: str
+    old: bytes
+    new: bytes
+
+
+class Fixed(NamedTuple):
+    """The changes, and how many findings they cure."""
+
+    changes: list[Change]
+    cured: int
+
+
+def fix_findings(tree: ConfTree, findings: Findings, audit_again: Audit) -> Fixed:
+    """The changes of all findings that carry edits and stand the trial."""
+    fixable = [one for one in findings.findings if one.edits]
+    rules = list(dict.fromkeys(one.rule for one in fixable))
+    if not _stands(tree, findings, fixable, audit_again):
+        for rule in rules:  # the guilty ones, each tried by itself
+            alone = [one for one in fixable if one.rule == rule]
+            if not _stands(tree, findings, alone, audit_again):
+                fixable = [one for one in fixable if one.rule != rule]
+        if not _stands(tree, findings, fixable, audit_again):
+            return Fixed([], 0)
+    return Fixed(_changes(tree, fixable), len(fixable))
+
+
+def _stands(tree: ConfTree, before: Findings, fixed: list[Finding], audit_again: Audit) -> bool:
+    if not fixed:
+        return True
+    after = audit_again({change.file: change.new for change in _changes(tree, fixed)})
+    if len(after.files_unparsed) > len(before.files_unparsed):
+        return False
+    expected = Counter(one.rule for one in before.findings)
+    expected.subtract(one.rule for one in fixed)
+    found = Counter(one.rule for one in after.findings)
+    return all(found[rule] <= expected[rule] for rule in found)
+
+
+def _changes(tree: ConfTree, fixed: Iterable[Finding]) -> list[Change]:
+    edits: dict[str, set[tuple[int, int, str]]] = {}
+    order: dict[str, list[tuple[int, int, str]]] = {}
+    for finding in fixed:
+        for edit in finding.edits:
+            key = (edit.start_byte, edit.end_byte, edit.text)
+            if key not in edits.setdefault(edit.file, set()):
+                edits[edit.file].add(key)
+                order.setdefault(edit.file, []).append(key)
+    changes = []
+    for file in tree.parsed:
+        wanted = sorted(order.get(as_utf8(file.source.file), ()), key=lambda edit: edit[:2])
+        if wanted:
+            old = file.source.data
+            changes.append(Change(file.source.file, old, _applied(old, wanted)))
+    return changes
+
+
+def _applied(old: bytes, edits: list[tuple[int, int, str]]) -> bytes:
+    parts: list[bytes] = []
+    at = 0
+    for start, end, text in edits:
+        parts += old[at:start], text.encode()
+        at = end
+    return b"".join([*parts, old[at:]])

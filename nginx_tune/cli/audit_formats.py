@@ -1,0 +1,114 @@
+"""The forms in which ``nginx-tune audit`` writes its findings."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+
+import click
+from msgspec.structs import replace
+
+from nginx_tune.cli.output import write_file
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.base import encode
+from nginx_tune.documents.findings import FileEdit, Finding, Findings, Suppressed, Unparsed
+from nginx_tune.measure.audit_subject import AuditSubject
+
+_WRITERS = {
+    "sarif": "sarif.render_sarif",
+    "junit": "junit.render_junit",
+    "checkstyle": "checkstyle.render_checkstyle",
+    "gitlab": "gitlab.render_gitlab",
+    "github": "github.render_github",
+    "markdown": "findings_markdown.render_findings_markdown",
+}
+"""Forms for other programs, by their module and function in ``report``."""
+
+FORMATS = ("console", "json", *_WRITERS)
+
+
+def audit_renderers(
+    ctx: click.Context, findings: Findings, output: str | None
+) -> Mapping[str, Callable[[], bytes]]:
+    """How each form is made, by its name."""
+
+    def written(name: str) -> bytes:
+        module, _, function = _WRITERS[name].partition(".")
+        render = getattr(import_module(f"nginx_tune.report.{module}"), function)
+        made: bytes = render(_seen_from_here(findings))
+        return made
+
+    return {
+        "console": lambda: _console(ctx, findings, output),
+        "json": lambda: encode(findings),
+        **{name: (lambda name=name: written(name)) for name in _WRITERS},  # type: ignore[misc]
+    }
+
+
+def write_fix_diff(
+    subject: AuditSubject,
+    findings: Findings,
+    run: Callable[[ConfTree], Findings],
+    output: str | None,
+) -> list[str]:
+    """Write the safe fixes as a diff; what is to be said about it."""
+    from nginx_tune.audit.fixes import fix_findings  # noqa: PLC0415  # only when asked for
+    from nginx_tune.report.diff import render_diff  # noqa: PLC0415
+
+    fixed = fix_findings(subject.tree, findings, lambda files: run(subject.tree_with(files)))
+    diff = render_diff((_shorter(one.file), one.old, one.new) for one in fixed.changes)
+    if output is None:
+        sys.stdout.buffer.write(diff)
+        sys.stdout.buffer.flush()
+    else:
+        write_file(Path(output), diff)
+    left = len(findings.findings) - fixed.cured
+    directory = "" if all(not one.file.startswith("/") for one in fixed.changes) else " -d /"
+    advice = f"patch -p1{directory} applies it; " if fixed.cured else ""
+    return [f"{fixed.cured} findings fixed by the diff, {left} left: {advice}then audit again"]
+
+
+def _console(ctx: click.Context, findings: Findings, output: str | None) -> bytes:
+    from nginx_tune.report.findings import render_findings  # noqa: PLC0415  # not for JSON
+
+    is_screen = output is None and sys.stdout.isatty()
+    text = render_findings(
+        findings,
+        color=is_screen and ctx.color is not False,
+        width=shutil.get_terminal_size().columns if is_screen else None,
+    )
+    return text.encode()
+
+
+def _seen_from_here(findings: Findings) -> Findings:
+    """The findings with files below this directory named from it, as CI systems want them."""
+
+    def edit(one: FileEdit) -> FileEdit:
+        return replace(one, file=_shorter(one.file))
+
+    def finding(one: Finding) -> Finding:
+        return replace(one, file=_shorter(one.file), edits=list(map(edit, one.edits)))
+
+    def suppressed(one: Suppressed) -> Suppressed:
+        return replace(one, file=_shorter(one.file))
+
+    def unparsed(one: Unparsed) -> Unparsed:
+        return replace(one, file=_shorter(one.file))
+
+    return replace(
+        findings,
+        findings=list(map(finding, findings.findings)),
+        suppressed=list(map(suppressed, findings.suppressed)),
+        files_parsed=list(map(_shorter, findings.files_parsed)),
+        files_unparsed=list(map(unparsed, findings.files_unparsed)),
+    )
+
+
+def _shorter(file: str) -> str:
+    if not os.path.isabs(file):  # noqa: PTH117
+        return os.path.normpath(file)
+    return file.removeprefix(str(Path.cwd()) + "/")

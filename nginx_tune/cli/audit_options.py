@@ -1,0 +1,99 @@
+"""The options of ``nginx-tune audit``, and what they name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from typing import Any, TypeVar
+
+import click
+
+from nginx_tune.cli.inputs import read_bytes
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.argument("conf", required=False),
+    click.option("-c", "conf_option", metavar="CONF", help="Configuration file (same as CONF)."),
+    click.option("-p", "prefix", metavar="PREFIX", help="Prefix path, as nginx's own -p."),
+    click.option(
+        "--facts",
+        "facts_source",
+        metavar="FILE|live|none",
+        help="Facts of the host it is for; default: live for the configuration of this host's "
+        "nginx, otherwise none.",
+    ),
+    click.option("--nginx", "nginx_binary", metavar="BIN", help="The nginx it is for."),
+    click.option(
+        "--overlay",
+        "overlays",
+        multiple=True,
+        metavar="PATH=NEW",
+        help="Audit the tree with NEW in the place of PATH; may repeat.",
+    ),
+    click.option(
+        "--select", multiple=True, metavar="RULES", help="Only these: ids, groups (io), patterns."
+    ),
+    click.option("--ignore", multiple=True, metavar="RULES", help="Without these."),
+    click.option(
+        "--profile",
+        type=click.Choice(["default", "strict", "cis"]),
+        default="default",
+        show_default=True,
+        help="strict: advice counts as warning; cis: where security guides conflict, theirs holds.",
+    ),
+    click.option("--baseline", metavar="FILE", help="Leave out what FILE says was there before."),
+    click.option(
+        "--write-baseline", metavar="FILE", help="Write what is found to FILE, for --baseline."
+    ),
+    click.option(
+        "--diff-base", metavar="REV", help="Only what is new since that git revision of the tree."
+    ),
+    click.option(
+        "--fix-diff",
+        is_flag=True,
+        help="Print the safe fixes as a diff (patch -p1); write nothing.",
+    ),
+    click.option("--test", "runs_test", is_flag=True, help="Also run nginx -t, inside walls."),
+    click.option(
+        "--fail-on",
+        type=click.Choice(["error", "warning", "advice", "info", "never"]),
+        default="error",
+        show_default=True,
+        help="Exit 1 when a finding is at least as bad.",
+    ),
+    click.option("--require-facts", is_flag=True, help="Exit 4 when a rule lacks facts."),
+    click.option(
+        "--today",
+        metavar="YYYY-MM-DD",
+        callback=lambda _ctx, _option, value: _day(value),
+        help="The day that ends suppressions; default: this day.",
+    ),
+)
+
+
+def audit_options(function: F) -> F:
+    """Add the options, in the order above."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def read_overlays(overlays: tuple[str, ...]) -> dict[str, bytes]:
+    """The new bytes of each file named by ``PATH=NEW``."""
+    files: dict[str, bytes] = {}
+    for overlay in overlays:
+        path, equals, new = overlay.partition("=")
+        if not equals or not path or not new:
+            raise click.UsageError(f"--overlay {overlay}: give PATH=NEW")
+        files[path] = read_bytes(new)
+    return files
+
+
+def _day(value: str | None) -> str:
+    if value is None:
+        return date.today().isoformat()  # noqa: DTZ011  # the operator's own day
+    try:
+        return date.fromisoformat(value).isoformat()
+    except ValueError:
+        raise click.BadParameter(f"{value}: no day of the form YYYY-MM-DD") from None

@@ -1,0 +1,72 @@
+"""The files inside the output of ``nginx -T``, so that places are those of the original files.
+
+Source: nginx.c, main: for each file read, in the order met and each once,
+``# configuration file PATH:``, a line end, its bytes, a line end. Other words of nginx (``syntax
+is ok``) may stand before the first.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import NamedTuple
+
+from nginx_tune.errors import NginxTuneError, UsageError
+
+_HEAD = re.compile(rb"^# configuration file ([^\r\n]+):\r?\n", re.MULTILINE)
+
+
+class AbsentError(NginxTuneError):
+    """A file that the dump has not."""
+
+    reason = "not in the dump"
+
+
+class Dump(NamedTuple):
+    """A dump as something that a tree can be read through."""
+
+    main: str
+    files: dict[str, bytes]
+
+    def read_bytes(self, path: str) -> bytes:
+        """Contents of a file; AbsentError for one that the dump has not."""
+        try:
+            return self.files[path]
+        except KeyError:
+            raise AbsentError(f"{path}: not in the dump") from None
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a directory: what its patterns matched was dumped, all else does not matter."""
+        base = path.rstrip("/") + "/"
+        below = {
+            file[len(base) :].partition("/")[0] for file in self.files if file.startswith(base)
+        }
+        return sorted(below)
+
+
+def parse_dump(data: bytes) -> Dump:
+    """The files of a dump; the first is the main one.
+
+    A file that is named twice keeps its first contents: the second head stands in some file.
+    Errors: UsageError when there is no file in it.
+    """
+    heads = list(_HEAD.finditer(data))
+    if not heads:
+        raise UsageError(
+            "standard input: no output of nginx -T", hint="nginx -T | nginx-tune audit -"
+        )
+    files: dict[str, bytes] = {}
+    for head, after in zip(heads, [*heads[1:], None], strict=True):
+        end = len(data) if after is None else after.start()
+        name = posixpath.normpath(head[1].decode("utf-8", "surrogateescape"))
+        files.setdefault(name, _without_line_end(data[head.end() : end]))
+    return Dump(next(iter(files)), files)
+
+
+def _without_line_end(text: bytes) -> bytes:
+    """A file without the line end that nginx put behind it."""
+    return (
+        text.removesuffix(b"\n").removesuffix(b"\r")
+        if text.endswith(b"\r\n")
+        else (text.removesuffix(b"\n"))
+    )

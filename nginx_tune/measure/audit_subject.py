@@ -1,0 +1,104 @@
+"""What an audit reads: a tree by name, of this host, from a dump or from a revision, with facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from nginx_tune.conf.dump import parse_dump
+from nginx_tune.conf.tree import ConfTree, Reader
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.findings import NginxTest
+from nginx_tune.errors import MissingToolError
+from nginx_tune.host.door import Host
+from nginx_tune.measure.overlaid import Overlaid
+from nginx_tune.measure.subject import Subject, find_subject, place_of, read_subject
+from nginx_tune.nginx.binary import read_nginx
+
+
+class AuditSubject(NamedTuple):
+    """A tree with the facts it is judged by, and the means to read it in another state."""
+
+    host: Host
+    reader: Reader
+    subject: Subject
+    tree: ConfTree
+    facts: Facts | None
+    replaced: dict[str, bytes]
+    """Files given with other contents than they have, by the names they were given."""
+
+    def tree_with(self, files: Mapping[str, bytes]) -> ConfTree:
+        """The tree with further files replaced."""
+        return read_subject(Overlaid(self.reader, {**self.replaced, **files}), self.subject)
+
+    def tree_at(self, revision: str) -> ConfTree:
+        """The tree as a git revision has it.
+
+        Errors: UsageError where there is no repository or no such revision; a main file that
+        was not there yet gives an empty tree.
+        """
+        from nginx_tune.measure.revision import RevisionReader  # noqa: PLC0415  # rarely asked for
+
+        with RevisionReader(self.host, self.subject.path, revision) as reader:
+            return read_subject(reader, self.subject, may_be_absent=True)
+
+    def test(self, nginx_binary: str | None) -> NginxTest:
+        """What the target's ``nginx -t`` says of the tree, inside walls."""
+        from nginx_tune.measure.trial import try_configuration  # noqa: PLC0415  # the whole lab
+
+        binary = nginx_binary or read_nginx(self.host)[0].binary
+        if binary is None:
+            raise MissingToolError("no nginx found to test with", hint="name one with --nginx")
+        return try_configuration(
+            self.host.find_program(binary),
+            self.subject.path,
+            prefix=self.subject.prefix,
+            replaced=self.replaced,
+        )
+
+
+def read_dumped(host: Host, dump: bytes, *, prefix: str | None, facts: Facts | None,
+                replaced: dict[str, bytes]) -> AuditSubject:  # fmt: skip
+    """The tree inside the output of ``nginx -T``."""
+    reader = parse_dump(dump)
+    subject = Subject(reader.main, prefix or _prefix(facts), is_hosts=False)
+    overlaid = Overlaid(reader, replaced)
+    tree = read_subject(overlaid, subject)
+    overlaid.check_all_read()
+    return AuditSubject(host, reader, subject, tree, facts, replaced)
+
+
+def read_audit_subject(
+    host: Host,
+    named: str | None,
+    *,
+    prefix: str | None,
+    facts: Facts | None,
+    wants_live_facts: bool | None,
+    nginx_binary: str | None,
+    replaced: dict[str, bytes],
+) -> AuditSubject:
+    """The named tree, else the one of this host's nginx.
+
+    ``wants_live_facts`` is null where they are wanted for this host's own configuration only.
+    Errors: UsageError for files and binaries that are not there.
+    """
+    if named is not None and (facts is not None or wants_live_facts is False):
+        subject = Subject(place_of(named, prefix), prefix or _prefix(facts), is_hosts=False)
+    else:
+        subject = find_subject(host, named, prefix=prefix, nginx_binary=nginx_binary)
+    overlaid = Overlaid(host, replaced)
+    tree = read_subject(overlaid, subject)
+    overlaid.check_all_read()
+    if wants_live_facts or (wants_live_facts is None and facts is None and subject.is_hosts):
+        from nginx_tune.measure.live_facts import gather_live_facts  # noqa: PLC0415  # slow to load
+
+        facts = gather_live_facts(host, tree, nginx_binary=nginx_binary)
+    return AuditSubject(host, host, subject, tree, facts, replaced)
+
+
+def _prefix(facts: Facts | None) -> str | None:
+    if facts is None:
+        return None
+    running = facts.nginx.running
+    return (running.prefix if running else None) or facts.nginx.prefix

@@ -1,0 +1,146 @@
+"""A configuration as a git revision has it, read from the repository's objects alone."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import subprocess
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple
+
+from nginx_tune.conf.tree import Reader
+from nginx_tune.errors import MissingToolError, UsageError
+from nginx_tune.host.door import HostReadError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_LINK = "120000"
+_MOST_LINKS = 40
+"""As the kernel follows at most (path_resolution(7))."""
+
+
+class _Entry(NamedTuple):
+    mode: str
+    object: str
+
+
+class RevisionReader:
+    """Files below the repository as the revision has them, all others as they are.
+
+    Use as a context manager: a ``git cat-file`` answers for its time.
+    """
+
+    def __init__(self, reader: Reader, path: str, revision: str) -> None:
+        self._reader = reader
+        directory = os.path.dirname(os.path.abspath(path))  # noqa: PTH100, PTH120  # links stay
+        self._top = _git(directory, "rev-parse", "--show-toplevel").decode().rstrip("\n")
+        commit = _git(
+            directory,
+            *("rev-parse", "--verify", "--quiet", "--end-of-options", revision + "^{commit}"),
+            fault=f"--diff-base {revision}: no such revision",
+        )
+        self._entries: dict[str, _Entry] = {}
+        self._names: dict[str, set[str]] = {}
+        tree = _git(self._top, "ls-tree", "-r", "-z", "--full-tree", commit.decode().strip())
+        for record in tree.split(b"\0"):
+            head, _, name = record.decode("utf-8", "surrogateescape").partition("\t")
+            if name:
+                mode, _, blob = head.split(" ")
+                self._entries[name] = _Entry(mode, blob)
+                self._add_names(name)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            ["git", "-C", self._top, "cat-file", "--batch"],  # noqa: S607  # the user's git
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+    def read_bytes(self, path: str) -> bytes:
+        """Contents of a file."""
+        name = self._name(path)
+        if name is None:
+            return self._reader.read_bytes(path)
+        for _ in range(_MOST_LINKS):
+            entry = self._entries.get(name)
+            if entry is None:
+                raise HostReadError(f"read {path}", "No such file in the revision")
+            data = self._blob(entry.object)
+            if entry.mode != _LINK:
+                return data
+            target = data.decode("utf-8", "surrogateescape")
+            full = posixpath.normpath(posixpath.join(self._top, posixpath.dirname(name), target))
+            inside = self._name(full)
+            if inside is None:
+                return self._reader.read_bytes(full)
+            name = inside
+        raise HostReadError(f"read {path}", "Too many levels of symbolic links")
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a directory."""
+        name = self._name(path)
+        if name is None:
+            return self._reader.list_dir(path)
+        if name not in self._names:
+            raise HostReadError(f"list {path}", "No such directory in the revision")
+        return sorted(self._names[name])
+
+    def _name(self, path: str) -> str | None:
+        """A path as the revision names it; null for one outside of the repository."""
+        full = os.path.abspath(path)  # noqa: PTH100  # links are followed in the revision
+        if full == self._top:
+            return ""
+        if full.startswith(self._top + "/"):
+            return full[len(self._top) + 1 :]
+        real = os.path.realpath(os.path.dirname(full))  # noqa: PTH120
+        if real == self._top or real.startswith(self._top + "/"):
+            return posixpath.join(real, posixpath.basename(full))[len(self._top) + 1 :]
+        return None
+
+    def _add_names(self, name: str) -> None:
+        while name:
+            directory, _, last = name.rpartition("/")
+            known = self._names.setdefault(directory, set())
+            if last in known:
+                return
+            known.add(last)
+            name = directory
+
+    def _blob(self, name: str) -> bytes:
+        process = self._process
+        if process is None or process.stdin is None or process.stdout is None:
+            raise HostReadError(f"object {name}", "git does not run")
+        process.stdin.write(name.encode() + b"\n")
+        process.stdin.flush()
+        head = process.stdout.readline().split()
+        if len(head) != len(("name", "type", "size")):
+            raise HostReadError(f"object {name}", "not in the repository")
+        data = process.stdout.read(int(head[2]) + 1)
+        return data[:-1]
+
+
+def _git(directory: str, *arguments: str, fault: str = "") -> bytes:
+    try:
+        run = subprocess.run(
+            ["git", "-C", directory, *arguments],  # noqa: S607  # the user's git
+            capture_output=True,
+            check=False,
+            env={**os.environ, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"},
+        )
+    except FileNotFoundError:
+        raise MissingToolError("git is not installed", hint="apt-get install git") from None
+    if run.returncode != 0:
+        words = run.stderr.decode(errors="replace").strip().partition("\n")[0]
+        raise UsageError(fault or f"--diff-base: {words.removeprefix('fatal: ')}")
+    return run.stdout

@@ -1,0 +1,69 @@
+"""``findings`` as Markdown for a change ticket or a job summary."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from nginx_tune.documents.findings import Finding, Findings
+from nginx_tune.report.evidence import evidence_text
+from nginx_tune.report.findings import summary_text
+from nginx_tune.report.markup import markdown_code, markdown_text
+
+PLACES_SHOWN = 20
+"""Of one rule; the rest is counted."""
+
+
+def render_findings_markdown(findings: Findings) -> bytes:
+    """A section for each rule that fired, the worst first."""
+    parts = ["# nginx-tune audit\n", markdown_text(summary_text(findings)) + "\n"]
+    if findings.files_unparsed:
+        parts.append("## Not parsed\n")
+        parts.append(
+            "".join(
+                f"- {_place(one.file, one.line or 1)}: {markdown_text(one.reason)}\n"
+                for one in findings.files_unparsed
+            )
+        )
+    for _, group in groupby(findings.findings, key=lambda one: (one.severity, one.rule, one.fix)):
+        parts.append(_rule(list(group)))
+    if findings.needs_facts:
+        parts.append("## Not checked for want of facts\n")
+        parts.append(
+            "".join(
+                f"- {_rules(findings, how)}: {markdown_code(how)}\n"
+                for how in dict.fromkeys(one.how for one in findings.needs_facts)
+            )
+        )
+    if findings.suppressed:
+        parts.append("## Silenced\n")
+        parts.append(
+            "".join(
+                f"- {_place(one.file, one.line)} {markdown_code(one.rule)}: "
+                f"{markdown_text(one.reason)}\n"
+                for one in findings.suppressed
+            )
+        )
+    return "\n".join(parts).encode()
+
+
+def _rule(found: list[Finding]) -> str:
+    first = found[0]
+    lines = [f"## {first.severity}: {markdown_code(first.rule)}\n"]
+    for one in found[:PLACES_SHOWN]:
+        evidence = "; ".join(map(evidence_text, one.evidence))
+        lines.append(
+            f"- {_place(one.file, one.line)}: {markdown_text(one.message)} "
+            f"({markdown_text(evidence)})"
+        )
+    if len(found) > PLACES_SHOWN:
+        lines.append(f"- and {len(found) - PLACES_SHOWN} more places")
+    lines.append(f"\n{markdown_text(first.why)}\n\n**Fix:** {markdown_text(first.fix)}\n")
+    return "\n".join(lines)
+
+
+def _rules(findings: Findings, how: str) -> str:
+    return ", ".join(markdown_code(one.rule) for one in findings.needs_facts if one.how == how)
+
+
+def _place(file: str, line: int) -> str:
+    return markdown_code(f"{file}:{line}")

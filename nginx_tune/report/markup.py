@@ -1,0 +1,48 @@
+"""Text from outside inside of markup: what it says is shown, and it commands nothing."""
+
+from __future__ import annotations
+
+import re
+
+from nginx_tune.report.text import plain
+
+_XML = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"}
+_NOT_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#!|~&$])")
+_URI_SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/")
+
+
+def one_line(text: str) -> str:
+    """Text as one harmless line."""
+    return plain(" ".join(text.split()))
+
+
+def xml_text(text: str) -> str:
+    """Text for an element or an attribute in double quotes of XML 1.0."""
+    shown = _NOT_XML.sub(lambda match: f"\\u{ord(match[0]):04x}", plain(text))
+    return "".join(_XML.get(char, char) for char in shown)
+
+
+def markdown_text(text: str) -> str:
+    """One line of text for Markdown: no markup, no HTML, nobody mentioned."""
+    return _MARKDOWN.sub(r"\\\1", one_line(text)).replace("@", "@\u2060")
+
+
+def markdown_code(text: str) -> str:
+    """One line of text as a code span, whatever backticks are in it."""
+    shown = one_line(text)
+    runs = [len(run) for run in re.findall("`+", shown)]
+    fence = "`" * next(n for n in range(1, len(runs) + 2) if n not in runs)
+    pad = " " if shown.startswith("`") or shown.endswith("`") or not shown else ""
+    return f"{fence}{pad}{shown}{pad}{fence}".replace("|", "\\|")
+
+
+def uri(path: str) -> str:
+    """A path as a URI reference: relative stays relative, absolute becomes ``file:``."""
+    encoded = "".join(
+        chr(byte) if byte in _URI_SAFE else f"%{byte:02X}"
+        for byte in path.encode("utf-8", "surrogateescape")
+    )
+    if encoded.startswith("/"):
+        return f"file://{encoded}"
+    return encoded.removeprefix("./")
