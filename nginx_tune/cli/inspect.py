@@ -6,16 +6,19 @@ import os
 from pathlib import Path
 
 import click
+import msgspec
 
 from nginx_tune.cli.inputs import read_document
 from nginx_tune.cli.output import output_options, write_file, write_result
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.capture import Capture, Request
-from nginx_tune.errors import UsageError
+from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.network import parse_speed
+from nginx_tune.measure.disk_facts import with_disk_probes
 from nginx_tune.measure.inspection import inspect_host, record_host, replay
+from nginx_tune.measure.plan_disk import ReadSize
 from nginx_tune.report.facts import render_facts
 
 _PRIVATE = 0o600
@@ -93,6 +96,33 @@ def _absolute(_: click.Context, __: click.Parameter, values: tuple[str, ...]) ->
     help="Watch for a second how busy the disks are.",
 )
 @click.option(
+    "--disks",
+    is_flag=True,
+    help="Measure the disks: random reads of the files under --dataset and --path (else of the "
+    "devices), past the page cache, at growing depths.",
+)
+@click.option(
+    "--disk-seconds",
+    type=click.FloatRange(min=2.0, max=600.0),
+    default=10.0,
+    show_default=True,
+    metavar="N",
+    help="Time for each disk.",
+)
+@click.option(
+    "--disk-read",
+    type=click.Choice(["readahead", "chunk", "tls"]),
+    default="readahead",
+    show_default=True,
+    help="Size of a read: the read-ahead under sendfile, sendfile_max_chunk 512k, or a buffer "
+    "of output_buffers 32k under TLS.",
+)
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Measure busy disks, degraded or rebuilding arrays and network volumes too.",
+)
+@click.option(
     "--with-config",
     is_flag=True,
     help="Put the configuration files into the capture too, secrets redacted.",
@@ -115,12 +145,16 @@ def command(
     dataset_seconds: float,
     sample_ratio: float,
     utilisation: bool,
+    disks: bool,
+    disk_seconds: float,
+    disk_read: ReadSize,
+    force: bool,
     with_config: bool,
     capture_path: str | None,
     host_path: str | None,
     formats: tuple[str, ...],
     output: str | None,
-) -> None:
+) -> ExitStatus:
     """Kernel, CPUs, memory, disks under paths, links, limits and nginx of this host."""
     if capture_path and host_path:
         raise UsageError("--capture and --host exclude each other")
@@ -128,26 +162,47 @@ def command(
         raise UsageError("--capture needs a file: standard output is for the facts")
     if with_config and not capture_path:
         raise UsageError("--with-config says what goes into a capture", hint="add --capture FILE")
+    if disks and host_path:
+        raise UsageError("--disks measures this host: it does not go with --host")
     request = Request(
         paths=[*paths, *cache_dirs],
         datasets=datasets,
         nginx_binary=nginx_binary,
         pid=pid,
         link_speeds=link_speeds,
-        watch_seconds=_WATCH_SECONDS if utilisation else 0.0,
+        watch_seconds=_WATCH_SECONDS if utilisation or disks else 0.0,
         sample_ratio=sample_ratio,
     )
-    host = LiveHost(progress_printer(ctx))
+    show = progress_printer(ctx)
+    host = LiveHost(show)
+    capture = None
+    status = ExitStatus.OK
+    without_curves: list[str] = []
     if host_path:
         facts = replay(read_document(Capture, host_path), request)
     elif capture_path:
         capture = record_host(
             host, request, dataset_budget_seconds=dataset_seconds, with_config=with_config
         )
-        write_file(Path(capture_path), encode(capture), mode=_PRIVATE)
         facts = replay(capture)
     else:
         facts = inspect_host(host, request, dataset_budget_seconds=dataset_seconds)
+    if disks:
+        from nginx_tune.measure.disks import measure_disks  # noqa: PLC0415  # only when asked for
+
+        asked = [*request.paths, *request.datasets]
+        measured = measure_disks(
+            facts, asked, seconds=disk_seconds, read_size=disk_read, force=force, on_progress=show
+        )
+        facts = with_disk_probes(facts, measured.probes)
+        capture = capture and msgspec.structs.replace(capture, disk_probes=measured.probes)
+        without_curves = measured.reasons_for_none
+        status = ExitStatus.INTERRUPTED if measured.interrupted else status
+    if capture_path and capture:
+        write_file(Path(capture_path), encode(capture), mode=_PRIVATE)
     write_result(
         {"console": lambda: render_facts(facts), "json": lambda: encode(facts)}, formats, output
     )
+    if without_curves and status is ExitStatus.OK:
+        raise UndecidedError(f"no disk was measured: {'; '.join(without_curves)}")
+    return status

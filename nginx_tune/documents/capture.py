@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nginx_tune.documents.base import Document, Part
+from nginx_tune.documents.curve import DiskProbe
 
 
 class Answer(Part, frozen=True, kw_only=True):
@@ -39,5 +40,7 @@ class Capture(Document, frozen=True, kw_only=True, tag="nginx-tune/capture/1"):
 
     tool_version: str = ""
     request: Request = Request()
+    disk_probes: list[DiskProbe] = []
+    """What probing the disks gave, when that was asked for."""
     answers: dict[str, Answer] = {}
     """By question, e.g. ``read /proc/meminfo``, ``list /sys/block``, ``run nginx -V``."""

@@ -8,9 +8,11 @@ from nginx_tune import __version__
 from nginx_tune.documents.capture import Capture, Request
 from nginx_tune.documents.facts import Facts
 from nginx_tune.host.door import Host
-from nginx_tune.host.recording import RecordedHost, RecordingHost, escaped
+from nginx_tune.host.recording import RecordedHost, RecordingHost
 from nginx_tune.host.redact import redact
+from nginx_tune.host.redaction import escaped
 from nginx_tune.measure.configuration import read_configuration
+from nginx_tune.measure.disk_facts import with_disk_probes
 from nginx_tune.measure.facts import DATASET_BUDGET_SECONDS, gather_facts
 
 
@@ -51,7 +53,8 @@ def record_host(
 def replay(capture: Capture, extra: Request | None = None) -> Facts:
     """The facts that the recorded inspection gave, and what ``extra`` asks besides."""
     request = capture.request if extra is None else _joined(capture.request, extra)
-    return inspect_host(RecordedHost(capture.answers), request)
+    facts = inspect_host(RecordedHost(capture.answers), request)
+    return with_disk_probes(facts, capture.disk_probes) if capture.disk_probes else facts
 
 
 def _escaped(request: Request) -> Request:

@@ -1,41 +1,14 @@
-"""Runs load plans with the load probe, an executable of its own beside the Python code.
-
-The probe is a separate process so that Python's threads and garbage collection are not in what
-is measured. It checks the plan and the target itself and dies with this process.
-"""
+"""Runs load plans with the load probe."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import selectors
-import signal
-import subprocess
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import IO, Any, NoReturn
+from collections.abc import Sequence
 
 import msgspec
 
-import nginx_tune
-from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.errors import ExitStatus, MissingToolError, UndecidedError, UsageError
-
-PROBE = "nginx-tune-probe"
-
-_PATIENCE_SECONDS = 15.0
-"""Above the plan's own time: starting and printing on a busy machine."""
-
-_INTERRUPTED_SECONDS = 3.0
-"""The probe prints its result within a second of a signal."""
-
-_READ_BYTES = 1 << 16
-
-Progress = Callable[[dict[str, Any]], None]
+from nginx_tune.measure.probe_process import Progress, RunInterrupted, find_probe, run_plan
 
 
 class ProbeInterrupted(KeyboardInterrupt):  # it is a KeyboardInterrupt
@@ -44,21 +17,6 @@ class ProbeInterrupted(KeyboardInterrupt):  # it is a KeyboardInterrupt
     def __init__(self, measurement: Measurement | None) -> None:
         super().__init__()
         self.measurement = measurement
-
-
-def find_probe() -> Path:
-    """The probe's executable: in the package, else as cargo left it in a checkout.
-
-    Errors: MissingToolError when there is none.
-    """
-    package = Path(nginx_tune.__file__).parent
-    for place in (package / "_bin", package.parent / "probes" / "target" / "release"):
-        if os.access(place / PROBE, os.X_OK):
-            return place / PROBE
-    raise MissingToolError(
-        f"the load probe ({PROBE}) was not built with this installation",
-        hint="install cargo 1.85 or later and install nginx-tune again",
-    )
 
 
 def run_probe(
@@ -75,114 +33,14 @@ def run_probe(
     """
     if cpus is not None:
         plan = msgspec.structs.replace(plan, cpus=list(cpus))
-    with _start(find_probe(), plan) as run:
-        seconds = plan.warmup_seconds + plan.duration_seconds + plan.drain_seconds
-        try:
-            run.read(seconds + _PATIENCE_SECONDS, on_progress)
-        except KeyboardInterrupt:
-            run.interrupt()
-            raise ProbeInterrupted(run.partial()) from None
-        return run.result()
+    seconds = plan.warmup_seconds + plan.duration_seconds + plan.drain_seconds
+    try:
+        return run_plan(
+            plan, Measurement, name="load probe", seconds=seconds, on_progress=on_progress
+        )
+    except RunInterrupted as interrupted:
+        seen = interrupted.result
+        raise ProbeInterrupted(seen if isinstance(seen, Measurement) else None) from None
 
 
-class _Run:
-    """A probe that runs, and what it has written."""
-
-    def __init__(self, process: subprocess.Popen[bytes], progress: IO[bytes]) -> None:
-        self._process = process
-        self._progress = progress
-        self._output = bytearray()
-        self._errors = bytearray()
-        self._line = bytearray()
-
-    def read(self, seconds: float, on_progress: Progress | None) -> None:
-        """Read all that the probe writes until it ends."""
-        deadline = time.monotonic() + seconds
-        assert self._process.stdout is not None  # noqa: S101  # both are pipes
-        assert self._process.stderr is not None  # noqa: S101
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ, self._output.extend)
-            selector.register(self._process.stderr, selectors.EVENT_READ, self._errors.extend)
-            selector.register(
-                self._progress,
-                selectors.EVENT_READ,
-                lambda data: self._take_progress(data, on_progress),
-            )
-            while selector.get_map():
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise UndecidedError(f"the load probe did not end within {seconds:.0f} s")
-                for key, _ in selector.select(min(left, 60.0)):
-                    data = os.read(key.fd, _READ_BYTES)
-                    if data:
-                        key.data(data)
-                    else:
-                        selector.unregister(key.fileobj)
-        self._process.wait(timeout=max(deadline - time.monotonic(), 0.1))
-
-    def _take_progress(self, data: bytes, on_progress: Progress | None) -> None:
-        self._line += data
-        *lines, self._line = self._line.split(b"\n")
-        for line in lines:
-            if on_progress is not None:
-                on_progress(msgspec.json.decode(line))
-
-    def interrupt(self) -> None:
-        """Have the probe end now and read what it says."""
-        self._process.send_signal(signal.SIGINT)
-        with contextlib.suppress(KeyboardInterrupt, UndecidedError, subprocess.TimeoutExpired):
-            self.read(_INTERRUPTED_SECONDS, None)
-
-    def partial(self) -> Measurement | None:
-        """The measurement of an interrupted run, if the probe printed one."""
-        try:
-            return decode(Measurement, bytes(self._output))
-        except UsageError:
-            return None
-
-    def result(self) -> Measurement:
-        """The measurement, or the error that the probe ended with."""
-        if self._process.returncode not in (ExitStatus.OK, ExitStatus.INTERRUPTED):
-            self._fail()
-        try:
-            return decode(Measurement, bytes(self._output), source="load probe")
-        except UsageError as error:
-            raise UndecidedError(error.message) from None
-
-    def _fail(self) -> NoReturn:
-        said = self._errors.decode(errors="replace").strip().splitlines()
-        status = self._process.returncode
-        message = said[-1].removeprefix(f"{PROBE}: ") if said else f"exit status {status}"
-        if status == ExitStatus.USAGE:
-            raise UsageError(f"load probe: {message}")
-        raise UndecidedError(f"load probe: {message}")
-
-
-@contextlib.contextmanager
-def _start(probe: Path, plan: LoadPlan) -> Iterator[_Run]:
-    """A probe that runs a plan; it is gone afterwards, whatever happens."""
-    reading, writing = os.pipe()
-    with os.fdopen(reading, "rb", buffering=0) as progress, tempfile.TemporaryFile() as plan_file:
-        try:
-            # A file, not a pipe: a plan of many paths is larger than a pipe holds.
-            plan_file.write(encode(plan))
-            plan_file.seek(0)
-            process = subprocess.Popen(
-                [probe, "--progress-fd", str(writing)],
-                stdin=plan_file,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=[writing],
-                # Ctrl-C of the terminal is ours to pass on, once.
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise UndecidedError(f"the load probe does not start: {error.strerror}") from None
-        finally:
-            os.close(writing)
-        with process:
-            try:
-                yield _Run(process, progress)
-            finally:
-                if process.poll() is None:
-                    process.kill()
+__all__ = ["ProbeInterrupted", "Progress", "find_probe", "run_probe"]

@@ -47,8 +47,10 @@ def find_knee(points: Sequence[CurvePoint]) -> Knee:
         if doubled:
             grown = f"{seconds_text(point.p99_seconds)} to {seconds_text(after.p99_seconds)}"
             return Knee(point.depth, f"at depth {after.depth} p99 grows from {grown}")
-        gain = _percent(after.reads_per_second / point.reads_per_second)
-        return Knee(point.depth, f"at depth {after.depth} reads per second change by {gain}")
+        ratio = after.reads_per_second / point.reads_per_second
+        noise = ", no more than the noise" if ratio >= LEAST_GAIN else ""
+        change = f"reads per second change by {_percent(ratio)}{noise}"
+        return Knee(point.depth, f"at depth {after.depth} {change}")
     last = _percent(curve[-1].reads_per_second / curve[-2].reads_per_second)
     return Knee(None, f"no knee up to depth {curve[-1].depth}: the last step still gains {last}")
 

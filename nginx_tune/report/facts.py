@@ -15,6 +15,7 @@ from nginx_tune.documents.facts import (
     Nginx,
     PathStorage,
 )
+from nginx_tune.report.curves import render_curves
 from nginx_tune.report.text import bytes_text, number_text, plain
 
 _SPEED_STEPS = ((10**12, "Tbit/s"), (10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"))
@@ -36,6 +37,7 @@ def render_facts(facts: Facts) -> bytes:
     lines += _table(map(_path, facts.storage.paths))
     lines += ["", "disks"]
     lines += _table(map(_disk, facts.storage.disks))
+    lines += render_curves(facts.storage)
     lines += ["", "links"]
     lines += _table(map(_link, facts.network.links))
     if facts.datasets:

@@ -15,6 +15,7 @@ from nginx_tune.documents.verdict import Verdict
 from nginx_tune.errors import ExitStatus, UsageError, worst
 
 SMALLEST = {
+    "diskplan": {"paths": ["/srv/file"], "steps": []},
     "loadplan": {
         "target": {"address": "127.0.0.1", "port": 80},
         "classes": [],
