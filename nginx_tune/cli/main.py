@@ -20,9 +20,11 @@ COMMANDS: dict[str, str] = {
     "recommend": "Which switches help on this host, and why.",
     "generate": "An nginx.conf in which every tuned line says why it is there.",
     "audit": "What is wrong with a configuration on this host, with the fix.",
+    "explain": "The page of a rule or a decision.",
     "probe": "One load measurement, honest about its tail and about itself.",
     "validate": "A/B of two configurations on a scratch nginx, with gates.",
     "scenario": "The built-in experiments: the sources' claims, reproduced here.",
+    "doctor": "What this host lets nginx-tune measure, and what would allow the rest.",
     "schema": "JSON Schema of a document.",
 }
 """Every command with its one-line help; the command lives in the module of the same name."""

@@ -7,6 +7,7 @@ from nginx_tune.documents.baseline import Baseline
 from nginx_tune.documents.capture import Capture
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.diskplan import DiskPlan, DiskRun
+from nginx_tune.documents.doctor import Doctor
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings
 from nginx_tune.documents.loadplan import LoadPlan
@@ -22,6 +23,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "decisions": Decisions,
     "diskplan": DiskPlan,
     "diskrun": DiskRun,
+    "doctor": Doctor,
     "facts": Facts,
     "findings": Findings,
     "lab": Lab,

@@ -1,0 +1,34 @@
+"""``nginx-tune doctor``."""
+
+from __future__ import annotations
+
+import click
+
+from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.documents.base import encode
+from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.host.live import LiveHost
+from nginx_tune.measure.doctor import examine, names, unmet
+from nginx_tune.report.doctor import render_doctor
+
+
+@click.command()
+@click.option(
+    "--require",
+    "required",
+    multiple=True,
+    metavar="NAME",
+    help="Exit 4 unless this check is ok; may repeat.",
+)
+@output_options("console", "json")
+def command(*, required: tuple[str, ...], formats: tuple[str, ...], output: str | None) -> int:
+    """What this host lets nginx-tune measure, and the command that allows the rest."""
+    if strangers := sorted(set(required) - set(names())):
+        raise UsageError(
+            f"--require {strangers[0]}: no such check", hint=f"one of {', '.join(names())}"
+        )
+    doctor = examine(LiveHost())
+    write_result(
+        {"console": lambda: render_doctor(doctor), "json": lambda: encode(doctor)}, formats, output
+    )
+    return ExitStatus.UNDECIDED if unmet(doctor, list(required)) else ExitStatus.OK

@@ -1,0 +1,164 @@
+"""``doctor``: what a host lets nginx-tune measure."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from machine import Machine
+from machines import CAPTURES
+from machines_more import CAPTURES as MORE_CAPTURES
+from parts import base, cgroup_v2, mounts, nginx, process
+
+from nginx_tune.documents.doctor import Doctor
+from nginx_tune.documents.listening import Listening
+from nginx_tune.host.door import ProgramResult
+from nginx_tune.measure.doctor import examine, names, unmet
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+BUILDERS = {**CAPTURES, **MORE_CAPTURES}
+ALL_CAPABILITIES = "000001ffffffffff"
+
+
+def said(doctor: Doctor, name: str) -> tuple[str, str, str]:
+    check = next(check for check in doctor.checks if check.name == name)
+    return check.status, check.detail, check.fix
+
+
+def able(*, capabilities: str = ALL_CAPABILITIES) -> Machine:
+    """A host on which everything is there."""
+    machine = Machine()
+    base(machine, release="6.12.48+deb13-amd64", cpus=2, model="Intel Xeon Processor (Cascadelake)")
+    process(machine, "self", cpus="0-1", cgroup="0::/\n")
+    machine.files["/proc/self/status"] += f"CapEff:\t{capabilities}\n"
+    cgroup_v2(machine, "")
+    machine.write("/sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory pids\n")
+    mounts(machine, "28 1 8:1 / / rw - ext4 /dev/sda1 rw")
+    nginx(machine, "1.28.0")
+    for kind in ("net", "pid", "ipc"):
+        machine.link(f"/proc/self/ns/{kind}", f"{kind}:[4026531840]")
+    for path in ("/dev/loop-control", "/proc/self/io"):
+        machine.write(path, "")
+    machine.write("/proc/sys/kernel/task_delayacct", "1\n")
+    machine.write("/etc/os-release", 'ID=ubuntu\nID_LIKE="debian"\n')
+    machine.write("/sys/kernel/tracing/events/syscalls/sys_enter_epoll_pwait/id", "700\n")
+    for program in ("nbdkit", "nbdfuse", "bpftrace", "unshare", "losetup", "mkfs.ext4"):
+        machine.programs[f"/usr/bin/{program}"] = ProgramResult(0, "", "")
+    machine.sockets[None] = Listening()
+    return machine
+
+
+def test_a_host_with_everything() -> None:
+    doctor = examine(able())
+    statuses = {check.name: check.status for check in doctor.checks if check.name != "load-probe"}
+    assert set(statuses.values()) == {"ok"}
+    assert all(check.fix == "" for check in doctor.checks if check.status == "ok")
+
+
+def test_an_empty_host_answers_every_check() -> None:
+    doctor = examine(Machine())
+    assert [check.name for check in doctor.checks] == names()
+    assert {check.status for check in doctor.checks} >= {"missing", "unknown"}
+    assert all(check.detail for check in doctor.checks)
+    assert all(check.needed_for for check in doctor.checks)
+
+
+@pytest.mark.parametrize("name", sorted(BUILDERS))
+def test_every_recorded_host_can_be_examined(name: str) -> None:
+    assert len(examine(BUILDERS[name]()[0]).checks) == len(names())
+
+
+def test_an_ordinary_user_is_told_which_right_is_missing() -> None:
+    doctor = examine(able(capabilities="0000000000000000"))
+    assert said(doctor, "namespaces") == (
+        "missing", "no right to it (CAP_SYS_ADMIN)", "run it with sudo",
+    )  # fmt: skip
+    assert said(doctor, "taskstats")[0] == "missing"
+    assert said(doctor, "sock-diag")[0] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "status", "fix"),
+    [
+        ("delay-accounting", ("/proc/sys/kernel/task_delayacct", "0\n"), "missing",
+         "sysctl kernel.task_delayacct=1, then reload nginx"),
+        ("delay-accounting", ("/proc/sys/kernel/task_delayacct", None), "unknown", ""),
+        ("cgroup-io", ("/sys/fs/cgroup/cgroup.controllers", "cpu memory\n"), "missing",
+         "echo +io > /sys/fs/cgroup/cgroup.subtree_control (in the group above)"),
+        ("cgroup-io", ("/sys/fs/cgroup/cgroup.controllers", None), "unknown", ""),
+        ("loop-devices", ("/dev/loop-control", None), "missing", "modprobe loop"),
+        ("pressure", ("/proc/pressure/io", None), "missing", "boot with psi=1"),
+        ("taskstats", ("/proc/self/io", None), "unknown", ""),
+        ("tracepoints", ("/sys/kernel/tracing/events/syscalls/sys_enter_epoll_pwait/id", None),
+         "missing", ""),
+        ("nbdfuse", ("/usr/bin/nbdfuse", None), "missing", "apt-get install libnbd-bin"),
+        ("loop-devices", ("/usr/bin/mkfs.ext4", None), "missing", "apt-get install e2fsprogs"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_and_its_cure(
+    name: str, change: tuple[str, str | None], status: str, fix: str
+) -> None:
+    machine = able()
+    path, text = change
+    if text is None:
+        machine.files.pop(path, None)
+        machine.programs.pop(path, None)
+    else:
+        machine.write(path, text)
+    found = said(examine(machine), name)
+    assert (found[0], found[2]) == (status, fix)
+
+
+@pytest.mark.parametrize(
+    ("release", "command"),
+    [
+        ("ID=fedora\n", "dnf install nbdfuse"),
+        ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "dnf install nbdfuse"),
+        ("ID=alpine\n", "apk add libnbd"),
+        ("ID=plan9\n", "install libnbd-bin"),
+    ],
+)
+def test_the_distribution_decides_how_to_install(release: str, command: str) -> None:
+    machine = able()
+    machine.write("/etc/os-release", release)
+    del machine.programs["/usr/bin/nbdfuse"]
+    assert said(examine(machine), "nbdfuse")[2] == command
+
+
+def test_tracefs_that_is_not_mounted() -> None:
+    machine = able()
+    del machine.files["/sys/kernel/tracing/events/syscalls/sys_enter_epoll_pwait/id"]
+    machine.directories.add("/sys/kernel/tracing")
+    assert said(examine(machine), "tracepoints")[1:] == (
+        "tracefs is not mounted", "mount -t tracefs none /sys/kernel/tracing",
+    )  # fmt: skip
+
+
+def test_what_is_required_and_not_there() -> None:
+    doctor = examine(able(capabilities="0000000000000000"))
+    assert [check.name for check in unmet(doctor, ["nginx", "taskstats"])] == ["taskstats"]
+    assert not unmet(doctor, ["nginx"])
+
+
+def test_one_line_each(run_cli: Run) -> None:
+    run = run_cli("doctor")
+    assert run.returncode == 0
+    assert [line.split()[0] for line in run.stdout.splitlines()] == names()
+    found = json.loads(run_cli("doctor", "-f", "json").stdout)
+    assert found["schema"] == "nginx-tune/doctor/1"
+
+
+def test_a_requirement_decides_the_status(run_cli: Run) -> None:
+    found = {c["name"]: c for c in json.loads(run_cli("doctor", "-f", "json").stdout)["checks"]}
+    for name in ("root", "threads", "bpftrace", "delay-accounting"):
+        status = run_cli("doctor", "--require", name, "-o", "/dev/null").returncode
+        assert status == (0 if found[name]["status"] == "ok" else 4), name
+
+
+def test_a_check_that_is_none(run_cli: Run) -> None:
+    run = run_cli("doctor", "--require", "luck")
+    assert run.returncode == 2
+    assert "no such check" in run.stderr
+    assert len(run.stderr.splitlines()) == 1
