@@ -8,7 +8,8 @@ from collections.abc import Callable
 _STEP = 4.0
 _STEPS = 10
 """Fours upward and downward: a factor of a million both ways."""
-_PRECISION = 1e-6
+_BISECTIONS = 24
+"""From a factor of four down to less than 10^-6; counted, so that no tiny number can loop."""
 
 
 def find_flip(decide: Callable[[float], bool], now: float) -> float | None:
@@ -32,7 +33,7 @@ def find_flip(decide: Callable[[float], bool], now: float) -> float | None:
 
 def _bisect(decide: Callable[[float], bool], low: float, high: float) -> float:
     at_low = decide(low)
-    while high - low > _PRECISION * high:
+    for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         if decide(middle) == at_low:
             low = middle

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 _EXACT_RANKS = 32
 _GROUP_GROWTH = 1.25
-_PRECISION = 1e-9
+_BISECTIONS = 40
+"""From a factor of four down to less than 10^-11; counted, so that no tiny number can loop."""
 
 
 class PopularityClass(NamedTuple):
@@ -96,7 +97,7 @@ def _characteristic_time(classes: Sequence[PopularityClass], capacity_objects: f
     low = high = capacity_objects
     while _resident(classes, high) < capacity_objects and high < 1e300:  # noqa: PLR2004
         low, high = high, high * 4
-    while high - low > _PRECISION * high:
+    for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         if _resident(classes, middle) < capacity_objects:
             low = middle
