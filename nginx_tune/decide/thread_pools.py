@@ -29,6 +29,8 @@ LEAST_GAIN = 1.5
 """Below this a prediction is worth no number."""
 _HOT_FACTOR = 4.0
 """The model's error in the time of a hot request: LAB-NOTES §1 came out within it."""
+_TAIL_FACTOR = 16.0
+"""The same for a tail, which is less sure: a paced load behind a stalled loop queues up."""
 _NO_FLIP = "no single fact within a factor of a million: data must outgrow memory and be asked for"
 _INSPECT = "nginx-tune inspect --dataset DIR -f json -o facts.json"
 
@@ -199,7 +201,7 @@ def _gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predicted]:
         hot_mean = Predicted(metric="ratio(hot.mean)", low=0.5, expected=1.0, high=3.0)
         rate = Predicted(metric="ratio(hot.requests_per_second)", low=0.3, expected=1.0, high=2.0)
     predicted = [rate] if cases[0].closed_loop else []
-    predicted += [hot_mean, _span("ratio(memory.p99)", tail, 8)]
+    predicted += [hot_mean, _span("ratio(memory.p99)", tail, _TAIL_FACTOR)]
     predicted.append(_span("ratio(cold.bytes_per_second)", [p.cold_ratio for p in cases], 1.5))
     hot = (i.concurrency or 0.0) - cases[0].cold_transfers
     if plan.hot_reads_proceed and cases[0].closed_loop and hot > 0:
