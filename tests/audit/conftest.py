@@ -6,12 +6,12 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from nginx_versions import Nginx, find_nginx, installed
-from scratch_nginx import Server, write_conf
+from scratch_nginx import Serve, Server, write_conf
 
 
 @pytest.fixture
@@ -21,15 +21,18 @@ def nginx(request: pytest.FixtureRequest) -> Nginx:
 
 
 @pytest.fixture
-def serve(tmp_path: Path, nginx: Nginx) -> Iterator[Callable[[str], Server]]:
-    """Start nginx on a configuration; ``PORT`` and ``DIR`` in it are replaced."""
+def serve(tmp_path: Path, nginx: Nginx) -> Iterator[Serve]:
+    """Start nginx on a configuration; ``PORT`` and ``DIR`` in it are replaced.
+
+    ``under`` is a command that runs it in its place, such as ``taskset``.
+    """
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(conf: str) -> Server:
+    def start(conf: str, under: Sequence[str] = ()) -> Server:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
         path = write_conf(tmp_path, conf.replace("PORT", str(port)))
-        process = subprocess.Popen([nginx.program, "-p", tmp_path, "-c", path])
+        process = subprocess.Popen([*under, nginx.program, "-p", tmp_path, "-c", path])
         started.append(process)
         server = Server(tmp_path, port, process)
         for _ in range(200):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 NGINX = "/usr/sbin/nginx"
 
@@ -45,6 +46,12 @@ class Server:
         return (self.directory / "error.log").read_text()
 
 
+class Serve(Protocol):
+    """Starts nginx on a configuration."""
+
+    def __call__(self, conf: str, under: Sequence[str] = ()) -> Server: ...
+
+
 def read_reply(peer: socket.socket) -> Reply:
     data = b""
     try:
@@ -70,7 +77,8 @@ def write_conf(directory: Path, conf: str) -> Path:
     return path
 
 
-def config_test(path: Path, nginx: str = NGINX) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [nginx, "-t", "-p", path.parent, "-c", path], capture_output=True, text=True, check=False
-    )
+def config_test(
+    path: Path, nginx: str = NGINX, under: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    command = [*under, nginx, "-t", "-p", path.parent, "-c", path]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
