@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nginx_tune.documents.base import Provenance
+from nginx_tune.documents.curve import Curve, CurvePoint, SharedCurve
 from nginx_tune.documents.facts import Disk, DiskClass
 
 MILLISECOND = 1e-3
@@ -26,6 +28,8 @@ class DiskModel:
     """Coefficient of variation of the read time."""
     name: str = ""
     provenance: Provenance = "assumed"
+    most_bytes_per_second: float = math.inf
+    """What all heads together can move, where that was measured."""
 
     def read_seconds(self, read_bytes: float) -> float:
         """Mean time of one cold read of ``read_bytes`` on the idle disk."""
@@ -33,7 +37,8 @@ class DiskModel:
 
     def reads_per_second(self, read_bytes: float) -> float:
         """Cold reads of that size that the disk can finish in a second."""
-        return self.heads / self.read_seconds(read_bytes)
+        reads = self.heads / self.read_seconds(read_bytes)
+        return min(reads, self.most_bytes_per_second / max(read_bytes, 1.0))
 
 
 TYPICAL: dict[DiskClass, DiskModel] = {
@@ -50,29 +55,76 @@ SATA and NVMe flash, one data-centre round trip. The spread of flash stands for 
 (SOURCES C2: under 100 µs on average, outliers up to a second)."""
 
 
+_CONTRADICTION = 0.3
+"""Share of a read's time by which a stream's bandwidth may miss the measured read."""
+
+
 def disk_model(disk: Disk) -> DiskModel:
     """The disk from its measured curve where there is one, else typical for its class."""
     typical = TYPICAL[disk.class_]
     curve = disk.curve
-    points = sorted(curve.points, key=lambda p: p.depth) if curve else []
-    points = [p for p in points if p.reads_per_second > 0]
+    points = _by_depth(curve.points) if curve else []
     if curve is None or not points:
         return _renamed(typical, disk.name, typical.heads)
-    first = points[0]
     best = max(p.reads_per_second for p in points)
-    single = max(first.reads_per_second / first.depth, 1e-3)
+    single = 1 / _read_seconds(points[0])
     bandwidth = curve.sequential_bytes_per_second or max(
         typical.bytes_per_second, best * curve.read_bytes
     )
-    latency = max(1 / single - curve.read_bytes / bandwidth, 1e-6)
+    latency, bandwidth = _latency_and_bandwidth(curve, 1 / single, bandwidth)
+    measured = curve.provenance == "measured"
     return DiskModel(
         latency_seconds=latency,
         bytes_per_second=bandwidth,
-        heads=max(1.0, best / single),
+        # The mean of the plateau: the best of several noisy points is the luckiest.
+        heads=max(1.0, (curve.plateau_reads_per_second or best) / single),
         spread=typical.spread,
         name=disk.name,
         provenance=curve.provenance,
+        most_bytes_per_second=max(bandwidth, best * curve.read_bytes) if measured else math.inf,
     )
+
+
+def disk_models(disks: Sequence[Disk], shared: Sequence[SharedCurve]) -> list[DiskModel]:
+    """A model for each disk; one for several that were measured as one."""
+    left = {disk.name: disk for disk in disks}
+    models = []
+    for part in shared:
+        if part.disks and all(name in left for name in part.disks):
+            members = [left.pop(name) for name in part.disks]
+            name = "+".join(part.disks)
+            together = Disk(name=name, class_=members[0].class_, curve=part.curve)
+            models.append(disk_model(together))
+    return [*models, *map(disk_model, left.values())]
+
+
+def _by_depth(points: Sequence[CurvePoint]) -> list[CurvePoint]:
+    return sorted((p for p in points if p.reads_per_second > 0), key=lambda p: p.depth)
+
+
+def _read_seconds(point: CurvePoint) -> float:
+    """Mean time of a read (Little's law)."""
+    return 1 / max(point.reads_per_second / point.depth, 1e-3)
+
+
+def _latency_and_bandwidth(
+    curve: Curve, read_seconds: float, bandwidth: float
+) -> tuple[float, float]:
+    """How one read's time splits into a part for its start and one for its bytes.
+
+    Reads of 4 KiB, where they were measured at the same depth, are next to all start. Without
+    them the bytes take what they take in a stream. Where a stream contradicts the reads (some
+    virtual disks serve one slower than scattered reads) the reads are right.
+    """
+    small = _by_depth(curve.small_reads.points) if curve.small_reads else []
+    first = _by_depth(curve.points)[0]
+    if not small or small[0].depth != first.depth:
+        return max(read_seconds - curve.read_bytes / bandwidth, 1e-6), bandwidth
+    start = min(_read_seconds(small[0]), read_seconds)
+    transfer = read_seconds - start
+    if curve.read_bytes / bandwidth > transfer + _CONTRADICTION * read_seconds:
+        bandwidth = curve.read_bytes / max(transfer, 0.1 * read_seconds)
+    return start, bandwidth
 
 
 def disks_together(disks: Sequence[DiskModel]) -> DiskModel:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from nginx_tune.documents.curve import Curve
+from nginx_tune.documents.curve import Curve, Sweep
 from nginx_tune.documents.facts import Dataset, Disk, Facts
 from nginx_tune.documents.workload import Workload
 
@@ -23,6 +23,7 @@ STEEPEST = 5.0
 """Zipf exponents beyond this put everything on one object."""
 
 S = TypeVar("S", bound=msgspec.Struct)
+SweepType = TypeVar("SweepType", bound=Sweep)
 
 
 def plausible_facts(facts: Facts) -> Facts:
@@ -32,6 +33,11 @@ def plausible_facts(facts: Facts) -> Facts:
         facts.storage,
         paths=[_nulled(p, _within(1, MOST_BYTES), "read_ahead_bytes") for p in facts.storage.paths],
         disks=[_disk(d) for d in facts.storage.disks],
+        shared_curves=[
+            replace(shared, curve=curve)
+            for shared in facts.storage.shared_curves
+            if (curve := _curve(shared.curve)) is not None
+        ],
     )
     links = [
         _nulled(link, _within(1, MOST_COUNT), "speed_bits_per_second")
@@ -95,12 +101,21 @@ def _disk(disk: Disk) -> Disk:
 
 def _curve(curve: Curve) -> Curve | None:
     """The curve with its possible points; null when none is left."""
-    rate, number = _within(1e-3, MOST_COUNT), _within(1, MOST_COUNT)
-    points = [p for p in curve.points if rate(p.reads_per_second) and number(p.depth)]
-    if not points or not number(curve.read_bytes):
+    swept = _sweep(curve)
+    if swept is None:
         return None
-    fast = _nulled(curve, _within(1e3, MOST_BYTES), "sequential_bytes_per_second")
-    return msgspec.structs.replace(fast, points=points)
+    fast = _nulled(swept, _within(1e3, MOST_BYTES), "sequential_bytes_per_second")
+    small = None if fast.small_reads is None else _sweep(fast.small_reads)
+    return msgspec.structs.replace(fast, small_reads=small)
+
+
+def _sweep(sweep: SweepType) -> SweepType | None:
+    rate, number = _within(1e-3, MOST_COUNT), _within(1, MOST_COUNT)
+    points = [p for p in sweep.points if rate(p.reads_per_second) and number(p.depth)]
+    if not points or not number(sweep.read_bytes):
+        return None
+    fit = _nulled(sweep, rate, "plateau_reads_per_second")
+    return msgspec.structs.replace(fit, points=points)
 
 
 def _within(low: float, high: float) -> Callable[[float], bool]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from nginx_tune.decide.build import Build, build_of
 from nginx_tune.decide.model_blocking import BlockingInputs, Prediction, predict
 from nginx_tune.decide.model_cache import PopularityClass, curve_classes, zipf_classes
-from nginx_tune.decide.model_disk import DiskModel, disk_model, disks_together
+from nginx_tune.decide.model_disk import DiskModel, disk_models, disks_together
 from nginx_tune.decide.quantity import Quantity
 from nginx_tune.decide.storage import DataPath, data_paths
 from nginx_tune.documents.facts import Disk, Facts
@@ -87,7 +87,7 @@ class Situation:
     @cached_property
     def disk(self) -> DiskModel:
         """All disks under the data as one."""
-        return disks_together([disk_model(d) for d in self._disks])
+        return disks_together(disk_models(self._disks, self.facts.storage.shared_curves))
 
     @cached_property
     def _disks(self) -> list[Disk]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -27,10 +28,13 @@ _MANY_LEAVES = 4
 
 _OPENING_SHARE = 0.1
 _MOST_OPENING_SECONDS = 2.0
-_WARMUP_SHARE = 0.25
-_PART_SECONDS = 0.1
-"""A throttled disk works in turns of this length (block/blk-throttle.c, throtl_slice): the
+_WAITING_SHARE = 0.1
+"""For the last reads of each step, which are waited for."""
+_WARMUP_SHARE = 0.15
+_TURN_SECONDS = 0.2
+"""A throttled disk works in turns of 100 or 200 ms (block/blk-throttle.c, throtl_slice): the
 measured time is a whole number of turns, so that no part of one counts as a gain."""
+_LEAST_MEASURED_SECONDS = 0.1
 _DEPTH_1_WEIGHT = 2.0
 """Depth 1 gives the model its latency, and has the fewest reads in a second."""
 
@@ -73,13 +77,13 @@ def plan_disk(
     ]
     if read_bytes != SMALL_READ_BYTES:
         wanted += [(_step("random", SMALL_READ_BYTES, d), 1.0) for d in depths]
-    unit = (seconds - opening) / sum(weight for _, weight in wanted)
+    unit = (seconds - opening - _WAITING_SHARE * seconds) / sum(weight for _, weight in wanted)
     return DiskPlan(
         paths=list(paths),
         steps=[_timed(step, weight * unit) for step, weight in wanted],
         seed=seed,
         open_seconds=opening,
-        caps=DiskCaps(seconds=seconds),
+        caps=DiskCaps(seconds=seconds - opening),
     )
 
 
@@ -88,8 +92,9 @@ def _step(kind: Literal["random", "sequential"], read_bytes: int, depth: int) ->
 
 
 def _timed(step: DiskStep, seconds: float) -> DiskStep:
-    parts = max(1, int((1 - _WARMUP_SHARE) * seconds / _PART_SECONDS + 1e-9))
-    measured = min(parts * _PART_SECONDS, seconds)
+    most = (1 - _WARMUP_SHARE) * seconds
+    turns = math.floor(most / _TURN_SECONDS + 1e-9)
+    measured = turns * _TURN_SECONDS or min(seconds, max(most, _LEAST_MEASURED_SECONDS))
     return DiskStep(
         kind=step.kind,
         read_bytes=step.read_bytes,

@@ -21,6 +21,8 @@ _MOST_CPU_RATIO = 0.8
 _UNACCOUNTED = ("9p", "fuse", "virtiofs", "zfs")
 """File systems whose reads the kernel does not count as a device's."""
 _SLOW_SECONDS = 0.01
+_MOST_STALLS_RATIO = 0.01
+"""What happens more often is no stall: a throttled disk waits so at the end of each turn."""
 
 
 def curve_of(run: DiskRun, *, read_bytes: int, filesystem: str, target: str) -> Curve | str:
@@ -119,7 +121,7 @@ def _stalls(steps: Sequence[DiskStepRun]) -> list[str]:
         for step in steps
         if step.kind == "random"
         and step.depth == 1
-        and step.outliers
+        and 0 < step.outliers <= _MOST_STALLS_RATIO * step.latency_seconds.count
         and (step.latency_seconds.max or 0.0) >= _SLOW_SECONDS
     ]
 

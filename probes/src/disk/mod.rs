@@ -192,6 +192,12 @@ impl Run<'_> {
         self.bytes >= self.plan.caps.bytes || self.clock.now() >= nanos(self.plan.caps.seconds)
     }
 
+    /// Whether the last step did not get its whole time.
+    fn is_cut(&self) -> bool {
+        let cut = |done: &Done| done.skipped.is_none() && done.measured < nanos(done.step.seconds);
+        self.steps.last().is_some_and(cut)
+    }
+
     /// Why the run ended before its plan did.
     fn flags(&self) -> Option<String> {
         let caps = &self.plan.caps;
@@ -205,7 +211,7 @@ impl Run<'_> {
             ))
         } else if self.bytes >= caps.bytes {
             Some(format!("stopped: the cap of {} bytes", caps.bytes))
-        } else if self.steps.len() < self.plan.steps.len() {
+        } else if self.steps.len() < self.plan.steps.len() || self.is_cut() {
             Some(format!("stopped: the cap of {} s", caps.seconds))
         } else {
             None
