@@ -52,6 +52,8 @@ def command(
     Only reads; never runs nginx -t without --test.
     """
     gc.disable()  # a tree is millions of small objects, none of them garbage
+    if options["fix_diff"] and any("=" not in form for form in formats):
+        raise click.UsageError("--fix-diff takes standard output and -o: use -f FORMAT=FILE")
     asked = _Asked(**{name: options[name] for name in _Asked._fields})
     rules = select_rules(
         (*ALL, *NOTICES), select=asked.select, ignore=asked.ignore, profile=asked.profile

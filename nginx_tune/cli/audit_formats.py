@@ -67,9 +67,10 @@ def write_fix_diff(
     else:
         write_file(Path(output), diff)
     left = len(findings.findings) - fixed.cured
-    directory = "" if all(not one.file.startswith("/") for one in fixed.changes) else " -d /"
-    advice = f"patch -p1{directory} applies it; " if fixed.cured else ""
-    return [f"{fixed.cured} findings fixed by the diff, {left} left: {advice}then audit again"]
+    if not fixed.changes:
+        return [f"no finding has a safe fix; {left} are left to decide on"]
+    root = " -d /" if any(one.file.startswith("/") for one in fixed.changes) else ""
+    return [f"{fixed.cured} findings fixed by the diff, {left} left: patch -p1{root} applies it"]
 
 
 def _console(ctx: click.Context, findings: Findings, output: str | None) -> bytes:

@@ -101,6 +101,18 @@ def add_to(block: Directive, line: str) -> Edit:
     return Edit(block.source, block.end, block.end, f"{newline}{indent}{line}", (block.start, name))
 
 
+def add_after(directive: Directive, line: str) -> Edit:
+    """``line`` (``NAME ARGUMENTS;``) behind a directive without a block, on a line of its own."""
+    text = directive.source.text
+    line_start = text.rfind("\n", 0, directive.start) + 1
+    lead = text[line_start : directive.start]
+    if lead.strip(" \t"):  # others stand before it on its line
+        return Edit(directive.source, directive.end, directive.end, f" {line}")
+    line_end = text.find("\n", directive.end)
+    newline = "\r\n" if line_end > 0 and text[line_end - 1] == "\r" else "\n"
+    return Edit(directive.source, directive.end, directive.end, f"{newline}{lead}{line}")
+
+
 def word_spans(directive: Directive) -> list[tuple[int, int]]:
     """Where the directive's name and each of its arguments stand in the text, with quotes."""
     part = directive.source.text[directive.start : directive.end]

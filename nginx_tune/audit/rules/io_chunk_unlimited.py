@@ -9,6 +9,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.edits import Edit, add_after, set_arguments
 from nginx_tune.documents.decisions import Evidence
 
 LIMITED_SINCE = (1, 21, 4)
@@ -46,6 +47,14 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             )
 
 
+def fixes(_context: Context, hit: Hit) -> Iterator[Edit]:
+    """What newer versions do by themselves."""
+    if hit.place.name == "sendfile":
+        yield add_after(hit.place, "sendfile_max_chunk 2m;")
+    else:
+        yield set_arguments(hit.place, "2m")
+
+
 def _hit(place: Directive, message: str, value: str) -> Hit:
     return Hit(
         place,
@@ -72,4 +81,5 @@ RULE = Rule(
     bad=Example(_CONF, linux(version="1.18.0")),
     good=Example(_CONF, linux(version="1.22.1")),
     check=check,
+    fixes=fixes,
 )

@@ -1,0 +1,38 @@
+"""A decision's page, from its module's own words."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from inspect import getmodule
+
+from nginx_tune.decide.engine import ALL
+
+_SOURCE_ROWS = re.compile(r" \((?:[A-C][0-9]|RULES|NGINX-FACTS|LAB-NOTES)[^)]*\)")
+"""References to the rows of the design's companions, of no use to a reader of the page."""
+
+_ON_THIS_HOST = (
+    "On this host: nginx-tune recommend -f json shows the verdict on %s\n"
+    "with its evidence, and when it would flip."
+)
+
+
+def decision_pages() -> dict[str, str]:
+    """The page of every decision under its id."""
+    return dict(_pages())
+
+
+def _pages() -> Iterator[tuple[str, str]]:
+    for decide in ALL:
+        module = getmodule(decide)
+        if module is None or module.__doc__ is None:
+            continue
+        head, _, rest = _SOURCE_ROWS.sub("", module.__doc__.strip()).partition("\n")
+        name, _, title = head.replace("``", "").partition(": ")
+        parts = [
+            f"{name} (a decision of recommend): {title}",
+            *([textwrap.indent(rest.strip("\n").replace("``", ""), "  ")] if rest.strip() else []),
+            _ON_THIS_HOST % name,
+        ]
+        yield name, "\n\n".join(parts) + "\n"

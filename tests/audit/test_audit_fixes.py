@@ -1,0 +1,157 @@
+"""Fixes: what the edits of findings do to files, and that they cure what they are for."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace as replace_struct
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.engine import audit
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.fixes import Change, Fixed, fix_findings
+from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.rule import Hit, Missing, Rule
+from nginx_tune.conf.edits import Edit, add_to, remove, set_arguments
+from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.documents.base import decode, encode
+from nginx_tune.documents.decisions import Evidence
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.findings import Findings
+from nginx_tune.host.door import HostReadError
+from nginx_tune.report.diff import render_diff
+
+FIXABLE = [rule for rule in ALL if rule.fixes is not None]
+
+
+class Files:
+    """A tree in memory."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self.files = files
+
+    def read_bytes(self, path: str) -> bytes:
+        if path not in self.files:
+            raise HostReadError(path, "No such file")
+        return self.files[path]
+
+    def list_dir(self, path: str) -> list[str]:
+        return [name.removeprefix(f"{path}/") for name in self.files if name.startswith(f"{path}/")]
+
+
+def _fix(files: dict[str, bytes], rules: list[Rule], facts: Facts | None = None) -> Fixed:
+    def run(changed: dict[str, bytes]) -> Findings:
+        return audit(_tree({**files, **changed}), facts, rules)
+
+    return fix_findings(_tree(files), run({}), run)
+
+
+def _tree(files: dict[str, bytes]) -> ConfTree:
+    return read_tree(next(iter(files)), Files(files))
+
+
+@pytest.mark.parametrize("rule", FIXABLE, ids=lambda rule: rule.id)
+def test_the_fix_of_a_rule_cures_its_example(rule: Rule) -> None:
+    files = {"nginx.conf": rule.bad.conf.encode()}
+    before = audit(_tree(files), rule.bad.facts, ALL)
+    assert any(one.edits for one in before.findings if one.rule == rule.id)
+    fixed = _fix(files, [rule], rule.bad.facts)
+    assert fixed.cured
+    after = audit(_tree({"nginx.conf": fixed.changes[0].new}), rule.bad.facts, ALL)
+    assert [one for one in after.findings if one.rule == rule.id and one.edits] == []
+    new = {one.rule for one in after.findings} - {one.rule for one in before.findings}
+    assert new == set(), "the cure brings nothing new"
+    assert len(after.files_unparsed) == 0
+    assert decode(Findings, encode(before)) == before
+
+
+def _rule(name: str, directive: str, edit: object) -> Rule:
+    def check(context: Context) -> Iterator[Hit | Missing]:
+        for one in context.tree.main.walk():
+            if one.name == directive:
+                yield Hit(one, f"{directive} is wrong", [Evidence(fact=directive, value=one.value)])
+
+    def fixes(_: Context, hit: Hit) -> Iterator[Edit]:
+        yield edit(hit.place)  # type: ignore[operator]
+
+    return replace(ALL[0], id=name, severity="warning", check=check, fixes=fixes, whole_tree=False)
+
+
+def test_edits_of_two_rules_at_one_place_are_never_both_given() -> None:
+    first = _rule("io-a", "gzip", lambda place: set_arguments(place, "off"))
+    second = _rule("io-b", "gzip", remove)
+    found = audit(_tree({"c": b"http { gzip on; }"}), None, [first, second])
+    assert [bool(one.edits) for one in found.findings] == [True, False]
+
+
+def test_edits_that_do_not_cure_or_that_bring_others_are_left_out() -> None:
+    useless = _rule("io-a", "gzip", lambda place: set_arguments(place, "off"))
+    good = _rule("io-b", "sendfile", remove)
+    harmful = _rule("io-c", "http", lambda place: add_to(place, "sendfile on;"))
+    files = {"c": b"http {\n  gzip on;\n  sendfile off;\n}\n"}
+    fixed = _fix(files, [useless, good, harmful])
+    assert fixed == Fixed([Change("c", files["c"], b"http {\n  gzip on;\n}\n")], 1)
+    assert _fix(files, [useless]) == Fixed([], 0)
+
+
+def test_edits_that_would_repeat_foreign_bytes_are_not_given() -> None:
+    rule = _rule("io-a", "root", lambda place: set_arguments(place, place.value + "x"))
+    found = audit(_tree({"c": b"root /\xff;"}), None, [rule])
+    assert found.findings[0].edits == []
+
+
+CRLF = b"\xef\xbb\xbf# caf\xe9\r\nhttp {\r\n\tsendfile off;\r\n\tgzip on;\r\n} # no line end"
+
+
+def test_a_shared_file_is_edited_once_and_all_other_bytes_stay() -> None:
+    good = _rule("io-b", "sendfile", lambda place: set_arguments(place, "on"))
+    rule = replace(good, check=_only_off)
+    files = {"c": b"include s/x; http { include s/x; }", "s/x": CRLF, "s/y": b"sendfile off;"}
+    fixed = _fix(files, [rule])
+    assert [(one.file, one.new) for one in fixed.changes] == [
+        ("s/x", CRLF.replace(b"sendfile off", b"sendfile on"))
+    ]
+
+
+def _only_off(context: Context) -> Iterator[Hit | Missing]:
+    for one in context.tree.main.walk():
+        if one.name == "sendfile" and one.value == "off":
+            yield Hit(one, "off", [Evidence(fact="sendfile", value="off")])
+
+
+HOSTILE = [
+    ("plain.conf", b"a\nb\nc\n", b"a\nB\nc\n"),
+    ("no end", b"a\nb", b"a\nb;"),
+    ('q"uo\\te\n.conf', b"x\n", b"y"),
+    ("caf\udce9/ü.conf", b"\xff\n\r\n", b"\xfe\n\r\n\x00"),
+    ("new", b"", b"all\nnew"),
+    ("long", b"".join(b"%d\n" % n for n in range(100)), b"".join(
+        b"%d\n" % (n if n not in {3, 50, 97} else n + 1000) for n in range(100))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", [["patch", "-p1", "--binary", "-s"], ["git", "apply"]])
+def test_the_diff_is_what_patch_and_git_take(tmp_path: Path, tool: list[str]) -> None:
+    for name, old, _ in HOSTILE:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(old)
+    if tool[0] == "patch" and subprocess.run(["which", "patch"], check=False).returncode:
+        pytest.skip("this host has no patch")
+    diff = render_diff(item for item in HOSTILE if tool[0] == "git" or "\n" not in item[0])
+    subprocess.run(tool, input=diff, cwd=tmp_path, check=True, capture_output=True)
+    for name, _, new in HOSTILE:
+        if tool[0] == "git" or "\n" not in name:
+            assert (tmp_path / name).read_bytes() == new
+
+
+def test_a_host_fact_changes_the_fixes() -> None:
+    rule = next(rule for rule in FIXABLE if rule.id == "io-chunk-unlimited")
+    conf = b"http {\n  sendfile on;\n  server { root /srv; }\n}\n"
+    fixed = _fix({"c": conf}, [rule], linux(version="1.18.0"))
+    assert fixed.changes[0].new == conf.replace(b"on;\n", b"on;\n  sendfile_max_chunk 2m;\n")
+    assert _fix({"c": conf}, [rule], linux(version="1.22.1")).changes == []
+    assert replace_struct(linux(), datasets=[]) == linux()
