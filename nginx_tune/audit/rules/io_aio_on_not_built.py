@@ -12,7 +12,7 @@ from nginx_tune.conf.scopes import http_directives
 from nginx_tune.documents.decisions import Evidence
 
 SENDFILE_GONE = (1, 21, 5)
-"""First version that does not know ``aio sendfile``."""
+"""First version that does not know ``aio sendfile`` on any system."""
 
 _FLAG = "--with-file-aio"
 
@@ -33,17 +33,28 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 f'"aio on" needs an nginx built {_FLAG}',
                 [written(line), Evidence(fact="nginx.flags", value=f"no {_FLAG}")],
             )
-    if old and context.version is None:
-        yield Missing(("nginx.nginx_version",))
-    elif old and context.version is not None and context.version >= SENDFILE_GONE:
-        version = context.facts.nginx.nginx_version
+    if not old:
+        return
+    version = context.version
+    if context.is_linux or (version is not None and version >= SENDFILE_GONE):
         for line in old:
             yield Hit(
                 line,
-                f'nginx {version} does not know "aio sendfile"',
-                [written(line), Evidence(fact="nginx.nginx_version", value=version)],
+                '"aio sendfile" was for FreeBSD before nginx 1.21.5 only',
+                [written(line), *_where(context)],
                 fix="Remove it: sendfile on; alone does the same.",
             )
+    elif context.is_linux is None or version is None:
+        unknown = {"kernel.system": context.is_linux, "nginx.nginx_version": version}
+        yield Missing(tuple(name for name, value in unknown.items() if value is None))
+
+
+def _where(context: Context) -> list[Evidence]:
+    facts = {
+        "kernel.system": context.facts.kernel.system,
+        "nginx.nginx_version": context.facts.nginx.nginx_version,
+    }
+    return [Evidence(fact=name, value=value) for name, value in facts.items() if value is not None]
 
 
 _CONF = "events { } http { server { location / { root /srv/www; aio on; directio 8m; } } }"
@@ -53,13 +64,15 @@ RULE = Rule(
     severity="error",
     title="a kind of aio that this nginx does not have",
     why='nginx does not start: emerg "aio on" is unsupported on this platform. Debian builds '
-    "without file AIO. aio sendfile (FreeBSD) is gone since nginx 1.21.5.",
+    "without file AIO. aio sendfile was for FreeBSD, and is gone since nginx 1.21.5.",
     fix="aio threads; (with a build that has threads), or no aio.",
     sources=(
         "nginx: src/http/ngx_http_core_module.c, ngx_http_core_set_aio",
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#aio",
     ),
     proof="proven",
+    seen="aio sendfile: invalid value, on Linux in 1.18 already, though the change log has it "
+    "removed in 1.21.5.",
     bad=Example(_CONF, linux()),
     good=Example(_CONF, linux(flags=("--with-threads", _FLAG))),
     check=check,

@@ -35,11 +35,13 @@ RULE = Rule(
     severity="warning",
     title="worker_connections is more than the descriptors that a worker may open",
     why="The connections beyond the limit cannot exist: accept4() fails (24: Too many open "
-    "files) and clients wait. nginx says so only in a warning, which the default error_log level "
-    "hides.",
+    "files) and clients wait. nginx itself says so only in a warning, which the default error_log "
+    "level hides.",
     fix="worker_rlimit_nofile of at least twice worker_connections.",
     sources=("nginx: src/event/ngx_event.c, ngx_event_module_init",),
     proof="proven",
+    seen="nginx does not warn at all when it is worker_rlimit_nofile that lowers the limit: it "
+    "compares with the limit of the master as well.",
     whole_tree=True,
     bad=Example(_CONF % 1024),
     good=Example(_CONF % 8192),
