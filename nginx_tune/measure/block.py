@@ -129,7 +129,9 @@ def _run_load(
         listen_overflows=overflows,
         listen_drops=drops,
         cpu_seconds=cpu_seconds,
-        cpu_seconds_per_request=cpu_seconds / requests if cpu_seconds and requests else None,
+        cpu_seconds_per_request=(
+            cpu_seconds / requests if cpu_seconds is not None and requests else None
+        ),
         disk_read_bytes=disk - disk_before
         if disk is not None and isinstance(disk_before, int)
         else None,

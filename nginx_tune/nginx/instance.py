@@ -120,6 +120,7 @@ def _wait_ready(instance: Instance, address: tuple[str, int], patience_seconds: 
         instance.check()
         with contextlib.suppress(OSError), socket.create_connection(address, timeout=1.0):
             instance.check()
+            _wait_workers(instance, deadline)
             return
         if time.monotonic() > deadline:
             raise UndecidedError(
@@ -127,6 +128,23 @@ def _wait_ready(instance: Instance, address: tuple[str, int], patience_seconds: 
                 f"{_last_line(instance.stderr()) or 'no message'}"
             )
         time.sleep(0.01)
+
+
+def _wait_workers(instance: Instance, deadline: float) -> None:
+    """Wait until the workers are there: the kernel accepts connections before they are.
+
+    Without a master process (``master_process off``) there are none to wait for.
+    """
+    if not _title(instance.pid).startswith("nginx: master process"):
+        return
+    before: list[int] = []
+    while time.monotonic() < deadline:
+        workers = instance.workers()
+        if workers and workers == before:
+            return
+        before = workers
+        time.sleep(0.02)
+    raise UndecidedError("nginx accepts connections but starts no worker")
 
 
 def _start_error(stderr: str, status: int) -> Exception:
