@@ -112,7 +112,8 @@ RULE = Rule(
         "nginx: src/http/modules/ngx_http_proxy_module.c, ngx_http_proxy_process_status_line",
         "nginx change log, 1.29.7",
     ),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.22.1",),
     about="A map that turns an absent Upgrade header into close does the same to all ordinary "
     "requests: an empty string in its place keeps WebSockets working and connections alive. A "
     "location that passes Upgrade on is passed over while another one uses the pool.",

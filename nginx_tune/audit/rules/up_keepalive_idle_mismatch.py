@@ -95,7 +95,8 @@ RULE = Rule(
         "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive_timeout",
         "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream_next",
     ),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.22.1",),
     since="1.15.3",
     about="How long a server keeps an idle connection is a fact that no command here gathers. "
     "The rule is sure where the server stands in the same configuration; elsewhere it speaks, "

@@ -74,7 +74,8 @@ RULE = Rule(
         "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive",
         "nginx change log, 1.29.7",
     ),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.22.1",),
     until="1.29.7",
     about="How many requests are passed on is not known to the audit. On the loopback a "
     "connection costs little, and the finding is an advice; upstreams of unix sockets, and "

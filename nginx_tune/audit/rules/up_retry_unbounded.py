@@ -77,7 +77,8 @@ RULE = Rule(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_next_upstream_tries",
         "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream_next",
     ),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.22.1",),
     since="1.7.5",
     about="Without non_idempotent it is told from five servers on, and only where no "
     "proxy_next_upstream_timeout bounds the time either: two or three servers are common, and "

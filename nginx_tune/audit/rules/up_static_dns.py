@@ -62,7 +62,8 @@ RULE = Rule(
         "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#resolve",
         "nginx: src/core/ngx_inet.c, ngx_inet_resolve_host",
     ),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.22.1",),
     whole_tree=True,
     about="Told once for each name, with the number of lines. Addresses, localhost and names "
     "with variables are passed over. Where a name never changes, suppress it with that reason.",

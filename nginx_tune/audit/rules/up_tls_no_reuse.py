@@ -33,7 +33,8 @@ RULE = Rule(
     fix="Remove the line: on is the default. Where it was set because of handshake errors, update "
     "nginx and the server instead.",
     sources=("https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_ssl_session_reuse",),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.22.1",),
     bad=Example(_CONF % "proxy_ssl_session_reuse off;"),
     good=Example(_CONF % "proxy_ssl_session_reuse on;"),
     check=check,

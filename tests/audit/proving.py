@@ -1,0 +1,49 @@
+"""What proofs of rules have in common."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from scratch_nginx import Server
+
+from nginx_tune.audit.engine import audit
+from nginx_tune.conf.tree import read_tree
+from nginx_tune.documents.facts import Facts
+from nginx_tune.host.live import LiveHost
+
+Serve = Callable[[str], Server]
+
+
+def fires(rule: str, conf: Path, facts: Facts | None = None) -> bool:
+    found = audit(read_tree(str(conf), LiveHost()), facts)
+    return rule in {one.rule for one in found.findings}
+
+
+def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """Whether it comes true in time."""
+    for _ in range(int(seconds / 0.02)):
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@contextlib.contextmanager
+def system_calls(server: Server, *names: str) -> Iterator[list[str]]:
+    """The system calls of these names that the only worker makes; filled when the block ends."""
+    (worker,) = server.workers()
+    lines: list[str] = []
+    with subprocess.Popen(
+        ["strace", "-f", "-p", str(worker), "-e", f"trace={','.join(names)}"],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as tracer:
+        assert tracer.stderr is not None
+        assert "attached" in tracer.stderr.readline()
+        yield lines
+        tracer.terminate()
+        lines += [line for line in tracer.stderr if any(f"{name}(" in line for name in names)]
