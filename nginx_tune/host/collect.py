@@ -133,6 +133,10 @@ class Collector:
         )
         return None if said is None else (said[0], said[1], said[2])
 
+    def texts(self, path: str) -> None:
+        """What the file of an nginx program says of its version."""
+        self._ask("texts " + path, lambda: self._machine.version_texts(path), escaped)
+
     def program(self, name: str) -> Optional[str]:
         """Where a program is."""
         found = self._ask("program " + name, lambda: self._machine.find_program(name), escaped)
@@ -159,6 +163,8 @@ class Collector:
             self.link("/proc/self/ns/mnt")
             if self._is_trusted(pid):
                 self.run("/proc/{}/exe".format(pid), "-V")
+            else:
+                self.texts("/proc/{}/exe".format(pid))
         return masters
 
     def _is_trusted(self, pid: int) -> bool:

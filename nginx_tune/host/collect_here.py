@@ -11,6 +11,8 @@ import subprocess
 import threading
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
+from nginx_tune.host.version_texts import version_texts
+
 _MAX_BYTES = 64 << 20
 _SECONDS = 10
 _SBIN = (
@@ -102,6 +104,10 @@ class Here:
             raise ValueError("took too long")  # noqa: B904
         texts = [data.decode(errors="surrogateescape") for data in (out, err)]
         return process.returncode, texts[0], texts[1]
+
+    def version_texts(self, path: str) -> str:
+        """What an nginx program says of itself, read out of its file."""
+        return version_texts(self.read_bytes(path))
 
     def find_program(self, name: str) -> str:
         """Absolute path of a program."""

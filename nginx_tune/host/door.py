@@ -65,6 +65,9 @@ class Host(Protocol):
     def run(self, argv: Sequence[str], *, timeout_seconds: float = 10.0) -> ProgramResult:
         """Run a program without a shell; an absolute path or a name found on PATH and sbin."""
 
+    def version_texts(self, path: str) -> str:
+        """What an nginx program would print for ``-V``, read out of its file."""
+
     def find_program(self, name: str) -> str:
         """Absolute path of a program on PATH or in one of the sbin directories."""
 

@@ -12,6 +12,7 @@ from nginx_tune.documents.listening import Listening
 from nginx_tune.host.door import Device, HostReadError, ProgramResult
 from nginx_tune.host.parse_layers import parse_busy_milliseconds
 from nginx_tune.host.program import run_bounded
+from nginx_tune.host.version_texts import version_texts
 
 _MAX_BYTES = 64 << 20
 """No file that is asked for is larger; what is larger is not what it seems."""
@@ -88,6 +89,10 @@ class LiveHost:
     def run(self, argv: Sequence[str], *, timeout_seconds: float = 10.0) -> ProgramResult:
         """Run a program without a shell; an absolute path or a name found on PATH and sbin."""
         return run_bounded([self.find_program(argv[0]), *argv[1:]], timeout_seconds)
+
+    def version_texts(self, path: str) -> str:
+        """What an nginx program would print for ``-V``, read out of its file."""
+        return version_texts(self.read_bytes(path))
 
     def find_program(self, name: str) -> str:
         """Absolute path of a program on PATH or in one of the sbin directories."""

@@ -106,7 +106,7 @@ def _with_arc(host: Host, memory: Memory, gaps: Gaps) -> Memory:
     Source: arcstats of OpenZFS, a kstat with the columns name, type and data.
     """
     text = attempt(host.read_text, "/proc/spl/kstat/zfs/arcstats")
-    none = Missing("no ZFS: " + text.reason) if isinstance(text, Missing) else Missing("not told")
+    none = Missing(f"no ZFS ({text.reason})") if isinstance(text, Missing) else Missing("not told")
     stats = {} if isinstance(text, Missing) else parse_meminfo.parse_kstat(text)
     return replace(
         memory,

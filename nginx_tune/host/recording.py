@@ -107,6 +107,11 @@ class RecordingHost:
             },
         )
 
+    def version_texts(self, path: str) -> str:
+        """What an nginx program would print for ``-V``, read out of its file."""
+        ask = lambda: self._host.version_texts(path)  # noqa: E731
+        return self._keep(_question("texts", path), ask, escaped)
+
     def find_program(self, name: str) -> str:
         """Absolute path of a program on PATH or in one of the sbin directories."""
         return self._keep(
@@ -196,6 +201,10 @@ class RecordedHost:
         return self._answer(
             _question("run", shlex.join(argv)), lambda value: msgspec.convert(value, _Said).result()
         )
+
+    def version_texts(self, path: str) -> str:
+        """What the program's file said."""
+        return self._answer(_question("texts", path), _to_text)
 
     def find_program(self, name: str) -> str:
         """Where the program was."""

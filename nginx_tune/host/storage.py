@@ -45,15 +45,18 @@ def read_storage(
     *,
     loop_is_leaf: bool = False,
     nginx_pid: int | None = None,
+    nginx_first: bool = False,
     watch_seconds: float = 0.0,
 ) -> tuple[Storage, Gaps]:
     """The storage under the given paths and under every mount that looks made for data.
 
-    ``nginx_pid`` names an nginx in another mount namespace: paths are then first looked for
-    among its mounts. ``watch_seconds`` is how long to watch how busy the disks are.
+    ``nginx_pid`` names an nginx in another mount namespace: paths that the reader does not have
+    are looked for among its mounts, with ``nginx_first`` all of them. ``watch_seconds`` is how
+    long to watch how busy the disks are.
 
-    Shape: the given paths first; independent disks are counted over the given paths, over the
-           data mounts when none are given. With neither, the root is looked at alone.
+    Shape: the given paths first, then data mounts of the preferred view; independent disks are
+           counted over the given paths, over the data mounts when none are given. With
+           neither, the root is looked at alone.
     """
     gaps: Gaps = {}
     views = [own_view(host)]
@@ -62,7 +65,7 @@ def read_storage(
         if isinstance(foreign, Missing):
             gaps["/paths"] = f"not through the mounts of nginx: {foreign.reason}"
         else:
-            views.insert(0, foreign)
+            views.insert(0 if nginx_first else 1, foreign)
     resolver = Resolver(host, views, loop_is_leaf=loop_is_leaf)
     given = list(dict.fromkeys(paths))
     mounts = [point for point in data_mount_points(views[0].mounts) if point not in given]
@@ -155,7 +158,7 @@ class _Below:
 class Resolver:
     """Resolves paths of one host; keeps every leaf disk, layer and array it met.
 
-    ``views`` are the ways to see files, the first to be preferred; the last is the reader's.
+    ``views`` are the ways to see files, the first to be preferred; one is the reader's own.
     """
 
     def __init__(self, host: Host, views: list[View], *, loop_is_leaf: bool = False) -> None:
@@ -164,6 +167,7 @@ class Resolver:
         self.arrays: dict[str, tuple[Array, Gaps]] = {}
         self._host = host
         self._views = views
+        self._own = next(view for view in views if not view.is_foreign)
         self._loop_is_leaf = loop_is_leaf
 
     def place(self, path: str) -> tuple[PathStorage, Gaps]:
@@ -245,7 +249,7 @@ class Resolver:
         reader. A layer that cannot be seen at all must not be looked for further up: its
         nearest visible parent would be the overlay itself.
         """
-        for candidate in [view, self._views[-1]] if view.is_foreign else [view]:
+        for candidate in [view, self._own] if view.is_foreign else [view]:
             real = candidate.real_path(layer)
             holder = None if isinstance(real, Missing) else mount_of(candidate.mounts, real)
             if holder is not None and holder != mount:
@@ -342,7 +346,7 @@ class Resolver:
 
     def _under_file(self, loop: str, path: str, below: _Below, depth: int) -> None:
         """A loop device is as good as the disk that its file lies on."""
-        view = self._views[-1]
+        view = self._own
         real = view.nearest(path)
         mount = None if isinstance(real, Missing) else mount_of(view.mounts, real)
         if mount is None or real != path:

@@ -11,7 +11,7 @@ from nginx_tune.documents.facts import Dataset, Facts
 from nginx_tune.errors import UsageError
 from nginx_tune.host.cpu import read_cpu, with_workers
 from nginx_tune.host.door import Host, HostReadError
-from nginx_tune.host.gaps import Gaps, Missing, attempt, under
+from nginx_tune.host.gaps import Gaps, attempt, under
 from nginx_tune.host.kernel import read_kernel, read_limits
 from nginx_tune.host.listeners import add_counters, read_listeners
 from nginx_tune.host.memory import read_memory
@@ -40,10 +40,12 @@ def gather_facts(
     """The facts of a host; each null in them stands in ``unknown`` with its reason.
 
     Limits, cgroups and CPUs are those of the running nginx master (or the one with ``pid``),
-    else of the calling process. ``memory_cgroup`` names the directory of another memory
-    cgroup; ``loop_is_leaf`` takes each loop device for a disk of its own, as an emulated host
-    has them; ``link_speeds`` are bits per second by link; ``sample_ratio`` is the share of a
-    dataset's files whose size is asked; the disks are watched for ``watch_seconds``.
+    else of the calling process; where its mounts are others than ours, paths that we do not have
+    are looked for among them, with ``pid`` given all paths. ``memory_cgroup`` names the
+    directory of another memory cgroup; ``loop_is_leaf`` takes each loop device for a disk of
+    its own, as an emulated host has them; ``link_speeds`` are bits per second by link;
+    ``sample_ratio`` is the share of a dataset's files whose size is asked; the disks are
+    watched for ``watch_seconds``.
 
     Errors: UsageError for a dataset that is not there, a named binary that is no nginx, a pid
             that is no nginx master, a speed for a link that is not there.
@@ -51,12 +53,19 @@ def gather_facts(
     gaps: Gaps = {}
     nginx, found = read_nginx(host, binary=nginx_binary, pid=pid)
     gaps |= under("/nginx", found)
+    named = pid is not None
     pid = nginx.running.pid if nginx.running else None
     process = "self" if pid is None else str(pid)
     foreign = pid if nginx.running and nginx.running.other_mount_namespace else None
     scanned = []
     for index, path in enumerate(datasets):
-        dataset = _read_dataset(host, path, foreign, dataset_budget_seconds, sample_ratio)
+        dataset = _read_dataset(
+            host,
+            path,
+            _dataset_places(host, path, foreign, nginx_first=named),
+            budget_seconds=dataset_budget_seconds,
+            sample_ratio=sample_ratio,
+        )
         gaps |= under(f"/datasets/{index}", _dataset_gaps(dataset))
         scanned.append(dataset)
     kernel, found = read_kernel(host)
@@ -71,6 +80,7 @@ def gather_facts(
         [*paths, *datasets],
         loop_is_leaf=loop_is_leaf,
         nginx_pid=foreign,
+        nginx_first=named,
         watch_seconds=watch_seconds,
     )
     gaps |= under("/storage", found)
@@ -97,24 +107,31 @@ def gather_facts(
     return seal_facts(facts, gaps)
 
 
-def _read_dataset(
-    host: Host, path: str, foreign: int | None, budget_seconds: float, sample_ratio: float
-) -> Dataset:
-    """A dataset, looked for in the mounts of an nginx that lives in others first."""
+def _dataset_places(host: Host, path: str, foreign: int | None, *, nginx_first: bool) -> list[str]:
+    """Where to look for a dataset: here, and in the mounts of an nginx that lives in others."""
     view = None if foreign is None else view_of(host, foreign)
-    if isinstance(view, View) and not isinstance(real := view.real_path(path), Missing):
-        scanned = attempt(
-            host.scan_dataset,
-            view.outside(real),
-            budget_seconds=budget_seconds,
-            sample_ratio=sample_ratio,
-        )
-        if not isinstance(scanned, Missing):
-            return msgspec.structs.replace(scanned, path=path, seen_by_nginx=True)
-    try:
-        return host.scan_dataset(path, budget_seconds=budget_seconds, sample_ratio=sample_ratio)
-    except HostReadError as error:
-        raise UsageError(f"dataset {path}: {error.reason}") from None
+    real = view.real_path(path) if isinstance(view, View) else None
+    if not isinstance(view, View) or not isinstance(real, str):
+        return [path]
+    places = [path, view.outside(real)]
+    return places[::-1] if nginx_first else places
+
+
+def _read_dataset(
+    host: Host, path: str, places: list[str], *, budget_seconds: float, sample_ratio: float
+) -> Dataset:
+    """The dataset at the first of the places where there is one."""
+    reason = ""
+    for place in places:
+        try:
+            scanned = host.scan_dataset(
+                place, budget_seconds=budget_seconds, sample_ratio=sample_ratio
+            )
+        except HostReadError as error:
+            reason = reason or error.reason
+            continue
+        return msgspec.structs.replace(scanned, path=path, seen_by_nginx=place != path)
+    raise UsageError(f"dataset {path}: {reason}")
 
 
 def _dataset_gaps(dataset: Dataset) -> Gaps:

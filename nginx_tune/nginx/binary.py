@@ -139,11 +139,11 @@ def _find_build(
         build = read_build(host, binary)
         path = attempt(host.find_program, binary)
         return (binary if isinstance(path, Missing) else path), build
-    if master is not None and not isinstance(master.binary, Missing) and is_trusted(host, master):
-        # The link runs the very file the master runs, even when an upgrade replaced it.
-        said = attempt(host.run, [f"/proc/{master.pid}/exe", "-V"])
-        if not isinstance(said, Missing):
-            return master.binary, parse_build(said.stderr + "\n" + said.stdout)
+    if master is not None and not isinstance(master.binary, Missing):
+        running = _build_of(host, master)
+        # What the host itself has installed says nothing about an nginx in a container.
+        if not isinstance(running, Missing) or same_mounts(host, master.pid) is not True:
+            return master.binary, running
     for name in NAMES:
         found = attempt(host.find_program, name)
         if isinstance(found, Missing):
@@ -154,6 +154,20 @@ def _find_build(
         return found, parse_build(said.stderr + "\n" + said.stdout)
     missing = Missing("no nginx on PATH or in an sbin directory; name it with --nginx")
     return missing, missing
+
+
+def _build_of(host: Host, master: Master) -> Build | Missing:
+    """What the program of a master says; one that must not be run is only read."""
+    path = f"/proc/{master.pid}/exe"
+    if is_trusted(host, master):
+        # The link runs the very file the master runs, even when an upgrade replaced it.
+        said = attempt(host.run, [path, "-V"])
+        return said if isinstance(said, Missing) else parse_build(said.stderr + "\n" + said.stdout)
+    texts = attempt(host.version_texts, path)
+    build = texts if isinstance(texts, Missing) else parse_build(texts)
+    if isinstance(build, Missing):
+        return Missing(f"the program of process {master.pid} tells no version: {build.reason}")
+    return build._replace(openssl=Missing("the program was read, not run"))
 
 
 def _with_paths(running: Running, master: Master, build: Build | Missing, gaps: Gaps) -> Running:

@@ -20,6 +20,8 @@ class Machine:
         self.denied: set[str] = set()
         self.programs: dict[str, ProgramResult] = {}
         """By absolute path; what it says whatever the arguments."""
+        self.texts: dict[str, str] = {}
+        """What a program's file says of its version, by path."""
         self.comms: dict[int, str] = {}
         self.network_links: list[Link] = []
         self.sockets: dict[int | None, Listening] = {}
@@ -86,6 +88,11 @@ class Machine:
         if real not in self.programs:
             raise HostReadError(f"run {' '.join(argv)}", "No such file or directory")
         return self.programs[real]
+
+    def version_texts(self, path: str) -> str:
+        if path not in self.texts:
+            raise HostReadError(f"texts {path}", "No such file or directory")
+        return self.texts[path]
 
     def find_program(self, name: str) -> str:
         if "/" in name:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from machine import Machine
 from machines import GIB_KB, HDD, SSD, XEON, systemd
+from machines_stacks import CAPTURES as STACKS
 from parts import (
     Queue,
     base,
@@ -287,6 +288,8 @@ def alpine() -> tuple[Machine, Request]:
     loopback(machine)
     ethernet(machine, "eth0", "virtio_net", megabits=None)
     machine.programs["/usr/sbin/nginx"] = ProgramResult(0, "", ALPINE)
+    musl = "musl libc (aarch64)\nVersion 1.2.5\nDynamic Program Loader\n"
+    machine.programs["/usr/bin/ldd"] = ProgramResult(1, "", musl)
     return machine, Request()
 
 
@@ -294,7 +297,9 @@ def silent_sysfs() -> tuple[Machine, Request]:
     """A locked-down container: no sysfs, no cgroup, no nginx; nearly everything is unknown."""
     machine = Machine()
     base(machine, release="6.6.0-gke", cpus=4, model=XEON)
-    del machine.files["/sys/devices/system/cpu/online"]
+    for path in [path for path in machine.files if path.startswith("/sys/")]:
+        del machine.files[path]
+    del machine.sockets[None]
     memory(machine, total_kb=4 * GIB_KB, free_kb=GIB_KB, cached_kb=2 * GIB_KB)
     machine.write("/proc/self/status", "Name:\tnginx-tune\nUid:\t1000\t1000\t1000\t1000\n")
     mounts(machine, "28 1 8:1 / / rw,relatime - ext4 /dev/root rw", system="")
@@ -302,6 +307,7 @@ def silent_sysfs() -> tuple[Machine, Request]:
 
 
 CAPTURES = {
+    **STACKS,
     "sata-ssd": sata_ssd,
     "nvme-multipath": nvme_multipath,
     "ebs-volume": ebs_volume,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from machine import Machine
 
-from nginx_tune.documents.facts import Link
+from nginx_tune.documents.facts import Link, Queues, Rings
+from nginx_tune.documents.listening import Listening, ListenSocket
 from nginx_tune.host.door import ProgramResult
 
 SYSCTLS = {
@@ -52,6 +53,10 @@ SINCE = {
 }
 """Kernels before these have no such sysctl."""
 
+UPTIME_SECONDS = 864_000
+"""Ten days."""
+ROOT_CAPABILITIES = "000001ffffffffff"
+
 CPU_MODELS = {
     "Intel(R) Xeon(R) CPU E5645 @ 2.40GHz": (44, 2, "12288 KB", "2394.000"),
     "Intel(R) Xeon(R) CPU E3-1270 v6 @ 3.80GHz": (158, 9, "8192 KB", "3800.000"),
@@ -79,6 +84,18 @@ def base(machine: Machine, *, release: str, cpus: int, model: str, arch: str = "
         "full avg10=0.00 avg60=0.08 avg300=0.22 total=7001223\n",
     )
     machine.write("/sys/devices/system/cpu/online", f"0-{cpus - 1}\n" if cpus > 1 else "0\n")
+    machine.write("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0\n")
+    machine.write("/sys/devices/system/node/online", "0\n")
+    machine.write("/proc/uptime", f"{UPTIME_SECONDS:.2f} {cpus * UPTIME_SECONDS:.2f}\n")
+    machine.sockets[None] = Listening(
+        somaxconn=4096,
+        sockets=[
+            ListenSocket(
+                address="0.0.0.0", port=22, inode=2718, backlog=128, accept_queue=0, drops=0
+            )
+        ],
+    )
+    machine.programs["/usr/bin/ldd"] = ProgramResult(0, "ldd (GNU libc) 2.36\n", "")
     machine.write("/proc/cpuinfo", "\n".join(_processor(n, cpus, model) for n in range(cpus)))
 
 
@@ -116,7 +133,12 @@ def memory(machine: Machine, *, total_kb: int, free_kb: int, cached_kb: int) -> 
         "Inactive": cached_kb // 2,
         "SwapTotal": 0,
         "SwapFree": 0,
+        "Dirty": 1384,
+        "AnonPages": total_kb // 16,
         "Shmem": 10240,
+        "SUnreclaim": total_kb // 128,
+        "KernelStack": 8192,
+        "PageTables": 16384,
     }
     text = "".join(f"{name + ':':<16}{value:>8} kB\n" for name, value in fields.items())
     machine.write("/proc/meminfo", text + "HugePages_Total:       0\nHugepagesize:       2048 kB\n")
@@ -134,29 +156,48 @@ def process(
     threads: int = 1,
     nofile: tuple[int, int] = (1024, 1048576),
     mount_namespace: int = 4026531841,
+    network_namespace: int = 4026531840,
+    age_seconds: int = 3600,
 ) -> None:
     """``/proc/PID`` of one process."""
     directory = f"/proc/{pid}"
     number = 2222 if pid == "self" else pid
+    capabilities = ROOT_CAPABILITIES if uid == 0 else "0" * 16
     machine.write(f"{directory}/cgroup", cgroup)
     machine.write(
         f"{directory}/status",
         f"Name:\t{name}\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t{number}\nNgid:\t0\n"
         f"Pid:\t{number}\nPPid:\t{parent}\nTracerPid:\t0\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n"
         f"Gid:\t{uid}\t{uid}\t{uid}\t{uid}\nFDSize:\t64\nThreads:\t{threads}\n"
+        f"CapInh:\t0000000000000000\nCapPrm:\t{capabilities}\nCapEff:\t{capabilities}\n"
         f"Cpus_allowed:\tffff\nCpus_allowed_list:\t{cpus}\nMems_allowed_list:\t0\n",
     )
+    started = (UPTIME_SECONDS - age_seconds) * 100
     machine.write(
-        f"{directory}/stat", f"{number} ({name}) S {parent} {number} {number} 0 -1 4194624 0\n"
+        f"{directory}/stat",
+        f"{number} ({name}) S {parent} {number} {number} 0 -1 4194624 511 0 0 0 21 9 0 0 20 0 "
+        f"{threads} 0 {started} 11726848 1520 18446744073709551615 1 1 0 0 0 0 0 1073746048\n",
     )
+    machine.write(f"{directory}/uid_map", "         0          0 4294967295\n")
+    machine.write(f"{directory}/net/netstat", NETSTAT)
+    machine.link(f"{directory}/ns/net", f"net:[{network_namespace}]")
     machine.write(
         f"{directory}/limits",
         "Limit                     Soft Limit           Hard Limit           Units     \n"
         "Max cpu time              unlimited            unlimited            seconds   \n"
         f"Max open files            {nofile[0]:<21}{nofile[1]:<21}files     \n"
+        "Max processes             127234               127234               processes \n"
         "Max locked memory         8388608              8388608              bytes     \n",
     )
     machine.link(f"{directory}/ns/mnt", f"mnt:[{mount_namespace}]")
+
+
+NETSTAT = (
+    "TcpExt: SyncookiesSent SyncookiesRecv TCPTimeouts ListenOverflows ListenDrops TCPReqQFullDrop\n"
+    "TcpExt: 0 0 1411 12 15 0\n"
+    "IpExt: InNoRoutes InTruncatedPkts InOctets OutOctets\n"
+    "IpExt: 0 0 88812345678 912345678901\n"
+)
 
 
 def cgroup_v2(
@@ -208,6 +249,7 @@ def block(machine: Machine, directory: str, device: str, sectors: int, queue: Qu
     machine.write(f"{directory}/queue/nr_requests", f"{queue.nr_requests}\n")
     machine.write(f"{directory}/queue/scheduler", f"{queue.scheduler}\n")
     machine.write(f"{directory}/queue/read_ahead_kb", f"{queue.read_ahead_kb}\n")
+    machine.write(f"{directory}/queue/write_cache", "write back\n")
     for number in range(queue.queues):
         machine.write(f"{directory}/mq/{number}/nr_tags", f"{queue.nr_requests}\n")
 
@@ -291,8 +333,13 @@ def ethernet(
     kind: str = "physical",
     state: str = "up",
     mtu: int = 1500,
+    queues: int = 8,
 ) -> None:
     """A network link with its driver."""
+    directory = f"/sys/class/net/{name}/queues"
+    for queue in range(queues):
+        machine.write(f"{directory}/rx-{queue}/rps_cpus", "00\n")
+        machine.directories.add(f"{directory}/tx-{queue}")
     machine.link(f"/sys/class/net/{name}/device/driver", f"../../../../bus/pci/drivers/{driver}")
     machine.network_links.append(
         Link(
@@ -301,11 +348,16 @@ def ethernet(
             state=state,
             mtu=mtu,
             speed_bits_per_second=megabits * 10**6 if megabits else None,
+            queues=Queues(rx=0, tx=0, rss=queues),
+            rings=Rings(rx=512, rx_max=4096, tx=512, tx_max=4096),
+            offloads={"gro": True, "gso": True, "lro": False, "sg": True, "tso": True},
         )
     )
 
 
 def loopback(machine: Machine) -> None:
+    machine.write("/sys/class/net/lo/queues/rx-0/rps_cpus", "00\n")
+    machine.directories.add("/sys/class/net/lo/queues/tx-0")
     machine.network_links.append(Link(name="lo", kind="loopback", state="unknown", mtu=65536))
 
 
@@ -332,6 +384,16 @@ def nginx(machine: Machine, version: str, *, path: str = "/usr/sbin/nginx") -> N
     machine.programs[path] = ProgramResult(0, "", NGINX_ORG.format(version=version))
 
 
+MAPS = """\
+55d4c1a00000-55d4c1a2c000 r--p 00000000 08:02 1311 /usr/sbin/nginx
+55d4c1a2c000-55d4c1b05000 r-xp 0002c000 08:02 1311 /usr/sbin/nginx
+55d4c3001000-55d4c3110000 rw-p 00000000 00:00 0 [heap]
+7f2a10000000-7f2a10021000 r-xp 00003000 08:02 1420 /usr/lib/nginx/modules/ngx_http_geoip2_module.so
+7f2a10400000-7f2a10428000 r--p 00000000 08:02 1207 /usr/lib/x86_64-linux-gnu/libc.so.6
+7f2a10600000-7f2a10641000 rw-s 00000000 00:01 2048 /dev/zero (deleted)
+"""
+
+
 def running_nginx(
     machine: Machine,
     *,
@@ -347,7 +409,21 @@ def running_nginx(
     machine.comms[master] = "nginx"
     process(machine, master, cpus=cpus, cgroup=cgroup, name="nginx", nofile=nofile)
     machine.write(f"/proc/{master}/cmdline", f"nginx: master process {arguments}\0")
+    machine.write(f"/proc/{master}/maps", MAPS)
     machine.link(f"/proc/{master}/exe", "/usr/sbin/nginx")
+    machine.link(f"/proc/{master}/fd/2", "/var/log/nginx/error.log")
+    machine.link(f"/proc/{master}/fd/6", "socket:[31415]")
+    machine.sockets[master] = Listening(
+        somaxconn=4096,
+        sockets=[
+            ListenSocket(
+                address="0.0.0.0", port=22, inode=2718, backlog=128, accept_queue=0, drops=0
+            ),
+            ListenSocket(
+                address="0.0.0.0", port=443, inode=31415, backlog=511, accept_queue=3, drops=15
+            ),
+        ],
+    )
     for pid in range(master + 1, master + 1 + workers):
         machine.comms[pid] = "nginx"
         process(

@@ -56,8 +56,10 @@ def test_it_asks_all_that_the_readers_ask(name: str) -> None:
     recorded = record_host(machine, request)
     document = collected(Plain(machine), request.paths, request.nginx_binary, request.pid)
     capture = decode(Capture, json.dumps(document).encode())
-    # It scans no datasets, and what is declared is said when the capture is read.
-    datasets = {q: a for q, a in recorded.answers.items() if q.startswith("dataset ")}
+    # It scans no datasets and watches no disks; what is declared is said at the reading.
+    datasets = {
+        q: a for q, a in recorded.answers.items() if q.split()[0] in {"dataset", "activity"}
+    }
     capture = msgspec.structs.replace(
         capture, request=recorded.request, answers={**capture.answers, **datasets}
     )
