@@ -8,9 +8,11 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from nginx_versions import Nginx, every_version
 from scratch_nginx import Reply, Server, config_test, read_reply, write_conf
 
 from nginx_tune.audit.engine import audit
@@ -51,7 +53,36 @@ def test_every_proven_rule_has_a_proof_here() -> None:
     assert {rule for rule in proven if not any(name.startswith(rule) for name in proofs)} == set()
 
 
-def test_io_pool_var_unresolved_answers_200_without_the_body(serve: Serve) -> None:
+def _versions_of_proofs() -> dict[str, set[str]]:
+    """The series of nginx that the proofs of each rule run on."""
+    found: dict[str, set[str]] = {}
+    ids = sorted((rule.id for rule in ALL), key=len, reverse=True)
+    for path in Path(__file__).parent.glob("test_*proofs*.py"):
+        for name, proof in vars(import_module(path.stem)).items():
+            proven = name.removeprefix("test_").replace("_", "-")
+            rule = next((one for one in ids if proven.startswith(one)), None)
+            if rule is None or not name.startswith("test_"):
+                continue
+            series = [
+                getattr(one, "values", (one,))[0]
+                for mark in getattr(proof, "pytestmark", ())
+                if mark.name == "parametrize" and mark.args[0] == "nginx"
+                for one in mark.args[1]
+            ]
+            found.setdefault(rule, set()).update(series or ["1.22"])
+    return found
+
+
+def test_rules_name_only_versions_that_their_proofs_run_on() -> None:
+    proofs = _versions_of_proofs()
+    for rule in ALL:
+        named = {".".join(one.split(".")[:2]) for one in rule.proven_on}
+        assert named <= proofs.get(rule.id, set()), rule.id
+        assert not named or rule.proof == "proven", rule.id
+
+
+@every_version
+def test_io_pool_var_unresolved_answers_200_without_the_body(serve: Serve, nginx: Nginx) -> None:
     server = serve(
         """
         thread_pool pool_a threads=2;
@@ -65,7 +96,7 @@ def test_io_pool_var_unresolved_answers_200_without_the_body(serve: Serve) -> No
     )
     _file(server.directory, "a")
     _file(server.directory, "zz")
-    assert config_test(server.conf).returncode == 0, "nginx -t sees nothing"
+    assert config_test(server.conf, nginx.program).returncode == 0, "nginx -t sees nothing"
     assert server.get("/a").is_whole
     reply = server.get("/zz")
     assert reply.status in {0, 200}  # 0: the connection is closed before any header
@@ -74,17 +105,19 @@ def test_io_pool_var_unresolved_answers_200_without_the_body(serve: Serve) -> No
     assert _fires("io-pool-var-unresolved", server.conf)
 
 
-def test_io_pool_literal_unknown_does_not_start(tmp_path: Path) -> None:
+@every_version
+def test_io_pool_literal_unknown_does_not_start(nginx: Nginx, tmp_path: Path) -> None:
     location = "location / { root /srv; aio threads%s; }"
     conf = "events {} http { server { listen 127.0.0.1:1; " + location + " } }"
-    refused = config_test(write_conf(tmp_path, conf % "=nope"))
+    refused = config_test(write_conf(tmp_path, conf % "=nope"), nginx.program)
     assert refused.returncode == 1
     assert 'unknown thread pool "nope"' in refused.stderr
     assert _fires("io-pool-literal-unknown", tmp_path / "nginx.conf")
-    assert config_test(write_conf(tmp_path, conf % "")).returncode == 0
+    assert config_test(write_conf(tmp_path, conf % ""), nginx.program).returncode == 0
     assert not _fires("io-pool-literal-unknown", tmp_path / "nginx.conf")
 
 
+@every_version
 def test_io_pool_overflow_seen_counts_broken_responses(serve: Serve) -> None:
     server = serve(
         """
@@ -120,9 +153,10 @@ def test_io_pool_overflow_seen_counts_broken_responses(serve: Serve) -> None:
     assert not _fires("io-pool-overflow-seen", server.conf, clean)
 
 
+@every_version
 @pytest.mark.parametrize(("aio", "is_queued"), [("aio threads", True), ("aio off", False)])
 def test_io_pool_cached_dataset_queues_page_cache_hits(
-    serve: Serve, aio: str, is_queued: bool
+    serve: Serve, nginx: Nginx, aio: str, is_queued: bool
 ) -> None:
     server = serve(
         f"""
@@ -131,7 +165,7 @@ def test_io_pool_cached_dataset_queues_page_cache_hits(
         http {{ sendfile on; {aio}; server {{ listen 127.0.0.1:PORT; root DIR; }} }}
         """
     )
-    if "--with-debug" not in _build():
+    if "--with-debug" not in nginx.build:
         pytest.skip("this nginx writes no debug log")
     _file(server.directory, "a")  # just written: in the page cache
     for _ in range(2):
@@ -141,12 +175,13 @@ def test_io_pool_cached_dataset_queues_page_cache_hits(
     assert _fires("io-pool-cached-dataset", server.conf, facts) is is_queued
 
 
+@every_version
 @pytest.mark.parametrize(
-    ("chunk", "largest"),
-    [("sendfile_max_chunk 0;", FILE_BYTES), ("sendfile_max_chunk 512k;", 512 << 10), ("", 2 << 20)],
+    ("chunk", "bytes_"),
+    [("sendfile_max_chunk 0;", FILE_BYTES), ("sendfile_max_chunk 512k;", 512 << 10), ("", None)],
 )
 def test_io_chunk_unlimited_asks_for_the_whole_file_at_once(
-    serve: Serve, chunk: str, largest: int
+    serve: Serve, nginx: Nginx, chunk: str, bytes_: int | None
 ) -> None:
     """One call may be as long as the file; nginx 1.21.4 and later limit it by themselves."""
     server = serve(
@@ -156,15 +191,18 @@ def test_io_chunk_unlimited_asks_for_the_whole_file_at_once(
         http {{ sendfile on; {chunk} server {{ listen 127.0.0.1:PORT; root DIR; }} }}
         """
     )
-    if "--with-debug" not in _build():
+    if "--with-debug" not in nginx.build:
         pytest.skip("this nginx writes no debug log")
+    largest = bytes_ or (2 << 20 if nginx.number >= (1, 21, 4) else FILE_BYTES)
     _file(server.directory, "a")
     assert server.get("/a").is_whole
     asked = [int(size) for size in re.findall(r"sendfile: @\d+ (\d+)", server.log())]
     assert max(asked) == largest
-    assert _fires("io-chunk-unlimited", server.conf, linux()) is (largest == FILE_BYTES)
+    facts = linux(version=nginx.version)
+    assert _fires("io-chunk-unlimited", server.conf, facts) is (largest == FILE_BYTES)
 
 
+@every_version
 @pytest.mark.parametrize(("option", "strands"), [("reuseport", True), ("", False)])
 def test_ls_reuseport_blocking_strands_connections(
     serve: Serve, option: str, strands: bool
@@ -297,9 +335,3 @@ def test_io_pool_single_many_disks_holds_up_the_healthy_disk(serve: Serve, pools
     at = str(server.directory)
     facts = linux(disks={f"{at}/disk1": ("sdb", "hdd"), f"{at}/disk2": ("sdc", "hdd")})
     assert _fires("io-pool-single-many-disks", server.conf, facts) is (pools == 1)
-
-
-def _build() -> str:
-    return subprocess.run(
-        ["/usr/sbin/nginx", "-V"], capture_output=True, text=True, check=True
-    ).stderr

@@ -71,6 +71,7 @@ RULE = Rule(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#aio",
     ),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     seen="aio sendfile: invalid value, on Linux in 1.18 already, though the change log has it "
     "removed in 1.21.5.",
     bad=Example(_CONF, linux()),

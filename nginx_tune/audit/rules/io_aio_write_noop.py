@@ -48,6 +48,7 @@ RULE = Rule(
     fix="aio threads; beside it, or remove it.",
     sources=("https://nginx.org/en/docs/http/ngx_http_core_module.html#aio_write",),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     since="1.9.13",
     whole_tree=True,
     bad=Example(_CONF % ""),

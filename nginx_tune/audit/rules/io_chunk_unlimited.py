@@ -78,6 +78,7 @@ RULE = Rule(
         "nginx change log, 1.21.4",
     ),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     bad=Example(_CONF, linux(version="1.18.0")),
     good=Example(_CONF, linux(version="1.22.1")),
     check=check,

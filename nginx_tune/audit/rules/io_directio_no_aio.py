@@ -45,6 +45,7 @@ RULE = Rule(
         "nginx: src/core/ngx_output_chain.c, ngx_output_chain_as_is",
     ),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.30"),
     whole_tree=True,
     bad=Example(_CONF % ""),
     good=Example(_CONF % "aio threads;"),

@@ -69,6 +69,7 @@ RULE = Rule(
         "Cloudflare blog 2018: How we scaled nginx and saved the world 54 years every day",
     ),
     proof="proven",
+    proven_on=("1.22",),
     since="1.7.11",
     bad=Example(_CONF % "", _HOST),
     good=Example(_CONF % "aio threads; ", _HOST),

@@ -58,6 +58,7 @@ RULE = Rule(
         "nginx: src/core/ngx_open_file_cache.c",
     ),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     bad=Example(_CONF % 8192),
     good=Example(_CONF % 32_768),
     check=check,

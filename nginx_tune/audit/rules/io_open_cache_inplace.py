@@ -57,6 +57,7 @@ RULE = Rule(
         "nginx: src/core/ngx_open_file_cache.c, ngx_open_cached_file",
     ),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     bad=Example(_CONF % "1h"),
     good=Example(_CONF % "60s"),
     check=check,

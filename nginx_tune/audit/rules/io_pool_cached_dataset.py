@@ -90,6 +90,7 @@ RULE = Rule(
         "NGINX blog 2015: Thread Pools in NGINX Boost Performance 9x (not a silver bullet)",
     ),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     since="1.7.11",
     bad=Example(_CONF % "aio threads; ", _HOST),
     good=Example(_CONF % "", _HOST),

@@ -37,6 +37,7 @@ RULE = Rule(
     fix="Declare it in the main context: thread_pool NAME threads=N; or name a declared one.",
     sources=("nginx: src/core/ngx_thread_pool.c, ngx_thread_pool_init_conf",),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     since="1.7.11",
     whole_tree=True,
     bad=Example(

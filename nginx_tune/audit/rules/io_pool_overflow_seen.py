@@ -64,6 +64,7 @@ RULE = Rule(
         "NGINX blog 2015: Thread Pools in NGINX Boost Performance 9x",
     ),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     since="1.7.11",
     bad=Example(_CONF, replace(linux(), error_logs=[_log(101_172)])),
     good=Example(_CONF, replace(linux(), error_logs=[_log(0)])),

@@ -57,6 +57,7 @@ RULE = Rule(
         "nginx: src/core/ngx_thread_pool.c, ngx_thread_task_post",
     ),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     since="1.7.11",
     about="How many transfers there really are at once no command counts yet; the bound is "
     "worker_connections.",

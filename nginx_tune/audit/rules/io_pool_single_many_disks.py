@@ -67,6 +67,7 @@ RULE = Rule(
         "nginx: src/core/ngx_thread_pool.c, ngx_thread_task_post",
     ),
     proof="proven",
+    proven_on=("1.22",),
     since="1.7.11",
     bad=Example(
         """

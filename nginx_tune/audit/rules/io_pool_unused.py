@@ -59,6 +59,7 @@ RULE = Rule(
         "https://nginx.org/en/docs/ngx_core_module.html#thread_pool",
     ),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     since="1.7.11",
     whole_tree=True,
     bad=Example(_CONF % ""),

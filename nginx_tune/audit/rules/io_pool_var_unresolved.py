@@ -59,6 +59,7 @@ RULE = Rule(
         "nginx: src/http/ngx_http_core_module.c, ngx_http_core_set_aio",
     ),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     since="1.7.11",
     whole_tree=True,
     bad=Example(

@@ -67,6 +67,7 @@ RULE = Rule(
     "folders of virtual machines.",
     sources=("https://nginx.org/en/docs/http/ngx_http_core_module.html#sendfile",),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     whole_tree=True,
     bad=Example(_CONF % "", _HOST),
     good=Example(_CONF % "sendfile on;", _HOST),

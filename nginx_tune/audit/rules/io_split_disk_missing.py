@@ -81,6 +81,7 @@ RULE = Rule(
     fix="Mount the disk, or correct the part; leave out parts that have no disk of their own.",
     sources=("https://nginx.org/en/docs/http/ngx_http_split_clients_module.html", "stat(2)"),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     bad=Example(_CONF, replace(_TWO, datasets=[_ABSENT])),
     good=Example(_CONF, _TWO),
     check=check,

@@ -54,6 +54,7 @@ RULE = Rule(
         "nginx: src/http/modules/ngx_http_split_clients_module.c",
     ),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     bad=Example(_CONF % "33.3%"),
     good=Example(_CONF % "*"),
     check=check,

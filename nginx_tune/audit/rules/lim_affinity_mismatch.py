@@ -79,6 +79,7 @@ RULE = Rule(
         "nginx: src/core/nginx.c, ngx_get_cpu_affinity; src/os/unix/ngx_setaffinity.c",
     ),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     bad=Example(_CONF % "0001 0010", linux(cpus=4)),
     good=Example(_CONF % "0001 0010 0100 1000", linux(cpus=4)),
     check=check,

@@ -40,6 +40,7 @@ RULE = Rule(
     fix="worker_rlimit_nofile of at least twice worker_connections.",
     sources=("nginx: src/event/ngx_event.c, ngx_event_module_init",),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     seen="nginx does not warn at all when it is worker_rlimit_nofile that lowers the limit: it "
     "compares with the limit of the master as well.",
     whole_tree=True,

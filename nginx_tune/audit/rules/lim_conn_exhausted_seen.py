@@ -61,6 +61,7 @@ RULE = Rule(
         "github.com/yaoweibin/nginx_upstream_check_module issue 145",
     ),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="Only lines that name the present worker_connections count: raising it ends the "
     "finding, and the cache manager, which always has 512, is not mistaken for a worker. "
     "Facts that hold no error log at all (those of inspect) leave the rule silent; "

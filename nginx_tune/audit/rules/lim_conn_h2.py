@@ -58,6 +58,7 @@ RULE = Rule(
     "are served.",
     sources=("https://nginx.org/en/docs/http/ngx_http_limit_conn_module.html#limit_conn",),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     bad=Example(_CONF % 10),
     good=Example(_CONF % 100),
     check=check,

@@ -49,6 +49,7 @@ RULE = Rule(
         "nginx: src/event/ngx_event_accept.c, ngx_event_accept",
     ),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     whole_tree=True,
     bad=Example(_CONF % 4096),
     good=Example(_CONF % 8192),

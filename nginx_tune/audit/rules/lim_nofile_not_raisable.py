@@ -63,6 +63,7 @@ RULE = Rule(
         "github.com/nodejs/build issue 3259",
     ),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     bad=Example(_CONF % 1_000_000, linux(nofile=(1024, 65_536), can_raise=False)),
     good=Example(_CONF % 65_536, linux(nofile=(1024, 65_536), can_raise=False)),
     check=check,

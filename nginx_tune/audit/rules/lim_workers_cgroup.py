@@ -44,6 +44,7 @@ RULE = Rule(
         "github.com/nginxinc/docker-nginx issue 31 and 30-tune-worker-processes.sh",
     ),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     bad=Example(_CONF % "auto", _HOST),
     good=Example(_CONF % "4", _HOST),
     check=check,

@@ -47,6 +47,7 @@ RULE = Rule(
     fix="worker_processes auto; in the main context.",
     sources=("https://nginx.org/en/docs/ngx_core_module.html#worker_processes",),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     whole_tree=True,
     bad=Example(_CONF % "", linux(cpus=8)),
     good=Example(_CONF % "worker_processes auto;", linux(cpus=8)),

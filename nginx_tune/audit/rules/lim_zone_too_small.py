@@ -78,6 +78,7 @@ RULE = Rule(
     fix="A megabyte of zone for each 16 000 addresses, or 8 000 longer keys.",
     sources=("https://nginx.org/en/docs/http/ngx_http_limit_conn_module.html#limit_conn_zone",),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="The number of clients is bounded by workers × worker_connections, each with a key of "
     "its own; how many there really are no command counts yet. limit_req zones are left out: "
     "there a full zone forgets the key that was idle longest, and only rarely refuses.",

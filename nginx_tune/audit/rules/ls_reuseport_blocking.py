@@ -59,6 +59,7 @@ RULE = Rule(
         "NGINX blog 2015: Socket Sharding in NGINX Release 1.9.1",
     ),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     since="1.9.1",
     bad=Example(_CONF % "", _HOST),
     good=Example(_CONF % "aio threads; ", _HOST),

@@ -49,6 +49,7 @@ RULE = Rule(
     fix="Keep the options on one listen line of the address, the others plain.",
     sources=("nginx: src/http/ngx_http.c, ngx_http_add_addresses",),
     proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     bad=Example(_CONF % " reuseport"),
     good=Example(_CONF % ""),
     check=check,

@@ -1,0 +1,194 @@
+"""The claims of the rules about listening sockets, shown on real versions of nginx."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from nginx_versions import Nginx, every_version, since
+from proving import fires, until
+from scratch_nginx import Serve, Server, config_test, write_conf
+
+from nginx_tune.audit.examples import linux
+from nginx_tune.documents.facts import Facts, Kernel
+from nginx_tune.documents.facts import Nginx as NginxFacts
+from nginx_tune.documents.listening import Listener
+from nginx_tune.host.gaps import attempt
+from nginx_tune.host.listeners import read_listeners
+from nginx_tune.host.live import LiveHost
+
+pytestmark = pytest.mark.needs("nginx", "root")
+
+SOMAXCONN = int(Path("/proc/sys/net/core/somaxconn").read_text())
+CONNECTIONS = 200
+PACE_SECONDS = 0.003
+"""Between two connections: the workers idle."""
+UNEVEN, EVEN = 0.7, 0.5
+"""Shares of the busiest of four workers; alone on a machine they are 1.0 and 0.3."""
+
+
+def _here(listen: str) -> str:
+    return (
+        "worker_processes 1; events {} http { server {"
+        f" listen 127.0.0.1:PORT {listen}; location / {{ return 200; }} }} }}"
+    )
+
+
+def _listener(server: Server) -> Listener:
+    """The address of a server as this host's facts have it."""
+    host, pid = LiveHost(), server.process.pid
+    found, _ = read_listeners(host, attempt(host.listening, pid), pid)
+    return next(one for one in found if one.port == server.port)
+
+
+@every_version
+@pytest.mark.parametrize("is_capped", [True, False])
+def test_ls_backlog_capped_by_somaxconn(serve: Serve, *, is_capped: bool) -> None:
+    asked = 2 * SOMAXCONN if is_capped else SOMAXCONN
+    server = serve(_here(f"backlog={asked}"))
+    assert _listener(server).backlog == SOMAXCONN
+    facts = Facts(kernel=Kernel(system="Linux", sysctls={"net.core.somaxconn": str(SOMAXCONN)}))
+    assert fires("ls-backlog-capped", server.conf, facts) is is_capped
+
+
+@every_version
+@pytest.mark.parametrize(("clients", "is_enough"), [(12, False), (4, True)])
+def test_ls_backlog_overflow_seen_counts_what_was_dropped(
+    serve: Serve, clients: int, *, is_enough: bool
+) -> None:
+    """The worker does not come to accept for a while."""
+    server = serve(_here("backlog=6"))
+    (worker,) = server.workers()
+    os.kill(worker, signal.SIGSTOP)
+    peers = []
+    for _ in range(clients):
+        peer = socket.socket()
+        peer.setblocking(False)
+        peer.connect_ex(("127.0.0.1", server.port))
+        peers.append(peer)
+    assert until(lambda: bool(_listener(server).drops) is not is_enough, 3)
+    listener = _listener(server)
+    os.kill(worker, signal.SIGCONT)
+    for peer in peers:
+        peer.close()
+    assert listener.of_nginx
+    assert listener.backlog == 6
+    facts = replace(linux(), listeners=[listener])
+    assert fires("ls-backlog-overflow-seen", server.conf, facts) is not is_enough
+
+
+@every_version
+@pytest.mark.parametrize(
+    ("first", "second", "is_refused"),
+    [
+        ("reuseport", "reuseport", True),
+        ("backlog=100", "deferred", True),
+        ("bind", "sndbuf=1m", True),
+        ("reuseport", "", False),
+        ("", "backlog=100", False),
+        ("default_server", "reuseport", False),
+    ],
+)
+def test_ls_reuseport_twice_does_not_start(
+    nginx: Nginx, tmp_path: Path, first: str, second: str, *, is_refused: bool
+) -> None:
+    servers = "".join(
+        f"server {{ listen 127.0.0.1:{_free_port()} {option}; server_name s{number}; }}"
+        for number, option in enumerate((first, second))
+    )
+    port = _free_port()
+    servers = re.sub(r"127\.0\.0\.1:\d+", f"127.0.0.1:{port}", servers)
+    conf = write_conf(tmp_path, f"events {{}} http {{ {servers} }}")
+    said = config_test(conf, nginx.program)
+    assert ("duplicate listen options" in said.stderr) is is_refused
+    assert bool(said.returncode) is is_refused
+    assert fires("ls-reuseport-twice", conf) is is_refused
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port
+
+
+SPREAD = """
+worker_processes 4;
+events {{ {events} }}
+http {{ server {{ listen 127.0.0.1:PORT {listen}; location / {{ return 200 "$pid"; }} }} }}
+"""
+
+
+def _busiest_share(server: Server) -> float:
+    """Of new connections under light load, the share that went to one of the workers."""
+    assert until(lambda: len(server.workers()) == 4)
+    time.sleep(0.2)  # all of them wait
+    served: Counter[bytes] = Counter()
+    for _ in range(CONNECTIONS):
+        with server.connect() as peer:
+            peer.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            served[_read(peer).rpartition(b"\r\n\r\n")[2]] += 1
+        time.sleep(PACE_SECONDS)
+    assert sum(served.values()) == CONNECTIONS
+    return max(served.values()) / CONNECTIONS
+
+
+def _read(peer: socket.socket) -> bytes:
+    data = b""
+    while part := peer.recv(4096):
+        data += part
+    return data
+
+
+@every_version
+@pytest.mark.parametrize("listen", ["", "reuseport"])
+def test_ls_reuseport_candidate_one_worker_takes_all(
+    serve: Serve, nginx: Nginx, listen: str
+) -> None:
+    server = serve(SPREAD.format(events="", listen=listen))
+    is_uneven = not listen and nginx.number < (1, 21, 6)
+    share = _busiest_share(server)
+    assert share >= UNEVEN if is_uneven else share <= EVEN
+    facts = linux(cpus=16, version=nginx.version)
+    assert fires("ls-reuseport-candidate", server.conf, facts) is is_uneven
+
+
+@every_version
+def test_ls_multi_accept_gives_one_worker_most(serve: Serve) -> None:
+    server = serve(SPREAD.format(events="multi_accept on;", listen=""))
+    assert _busiest_share(server) >= UNEVEN
+    assert fires("ls-multi-accept", server.conf)
+
+
+@since("1.22")
+@pytest.mark.parametrize("listen", ["", "reuseport"])
+def test_ls_accept_mutex_redundant_gives_one_worker_most(serve: Serve, listen: str) -> None:
+    """Except where it is ignored."""
+    server = serve(SPREAD.format(events="accept_mutex on;", listen=listen))
+    share = _busiest_share(server)
+    assert share <= EVEN if listen else share >= UNEVEN
+    assert fires("ls-accept-mutex-redundant", server.conf, linux())
+
+
+@every_version
+@pytest.mark.parametrize(
+    ("listen", "directive", "first_warned"),
+    [("http2", "", (1, 25, 1)), ("", "http2_max_requests 100;", (1, 19, 7)), ("", "", (9,))],
+)
+def test_ls_http2_param_warns(
+    nginx: Nginx, tmp_path: Path, listen: str, directive: str, first_warned: tuple[int, ...]
+) -> None:
+    server = f"server {{ listen 127.0.0.1:{_free_port()} {listen}; {directive} }}"
+    conf = write_conf(tmp_path, f"events {{}} http {{ {server} }}")
+    said = config_test(conf, nginx.program)
+    assert said.returncode == 0
+    is_warned = nginx.number >= first_warned
+    assert ("deprecated" in said.stderr or "obsolete" in said.stderr) is is_warned
+    facts = Facts(nginx=NginxFacts(version=nginx.version, nginx_version=nginx.version))
+    assert fires("ls-http2-param", conf, facts) is is_warned
