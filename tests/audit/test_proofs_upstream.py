@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from nginx_versions import Nginx, every_version, versions
 from origin import Request, no_answer, ok, run_origin
-from proving import Serve, fires, until
-from scratch_nginx import NGINX, Server, config_test, write_conf
+from proving import fires, until
+from scratch_nginx import Serve, Server, config_test, write_conf
 
 from nginx_tune.audit.examples import linux
 from nginx_tune.documents.facts import Kernel
@@ -47,18 +48,22 @@ def _connections(serve: Serve, upstream: str, location: str, http: str = "") -> 
         return origin.connections, server
 
 
-@pytest.mark.parametrize(("pool", "opened"), [("", REQUESTS), ("keepalive 4;", 1)])
+@every_version
+@pytest.mark.parametrize("pool", ["", "keepalive 4;"])
 def test_up_keepalive_missing_opens_a_connection_for_each_request(
-    serve: Serve, pool: str, opened: int
+    serve: Serve, nginx: Nginx, pool: str
 ) -> None:
     connections, server = _connections(serve, f"server ORIGIN; {pool}", REUSING)
-    assert connections == opened
-    assert fires("up-keepalive-missing", server.conf, linux()) is (opened > 1)
+    is_bare = not pool and nginx.number < (1, 29, 7)
+    assert connections == (REQUESTS if is_bare else 1)
+    host = linux(version=nginx.version)
+    assert fires("up-keepalive-missing", server.conf, host) is is_bare
 
 
 UPGRADE = "map $http_upgrade $upgrading { default upgrade; '' %s; }"
 
 
+@every_version
 @pytest.mark.parametrize(
     ("location", "http", "opened"),
     [
@@ -86,23 +91,54 @@ UPGRADE = "map $http_upgrade $upgrading { default upgrade; '' %s; }"
     ],
 )
 def test_up_keepalive_http10_leaves_the_pool_empty(
-    serve: Serve, location: str, http: str, opened: int
+    serve: Serve, nginx: Nginx, location: str, http: str, opened: int
 ) -> None:
+    """Before 1.29.7; since then only what says close by itself does."""
     connections, server = _connections(serve, "server ORIGIN; keepalive 4;", location, http)
+    if nginx.number >= (1, 29, 7) and "close" not in http:
+        opened = 1
     assert connections == opened
-    assert fires("up-keepalive-http10", server.conf, linux()) is (opened > 1)
+    host = linux(version=nginx.version)
+    assert fires("up-keepalive-http10", server.conf, host) is (opened > 1)
 
 
+@every_version
 @pytest.mark.parametrize("method", ["ip_hash", "least_conn", "hash $uri", "random"])
 @pytest.mark.parametrize("is_before", [True, False])
-def test_up_keepalive_before_lb_keeps_nothing(serve: Serve, method: str, is_before: bool) -> None:
+def test_up_keepalive_before_lb_keeps_nothing(
+    serve: Serve, nginx: Nginx, method: str, is_before: bool
+) -> None:
     lines = ["keepalive 4;", f"{method};"]
     order = lines if is_before else reversed(lines)
     connections, server = _connections(serve, f"{' '.join(order)} server ORIGIN;", REUSING)
-    assert connections == (REQUESTS if is_before else 1)
-    warned = "load balancing method redefined" in config_test(server.conf).stderr
-    assert warned is is_before
-    assert fires("up-keepalive-before-lb", server.conf, linux()) is is_before
+    is_lost = is_before and nginx.number < (1, 29, 7)
+    assert connections == (REQUESTS if is_lost else 1)
+    warned = "load balancing method redefined" in config_test(server.conf, nginx.program).stderr
+    assert warned is is_lost
+    host = linux(version=nginx.version)
+    assert fires("up-keepalive-before-lb", server.conf, host) is is_lost
+
+
+@versions("1.30")
+@pytest.mark.parametrize(("pool", "opened"), [("", 2), ("keepalive 8;", 1), ("keepalive 0;", 4)])
+def test_up_keepalive_1297_change_keeps_idle_connections_per_location(
+    serve: Serve, nginx: Nginx, pool: str, opened: int
+) -> None:
+    """Two requests to each of two locations, which share a pool only when it is asked for."""
+    with run_origin() as origin:
+        server = serve(
+            f"worker_processes 1; events {{}} http {{"
+            f" upstream app {{ {pool} server 127.0.0.1:{origin.port}; }}"
+            " server { listen 127.0.0.1:PORT; location /a/ { proxy_pass http://app; }"
+            " location /b/ { proxy_pass http://app; } } }"
+        )
+        for path in ("/a/", "/b/", "/a/", "/b/"):
+            assert server.get(path).is_whole
+        assert origin.connections == opened
+    busy = server.conf.read_text().replace("worker_processes 1;", "worker_processes 16;")
+    server.conf.write_text(busy)
+    host = linux(version=nginx.version)
+    assert fires("up-keepalive-1297-change", server.conf, host) is not pool
 
 
 def _request(server: Server, method: str) -> int:
@@ -112,6 +148,7 @@ def _request(server: Server, method: str) -> int:
         return int(peer.recv(65536).split()[1])
 
 
+@every_version
 @pytest.mark.parametrize(("idle", "post"), [("100s", 502), ("50ms", 200)])
 def test_up_keepalive_idle_mismatch_fails_writes(serve: Serve, idle: str, post: int) -> None:
     """The server closes a connection that was idle just when the next request comes on it."""
@@ -139,6 +176,7 @@ def test_up_keepalive_idle_mismatch_knows_servers_of_the_same_configuration(serv
     assert not fires("up-keepalive-idle-mismatch", serve(conf.format("75s")).conf)
 
 
+@every_version
 @pytest.mark.parametrize(
     ("directives", "method", "tried"),
     [
@@ -164,6 +202,7 @@ def test_up_retry_unbounded_asks_every_server(
     assert fires("up-retry-unbounded", server.conf) is ("tries" not in directives)
 
 
+@every_version
 @pytest.mark.parametrize(("option", "resumes"), [("off", False), ("on", True)])
 def test_up_tls_no_reuse_is_a_full_handshake_each_time(
     serve: Serve, server_tls: ssl.SSLContext, option: str, resumes: bool
@@ -193,8 +232,11 @@ for n in range(8):
 
 
 @pytest.mark.needs("userns")
+@every_version
 @pytest.mark.parametrize(("ports", "served"), [("40000 40003", 4), ("40000 40999", 8)])
-def test_up_ports_exhaustion_answers_502(tmp_path: Path, ports: str, served: int) -> None:
+def test_up_ports_exhaustion_answers_502(
+    tmp_path: Path, nginx: Nginx, ports: str, served: int
+) -> None:
     """In a network of its own with few local ports; each response lasts."""
     conf = (
         "worker_processes 1; events { worker_connections 64; } http {"
@@ -204,12 +246,13 @@ def test_up_ports_exhaustion_answers_502(tmp_path: Path, ports: str, served: int
         " proxy_buffering off; } } }"
     )
     with _in_namespace(
+        nginx,
         tmp_path,
         conf,
-        ["unshare", "-n"],
+        "-n",
         f"ip link set lo up && echo {ports} > /proc/sys/net/ipv4/ip_local_port_range",
-    ) as nginx:
-        inside = ["nsenter", "-n", "-t", str(nginx.pid)]
+    ) as master:
+        inside = ["nsenter", "-n", "-t", str(master.pid)]
         client = STATUSES.replace("PORT", "80")
         run = subprocess.run(
             [*inside, sys.executable, "-c", client], capture_output=True, text=True, check=True
@@ -226,12 +269,12 @@ def test_up_ports_exhaustion_answers_502(tmp_path: Path, ports: str, served: int
 
 @contextlib.contextmanager
 def _in_namespace(
-    directory: Path, conf: str, unshare: list[str], setup: str
+    nginx: Nginx, directory: Path, conf: str, unshare: str, setup: str
 ) -> Iterator[subprocess.Popen[bytes]]:
     """nginx in namespaces of its own, after a line of shell that prepares them."""
-    path = write_conf(directory, conf)
+    command = [nginx.program, directory, write_conf(directory, conf)]
     with subprocess.Popen(
-        [*unshare, "sh", "-c", f'{setup} && exec {NGINX} -p "$0" -c "$1"', directory, path]
+        ["unshare", unshare, "sh", "-c", f'{setup} && exec "$0" -p "$1" -c "$2"', *command]
     ) as process:
         assert until((directory / "pid").exists)
         try:
@@ -273,8 +316,11 @@ def _address_behind(server: Server) -> str:
 
 
 @pytest.mark.needs("userns")
+@every_version
 @pytest.mark.parametrize("is_frozen", [True, False])
-def test_up_static_dns_keeps_the_first_address(tmp_path: Path, is_frozen: bool) -> None:
+def test_up_static_dns_keeps_the_first_address(
+    tmp_path: Path, nginx: Nginx, is_frozen: bool
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     backend = (
@@ -293,8 +339,8 @@ def test_up_static_dns_keeps_the_first_address(tmp_path: Path, is_frozen: bool) 
         front = f"server {{ listen 127.0.0.1:{port}; location / {{ {passed} }} }}"
         conf = f"worker_processes 1; events {{}} http {{ {backend} {front} }}"
         mount = f"mount --bind {hosts} /etc/hosts"
-        with _in_namespace(tmp_path, conf, ["unshare", "-m"], mount) as nginx:
-            server = Server(tmp_path, port, nginx)
+        with _in_namespace(nginx, tmp_path, conf, "-m", mount) as master:
+            server = Server(tmp_path, port, master)
             assert _address_behind(server) == "127.0.0.2"
             address[0] = "127.0.0.3"
             hosts.write_text("127.0.0.3 backend.test\n")
@@ -303,7 +349,7 @@ def test_up_static_dns_keeps_the_first_address(tmp_path: Path, is_frozen: bool) 
             else:  # a TTL of 0 lasts until the next second
                 assert until(lambda: _address_behind(server) == "127.0.0.3")
             (old,) = server.workers()
-            subprocess.run(["kill", "-HUP", str(nginx.pid)], check=True)
+            subprocess.run(["kill", "-HUP", str(master.pid)], check=True)
             assert until(lambda: old not in server.workers())
             assert _address_behind(server) == "127.0.0.3"
     assert fires("up-static-dns", tmp_path / "nginx.conf") is is_frozen

@@ -72,7 +72,8 @@ RULE = Rule(
     fix="Say it: keepalive N; in the upstream, shared by all locations (16 to 64 suits most), or "
     "keepalive 0; for none.",
     sources=("nginx change log, 1.29.7", "https://github.com/nginx/nginx/issues/1436"),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.30",),
     since="1.29.7",
     about="Told from 1024 idle connections on. How many a server may hold is not known to the "
     "audit.",

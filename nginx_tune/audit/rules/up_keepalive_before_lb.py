@@ -44,7 +44,7 @@ RULE = Rule(
         "nginx: src/http/modules/ngx_http_upstream_keepalive_module.c",
     ),
     proof="proven",
-    proven_on=("1.22.1",),
+    proven_on=("1.18", "1.22", "1.26"),
     until="1.29.7",
     bad=Example(_CONF % ("keepalive 32;", "least_conn;"), linux()),
     good=Example(_CONF % ("least_conn;", "keepalive 32;"), linux()),

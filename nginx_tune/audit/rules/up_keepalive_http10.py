@@ -113,7 +113,7 @@ RULE = Rule(
         "nginx change log, 1.29.7",
     ),
     proof="proven",
-    proven_on=("1.22.1",),
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="A map that turns an absent Upgrade header into close does the same to all ordinary "
     "requests: an empty string in its place keeps WebSockets working and connections alive. A "
     "location that passes Upgrade on is passed over while another one uses the pool.",

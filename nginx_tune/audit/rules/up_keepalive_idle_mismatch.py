@@ -96,7 +96,7 @@ RULE = Rule(
         "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream_next",
     ),
     proof="proven",
-    proven_on=("1.22.1",),
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     since="1.15.3",
     about="How long a server keeps an idle connection is a fact that no command here gathers. "
     "The rule is sure where the server stands in the same configuration; elsewhere it speaks, "

@@ -75,7 +75,7 @@ RULE = Rule(
         "nginx change log, 1.29.7",
     ),
     proof="proven",
-    proven_on=("1.22.1",),
+    proven_on=("1.18", "1.22", "1.26"),
     until="1.29.7",
     about="How many requests are passed on is not known to the audit. On the loopback a "
     "connection costs little, and the finding is an advice; upstreams of unix sockets, and "

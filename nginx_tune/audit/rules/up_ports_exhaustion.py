@@ -112,7 +112,7 @@ RULE = Rule(
         "nginx: src/event/ngx_event_connect.c, ngx_event_connect_peer",
     ),
     proof="proven",
-    proven_on=("1.22.1",),
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="How many connections there are at the peak is a fact that no command here gathers, so "
     "the rule compares what the configuration allows (half of worker_connections of all "
     "workers, since a request that is passed on takes two) and is an advice. A name with several "

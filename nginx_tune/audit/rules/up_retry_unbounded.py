@@ -78,7 +78,7 @@ RULE = Rule(
         "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream_next",
     ),
     proof="proven",
-    proven_on=("1.22.1",),
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     since="1.7.5",
     about="Without non_idempotent it is told from five servers on, and only where no "
     "proxy_next_upstream_timeout bounds the time either: two or three servers are common, and "

@@ -63,7 +63,7 @@ RULE = Rule(
         "nginx: src/core/ngx_inet.c, ngx_inet_resolve_host",
     ),
     proof="proven",
-    proven_on=("1.22.1",),
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     whole_tree=True,
     about="Told once for each name, with the number of lines. Addresses, localhost and names "
     "with variables are passed over. Where a name never changes, suppress it with that reason.",

@@ -34,7 +34,7 @@ RULE = Rule(
     "nginx and the server instead.",
     sources=("https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_ssl_session_reuse",),
     proof="proven",
-    proven_on=("1.22.1",),
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     bad=Example(_CONF % "proxy_ssl_session_reuse off;"),
     good=Example(_CONF % "proxy_ssl_session_reuse on;"),
     check=check,
