@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from nginx_tune.documents.facts import (
+    Array,
     Cpu,
     Dataset,
     Disk,
@@ -12,10 +13,11 @@ from nginx_tune.documents.facts import (
     Limits,
     Link,
     Memory,
-    Nginx,
     PathStorage,
 )
 from nginx_tune.report.curves import render_curves
+from nginx_tune.report.facts_nginx import listener_lines, nginx_lines
+from nginx_tune.report.listing import plural, table
 from nginx_tune.report.text import bytes_text, number_text, plain
 
 _SPEED_STEPS = ((10**12, "Tbit/s"), (10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"))
@@ -30,21 +32,25 @@ def render_facts(facts: Facts) -> bytes:
         f"cpu       {_cpu(facts.cpu, _reason(facts, '/cpu/quota_cpus'))}",
         f"memory    {_memory(facts.memory)}",
         f"limits    {_limits(facts.limits)}",
-        *_nginx(facts.nginx),
+        *nginx_lines(facts.nginx),
     ]
     count = facts.storage.independent_disk_count
-    lines += ["", f"paths     {_plural(count, 'independent disk') if count else 'disks not known'}"]
-    lines += _table(map(_path, facts.storage.paths))
+    lines += ["", f"paths     {plural(count, 'independent disk') if count else 'disks not known'}"]
+    lines += table(map(_path, facts.storage.paths))
+    if facts.storage.arrays:
+        lines += ["", "arrays", *table(map(_array, facts.storage.arrays))]
     lines += ["", "disks"]
-    lines += _table(map(_disk, facts.storage.disks))
+    lines += table(map(_disk, facts.storage.disks))
     lines += render_curves(facts.storage)
     lines += ["", "links"]
-    lines += _table(map(_link, facts.network.links))
+    lines += table(map(_link, facts.network.links))
+    if facts.listeners:
+        lines += ["", *listener_lines(facts)]
     if facts.datasets:
         lines += ["", "datasets"]
-        lines += _table(map(_dataset, facts.datasets))
+        lines += table(map(_dataset, facts.datasets))
     if facts.unknown:
-        lines += ["", f"{_plural(len(facts.unknown), 'value')} not known: -f json has the reasons"]
+        lines += ["", f"{plural(len(facts.unknown), 'value')} not known: -f json has the reasons"]
     return ("\n".join(line.rstrip() for line in map(plain, lines)) + "\n").encode()
 
 
@@ -75,16 +81,23 @@ def _cpu(cpu: Cpu, no_quota_reason: str) -> str:
         quota = f"quota {cpu.quota_cpus:g}"
     text = f"{_count(cpu.online)} online, {_count(cpu.cpuset)} allowed, {quota}"
     effective = "?" if cpu.effective is None else f"{cpu.effective:g}"
-    return f"{text}: {effective} effective" + (f" ({cpu.model})" if cpu.model else "")
+    text = f"{text}: {effective} effective" + (f" ({cpu.model})" if cpu.model else "")
+    if cpu.auto_workers is not None and cpu.auto_workers != cpu.fitting_workers:
+        text += f"; worker_processes auto gives {cpu.auto_workers}, {cpu.fitting_workers} fit"
+    return text
 
 
 def _memory(memory: Memory) -> str:
     limit = "no cgroup limit" if memory.cgroup_version else "cgroup limit not known"
     if memory.cgroup_limit_bytes is not None:
         limit = f"cgroup limit {bytes_text(memory.cgroup_limit_bytes)}"
+    arc = ""
+    if memory.arc_limit_bytes is not None:
+        arc = f"; the ARC of ZFS holds {bytes_text(memory.arc_bytes)}"
+        arc += f" of at most {bytes_text(memory.arc_limit_bytes)}"
     return (
         f"{bytes_text(memory.total_bytes)}, {bytes_text(memory.available_bytes)} available, "
-        f"{limit}; the page cache can hold {bytes_text(memory.page_cache_limit_bytes)}"
+        f"{limit}; the page cache can hold {bytes_text(memory.page_cache_limit_bytes)}" + arc
     )
 
 
@@ -93,33 +106,22 @@ def _limits(limits: Limits) -> str:
     return f"open files {soft} soft, {hard} hard, fs.nr_open {_count(limits.nr_open)}"
 
 
-def _nginx(nginx: Nginx) -> list[str]:
-    if nginx.product is None:
-        lines = ["nginx     not found" if nginx.binary is None else f"nginx     {nginx.binary}"]
-    else:
-        base = "" if nginx.version == nginx.nginx_version else f" on nginx {nginx.nginx_version}"
-        threads = "with threads" if "--with-threads" in nginx.flags else "without threads"
-        lines = [
-            f"nginx     {nginx.product} {nginx.version}{base}, {threads} ({nginx.binary or '?'})"
-        ]
-    running = nginx.running
-    if running is None:
-        return [*lines, "          not running"]
-    workers = _plural(len(running.workers), "worker")
-    limits = sorted({str(worker.nofile_soft) for worker in running.workers})
-    others = f", {_plural(len(running.other_masters), 'other master')}"
-    lines.append(
-        f"          running: master {running.pid}, {workers}, "
-        f"open files {'/'.join(limits) or '?'}, {running.conf_path or 'configuration not known'}"
-        + (others if running.other_masters else "")
-    )
-    return lines
-
-
 def _path(path: PathStorage) -> Sequence[str]:
     stack = " → ".join(path.stack) or path.source or "?"
     leaves = "+".join(path.leaf_disks) or "not known"
-    return path.path, path.filesystem or "?", stack, leaves, path.reason
+    seen = "in the mounts of nginx" if path.seen_by_nginx else ""
+    reason = "; ".join(filter(None, (seen, path.reason)))
+    return path.path, path.filesystem or "?", stack, leaves, reason
+
+
+def _array(array: Array) -> Sequence[str]:
+    state = array.sync_action or "?"
+    if array.sync_done_ratio is not None:
+        state += f" {100 * array.sync_done_ratio:.0f} %"
+    missing = "degraded state not known"
+    if array.degraded is not None:
+        missing = f"{array.degraded} of {_count(array.members)} missing"
+    return array.name, array.level or "?", missing, state
 
 
 def _disk(disk: Disk) -> Sequence[str]:
@@ -129,6 +131,7 @@ def _disk(disk: Disk) -> Sequence[str]:
         bytes_text(disk.size_bytes) if disk.size_bytes else "",
         f"depth {disk.depth}" if disk.depth else "",
         f"read-ahead {bytes_text(disk.read_ahead_bytes)}" if disk.read_ahead_bytes else "",
+        "" if disk.utilisation_ratio is None else f"{100 * disk.utilisation_ratio:.0f} % busy",
         disk.class_reason,
     )
 
@@ -142,33 +145,23 @@ def _dataset(dataset: Dataset) -> Sequence[str]:
     at_least = "" if dataset.complete else "at least "
     sizes = dataset.sizes
     residency = dataset.residency
+    sampled = ""
+    if dataset.bytes_error_ratio:
+        sampled = f" ± {100 * dataset.bytes_error_ratio:.2g} %"
     held = "residency not known"
     if residency.ratio is not None:
-        held = f"{100 * residency.ratio:.3g} % in the page cache ({residency.method})"
+        error = f" ± {100 * residency.error_ratio:.2g}" if residency.error_ratio else ""
+        held = f"{100 * residency.ratio:.3g}{error} % in the page cache ({residency.method})"
         held += "" if residency.trusted else ", not to be trusted"
     return (
         dataset.path,
         f"{at_least}{number_text(dataset.files)} files",
-        f"{at_least}{bytes_text(dataset.bytes)}",
+        f"{at_least}{bytes_text(dataset.bytes)}{sampled}",
         f"median {bytes_text(sizes.p50_bytes)}, 99 % ≤ {bytes_text(sizes.p99_bytes)}"
         if sizes
         else "",
         held,
     )
-
-
-def _table(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Rows indented by two, columns as wide as their widest cell."""
-    cells = [[plain(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in cells
-    ]
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def _count(value: int | None) -> str:

@@ -1,0 +1,76 @@
+"""The nginx of a host on the screen: program, processes, listeners."""
+
+from __future__ import annotations
+
+from nginx_tune.documents.facts import Facts, Nginx, Running
+from nginx_tune.documents.listening import Listener
+from nginx_tune.report.listing import plural, table
+
+_INDENT = " " * 10
+MOST_LISTENERS = 12
+
+
+def nginx_lines(nginx: Nginx) -> list[str]:
+    """What it is, how it was built and what runs of it."""
+    if nginx.product is None:
+        lines = ["nginx     not found" if nginx.binary is None else f"nginx     {nginx.binary}"]
+    else:
+        base = "" if nginx.version == nginx.nginx_version else f" on nginx {nginx.nginx_version}"
+        threads = "with threads" if "--with-threads" in nginx.flags else "without threads"
+        lines = [
+            f"nginx     {nginx.product} {nginx.version}{base}, {threads} ({nginx.binary or '?'})"
+        ]
+    libraries = [" ".join(filter(None, (nginx.libc, nginx.libc_version))), nginx.openssl or ""]
+    if any(libraries):
+        lines[0] += f"; {', '.join(filter(None, libraries))}"
+    running = nginx.running
+    if running is None:
+        return [*lines, f"{_INDENT}not running"]
+    limits = sorted({str(worker.nofile_soft) for worker in running.workers})
+    others = f", {plural(len(running.other_masters), 'other master')}"
+    lines.append(
+        f"{_INDENT}running: master {running.pid}, {plural(len(running.workers), 'worker')}, "
+        f"open files {'/'.join(limits) or '?'}, {running.conf_path or 'configuration not known'}"
+        + (others if running.other_masters else "")
+    )
+    notes = _notes(running)
+    return [*lines, f"{_INDENT}{'; '.join(notes)}"] if notes else lines
+
+
+def _notes(running: Running) -> list[str]:
+    """What is not as usual."""
+    notes = []
+    if running.other_mount_namespace:
+        notes.append("sees other mounts than we: a container")
+    if running.leaving_workers:
+        notes.append(f"{plural(running.leaving_workers, 'old worker')} still shutting down")
+    if running.modules:
+        notes.append(f"{plural(len(running.modules), 'dynamic module')} loaded")
+    if running.ktls_connections is not None:
+        notes.append(f"{running.ktls_connections} connections with kernel TLS")
+    return notes
+
+
+def listener_lines(facts: Facts) -> list[str]:
+    """The listeners, those of nginx first."""
+    listeners = sorted(facts.listeners, key=lambda one: (not one.of_nginx, one.port, one.address))
+    shown = [_listener(one) for one in listeners[:MOST_LISTENERS]]
+    more = len(listeners) - len(shown)
+    return ["listeners", *table(shown), *([f"  and {more} more"] if more else [])]
+
+
+def _listener(listener: Listener) -> tuple[str, ...]:
+    address = f"[{listener.address}]" if ":" in listener.address else listener.address
+    sockets = f"{listener.sockets} sockets" if listener.sockets > 1 else ""
+    return (
+        f"{address}:{listener.port}",
+        "nginx" if listener.of_nginx else "",
+        sockets,
+        f"backlog {_count(listener.backlog)}",
+        f"{_count(listener.accept_queue)} waiting",
+        f"{_count(listener.drops)} dropped",
+    )
+
+
+def _count(value: int | None) -> str:
+    return "?" if value is None else str(value)
