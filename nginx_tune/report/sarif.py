@@ -72,7 +72,7 @@ def _result(finding: Finding, indexes: dict[str, int]) -> dict[str, Any]:
         "locations": [_location(finding.file, _region(finding))],
         "properties": {
             "severity": finding.severity,
-            "evidence": [msgspec.to_builtins(one) for one in finding.evidence],
+            "evidence": [one_line(evidence_text(one)) for one in finding.evidence],
         },
     }
     if finding.edits:

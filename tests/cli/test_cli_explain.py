@@ -1,0 +1,81 @@
+"""``nginx-tune explain`` and the pages under docs/rules/."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from nginx_tune.decide.engine import ALL as DECISIONS
+from nginx_tune.report.decision_page import decision_pages
+from nginx_tune.report.rule_index import EVERY
+from nginx_tune.report.rule_page import (
+    proof_text,
+    render_index,
+    render_markdown_page,
+    render_text_page,
+)
+
+Run = Callable[..., "CompletedProcess[str]"]
+DOCS = Path(__file__).resolve().parent.parent.parent / "docs" / "rules"
+
+
+def test_the_pages_in_docs_are_current() -> None:
+    wanted = {f"{rule.id}.md": render_markdown_page(rule) for rule in EVERY}
+    wanted["README.md"] = render_index(EVERY)
+    found = {path.name: path.read_text(encoding="utf-8") for path in DOCS.glob("*.md")}
+    assert found == wanted, "run: python tools/write-rule-pages"
+
+
+@pytest.mark.parametrize("rule", EVERY, ids=lambda rule: rule.id)
+def test_a_page_has_every_section_and_no_long_line(rule: object) -> None:
+    page = render_markdown_page(rule)  # type: ignore[arg-type]
+    for section in ("## Why", "## Fires on", "## Silent on", "## Fix", "## Sources"):
+        assert section in page
+    assert "```nginx\n\n" not in page
+    text = render_text_page(rule)  # type: ignore[arg-type]
+    assert text.startswith(f"{rule.id}: ")  # type: ignore[attr-defined]
+    assert "\x1b" not in text
+
+
+def test_the_index_says_what_was_proven_where() -> None:
+    index = render_index(EVERY)
+    for rule in EVERY:
+        assert f"[{rule.id}]({rule.id}.md) | {rule.severity} |" in index
+        assert proof_text(rule) in index
+
+
+def test_a_page_and_the_list(run_cli: Run) -> None:
+    run = run_cli("explain", "io-pool-var-unresolved")
+    assert run.returncode == 0
+    assert "Sources" in run.stdout
+    assert run_cli("explain", "io-pool-var-unresolved", "-f", "markdown").stdout.startswith("# io-")
+    run = run_cli("explain", "--list")
+    assert len(run.stdout.splitlines()) == len(EVERY)
+
+
+def test_decisions_have_pages(run_cli: Run) -> None:
+    assert len(decision_pages()) == len(DECISIONS)
+    run = run_cli("explain", "per-disk-pools")
+    assert run.returncode == 0
+    assert "nginx-tune recommend" in run.stdout
+    assert "(A16)" not in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "give an ID or --list"),
+        (["io-pool-var-unresolved", "--list"], "give an ID or --list"),
+        (["io-pool-var-unresolvd"], "is io-pool-var-unresolved meant?"),
+        (["\x1b[31m"], "\\x1b"),
+    ],
+)
+def test_wrong_usage(run_cli: Run, arguments: list[str], says: str) -> None:
+    run = run_cli("explain", *arguments)
+    assert run.returncode == 2
+    assert says in run.stderr
+    assert run.stdout == ""
+    assert "\x1b" not in run.stderr
