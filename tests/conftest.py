@@ -44,6 +44,8 @@ HAS: dict[str, Callable[[], bool]] = {
     "ip": lambda: shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin") is not None,
     "matrix": _has_matrix,
     "strace": lambda: shutil.which("strace") is not None,
+    "fio": lambda: shutil.which("fio") is not None,
+    "nbdkit": lambda: all(map(shutil.which, ("nbdkit", "nbdfuse", "fusermount3"))),
     "cargo": lambda: shutil.which("cargo") is not None,
     "probe": (ROOT / "nginx_tune" / "_bin" / "nginx-tune-probe").exists,
 }

@@ -1,0 +1,104 @@
+"""Disks whose truth is known: loop devices limited by a cgroup, or served by nbdkit's delays."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from nginx_tune.lab.cgroups import Group
+from nginx_tune.lab.disks import attach_loop, device_number, run_tool
+
+MIB = 1 << 20
+
+
+def make_data(path: Path, bytes_: int) -> Path:
+    """A file of random bytes whose blocks are on the disk."""
+    with path.open("wb") as file:
+        for _ in range(bytes_ // MIB):
+            file.write(os.urandom(MIB))
+        file.flush()
+        os.fsync(file.fileno())
+    return path
+
+
+@contextlib.contextmanager
+def loop_over(image: Path) -> Iterator[str]:
+    """A loop device over a file, past the page cache."""
+    device = attach_loop(image)
+    try:
+        yield device
+    finally:
+        run_tool("losetup", "--detach", device)
+        # The kernel lets go a moment later; what is below must stay until then.
+        while run_tool("losetup", "--associated", str(image)).strip():
+            time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def limited(device: str, *, reads_per_second: int) -> Iterator[None]:
+    """This process and those that it starts read no more from the device than that."""
+    group = Group(f"disk-probe-{os.getpid()}")
+    own = Path("/proc/self/cgroup").read_text()
+    group.limit_reads(
+        device_number(device), bytes_per_second=None, reads_per_second=reads_per_second
+    )
+    controller = group.use("blkio")
+    home = _home(controller.parent, controller.version, own)
+    try:
+        for file in group.join_files():
+            file.write_text("0")
+        yield
+    finally:
+        (home / "cgroup.procs").write_text("0")
+        assert group.remove() == []
+
+
+def _home(parent: Path, version: int, own: str) -> Path:
+    """The group that this process is in now: v1 groups are made below it, v2 at the root."""
+    if version == 1:
+        return parent
+    path = next(line.split(":", 2)[2] for line in own.splitlines() if line.startswith("0::"))
+    return parent / path.lstrip("/")
+
+
+@contextlib.contextmanager
+def modelled(directory: Path, image: Path, *options: str) -> Iterator[str]:
+    """A loop device whose reads take what nbdkit's filters say.
+
+    Taken down in the order of its layers: loop device, FUSE mount, nbdkit.
+    """
+    served = directory / "disk"
+    served.touch()
+    filters = [option for option in options if option.startswith("--")]
+    settings = [option for option in options if not option.startswith("--")]
+    server = subprocess.Popen(
+        ["nbdfuse", str(served), "--command", "nbdkit", "-s", *filters, "file", str(image),
+         *settings]
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 20
+        while served.stat().st_size == 0:
+            assert server.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        with loop_over(served) as device:
+            yield device
+    finally:
+        subprocess.run(["fusermount3", "-u", str(served)], check=False)
+        server.wait(timeout=20)
+
+
+def fio_reads_per_second(device: str, *, read_bytes: int, depth: int, seconds: float) -> float:
+    """What fio makes of the same: so many threads, each with one pread under way."""
+    said = subprocess.run(
+        ["fio", "--name=reads", f"--filename={device}", "--readonly", "--rw=randread",
+         f"--bs={read_bytes}", "--direct=1", "--ioengine=psync", f"--numjobs={depth}", "--thread",
+         "--group_reporting", "--time_based", f"--runtime={seconds}", "--output-format=json"],
+        capture_output=True, check=True, timeout=60,
+    )  # fmt: skip
+    return float(json.loads(said.stdout)["jobs"][0]["read"]["iops"])

@@ -1,0 +1,274 @@
+"""The disk probe on real devices whose truth is known."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from loop_disks import MIB, fio_reads_per_second, limited, loop_over, make_data, modelled
+
+from nginx_tune.documents.base import decode
+from nginx_tune.documents.curve import Curve
+from nginx_tune.documents.diskplan import DiskPlan, DiskStep
+from nginx_tune.documents.facts import Facts, Storage
+from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.host.live import LiveHost
+from nginx_tune.host.storage import read_storage
+from nginx_tune.measure.disk_facts import with_disk_probes
+from nginx_tune.measure.disks import measure_disks, run_disk_probe
+from nginx_tune.measure.plan_disk import plan_disk
+from nginx_tune.measure.plan_disk_curve import curve_of
+from nginx_tune.measure.probe_process import RunInterrupted, find_probe
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+pytestmark = pytest.mark.needs("probe")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_data(tmp_path_factory.mktemp("disk") / "data.img", 96 * MIB)
+
+
+def probed(device: str, *, depth: int, seconds: float) -> Curve:
+    run = run_disk_probe(plan_disk([device], read_bytes=4096, depth=depth, seconds=seconds))
+    curve = curve_of(run, read_bytes=4096, filesystem="ext4", target=device)
+    assert isinstance(curve, Curve), curve
+    return curve
+
+
+@pytest.mark.needs("root", "loop", "blkio", "fio")
+def test_a_limited_disk_is_a_plateau_at_its_limit_as_fio_sees_it(data: Path) -> None:
+    limit = 400
+    with loop_over(data) as device, limited(device, reads_per_second=limit):
+        curve = probed(device, depth=16, seconds=4)
+        fio = fio_reads_per_second(device, read_bytes=4096, depth=4, seconds=2)
+    assert curve.plateau_reads_per_second == pytest.approx(limit, rel=0.1)
+    assert curve.plateau_reads_per_second == pytest.approx(fio, rel=0.1)
+    assert curve.knee_depth is None
+    assert curve.knee_reason.startswith("no knee")
+    assert "throttled" in curve.knee_reason
+    assert len(curve.points) == 5
+
+
+@pytest.mark.needs("root", "loop", "nbdkit")
+def test_the_knee_of_a_modelled_disk_is_found(data: Path, tmp_path: Path) -> None:
+    # A read takes 5 ms and nbdkit answers 16 at once: the rate doubles up to there and no more.
+    with modelled(tmp_path, data, "--filter=delay", "rdelay=5ms", "--threads=16") as device:
+        curve = probed(device, depth=64, seconds=6)
+    assert curve.knee_depth in {8, 16}, curve
+    by_depth = {point.depth: point for point in curve.points}
+    # At most: the path itself costs time too, more so on a busy machine.
+    assert 0.5 * 200 < by_depth[1].reads_per_second <= 200
+    assert by_depth[1].p50_seconds is not None
+    assert by_depth[1].p50_seconds >= 0.005
+
+
+@pytest.mark.needs("root", "loop", "nbdkit")
+def test_a_modelled_hard_disk_serves_a_read_at_a_time(data: Path, tmp_path: Path) -> None:
+    filters = ("--filter=delay", "--filter=noparallel", "rdelay=8ms")
+    with modelled(tmp_path, data, *filters) as device:
+        curve = probed(device, depth=8, seconds=4)
+    assert curve.knee_depth is None
+    assert "serves a read at a time" in curve.knee_reason
+    assert curve.plateau_reads_per_second == pytest.approx(120, rel=0.1)
+
+
+@pytest.mark.needs("root", "loop")
+def test_a_hopelessly_slow_disk_is_not_loaded_deeper(data: Path, tmp_path: Path) -> None:
+    plan = DiskPlan(
+        paths=[str(data)],
+        steps=[DiskStep(read_bytes=4096, depth=depth, seconds=0.2) for depth in (1, 2, 4)],
+        most_wait_seconds=1e-9,
+    )
+    run = run_disk_probe(plan)
+    assert [bool(step.skipped) for step in run.steps] == [False, True, True]
+    assert "each read would wait about" in run.steps[1].skipped
+
+
+def leaf_storage(mount: Path, *, watch_seconds: float = 0.0) -> Storage:
+    """The storage with loop devices for disks, as the reader sees it."""
+    storage, _ = read_storage(
+        LiveHost(), [str(mount)], loop_is_leaf=True, watch_seconds=watch_seconds
+    )
+    return storage
+
+
+@contextlib.contextmanager
+def mounted(tmp_path: Path) -> Iterator[Path]:
+    """An ext4 on a loop device with one file of 80 MiB."""
+    image = make_data(tmp_path / "disk.img", 128 * MIB)
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", str(image)], check=True)
+    with loop_over(image) as device:
+        subprocess.run(["mount", device, str(mount)], check=True)
+        try:
+            make_data(mount / "file", 80 * MIB)
+            yield mount
+        finally:
+            subprocess.run(["umount", str(mount)], check=True)
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Somebody else's reads of a file, past the page cache, all the time."""
+    plan = DiskPlan(paths=[str(path)], steps=[DiskStep(read_bytes=4096, depth=8, seconds=50)])
+    with subprocess.Popen(
+        [find_probe(), "disk"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(msgspec.json.encode(plan))
+        process.stdin.close()
+        time.sleep(0.3)
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+@pytest.mark.needs("root", "loop")
+def test_a_disk_is_measured_through_its_files_and_a_busy_one_is_refused(tmp_path: Path) -> None:
+    with mounted(tmp_path) as mount:
+        facts = Facts(storage=leaf_storage(mount))
+        name = facts.storage.paths[0].leaf_disks[0]
+        assert name.startswith("loop")
+        told: list[str] = []
+        measured = measure_disks(facts, [str(mount)], seconds=2, on_progress=told.append)
+        assert [probe.disks for probe in measured.probes] == [[name]]
+        assert told[0].startswith(f"{name}: 1/")
+        with reading(mount / "file"):
+            busy = Facts(storage=leaf_storage(mount, watch_seconds=1.0))
+            with pytest.raises(UndecidedError, match=rf"{name} is \d+ % busy") as refused:
+                measure_disks(busy, [str(mount)], seconds=2)
+            assert refused.value.hint.startswith("--force")
+            forced = measure_disks(busy, [str(mount)], seconds=2, force=True)
+            assert forced.probes[0].curve is not None
+    seen = with_disk_probes(facts, measured.probes)
+    curve = next(disk.curve for disk in seen.storage.disks if disk.name == name)
+    assert curve is not None
+    assert curve.provenance == "measured"
+    assert curve.target.startswith("1 files of 80.0 MiB")
+    assert [point.depth for point in curve.points] == [1, 2, 4, 8, 16, 32, 64]
+    assert curve.small_reads is not None
+    assert not any(unknown.path.endswith(f"{name}/curve") for unknown in seen.unknown)
+
+
+def test_a_run_that_is_interrupted_gives_what_it_has(data: Path) -> None:
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    steps = [DiskStep(read_bytes=4096, depth=depth, seconds=0.4) for depth in (1, 2, 4, 8)]
+    long = DiskStep(read_bytes=4096, depth=16, seconds=30)
+    started = time.monotonic()
+    with pytest.raises(RunInterrupted) as stopped:
+        run_disk_probe(DiskPlan(paths=[str(data)], steps=[*steps, long]))
+    timer.join()
+    assert time.monotonic() - started < 5
+    run = stopped.value.result
+    assert run is not None
+    curve = curve_of(run, read_bytes=4096, filesystem="ext4", target="")  # type: ignore[arg-type]
+    assert isinstance(curve, Curve)
+    assert curve.notes[-1] == "interrupted"
+    assert curve.points[0].depth == 1
+
+
+def test_a_plan_that_the_probe_refuses_is_a_usage_error(data: Path) -> None:
+    with pytest.raises(UsageError, match=r"disk probe: .*steps"):
+        run_disk_probe(DiskPlan(paths=[str(data)], steps=[]))
+    gone = DiskPlan(paths=["/nowhere"], steps=[DiskStep(read_bytes=4096, seconds=0.1)])
+    with pytest.raises(UndecidedError, match="disk probe: /nowhere: No such file"):
+        run_disk_probe(gone)
+
+
+def leaf_is_known(path: Path) -> bool:
+    facts = Facts(storage=leaf_storage(path))
+    leaves = facts.storage.paths[0].leaf_disks
+    classes = {disk.name: disk.class_ for disk in facts.storage.disks}
+    return bool(leaves) and all(classes[name] not in {"memory", "network"} for name in leaves)
+
+
+def test_inspect_puts_the_curve_into_facts_and_capture(
+    data: Path, run_cli: RunCli, tmp_path: Path
+) -> None:
+    if not leaf_is_known(data.parent):
+        pytest.skip("the disk under the temporary directory is not known")
+    capture = tmp_path / "capture.json"
+    said = run_cli(
+        "inspect", "--dataset", data.parent, "--disks", "--disk-seconds", "2", "--force",
+        "--disk-read", "tls", "--capture", capture, "-f", "json",
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    assert said.stderr == ""
+    facts = decode(Facts, said.stdout.encode())
+    curves = [disk.curve for disk in facts.storage.disks if disk.curve is not None]
+    curves += [shared.curve for shared in facts.storage.shared_curves]
+    assert [curve.read_bytes for curve in curves] == [32 << 10]
+    assert all(point.reads_per_second > 0 for point in curves[0].points)
+    replayed = run_cli("inspect", "--host", capture, "-f", "json")
+    assert replayed.stdout == said.stdout
+    screen = run_cli("inspect", "--host", capture).stdout
+    assert "random reads of 32.0 KiB: " in screen
+    assert "\x1b" not in screen
+
+
+def test_inspect_refuses_a_busy_disk_in_one_line(data: Path, run_cli: RunCli) -> None:
+    if not leaf_is_known(data.parent):
+        pytest.skip("the disk under the temporary directory is not known")
+    with reading(data):
+        said = run_cli("inspect", "--dataset", data.parent, "--disks", "--disk-seconds", "2")
+    assert said.returncode == 4
+    assert said.stdout == ""
+    assert "% busy" in said.stderr
+    assert "--force" in said.stderr
+
+
+def test_memory_has_no_curve(run_cli: RunCli) -> None:
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or not os.access(memory, os.W_OK):
+        pytest.skip("no /dev/shm")
+    said = run_cli("inspect", "--path", memory, "--disks", "-f", "json")
+    assert said.returncode == 4
+    assert "tmpfs keeps its files in memory" in said.stderr
+    facts = decode(Facts, said.stdout.encode())
+    reasons = {unknown.path: unknown.reason for unknown in facts.unknown}
+    index = [disk.class_ for disk in facts.storage.disks].index("memory")
+    assert "in memory" in reasons[f"/storage/disks/{index}/curve"]
+
+
+def test_disks_are_this_hosts(run_cli: RunCli) -> None:
+    host = Path(__file__).resolve().parent.parent / "hosts" / "three-disk-node.json"
+    said = run_cli("inspect", "--host", host, "--disks")
+    assert said.returncode == 2
+    assert "does not go with --host" in said.stderr
+
+
+def test_ctrl_c_ends_inspect_with_what_was_measured(data: Path) -> None:
+    if not leaf_is_known(data.parent):
+        pytest.skip("the disk under the temporary directory is not known")
+    with subprocess.Popen(
+        [sys.executable, "-m", "nginx_tune", "-v", "inspect", "--dataset", str(data.parent),
+         "--disks", "--disk-seconds", "20", "--force", "-f", "json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        for line in process.stderr:
+            if b"random" in line:
+                break
+        asked = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=20)
+    assert time.monotonic() - asked < 5
+    assert process.returncode == 130, stderr
+    facts = decode(Facts, stdout)
+    curves = [disk.curve for disk in facts.storage.disks if disk.curve is not None]
+    curves += [shared.curve for shared in facts.storage.shared_curves]
+    assert "interrupted" in curves[0].notes
