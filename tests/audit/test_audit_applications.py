@@ -1,0 +1,177 @@
+"""Right configurations: nginx accepts them, we call nothing in them an error, and what the rules
+ask for goes together."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from nginx_tune.audit.engine import audit
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.notices import NOTICES
+from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.rule import Profile
+from nginx_tune.conf.known_directives import rows_of
+from nginx_tune.conf.tree import ConfTree, parse_text, read_tree
+from nginx_tune.documents.base import encode
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.findings import Finding, Findings
+from nginx_tune.host.live import LiveHost
+from nginx_tune.measure.trial import try_configuration
+
+FOLDER = Path(__file__).parent.parent / "conf" / "applications"
+CONFS = sorted(FOLDER.glob("*.conf"))
+EACH = pytest.mark.parametrize("path", CONFS, ids=lambda path: path.stem)
+EVERY = (*ALL, *NOTICES)
+HOSTS: dict[str, Facts | None] = {
+    "no-facts": None,
+    "debian-12": linux(version="1.22.1"),
+    "old": linux(version="1.18.0", cpus=1, cache_gib=1),
+    "newest": linux(
+        version="1.30.6", cpus=64, cache_gib=200,
+        datasets={"/srv/media": (4000, 0.05), "/srv/www": (2, 1.0)},
+        disks={"/srv/media": ("sda", "hdd"), "/srv/www": ("nvme0n1", "nvme")},
+    ),
+}  # fmt: skip
+PROFILES: tuple[Profile, ...] = ("default", "strict", "cis")
+
+
+def _tree(path: Path) -> ConfTree:
+    return read_tree(str(path), LiveHost())
+
+
+@pytest.mark.needs("nginx", "userns")
+@EACH
+def test_the_real_nginx_accepts_it(path: Path, tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("this host has no openssl")
+    cert, key = _certificate(tmp_path)
+    shutil.copytree(FOLDER / "parts", tmp_path / "parts")
+    for name in ("disk1", "disk2"):
+        (tmp_path / name).mkdir()
+    conf = tmp_path / path.name
+    text = path.read_text()
+    for word, value in (("CERT", cert), ("KEY", key), ("CACHE", tmp_path)):
+        text = re.sub(rf"\b{word}\b", str(value), text)
+    conf.write_text(text)
+    said = try_configuration("/usr/sbin/nginx", str(conf), prefix=None, replaced={})
+    lost = [line for line in said.messages if "dlopen()" in line or "mime.types" in line]
+    if lost:
+        pytest.skip(f"a module or file is not installed: {lost[0][-120:]}")
+    assert said.accepted, said.messages
+
+
+def _certificate(directory: Path) -> tuple[Path, Path]:
+    cert, key = directory / "cert.pem", directory / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+         "-nodes", "-keyout", key, "-out", cert, "-days", "3650", "-subj", "/CN=example.org"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return cert, key
+
+
+@EACH
+def test_no_error_is_found_in_it(path: Path) -> None:
+    for name, facts in HOSTS.items():
+        if name == "old" and path.stem != "wordpress":
+            continue  # 1.18 lacks directives that these use
+        for profile in PROFILES:
+            found = audit(_tree(path), facts, EVERY, profile=profile)
+            assert [_told(one) for one in found.findings if one.severity == "error"] == []
+            assert found.files_unparsed == []
+            assert not [one for one in found.findings if one.rule.startswith("cf-")]
+
+
+def _told(one: Finding) -> str:
+    return f"{one.rule}:{one.line}: {one.message}"
+
+
+@EACH
+def test_it_gives_the_same_bytes_again(path: Path) -> None:
+    for facts in HOSTS.values():
+        assert encode(audit(_tree(path), facts, EVERY)) == encode(audit(_tree(path), facts, EVERY))
+
+
+SWITCH = re.compile(r"\b([a-z_]+) (on|off|none|[0-9]+[kKmMgGsdh]?)(?=[;,. )]|$)")
+DROP = re.compile(r"\b(?:[Rr]emove|[Dd]rop|[Tt]ake out|[Dd]elete) (?:the )?([a-z_0-9]+)\b")
+
+
+def _asked(finding: Finding) -> tuple[dict[str, str], set[str]]:
+    """The values a finding's fix gives to directives, and the directives it takes away."""
+    values = {name: value for name, value in SWITCH.findall(finding.fix) if rows_of(name)}
+    drops = {name for name in DROP.findall(finding.fix) if rows_of(name)}
+    return values, drops
+
+
+def _opposites(found: Findings) -> list[str]:
+    """Pairs of rules of which one asks for what the other takes away, in one place."""
+    pairs = []
+    for first, second in combinations(found.findings, 2):
+        if first.rule == second.rule or (first.file, first.line) != (second.file, second.line):
+            continue
+        (values, drops), (others, other_drops) = _asked(first), _asked(second)
+        pairs += [
+            f"{first.rule} and {second.rule}: {name} on and off"
+            for name in values.keys() & others.keys()
+            if {values[name], others[name]} == {"on", "off"}
+        ]
+        pairs += [
+            f"{first.rule} and {second.rule}: {name} and none"
+            for name in (values.keys() & other_drops) | (others.keys() & drops)
+            if {values.get(name), others.get(name)} != {None, "off"}
+        ]
+    return pairs
+
+
+@EACH
+def test_no_two_rules_ask_for_opposite_things(path: Path) -> None:
+    for facts in HOSTS.values():
+        for profile in PROFILES:
+            found = audit(_tree(path), facts, EVERY, profile=profile)
+            assert _opposites(found) == []
+            _edits_go_together(found)
+
+
+@pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.id)
+def test_the_rules_examples_bring_no_opposite_advice(rule: object) -> None:
+    for example in (rule.bad, rule.good):  # type: ignore[attr-defined]
+        for profile in PROFILES:
+            found = audit(parse_text(example.conf), example.facts, EVERY, profile=profile)
+            assert _opposites(found) == []
+            _edits_go_together(found)
+
+
+def _edits_go_together(found: Findings) -> None:
+    spans: dict[str, list[tuple[int, int, str]]] = {}
+    for finding in found.findings:
+        for edit in finding.edits:
+            spans.setdefault(edit.file, []).append((edit.start_byte, edit.end_byte, edit.text))
+    for edits in spans.values():
+        for (start, end, text), (next_start, next_end, next_text) in combinations(
+            sorted(set(edits)), 2
+        ):
+            assert end < next_start or (start == end == next_start == next_end) or (
+                text == next_text and (start, end) == (next_start, next_end)
+            )  # fmt: skip
+
+
+def test_opposites_are_seen() -> None:
+    def one(rule: str, fix: str) -> Finding:
+        return Finding(rule=rule, severity="info", file="f", line=1, message="", why="", fix=fix)
+
+    assert _opposites(Findings(findings=[one("a", "sendfile on;"), one("b", "sendfile off.")]))
+    assert _opposites(Findings(findings=[one("a", "Remove sendfile."), one("b", "sendfile on;")]))
+    assert not _opposites(Findings(findings=[one("a", "sendfile on;"), one("b", "sendfile on;")]))
+
+
+@pytest.mark.needs("nginx")
+def test_debians_own_tree_has_no_error() -> None:
+    found = audit(read_tree("/etc/nginx/nginx.conf", LiveHost()), linux(version="1.22.1"), EVERY)
+    assert [_told(one) for one in found.findings if one.severity == "error"] == []
+    assert not [one for one in found.findings if one.rule.startswith("cf-")]
