@@ -19,8 +19,13 @@ Serve = Callable[[str], Server]
 
 
 def fires(rule: str, conf: Path, facts: Facts | None = None) -> bool:
+    return severity(rule, conf, facts) is not None
+
+
+def severity(rule: str, conf: Path, facts: Facts | None = None) -> str | None:
+    """How bad the worst finding of a rule is, if there is any."""
     found = audit(read_tree(str(conf), LiveHost()), facts)
-    return rule in {one.rule for one in found.findings}
+    return next((one.severity for one in found.findings if one.rule == rule), None)
 
 
 def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
@@ -34,16 +39,17 @@ def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
 
 @contextlib.contextmanager
 def system_calls(server: Server, *names: str) -> Iterator[list[str]]:
-    """The system calls of these names that the only worker makes; filled when the block ends."""
-    (worker,) = server.workers()
+    """The system calls of these names that its workers make; filled when the block ends."""
+    workers = [part for pid in server.workers() for part in ("-p", str(pid))]
     lines: list[str] = []
     with subprocess.Popen(
-        ["strace", "-f", "-p", str(worker), "-e", f"trace={','.join(names)}"],
+        ["strace", "-f", *workers, "-e", f"trace={','.join(names)}"],
         stderr=subprocess.PIPE,
         text=True,
     ) as tracer:
         assert tracer.stderr is not None
-        assert "attached" in tracer.stderr.readline()
+        for _ in workers[::2]:
+            assert "attached" in tracer.stderr.readline()
         yield lines
         tracer.terminate()
         lines += [line for line in tracer.stderr if any(f"{name}(" in line for name in names)]

@@ -55,12 +55,13 @@ RULE = Rule(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_cache_background_update",
         "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream_cache",
     ),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     since="1.11.10",
     about="A server can give the permission itself, response by response: Cache-Control: "
     "stale-while-revalidate=SECONDS. Unless proxy_ignore_headers has Cache-Control the finding "
     "is therefore an advice.",
-    seen="nginx 1.22.1 with background_update on and no updating: a response with max-age alone "
+    seen="nginx 1.18 to 1.30 with background_update on and no updating: a response with max-age alone "
     "is fetched while the client waits; one with stale-while-revalidate is answered from the "
     "cache at once and fetched after it.",
     bad=Example(_CONF % ""),

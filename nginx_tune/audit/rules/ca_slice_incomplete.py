@@ -108,12 +108,13 @@ RULE = Rule(
         "https://nginx.org/en/docs/http/ngx_http_slice_module.html",
         "nginx: src/http/modules/ngx_http_slice_filter_module.c, ngx_http_slice_header_filter",
     ),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     since="1.9.8",
     about="Only $slice_range missing from the key is an error. Range missing is a warning; both "
     "missing, 206 missing from proxy_cache_valid (a server that sends Cache-Control or Expires "
     "is cached all the same) and slices below 256k are advice.",
-    seen="nginx 1.22.1, a file of 3 MB, slice 1m. Without the key: status 200 with the first "
+    seen="nginx 1.18 to 1.30, a file of 3 MB, slice 1m. Without the key: status 200 with the first "
     "megabyte and no more, then 206 with that megabyte for whatever range is asked for. Without "
     "Range: right bytes, and three copies of 3 MB in the cache. With neither: as if slice were "
     "not there. Without 206: right bytes, nothing cached.",

@@ -52,7 +52,8 @@ RULE = Rule(
     fix="proxy_cache_lock on; (one request fetches, the others wait up to 5 s) and "
     "proxy_cache_use_stale updating; (an expired entry answers meanwhile).",
     sources=("https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_cache_lock",),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="How many requests come for one entry at once is a fact that no command here gathers; "
     "with few it does not matter. Waiters look every half second, so cache_lock adds up to "
     "that to the first answers.",

@@ -56,7 +56,8 @@ RULE = Rule(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering",
         "F5 blog: Avoiding the Top 10 NGINX Configuration Mistakes",
     ),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="A server block with one place that passes requests on is passed over: there the line "
     "is as good as in the location.",
     bad=Example(_CONF % "proxy_buffering off;"),

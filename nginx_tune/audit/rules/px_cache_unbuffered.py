@@ -49,7 +49,8 @@ RULE = Rule(
         "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream_send_response",
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering",
     ),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="Where buffering is turned off further in than the cache is turned on, it is an "
     "exception that somebody made for streams, and nothing is said. A server that sends "
     "X-Accel-Buffering: yes gets its responses buffered and cached all the same.",
