@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterator
 
 from nginx_tune.conf.directive import Block, Directive, Source
-from nginx_tune.conf.lexer import LUA_QUOTE, ParseFault
+from nginx_tune.conf.lexer import ParseFault
 from nginx_tune.conf.parser import parse_block
 
 REDACTED = "redacted"
+_LEFT_OUT = b"# left out: this file could not be parsed"
 
 _SECRET_NAME = re.compile(
     r"auth|cookie|token|secret|passw|passphrase|api[-_]?key|credential|signature|session|private"
@@ -34,7 +35,7 @@ _NAMED_VALUES = frozenset({
     "more_set_input_headers", "header", "env",
 })  # fmt: skip
 """Directives of a name and a value: the value goes when the name says that it is a secret."""
-_ENVIRONMENT = re.compile(r"^([A-Za-z_]\w*)=.", re.DOTALL)
+_ENVIRONMENT = re.compile(r"^([A-Za-z_]\w*)=.+", re.DOTALL)
 _COMPARED = re.compile(r"^(?![!=~*]{1,3}$)[^)]+")
 """What a condition compares with: neither its operator nor its bracket."""
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
@@ -51,7 +52,7 @@ def redact_configuration(data: bytes) -> bytes:
     try:
         block = parse_block(source)
     except ParseFault:
-        return b"# left out: this file could not be parsed\n"
+        return _LEFT_OUT + b"\n"
     text = source.text
     # Between directives stand only blanks and comments.
     parts = []
@@ -69,6 +70,9 @@ def _pieces(block: Block, text: str, *, secret_names: bool) -> Iterator[tuple[in
         name = REDACTED if secret_names else directive.name
         yield directive.start, directive.end, _written(directive, name, text)
         if directive.block is not None:
+            if directive.name.endswith("_by_lua_block"):
+                source = text[directive.end : directive.close]
+                yield directive.end, directive.close, "\n" * source.count("\n")
             keyed = directive.name == "map" and bool(_SECRET_NAME.search(directive.value))
             yield from _pieces(directive.block, text, secret_names=keyed)
             yield directive.close, directive.close + 1, "}"
@@ -77,11 +81,9 @@ def _pieces(block: Block, text: str, *, secret_names: bool) -> Iterator[tuple[in
 def _written(directive: Directive, name: str, text: str) -> str:
     """A directive as it stands, or written anew where something in it must go."""
     original = text[directive.start : directive.end]
-    if LUA_QUOTE in directive.quotes:
-        lines = "\n" * text[directive.start : directive.close].count("\n")
-        return f"{name} {{{lines}"
     args = _kept_arguments(directive)
-    if (name, args) == (directive.name, directive.args) and "#" not in original:
+    has_comment = original.count("#") > sum(arg.count("#") for arg in directive.args)
+    if (name, args) == (directive.name, directive.args) and not has_comment:
         return original
     words = [name, *map(_quoted, args)]
     lines = "\n" * original.count("\n")
@@ -117,4 +119,10 @@ def _quoted(argument: str) -> str:
 
 def _blanks(text: str) -> str:
     """What lies between directives, with comments emptied."""
-    return re.sub(r"#[^\n]*", "#", text)
+    return re.sub(r"#[^\n]*", _emptied, text)
+
+
+def _emptied(comment: re.Match[str]) -> str:
+    if comment[0] == _LEFT_OUT.decode():
+        return comment[0]
+    return "#\r" if comment[0].endswith("\r") else "#"

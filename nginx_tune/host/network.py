@@ -107,7 +107,7 @@ def _count_rps(host: Host, link: str, queues: list[str]) -> int:
         for queue in queues[:MOST_QUEUES]
     ]
     return sum(
-        isinstance(mask, str) and any(digit in "123456789abcdef" for digit in mask)
+        isinstance(mask, str) and bool(re.fullmatch(r"[0-9a-f,]*[1-9a-f][0-9a-f,]*\s*", mask))
         for mask in masks
     )
 
