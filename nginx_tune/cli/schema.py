@@ -10,7 +10,7 @@ from nginx_tune.documents.registry import DOCUMENTS
 
 
 @click.command()
-@click.argument("name", type=click.Choice(sorted(DOCUMENTS)))
+@click.argument("name", metavar="NAME", type=click.Choice(sorted(DOCUMENTS)))
 @output_options("json")
 def command(name: str, formats: tuple[str, ...], output: str | None) -> None:
     """JSON Schema of a document."""
