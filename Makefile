@@ -42,7 +42,7 @@ $(READY): pyproject.toml build_hook.py $(RUST_SOURCES)
 	@touch $@
 
 $(READY_DEV): pyproject.toml build_hook.py $(RUST_SOURCES)
-	PYTHON=$(PYTHON) tools/prepare-system lint
+	PYTHON=$(PYTHON) tools/prepare-system development
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	@touch $(READY) $@
