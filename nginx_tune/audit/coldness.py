@@ -97,20 +97,26 @@ def cold_and_blocking(served: list[Served], facts: Facts, total: Total) -> list[
     return [*found, Missing(tuple(sorted(missing)))] if missing else found
 
 
-def coldness(served: Served, facts: Facts, total: Total) -> bool | Missing:
-    """Whether a directory is large and part of what cannot be held, however it is read."""
+def is_cold(served: Served, facts: Facts, total: Total) -> bool | None:
+    """Whether a directory is large and part of what cannot be held; null when not known."""
     limit = page_cache_bytes(facts)
     if limit is None:
-        return Missing(("memory.page_cache_limit_bytes", _bytes_of(served, facts)))
+        return None
     size = size_of(served.path, facts.datasets)
     if total.size.low >= COLD * limit and size.low >= SHARE * total.size.low:
         return True
     can_be_cold = total.size.high is None or total.size.high >= COLD * limit
     can_be_large = size.high is None or size.high >= SHARE * COLD * limit
-    unknown = {*total.missing, *(() if size.low == size.high else (_bytes_of(served, facts),))}
-    if can_be_cold and can_be_large and unknown:
-        return Missing(tuple(sorted(unknown)))
-    return False
+    is_open = bool(total.missing) or size.low != size.high
+    return None if can_be_cold and can_be_large and is_open else False
+
+
+def sizes_missing(unknown: list[Served], facts: Facts, total: Total) -> Missing:
+    """What it takes to tell of directories whether they are cold."""
+    names = {_bytes_of(served, facts) for served in unknown}
+    if page_cache_bytes(facts) is None:
+        names.add("memory.page_cache_limit_bytes")
+    return Missing(tuple(sorted(names.union(total.missing))))
 
 
 def _blocking(served: list[Served], facts: Facts) -> list[Served]:

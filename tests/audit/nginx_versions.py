@@ -18,7 +18,6 @@ import pytest
 from scratch_nginx import NGINX
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "nginx-matrix"
-_UNPACKED = pytest.mark.needs("matrix")
 SERIES = ("1.18", "1.22", "1.26", "1.30")
 
 
@@ -44,7 +43,7 @@ def versions(*series: str) -> pytest.MarkDecorator:
     """Run a test on these versions of the matrix."""
     return pytest.mark.parametrize(
         "nginx",
-        [one if one == "1.22" else pytest.param(one, marks=_UNPACKED) for one in series],
+        [pytest.param(one, marks=pytest.mark.needs("matrix")) for one in series],
         indirect=True,
     )
 
@@ -54,12 +53,9 @@ every_version = versions(*SERIES)
 
 def find_nginx(series: str) -> Nginx:
     """The nginx of a series, or a skip."""
-    here = installed()
-    if here.version.startswith(f"{series}."):
-        return here
     is_required = "matrix" in os.environ.get("NGINX_TUNE_REQUIRE", "").split(",")
-    program = _unpacked().get(series)
-    if program is None and is_required and series != "1.22":
+    program = _present().get(series)
+    if program is None and is_required:
         said = subprocess.run([TOOL, series], capture_output=True, text=True, check=False)
         assert said.returncode == 0, said.stderr
         program = said.stdout.split()[1]
@@ -75,7 +71,7 @@ def installed() -> Nginx:
 
 
 @lru_cache(maxsize=1)
-def _unpacked() -> dict[str, str]:
+def _present() -> dict[str, str]:
     said = subprocess.run([TOOL, "--list"], capture_output=True, text=True, check=True)
     return dict(line.split(maxsplit=1) for line in said.stdout.splitlines())
 

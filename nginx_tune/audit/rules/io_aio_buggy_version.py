@@ -29,6 +29,8 @@ class _Bug(NamedTuple):
     since: Version
     fixed: Version
     effect: str
+    directive: str
+    """Without which there is no such use."""
     concerns: Callable[[Scope, _Servers], bool]
 
 
@@ -39,18 +41,21 @@ BUGS = (
         (1, 9, 13),
         (1, 11, 4),
         "can send wrong bytes with sendfile and aio threads",
+        "sendfile",
         lambda scope, _: scope.value("sendfile") == "on" and _offloads(scope),
     ),
     _Bug(
         (1, 0, 0),
         (1, 17, 9),
         "leaks sockets with njs subrequests and aio",
+        "js_content",
         lambda scope, _: scope.effective("js_content") is not None,
     ),
     _Bug(
         (1, 9, 13),
         (1, 21, 4),
         "can hang HTTP/2 requests with aio_write",
+        "aio_write",
         lambda scope, servers: (
             scope.value("aio_write") == "on" and scope.server in servers.multiplexed
         ),
@@ -59,6 +64,7 @@ BUGS = (
         (1, 9, 5),
         (1, 21, 5),
         "can hang HTTP/2 requests without TLS with sendfile and aio",
+        "sendfile",
         lambda scope, servers: (
             scope.value("sendfile") == "on"
             and scope.server in servers.multiplexed
@@ -69,6 +75,7 @@ BUGS = (
         (1, 7, 11),
         (1, 25, 4),
         "can leak sockets or crash with aio in subrequests to upstreams over TLS",
+        "proxy_pass",
         lambda scope, _: (
             (scope.value("proxy_pass")).startswith("https:")
             and (
@@ -83,7 +90,8 @@ BUGS = (
 
 def check(context: Context) -> Iterator[Hit | Missing]:
     """``aio`` in a use that this version is known to do wrongly."""
-    if "aio" not in context.names:
+    bugs = [bug for bug in BUGS if bug.directive in context.names and _has(context, bug)]
+    if "aio" not in context.names or not bugs:
         return
     servers = _Servers(
         multiplexed_servers(context.scopes, context.listeners), tls_servers(context.listeners)
@@ -92,7 +100,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     for scope in context.scopes:
         aio = scope.effective("aio")
         if aio is not None and aio.value != "off":
-            for bug in BUGS:
+            for bug in bugs:
                 if bug.concerns(scope, servers):
                     found.setdefault((aio, bug.effect), bug)
     if found and context.version is None:
@@ -100,13 +108,17 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         return
     version = context.facts.nginx.nginx_version
     for (aio, effect), bug in found.items():
-        if context.version is not None and bug.since <= context.version < bug.fixed:
-            yield Hit(
-                aio,
-                f"nginx {version} {effect}",
-                [written(aio), Evidence(fact="nginx.nginx_version", value=version)],
-                fix=f"Update to nginx {'.'.join(map(str, bug.fixed))} or later, or aio off; here.",
-            )
+        yield Hit(
+            aio,
+            f"nginx {version} {effect}",
+            [written(aio), Evidence(fact="nginx.nginx_version", value=version)],
+            fix=f"Update to nginx {'.'.join(map(str, bug.fixed))} or later, or aio off; here.",
+        )
+
+
+def _has(context: Context, bug: _Bug) -> bool:
+    """Whether this version has the fault, or may have it."""
+    return context.version is None or bug.since <= context.version < bug.fixed
 
 
 def _offloads(scope: Scope) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nginx_tune.audit.coldness import coldness, offloads
+from nginx_tune.audit.coldness import is_cold, offloads, sizes_missing
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
@@ -22,7 +22,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         return
     secure = tls_servers(context.listeners)
     found: dict[Directive, Served] = {}
-    missing: dict[str, None] = {}
+    unknown: list[Served] = []
     for served in context.served:
         line = _ktls_line(served.scope)
         if (
@@ -33,16 +33,16 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             or not offloads(served)
         ):
             continue
-        answer = coldness(served, context.facts, context.total)
-        if isinstance(answer, Missing):
-            missing.update(dict.fromkeys(answer.facts))
-        elif answer:
+        cold = is_cold(served, context.facts, context.total)
+        if cold is None:
+            unknown.append(served)
+        elif cold:
             found[line] = served
     has_ktls = context.facts.kernel.features.get("tls")
-    if (found or missing) and has_ktls is None:
-        missing["kernel.features[tls]"] = None
-    if missing and has_ktls is not False:
-        yield Missing(tuple(missing))
+    if unknown and has_ktls is not False:
+        yield sizes_missing(unknown, context.facts, context.total)
+    if (found or unknown) and has_ktls is None:
+        yield Missing(("kernel.features[tls]",))
     for line, served in found.items() if has_ktls else ():
         yield Hit(
             line,
@@ -79,13 +79,13 @@ RULE = Rule(
     why="With kernel TLS nginx sends files by SSL_sendfile(), which it calls in the worker "
     "whatever aio says: reads from the disk hold up the event loop again, which thread pools "
     "were to prevent.",
-    fix="Leave out Options KTLS (or set sendfile off) where files are cold, and compare: "
-    "nginx-tune validate NEW --against OLD.",
+    fix="Leave out Options KTLS where files are cold, with output_buffers 2 256k; for the pool, "
+    "and compare: nginx-tune validate NEW --against OLD.",
     sources=("nginx: src/event/ngx_event_openssl.c, ngx_ssl_send_chain, ngx_ssl_sendfile",),
     proof="source-only",
     since="1.21.4",
     about="Needs a kernel with TLS to be seen.",
     bad=Example(_CONF % "ssl_conf_command Options KTLS;", _HOST),
-    good=Example(_CONF % "", _HOST),
+    good=Example(_CONF % "output_buffers 2 256k;", _HOST),
     check=check,
 )

@@ -43,8 +43,8 @@ RULE = Rule(
     title="try_files looks for many files without a cache",
     why="Each candidate is a stat() in the event loop. On a cold directory, or over a network, it "
     "waits for the disk as a read does, and no thread pool takes it.",
-    fix="open_file_cache max=1000 inactive=60s; with open_file_cache_errors on; (within "
-    "worker_rlimit_nofile: each file takes a descriptor in every worker), or fewer candidates.",
+    fix="open_file_cache max=1000 inactive=60s; with open_file_cache_errors on; and "
+    "worker_rlimit_nofile 1000 higher, or fewer candidates.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#open_file_cache",
         "gixy: try_files_is_evil_too",
