@@ -46,7 +46,8 @@ RULE = Rule(
     fix="worker_shutdown_timeout 10m; in the main context (5m to 1h): what is still open then is "
     "closed, and clients of WebSockets connect again.",
     sources=("https://nginx.org/en/docs/ngx_core_module.html#worker_shutdown_timeout",),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     since="1.11.11",
     whole_tree=True,
     about="How often nginx is reloaded is a fact that no command here gathers. Long downloads do "

@@ -68,7 +68,8 @@ RULE = Rule(
         "https://nginx.org/en/docs/http/ngx_http_gzip_static_module.html",
         "nginx: src/http/modules/ngx_http_gzip_filter_module.c, ngx_http_gzip_header_filter",
     ),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="Told where gzip_types names stylesheets, scripts, images or fonts, files are served "
     "from a directory, and the build has the module. gzip may stay on: it serves the files that "
     "have no .gz.",

@@ -26,7 +26,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 fix=_OFF,
             )
         elif can_debug and _is_debug(line):
-            yield Hit(line, "each request writes hundreds of lines to this log", [written(line)])
+            yield Hit(line, "each request writes dozens of lines to this log", [written(line)])
 
 
 def _error_logs(context: Context) -> Iterator[Directive]:
@@ -61,9 +61,9 @@ RULE = Rule(
     id="log-debug-prod",
     severity="warning",
     title="an error log at level debug, or one that is meant to be off",
-    why="At level debug the worker writes hundreds of lines for each request, unbuffered. And "
-    "error_log off is no switch: it logs to a file of that name, so what says that thread pools "
-    "overflow or connections run out is not where anybody looks.",
+    why="At level debug the worker writes dozens to hundreds of lines for each request, "
+    "unbuffered. And error_log off is no switch: it logs to a file of that name, so what says "
+    "that thread pools overflow or connections run out is not where anybody looks.",
     fix="error_log PATH warn; for some clients only: debug_connection ADDRESS; in events, or a "
     "ring in memory: error_log memory:32m debug;",
     sources=(
@@ -71,7 +71,8 @@ RULE = Rule(
         "https://nginx.org/en/docs/debugging_log.html",
         "F5 blog: Avoiding the Top 10 NGINX Configuration Mistakes",
     ),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="A build without --with-debug logs no debug lines, and where that is known nothing is "
     "said of the level.",
     bad=Example(_CONF % "/var/log/nginx/error.log debug"),

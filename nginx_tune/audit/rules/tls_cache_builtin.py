@@ -46,7 +46,8 @@ RULE = Rule(
     "connection. The built-in cache of OpenSSL can fragment memory, too.",
     fix="ssl_session_cache shared:SSL:10m; and no builtin.",
     sources=("https://nginx.org/en/docs/http/ngx_http_ssl_module.html#ssl_session_cache",),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     fixes=fixes,
     about="Tickets, which are on by default, carry the session to any worker and hide this: it "
     "then concerns clients without tickets only. With a shared cache beside it sessions are "

@@ -59,7 +59,8 @@ RULE = Rule(
         "https://nginx.org/en/docs/http/ngx_http_ssl_module.html#ssl_certificate_cache",
         "nginx: src/http/ngx_http_request.c, ngx_http_ssl_certificate",
     ),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     since="1.15.9",
     about="Variables whose value is the certificate itself (data:$name) load nothing and are "
     "passed over.",

@@ -53,7 +53,8 @@ RULE = Rule(
         "https://nginx.org/en/docs/http/ngx_http_ssl_module.html#ssl_session_cache",
         "nginx: src/event/ngx_event_openssl.c, ngx_ssl_session_cache",
     ),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="Sessions are looked up before the client has named a server, so the settings of the "
     "default server of an address count, and only those are judged.",
     bad=Example(_CONF % ""),

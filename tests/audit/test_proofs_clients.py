@@ -1,0 +1,301 @@
+"""The claims of the rules about TLS sessions, logs and client connections, on real nginx."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import socket
+import ssl
+import time
+from pathlib import Path
+
+import pytest
+from nginx_versions import Nginx, every_version
+from origin import Request, run_origin
+from proving import fires, system_calls, until
+from scratch_nginx import Serve, Server, config_test, write_conf
+
+from nginx_tune.audit.examples import linux
+
+pytestmark = pytest.mark.needs("nginx", "root")
+
+Certificate = tuple[Path, Path]
+
+
+def _secure(directives: str, certificate: Certificate, main: str = "worker_processes 1;") -> str:
+    return (
+        f"{main} events {{}} http {{ ssl_certificate {certificate[0]};"
+        f" ssl_certificate_key {certificate[1]}; server {{ {directives} return 200 here; }} }}"
+    )
+
+
+class _Client:
+    """A client that comes back with the session of its first connection."""
+
+    def __init__(self, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2) -> None:
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self.context.check_hostname = False
+        self.context.verify_mode = ssl.CERT_NONE
+        self.context.minimum_version = self.context.maximum_version = version
+        self.session: ssl.SSLSession | None = None
+
+    def connect(self, server: Server, name: str = "localhost") -> bool:
+        """Whether the session was resumed."""
+        with (
+            server.connect() as plain,
+            self.context.wrap_socket(plain, server_hostname=name, session=self.session) as peer,
+        ):
+            peer.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            while peer.recv(65536):  # in TLS 1.3 tickets come with the answer
+                pass
+            self.session = self.session or peer.session
+            return bool(peer.session_reused)
+
+
+@every_version
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize(
+    ("directives", "is_resumed"),
+    [
+        ("ssl_session_tickets off;", False),
+        ("ssl_session_tickets off; ssl_session_cache none;", False),
+        ("ssl_session_tickets off; ssl_session_cache shared:SSL:1m;", True),
+        ("", True),
+    ],
+)
+def test_tls_no_resumption_is_a_full_handshake_each_time(
+    serve: Serve,
+    certificate: Certificate,
+    version: ssl.TLSVersion,
+    directives: str,
+    is_resumed: bool,
+) -> None:
+    protocols = "ssl_protocols TLSv1.2 TLSv1.3;"
+    server = serve(_secure(f"listen 127.0.0.1:PORT ssl; {protocols} {directives}", certificate))
+    client = _Client(version)
+    assert [client.connect(server) for _ in range(3)] == [False, is_resumed, is_resumed]
+    assert fires("tls-no-resumption", server.conf) is not is_resumed
+
+
+SHARED = "ssl_session_cache shared:SSL:1m;"
+
+
+@every_version
+@pytest.mark.parametrize(("default", "named"), [("", SHARED), (SHARED, "")])
+def test_tls_no_resumption_is_a_matter_of_the_default_server(
+    serve: Serve, certificate: Certificate, default: str, named: str
+) -> None:
+    """A named server's own cache is not what is looked into."""
+    listen = "listen 127.0.0.1:PORT ssl; ssl_session_tickets off;"
+    conf = _secure(f"{listen} {default}", certificate).removesuffix("}")
+    server = serve(f"{conf} server {{ {listen} server_name named; {named} return 200 x; }} }}")
+    client = _Client()
+    client.connect(server, "named")
+    assert client.connect(server, "named") is bool(default)
+    assert fires("tls-no-resumption", server.conf) is not default
+
+
+@every_version
+@pytest.mark.parametrize(("cache", "is_shared"), [("builtin:100", False), ("shared:SSL:1m", True)])
+def test_tls_cache_builtin_is_of_one_worker(
+    serve: Serve, certificate: Certificate, cache: str, is_shared: bool
+) -> None:
+    server = serve(
+        _secure(
+            f"listen 127.0.0.1:PORT ssl reuseport; ssl_session_tickets off;"
+            f" ssl_session_cache {cache};",
+            certificate,
+            "worker_processes 2;",
+        )
+    )
+    client = _Client()
+    client.connect(server)
+    resumed = [client.connect(server) for _ in range(16)]
+    assert any(resumed)
+    assert all(resumed) is is_shared
+    assert fires("tls-cache-builtin", server.conf) is not is_shared
+
+
+@pytest.mark.needs("strace")
+@every_version
+@pytest.mark.parametrize("name", ["$ssl_server_name", "localhost"])
+def test_tls_cert_var_uncached_reads_it_for_each_handshake(
+    serve: Serve, certificate: Certificate, name: str
+) -> None:
+    directory = certificate[0].parent
+    names = directory / f"{name}.crt", directory / f"{name}.key"
+    server = serve(_secure("listen 127.0.0.1:PORT ssl;", names))
+    client = _Client()
+    client.connect(server)
+    client.session = None
+    with system_calls(server, "open", "openat") as calls:
+        for _ in range(3):
+            _Client().connect(server)
+    is_read = name.startswith("$")
+    assert sum("localhost.crt" in call for call in calls) == 3 * is_read
+    assert fires("tls-cert-var-uncached", server.conf) is is_read
+
+
+@pytest.mark.needs("strace")
+@every_version
+@pytest.mark.parametrize(("cache", "opened"), [("", 4), ("open_log_file_cache max=9;", 1)])
+def test_log_var_path_opens_the_log_for_each_line(serve: Serve, cache: str, opened: int) -> None:
+    server = serve(
+        f"worker_processes 1; events {{}} http {{ {cache} server {{ listen 127.0.0.1:PORT;"
+        " access_log DIR/$host.log; root DIR; } }"
+    )
+    with system_calls(server, "open", "openat", "close") as calls:
+        for _ in range(4):
+            server.get("/")
+    assert sum("/x.log" in call for call in calls) == opened
+    assert fires("log-var-path", server.conf) is (opened > 1)
+
+
+@every_version
+def test_log_var_path_cannot_have_a_buffer(tmp_path: Path, nginx: Nginx) -> None:
+    log = "access_log DIR/$host.log combined buffer=64k;"
+    conf = f"events {{}} http {{ {log} server {{ listen 127.0.0.1:1; }} }}"
+    refused = config_test(write_conf(tmp_path, conf), nginx.program)
+    assert refused.returncode == 1
+    assert "buffered logs cannot have variables in name" in refused.stderr
+
+
+@every_version
+@pytest.mark.parametrize(("line", "name"), [("off", "off"), ("DIR/error.log crit", "error.log")])
+def test_log_debug_prod_off_is_a_file(serve: Serve, line: str, name: str) -> None:
+    server = serve(
+        f"error_log {line}; worker_processes 1; events {{}} http {{ error_log DIR/other.log;"
+        " server { listen 127.0.0.1:PORT; root DIR; } }"
+    )
+    server.process.send_signal(1)
+    assert (server.directory / name).exists()
+    assert (server.directory / "off").exists() is (name == "off")
+    assert fires("log-debug-prod", server.conf) is (name == "off")
+
+
+@every_version
+@pytest.mark.parametrize(("level", "is_debug"), [("debug", True), ("warn", False)])
+def test_log_debug_prod_writes_dozens_of_lines_for_a_request(
+    serve: Serve, nginx: Nginx, level: str, is_debug: bool
+) -> None:
+    server = serve(
+        f"error_log DIR/error.log {level}; worker_processes 1; events {{}} http {{"
+        " server { listen 127.0.0.1:PORT; return 200 here; } }"
+    )
+    before = server.log().count("\n")
+    assert server.get("/").is_whole
+    time.sleep(0.05)
+    can_debug = "--with-debug" in nginx.build
+    lines = server.log().count("\n") - before
+    assert (lines > 40) is (is_debug and can_debug)
+    flags = ("--with-debug",) if can_debug else ("--with-threads",)
+    host = linux(version=nginx.version, flags=flags)
+    assert fires("log-debug-prod", server.conf, host) is (is_debug and can_debug)
+
+
+@pytest.mark.needs("strace")
+@every_version
+@pytest.mark.parametrize(("static", "is_made"), [("", True), ("gzip_static on;", False)])
+def test_gz_dynamic_static_files_takes_sendfile_away(
+    serve: Serve, nginx: Nginx, static: str, is_made: bool
+) -> None:
+    if "--with-http_gzip_static_module" not in nginx.build:
+        pytest.skip("a build without gzip_static")
+    server = serve(
+        "worker_processes 1; events {} http { sendfile on; gzip on; gzip_types text/css;"
+        f" types {{ text/css css; }} {static} server {{ listen 127.0.0.1:PORT; root DIR; }} }}"
+    )
+    text = b"a { color: red }\n" * 10_000
+    (server.directory / "a.css").write_bytes(text)
+    (server.directory / "a.css.gz").write_bytes(gzip.compress(text))
+    with system_calls(server, "sendfile", "writev") as calls, server.connect() as peer:
+        peer.sendall(b"GET /a.css HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n")
+        head = peer.recv(65536)
+        peer.shutdown(socket.SHUT_WR)
+        while peer.recv(65536):
+            pass
+    assert b"Content-Encoding: gzip" in head
+    assert any("sendfile(" in call for call in calls) is not is_made
+    host = linux(version=nginx.version, flags=("--with-http_gzip_static_module",))
+    assert fires("gz-dynamic-static-files", server.conf, host) is is_made
+
+
+@every_version
+@pytest.mark.parametrize(
+    ("timeout", "stays"), [("", True), ("worker_shutdown_timeout 50ms;", False)]
+)
+def test_cn_shutdown_timeout_old_workers_stay(serve: Serve, timeout: str, stays: bool) -> None:
+    upgraded = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"
+
+    def answer(request: Request, peer: socket.socket) -> bytes:
+        return upgraded
+
+    with run_origin(answer) as origin:
+        server = serve(
+            f"{timeout} worker_processes 1; events {{}} http {{ server {{ listen 127.0.0.1:PORT;"
+            f" location / {{ proxy_pass http://127.0.0.1:{origin.port}; proxy_http_version 1.1;"
+            " proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; } } }"
+        )
+        (old,) = server.workers()
+        with server.connect() as peer:
+            peer.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n")
+            assert b" 101 " in peer.recv(65536)
+            server.process.send_signal(1)
+            assert until(lambda: any(pid != old for pid in server.workers()))
+            assert until(lambda: old not in server.workers(), 0.5 if stays else 10) is not stays
+        assert until(lambda: old not in server.workers())
+    assert fires("cn-shutdown-timeout", server.conf) is stays
+
+
+LARGE = b"%x\r\n%b\r\n" % (100_000, bytes(100_000))
+"""A chunk that is more than client_max_body_size."""
+
+
+@every_version
+@pytest.mark.parametrize(
+    ("option", "framing", "is_reset"),
+    [
+        ("off", b"Transfer-Encoding: chunked", True),
+        ("on", b"Transfer-Encoding: chunked", False),
+        ("off", b"Content-Length: 4000000", False),
+    ],
+)
+def test_cn_lingering_off_resets_a_client_that_is_sending(
+    serve: Serve, option: str, framing: bytes, is_reset: bool
+) -> None:
+    """The body is refused when a part of it is there; where its length is known, before that."""
+    server = serve(
+        "worker_processes 1; events {} http { client_max_body_size 1k; server {"
+        f" listen 127.0.0.1:PORT; lingering_close {option};"
+        " location / { proxy_pass http://127.0.0.1:1; } } }"
+    )
+    with server.connect() as peer:
+        peer.sendall(b"POST / HTTP/1.1\r\nHost: x\r\n" + framing + b"\r\n\r\n")
+        try:
+            for _ in range(30):
+                peer.sendall(LARGE)
+                time.sleep(0.002)
+            status = int(peer.recv(65536).split()[1])
+        except (ConnectionResetError, BrokenPipeError):
+            status = 0
+    assert status == (0 if is_reset else 413)
+    assert fires("cn-lingering-off", server.conf) is (option == "off")
+
+
+@every_version
+@pytest.mark.parametrize(("line", "is_coarse"), [("timer_resolution 10s;", True), ("", False)])
+def test_cn_timer_resolution_stops_the_clock(serve: Serve, line: str, is_coarse: bool) -> None:
+    server = serve(
+        f"{line} worker_processes 1; events {{}} http {{"
+        " server { listen 127.0.0.1:PORT; return 200 $msec; } }"
+    )
+    seen = set()
+    for _ in range(3):
+        with server.connect() as peer:
+            peer.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            match = re.search(rb"[0-9.]+$", b"".join(iter(lambda: peer.recv(65536), b"")))
+            assert match is not None
+            seen.add(match[0])
+        time.sleep(0.03)
+    assert (len(seen) == 1) is is_coarse
+    assert fires("cn-timer-resolution", server.conf) is is_coarse
