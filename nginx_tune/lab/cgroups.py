@@ -51,7 +51,8 @@ def find_controller(name: str, root: Path, own_groups: str) -> Controller | None
 class Group:
     """One lab's cgroups; ``remove`` leaves nothing behind.
 
-    ``before_making`` is told of each directory first, so that whoever cleans up knows of it
+    ``before_making`` is told of each directory first, and ``before_enabling`` of each controller
+    that is handed to the root's children (``NAME FILE``), so that whoever cleans up knows of it
     even when the maker dies at once.
     """
 
@@ -60,6 +61,7 @@ class Group:
         mark: str,
         *,
         before_making: Callable[[Path], None] | None = None,
+        before_enabling: Callable[[str], None] | None = None,
         root: Path = CGROUP_ROOT,
         own_groups: str | None = None,
     ) -> None:
@@ -67,6 +69,7 @@ class Group:
         self._name = PREFIX + mark
         self._root = root
         self._before_making = before_making or (lambda _: None)
+        self._before_enabling = before_enabling or (lambda _: None)
         self._own_groups = text
         self._controllers: dict[str, Controller] = {}
 
@@ -110,10 +113,10 @@ class Group:
         self._controllers[name] = controller
         return controller
 
-    @staticmethod
-    def _enable(controller: Controller) -> None:
+    def _enable(self, controller: Controller) -> None:
         control = controller.parent / "cgroup.subtree_control"
         if controller.name not in control.read_text().split():
+            self._before_enabling(f"{controller.name} {control}")
             control.write_text(f"+{controller.name}")
 
     def limit_memory(self, limit_bytes: int) -> None:
@@ -153,6 +156,13 @@ class Group:
     def remove(self) -> list[Path]:
         """Remove the directories; those that would not go."""
         return [directory for directory in self.directories if not remove_group(directory)]
+
+
+def disable_controller(enabled: str) -> None:
+    """Take back what ``before_enabling`` was told of, unless somebody else uses it by now."""
+    name, _, control = enabled.partition(" ")
+    with contextlib.suppress(OSError):
+        Path(control).write_text(f"-{name}")
 
 
 def remove_group(directory: Path, *, patience_seconds: float = 3.0) -> bool:

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nginx_tune.lab.cgroups import remove_group
+from nginx_tune.lab.cgroups import disable_controller, remove_group
 from nginx_tune.lab.disks import release_loops
 from nginx_tune.lab.lifetime import kill, start_time
 
@@ -34,7 +34,11 @@ class Keeper:
         )
 
     def note(self, kind: str, value: str | int) -> None:
-        """Tell the keeper of something to clean: ``process``, ``cgroup`` or ``directory``."""
+        """Tell the keeper of something to clean, by its kind.
+
+        Kinds: ``process``, ``cgroup``, ``controller`` (a cgroup controller that was enabled) and
+        ``directory``.
+        """
         record: dict[str, Any] = {"kind": kind, "value": value}
         if kind == "process":
             record["started"] = start_time(int(value))
@@ -52,13 +56,16 @@ class Keeper:
 
 def clean(records: list[dict[str, Any]]) -> None:
     """Undo what is on record: processes first, then loop devices, cgroups and directories."""
-    by_kind: dict[str, list[dict[str, Any]]] = {"process": [], "cgroup": [], "directory": []}
+    kinds = ("process", "cgroup", "controller", "directory")
+    by_kind: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
     for record in records:
         by_kind[record["kind"]].append(record)
     for record in by_kind["process"]:
         kill(int(record["value"]), record["started"])
     for record in by_kind["cgroup"]:
         remove_group(Path(record["value"]), patience_seconds=10.0)
+    for record in by_kind["controller"]:
+        disable_controller(record["value"])
     for record in by_kind["directory"]:
         release_loops(Path(record["value"]))
         shutil.rmtree(record["value"], ignore_errors=True)

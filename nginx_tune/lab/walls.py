@@ -113,13 +113,20 @@ class Walls:
 
     def group(self) -> Group:
         """The lab's cgroups, none made yet; the keeper removes those that are."""
-        return Group(self.mark, before_making=self._note_cgroup)
+        return Group(
+            self.mark,
+            before_making=self._note_cgroup,
+            before_enabling=lambda enabled: self._note("controller", enabled),
+        )
+
+    def _note(self, kind: str, value: str) -> None:
+        if self._keeper is not None:
+            self._keeper.note(kind, value)
 
     def _note_cgroup(self, directory: Path) -> None:
         """Have the keeper remove a cgroup at the end."""
-        if self._keeper is not None:
-            self._keeper.note("cgroup", str(directory))
-            write_mark(self.directory, self.mark, cgroup=directory)
+        self._note("cgroup", str(directory))
+        write_mark(self.directory, self.mark, cgroup=directory)
 
     def ask(self, what: str, arguments: dict[str, Any]) -> Any:
         """The answer of the process inside; its error is raised here as it was raised there."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nginx_tune.errors import UndecidedError
-from nginx_tune.lab.cgroups import Group, find_controller
+from nginx_tune.lab.cgroups import Group, disable_controller, find_controller
 
 V1_GROUPS = "5:memory:/box/a\n7:blkio:/\n1:cpu,cpuacct:/\n0::/\n"
 V2_GROUPS = "0::/user.slice/session-1.scope\n"
@@ -46,7 +46,8 @@ def test_v2_group_is_one_directory_below_the_root_with_its_controllers_enabled(
     tmp_path: Path,
 ) -> None:
     root = make_v2(tmp_path / "cg")
-    group = Group("m", root=root, own_groups=V2_GROUPS)
+    enabled: list[str] = []
+    group = Group("m", root=root, own_groups=V2_GROUPS, before_enabling=enabled.append)
     group.limit_memory(1 << 28)
     group.limit_reads("7:0", bytes_per_second=None, reads_per_second=400)
     directory = root / "nginx-tune-m"
@@ -54,7 +55,11 @@ def test_v2_group_is_one_directory_below_the_root_with_its_controllers_enabled(
     assert (directory / "memory.max").read_text() == str(1 << 28)
     assert (directory / "memory.swap.max").read_text() == "0"
     assert (directory / "io.max").read_text() == "7:0 riops=400"
-    assert (root / "cgroup.subtree_control").read_text() == "+io", "memory was on already"
+    control = root / "cgroup.subtree_control"
+    assert control.read_text() == "+io", "memory was on already"
+    assert enabled == [f"io {control}"]
+    disable_controller(enabled[0])
+    assert control.read_text() == "-io", "as it was before"
 
 
 def test_a_hybrid_host_is_asked_per_controller(tmp_path: Path) -> None:
