@@ -1,0 +1,130 @@
+"""How fast audit is beside gixy-ng on thousands of servers, and whether it stays linear.
+
+    python benchmarks/audit_speed.py [--hosts 5000] [--runs 3]
+
+gixy-ng is installed from PyPI into a virtual environment of its own that is thrown away. Both read
+the same file, in turns, each as a whole process; peak memory is the kernel's own figure
+(ru_maxrss). An ordinary server (5 files, 300 lines) and growth to ten times the hosts follow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from pathlib import Path
+
+SERVER = """server {{
+    listen 80;
+    server_name host{n}.example.org www.host{n}.example.org;
+    root /srv/www/host{n};
+    access_log /var/log/nginx/host{n}.log combined buffer=64k flush=5s;
+    location / {{
+        try_files $uri $uri/ /index.html;
+    }}
+    location /api/ {{
+        proxy_pass http://app;
+        proxy_set_header Host $host;
+    }}
+}}
+"""
+HEAD = """worker_processes auto;
+events {{ worker_connections 4096; }}
+http {{
+    sendfile on;
+    upstream app {{ server 127.0.0.1:8080; keepalive 32; }}
+{include}
+}}
+"""
+
+
+def write_flat(directory: Path, hosts: int) -> Path:
+    """One file of so many servers."""
+    path = directory / f"flat-{hosts}.conf"
+    path.write_text(HEAD.format(include="".join(SERVER.format(n=n) for n in range(hosts))))
+    return path
+
+
+def write_ordinary(directory: Path) -> Path:
+    """Five files of about 300 lines together."""
+    folder = directory / "ordinary"
+    folder.mkdir()
+    for number in range(4):
+        servers = "".join(SERVER.format(n=f"{number}-{n}") for n in range(6))
+        (folder / f"site{number}.conf").write_text(servers)
+    path = folder / "nginx.conf"
+    path.write_text(HEAD.format(include="    include site*.conf;"))
+    return path
+
+
+def run(command: list[str]) -> tuple[float, float]:
+    """Seconds and peak MiB of a process; whatever it finds."""
+    began = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - began
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in {0, 1}:
+        raise SystemExit(f"{' '.join(command)}: exit status {process.returncode}")
+    return seconds, usage.ru_maxrss / 1024
+
+
+def compare(commands: dict[str, list[str]], runs: int) -> dict[str, tuple[float, float]]:
+    """The median seconds and the peak MiB of each, run in turns."""
+    seen: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+    for _ in range(runs):
+        for name, command in commands.items():
+            seen[name].append(run(command))
+    return {
+        name: (statistics.median(s for s, _ in found), max(m for _, m in found))
+        for name, found in seen.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hosts", type=int, default=5000)
+    parser.add_argument("--runs", type=int, default=3)
+    options = parser.parse_args()
+    ours = [sys.executable, "-m", "nginx_tune", "-q", "audit", "-f", "json", "--facts", "none"]
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
+        venv.create(directory / "venv", with_pip=True)
+        tools = directory / "venv" / "bin"
+        subprocess.run([tools / "pip", "install", "-q", "gixy-ng"], check=True)
+        flat = write_flat(directory, options.hosts)
+        print(f"{options.hosts} servers, {flat.stat().st_size / 1e6:.1f} MB, {options.runs} runs:")
+        found = compare(
+            {"nginx-tune": [*ours, str(flat)], "gixy-ng": [str(tools / "gixy"), str(flat)]},
+            options.runs,
+        )
+        version = json.loads(
+            subprocess.check_output([tools / "pip", "list", "--format", "json"], text=True)
+        )
+        peer = next(one["version"] for one in version if one["name"].lower() == "gixy-ng")
+        for name, (seconds, mib) in found.items():
+            label = f"{name} {peer}" if name == "gixy-ng" else name
+            print(f"  {label:20} {seconds:8.2f} s {mib:8.0f} MiB")
+        print(f"  ratio {found['gixy-ng'][0] / found['nginx-tune'][0]:.1f}")
+        ordinary = write_ordinary(directory)
+        seconds, mib = compare({"": [*ours, str(ordinary)]}, 15)[""]
+        print(f"an ordinary server (5 files): {seconds:.3f} s, {mib:.0f} MiB")
+        print("growth:")
+        for factor in (0.5, 1, 2, 4, 10):
+            hosts = int(options.hosts * factor)
+            path = write_flat(directory, hosts)
+            seconds, mib = compare({"": [*ours, str(path)]}, 1 if factor > 1 else options.runs)[""]
+            print(
+                f"  {hosts:7} servers {seconds:8.2f} s {1e6 * seconds / hosts:8.0f} µs each "
+                f"{mib:8.0f} MiB"
+            )
+
+
+if __name__ == "__main__":
+    main()
