@@ -36,12 +36,21 @@ def _has_matrix() -> bool:
     return bool(subprocess.run(command, capture_output=True, check=False).stdout)
 
 
+def _can_make(program: str, file: str, word: str) -> bool:
+    """Whether the kernel knows a kind of device or file system, and the program to make one."""
+    there = shutil.which(program, path="/usr/sbin:/sbin:/usr/bin:/bin") is not None
+    return there and word in Path(file).read_text()
+
+
 HAS: dict[str, Callable[[], bool]] = {
     "root": lambda: os.geteuid() == 0,
     "nginx": lambda: shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin") is not None,
     "loop": _has_loop,
     "blkio": _has_blkio,
     "userns": _has_userns,
+    "btrfs": lambda: _can_make("mkfs.btrfs", "/proc/filesystems", "btrfs"),
+    "dm": lambda: _can_make("dmsetup", "/proc/misc", "device-mapper"),
+    "md": lambda: _can_make("mdadm", "/proc/devices", " md"),
     "ip": lambda: shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin") is not None,
     "matrix": _has_matrix,
     "strace": lambda: shutil.which("strace") is not None,

@@ -203,3 +203,62 @@ def test_affinity_counts() -> None:
     assert cpu.effective is not None
     assert cpu.effective <= 1
     assert cpu.online == os.sysconf("SC_NPROCESSORS_ONLN")
+
+
+TWO_LOOPS = (
+    "truncate -s 160M a.img b.img; A=$(losetup --find --show a.img); "
+    "B=$(losetup --find --show b.img); mkdir -p m; "
+)
+"""Two loop devices, which the script that follows must give back when it ends."""
+
+
+@pytest.mark.needs("root", "loop", "btrfs")
+def test_a_btrfs_of_two_devices_stands_on_both(tmp_path: Path) -> None:
+    script = (
+        f"{TWO_LOOPS} trap 'umount m || true; losetup --detach $A $B' EXIT; "
+        "mkfs.btrfs -q -f -m raid1 -d raid0 $A $B >&2; btrfs device scan $A $B >&2; mount $A m; "
+        "mkdir m/sub"
+    )
+    facts = inspect_inside(tmp_path, script, "--path", f"{tmp_path}/m/sub")
+    placed = facts.storage.paths[0]
+    assert placed.filesystem == "btrfs"
+    loops = [name for name in placed.stack if name.startswith("loop")]
+    assert len(loops) == 2
+    assert placed.leaf_disks == read_storage(LiveHost(), [str(tmp_path)])[0].paths[0].leaf_disks
+    assert {layer.kind for layer in facts.storage.layers if layer.name in loops} == {"loop"}
+
+
+@pytest.mark.needs("root", "loop", "dm")
+@pytest.mark.parametrize(
+    ("target", "table"),
+    [
+        ("linear", "0 204800 linear $A 0"),
+        ("striped", "0 204800 striped 2 128 $A 0 $B 0"),
+    ],
+)
+def test_device_mapper_targets_are_told(tmp_path: Path, target: str, table: str) -> None:
+    name = f"nginx-tune-test-{os.getpid()}"
+    script = (
+        f"{TWO_LOOPS} trap 'umount m || true; dmsetup remove {name}; losetup --detach $A $B' EXIT; "
+        f'dmsetup create {name} --table "{table}"; mkfs.ext4 -q /dev/mapper/{name}; '
+        f"mount /dev/mapper/{name} m"
+    )
+    facts = inspect_inside(tmp_path, script, "--path", f"{tmp_path}/m")
+    top = facts.storage.paths[0].stack[0]
+    (layer,) = [layer for layer in facts.storage.layers if layer.name == top]
+    assert (layer.kind, layer.detail) == (target, name)
+    assert len(layer.lower) == (2 if target == "striped" else 1)
+
+
+@pytest.mark.needs("root", "loop", "md")
+def test_a_degraded_mirror_is_told(tmp_path: Path) -> None:
+    device = "/dev/md/nginx-tune-test"
+    script = (
+        f"{TWO_LOOPS} "
+        f"trap 'umount m || true; mdadm -q --stop {device}; losetup --detach $A $B' EXIT; "
+        f"mdadm -q --create {device} --run --level=1 --raid-devices=2 $A missing; "
+        f"mkfs.ext4 -q {device}; mount {device} m"
+    )
+    facts = inspect_inside(tmp_path, script, "--path", f"{tmp_path}/m")
+    (array,) = [one for one in facts.storage.arrays if one.name in facts.storage.paths[0].stack]
+    assert (array.level, array.members, array.degraded) == ("raid1", 2, 1)
