@@ -61,9 +61,9 @@ RULE = Rule(
     about="A server can give the permission itself, response by response: Cache-Control: "
     "stale-while-revalidate=SECONDS. Unless proxy_ignore_headers has Cache-Control the finding "
     "is therefore an advice.",
-    seen="nginx 1.18 to 1.30 with background_update on and no updating: a response with max-age alone "
-    "is fetched while the client waits; one with stale-while-revalidate is answered from the "
-    "cache at once and fetched after it.",
+    seen="nginx 1.18 to 1.30 with background_update on and no updating: a response with max-age "
+    "alone is fetched while the client waits; one with stale-while-revalidate is answered from "
+    "the cache at once and fetched after it.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % "proxy_cache_use_stale error updating;"),
     check=check,

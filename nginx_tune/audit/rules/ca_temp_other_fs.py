@@ -11,7 +11,7 @@ from nginx_tune.audit.declared import default
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.audit.storage import storage_of
-from nginx_tune.audit.temp_paths import temp_path
+from nginx_tune.audit.written_paths import temp_path
 from nginx_tune.conf.caches import Cache
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import PathStorage, Storage

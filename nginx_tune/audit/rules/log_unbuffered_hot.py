@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
@@ -10,6 +9,7 @@ from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.audit.storage import NETWORK_FILESYSTEMS, disk_classes_of, storage_of
+from nginx_tune.audit.written_paths import log_directory
 from nginx_tune.conf.directive import Directive
 from nginx_tune.documents.decisions import Evidence
 
@@ -18,9 +18,9 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     """Unbuffered access logs on storage that every write may have to wait for."""
     by_directory: dict[str, list[Directive]] = {}
     for line in context.client_lines("access_log"):
-        path = context.tree.full_path(line.value) if _is_plain_file(line) else None
-        if path is not None:
-            by_directory.setdefault(posixpath.dirname(path), []).append(line)
+        directory = None if _is_buffered(line) else log_directory(context, line)
+        if directory is not None:
+            by_directory.setdefault(directory, []).append(line)
     missing: list[str] = []
     for directory, lines in by_directory.items():
         is_remote = _is_remote(context, directory)
@@ -37,14 +37,8 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         yield Missing(tuple(missing))
 
 
-def _is_plain_file(line: Directive) -> bool:
-    """A file by a constant name, without buffer."""
-    return (
-        line.value != "off"
-        and "$" not in line.value
-        and not line.value.startswith("syslog:")
-        and not any(arg.startswith(("buffer=", "gzip")) for arg in line.args[1:])
-    )
+def _is_buffered(line: Directive) -> bool:
+    return any(argument.startswith(("buffer=", "gzip")) for argument in line.args[1:])
 
 
 def _is_remote(context: Context, directory: str) -> bool | None:

@@ -42,7 +42,8 @@ RULE = Rule(
     sources=("https://nginx.org/en/docs/http/ngx_http_log_module.html#open_log_file_cache",),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="nginx writes such a log only while the root of the request exists. After a rotation a cached log is written under its old name until valid has passed.",
+    about="nginx writes such a log only while the root of the request exists. After a rotation a "
+    "cached log is written under its old name until valid has passed.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % "open_log_file_cache max=1000 inactive=20s valid=1m min_uses=2;"),
     check=check,

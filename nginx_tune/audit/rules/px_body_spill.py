@@ -9,7 +9,7 @@ from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.audit.storage import disk_classes_of, is_slow
-from nginx_tune.audit.temp_paths import CLIENT_BODY, temp_path
+from nginx_tune.audit.written_paths import CLIENT_BODY, temp_path
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.passes import Pass
 from nginx_tune.conf.quantities import parse_bytes

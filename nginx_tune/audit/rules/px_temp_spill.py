@@ -9,7 +9,7 @@ from nginx_tune.audit.declared import counted, default
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.audit.storage import disk_classes_of, is_slow
-from nginx_tune.audit.temp_paths import temp_path
+from nginx_tune.audit.written_paths import temp_path
 from nginx_tune.conf.caches import MODULES
 from nginx_tune.conf.passes import Pass
 from nginx_tune.documents.decisions import Evidence
