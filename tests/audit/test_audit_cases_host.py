@@ -1,0 +1,349 @@
+"""Where the rules about limits and listeners must speak, be silent, or say what they lack."""
+
+from __future__ import annotations
+
+import pytest
+from cases import outcome
+from msgspec.structs import replace
+
+from nginx_tune.audit.engine import audit
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.registry import ALL
+from nginx_tune.conf.tree import parse_text
+from nginx_tune.documents.facts import Cpu, ErrorLog, Facts, Kernel, Memory, Nginx
+from nginx_tune.documents.listening import Listener
+
+
+def conf(server: str = "listen 80;", events: str = "", main: str = "", http: str = "") -> str:
+    return f"{main} events {{ {events} }} http {{ {http} server {{ {server} root /srv; }} }}"
+
+
+def _listening(**more: object) -> Facts:
+    found = Listener(address="127.0.0.1", port=80, drops=5, of_nginx=True)
+    return replace(linux(), listeners=[replace(found, **more)])
+
+
+PART = "location / { proxy_pass http://b; }"
+LOG = "error_log /main.log;"
+CORES = linux(cpus=16)
+
+CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
+    "Debian's default under its unit's default limit": (
+        "lim-nofile-lt-2x",
+        conf(events="worker_connections 768;"),
+        linux(),
+        1,
+    ),
+    "nginx's default under the usual limit": ("lim-nofile-lt-2x", conf(), linux(), 0),
+    "connections that are more than the limit": (
+        "lim-nofile-lt-2x",
+        conf(events="worker_connections 4096;"),
+        linux(),
+        0,
+    ),
+    "the same for the rule about that": (
+        "lim-conn-exceeds-rlimit",
+        conf(events="worker_connections 4096;"),
+        linux(),
+        1,
+    ),
+    "limits nobody has read": (
+        "lim-nofile-lt-2x",
+        conf(events="worker_connections 4096;"),
+        None,
+        "limits.nofile_soft",
+    ),
+    "a part says nothing about the main file": ("lim-nofile-lt-2x", PART, linux(), 0),
+    "a number that is none": ("lim-nofile-lt-2x", conf(main="worker_rlimit_nofile x;"), linux(), 0),
+    "root may raise its limit": (
+        "lim-nofile-not-raisable",
+        conf(main="worker_rlimit_nofile 600000;"),
+        linux(nofile=(1024, 4096), can_raise=True),
+        0,
+    ),
+    "nobody may open more than fs.nr_open": (
+        "lim-nofile-not-raisable",
+        conf(main="worker_rlimit_nofile 2000000;"),
+        linux(nofile=(1024, 4096), can_raise=True),
+        1,
+    ),
+    "a limit that nobody has read": (
+        "lim-nofile-not-raisable",
+        conf(main="worker_rlimit_nofile 5000;"),
+        None,
+        "limits.nofile_hard",
+    ),
+    "512 connections on purpose": (
+        "lim-conn-default",
+        conf("location / { proxy_pass http://b; }", "worker_connections 512;"),
+        None,
+        0,
+    ),
+    "a server of files with the default": ("lim-conn-default", conf(), None, 0),
+    "the host is the limit where there is no group": (
+        "lim-conn-memory",
+        conf(events="worker_connections 500000;", main="worker_processes 64;"),
+        linux(cache_gib=0),
+        1,
+    ),
+    "memory nobody has read": (
+        "lim-conn-memory",
+        conf(main="worker_processes 2;"),
+        replace(CORES, memory=Memory()),
+        "memory.total_bytes",
+    ),
+    "the cache manager has 512 of its own": (
+        "lim-conn-exhausted-seen",
+        conf(events="worker_connections 1024;", main=LOG),
+        replace(CORES, error_logs=[ErrorLog(path="/main.log", connections_exhausted={"512": 9})]),
+        0,
+    ),
+    "facts without logs": ("lim-conn-exhausted-seen", conf(main=LOG), CORES, 0),
+    "facts with another log": (
+        "lim-conn-exhausted-seen",
+        conf(main=LOG),
+        replace(CORES, error_logs=[ErrorLog(path="/b")]),
+        "error_logs[/main.log]",
+    ),
+    "no facts at all": ("lim-conn-exhausted-seen", conf(main=LOG), None, "error_logs[/main.log]"),
+    "one worker on one CPU": ("lim-workers-one", conf(), linux(cpus=1), 0),
+    "one worker where a quota leaves one CPU": (
+        "lim-workers-one",
+        conf(),
+        linux(cpus=16, effective_cpus=0.5),
+        0,
+    ),
+    "one worker said so": ("lim-workers-one", conf(main="worker_processes 1;"), CORES, 1),
+    "Tengine starts a worker for each CPU": (
+        "lim-workers-one",
+        conf(),
+        replace(CORES, nginx=Nginx(product="tengine")),
+        0,
+    ),
+    "a balancer of TCP only": (
+        "lim-workers-one",
+        "events {} stream { server { listen 1; proxy_pass b; } }",
+        CORES,
+        0,
+    ),
+    "auto with all CPUs": ("lim-workers-cgroup", conf(main="worker_processes auto;"), CORES, 0),
+    "auto with half a CPU more": (
+        "lim-workers-cgroup",
+        conf(main="worker_processes auto;"),
+        linux(cpus=2, effective_cpus=1.5),
+        0,
+    ),
+    "auto of a C library that sees the cpuset": (
+        "lim-workers-cgroup",
+        conf(main="worker_processes auto;"),
+        replace(CORES, cpu=Cpu(online=16, effective=4.0, auto_workers=4)),
+        0,
+    ),
+    "auto on CPUs nobody has counted": (
+        "lim-workers-cgroup",
+        conf(main="worker_processes auto;"),
+        None,
+        "cpu.online",
+    ),
+    "one mask for all": (
+        "lim-affinity-mismatch",
+        conf(main="worker_processes 4; worker_cpu_affinity 1111;"),
+        CORES,
+        0,
+    ),
+    "auto with a mask": (
+        "lim-affinity-mismatch",
+        conf(main="worker_cpu_affinity auto 0101;"),
+        replace(CORES, cpu=Cpu(online=4, cpuset=2)),
+        0,
+    ),
+    "auto in a cpuset": (
+        "lim-affinity-mismatch",
+        conf(main="worker_cpu_affinity auto;"),
+        replace(CORES, cpu=Cpu(online=4, cpuset=2)),
+        1,
+    ),
+    "a zone that nobody uses": (
+        "lim-zone-too-small",
+        conf(http="limit_conn_zone $binary_remote_addr zone=a:32k;"),
+        CORES,
+        0,
+    ),
+    "a zone of limit_req": (
+        "lim-zone-too-small",
+        conf(
+            "limit_req zone=a; limit_conn b 9;",
+            http="limit_req_zone $uri zone=a:32k rate=1r/s; limit_conn_zone $uri zone=b:10m;",
+        ),
+        CORES,
+        0,
+    ),
+    "a small limit over HTTP/1": ("lim-conn-h2", conf("listen 80; limit_conn a 2;"), None, 0),
+    "a small limit over HTTP/3": ("lim-conn-h2", conf("listen 443 quic; limit_conn a 2;"), None, 1),
+    "a small limit that only logs": (
+        "lim-conn-h2",
+        conf("listen 443 http2; limit_conn a 2; limit_conn_dry_run on;"),
+        None,
+        0,
+    ),
+    "HTTP/2 of another server of the address": (
+        "lim-conn-h2",
+        (
+            "events {} http { server { listen 443 ssl http2; } server { listen 443 ssl;"
+            " limit_conn a 2; } }"
+        ),
+        None,
+        1,
+    ),
+    "the default where the kernel allows 128": (
+        "ls-backlog-capped",
+        conf("listen 80; listen 81;"),
+        linux(sysctls={"net.core.somaxconn": "128"}),
+        1,
+    ),
+    "a short queue on purpose": (
+        "ls-backlog-capped",
+        conf("listen 80 backlog=100;"),
+        linux(sysctls={"net.core.somaxconn": "128"}),
+        0,
+    ),
+    "a kernel nobody has asked": (
+        "ls-backlog-capped",
+        conf(),
+        None,
+        "kernel.sysctls[net.core.somaxconn]",
+    ),
+    "drops at another address of the port": (
+        "ls-backlog-overflow-seen",
+        conf(),
+        _listening(address="127.0.0.1"),
+        0,
+    ),
+    "drops at every address": (
+        "ls-backlog-overflow-seen",
+        conf(),
+        _listening(address="0.0.0.0"),
+        1,
+    ),
+    "drops at every address of IPv6": (
+        "ls-backlog-overflow-seen",
+        conf("listen [::]:80;"),
+        _listening(address="::"),
+        1,
+    ),
+    "drops of another program": (
+        "ls-backlog-overflow-seen",
+        conf(),
+        _listening(address="0.0.0.0", of_nginx=False),
+        0,
+    ),
+    "QUIC has reuseport and TCP has not": (
+        "ls-reuseport-sibling",
+        conf("listen 443 quic reuseport; listen 443 ssl;"),
+        None,
+        0,
+    ),
+    "both families of another port": (
+        "ls-reuseport-sibling",
+        conf("listen 80 reuseport; listen [::]:81;"),
+        None,
+        0,
+    ),
+    "options once and many plain lines": (
+        "ls-reuseport-twice",
+        (
+            "events {} http { server { listen 80 reuseport; } server { listen 80 default_server; }"
+            " server { listen 80 ssl; } }"
+        ),
+        None,
+        0,
+    ),
+    "the same address written in two ways": (
+        "ls-reuseport-twice",
+        "events {} http { server { listen 80 reuseport; } server { listen *:80 backlog=9; } }",
+        None,
+        1,
+    ),
+    "QUIC and TCP are two sockets": (
+        "ls-reuseport-twice",
+        conf("listen 443 quic reuseport; listen 443 reuseport ssl;"),
+        None,
+        0,
+    ),
+    "a kernel without the switch": (
+        "ls-reuseport-reload-loss",
+        conf("listen 80 reuseport;"),
+        replace(CORES, kernel=Kernel(system="Linux", sysctls={"net.core.somaxconn": "4096"})),
+        0,
+    ),
+    "a version that cannot test": (
+        "ls-reuseport-old-bugs",
+        conf("listen 80 reuseport;", main="worker_processes 4;"),
+        linux(version="1.12.2"),
+        1,
+    ),
+    "QUIC with one worker": (
+        "ls-quic-no-reuseport",
+        conf("listen 443 quic;"),
+        linux(version="1.26.3"),
+        0,
+    ),
+    "QUIC with as many workers as nobody knows": (
+        "ls-quic-no-reuseport",
+        conf("listen 443 quic;", main="worker_processes auto;"),
+        None,
+        "cpu.online",
+    ),
+    "accept_mutex on a kernel that wakes all": (
+        "ls-accept-mutex-redundant",
+        conf(events="accept_mutex on;"),
+        linux(features={"epollexclusive": False}),
+        0,
+    ),
+    "accept_mutex off": ("ls-accept-mutex-redundant", conf(events="accept_mutex off;"), CORES, 0),
+    "multi_accept with one worker": ("ls-multi-accept", conf(events="multi_accept on;"), None, 0),
+    "rcvbuf of a QUIC listener": ("ls-sndbuf-fixed", conf("listen 443 quic rcvbuf=4m;"), None, 0),
+    "http2 of listen before 1.25.1": (
+        "ls-http2-param",
+        conf("listen 443 ssl http2;"),
+        linux(version="1.24.0"),
+        0,
+    ),
+    "http2 of listen in a version nobody has asked for": (
+        "ls-http2-param",
+        conf("listen 443 ssl http2;"),
+        None,
+        "nginx.nginx_version",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(name: str) -> None:
+    rule, text, facts, expected = CASES[name]
+    assert outcome(rule, text, facts) == expected
+
+
+LIMITS = tuple(rule for rule in ALL if rule.id.startswith(("lim-", "io-open-cache-fd")))
+
+
+@pytest.mark.parametrize("connections", [512, 1024, 4096, 65_536])
+@pytest.mark.parametrize("workers", ["1", "auto"])
+@pytest.mark.parametrize("quota", [1.0, 3.5, 16.0])
+def test_the_numbers_of_fixes_are_the_last_word(
+    connections: int, workers: str, quota: float
+) -> None:
+    """Each fix names a number; a configuration that follows them has nothing left to fix."""
+    host = linux(cpus=16, effective_cpus=quota)
+    lines = {"worker_processes": workers}
+    for _ in range(3):
+        main = " ".join(f"{name} {value};" for name, value in lines.items())
+        found = audit(
+            parse_text(conf(main=main, events=f"worker_connections {connections};")), host, LIMITS
+        ).findings
+        if not found:
+            return
+        for one in found:
+            name, value = one.fix.split(";")[0].split()
+            lines[name] = value
+    raise AssertionError([one.fix for one in found])
