@@ -141,10 +141,12 @@ def _evidence(s: Situation, plan: PoolPlan) -> list[Evidence]:
     if plan.size is None or s.prediction is None:
         return []
     where = s.cold_concurrency if s.cold_concurrency.value is not None else s.concurrency
+    curves = [(d.name, d.curve) for d in s.facts.storage.disks if d.curve is not None]
+    curves += [("+".join(part.disks), part.curve) for part in s.facts.storage.shared_curves]
     knees = [
-        Evidence(fact=f"{d.name} knee depth", value=d.curve.knee_depth, unit="reads")
-        for d in s.facts.storage.disks
-        if d.curve is not None and d.curve.knee_depth is not None
+        Evidence(fact=f"{name} knee depth", value=curve.knee_depth, unit="reads")
+        for name, curve in curves
+        if curve.knee_depth is not None
     ]
     return [
         *known(

@@ -118,7 +118,7 @@ def _source(target: DiskTarget) -> _Source:
     through = f", through {target.through}" if target.through else ""
     sample = choose_files(target.directories, budget_seconds=_FINDING_SECONDS)
     device = target.device
-    if sample.bytes < _LEAST_BYTES and device is not None and os.access(device, os.R_OK):
+    if sample.bytes < _LEAST_BYTES and device is not None and _may_read(device):
         return _Source([os.path.realpath(device)], f"the whole device {device}")
     if sample.paths:
         size = f"{len(sample.paths)} files of {bytes_text(sample.bytes)}"
@@ -129,6 +129,15 @@ def _source(target: DiskTarget) -> _Source:
     if device is not None:
         return _Source([], f"no files were given and {device} may not be read: run it as root")
     return _Source([], f"no files of {LEAST_FILE_BYTES} bytes or more")
+
+
+def _may_read(device: str) -> bool:
+    """Whether a device opens; its mode does not tell (a container's rules, say)."""
+    try:
+        os.close(os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def _probe_of(run: DiskRun, target: DiskTarget, text: str) -> DiskProbe:

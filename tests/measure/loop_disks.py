@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from nginx_tune.lab.cgroups import Group
 from nginx_tune.lab.disks import attach_loop, device_number, run_tool
@@ -40,12 +41,16 @@ def loop_over(image: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def limited(device: str, *, reads_per_second: int) -> Iterator[None]:
+def limited(
+    device: str, *, reads_per_second: int | None = None, bytes_per_second: int | None = None
+) -> Iterator[None]:
     """This process and those that it starts read no more from the device than that."""
     group = Group(f"disk-probe-{os.getpid()}")
     own = Path("/proc/self/cgroup").read_text()
     group.limit_reads(
-        device_number(device), bytes_per_second=None, reads_per_second=reads_per_second
+        device_number(device),
+        bytes_per_second=bytes_per_second,
+        reads_per_second=reads_per_second,
     )
     controller = group.use("blkio")
     home = _home(controller.parent, controller.version, own)
@@ -93,12 +98,25 @@ def modelled(directory: Path, image: Path, *options: str) -> Iterator[str]:
         server.wait(timeout=20)
 
 
-def fio_reads_per_second(device: str, *, read_bytes: int, depth: int, seconds: float) -> float:
-    """What fio makes of the same: so many threads, each with one pread under way."""
+class FioReads(NamedTuple):
+    """What fio says of random reads."""
+
+    reads_per_second: float
+    p50_seconds: float
+    p99_seconds: float
+
+
+def run_fio(
+    device: str, *, read_bytes: int, depth: int, seconds: float, warmup_seconds: float = 0.2
+) -> FioReads:
+    """The same with fio: so many threads, each with one pread under way."""
     said = subprocess.run(
         ["fio", "--name=reads", f"--filename={device}", "--readonly", "--rw=randread",
          f"--bs={read_bytes}", "--direct=1", "--ioengine=psync", f"--numjobs={depth}", "--thread",
-         "--group_reporting", "--time_based", f"--runtime={seconds}", "--output-format=json"],
+         "--group_reporting", "--time_based", f"--runtime={1000 * seconds:.0f}ms",
+         f"--ramp_time={1000 * warmup_seconds:.0f}ms", "--output-format=json"],
         capture_output=True, check=True, timeout=60,
     )  # fmt: skip
-    return float(json.loads(said.stdout)["jobs"][0]["read"]["iops"])
+    reads = json.loads(said.stdout)["jobs"][0]["read"]
+    quantiles = reads["clat_ns"]["percentile"]
+    return FioReads(reads["iops"], quantiles["50.000000"] / 1e9, quantiles["99.000000"] / 1e9)

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from loop_disks import MIB, fio_reads_per_second, limited, loop_over, make_data, modelled
+from loop_disks import MIB, limited, loop_over, make_data, modelled, run_fio
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.curve import Curve
 from nginx_tune.documents.diskplan import DiskPlan, DiskStep
-from nginx_tune.documents.facts import Facts, Storage
+from nginx_tune.documents.facts import Disk, Facts, PathStorage, Storage
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.storage import read_storage
@@ -51,9 +51,9 @@ def test_a_limited_disk_is_a_plateau_at_its_limit_as_fio_sees_it(data: Path) -> 
     limit = 400
     with loop_over(data) as device, limited(device, reads_per_second=limit):
         curve = probed(device, depth=16, seconds=4)
-        fio = fio_reads_per_second(device, read_bytes=4096, depth=4, seconds=2)
+        fio = run_fio(device, read_bytes=4096, depth=4, seconds=2)
     assert curve.plateau_reads_per_second == pytest.approx(limit, rel=0.1)
-    assert curve.plateau_reads_per_second == pytest.approx(fio, rel=0.1)
+    assert curve.plateau_reads_per_second == pytest.approx(fio.reads_per_second, rel=0.1)
     assert curve.knee_depth is None
     assert curve.knee_reason.startswith("no knee")
     assert "throttled" in curve.knee_reason
@@ -161,6 +161,22 @@ def test_a_disk_is_measured_through_its_files_and_a_busy_one_is_refused(tmp_path
     assert [point.depth for point in curve.points] == [1, 2, 4, 8, 16, 32, 64]
     assert curve.small_reads is not None
     assert not any(unknown.path.endswith(f"{name}/curve") for unknown in seen.unknown)
+
+
+@pytest.mark.needs("root", "loop")
+def test_without_files_the_whole_device_is_read(data: Path) -> None:
+    with loop_over(data) as device:
+        name = Path(device).name
+        place = PathStorage(path="/", leaf_disks=[name], stack=[name])
+        facts = Facts(storage=Storage(paths=[place], disks=[Disk(name=name)]))
+        curve = measure_disks(facts, seconds=2).probes[0].curve
+    assert curve is not None
+    assert curve.target == f"the whole device {device}"
+    gone = msgspec.structs.replace(place, leaf_disks=["nosuch"], stack=["nosuch"])
+    facts = Facts(storage=Storage(paths=[gone], disks=[Disk(name="nosuch")]))
+    (probe,) = measure_disks(facts, seconds=2).probes
+    assert probe.curve is None
+    assert "no files were given and /dev/nosuch may not be read" in probe.reason
 
 
 def test_a_run_that_is_interrupted_gives_what_it_has(data: Path) -> None:
