@@ -7,6 +7,8 @@
 //! - a response counts only when it is complete and as expected; short bodies are failures;
 //! - what is unfinished at the end is counted at its age, never dropped;
 //! - the probe reports its own lateness and CPU time and says when it was the limit.
+//!
+//! And the disk probe (`disk`): random reads at growing depths, past the page cache.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("the probe is built on epoll and runs on Linux alone");
