@@ -18,9 +18,11 @@ _OF_FILES = ("css", "javascript", "svg", "font", "*")
 
 def check(context: Context) -> Iterator[Hit | Missing]:
     """Static files that are compressed again for each request."""
+    changing = {one.scope.server for one in context.passes if one.module == "fastcgi"}
     found: dict[Directive, Directive] = {}
     for served in context.served:
-        types = _types(served.scope) if served.via != "cache" else None
+        is_deployed = served.via != "cache" and served.scope.server not in changing
+        types = _types(served.scope) if is_deployed else None
         if types is not None:
             found.setdefault(types, served.place)
     if not found:
@@ -72,7 +74,8 @@ RULE = Rule(
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="Told where gzip_types names stylesheets, scripts, images or fonts, files are served "
     "from a directory, and the build has the module. gzip may stay on: it serves the files that "
-    "have no .gz.",
+    "have no .gz. Servers with PHP are passed over: such applications change their own files, and "
+    "a .gz that nobody makes anew is served in place of the new file.",
     bad=Example(_CONF % "", _HOST),
     good=Example(_CONF % "gzip_static on;", _HOST),
     check=check,

@@ -9,7 +9,7 @@ from nginx_tune.audit.declared import counted, written
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.conf.caches import MODULES
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.passes import depth_of
+from nginx_tune.conf.passes import Pass, depth_of
 
 IN_SERVER = 1
 
@@ -21,7 +21,8 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         line = one.effective("buffering")
         if one.module not in MODULES or line is None or line.value.lower() != "off":
             continue
-        if depth_of(one.scope, line.name) <= IN_SERVER:
+        depth = depth_of(one.scope, line.name)
+        if depth < IN_SERVER or (depth == IN_SERVER and not _streams(one)):
             places[line] = places.get(line, 0) + 1
     for line, count in places.items():
         if count > 1:
@@ -31,6 +32,11 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 "their clients read",
                 [written(line), counted("places that pass requests on", count)],
             )
+
+
+def _streams(one: Pass) -> bool:
+    """Whether requests are not buffered either: a server that is there for streams."""
+    return one.value("request_buffering", "on") == "off"
 
 
 _CONF = """
@@ -59,7 +65,8 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="A server block with one place that passes requests on is passed over: there the line "
-    "is as good as in the location.",
+    "is as good as in the location. So is one that buffers requests no more than responses: "
+    "object stores and registries ask for that.",
     bad=Example(_CONF % "proxy_buffering off;"),
     good=Example(_CONF % ""),
     check=check,
