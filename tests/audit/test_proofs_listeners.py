@@ -192,3 +192,45 @@ def test_ls_http2_param_warns(
     assert ("deprecated" in said.stderr or "obsolete" in said.stderr) is is_warned
     facts = Facts(nginx=NginxFacts(version=nginx.version, nginx_version=nginx.version))
     assert fires("ls-http2-param", conf, facts) is is_warned
+
+
+def _readers(server: Server, client: socket.socket, packets: int) -> set[int]:
+    """The workers that read what one client sends: Initial packets that nobody can decrypt."""
+    before = len(server.log())
+    for _ in range(packets):
+        client.send(b"\xc0\0\0\0\1\x08" + os.urandom(8) + b"\0\0\x44\x9e" + os.urandom(1200))
+        time.sleep(0.05)
+    time.sleep(0.2)
+    return {
+        int(worker)
+        for worker in re.findall(r"(\d+)#\d+: \*\d+ quic recvmsg: ", server.log()[before:])
+    }
+
+
+@since("1.26")
+@pytest.mark.parametrize(("option", "is_shared"), [("", True), ("reuseport", False)])
+def test_ls_quic_no_reuseport_lets_any_worker_read_a_clients_packets(
+    serve: Serve, certificate: tuple[Path, Path], option: str, *, is_shared: bool
+) -> None:
+    server = serve(
+        f"""
+        error_log DIR/error.log debug;
+        worker_processes 2;
+        events {{}}
+        http {{ server {{
+            listen 127.0.0.1:PORT;
+            listen 127.0.0.1:PORT quic {option};
+            ssl_certificate {certificate[0]};
+            ssl_certificate_key {certificate[1]};
+            ssl_protocols TLSv1.3;
+        }} }}
+        """
+    )
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.connect(("127.0.0.1", server.port))
+        (first,) = _readers(server, client, 1)
+        os.kill(first, signal.SIGSTOP)  # it is busy with something else
+        others = _readers(server, client, 8)
+        os.kill(first, signal.SIGCONT)
+    assert bool(others - {first}) is is_shared
+    assert fires("ls-quic-no-reuseport", server.conf, linux(version="1.26.3")) is is_shared

@@ -66,7 +66,10 @@ RULE = Rule(
     ),
     proof="source-only",
     since="1.25.4",
-    about="The timer of one minute is compiled in, and no test waits for it.",
+    about="The line goes to the error_log of the place that serves the request; what is read is "
+    "that of the main context, which is the same unless a server has one of its own.",
+    seen="On 1.26, once and by hand, with a sendfile() that was held for 64 seconds: one line, and "
+    "the response came whole after it. The minute is compiled in, and no test waits for it.",
     bad=Example(_CONF, replace(_HOST, error_logs=[_log(3)])),
     good=Example(_CONF, replace(_HOST, error_logs=[_log(0)])),
     check=check,

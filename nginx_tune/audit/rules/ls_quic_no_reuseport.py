@@ -47,7 +47,10 @@ RULE = Rule(
         "https://nginx.org/en/docs/quic.html",
         "https://nginx.org/en/docs/http/ngx_http_v3_module.html",
     ),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.26", "1.30"),
+    seen="Shown with packets of one client while the worker that read the first was busy: without "
+    "reuseport the other worker read the rest, with it they waited for theirs.",
     since="1.25.0",
     bad=Example(_CONF % "", linux(version="1.26.3")),
     good=Example(_CONF % " reuseport", linux(version="1.26.3")),
