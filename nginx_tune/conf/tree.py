@@ -23,6 +23,8 @@ DEEPEST_INCLUDE = 100
 """Files that include one another in a chain; nginx itself runs out of descriptors or stack."""
 
 
+_SECTIONS = ("events", "http", "mail", "stream")
+"""nginx takes no configuration without events; one of these makes a main file."""
 _INSIDE_HTTP = ("server", "location", "upstream", "map", "listen", "server_name")
 """Directives that no main file has at its top."""
 
@@ -65,8 +67,11 @@ class ConfTree:
 
     @property
     def is_part(self) -> bool:
-        """Whether the file is one that a main file includes inside http or a server."""
-        return not self.main.all("http") and any(map(self.main.all, _INSIDE_HTTP))
+        """Whether the file is one that a main file includes, such as a site or a snippet."""
+        if self.main.all("http"):
+            return False
+        is_bare = bool(self.main.directives) and not any(map(self.main.all, _SECTIONS))
+        return is_bare or any(map(self.main.all, _INSIDE_HTTP))
 
     def full_path(self, name: str) -> str | None:
         """A path of a directive such as root as an absolute path; null when the prefix is needed.

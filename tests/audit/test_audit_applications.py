@@ -175,3 +175,20 @@ def test_debians_own_tree_has_no_error() -> None:
     found = audit(read_tree("/etc/nginx/nginx.conf", LiveHost()), linux(version="1.22.1"), EVERY)
     assert [_told(one) for one in found.findings if one.severity == "error"] == []
     assert not [one for one in found.findings if one.rule.startswith("cf-")]
+
+
+SNIPPETS = [
+    "fastcgi_params", "fastcgi.conf", "mime.types", "proxy_params", "koi-utf", "win-utf",
+    "snippets/snakeoil.conf", "sites-available/default",
+]  # fmt: skip
+
+
+@pytest.mark.needs("nginx")
+@pytest.mark.parametrize("name", SNIPPETS)
+def test_a_packaged_part_audited_alone_has_no_error(name: str) -> None:
+    path = Path("/etc/nginx", name)
+    if not path.exists():
+        pytest.skip(f"no {path}")
+    found = audit(read_tree(str(path), LiveHost()), None, EVERY)
+    assert [_told(one) for one in found.findings if one.severity == "error"] == []
+    assert not [one for one in found.findings if one.rule.startswith("cf-")]
