@@ -28,6 +28,11 @@ def severity(rule: str, conf: Path, facts: Facts | None = None) -> str | None:
     return next((one.severity for one in found.findings if one.rule == rule), None)
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a process is no more; lists of children may leave one out for a moment."""
+    return not Path(f"/proc/{pid}").exists()
+
+
 def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
     """Whether it comes true in time."""
     for _ in range(int(seconds / 0.02)):

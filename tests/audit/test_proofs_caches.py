@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 from nginx_versions import Nginx, every_version
 from origin import Request, ok, run_origin
-from proving import fires, severity, system_calls, until
+from proving import fires, has_ended, severity, system_calls, until
 from scratch_nginx import Serve, Server
 
 from nginx_tune.audit.examples import linux
@@ -135,7 +135,7 @@ def test_ca_no_max_size_grows_until_something_else_ends_it(serve: Serve, nginx: 
 def _reload(server: Server) -> None:
     old = set(server.workers())
     server.process.send_signal(1)
-    assert until(lambda: not old & set(server.workers()))
+    assert until(lambda: all(map(has_ended, old)))
 
 
 @every_version
