@@ -56,7 +56,15 @@ class Context:
     @cached_property
     def names(self) -> frozenset[str]:
         """The names of all directives: what a rule looks for is mostly not there."""
-        return frozenset(directive.name for directive in self.tree.main.walk())
+        return frozenset(self.lines_by_name)
+
+    @cached_property
+    def lines_by_name(self) -> dict[str, list[Directive]]:
+        """Every directive of the tree, wherever it stands, under its name."""
+        found: dict[str, list[Directive]] = {}
+        for directive in self.tree.main.walk():
+            found.setdefault(directive.name, []).append(directive)
+        return found
 
     @cached_property
     def scopes(self) -> list[Scope]:

@@ -8,6 +8,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.edits import Edit, remove
 from nginx_tune.conf.thread_pools import asked_pool
 
 
@@ -34,6 +35,11 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             )
 
 
+def fixes(_context: Context, hit: Hit) -> Iterator[Edit]:
+    """It did nothing."""
+    yield remove(hit.place)
+
+
 _CONF = """
 events { }
 http { server { location / { proxy_pass http://127.0.0.1:8080; aio_write on; %s } } }
@@ -54,4 +60,5 @@ RULE = Rule(
     bad=Example(_CONF % ""),
     good=Example(_CONF % "aio threads;"),
     check=check,
+    fixes=fixes,
 )

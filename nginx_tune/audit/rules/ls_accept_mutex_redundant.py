@@ -9,6 +9,7 @@ from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import events_directive
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.edits import Edit, remove
 from nginx_tune.documents.decisions import Evidence
 
 
@@ -35,6 +36,11 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         )
 
 
+def fixes(_context: Context, hit: Hit) -> Iterator[Edit]:
+    """Off is the default."""
+    yield remove(hit.place)
+
+
 _CONF = "worker_processes 4; events { %s } http { server { listen 80; return 204; } }"
 
 RULE = Rule(
@@ -57,4 +63,5 @@ RULE = Rule(
     bad=Example(_CONF % "accept_mutex on;", linux()),
     good=Example(_CONF % "", linux()),
     check=check,
+    fixes=fixes,
 )

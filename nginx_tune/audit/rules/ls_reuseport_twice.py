@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.edits import Edit, set_arguments
 
 _FLAGS = frozenset({"bind", "deferred", "multipath", "reuseport"})
 _PARAMETERS = frozenset({
@@ -32,6 +33,18 @@ def _is_socket_option(arg: str) -> bool:
     return name in (_PARAMETERS if equals else _FLAGS)
 
 
+def fixes(context: Context, hit: Hit) -> Iterator[Edit]:
+    """The line without its options, where the first line has every one of them."""
+    for listener in context.listeners:
+        if hit.place not in listener.lines:
+            continue
+        first = next(one for one in listener.lines if any(map(_is_socket_option, one.args[1:])))
+        options = [arg for arg in hit.place.args[1:] if _is_socket_option(arg)]
+        if set(options) <= set(first.args) and not any(hit.place.quotes):
+            kept = [arg for arg in hit.place.args if arg not in options]
+            yield set_arguments(hit.place, " ".join(kept))
+
+
 _CONF = """
 events { }
 http {
@@ -53,4 +66,5 @@ RULE = Rule(
     bad=Example(_CONF % " reuseport"),
     good=Example(_CONF % ""),
     check=check,
+    fixes=fixes,
 )

@@ -30,10 +30,11 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             )
 
 
-def fixes(_context: Context, hit: Hit) -> Iterable[Edit]:
-    """The shared cache that is there, or one of the usual size."""
-    shared = [word for word in hit.place.args if word.lower().startswith("shared:")]
-    yield set_arguments(hit.place, shared[0] if shared else "shared:SSL:10m")
+def fixes(context: Context, hit: Hit) -> Iterable[Edit]:
+    """The shared cache that is there, on this line or on another, or one of the usual size."""
+    lines = [hit.place, *context.lines_by_name[hit.place.name]]
+    shared = (word for line in lines for word in line.args if word.lower().startswith("shared:"))
+    yield set_arguments(hit.place, next(shared, "shared:SSL:10m"))
 
 
 _CONF = "events {} http { server { listen 443 ssl; ssl_session_cache %s; return 204; } }"

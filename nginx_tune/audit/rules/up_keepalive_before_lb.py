@@ -8,6 +8,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.edits import Edit, add_after, remove
 from nginx_tune.conf.upstreams import stands_before
 
 
@@ -27,6 +28,15 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             f'{method.name} after it puts keepalive of upstream "{upstream.name}" out of effect',
             [written(keepalive), written(method)],
         )
+
+
+def fixes(context: Context, hit: Hit) -> Iterator[Edit]:
+    """The line behind the method."""
+    for upstream in context.upstreams.values():
+        if upstream.keepalive is hit.place and upstream.balancer is not None:
+            text = hit.place.source.text[hit.place.start : hit.place.end]
+            yield remove(hit.place)
+            yield add_after(upstream.balancer, " ".join(text.split()))
 
 
 _CONF = "events {} http { upstream app { %s server 10.0.0.1; server 10.0.0.2; %s } }"
@@ -49,4 +59,5 @@ RULE = Rule(
     bad=Example(_CONF % ("keepalive 32;", "least_conn;"), linux()),
     good=Example(_CONF % ("least_conn;", "keepalive 32;"), linux()),
     check=check,
+    fixes=fixes,
 )
