@@ -44,8 +44,8 @@ def _shows(context: Context) -> bool:
 
 def _is_status(line: Directive) -> bool:
     if line.name.startswith("content_by_lua"):
-        source = line.block.directives if line.block is not None else ()
-        return any("metric" in text for text in (str(line), *map(str, source)))
+        source = line.source.text[line.end : line.close] if line.block is not None else ""
+        return "metric" in f"{line} {source}"
     return line.name in _STATUS
 
 

@@ -1,0 +1,331 @@
+"""Where the rules about proxies, caches, TLS, logs and clients must speak, be silent, or say what
+they lack."""
+
+from __future__ import annotations
+
+import pytest
+from cases import outcome
+from msgspec.structs import replace
+
+from nginx_tune.audit.examples import GIB, linux
+from nginx_tune.documents.facts import (
+    Dataset,
+    Facts,
+    Kernel,
+    Nginx,
+    PathStorage,
+    Storage,
+)
+
+NEW = linux(version="1.30.6", cpus=8)
+HDD = linux(disks={"/spool": ("sda", "hdd")})
+SSD = linux(disks={"/spool": ("sda", "ssd")})
+PORTS = "kernel.sysctls[net.ipv4.ip_local_port_range]"
+TWO_MOUNTS = replace(
+    linux(),
+    storage=Storage(
+        paths=[
+            PathStorage(path="/c", mount_point="/c", device="8:1"),
+            PathStorage(path="/spool", mount_point="/", device="8:1"),
+        ]
+    ),
+)
+
+
+def http(text: str, main: str = "") -> str:
+    return f"{main} events {{}} http {{ {text} }}"
+
+
+def proxy(location: str, upstream: str = "server 10.0.0.1;", outer: str = "") -> str:
+    return http(
+        f"upstream app {{ {upstream} }} {outer} server {{ listen 80;"
+        f" location / {{ proxy_pass http://app; {location} }} }}"
+    )
+
+
+def cache(location: str, path: str = "max_size=100g", outer: str = "") -> str:
+    return proxy(
+        f"proxy_cache c; {location}",
+        outer=f"proxy_cache_path /c keys_zone=c:1m {path}; {outer}",
+    )
+
+
+def tls(server: str) -> str:
+    return http(f"server {{ listen 443 ssl; {server} return 204; }}")
+
+
+REUSING = 'proxy_http_version 1.1; proxy_set_header Connection "";'
+FIVE = "".join(f"server 10.0.0.{n};" for n in range(5))
+LIVES = "proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade;"
+
+CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
+    "no pool in a version that is not known": (
+        "up-keepalive-missing", proxy(""), Facts(), "nginx.nginx_version",
+    ),
+    "no pool and nobody who uses the upstream": (
+        "up-keepalive-missing", http("upstream app { server 10.0.0.1; }"), linux(), 0,
+    ),
+    "no pool for unix sockets": (
+        "up-keepalive-missing", proxy("", "server unix:/a;"), linux(), 0,
+    ),
+    "no pool for WebSockets alone": ("up-keepalive-missing", proxy(LIVES), linux(), 0),
+    "no pool where a script balances": (
+        "up-keepalive-missing", proxy("", "server 0.0.0.1; balancer_by_lua_block { x() }"), linux(),
+        0,
+    ),
+    "no pool for FastCGI": (
+        "up-keepalive-missing", proxy("").replace("proxy_pass http://", "fastcgi_pass "), linux(),
+        0,
+    ),
+    "an upstream named in a variable": (
+        "up-keepalive-missing", proxy("set $to app;").replace("http://app", "http://$to"), linux(),
+        1,
+    ),
+    "a pool that is turned off": (
+        "up-keepalive-http10", proxy("proxy_http_version 1.0;", "server a; keepalive 0;"), NEW, 0,
+    ),
+    "a pool and HTTP/2": (
+        "up-keepalive-http10", proxy("proxy_http_version 2;", "server a; keepalive 9;"), NEW, 0,
+    ),
+    "HTTP/1.0 that asks to be kept alive": (
+        "up-keepalive-http10",
+        proxy("proxy_set_header Connection keep-alive;", "server a; keepalive 9;"), linux(), 0,
+    ),
+    "a Connection header that the client chooses": (
+        "up-keepalive-http10",
+        proxy(
+            "proxy_http_version 1.1; proxy_set_header Connection $http_connection;",
+            "server a; keepalive 9;",
+        ),
+        linux(), 0,
+    ),
+    "an explicit 1.0 in the newest version": (
+        "up-keepalive-http10", proxy("proxy_http_version 1.0;", "server a; keepalive 9;"), NEW, 1,
+    ),
+    "implicit pools of two locations and few workers": (
+        "up-keepalive-1297-change", proxy("location /a { proxy_pass http://app; }"), NEW, 0,
+    ),
+    "implicit pools with as many workers as there are CPUs": (
+        "up-keepalive-1297-change",
+        "worker_processes auto;" + proxy("location /a { proxy_pass http://app; }"),
+        replace(NEW, cpu=replace(NEW.cpu, online=None)), "cpu.online",
+    ),
+    "no sysctls": ("up-ports-exhaustion", proxy(""), linux(), PORTS),
+    "unix sockets take no ports": (
+        "up-ports-exhaustion", proxy("", "server unix:/a;"), linux(), 0,
+    ),
+    "FreeBSD has other ports": (
+        "up-ports-exhaustion", proxy(""), Facts(kernel=Kernel(system="FreeBSD")), 0,
+    ),
+    "one name in two lines is told once": (
+        "up-static-dns",
+        http(
+            "server { location /a { proxy_pass http://a.test/x; }"
+            " location /b { proxy_pass http://A.test; } location /c { grpc_pass grpcs://b.test; } }"
+        ),
+        None, 2,
+    ),
+    "names of this host": (
+        "up-static-dns", proxy("", "server localhost:80; server [::1]; server 127.0.0.1;"), None, 0,
+    ),
+    "an upstream that nobody uses": (
+        "up-static-dns", http("upstream app { server app.test; }"), None, 0,
+    ),
+    "five servers and a bound on the time": (
+        "up-retry-unbounded", proxy("proxy_next_upstream_timeout 10s;", FIVE), None, 0,
+    ),
+    "five servers and no retries": (
+        "up-retry-unbounded", proxy("proxy_next_upstream off;", FIVE), None, 0,
+    ),
+    "five servers of which three are down": (
+        "up-retry-unbounded", proxy("", FIVE.replace("3;", "3 down;").replace("4;", "4 down;")),
+        None, 0,
+    ),
+    "failures between one server": (
+        "up-zone-missing", "worker_processes 4;" + proxy("", "server a max_fails=3;"), None, 0,
+    ),
+    "failures that do not count": (
+        "up-zone-missing",
+        "worker_processes 4;" + proxy("", "server a max_fails=0; server b max_fails=0;"), None, 0,
+    ),
+    "one worker": ("up-zone-missing", proxy("", "server a max_conns=3;"), None, 0),
+    "a session that is not reused in cleartext": (
+        "up-tls-no-reuse", proxy("proxy_ssl_session_reuse off;"), None, 0,
+    ),
+    "one location without buffers": (
+        "px-buffering-off-global", proxy("proxy_buffering off;"), None, 0,
+    ),
+    "a server without buffers in either direction": (
+        "px-buffering-off-global",
+        http(
+            "server { proxy_buffering off; proxy_request_buffering off;"
+            " location /a { proxy_pass http://a; } location /b { proxy_pass http://b; } }"
+        ),
+        None, 0,
+    ),
+    "a stream inside of what is cached": (
+        "px-cache-unbuffered",
+        http(
+            "proxy_cache_path /c keys_zone=c:1m; proxy_cache c;"
+            " server { location / { proxy_pass http://a; proxy_buffering off; } }"
+        ),
+        None, 0,
+    ),
+    "a fast disk": ("px-temp-spill", proxy("", outer="proxy_temp_path /spool;"), SSD, 0),
+    "a slow disk": ("px-temp-spill", proxy("", outer="proxy_temp_path /spool;"), HDD, 1),
+    "a disk that is not known": (
+        "px-temp-spill", proxy("", outer="proxy_temp_path /other;"), HDD, "storage.paths[/other]",
+    ),
+    "the path that the build says": (
+        "px-temp-spill", proxy(""),
+        replace(
+            HDD,
+            nginx=Nginx(
+                version="1.22.1", prefix="/usr", flags=["--http-proxy-temp-path=/spool/proxy"]
+            ),
+        ),
+        1,
+    ),
+    "bodies of the default size": (
+        "px-body-spill",
+        proxy("client_max_body_size 1m;", outer="client_body_temp_path /spool;"), HDD, 0,
+    ),
+    "bodies without a limit": (
+        "px-body-spill",
+        proxy("client_max_body_size 0;", outer="client_body_temp_path /spool;"), HDD, 1,
+    ),
+    "bodies that are passed on as they come": (
+        "px-body-spill",
+        proxy(
+            "client_max_body_size 0; proxy_request_buffering off;",
+            outer="client_body_temp_path /spool;",
+        ),
+        HDD, 0,
+    ),
+    "unbuffered bodies for one server": (
+        "px-request-buffering-off", proxy("proxy_request_buffering off;"), None, 0,
+    ),
+    "two mount points of one device": (
+        "ca-temp-other-fs", cache("proxy_temp_path /spool;"), TWO_MOUNTS, 1,
+    ),
+    "a mount point that is not known": (
+        "ca-temp-other-fs", cache("proxy_temp_path /spool;"), linux(), "storage.paths[/c]",
+    ),
+    "free space is a bound": ("ca-no-max-size", cache("", "min_free=10g"), None, 0),
+    "a zone with a key for each block": ("ca-keys-zone-small", cache("", "max_size=10m"), None, 0),
+    "a cache that is nearly empty": (
+        "ca-keys-zone-small", cache(""),
+        replace(linux(), datasets=[Dataset(path="/c", files=10, bytes=10)]), 0,
+    ),
+    "a cache that is empty": (
+        "ca-keys-zone-small", cache(""),
+        replace(linux(), datasets=[Dataset(path="/c", files=0, bytes=0)]), 0,
+    ),
+    "a cache with large files": (
+        "ca-keys-zone-small", cache(""),
+        replace(linux(), datasets=[Dataset(path="/c", files=2000, bytes=40 * GIB)]), 0,
+    ),
+    "a cache that was not scanned": (
+        "ca-keys-zone-small", cache(""), linux(), "datasets[/c].bytes",
+    ),
+    "stale answers meanwhile": (
+        "ca-stampede", cache("proxy_cache_use_stale error updating;"), None, 0,
+    ),
+    "a cache that is turned off": ("ca-stampede", cache("proxy_cache off;"), None, 0),
+    "slices without a cache": ("ca-slice-incomplete", proxy("slice 1m;"), None, 0),
+    "slice 0": ("ca-slice-incomplete", cache("slice 0;"), None, 0),
+    "slices under another name": (
+        "ca-slice-incomplete",
+        cache(
+            "slice 1m; set $part $slice_range; proxy_cache_key $uri$part;"
+            " proxy_set_header Range $part;"
+        ),
+        None, 0,
+    ),
+    "no TLS": ("tls-no-resumption", http("server { ssl_session_tickets off; }"), None, 0),
+    "tickets": ("tls-no-resumption", tls("ssl_session_cache off;"), None, 0),
+    "no sessions, asked for at the top": (
+        "tls-no-resumption",
+        http(
+            "ssl_session_tickets off; server { listen 443 ssl; } server { listen 8443 ssl;"
+            " ssl_session_cache shared:S:1m; }"
+        ),
+        None, 1,
+    ),
+    "QUIC": (
+        "tls-no-resumption", http("server { listen 443 quic; ssl_session_tickets off; }"), None, 1,
+    ),
+    "a certificate in a variable": (
+        "tls-cert-var-uncached", tls("ssl_certificate data:$cert;"), None, 0,
+    ),
+    "a certificate of a name without TLS": (
+        "tls-cert-var-uncached", http("server { listen 80; ssl_certificate /$host; }"), None, 0,
+    ),
+    "a log on NFS": (
+        "log-unbuffered-hot", http("access_log /logs/a; server {}"),
+        replace(linux(), storage=Storage(paths=[PathStorage(path="/logs", filesystem="nfs4")])), 1,
+    ),
+    "a log on a local disk": (
+        "log-unbuffered-hot", http("access_log /logs/a; server {}"),
+        linux(disks={"/logs": ("sda", "hdd")}), 0,
+    ),
+    "a log somewhere": (
+        "log-unbuffered-hot", http("access_log /logs/a; server {}"), linux(),
+        "storage.paths[/logs]",
+    ),
+    "a log that is off, one of syslog": (
+        "log-unbuffered-hot",
+        http("access_log off; server { access_log syslog:server=10.0.0.1; }"), linux(), 0,
+    ),
+    "variables in syslog's tag": (
+        "log-var-path", http("server { access_log syslog:server=10.0.0.1,tag=$host; }"), None, 0,
+    ),
+    "debug in memory": (
+        "log-debug-prod", http("", "error_log memory:32m debug; error_log /e.log;"), None, 0,
+    ),
+    "debug of some clients": (
+        "log-debug-prod", "events { debug_connection 10.0.0.1; } http {}", None, 0,
+    ),
+    "debug in a stream": (
+        "log-debug-prod", "events {} stream { server { error_log /e debug; } }", None, 1,
+    ),
+    "a build without debug": (
+        "log-debug-prod", http("", "error_log /e debug;"), linux(), 0,
+    ),
+    "gzip of HTML alone": (
+        "gz-dynamic-static-files", http("gzip on; server { root /w; }"), linux(), 0,
+    ),
+    "gzip of what is passed on": (
+        "gz-dynamic-static-files",
+        http("gzip on; gzip_types text/css; server { location / { proxy_pass http://a; } }"),
+        linux(flags=("--with-http_gzip_static_module",)), 0,
+    ),
+    "requests of an upstream's connection": (
+        "cn-keepalive-extreme", proxy("", "server a; keepalive 9; keepalive_requests 10;"), None, 0,
+    ),
+    "a billion requests": (
+        "cn-keepalive-extreme", http("keepalive_requests 1000000000; server {}"), None, 1,
+    ),
+    "no keepalive": ("cn-keepalive-extreme", http("keepalive_timeout 0; server {}"), None, 1),
+    "an Upgrade header that is taken away": (
+        "cn-shutdown-timeout", proxy('proxy_set_header Upgrade "";'), None, 0,
+    ),
+    "two WebSockets are told once": (
+        "cn-shutdown-timeout", proxy(f"{LIVES} location /b {{ proxy_pass http://app; }}"), None, 1,
+    ),
+    "status by another module": (
+        "ob-no-status", http("server { location / { vhost_traffic_status_display; } }"), None, 0,
+    ),
+    "metrics of a script": (
+        "ob-no-status",
+        http("server { location /m { content_by_lua_block { metric_library:collect() } } }"),
+        None, 0,
+    ),
+    "a build without status": ("ob-no-status", http("server { root /w; }"), linux(), 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(name: str) -> None:
+    rule, conf, facts, expected = CASES[name]
+    assert outcome(rule, conf, facts) == expected
