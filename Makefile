@@ -1,6 +1,6 @@
 # make demo   see it work, end to end        make lint   format and static checks
 # make test   all checks and tests           make build  the wheel, in dist/
-# make clean  remove what the others made
+# make clean  remove what the others made     make matrix the nginx versions for the proofs
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
@@ -9,7 +9,7 @@ RUST_SOURCES := $(shell find probes/src -name '*.rs') probes/Cargo.toml probes/C
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 
-.PHONY: demo test lint build clean pytest
+.PHONY: demo test lint build clean pytest matrix
 
 demo: $(READY)
 	@tools/demo $(BIN)
@@ -46,6 +46,9 @@ $(READY_DEV): pyproject.toml build_hook.py $(RUST_SOURCES)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	@touch $(READY) $@
+
+matrix:
+	tools/nginx-matrix
 
 clean:
 	rm -rf $(VENV) dist build demo nginx_tune/_bin probes/target
