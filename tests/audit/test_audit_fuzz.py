@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -9,16 +11,32 @@ from hypothesis import strategies as st
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
+from nginx_tune.audit.notices import NOTICES
 from nginx_tune.audit.registry import ALL
+from nginx_tune.conf.dump import parse_dump
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings
+from nginx_tune.errors import UsageError
 from nginx_tune.host.door import HostReadError
+from nginx_tune.report.checkstyle import render_checkstyle
 from nginx_tune.report.findings import render_findings
+from nginx_tune.report.findings_markdown import render_findings_markdown
+from nginx_tune.report.github import render_github
+from nginx_tune.report.gitlab import render_gitlab
+from nginx_tune.report.junit import render_junit
+from nginx_tune.report.sarif import render_sarif
 
-CONF = Path(__file__).parent.parent / "conf" / "valid"
-SEEDS = [rule.bad.conf.encode() for rule in ALL] + [p.read_bytes() for p in CONF.glob("*.conf")]
+RENDERERS = (render_sarif, render_junit, render_checkstyle, render_gitlab, render_github,
+             render_findings_markdown)  # fmt: skip
+
+CONF = Path(__file__).parent.parent / "conf"
+SEEDS = [rule.bad.conf.encode() for rule in ALL] + [
+    path.read_bytes()
+    for folder in ("valid", "applications")
+    for path in CONF.glob(f"{folder}/*.conf")
+]
 HOST = linux(
     version="1.18.0",
     datasets={"/srv/media": (256, 0.1), "/srv/www": (3, 1.0)},
@@ -29,6 +47,10 @@ WORDS = [
     b"\xff", b"\xef\xbb\xbf", b"include nginx.conf;", b"include *;", b"aio threads=$disk;",
     b"map $disk $disk { default $disk; }", b"server {", b"location / {", b"set $disk $disk$disk;",
     b"split_clients $a $disk { 1% \xff; * x; }", b"thread_pool", b"listen [;", b"root $disk;",
+    b"# nginx-tune: ignore[io-pool-literal-unknown] x until=2026-01-01\n",
+    b"#nginx-tune:ignore-file[*", b"upstream x { keepalive 1;", b"proxy_pass http://$disk;",
+    b"listen 443 ssl quic reuseport;", b"proxy_cache_path /c keys_zone=a:1m;", b"ssl_session_cache",
+    b"limit_conn_zone $x zone=a:1;", b"access_log /x/$host;", b"gzip on;", b"sendfile off;",
     b"content_by_lua_block {", b"99999999999999999999999%", b"alias",
 ]  # fmt: skip
 
@@ -49,8 +71,18 @@ class OneFile:
 
 
 def _check(data: bytes, facts: Facts | None) -> None:
-    found = audit(read_tree("nginx.conf", OneFile(data)), facts)
+    tree = read_tree("nginx.conf", OneFile(data))
+    found = audit(tree, facts, (*ALL, *NOTICES), today="2026-11-20")
     assert decode(Findings, encode(found)) == found
+    for file in tree.parsed:
+        assert file.source.data == data, "every byte comes back"
+    assert len({one.fingerprint for one in found.findings}) == len(found.findings)
+    for render in RENDERERS:
+        assert b"\x1b" not in render(found)
+    ET.fromstring(render_junit(found))  # noqa: S314  # our own
+    ET.fromstring(render_checkstyle(found))  # noqa: S314  # our own
+    json.loads(render_gitlab(found))
+    json.loads(render_sarif(found))
     text = render_findings(found)
     text.encode()
     assert "\x1b" not in text
@@ -80,3 +112,15 @@ def mutated(draw: st.DrawFn) -> bytes:
 @settings(max_examples=600, deadline=None)
 def test_mutated_configurations(data: bytes, facts: Facts | None) -> None:
     _check(data, facts)
+
+
+@given(st.lists(st.sampled_from([*WORDS, *SEEDS[:5], b"# configuration file /a:\n",
+                                 b"\n# configuration file /b/../c:\r\n"]), max_size=6))  # fmt: skip
+@settings(max_examples=200, deadline=None)
+def test_dumps(parts: list[bytes]) -> None:
+    try:
+        dump = parse_dump(b"".join(parts))
+    except UsageError:
+        return
+    found = audit(read_tree(dump.main, dump), None)
+    assert decode(Findings, encode(found)) == found
