@@ -11,7 +11,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.known_directives import Row, is_known, known_modules, nearest, rows_of
+from nginx_tune.conf.known_directives import (
+    Row,
+    is_known,
+    known_modules,
+    lacks_a_version,
+    nearest,
+    rows_of,
+)
 from nginx_tune.conf.placement import placed
 
 if TYPE_CHECKING:
@@ -54,18 +61,16 @@ def known_here(context: Context) -> Iterator[Placed]:
 
 
 def not_in_version(context: Context) -> Iterator[Placed]:
-    """Directives that this version surely lacks, or might lack while it is not known.
-
-    With no version the rows are those of some version that lacks the directive.
-    """
+    """Directives that this version surely lacks, or might lack while it is not known."""
     if not _is_judged(context):
         return
     version = context.version
     for directive, where in placed(context.tree):
         rows = rows_of(directive.name)
-        if rows and all(
-            row.absent_to or row.absent_from if version is None else row.is_surely_absent(version)
-            for row in rows
+        if (
+            lacks_a_version(directive.name)
+            if version is None
+            else rows and all(row.is_surely_absent(version) for row in rows)
         ):
             yield Placed(directive, where, rows)
 

@@ -80,6 +80,15 @@ def known_modules() -> frozenset[str]:
     return frozenset(line.split("\t", 2)[1] for lines in _table().lines.values() for line in lines)
 
 
+@lru_cache(maxsize=4096)
+def lacks_a_version(name: str) -> bool:
+    """Whether some version that the table was read from surely has no directive of that name."""
+    rows = rows_of(name)
+    return bool(rows) and any(
+        all(row.is_surely_absent(_version(version)) for row in rows) for version in seen_versions()
+    )
+
+
 def seen_versions() -> list[str]:
     """The nginx versions that the table was read from, oldest first."""
     return _table().versions

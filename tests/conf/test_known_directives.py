@@ -15,6 +15,7 @@ from nginx_tune.conf.known_directives import (
     is_known,
     is_listed,
     known_modules,
+    lacks_a_version,
     nearest,
     rows_of,
     seen_versions,
@@ -60,6 +61,8 @@ def test_rows_tell_versions_contexts_and_arguments() -> None:
     assert http2.may_stand("server")
     assert not http2.may_stand("location")
     assert [count for count in range(4) if http2.takes(count)] == [1]
+    assert lacks_a_version("http2")
+    assert not lacks_a_version("keepalive"), "its arguments changed, it was always there"
     (include,) = rows_of("include")
     assert include.may_stand("location-if")
     (add_header,) = rows_of("add_header")
