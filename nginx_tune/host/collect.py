@@ -296,9 +296,10 @@ class Collector:
         candidate = posixpath.normpath(path)
         while True:
             found = self._real_below(root, candidate) if root else self.real(candidate)
-            if found is not None or candidate in {"/", "."}:
+            parent = posixpath.dirname(candidate)
+            if found is not None or parent in {candidate, ""}:
                 return
-            candidate = posixpath.dirname(candidate)
+            candidate = parent
 
     def _real_below(self, root: str, path: str) -> Optional[str]:
         """The path in another root, its links followed one by one."""

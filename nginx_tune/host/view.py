@@ -43,9 +43,11 @@ class View(NamedTuple):
         candidate = posixpath.normpath(path)
         while True:
             real = self.real_path(candidate)
-            if not isinstance(real, Missing) or candidate in {"/", "."}:
+            parent = posixpath.dirname(candidate)
+            # "/" and "//" are their own parents; a relative path ends at nothing.
+            if not isinstance(real, Missing) or parent in {candidate, ""}:
                 return real
-            candidate = posixpath.dirname(candidate)
+            candidate = parent
 
     def outside(self, path: str) -> str:
         """How the reader names a path of this view."""

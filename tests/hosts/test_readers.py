@@ -433,3 +433,8 @@ def test_no_reader_needs_a_kernel_at_all() -> None:
     facts = inspect_host(host, Request())
     assert isinstance(facts, Facts)
     assert len(facts.unknown) > 20
+
+
+@pytest.mark.parametrize("path", ["//", "..", "../../..", "", ".", "//x", "a/b"])
+def test_a_path_that_is_nowhere_has_an_end(path: str) -> None:
+    assert isinstance(View(Machine(), []).nearest(path), (str, Missing))

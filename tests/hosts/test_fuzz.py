@@ -1,0 +1,161 @@
+"""Whatever /proc and /sys hold, and however a capture was cut: facts, never a crash."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nginx_tune.documents.base import decode, encode
+from nginx_tune.documents.capture import Answer, Capture
+from nginx_tune.errors import UsageError
+from nginx_tune.host import (
+    parse_layers,
+    parse_meminfo,
+    parse_mountinfo,
+    parse_netstat,
+    parse_nginx,
+    parse_process,
+    version_texts,
+)
+from nginx_tune.host.redact import redact
+from nginx_tune.measure.inspection import replay
+
+HERE = Path(__file__).resolve().parent
+CAPTURES = {
+    path.stem: decode(Capture, path.read_bytes())
+    for path in sorted(HERE.glob("*.json"))
+    if ".facts" not in path.name
+}
+
+JUNK = st.one_of(
+    st.text(max_size=60),
+    st.binary(max_size=30).map(lambda data: data.decode(errors="surrogateescape")),
+    st.sampled_from(
+        ["", "\0", "-1", "9" * 400, "0-4294967295", "max", "../../..", "/", "\udcff", "1e999", "{}"]
+    ),
+)
+JSON_JUNK = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), JUNK),
+    lambda part: st.one_of(st.lists(part, max_size=3), st.dictionaries(JUNK, part, max_size=3)),
+    max_leaves=6,
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> Capture:
+    """A recorded host of which some answers are cut, mixed up, nonsense or gone."""
+    capture = CAPTURES[draw(st.sampled_from(sorted(CAPTURES)))]
+    answers = dict(capture.answers)
+    for question in draw(st.lists(st.sampled_from(sorted(answers)), max_size=12, unique=True)):
+        value = answers[question].value
+        how = draw(st.integers(0, 4))
+        if how == 0:
+            answers.pop(question)
+        elif how == 1:
+            answers[question] = Answer(error=draw(JUNK))
+        elif how == 2:
+            answers[question] = Answer(value=draw(JSON_JUNK))
+        elif isinstance(value, str):
+            start, end = sorted(draw(st.tuples(*[st.integers(0, len(value))] * 2)))
+            answers[question] = Answer(value=value[:start] + draw(JUNK) + value[end:])
+        else:
+            answers[question] = Answer(value=draw(st.just(answers[draw(st.sampled_from(
+                sorted(answers)))].value)))  # fmt: skip
+    return Capture(request=capture.request, answers=answers)
+
+
+def nulls(value: Any, pointer: str = "") -> Iterator[str]:
+    if value is None:
+        yield pointer
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            escaped = key.replace("~", "~0").replace("/", "~1")
+            yield from nulls(part, f"{pointer}/{escaped}")
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from nulls(part, f"{pointer}/{index}")
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(damaged())
+def test_a_damaged_host_gives_facts(capture: Capture) -> None:
+    """Or it says in one line what was asked for that is not there."""
+    try:
+        facts = replay(capture)
+    except UsageError as error:
+        assert "\n" not in error.message  # noqa: PT017  # either outcome is fine
+        return
+    data = encode(facts)
+    built = json.loads(data)
+    assert not set(nulls(built)) - {entry["path"] for entry in built["unknown"]}
+    assert all(entry["reason"] for entry in built["unknown"])
+    assert encode(replay(capture)) == data
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(damaged())
+def test_a_damaged_host_is_redacted_all_the_same(capture: Capture) -> None:
+    fit = Capture(
+        answers={
+            question: answer
+            for question, answer in capture.answers.items()
+            if not isinstance(answer.value, dict) or "base64" not in answer.value
+        }
+    )
+    once = redact(fit)
+    assert redact(once) == once
+
+
+@given(st.one_of(JUNK, st.sampled_from([
+    str(answer.value) for answer in CAPTURES["container-nginx"].answers.values()
+]).flatmap(lambda text: st.integers(0, len(text)).map(lambda end: text[:end]))))  # fmt: skip
+def test_no_parser_breaks_on_anything(text: str) -> None:
+    parse_layers.parse_dm_kind(text)
+    parse_layers.parse_dm_table(text)
+    parse_layers.parse_sync_completed(text)
+    parse_layers.parse_zpool_devices(text)
+    parse_layers.parse_busy_milliseconds(text)
+    parse_meminfo.parse_kstat(text)
+    parse_meminfo.consumers(parse_meminfo.parse_meminfo(text))
+    parse_mountinfo.parse_mountinfo(text)
+    parse_netstat.parse_netstat(text)
+    parse_netstat.parse_tls_stat(text)
+    parse_nginx.parse_libc(text)
+    parse_nginx.libc_of([text])
+    parse_process.parse_capabilities(text)
+    parse_process.parse_mapped_files(text)
+    parse_process.parse_soft_limits(text)
+    parse_process.parse_start_seconds(text)
+    parse_process.parse_uptime(text)
+    version_texts.version_texts(text.encode(errors="surrogatepass"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("   7       0 loop0 1 2 3 4 5 6 7 8 0 1234 99\n", {"loop0": 1234}),
+        (" 254 0 vda 47382 340 29698682 60402 38719 10912 16832966 55896 0 16304 123237 20 0 6 0\n",
+         {"vda": 16304}),
+        ("   8       1 sda1 1 2 3 4\n", {}),
+    ],
+)  # fmt: skip
+def test_busy_time(text: str, expected: dict[str, int]) -> None:
+    assert parse_layers.parse_busy_milliseconds(text) == expected
+
+
+def test_versions_in_a_program() -> None:
+    program = (
+        b"\x7fELF\0nginx version: openresty/1.27.1.2\n\0built with OpenSSL 3.0.15 3 Sep 2024"
+        b" (running with %s)\0configure arguments: --prefix=/opt --with-threads\n\0"
+        b"built with SNI support, however, now\0"
+    )
+    build = parse_nginx.parse_build(version_texts.version_texts(program))
+    assert isinstance(build, parse_nginx.Build)
+    assert (build.product, build.openssl_built) == ("openresty", "OpenSSL 3.0.15 3 Sep 2024")
+    assert build.flags == ["--prefix=/opt", "--with-threads"]
