@@ -127,9 +127,16 @@ def _site(ctx: click.Context, path: str | None) -> Site:
 
 def _convert(table: Any, source: str) -> Site:
     try:
-        return msgspec.convert(table, Site)
+        site = msgspec.convert(table, Site)
     except msgspec.ValidationError as error:
         raise UsageError(f"{source}: not a site: {error}") from None
+    unknown = sorted(set(table) - {"schema", *Site.__struct_fields__})
+    if unknown:  # people write it by hand: a misspelt word would do nothing
+        raise UsageError(
+            f"{source}: a site has no '{unknown[0]}'",
+            hint=f"one of {', '.join(Site.__struct_fields__)}",
+        )
+    return site
 
 
 def _live(kind: Kind, site: Site, datasets: Sequence[str], nginx_binary: str | None) -> Facts:

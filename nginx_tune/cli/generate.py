@@ -15,6 +15,7 @@ from nginx_tune.documents.base import encode
 from nginx_tune.emit import emit_decided
 from nginx_tune.emit.provenance import Provenance
 from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.report.text import plain
 
 _STATUS_MODULE = "--with-http_stub_status_module"
 
@@ -86,5 +87,6 @@ def _check(path: str, text: str) -> ExitStatus:
         fromfile=path,
         tofile="what the inputs give",
     )
-    write_result({"diff": lambda: "".join(diff).encode()}, (), None)
+    shown = "".join(f"{plain(line.rstrip())}\n" for line in diff)
+    write_result({"diff": lambda: shown.encode(errors="backslashreplace")}, (), None)
     return ExitStatus.FOUND

@@ -14,10 +14,10 @@ D = TypeVar("D", bound=Document)
 
 def read_bytes(path: str) -> bytes:
     """The bytes of a file, or of standard input for ``-``."""
-    if path == "-":
-        return sys.stdin.buffer.read()
+    if path == "-" and sys.stdin is None:
+        raise UsageError("standard input is closed", hint="name a file instead of -")
     try:
-        return Path(path).read_bytes()
+        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
         raise UsageError(f"{path}: cannot read: {error.strerror}") from None
 
@@ -37,3 +37,5 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(read_bytes(str(path)).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not TOML: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: not TOML: nested too deeply") from None

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import click
 
 from nginx_tune import __version__
-from nginx_tune.errors import ExitStatus, NginxTuneError
+from nginx_tune.cli.settings import SITE_TABLE, command_defaults, name_variables, read_settings
+from nginx_tune.errors import ExitStatus, NginxTuneError, UsageError
 
 COMMANDS: dict[str, str] = {
     "inspect": "What this host is: CPUs, memory, disks, links, limits, nginx.",
@@ -42,6 +44,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f"nginx_tune.cli.{cmd_name}").command
+        name_variables(command, f"NGINX_TUNE_{cmd_name}")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -63,6 +66,7 @@ class LazyGroup(click.Group):
 @click.option(
     "--config",
     "config_path",
+    envvar="NGINX_TUNE_CONFIG",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Settings file; otherwise nginx-tune.toml, searched upward.",
 )
@@ -73,27 +77,18 @@ def cli(
     """Which of nginx's I/O and concurrency switches help on this host, and the proof."""
     if no_color or os.environ.get("NO_COLOR"):
         ctx.color = False
-    settings = _settings(config_path)
-    ctx.default_map = {
-        name: {key.replace("-", "_"): value for key, value in table.items()}
-        for name, table in settings.items()
-        if isinstance(table, dict)
-    }
+    settings = read_settings(config_path)
+    for table in settings:
+        if table not in COMMANDS and table != SITE_TABLE:
+            raise UsageError(
+                f"settings file: no table or setting '{table}'",
+                hint=f"tables are {', '.join([*COMMANDS, SITE_TABLE])}",
+            )
+    name = ctx.invoked_subcommand
+    command = cli.get_command(ctx, name) if name is not None and name in settings else None
+    if command is not None:
+        ctx.default_map = {name: command_defaults(command, settings[name], str(name))}
     ctx.obj = {"verbose": verbose, "quiet": quiet, "settings": settings}
-
-
-def _settings(config_path: Path | None) -> dict[str, Any]:
-    path = config_path or _search_upward("nginx-tune.toml")
-    if path is None:
-        return {}
-    from nginx_tune.cli.inputs import read_toml  # noqa: PLC0415  # only when there is a file
-
-    return read_toml(path)
-
-
-def _search_upward(name: str) -> Path | None:
-    here = Path.cwd()
-    return next((d / name for d in (here, *here.parents) if (d / name).is_file()), None)
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -101,7 +96,8 @@ def main(args: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if args is None else args)
     try:
         result = cli.main(args=arguments, prog_name="nginx-tune", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except NginxTuneError as error:
         return _say(error.message, error.hint, error.status)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -113,9 +109,13 @@ def main(args: Sequence[str] | None = None) -> int:
         return _say("interrupted", "", ExitStatus.INTERRUPTED)
     except BrokenPipeError:
         # The reader has what it wanted (head, less): as ripgrep, that is success.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return int(ExitStatus.OK)
-    except Exception as error:  # the last line of defence against a traceback
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            _discard_output()
+            return _say(f"cannot write: {error.strerror}", "", ExitStatus.USAGE)
+        # The last line of defence against a traceback.
         if any(argument.startswith("-v") for argument in arguments):
             raise
         text = f"internal error: {type(error).__name__}: {error}"
@@ -123,11 +123,20 @@ def main(args: Sequence[str] | None = None) -> int:
     return int(result) if isinstance(result, int) else int(ExitStatus.OK)
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def _discard_output() -> None:
+    """Let what is still in the buffer go nowhere, so that the end of the process is quiet."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _say(message: str, hint: str, status: ExitStatus) -> int:
     from nginx_tune.report.text import plain  # noqa: PLC0415  # only on the way out
 
     line = plain(" ".join(message.split()))
-    click.echo(f"nginx-tune: {line}" + (f" ({plain(hint)})" if hint else ""), err=True)
+    with contextlib.suppress(OSError):  # the status says it too
+        click.echo(f"nginx-tune: {line}" + (f" ({plain(hint)})" if hint else ""), err=True)
     return int(status)
 
 

@@ -57,22 +57,51 @@ def write_result(
     for name, file in jobs:
         data = renderers[name]()
         if file is None or file == "-":
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
+            _write_standard_output(data)
         else:
             write_file(Path(file), data, mode=mode)
 
 
+def _write_standard_output(data: bytes) -> None:
+    if sys.stdout is None:
+        raise UsageError("standard output is closed", hint="name a file with -o")
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise  # the reader has what it wanted: no failure
+    except OSError as error:
+        raise UsageError(f"standard output: cannot write: {error.strerror}") from None
+
+
 def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Replace ``path`` atomically; special files (``/dev/stdout``) are written in place."""
+    """Replace ``path`` atomically; special files (``/dev/stdout``) are written in place.
+
+    A link stays, and what it leads to is replaced. A file that others could not read before
+    they cannot read after.
+    """
     try:
         if path.exists() and not path.is_file():
             path.write_bytes(data)
             return
-        fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        target = Path(os.path.realpath(path))
+        if target.exists():
+            mode &= target.stat().st_mode
+        _replace(target, data, mode)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UsageError(f"{path}: cannot write: {error.strerror}") from None
+
+
+def _replace(path: Path, data: bytes, mode: int) -> None:
+    fresh = path.with_name(f".{path.name[:200]}.{os.getpid()}.new")
+    fresh.unlink(missing_ok=True)  # of a process that had our id; O_EXCL follows no link
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
         fresh.replace(path)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot write: {error.strerror}") from None
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise

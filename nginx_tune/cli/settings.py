@@ -1,0 +1,95 @@
+"""``nginx-tune.toml`` and ``NGINX_TUNE_*``: every option by its long name.
+
+A flag goes before ``NGINX_TUNE_COMMAND_OPTION``, that before the table ``[command]`` of the
+settings file, that before the default. A setting that no option has is refused: a misspelt one
+would do nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nginx_tune.errors import UsageError
+
+FILE_NAME = "nginx-tune.toml"
+SITE_TABLE = "site"
+"""The table that is a document, not the settings of a command."""
+
+
+def read_settings(path: Path | None) -> dict[str, Any]:
+    """The tables of the named file, else of the nearest one upward; empty without one."""
+    found = path or _search_upward(FILE_NAME)
+    if found is None:
+        return {}
+    from nginx_tune.cli.inputs import read_toml  # noqa: PLC0415  # only when there is a file
+
+    return read_toml(found)
+
+
+def _search_upward(name: str) -> Path | None:
+    try:
+        here = Path.cwd()
+    except OSError:  # the working directory is gone
+        return None
+    return next((d / name for d in (here, *here.parents) if (d / name).is_file()), None)
+
+
+def name_variables(command: click.Command, prefix: str) -> None:
+    """Let environment variables be called as the options are, not as our parameters are.
+
+    Of an option that may repeat the values stand on a line each: gates hold spaces.
+    """
+    for option in command.params:
+        if not isinstance(option, click.Option):
+            continue
+        option.envvar = f"{prefix}_{_long_name(option)}".upper()
+        if option.multiple:
+            option.type = copy.copy(option.type)
+            option.type.envvar_list_splitter = "\n"  # type: ignore[misc]  # of our own copy
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            name_variables(below, f"{prefix}_{name}")
+
+
+def command_defaults(command: click.Command, table: Any, place: str) -> dict[str, Any]:
+    """A table of the settings file as defaults by parameter.
+
+    Errors: UsageError for what the command has no option for, and for values of another shape.
+    """
+    if not isinstance(table, dict):
+        raise UsageError(f"settings file: {place} is not a table")
+    options = {_long_name(o): o for o in command.params if isinstance(o, click.Option)}
+    below = command.commands if isinstance(command, click.Group) else {}
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        name = key.replace("-", "_")
+        if key in below:
+            found[key] = command_defaults(below[key], value, f"{place}.{key}")
+        elif name in options:
+            option = options[name]
+            found[str(option.name)] = _value(option, value, f"{place} {key}")
+        else:
+            raise UsageError(
+                f"settings file: [{place}] has no setting '{key}'",
+                hint=f"one of {', '.join(sorted([*options, *below]))}",
+            )
+    return found
+
+
+def _value(option: click.Option, value: Any, place: str) -> Any:
+    values = value if isinstance(value, list) else [value]
+    if any(isinstance(item, (dict, list)) for item in values) or (
+        isinstance(value, list) and not option.multiple
+    ):
+        wanted = "a value or a list of values" if option.multiple else "one value"
+        raise UsageError(f"settings file: {place}: expected {wanted}")
+    return values if option.multiple else value
+
+
+def _long_name(option: click.Option) -> str:
+    longest = max(option.opts, key=len)
+    return longest.lstrip("-").replace("-", "_")
