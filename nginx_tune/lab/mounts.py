@@ -60,6 +60,26 @@ def make_writable(directory: Path) -> None:
         place(real)
 
 
+def take_writes(directory: Path) -> None:
+    """``make_writable`` for a directory whose contents must all stay in sight.
+
+    Errors: UndecidedError when other file systems are mounted in it: an overlay hides them.
+    """
+    real = Path(os.path.realpath(directory))
+    inside = next((point for point in _mount_points() if real in point.parents), None)
+    if inside is not None:
+        raise UndecidedError(
+            f"{directory}: nginx writes there and {inside} is mounted in it",
+            hint="let it write its logs, pid and temporary files to a directory of their own",
+        )
+    make_writable(real)
+
+
+def _mount_points() -> list[Path]:
+    lines = Path("/proc/self/mounts").read_text().splitlines()
+    return [Path(line.split()[1].encode().decode("unicode_escape")) for line in lines]
+
+
 def show_instead(file: Path, path: Path) -> None:
     """Show a file of ours in the place of another."""
     run_tool("mount", "--bind", str(file), str(path))

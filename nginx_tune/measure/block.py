@@ -72,7 +72,7 @@ def run_block(request: BlockRequest, device_numbers: list[str]) -> Measurement:
         cpus=request.nginx_cpus,
     )
     try:
-        _prime(target, request.prime)
+        _prime(target, request.plan.target.host, request.prime)
         measurement, server = _run_load(request, instance, device_numbers)
         instance.check()
     finally:
@@ -168,11 +168,11 @@ def _resident_bytes(directories: list[str]) -> int | None:
     return int(total) if directories else None
 
 
-def _prime(target: tuple[str, int], urls: list[str]) -> None:
+def _prime(target: tuple[str, int], host: str, urls: list[str]) -> None:
     for url in urls:
         connection = http.client.HTTPConnection(*target, timeout=60)
         try:
-            connection.request("GET", url, headers={"Host": "localhost"})
+            connection.request("GET", url, headers={"Host": host})
             response = connection.getresponse()
             response.read()
             if response.status != http.client.OK:

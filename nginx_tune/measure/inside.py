@@ -37,14 +37,19 @@ class Inside:
         mounts.set_apart(self._directory)
         return {"mark": mark, "uid": os.geteuid()}
 
-    def open_lab(self, lab: dict[str, Any], covers: list[str], *, seal: bool) -> dict[str, Any]:
+    def open_lab(
+        self, lab: dict[str, Any], covers: list[str], overlays: list[str], *, seal: bool
+    ) -> dict[str, Any]:
         """Make, mount and fill the disks, cover what nginx writes to, seal the rest.
 
+        ``overlays`` are directories that nginx writes to and that hold what it serves or reads.
         Shape: ``devices`` {disk name: MAJOR:MINOR}, ``files`` {disk name: [[path, bytes], …]}.
         """
         spec = msgspec.convert(lab, Lab)
         devices: dict[str, str] = {}
         files: dict[str, list[list[Any]]] = {}
+        for directory in overlays:
+            mounts.take_writes(Path(directory))
         for disk in spec.disks:
             data = [item for item in spec.data if item.disk == disk.name]
             mount = mounts.place(Path(disk.mount))

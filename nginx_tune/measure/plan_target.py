@@ -27,6 +27,8 @@ _WRITTEN = {
     "scgi_cache_path": 0,
 }
 _NOT_FILES = ("off", "stderr")
+_OTHER_WIRE = {"ssl", "http2", "proxy_protocol"}
+"""Parameters of ``listen`` under which a plain HTTP/1.1 request is not understood."""
 
 
 class Target(NamedTuple):
@@ -67,7 +69,7 @@ def plan_target(tree: ConfTree, *, default_error_log: str | None) -> Target:
             )
     raise UndecidedError(
         f"{tree.path}: no server with a plain-HTTP listener serves files from a directory",
-        hint="give a load plan with --load",
+        hint="listen on a loopback or wildcard address without ssl, and serve from root or alias",
     )
 
 
@@ -87,7 +89,7 @@ def _plain_port(tree: ConfTree, server: Directive) -> int | None:
             for line, owner in zip(listener.lines, listener.servers, strict=True)
             if owner is server
         ]
-        if not own or listener.is_unix or listener.is_quic or "ssl" in own[0].args:
+        if not own or listener.is_unix or listener.is_quic or _OTHER_WIRE & {*own[0].args}:
             continue
         host, _, port = listener.address.rpartition(":")
         if host in {"*", "[::]", "localhost"} or host.startswith(("127.", "[::1]")):

@@ -36,7 +36,15 @@ class Arm(NamedTuple):
 class Session:
     """An open lab with its limits in force."""
 
-    def __init__(self, walls: Walls, lab: Lab, *, binary: str, covers: Sequence[str]) -> None:
+    def __init__(
+        self,
+        walls: Walls,
+        lab: Lab,
+        *,
+        binary: str,
+        covers: Sequence[str],
+        overlays: Sequence[str] = (),
+    ) -> None:
         self._walls = walls
         self._lab = lab
         self._binary = binary
@@ -48,7 +56,12 @@ class Session:
             )
         answer = walls.ask(
             "open_lab",
-            {"lab": _plain(lab), "covers": list(covers), "seal": walls.root},
+            {
+                "lab": _plain(lab),
+                "covers": list(covers),
+                "overlays": list(overlays),
+                "seal": walls.root,
+            },
         )
         self.files: dict[str, list[ServedFile]] = {
             disk: [ServedFile(str(path), int(size)) for path, size in listing]

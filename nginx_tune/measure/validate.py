@@ -85,9 +85,11 @@ def run_validation(
     lab = _lab(plan, target, shape)
     written = [path for item in targets for path in item.written]
     kept = {target.root, candidate.path, baseline.path}
-    covers = [place for place in plan_places(nginx.flags, written) if not _holds(place, kept)]
+    places = plan_places(nginx.flags, written)
+    overlays = [place for place in places if _holds(place, kept)]
+    covers = [place for place in places if place not in overlays]
     with Walls(MODULE_INSIDE, progress=progress) as walls:
-        session = Session(walls, lab, binary=nginx.binary, covers=covers)
+        session = Session(walls, lab, binary=nginx.binary, covers=covers, overlays=overlays)
         files = session.files["disk1"] if lab.disks else shape
         load = Load(
             classes=classes,
@@ -125,7 +127,7 @@ def run_validation(
             kernel_release=os.uname().release,
             lab=lab.name,
             seed=plan.seed,
-            differences=_differences(lab, target, covers),
+            differences=_differences(lab, target, covers, overlays),
         ),
     )
     return Validation(verdict, measurements)
@@ -194,11 +196,18 @@ def _escape(path: str) -> str:
 
 
 def _holds(place: str, paths: set[str]) -> bool:
-    return any(PurePosixPath(place) in PurePosixPath(path).parents for path in paths)
+    return any(
+        PurePosixPath(place) in (PurePosixPath(path), *PurePosixPath(path).parents)
+        for path in paths
+    )
 
 
-def _differences(lab: Lab, target: Target, covers: Sequence[str]) -> list[str]:
+def _differences(
+    lab: Lab, target: Target, covers: Sequence[str], overlays: Sequence[str]
+) -> list[str]:
     found = [f"empty and writable instead of the host's: {', '.join(covers)}"]
+    if overlays:
+        found.append(f"seen through an overlay that takes the writes: {', '.join(overlays)}")
     if lab.disks:
         data = lab.data[0]
         disk = lab.disks[0]

@@ -75,19 +75,25 @@ def start_instance(
             UndecidedError when the port is taken or it does not come up.
     """
     for foreground in (["-g", _FOREGROUND], []):
+        # The second time the configuration has a daemon directive of its own, which stands.
         process = _spawn([binary, "-c", str(conf_path), *foreground], stderr_path, join_files, cpus)
         instance = Instance(process, stderr_path)
         try:
             _wait_ready(instance, address, patience_seconds)
         except ConfigurationError as error:
             if foreground and '"daemon" directive is duplicate' in error.message:
-                continue  # the configuration has its own
+                continue
+            if not foreground and process.returncode == 0:
+                break  # it went to the background
             raise
         except BaseException:
             instance.stop()
             raise
         return instance
-    raise UndecidedError(f"{conf_path}: nginx cannot be kept in the foreground")
+    raise UndecidedError(
+        f"{conf_path}: nginx cannot be kept in the foreground, the file says 'daemon on'",
+        hint="leave that line out: it says what nginx does anyway",
+    )
 
 
 def _spawn(

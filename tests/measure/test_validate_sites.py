@@ -1,0 +1,83 @@
+"""``validate`` on configurations as they are met: several servers, logs beside the files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+RunCli = Callable[..., subprocess.CompletedProcess[str]]
+SHORT = ("--pairs", "1", "--duration", "300ms", "--warmup", "100ms", "--accept-inconclusive")
+
+pytestmark = pytest.mark.needs("root", "nginx", "probe")
+
+SERVER = "listen 18081; root {root};"
+SITES = {
+    "named server behind a default one": "events {{}} http {{"
+    " server {{ listen 18081; return 403; }}"
+    f" server {{{{ server_name www.example.com; {SERVER} }}}} }}}}",
+    "error log in the root": "error_log {root}/e.log; events {{}} http {{"
+    f" server {{{{ {SERVER} }}}} }}}}",
+    "root below the directory of the logs": "error_log {top}/e.log; pid {top}/pid; events {{}}"
+    f" http {{{{ access_log {{top}}/a.log; server {{{{ {SERVER} }}}} }}}}",
+    "cache in the root": "events {{}} http {{ proxy_cache_path {root}/c keys_zone=z:1m;"
+    f" server {{{{ {SERVER} }}}} }}}}",
+    "one process": "daemon off; master_process off; events {{}} http {{"
+    f" server {{{{ {SERVER} }}}} }}}}",
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    made = tmp_path / "a site"
+    made.mkdir()
+    for index in range(4):
+        (made / f"f {index}%41").write_bytes(bytes(20_000))
+    for directory in (*tmp_path.parents, tmp_path):
+        if directory.stat().st_mode & 0o005 != 0o005 and directory != Path("/"):
+            directory.chmod(directory.stat().st_mode | 0o005)
+    return made
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_it_is_loaded_and_nothing_is_written(run_cli: RunCli, root: Path, name: str) -> None:
+    conf = root.parent / "nginx.conf"
+    plain = root.rename(root.parent / "site")
+    conf.write_text(SITES[name].format(root=plain, top=plain.parent))
+    before = sorted(plain.parent.rglob("*"))
+    run = run_cli("-q", "validate", conf, "--against", conf, *SHORT, "-f", "json")
+    assert run.returncode in {0, 4}, run.stderr
+    assert run.stderr == ""
+    assert json.loads(run.stdout)["environment"]["differences"]
+    assert sorted(plain.parent.rglob("*")) == before
+
+
+def test_a_path_with_a_space(run_cli: RunCli, root: Path) -> None:
+    conf = root.parent / "nginx.conf"
+    conf.write_text(f'events {{}} http {{ server {{ listen 18081; root "{root}"; }} }}')
+    run = run_cli("-q", "validate", conf, "--against", conf, *SHORT, "-f", "json")
+    assert run.returncode in {0, 4}
+    assert run.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("main", "listen", "said"),
+    [
+        ("daemon on;", "18081", "daemon on"),
+        ("", "18081 http2", "no server with a plain-HTTP listener"),
+        ("", "18081 proxy_protocol", "no server with a plain-HTTP listener"),
+        ("", "unix:/run/x.sock", "no server with a plain-HTTP listener"),
+    ],
+)
+def test_what_cannot_be_loaded_is_said(
+    run_cli: RunCli, root: Path, main: str, listen: str, said: str
+) -> None:
+    conf = root.parent / "nginx.conf"
+    conf.write_text(f'{main} events {{}} http {{ server {{ listen {listen}; root "{root}"; }} }}')
+    run = run_cli("-q", "validate", conf, "--against", conf, *SHORT)
+    assert run.returncode == 4
+    assert said in run.stderr
+    assert len(run.stderr.splitlines()) == 1
