@@ -52,6 +52,7 @@ HAS: dict[str, Callable[[], bool]] = {
     "dm": lambda: _can_make("dmsetup", "/proc/misc", "device-mapper"),
     "md": lambda: _can_make("mdadm", "/proc/devices", " md"),
     "ip": lambda: shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin") is not None,
+    "openssl": lambda: shutil.which("openssl") is not None,
     "matrix": _has_matrix,
     "strace": lambda: shutil.which("strace") is not None,
     "fio": lambda: shutil.which("fio") is not None,

@@ -52,6 +52,7 @@ class _Client:
             return bool(peer.session_reused)
 
 
+@pytest.mark.needs("openssl")
 @every_version
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize(
@@ -80,6 +81,7 @@ def test_tls_no_resumption_is_a_full_handshake_each_time(
 SHARED = "ssl_session_cache shared:SSL:1m;"
 
 
+@pytest.mark.needs("openssl")
 @every_version
 @pytest.mark.parametrize(("default", "named"), [("", SHARED), (SHARED, "")])
 def test_tls_no_resumption_is_a_matter_of_the_default_server(
@@ -95,6 +97,7 @@ def test_tls_no_resumption_is_a_matter_of_the_default_server(
     assert fires("tls-no-resumption", server.conf) is not default
 
 
+@pytest.mark.needs("openssl")
 @every_version
 @pytest.mark.parametrize(("cache", "is_shared"), [("builtin:100", False), ("shared:SSL:1m", True)])
 def test_tls_cache_builtin_is_of_one_worker(
@@ -116,7 +119,7 @@ def test_tls_cache_builtin_is_of_one_worker(
     assert fires("tls-cache-builtin", server.conf) is not is_shared
 
 
-@pytest.mark.needs("strace")
+@pytest.mark.needs("strace", "openssl")
 @every_version
 @pytest.mark.parametrize("name", ["$ssl_server_name", "localhost"])
 def test_tls_cert_var_uncached_reads_it_for_each_handshake(

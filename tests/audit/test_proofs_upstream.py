@@ -202,6 +202,7 @@ def test_up_retry_unbounded_asks_every_server(
     assert fires("up-retry-unbounded", server.conf) is ("tries" not in directives)
 
 
+@pytest.mark.needs("openssl")
 @every_version
 @pytest.mark.parametrize(("option", "resumes"), [("off", False), ("on", True)])
 def test_up_tls_no_reuse_is_a_full_handshake_each_time(
@@ -231,7 +232,7 @@ for n in range(8):
 """
 
 
-@pytest.mark.needs("userns")
+@pytest.mark.needs("userns", "ip")
 @every_version
 @pytest.mark.parametrize(("ports", "served"), [("40000 40003", 4), ("40000 40999", 8)])
 def test_up_ports_exhaustion_answers_502(
