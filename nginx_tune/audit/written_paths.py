@@ -1,4 +1,4 @@
-"""The directories that nginx writes to while it answers: logs and temporary files."""
+"""The directories that nginx writes to while it answers: logs, caches and temporary files."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ CLIENT_BODY = "client_body"
 def written_paths(context: Context) -> list[str]:
     """Every directory whose storage some rule asks for, in order."""
     paths = [log_directory(context, line) for line in context.client_lines("access_log")]
+    paths += [context.tree.full_path(cache.directory) for cache in context.caches]
     for one in context.passes:
         if one.module in MODULES:
             paths.append(temp_path(context, one.scope, one.module))

@@ -59,6 +59,7 @@ def test_where_nginx_writes() -> None:
     events {}
     http {
         access_log /logs/a.log;
+        proxy_cache_path /cache keys_zone=c:1m;
         server {
             access_log off;
             location / { proxy_pass http://a; proxy_temp_path /t; access_log /logs/$host.log; }
@@ -70,8 +71,9 @@ def test_where_nginx_writes() -> None:
     nginx = Nginx(version="1.22.1", prefix="/usr/share/nginx", flags=flags)
     assert written_paths(Context(parse_text(conf), Facts(nginx=nginx))) == [
         "/logs",
+        "/cache",
         "/t",
         "/var/body",
         "/usr/share/nginx/fastcgi_temp",
     ]
-    assert written_paths(Context(parse_text(conf), None)) == ["/logs", "/t"]
+    assert written_paths(Context(parse_text(conf), None)) == ["/logs", "/cache", "/t"]
