@@ -44,14 +44,14 @@ def limited_disk(data: Path, **limits: int) -> Iterator[str]:
 def disks(
     data: Path, directory: Path
 ) -> dict[str, Callable[[], contextlib.AbstractContextManager[str]]]:
-    parallel = ("--filter=delay", "rdelay=2ms", "--threads=16")
+    parallel = ("--filter=delay", "rdelay=2ms")
     one_head = ("--filter=delay", "--filter=noparallel", "rdelay=8ms")
     return {
         "a file": lambda: contextlib.nullcontext(str(data)),
         "loop, no limit": lambda: loop_over(data),
         "loop, 500 reads/s": lambda: limited_disk(data, reads_per_second=500),
         "loop, 20 MB/s": lambda: limited_disk(data, bytes_per_second=20_000_000),
-        "nbd, 2 ms × 16": lambda: modelled(directory, data, *parallel),
+        "nbd, 2 ms, 4 channels": lambda: modelled(directory, data, *parallel, channels=4),
         "nbd, 8 ms, one head": lambda: modelled(directory, data, *one_head),
     }
 

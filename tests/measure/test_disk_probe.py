@@ -48,39 +48,40 @@ def probed(device: str, *, depth: int, seconds: float) -> Curve:
 
 @pytest.mark.needs("root", "loop", "blkio", "fio")
 def test_a_limited_disk_is_a_plateau_at_its_limit_as_fio_sees_it(data: Path) -> None:
-    limit = 400
+    limit = 200
     with loop_over(data) as device, limited(device, reads_per_second=limit):
-        curve = probed(device, depth=16, seconds=4)
+        curve = probed(device, depth=8, seconds=8)
         fio = run_fio(device, read_bytes=4096, depth=4, seconds=2)
     assert curve.plateau_reads_per_second == pytest.approx(limit, rel=0.1)
     assert curve.plateau_reads_per_second == pytest.approx(fio.reads_per_second, rel=0.1)
     assert curve.knee_depth is None
     assert curve.knee_reason.startswith("no knee")
     assert "throttled" in curve.knee_reason
-    assert len(curve.points) == 5
+    assert len(curve.points) == 4
 
 
 @pytest.mark.needs("root", "loop", "nbdkit")
 def test_the_knee_of_a_modelled_disk_is_found(data: Path, tmp_path: Path) -> None:
-    # A read takes 5 ms and nbdkit answers 16 at once: the rate doubles up to there and no more.
-    with modelled(tmp_path, data, "--filter=delay", "rdelay=5ms", "--threads=16") as device:
-        curve = probed(device, depth=64, seconds=6)
+    # A read takes 20 ms and 8 channels answer: the rate doubles up to there and no more.
+    # Slow reads, since the path itself costs time too, more so on a busy machine.
+    with modelled(tmp_path, data, "--filter=delay", "rdelay=20ms", channels=8) as device:
+        curve = probed(device, depth=32, seconds=7)
     assert curve.knee_depth in {8, 16}, curve
     by_depth = {point.depth: point for point in curve.points}
-    # At most: the path itself costs time too, more so on a busy machine.
-    assert 0.5 * 200 < by_depth[1].reads_per_second <= 200
+    assert 30 < by_depth[1].reads_per_second <= 52.5  # one read more or less of 20
+    assert 250 < (curve.plateau_reads_per_second or 0) <= 420
     assert by_depth[1].p50_seconds is not None
-    assert by_depth[1].p50_seconds >= 0.005
+    assert by_depth[1].p50_seconds >= 0.02
 
 
 @pytest.mark.needs("root", "loop", "nbdkit")
 def test_a_modelled_hard_disk_serves_a_read_at_a_time(data: Path, tmp_path: Path) -> None:
-    filters = ("--filter=delay", "--filter=noparallel", "rdelay=8ms")
+    filters = ("--filter=delay", "--filter=noparallel", "rdelay=20ms")
     with modelled(tmp_path, data, *filters) as device:
-        curve = probed(device, depth=8, seconds=4)
+        curve = probed(device, depth=8, seconds=6)
     assert curve.knee_depth is None
     assert "serves a read at a time" in curve.knee_reason
-    assert curve.plateau_reads_per_second == pytest.approx(120, rel=0.1)
+    assert curve.plateau_reads_per_second == pytest.approx(50, rel=0.15)
 
 
 @pytest.mark.needs("root", "loop")
@@ -193,7 +194,7 @@ def test_a_run_that_is_interrupted_gives_what_it_has(data: Path) -> None:
     assert run is not None
     curve = curve_of(run, read_bytes=4096, filesystem="ext4", target="")  # type: ignore[arg-type]
     assert isinstance(curve, Curve)
-    assert curve.notes[-1] == "interrupted"
+    assert "interrupted" in curve.notes
     assert curve.points[0].depth == 1
 
 
