@@ -84,10 +84,10 @@ def cli(
                 f"settings file: no table or setting '{table}'",
                 hint=f"tables are {', '.join([*COMMANDS, SITE_TABLE])}",
             )
-    name = ctx.invoked_subcommand
-    command = cli.get_command(ctx, name) if name is not None and name in settings else None
+    name = ctx.invoked_subcommand or ""
+    command = cli.get_command(ctx, name) if name in settings else None
     if command is not None:
-        ctx.default_map = {name: command_defaults(command, settings[name], str(name))}
+        ctx.default_map = {name: command_defaults(command, settings[name], name)}
     ctx.obj = {"verbose": verbose, "quiet": quiet, "settings": settings}
 
 
