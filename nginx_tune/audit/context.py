@@ -6,6 +6,7 @@ import re
 from functools import cached_property
 
 from nginx_tune.audit.coldness import Cold, Total, cold_and_blocking, total_served
+from nginx_tune.audit.directives import Kind, kinds_of
 from nginx_tune.audit.rule import Missing, Profile
 from nginx_tune.conf.caches import Cache, Caching, caches, caching
 from nginx_tune.conf.directive import Directive
@@ -65,6 +66,11 @@ class Context:
         for directive in self.tree.main.walk():
             found.setdefault(directive.name, []).append(directive)
         return found
+
+    @cached_property
+    def kinds(self) -> dict[Kind, list[Directive]]:
+        """Every directive of a main configuration by name, context and number of arguments."""
+        return kinds_of(self.tree)
 
     @cached_property
     def scopes(self) -> list[Scope]:

@@ -1,7 +1,9 @@
 """What the tables of known directives say of a configuration, for the rules about them.
 
 They are silent about a fork, whose directives may differ, and where a module is loaded that
-nobody here knows: it may bring directives of any name.
+nobody here knows: it may bring directives of any name. A configuration of thousands of servers
+has a few hundred kinds of directives (by name, context and number of arguments), each of which is
+judged once.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from nginx_tune.conf.known_directives import (
     rows_of,
 )
 from nginx_tune.conf.placement import placed
+from nginx_tune.conf.tree import ConfTree
 
 if TYPE_CHECKING:
     from nginx_tune.audit.context import Context
@@ -34,13 +37,13 @@ CONTEXT_NAMES = {
 }
 
 
-class Placed(NamedTuple):
-    """A directive of a known name where it stands."""
+class Kind(NamedTuple):
+    """What the tables can tell directives by."""
 
-    directive: Directive
+    name: str
     context: str
-    rows: tuple[Row, ...]
-    """What the versions that this may be have under its name."""
+    arguments: int
+    is_block: bool
 
     @property
     def where(self) -> str:
@@ -48,49 +51,52 @@ class Placed(NamedTuple):
         return CONTEXT_NAMES.get(self.context, self.context)
 
 
-def known_here(context: Context) -> Iterator[Placed]:
+def kinds_of(tree: ConfTree) -> dict[Kind, list[Directive]]:
+    """The directives of a tree by their kind, in the order met."""
+    found: dict[tuple[str, str, int, bool], list[Directive]] = {}
+    for one, where in placed(tree):
+        key = (one.name, where, len(one.args), one.block is not None)
+        found.setdefault(key, []).append(one)
+    return {Kind(*key): directives for key, directives in found.items()}
+
+
+def known_here(context: Context) -> Iterator[tuple[Kind, tuple[Row, ...], list[Directive]]]:
     """Directives whose name is known, with the rows that this nginx may have."""
-    if not _is_judged(context):
-        return
-    for directive, where in placed(context.tree):
-        rows = rows_of(directive.name)
+    for kind, directives in _judged(context).items():
+        rows = rows_of(kind.name)
         if context.version is not None:
             rows = tuple(row for row in rows if not row.is_surely_absent(context.version))
         if rows:
-            yield Placed(directive, where, rows)
+            yield kind, rows, directives
 
 
-def not_in_version(context: Context) -> Iterator[Placed]:
+def not_in_version(context: Context) -> Iterator[tuple[tuple[Row, ...], list[Directive]]]:
     """Directives that this version surely lacks, or might lack while it is not known."""
-    if not _is_judged(context):
-        return
     version = context.version
-    for directive, where in placed(context.tree):
-        rows = rows_of(directive.name)
+    for kind, directives in _judged(context).items():
+        rows = rows_of(kind.name)
         if (
-            lacks_a_version(directive.name)
+            lacks_a_version(kind.name)
             if version is None
             else rows and all(row.is_surely_absent(version) for row in rows)
         ):
-            yield Placed(directive, where, rows)
+            yield rows, directives
 
 
-def unknown(context: Context) -> Iterator[tuple[Directive, str | None]]:
+def unknown(context: Context) -> Iterator[tuple[list[Directive], str | None]]:
     """Directives whose name nobody knows, with the name that was probably meant."""
-    if not _is_judged(context):
-        return
-    for directive, _ in placed(context.tree):
-        if not is_known(directive.name):
-            yield directive, nearest(directive.name)
+    for kind, directives in _judged(context).items():
+        if not is_known(kind.name):
+            yield directives, nearest(kind.name)
 
 
-def _is_judged(context: Context) -> bool:
+def _judged(context: Context) -> dict[Kind, list[Directive]]:
     if context.facts.nginx.product not in {None, "nginx"}:
-        return False
+        return {}
     if context.flags is not None and "--add-module" in context.flags:
-        return False
+        return {}
     known = known_modules()
-    return all(
-        posixpath.basename(line.value).removesuffix(".so") in known
-        for line in context.tree.main.all("load_module")
-    )
+    for line in context.tree.main.all("load_module"):
+        if posixpath.basename(line.value).removesuffix(".so") not in known:
+            return {}
+    return context.kinds

@@ -13,22 +13,19 @@ from nginx_tune.documents.decisions import Evidence
 
 def check(context: Context) -> Iterator[Hit | Missing]:
     """Known directives with too many or too few words, or with or without a block."""
-    for directive, where, found in known_here(context):
-        rows = [row for row in found if row.may_stand(where)]
-        if not rows or is_listed(directive.name):
+    for kind, found, directives in known_here(context):
+        rows = [row for row in found if row.may_stand(kind.context)]
+        if not rows or is_listed(kind.name):
             continue
-        is_block = directive.block is not None
-        if all(row.is_block != is_block for row in rows):
+        if all(row.is_block != kind.is_block for row in rows):
             said = 'a block "{ … }"' if rows[0].is_block else 'no block and ends with ";"'
-        elif not any(row.takes(len(directive.args)) for row in rows):
+        elif not any(row.takes(kind.arguments) for row in rows):
             said = _counts(" or ".join(sorted({row.arguments for row in rows})))
         else:
             continue
-        yield Hit(
-            directive,
-            f'"{directive.name}" takes {said}',
-            [Evidence(fact="arguments", value=len(directive.args), provenance="declared")],
-        )
+        evidence = [Evidence(fact="arguments", value=kind.arguments, provenance="declared")]
+        for directive in directives:
+            yield Hit(directive, f'"{kind.name}" takes {said}', evidence)
 
 
 def _counts(text: str) -> str:

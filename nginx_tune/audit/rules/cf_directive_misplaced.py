@@ -13,21 +13,19 @@ from nginx_tune.documents.decisions import Evidence
 
 def check(context: Context) -> Iterator[Hit | Missing]:
     """Known directives that no version and module allows where they stand."""
-    for one in known_here(context):
-        if any(row.may_stand(one.context) for row in one.rows) or is_listed(one.directive.name):
+    for kind, rows, directives in known_here(context):
+        if any(row.may_stand(kind.context) for row in rows) or is_listed(kind.name):
             continue
-        allowed = sorted({place for row in one.rows for place in row.contexts})
-        yield Hit(
-            one.directive,
-            f'"{one.directive.name}" is not allowed in {one.where}',
-            [
-                Evidence(fact="context", value=one.context, provenance="declared"),
-                Evidence(
-                    fact="allowed in",
-                    value=", ".join(CONTEXT_NAMES.get(place, place) for place in allowed),
-                ),
-            ],
-        )
+        allowed = sorted({place for row in rows for place in row.contexts})
+        evidence = [
+            Evidence(fact="context", value=kind.context, provenance="declared"),
+            Evidence(
+                fact="allowed in",
+                value=", ".join(CONTEXT_NAMES.get(place, place) for place in allowed),
+            ),
+        ]
+        for directive in directives:
+            yield Hit(directive, f'"{kind.name}" is not allowed in {kind.where}', evidence)
 
 
 RULE = Rule(

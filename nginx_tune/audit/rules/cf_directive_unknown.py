@@ -13,17 +13,18 @@ from nginx_tune.documents.decisions import Evidence
 
 def check(context: Context) -> Iterator[Hit | Missing]:
     """Names that no nginx, fork or module known here has."""
-    for directive, meant in unknown(context):
+    for directives, meant in unknown(context):
         guess = f'; is "{meant}" meant?' if meant is not None else ""
-        yield Hit(
-            directive,
-            f'no nginx or module known here has a directive "{directive.name}"{guess}',
-            [
-                Evidence(fact="directive", value=directive.name, provenance="declared"),
-                Evidence(fact="nginx versions seen", value=", ".join(seen_versions())),
-            ],
-            fix=f"Write {meant}, or load the module that brings it." if meant else "",
-        )
+        for directive in directives:
+            yield Hit(
+                directive,
+                f'no nginx or module known here has a directive "{directive.name}"{guess}',
+                [
+                    Evidence(fact="directive", value=directive.name, provenance="declared"),
+                    Evidence(fact="nginx versions seen", value=", ".join(seen_versions())),
+                ],
+                fix=f"Write {meant}, or load the module that brings it." if meant else "",
+            )
 
 
 RULE = Rule(

@@ -15,21 +15,20 @@ from nginx_tune.documents.decisions import Evidence
 def check(context: Context) -> Iterator[Hit | Missing]:
     """Directives that this nginx is too old or too new for."""
     version = context.version
-    for directive, _, rows in not_in_version(context):
-        if is_listed(directive.name):
+    for rows, directives in not_in_version(context):
+        name = directives[0].name
+        if is_listed(name):
             continue
         if version is None:
             yield Missing(("nginx.nginx_version",))
             return
         have = sorted({row.first for row in rows} | {row.last for row in rows})
-        yield Hit(
-            directive,
-            f'nginx {_text(version)} has no directive "{directive.name}"',
-            [
-                Evidence(fact="nginx.nginx_version", value=_text(version)),
-                Evidence(fact="seen in nginx", value=", ".join(map(_text, have))),
-            ],
-        )
+        evidence = [
+            Evidence(fact="nginx.nginx_version", value=_text(version)),
+            Evidence(fact="seen in nginx", value=", ".join(map(_text, have))),
+        ]
+        for directive in directives:
+            yield Hit(directive, f'nginx {_text(version)} has no directive "{name}"', evidence)
 
 
 def _text(version: tuple[int, ...]) -> str:
