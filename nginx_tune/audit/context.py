@@ -15,6 +15,7 @@ from nginx_tune.conf.passes import Pass, passes
 from nginx_tune.conf.scopes import Scope, http_blocks, scopes
 from nginx_tune.conf.served import Served, served_paths
 from nginx_tune.conf.tls import TlsListener, tls_listeners
+from nginx_tune.conf.thread_pools import aio_lines
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import Upstream, upstreams
 from nginx_tune.conf.variables import Variables
@@ -71,6 +72,11 @@ class Context:
     def kinds(self) -> dict[Kind, list[Directive]]:
         """Every directive of a main configuration by name, context and number of arguments."""
         return kinds_of(self.tree)
+
+    @cached_property
+    def aio_lines(self) -> list[tuple[Directive, str]]:
+        """Every line that asks for a thread pool, with the pool's name as written."""
+        return aio_lines(self.tree) if "aio" in self.names else []
 
     @cached_property
     def scopes(self) -> list[Scope]:

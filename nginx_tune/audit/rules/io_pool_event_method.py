@@ -8,7 +8,6 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.processes import events_directive
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.conf.thread_pools import aio_lines
 
 _WITHOUT_NOTIFY = frozenset({"poll", "select", "/dev/poll", "devpoll"})
 
@@ -18,7 +17,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     use = events_directive(context, "use")
     if use is None or use.value not in _WITHOUT_NOTIFY:
         return
-    lines = [line for line, _ in aio_lines(context.tree)] or context.tree.main.all("thread_pool")
+    lines = [line for line, _ in context.aio_lines] or context.tree.main.all("thread_pool")
     if lines:
         yield Hit(
             use,

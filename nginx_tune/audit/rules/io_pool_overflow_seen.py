@@ -10,14 +10,14 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.error_logs import main_logs
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.conf.thread_pools import aio_lines, declared_pools
+from nginx_tune.conf.thread_pools import declared_pools
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import ErrorLog
 
 
 def check(context: Context) -> Iterator[Hit | Missing]:
     """Refused tasks in the main context's error log, the only one that gets these lines."""
-    lines = aio_lines(context.tree)
+    lines = context.aio_lines
     if not lines:
         return
     logs = main_logs(context)

@@ -10,14 +10,13 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.error_logs import main_logs
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.conf.thread_pools import aio_lines
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import ErrorLog
 
 
 def check(context: Context) -> Iterator[Hit | Missing]:
     """Threads that took more than a minute for one operation."""
-    lines = aio_lines(context.tree)
+    lines = context.aio_lines
     if not lines:
         return
     logs = main_logs(context)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.conf.thread_pools import aio_lines, asked_pool, declared_pools
+from nginx_tune.conf.thread_pools import asked_pool, declared_pools
 from nginx_tune.documents.decisions import Evidence
 
 
@@ -15,7 +15,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     pools = declared_pools(context.tree)
     if not pools:
         return
-    used = {name for _, name in aio_lines(context.tree) if "$" not in name}
+    used = {name for _, name in context.aio_lines if "$" not in name}
     for scope in context.scopes:
         name = asked_pool(scope.effective("aio"))
         if name is not None and "$" in name:

@@ -14,6 +14,8 @@ from nginx_tune.documents.decisions import Evidence
 
 def check(context: Context) -> Iterator[Hit | Missing]:
     """Names that a variable pool name can take and that no pool has."""
+    if "aio" not in context.names:
+        return
     pools = pool_names(context.tree)
     lost: dict[Directive, dict[str, Directive | None]] = {}
     for scope in scopes(context.tree):

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.conf.thread_pools import aio_lines
 from nginx_tune.documents.decisions import Evidence
 
 _FLAG = "--with-threads"
@@ -17,7 +16,7 @@ _CONF = "events {} http { server { location / { root /srv/www; aio threads; } } 
 
 def check(context: Context) -> Iterator[Hit | Missing]:
     """Lines that only a build with threads understands."""
-    lines = [line for line, _ in aio_lines(context.tree)] or context.tree.main.all("thread_pool")
+    lines = [line for line, _ in context.aio_lines] or context.tree.main.all("thread_pool")
     if not lines:
         return
     if context.flags is None:
