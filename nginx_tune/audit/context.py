@@ -14,8 +14,8 @@ from nginx_tune.conf.listeners import Listener, listeners
 from nginx_tune.conf.passes import Pass, passes
 from nginx_tune.conf.scopes import Scope, http_blocks, scopes
 from nginx_tune.conf.served import Served, served_paths
-from nginx_tune.conf.tls import TlsListener, tls_listeners
 from nginx_tune.conf.thread_pools import aio_lines
+from nginx_tune.conf.tls import TlsListener, tls_listeners
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import Upstream, upstreams
 from nginx_tune.conf.variables import Variables
