@@ -65,7 +65,12 @@ def _absolute(_: click.Context, __: click.Parameter, values: tuple[str, ...]) ->
     help="The same for a cache directory; may repeat.",
 )
 @click.option("--nginx", "nginx_binary", metavar="BIN", help="The nginx executable.")
-@click.option("--pid", type=click.IntRange(min=1), metavar="PID", help="The nginx master.")
+@click.option(
+    "--pid",
+    type=click.IntRange(min=1),
+    metavar="PID",
+    help="The nginx master; paths are then taken as it sees them, in a container too.",
+)
 @click.option(
     "--link-speed",
     "link_speeds",

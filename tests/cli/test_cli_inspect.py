@@ -81,6 +81,35 @@ def test_facts_go_to_a_file_and_a_screen_at_once(run_cli: Run, tmp_path: Path) -
     assert (tmp_path / "facts.json").read_bytes() == golden.read_bytes()
 
 
+def test_a_sampled_dataset_tells_its_error(run_cli: Run, tmp_path: Path) -> None:
+    for number in range(2000):
+        (tmp_path / str(number)).write_bytes(b"x" * (number % 97))
+    arguments = ("inspect", "--dataset", tmp_path, "--dataset-sample", "0.2")
+    (dataset,) = json.loads(run_cli(*arguments, "-f", "json").stdout)["datasets"]
+    assert dataset["files"] == 2000
+    assert dataset["sample_ratio"] == 0.2
+    assert 0 < dataset["bytes_error_ratio"] < 0.3
+    assert "±" in run_cli(*arguments).stdout
+
+
+def test_disks_are_watched_only_when_asked(run_cli: Run) -> None:
+    (disk, *_) = json.loads(run_cli("inspect", "-f", "json").stdout)["storage"]["disks"] or [{}]
+    assert disk.get("utilisation_ratio") is None
+    watched = json.loads(run_cli("inspect", "--utilisation", "-f", "json").stdout)
+    for disk in watched["storage"]["disks"]:
+        assert disk["utilisation_ratio"] is None or 0 <= disk["utilisation_ratio"] <= 1
+
+
+def test_a_capture_holds_configurations_only_when_asked(run_cli: Run, tmp_path: Path) -> None:
+    plain, full = tmp_path / "plain.json", tmp_path / "full.json"
+    assert run_cli("inspect", "--capture", plain).returncode == 0
+    assert run_cli("inspect", "--capture", full, "--with-config").returncode == 0
+    asked = [set(json.loads(path.read_text())["answers"]) for path in (plain, full)]
+    assert not any(question.endswith(".conf") for question in asked[0])
+    if Path("/etc/nginx/nginx.conf").exists():
+        assert any(question.endswith(".conf") for question in asked[1])
+
+
 def test_a_declared_link_speed(run_cli: Run) -> None:
     arguments = ("--host", HOSTS / "virtio-vm.json", "--link-speed", "eth0=2.5G", "-f", "json")
     said = run_cli("inspect", *arguments)
@@ -105,6 +134,9 @@ def test_a_declared_link_speed(run_cli: Run) -> None:
         (["--host", str(HOSTS / "freebsd.facts.json")], "expected a document of schema"),
         (["--host", "x", "--capture", "y"], "exclude"),
         (["--capture", "-"], "needs a file"),
+        (["--with-config"], "--with-config says what goes into a capture"),
+        (["--dataset-sample", "0"], "--dataset-sample"),
+        (["--dataset-sample", "1.5"], "--dataset-sample"),
         (["-f", "yaml"], "unknown format"),
         (["--capture", "/no/such/dir/capture"], "cannot write"),
     ],
