@@ -55,10 +55,10 @@ class Context:
         system = self.facts.kernel.system
         return None if system is None else system == "Linux"
 
-    @cached_property
+    @property
     def names(self) -> frozenset[str]:
         """The names of all directives: what a rule looks for is mostly not there."""
-        return frozenset(self.lines_by_name)
+        return self.tree.names
 
     @cached_property
     def lines_by_name(self) -> dict[str, list[Directive]]:

@@ -39,9 +39,10 @@ class Scope:
 
     def effective_all(self, name: str) -> list[Directive]:
         """The directives of that name that hold here: those of the innermost level with any."""
-        for block in reversed(self.chain):
-            found = _body(block).all(name)
-            if found:
+        if name not in self.tree.names:
+            return []
+        for around in reversed(self.chain):
+            if around.block is not None and (found := around.block.all(name)):
                 return found
         return []
 
@@ -57,7 +58,7 @@ class Scope:
 
     def sets(self, name: str) -> Directive | None:
         """The directive of that name in this very block."""
-        return _body(self.own).first(name)
+        return _body(self.own).first(name) if name in self.tree.names else None
 
     def __str__(self) -> str:
         return " > ".join(

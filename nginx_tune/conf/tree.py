@@ -10,6 +10,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from nginx_tune.conf.directive import Block, Directive, Source, as_utf8
@@ -59,6 +60,11 @@ class ConfTree:
     unparsed: tuple[Unparsed, ...] = ()
     parsed: tuple[ParsedFile, ...] = ()
     """The same files with what stands in them."""
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of all directives: what is looked for is mostly not there."""
+        return frozenset(directive.name for directive in self.main.walk())
 
     @property
     def complete(self) -> bool:
