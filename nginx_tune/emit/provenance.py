@@ -12,7 +12,7 @@ from nginx_tune.documents.base import Document, encode
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
-from nginx_tune.emit.quoting import Written, comment
+from nginx_tune.emit.quoting import Written
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,34 @@ def header(provenance: Provenance | None) -> Written:
     words = ["nginx-tune generate"]
     words += [f"{option} {name}.json" for name, option, _ in inputs]
     words.append(f"--kind {provenance.kind}")
-    words += [f"--root {shlex.quote(path)}" for path in provenance.roots]
-    words += [f"--cache-dir {shlex.quote(path)}" for path in provenance.cache_dirs]
+    words += [f"--root {_shell_word(path)}" for path in provenance.roots]
+    words += [f"--cache-dir {_shell_word(path)}" for path in provenance.cache_dirs]
     lines = [
         f"nginx.conf for the kind {provenance.kind}, made by nginx-tune {__version__}.",
         "The same inputs give the same bytes:",
-        f"  {comment(' '.join(words))}",
+        f"  {' '.join(words)}",
         "with these documents, as nginx-tune writes them:",
         *[f"  {name}.json  sha256:{digest(document)}" for name, _, document in inputs],
     ]
     return Written("\n".join(f"# {line}" for line in lines))
+
+
+def _shell_word(path: str) -> str:
+    """The path as one printable word of a shell; what cannot be seen is written in hexadecimal.
+
+    Source: POSIX.1-2024, XCU 2.2.4, dollar-single-quotes.
+    """
+    if path.isprintable():
+        return shlex.quote(path)
+    return "$'" + "".join(_shell_character(character) for character in path) + "'"
+
+
+def _shell_character(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in character.encode(errors="surrogateescape"))
 
 
 def digest(document: Document) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from ipaddress import ip_address
 
 from nginx_tune.documents.site import Site, Upstream
 from nginx_tune.errors import UsageError
@@ -17,15 +18,21 @@ _LISTEN = re.compile(
 )
 _LISTEN_OPTION = re.compile(
     r"default_server|ssl|http2|proxy_protocol|reuseport|deferred|"
-    r"(?:backlog|rcvbuf|sndbuf|fastopen|ipv6only|so_keepalive)=[A-Za-z0-9:]+",
+    r"(?:backlog|fastopen)=\d{1,9}|(?:rcvbuf|sndbuf)=\d{1,9}[kKmM]?|ipv6only=(?:on|off)|"
+    r"so_keepalive=(?:on|off|(?:\d{1,5}[smh]?)?:(?:\d{1,5}[smh]?)?:\d{0,3})",
     re.ASCII,
 )
-_SERVER_NAME = re.compile(r"_|[*.]?[^\s;{}\"'\\$/]+", re.ASCII)
-_SERVER = re.compile(r"unix:/\S+|[A-Za-z0-9_.\-\[\]:]+", re.ASCII)
+_SERVER_NAME = re.compile(r"(?:\*\.|\.)?[^\s;{}\"'\\$/*.~][^\s;{}\"'\\$/]*", re.ASCII)
+_SERVER = re.compile(
+    r"unix:/\S+|(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_][A-Za-z0-9_.-]*)(?::\d{1,5})?", re.ASCII
+)
+_PORT = re.compile(r"(?:\A|:)(\d{1,5})\Z", re.ASCII)
+_MOST_PORT = 65535
 _SERVER_OPTION = re.compile(
-    r"backup|down|(?:weight|max_fails|max_conns)=\d{1,9}|fail_timeout=\d{1,9}(?:ms|[smhd])?",
+    r"backup|down|weight=[1-9]\d{0,8}|(?:max_fails|max_conns)=\d{1,9}|fail_timeout=\d{1,9}(?:ms|[smhd])?",
     re.ASCII,
 )
+_ANY = "0.0.0.0"  # noqa: S104  # compared with, not bound to
 MOST = 256
 """Entries in one list of a site."""
 
@@ -35,7 +42,7 @@ def check_site(site: Site) -> None:
 
     Errors: UsageError that names the value.
     """
-    _check_listens(site.listen)
+    _check_listens(site.listen, has_tls=site.tls is not None)
     _check_count("server_names", site.server_names)
     for name in site.server_names:
         _check(name, _SERVER_NAME, "server_names", "a name")
@@ -53,13 +60,45 @@ def check_site(site: Site) -> None:
             _check_absolute(str(log), "log")
 
 
-def _check_listens(listens: Sequence[str]) -> None:
+def _check_listens(listens: Sequence[str], *, has_tls: bool) -> None:
     _check_count("listen", listens, least=1)
+    taken: set[str] = set()
     for listen in listens:
         address, *options = listen.split() or [""]
         _check(address, _LISTEN, "listen", "an address and port, such as 127.0.0.1:8080")
         for option in options:
             _check(option, _LISTEN_OPTION, "listen", "an option of nginx's listen")
+            if option == "ssl" and not has_tls:
+                raise UsageError("listen: ssl needs the site's tls: certificate and key")
+        _check_host(address, "listen")
+        _check_port(address, "listen")
+        if (place := _place(address)) in taken:
+            raise UsageError(f"listen: {address[:60]!a} is given twice")
+        taken.add(place)
+
+
+def _place(address: str) -> str:
+    """The address with every spelling of "any IPv4 address" as one."""
+    if address.startswith("unix:"):
+        return address
+    host, _, port = address.rpartition(":")
+    return f"{'' if host in {'*', _ANY} else host}:{int(port)}"
+
+
+def _check_host(address: str, field: str) -> None:
+    host = address.rpartition(":")[0].strip("[]") if ":" in address else address
+    is_address = address.startswith("[") or (host and not host.strip("0123456789.") and "." in host)
+    try:
+        if is_address:
+            ip_address(host)
+    except ValueError:
+        raise UsageError(f"{field}: {address[:60]!a} is no address") from None
+
+
+def _check_port(address: str, field: str) -> None:
+    port = _PORT.search(address)
+    if port is not None and not 1 <= int(port[1]) <= _MOST_PORT:
+        raise UsageError(f"{field}: {address[:60]!a} has no port from 1 to {_MOST_PORT}")
 
 
 def _check_directories(field: str, paths: Sequence[str]) -> None:
@@ -87,9 +126,12 @@ def _check_upstreams(upstreams: Sequence[Upstream]) -> None:
         for server in upstream.servers:
             address, *options = server.split() or [""]
             _check(address, _SERVER, "upstreams", "a host and port")
+            _check_port(address, "upstreams")
             for option in options:
                 _check(option, _SERVER_OPTION, "upstreams", "an option of nginx's server")
-    if len({u.name for u in upstreams}) < len(upstreams):
+        if all("backup" in server.split() for server in upstream.servers):
+            raise UsageError(f"upstreams: {upstream.name} has backup servers only")
+    if len({u.name.lower() for u in upstreams}) < len(upstreams):
         raise UsageError("upstreams: a name is given twice")
 
 

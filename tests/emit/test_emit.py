@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -166,6 +167,23 @@ def test_hostile_paths_that_cannot_be_quoted_are_refused(field: str, value: str)
         {"upstreams": [Upstream(name="a", servers=["x:1;"])]},
         {"upstreams": [Upstream(name="a", servers=["x:1 weight=$w"])]},
         {"upstreams": [Upstream(name="a", servers=["x:1"])] * 2},
+        {"listen": ["0"]},
+        {"listen": ["99999"]},
+        {"listen": ["999.1.1.1:80"]},
+        {"listen": ["[:::::]:80"]},
+        {"listen": ["80", "*:80"]},
+        {"listen": ["0.0.0.0:80", "80 reuseport"]},
+        {"listen": ["443 ssl"]},
+        {"listen": ["80 backlog=many"]},
+        {"listen": ["80 so_keepalive=zz"]},
+        {"server_names": ["*"]},
+        {"server_names": ["."]},
+        {"server_names": ["~("]},
+        {"upstreams": [Upstream(name="a", servers=["x:99999"])]},
+        {"upstreams": [Upstream(name="a", servers=[":::"])]},
+        {"upstreams": [Upstream(name="a", servers=["x:1 weight=0"])]},
+        {"upstreams": [Upstream(name="a", servers=["x:1 backup"])]},
+        {"upstreams": [Upstream(name=name, servers=["x:1"]) for name in ("app", "APP")]},
         {"hot_locations": ["/"]},
         {"hot_locations": ["hot"]},
         {"roots": ["/a", "/a"]},
@@ -191,6 +209,7 @@ def test_words_that_nginx_would_take_for_something_else_are_refused(
         ["unix:{}/a.sock"],
         ["localhost:18080"],
         ["*:18080"],
+        ["18080 backlog=64 rcvbuf=16k", "[::1]:18080 ipv6only=on so_keepalive=30m::10"],
     ],
 )
 def test_every_form_of_address_is_taken(listen: list[str], tmp_path: Path) -> None:
@@ -224,6 +243,18 @@ def test_the_header_names_the_inputs_and_nothing_of_the_reader() -> None:
     assert text.count("sha256:") == 3
     assert "SITE" not in header(Provenance("static", facts))
     assert header(Provenance("static", facts)) != header(Provenance("static", host(cpus=2)))
+
+
+@pytest.mark.parametrize(
+    "path", ["/a  b", "/a\u00a0b", "/a\u200bb'c", "/\u202e\\x", "/ä ö", "/a\u3000'"], ids=ascii
+)
+def test_the_header_names_every_directory_so_that_a_shell_finds_it(path: str) -> None:
+    text = header(Provenance("cache", host(), cache_dirs=[path]))
+    assert all(line.isprintable() for line in text.splitlines())
+    command = next(line for line in text.splitlines() if "--cache-dir" in line)
+    word = command.partition("--cache-dir ")[2]
+    shell = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True)
+    assert shell.stdout.decode() == path
 
 
 def test_a_hostile_directory_does_not_leave_the_header() -> None:
