@@ -1,6 +1,6 @@
 """Random reads of the same disks by the disk probe and by fio.
 
-    python benchmarks/disk_probe_vs_fio.py [--rounds N] [--seconds N]
+    python benchmarks/disk_probe_vs_fio.py [--rounds N] [--seconds N] [--only NAME]
 
 As root, with fio, nbdkit, nbdfuse and fuse3. Disks: the one under the temporary directory (a
 file on it), loop devices that a cgroup limits, loop devices whose reads nbdkit delays. At each
@@ -107,6 +107,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--only", default="", help="the disks whose name contains this")
     options = parser.parse_args()
     sweeps = {}
     print("| disk | depth | probe reads/s | fio reads/s | ratio | probe p99 ms | fio p99 ms |")
@@ -114,7 +115,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         data = make_data(directory / "data.img", 512 * MIB)
-        for disk, make in disks(data, directory).items():
+        wanted = {k: v for k, v in disks(data, directory).items() if options.only in k}
+        for disk, make in wanted.items():
             with make() as device:
                 for depth in DEPTHS:
                     print(compare(disk, device, depth, options.rounds, options.seconds), flush=True)

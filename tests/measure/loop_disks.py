@@ -101,6 +101,7 @@ def modelled(directory: Path, image: Path, *options: str, channels: int = 1) -> 
             _unmount(served, mount)
         server.terminate()
         server.wait(timeout=20)
+        socket.unlink(missing_ok=True)
 
 
 def _await(is_ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
