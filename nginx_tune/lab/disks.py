@@ -28,7 +28,9 @@ def run_tool(*argv: str) -> str:
     """
     environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
     try:
-        run = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
+        run = subprocess.run(
+            argv, capture_output=True, text=True, errors="replace", check=False, env=environment
+        )
     except FileNotFoundError:
         raise MissingToolError(
             f"{argv[0]} is not installed", hint="apt-get install util-linux e2fsprogs mount"

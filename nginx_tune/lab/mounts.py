@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import re
 import socket
 import struct
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from nginx_tune.errors import UndecidedError
 from nginx_tune.lab.disks import run_tool
 
+_OCTAL = re.compile(rb"\\([0-7]{3})")
 _SIOCGIFFLAGS = 0x8913
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 0x1
+
+
+class _Mount(NamedTuple):
+    """A line of /proc/self/mounts."""
+
+    source: str
+    point: Path
+    kind: str
+
+
+def _mounts() -> list[_Mount]:
+    """What is mounted, in the order it was; names may hold white space and bytes no UTF-8 has.
+
+    Source: mangle() in fs/proc_namespace.c: space, tab, newline, backslash and # as octal.
+    """
+    found = []
+    for line in Path("/proc/self/mounts").read_bytes().rstrip(b"\n").split(b"\n"):
+        fields = [_OCTAL.sub(lambda m: bytes([int(m[1], 8)]), field) for field in line.split(b" ")]
+        source, point, kind = map(os.fsdecode, fields[:3])
+        found.append(_Mount(source, Path(point), kind))
+    return found
 
 
 def raise_loopback() -> None:
@@ -66,18 +92,13 @@ def take_writes(directory: Path) -> None:
     Errors: UndecidedError when other file systems are mounted in it: an overlay hides them.
     """
     real = Path(os.path.realpath(directory))
-    inside = next((point for point in _mount_points() if real in point.parents), None)
+    inside = next((mount.point for mount in _mounts() if real in mount.point.parents), None)
     if inside is not None:
         raise UndecidedError(
             f"{directory}: nginx writes there and {inside} is mounted in it",
             hint="let it write its logs, pid and temporary files to a directory of their own",
         )
     make_writable(real)
-
-
-def _mount_points() -> list[Path]:
-    lines = Path("/proc/self/mounts").read_text().splitlines()
-    return [Path(line.split()[1].encode().decode("unicode_escape")) for line in lines]
 
 
 def show_instead(file: Path, path: Path) -> None:
@@ -89,20 +110,26 @@ def _lay_over(directory: Path) -> None:
     """Make a directory writable in memory, with its contents in sight.
 
     The layers lie in a tmpfs that the overlay mount alone keeps: it is mounted over the
-    directory for a moment, and covered again at once.
+    directory for a moment, and covered again at once. They are named by descriptors: the
+    overlay's options have characters of their own.
     """
-    below = os.open(directory, os.O_PATH | os.O_DIRECTORY)
-    try:
+    with _descriptor(directory) as lower:
         run_tool("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", str(directory))
         (directory / "upper").mkdir()
         (directory / "work").mkdir()
-        layers = f"upperdir={directory}/upper,workdir={directory}/work"
-        lower = f"/proc/{os.getpid()}/fd/{below}"
-        run_tool(
-            "mount", "-t", "overlay", "-o", f"lowerdir={lower},{layers}", OVERLAY, str(directory)
-        )
+        with _descriptor(directory) as above:
+            layers = f"lowerdir={lower},upperdir={above}/upper,workdir={above}/work"
+            run_tool("mount", "-t", "overlay", "-o", layers, OVERLAY, str(directory))
+
+
+@contextlib.contextmanager
+def _descriptor(directory: Path) -> Iterator[str]:
+    """A name of a directory that stays when something is mounted over it."""
+    number = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/{os.getpid()}/fd/{number}"
     finally:
-        os.close(below)
+        os.close(number)
 
 
 OVERLAY = "nginx-tune-overlay"
@@ -110,10 +137,9 @@ OVERLAY = "nginx-tune-overlay"
 
 def _is_ours(directory: Path) -> bool:
     """Whether an overlay of ours lies there already."""
-    for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
-        source, point = line.split()[:2]
-        if directory == Path(point) or Path(point) in directory.parents:
-            return source in {OVERLAY, "tmpfs"} and os.access(directory, os.W_OK)
+    for mount in reversed(_mounts()):
+        if directory == mount.point or mount.point in directory.parents:
+            return mount.source in {OVERLAY, "tmpfs"} and os.access(directory, os.W_OK)
     return False
 
 
@@ -137,8 +163,7 @@ _KERNELS_OWN = frozenset({"proc", "sysfs", "devtmpfs", "devpts", "mqueue", "cgro
 
 def seal_all(*, keep: Path) -> None:
     """Make every mounted file system read-only inside the walls, but for a directory of ours."""
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        _, escaped, kind, *_ = line.split()
-        point = escaped.encode().decode("unicode_escape")
-        if kind not in _KERNELS_OWN and point != str(keep) and not point.startswith("/proc/"):
-            run_tool("mount", "-o", "remount,bind,ro", point)
+    for mount in _mounts():
+        is_ours = mount.point == keep or Path("/proc") in mount.point.parents
+        if mount.kind not in _KERNELS_OWN and not is_ours:
+            run_tool("mount", "-o", "remount,bind,ro", str(mount.point))

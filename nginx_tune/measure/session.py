@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -122,4 +121,5 @@ def split_cpus(cpus: list[int], *, separate: bool) -> tuple[list[int], list[int]
 
 
 def _plain(value: msgspec.Struct) -> Any:
-    return json.loads(msgspec.json.encode(value))
+    """What ``json.dumps`` takes; names of files may hold bytes that are no UTF-8."""
+    return msgspec.to_builtins(value)

@@ -202,17 +202,23 @@ def _holds(place: str, paths: set[str]) -> bool:
     )
 
 
+def _shown(path: str) -> str:
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
 def _differences(
     lab: Lab, target: Target, covers: Sequence[str], overlays: Sequence[str]
 ) -> list[str]:
-    found = [f"empty and writable instead of the host's: {', '.join(covers)}"]
+    found = [f"empty and writable instead of the host's: {', '.join(map(_shown, covers))}"]
     if overlays:
-        found.append(f"seen through an overlay that takes the writes: {', '.join(overlays)}")
+        found.append(
+            f"seen through an overlay that takes the writes: {', '.join(map(_shown, overlays))}"
+        )
     if lab.disks:
         data = lab.data[0]
         disk = lab.disks[0]
         found.append(
-            f"{target.root}: {data.files} generated files of {data.file_bytes} bytes on an "
+            f"{_shown(target.root)}: {data.files} generated files of {data.file_bytes} bytes on an "
             f"emulated {disk.class_name} ({disk.bytes_per_second or 'no'} bytes/s, "
             f"{disk.reads_per_second or 'no'} reads/s)"
         )

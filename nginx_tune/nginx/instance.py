@@ -181,6 +181,7 @@ def _strip(line: str) -> str:
 
 def _title(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-    except (OSError, UnicodeDecodeError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+        return words.decode(errors="replace").strip()
+    except OSError:
         return ""

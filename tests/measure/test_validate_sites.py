@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -78,3 +79,18 @@ def test_what_cannot_be_loaded_is_said(
     assert run.returncode == 4
     assert said in run.stderr
     assert len(run.stderr.splitlines()) == 1
+
+
+def test_names_that_are_no_utf_8(run_cli: RunCli, root: Path) -> None:
+    """The overlay for the log makes one of them a mount point too."""
+    odd = root.rename(os.fsdecode(os.fsencode(root.parent) + b"/\xff \\ \xc3\xbc"))
+    (odd / "\udcfe").write_bytes(bytes(100))
+    conf = odd / "\udcff.conf"
+    written = os.fsencode(odd).replace(b"\\", b"\\\\")
+    conf.write_bytes(
+        b'user root; error_log "%s/e.log"; events {} http { server { listen 18081; root "%s"; } }'
+        % (written, written)
+    )
+    run = run_cli("-q", "validate", conf, "--against", conf, *SHORT, "-f", "json")
+    assert run.returncode in {0, 4}, run.stderr
+    assert run.stderr == ""
