@@ -21,6 +21,7 @@ from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.experiment import Load, run_pairs
 from nginx_tune.measure.plan_load import ServedFile
 from nginx_tune.measure.plan_places import plan_places
+from nginx_tune.measure.plan_scenario import check_scenario
 from nginx_tune.measure.plan_workload import plan_workload
 from nginx_tune.measure.session import MODULE_INSIDE, Arm, Session
 from nginx_tune.prove.gates import judge_claims
@@ -74,6 +75,9 @@ def _tables(file: Any) -> Mapping[str, Any]:
 
 
 def _convert(tables: Mapping[str, Any], source: str) -> Scenario:
+    unknown = sorted(set(tables) - {"schema", *Scenario.__struct_fields__})
+    if unknown:  # people write it by hand: a misspelt word would do nothing
+        raise UsageError(f"{source}: a scenario has no '{unknown[0]}'")
     try:
         return msgspec.convert(tables, Scenario)
     except msgspec.ValidationError as error:
@@ -90,11 +94,13 @@ def run_scenario(
 ) -> ScenarioRun:
     """Run a scenario on this machine.
 
-    Errors: MissingToolError without nginx, UndecidedError when nginx lacks what the scenario
+    Errors: UsageError for a scenario that cannot be run (before anything runs),
+            MissingToolError without nginx, UndecidedError when nginx lacks what the scenario
             needs, MissingPermissionError when the lab needs root.
     Side effects: everything happens inside the walls and is gone afterwards.
     """
     scenario = _shorten(scenario, shorter or Shorter())
+    check_scenario(scenario)
     binary = check_nginx(nginx, scenario)
     with Walls(MODULE_INSIDE, progress=progress) as walls:
         session = Session(walls, scenario.lab, binary=binary, covers=plan_places(nginx.flags))

@@ -1,0 +1,42 @@
+"""Scenario files with a fault are refused before anything runs."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+RunCli = Callable[..., subprocess.CompletedProcess[str]]
+GOOD = (resources.files("nginx_tune") / "scenarios" / "page-cache-fits.toml").read_text()
+DISK = '[[lab.disks]]\nname = "disk1"\nclass_name = "memory"\nmount = "/srv/disk1"\n'
+FAULTS = {
+    "no disk": (DISK, "", "lab.disks: none"),
+    "no such disk": ('disk = "disk1"', 'disk = "disk9"', "lab.data"),
+    "no files": ("files = 2000", "files = 0", "lab.data"),
+    "files below 0": ("files = 2000", "files = -5", "lab.data"),
+    "relative mount": ("/srv/disk1", "srv/disk1", "lab.disks.mount"),
+    "mount of all": ("/srv/disk1", "/", "lab.disks.mount"),
+    "mount above": ("/srv/disk1", "/srv/../etc", "lab.disks.mount"),
+    "a path for a name": ('"disk1"', '"../x"', "lab.disks: no name"),
+    "no pairs": ("pairs = 6", "pairs = 0", "pairs"),
+    "no time": ("duration_seconds = 5.0", "duration_seconds = -1.0", "duration_seconds"),
+    "no such function": ("total.truncated == 0", "nonsense(x) =", "no function 'nonsense'"),
+    "no such metric": ('"server.cpu_seconds_per_request"', '"foo"', "unknown metric 'foo'"),
+    "misspelt": ("pairs = 6", "paris = 6", "a scenario has no 'paris'"),
+}
+
+
+@pytest.mark.needs("nginx")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_named_in_one_line(run_cli: RunCli, tmp_path: Path, fault: str) -> None:
+    right, wrong, said = FAULTS[fault]
+    assert right in GOOD
+    file = tmp_path / "odd.toml"
+    file.write_text(GOOD.replace(right, wrong))
+    run = run_cli("scenario", "run", file)
+    assert run.returncode == 2, run.stderr
+    assert said in run.stderr
+    assert len(run.stderr.splitlines()) == 1
