@@ -12,7 +12,7 @@ from nginx_tune.host.collector import render_collector
 @click.command()
 @click.option("-o", "--output", metavar="FILE", help="Write there instead of standard output.")
 def command(*, output: str | None) -> None:
-    r"""Print a program that records a host on which nothing may be installed.
+    """Print a program that records a host on which nothing may be installed.
 
     One file, Python 3.6 or later, nothing else. It writes the capture that `inspect --host`
     reads:
@@ -21,7 +21,7 @@ def command(*, output: str | None) -> None:
         nginx-tune collector > collect.py
         ssh HOST python3 - < collect.py > host.json
         nginx-tune inspect --host host.json
-    """
+    """  # noqa: D301  # \b is click's own mark
     try:
         program = render_collector()
     except OSError as error:

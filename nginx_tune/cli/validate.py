@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from nginx_tune.cli.durations import parse_duration
@@ -81,6 +83,7 @@ def command(
     candidate = conf or conf_option
     if candidate is None:
         raise UsageError("no candidate configuration", hint="nginx-tune validate CONF")
+    prefix = os.path.abspath(prefix) if prefix else None  # noqa: PTH100  # links stay
     host = LiveHost()
     nginx, _ = read_nginx(host, binary=nginx_binary)
     validation = run_validation(
@@ -95,6 +98,7 @@ def command(
             duration_seconds=parse_duration(duration),
             seed=seed,
             self_check=self_check,
+            prefix=prefix,
         ),
         nginx=nginx,
         progress=progress_printer(ctx),

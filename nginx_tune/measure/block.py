@@ -38,6 +38,8 @@ class BlockRequest(msgspec.Struct, frozen=True, kw_only=True):
     conf_path: str
     conf_text: str | None = None
     """Written to ``conf_path`` first; null when the file is the operator's own."""
+    prefix: str | None = None
+    """nginx's ``-p``; null for the build's own."""
     error_log: str | None = None
     """The main context's error log; null when it is standard error."""
     plan: LoadPlan
@@ -68,6 +70,7 @@ def run_block(request: BlockRequest, device_numbers: list[str]) -> Measurement:
         conf_path,
         stderr_path=stderr_path,
         address=target,
+        prefix=request.prefix,
         join_files=[Path(file) for file in request.join_files],
         cpus=request.nginx_cpus,
     )

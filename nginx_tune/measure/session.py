@@ -30,6 +30,8 @@ class Arm(NamedTuple):
     """Null when the file is the operator's own, seen in place."""
     error_log: str | None
     """The main context's error log; null for standard error."""
+    prefix: str | None = None
+    """nginx's ``-p``; null for the build's own."""
 
 
 class Session:
@@ -103,6 +105,7 @@ class Session:
             conf_path=arm.conf_path,
             conf_text=arm.conf_text,
             error_log=arm.error_log,
+            prefix=arm.prefix,
             plan=plan,
             prime=list(prime),
             evict=[disk.mount for disk in self._lab.disks],

@@ -43,6 +43,8 @@ class Plan(NamedTuple):
     duration_seconds: float
     seed: int
     self_check: bool
+    prefix: str | None = None
+    """nginx's ``-p``; None for the build's own."""
 
 
 class Validation(NamedTuple):
@@ -101,7 +103,7 @@ def run_validation(
             duration_seconds=plan.duration_seconds,
         )
         arms = [
-            Arm(name, tree.path, None, item.error_log)
+            Arm(name, tree.path, None, item.error_log, plan.prefix)
             for name, tree, item in zip(
                 ("baseline", "candidate"), (baseline, candidate), targets, strict=True
             )

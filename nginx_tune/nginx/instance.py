@@ -64,6 +64,7 @@ def start_instance(
     *,
     stderr_path: Path,
     address: tuple[str, int],
+    prefix: str | None = None,
     join_files: Sequence[Path] = (),
     cpus: Sequence[int] = (),
     patience_seconds: float = 10.0,
@@ -76,7 +77,8 @@ def start_instance(
     """
     for foreground in (["-g", _FOREGROUND], []):
         # The second time the configuration has a daemon directive of its own, which stands.
-        process = _spawn([binary, "-c", str(conf_path), *foreground], stderr_path, join_files, cpus)
+        argv = [binary, "-c", str(conf_path), *(["-p", prefix] if prefix else []), *foreground]
+        process = _spawn(argv, stderr_path, join_files, cpus)
         instance = Instance(process, stderr_path)
         try:
             _wait_ready(instance, address, patience_seconds)

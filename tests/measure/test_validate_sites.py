@@ -94,3 +94,15 @@ def test_names_that_are_no_utf_8(run_cli: RunCli, root: Path) -> None:
     run = run_cli("-q", "validate", conf, "--against", conf, *SHORT, "-f", "json")
     assert run.returncode in {0, 4}, run.stderr
     assert run.stderr == ""
+
+
+def test_the_prefix_is_nginx_s_too(run_cli: RunCli, root: Path) -> None:
+    """A relative root and log stand on it."""
+    (root.parent / "conf").mkdir()
+    conf = root.parent / "conf" / "nginx.conf"
+    text = 'user root; error_log e.log; events {} http { server { listen 18081; root "a site"; } }'
+    conf.write_text(text)
+    arguments = ("-p", ".", conf, "--against", conf, *SHORT, "-f", "json")
+    run = run_cli("-q", "validate", *arguments, cwd=root.parent)
+    assert run.returncode in {0, 4}, run.stderr
+    assert run.stderr == ""
