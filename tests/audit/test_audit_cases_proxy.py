@@ -7,7 +7,10 @@ import pytest
 from cases import outcome
 from msgspec.structs import replace
 
+from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import GIB, linux
+from nginx_tune.audit.registry import ALL
+from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.facts import (
     Dataset,
     Facts,
@@ -98,6 +101,28 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
             "server a; keepalive 9;",
         ),
         linux(), 0,
+    ),
+    "a long connect timeout to a socket file": (
+        "up-connect-timeout",
+        http(
+            "fastcgi_connect_timeout 300; server { location / { fastcgi_pass unix:/php.sock; } }"
+        ),
+        NEW, 0,
+    ),
+    "a long connect timeout to socket files of an upstream": (
+        "up-connect-timeout", proxy("proxy_connect_timeout 300;", "server unix:/a;"), NEW, 0,
+    ),
+    "a long connect timeout to a socket file and to an address": (
+        "up-connect-timeout",
+        proxy("proxy_connect_timeout 300;", "server unix:/a; server 10.0.0.1 backup;"), NEW, 1,
+    ),
+    "an inherited long connect timeout, first to a socket file": (
+        "up-connect-timeout",
+        http(
+            "proxy_connect_timeout 300; server { location /a { proxy_pass http://unix:/a; }"
+            " location /b { proxy_pass http://10.0.0.1; } }"
+        ),
+        NEW, 1,
     ),
     "an explicit 1.0 in the newest version": (
         "up-keepalive-http10", proxy("proxy_http_version 1.0;", "server a; keepalive 9;"), NEW, 1,
@@ -329,3 +354,24 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
 def test_case(name: str) -> None:
     rule, conf, facts, expected = CASES[name]
     assert outcome(rule, conf, facts) == expected
+
+
+def test_the_fix_beside_an_upgrade_header_keeps_websockets() -> None:
+    conf = proxy(
+        "proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade;"
+        " proxy_set_header Connection $connection;",
+        "server 10.0.0.1; keepalive 9;",
+        outer="map $http_upgrade $connection { default upgrade; '' close; }",
+    )
+    (rule,) = (one for one in ALL if one.id == "up-keepalive-http10")
+    (found,) = audit(parse_text(conf), linux(), [rule]).findings
+    assert 'map $http_upgrade $connection_upgrade { default upgrade; "" ""; }' in found.fix
+    assert outcome(rule.id, conf.replace("'' close", '"" ""'), linux()) == 0
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(90, "up to 90 s"), (300, "300 s never pass")])
+def test_a_connect_timeout_ends_with_the_kernels_patience(seconds: int, words: str) -> None:
+    (rule,) = (one for one in ALL if one.id == "up-connect-timeout")
+    tree = parse_text(proxy(f"proxy_connect_timeout {seconds};"))
+    (found,) = audit(tree, linux(), [rule]).findings
+    assert words in found.message

@@ -8,9 +8,13 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.passes import Pass
 from nginx_tune.conf.quantities import parse_seconds
+from nginx_tune.conf.upstreams import is_unix
 
 LONGEST_SECONDS = 75.0
+KERNEL_SECONDS = 131.0
+"""When Linux gives up with its default of tcp_syn_retries: after 127 s, since 6.5 after 131 s."""
 
 
 def check(context: Context) -> Iterator[Hit | Missing]:
@@ -20,15 +24,31 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         line = one.effective("connect_timeout")
         if line is None or line in told:
             continue
-        told.add(line)
+        servers = _servers(context, one)
+        if servers and all(map(is_unix, servers)):
+            continue  # a connection to a socket file succeeds or fails at once
         seconds = parse_seconds(" ".join(line.args))
         if seconds is not None and seconds > LONGEST_SECONDS:
-            yield Hit(
-                line,
-                f"a server that does not answer holds a request for up to {seconds:g} s before "
-                "the next one is tried",
-                [written(line)],
-            )
+            told.add(line)
+            yield Hit(line, _message(context, seconds), [written(line)])
+
+
+def _servers(context: Context, one: Pass) -> list[str]:
+    """Addresses that requests go to, an upstream's in its place."""
+    found = []
+    for address in one.addresses:
+        upstream = context.upstreams.get(address)
+        found += [address] if upstream is None else [peer.value for peer in upstream.peers]
+    return found
+
+
+def _message(context: Context, seconds: float) -> str:
+    if seconds > KERNEL_SECONDS and context.is_linux is not False:
+        return (
+            "a server that does not answer holds a request until the kernel gives up, on Linux "
+            f"after about two minutes: {seconds:g} s never pass"
+        )
+    return f"a server that does not answer holds a request for up to {seconds:g} s"
 
 
 _CONF = "events {} http { server { location / { proxy_pass http://10.0.0.1; %s } } }"
@@ -39,7 +59,7 @@ RULE = Rule(
     title="a connect timeout of more than 75 s",
     why="The kernel gives up by itself: the documentation says after 75 s usually, Linux does so "
     "after about two minutes (tcp_syn_retries). Until then the request waits, and no other "
-    "server is tried.",
+    "server, if there is one, is tried.",
     fix="proxy_connect_timeout 1s to 5s; for servers in the same network.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_connect_timeout",

@@ -16,6 +16,12 @@ from nginx_tune.documents.decisions import Evidence
 REUSES_SINCE = (1, 29, 7)
 """First version that asks for HTTP/1.1 and sends no ``Connection: close`` by itself."""
 
+_FIX_WITH_UPGRADE = (
+    'map $http_upgrade $connection_upgrade { default upgrade; "" ""; } in http, and here '
+    "proxy_http_version 1.1; and proxy_set_header Connection $connection_upgrade; (an empty "
+    "header for ordinary requests, and WebSockets keep working)."
+)
+
 
 def check(context: Context) -> Iterator[Hit | Missing]:
     """Locations whose requests make the upstream close the connection."""
@@ -40,6 +46,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                     f'upstream "{name}" keeps idle connections, and requests from here never '
                     f"leave one: {fault[0]}",
                     fault[1],
+                    fix=_FIX_WITH_UPGRADE if _upgrades(one) else "",
                 )
     if is_version_needed:
         yield Missing(("nginx.nginx_version",))
