@@ -16,6 +16,7 @@ from nginx_tune.documents.verdict import Verdict
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 
 CONF = """
+user root;  # so that the rights of the shared temporary directory do not matter
 events {{ worker_connections 256; }}
 {main}
 http {{
