@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 
-from nginx_tune.conf.tree import ConfTree, Reader, read_tree
+from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.errors import UsageError
+from nginx_tune.host.door import Host
+from nginx_tune.measure.subject import ConfigurationFiles
 
 
-def read_configuration(host: Reader, path: str, prefix: str | None) -> ConfTree:
+def read_configuration(host: Host, path: str, prefix: str | None) -> ConfTree:
     """The tree below a file that must be there."""
     full = os.path.abspath(path)  # noqa: PTH100  # links stay: relative includes stand on them
     if not os.path.isfile(full):  # noqa: PTH113
         raise UsageError(f"{path}: no such configuration file")
-    return read_tree(full, host, prefix=prefix)
+    return read_tree(full, ConfigurationFiles(host), prefix=prefix)
 
 
 def host_configuration(nginx: Nginx) -> str:

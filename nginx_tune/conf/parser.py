@@ -6,6 +6,8 @@ anything that can be read as words, blocks and ends is a tree.
 
 from __future__ import annotations
 
+from itertools import islice
+
 from nginx_tune.conf.directive import Block, Directive, Source
 from nginx_tune.conf.lexer import CLOSE, LUA_QUOTE, OPEN, ParseFault, Token, read_tokens
 
@@ -15,6 +17,9 @@ DEEPEST = 200
 
 MOST_DIRECTIVES = 2_000_000
 """Of one file, and of a tree with its includes expanded: about a hundred thousand servers."""
+
+MOST_TOKENS = 10_000_000
+"""Words and marks of one file, so that a directive without an end takes no memory without one."""
 
 
 def parse_block(source: Source) -> Block:
@@ -26,7 +31,8 @@ def parse_block(source: Source) -> Block:
     opened: list[Directive] = []
     count = 0
     words: list[Token] = []
-    for token in read_tokens(source.text):
+    tokens = read_tokens(source.text)
+    for token in islice(tokens, MOST_TOKENS):
         mark = token[0]
         if not mark:
             words.append(token)
@@ -42,6 +48,8 @@ def parse_block(source: Source) -> Block:
             if count > MOST_DIRECTIVES:
                 raise ParseFault(f"more than {MOST_DIRECTIVES} directives", token[3])
         words = []
+    for past in tokens:
+        raise ParseFault(f"more than {MOST_TOKENS} words", past[3])
     if words:
         raise ParseFault('unexpected end of file, expecting ";" or "}"', len(source.text))
     if len(levels) > 1:

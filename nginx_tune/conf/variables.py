@@ -7,8 +7,10 @@ else (a request header, a capture) is open: the known values are then not all.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import islice, product
+from itertools import chain, islice, product
+from typing import NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.scopes import Scope, http_blocks
@@ -38,11 +40,21 @@ class Values:
 OPEN = Values(complete=False)
 
 
+class _Map(NamedTuple):
+    """The lines of a map."""
+
+    entries: dict[str, Directive]
+    """By the key, in small letters."""
+    patterns: list[Directive]
+    default: Directive | None
+
+
 class Variables:
     """The variables that http of a tree defines."""
 
     def __init__(self, tree: ConfTree) -> None:
         self._steps = 0
+        self._maps: dict[Directive, _Map] = {}
         self._tables: dict[str, list[Directive]] = {}
         for http in http_blocks(tree):
             for kind in ("map", "split_clients"):
@@ -70,21 +82,22 @@ class Variables:
         parts.append({text[at:]: None})
         known: dict[str, Directive | None] = {}
         combinations = product(*(part.items() for part in parts))
-        for combination in islice(combinations, MOST_VALUES + 1):
+        for combination in islice(combinations, MOST_VALUES):
             origin = next((place for _, place in combination if place is not None), None)
             known.setdefault("".join(value for value, _ in combination), origin)
-        return Values(known, complete and len(known) <= MOST_VALUES)
+        is_cut = next(combinations, None) is not None  # several may give the same text
+        return Values(known, complete and not is_cut)
 
     def _variable(self, name: str, scope: Scope, seen: tuple[str, ...]) -> Values:
         self._steps += 1
         if name in seen or self._steps > MOST_STEPS:
             return OPEN
         seen = (*seen, name)
-        start = Values()
         tables = self._tables.get(name, [])
-        for table in tables:
-            read = self._map if table.name == "map" else self._split
-            start = _union(start, read(table, scope, seen))
+        start = _union(
+            (self._map if table.name == "map" else self._split)(table, scope, seen)
+            for table in tables
+        )
         if not tables:
             start = OPEN
         return self._after_set(start, name, scope, seen)
@@ -103,7 +116,7 @@ class Variables:
                 elif directive.name == "if" and directive.block is not None:
                     for inner in directive.block.all("set"):
                         if _sets(inner, name):
-                            values = _union(values, self._constant(inner, scope, seen))
+                            values = _union((values, self._constant(inner, scope, seen)))
         return values
 
     def _constant(self, directive: Directive, scope: Scope, seen: tuple[str, ...]) -> Values:
@@ -112,54 +125,59 @@ class Variables:
 
     def _split(self, table: Directive, scope: Scope, seen: tuple[str, ...]) -> Values:
         """Source: ngx_http_split_clients_module.c; what no part covers gives an empty value."""
-        values = Values()
-        covered = 0.0
-        for part in table.block or ():
-            if part.name == "*":
-                covered = 100.0
-            else:
-                covered += _percent(part.name)
-            values = _union(values, self._entry(part, scope, seen))
-        return values if covered > _ALMOST_ALL else _union(values, Values({"": table}))
+        parts = list(table.block or ())
+        covered = sum(100.0 if part.name == "*" else _percent(part.name) for part in parts)
+        values = _union(self._entry(part, scope, seen) for part in parts)
+        return values if covered > _ALMOST_ALL else _union((values, Values({"": table})))
 
     def _map(self, table: Directive, scope: Scope, seen: tuple[str, ...]) -> Values:
         """Source: ngx_http_map_module.c; without ``default`` what no key matches is empty."""
-        entries: dict[str, Directive] = {}
-        patterns: list[Directive] = []
-        default: Directive | None = None
-        for entry in table.block or ():
-            if not entry.args:
-                if entry.name not in _MAP_FLAGS:
-                    patterns.append(entry)
-            elif entry.name == "default":
-                default = entry
-            elif entry.name.startswith("~") or "*" in entry.name or entry.name.startswith("."):
-                patterns.append(entry)
-            else:
-                entries[entry.name.removeprefix("\\").lower()] = entry
+        if table not in self._maps:
+            self._maps[table] = _read_map(table)
+        entries, patterns, default = self._maps[table]
         otherwise = Values({"": table}) if default is None else self._entry(default, scope, seen)
         source = self._text(table.args[0], scope, seen)
         if source.complete and not patterns:
-            values = Values()
-            for key in source.known:
-                matched = entries.get(key.lower())
-                found = otherwise if matched is None else self._entry(matched, scope, seen)
-                values = _union(values, found)
-            return values
-        values = otherwise
-        for entry in (*entries.values(), *patterns):
-            if entry.args:
-                values = _union(values, self._entry(entry, scope, seen))
-        return values
+            matches = (entries.get(key.lower()) for key in source.known)
+            return _union(
+                otherwise if entry is None else self._entry(entry, scope, seen) for entry in matches
+            )
+        listed = (entry for entry in chain(entries.values(), patterns) if entry.args)
+        return _union(chain((otherwise,), (self._entry(entry, scope, seen) for entry in listed)))
 
     def _entry(self, entry: Directive, scope: Scope, seen: tuple[str, ...]) -> Values:
         values = self._text(entry.value, scope, seen)
         return Values(dict.fromkeys(values.known, entry), values.complete)
 
 
-def _union(first: Values, second: Values) -> Values:
-    known = {**second.known, **first.known}
-    return Values(known, first.complete and second.complete)
+def _read_map(table: Directive) -> _Map:
+    entries: dict[str, Directive] = {}
+    patterns: list[Directive] = []
+    default: Directive | None = None
+    for entry in table.block or ():
+        if not entry.args:
+            if entry.name not in _MAP_FLAGS:
+                patterns.append(entry)
+        elif entry.name == "default":
+            default = entry
+        elif entry.name.startswith("~") or "*" in entry.name or entry.name.startswith("."):
+            patterns.append(entry)
+        else:
+            entries[entry.name.removeprefix("\\").lower()] = entry
+    return _Map(entries, patterns, default)
+
+
+def _union(several: Iterable[Values]) -> Values:
+    """All values, the first place of each; past MOST_VALUES the rest is not asked for."""
+    known: dict[str, Directive | None] = {}
+    complete = True
+    for values in several:
+        for value, place in values.known.items():
+            known.setdefault(value, place)
+        complete &= values.complete
+        if len(known) > MOST_VALUES:
+            return Values(known, complete=False)
+    return Values(known, complete)
 
 
 def _sets(directive: Directive, name: str) -> bool:

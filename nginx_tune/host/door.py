@@ -38,11 +38,15 @@ class Device(NamedTuple):
     minor: int
 
 
+MOST_BYTES = 64 << 20
+"""No file of a kernel, log or program that is asked for is larger, unless it is something else."""
+
+
 class Host(Protocol):
     """A machine that can be asked. Every method raises HostReadError when it cannot answer."""
 
-    def read_bytes(self, path: str) -> bytes:
-        """Contents of a file."""
+    def read_bytes(self, path: str, *, limit_bytes: int = MOST_BYTES) -> bytes:
+        """Contents of a file; HostReadError for one that is larger than the limit."""
 
     def read_text(self, path: str) -> str:
         """Contents of a file; bytes that are no UTF-8 become surrogate escapes."""

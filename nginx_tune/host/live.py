@@ -9,13 +9,10 @@ from typing import NoReturn
 
 from nginx_tune.documents.facts import Dataset, Link
 from nginx_tune.documents.listening import Listening
-from nginx_tune.host.door import Device, HostReadError, ProgramResult
+from nginx_tune.host.door import MOST_BYTES, Device, HostReadError, ProgramResult
 from nginx_tune.host.parse_layers import parse_busy_milliseconds
 from nginx_tune.host.program import run_bounded
 from nginx_tune.host.version_texts import version_texts
-
-_MAX_BYTES = 64 << 20
-"""No file that is asked for is larger; what is larger is not what it seems."""
 
 _SBIN = (
     "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/nginx/sbin:/opt/nginx/sbin:"
@@ -30,18 +27,18 @@ class LiveHost:
     def __init__(self, progress: Callable[[str], None] = lambda _: None) -> None:
         self._progress = progress
 
-    def read_bytes(self, path: str) -> bytes:
-        """Contents of a file."""
+    def read_bytes(self, path: str, *, limit_bytes: int = MOST_BYTES) -> bytes:
+        """Contents of a file; HostReadError for one that is larger than the limit."""
         question = f"read {path}"
         try:
             # Without waiting: a FIFO that nobody writes gives nothing instead of hanging.
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             with os.fdopen(descriptor, "rb", buffering=0) as file:
-                data = _read_all(file.fileno())
+                data = _read_up_to(file.fileno(), limit_bytes)
         except (OSError, ValueError) as error:
             _refuse(question, error)
-        if len(data) > _MAX_BYTES:
-            raise HostReadError(question, f"larger than {_MAX_BYTES >> 20} MiB")
+        if len(data) > limit_bytes:
+            raise HostReadError(question, f"larger than {limit_bytes / (1 << 20):g} MiB")
         return data
 
     def read_text(self, path: str) -> str:
@@ -170,11 +167,11 @@ class LiveHost:
             _refuse(f"dataset {path}", error)
 
 
-def _read_all(descriptor: int) -> bytes:
-    """Up to one byte more than the limit."""
+def _read_up_to(descriptor: int, limit_bytes: int) -> bytes:
+    """All bytes, or more than the limit where there are more."""
     parts = []
     size = 0
-    while size <= _MAX_BYTES and (part := os.read(descriptor, 1 << 16)):
+    while size <= limit_bytes and (part := os.read(descriptor, 1 << 16)):
         parts.append(part)
         size += len(part)
     return b"".join(parts)

@@ -13,7 +13,7 @@ import msgspec
 from nginx_tune.documents.capture import Answer
 from nginx_tune.documents.facts import Dataset, Link
 from nginx_tune.documents.listening import Listening
-from nginx_tune.host.door import Device, Host, HostReadError, ProgramResult
+from nginx_tune.host.door import MOST_BYTES, Device, Host, HostReadError, ProgramResult
 from nginx_tune.host.redaction import escaped, from_bytes
 
 T = TypeVar("T")
@@ -63,9 +63,9 @@ class RecordingHost:
         self.answers[question] = Answer(value=to_value(answer))
         return answer
 
-    def read_bytes(self, path: str) -> bytes:
-        """Contents of a file."""
-        ask = lambda: self._host.read_bytes(path)  # noqa: E731
+    def read_bytes(self, path: str, *, limit_bytes: int = MOST_BYTES) -> bytes:
+        """Contents of a file; HostReadError for one that is larger than the limit."""
+        ask = lambda: self._host.read_bytes(path, limit_bytes=limit_bytes)  # noqa: E731
         return self._keep(_question("read", path), ask, from_bytes)
 
     def read_text(self, path: str) -> str:
@@ -163,8 +163,8 @@ class RecordedHost:
         except (msgspec.ValidationError, binascii.Error, ValueError):
             raise HostReadError(question, "the capture holds no fit answer") from None
 
-    def read_bytes(self, path: str) -> bytes:
-        """Contents of a file."""
+    def read_bytes(self, path: str, *, limit_bytes: int = MOST_BYTES) -> bytes:
+        """Contents of a file; what is recorded was within the limit."""
         return self._answer(_question("read", path), to_bytes)
 
     def read_text(self, path: str) -> str:

@@ -12,7 +12,13 @@ from nginx_tune.documents.findings import NginxTest
 from nginx_tune.errors import MissingToolError
 from nginx_tune.host.door import Host
 from nginx_tune.measure.overlaid import Overlaid
-from nginx_tune.measure.subject import Subject, find_subject, place_of, read_subject
+from nginx_tune.measure.subject import (
+    ConfigurationFiles,
+    Subject,
+    find_subject,
+    place_of,
+    read_subject,
+)
 from nginx_tune.nginx.binary import read_nginx
 
 
@@ -39,7 +45,7 @@ class AuditSubject(NamedTuple):
         """
         from nginx_tune.measure.revision import RevisionReader  # noqa: PLC0415  # rarely asked for
 
-        with RevisionReader(self.host, self.subject.path, revision) as reader:
+        with RevisionReader(self.reader, self.subject.path, revision) as reader:
             return read_subject(reader, self.subject, may_be_absent=True)
 
     def test(self, nginx_binary: str | None) -> NginxTest:
@@ -87,14 +93,15 @@ def read_audit_subject(
         subject = Subject(place_of(named, prefix), prefix or _prefix(facts), is_hosts=False)
     else:
         subject = find_subject(host, named, prefix=prefix, nginx_binary=nginx_binary)
-    overlaid = Overlaid(host, replaced)
+    reader = ConfigurationFiles(host)
+    overlaid = Overlaid(reader, replaced)
     tree = read_subject(overlaid, subject)
     overlaid.check_all_read()
     if wants_live_facts or (wants_live_facts is None and facts is None and subject.is_hosts):
         from nginx_tune.measure.live_facts import gather_live_facts  # noqa: PLC0415  # slow to load
 
         facts = gather_live_facts(host, tree, nginx_binary=nginx_binary)
-    return AuditSubject(host, host, subject, tree, facts, replaced)
+    return AuditSubject(host, reader, subject, tree, facts, replaced)
 
 
 def _prefix(facts: Facts | None) -> str | None:

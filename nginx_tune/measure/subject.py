@@ -12,6 +12,9 @@ from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.nginx.binary import read_nginx
 
+MOST_BYTES = 256 << 20
+"""Of one configuration file: maps and lists of addresses make some larger than any other file."""
+
 _NAME_ONE = "name a configuration file"
 
 
@@ -23,6 +26,20 @@ class Subject(NamedTuple):
     """What its relative paths stand on; null when not known."""
     is_hosts: bool
     """Whether this host's nginx runs on it or would start with it."""
+
+
+class ConfigurationFiles(NamedTuple):
+    """A host's files as a configuration is read from them, however much data stands in it."""
+
+    host: Host
+
+    def read_bytes(self, path: str) -> bytes:
+        """Contents of a file."""
+        return self.host.read_bytes(path, limit_bytes=MOST_BYTES)
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a directory."""
+        return self.host.list_dir(path)
 
 
 def find_subject(

@@ -9,7 +9,7 @@ import pytest
 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.capture import Answer, Capture, Request
-from nginx_tune.host.door import HostReadError
+from nginx_tune.host.door import MOST_BYTES, HostReadError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.recording import RecordedHost, RecordingHost
 from nginx_tune.host.redact import redact
@@ -175,5 +175,5 @@ class _Says(LiveHost):
     def __init__(self, data: bytes) -> None:
         self._data = data
 
-    def read_bytes(self, path: str) -> bytes:
+    def read_bytes(self, path: str, *, limit_bytes: int = MOST_BYTES) -> bytes:
         return self._data

@@ -69,6 +69,15 @@ def test_a_file_that_never_ends_is_refused() -> None:
         LiveHost().read_bytes("/dev/zero")
 
 
+def test_the_limit_is_the_callers(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(b"x" * (1 << 20))
+    assert len(LiveHost().read_bytes(f"{path}", limit_bytes=1 << 20)) == 1 << 20
+    path.write_bytes(b"x" * ((1 << 20) + 1))
+    with pytest.raises(HostReadError, match="larger than 1 MiB"):
+        LiveHost().read_bytes(f"{path}", limit_bytes=1 << 20)
+
+
 @pytest.mark.parametrize("path", ["/no/such/file", "/", "a\0b", "/etc/hostname/x"])
 def test_unreadable_files(path: str) -> None:
     with pytest.raises(HostReadError):

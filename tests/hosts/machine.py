@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from nginx_tune.documents.facts import Dataset, Link
 from nginx_tune.documents.listening import Listening
-from nginx_tune.host.door import Device, HostReadError, ProgramResult
+from nginx_tune.host.door import MOST_BYTES, Device, HostReadError, ProgramResult
 
 
 class Machine:
@@ -37,7 +37,7 @@ class Machine:
 
     # The door.
 
-    def read_bytes(self, path: str) -> bytes:
+    def read_bytes(self, path: str, *, limit_bytes: int = MOST_BYTES) -> bytes:
         return self.read_text(path).encode()
 
     def read_text(self, path: str) -> str:
