@@ -58,8 +58,9 @@ def test_gates_decide_and_what_differs_is_said(run_cli: RunCli, site: Path) -> N
         "--require", "total.truncated == 0", "--require", "hot.requests_per_second >= 1G",
     )  # fmt: skip
     verdict = decode(Verdict, result.stdout.encode())
-    assert [gate.passed for gate in verdict.gates] == [True, False]
-    assert result.returncode == 1 if verdict.outcome != "invalid" else 4
+    valid = verdict.outcome != "invalid"  # on a busy machine the one pair may be discarded
+    assert [gate.passed for gate in verdict.gates] == [valid, False]
+    assert result.returncode == (1 if valid else 4)
     assert any("loopback" in line for line in verdict.environment.differences)
 
 
