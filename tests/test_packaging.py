@@ -65,6 +65,7 @@ def test_without_cargo_the_wheel_is_pure_and_probing_says_what_is_missing(tmp_pa
     name, files = names(tmp_path)
     assert name.endswith("-py3-none-any.whl")
     assert files >= DATA
+    assert any(file.endswith("/data/share/man/man1/nginx-tune-audit.1") for file in files)
     assert not any("_bin" in file for file in files)
     unpacked = tmp_path / "site"
     with zipfile.ZipFile(tmp_path / "dist" / name) as archive:

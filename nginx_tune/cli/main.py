@@ -31,6 +31,9 @@ COMMANDS: dict[str, str] = {
 }
 """Every command with its one-line help; the command lives in the module of the same name."""
 
+_COMPLETION_VARIABLE = "_NGINX_TUNE_COMPLETE"
+"""What click sets when a shell asks for completions."""
+
 
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called."""
@@ -45,6 +48,10 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = import_module(f"nginx_tune.cli.{cmd_name}").command
         name_variables(command, f"NGINX_TUNE_{cmd_name}")
+        if _COMPLETION_VARIABLE in os.environ:
+            from nginx_tune.cli.completion import complete_paths  # noqa: PLC0415  # rarely
+
+            complete_paths(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
