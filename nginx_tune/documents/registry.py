@@ -10,9 +10,10 @@ from nginx_tune.documents.diskplan import DiskPlan, DiskRun
 from nginx_tune.documents.doctor import Doctor
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings
+from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.documents.scenario import Lab, Scenario, ScenarioRun
+from nginx_tune.documents.scenario import Scenario, ScenarioRun
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.documents.workload import Workload

@@ -7,51 +7,11 @@ from typing import Literal
 from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.decisions import Decisions, Setting
 from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import Arrivals
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.documents.workload import Kind
-
-
-class LabDisk(Part, frozen=True, kw_only=True):
-    """One emulated disk: an ext4 image on a loop device under an I/O limit (a plateau, no knee)."""
-
-    name: str
-    class_name: Literal["hdd", "ssd", "nvme", "memory"] = "hdd"
-    mount: str
-    """Where nginx sees it."""
-    bytes_per_second: int | None = None
-    reads_per_second: int | None = None
-
-
-class LabData(Part, frozen=True, kw_only=True):
-    """Files to fill a disk with; the bytes are random."""
-
-    disk: str
-    files: int
-    file_bytes: int
-
-
-class Lab(Document, frozen=True, kw_only=True, tag="nginx-tune/lab/1"):
-    """The emulated host."""
-
-    name: str = "none"
-    memory_bytes: int | None = None
-    """cgroup limit around nginx; null for none."""
-    disks: list[LabDisk] = []
-    data: list[LabData] = []
-    separate_cpus: bool = True
-    """nginx and the load probe on different CPUs where there are two."""
-    worker_processes: int = 1
-
-
-class ArmSpec(Part, frozen=True, kw_only=True):
-    """How one arm's nginx.conf comes about."""
-
-    decisions: Literal["none", "recommended"] = "none"
-    """``none``: the plain static configuration of the source; ``recommended``: what we decide."""
-    settings: list[Setting] = []
-    """Forced on top, replacing the same directive in the same context."""
 
 
 class ScenarioClass(Part, frozen=True, kw_only=True):
@@ -63,6 +23,50 @@ class ScenarioClass(Part, frozen=True, kw_only=True):
     arrivals: Arrivals
     connections: int
     timeout_seconds: float = 60.0
+    disk: str = ""
+    """Disk whose files are asked for; empty for the first."""
+    keepalive: bool = True
+    headers: dict[str, str] = {}
+    checks_length: bool = True
+    """Whether a body must be as long as its file; not so when nginx compresses it."""
+
+
+class Reload(Part, frozen=True, kw_only=True):
+    """Reloads while the load runs."""
+
+    every_seconds: float
+    worker_processes: list[int]
+    """One after the other, from the start again; the first is what nginx starts with."""
+
+
+StandIn = Literal["none", "raw-blocking-accept", "raw-epoll-accept"]
+
+
+class ArmSpec(Part, frozen=True, kw_only=True):
+    """One arm: which server runs, how its configuration comes about, what it is asked."""
+
+    decisions: Literal["none", "recommended"] = "none"
+    """``none``: the plain static configuration of the source; ``recommended``: what we decide."""
+    settings: list[Setting] = []
+    """Forced on top, replacing the same directive in the same context."""
+    stand_in: StandIn = "none"
+    """A bare server in nginx's place: processes that accept from one listening socket, all of
+    them blocked in accept() or all of them in epoll with EPOLLEXCLUSIVE, as the source had."""
+    series: str = ""
+    """nginx of another series, such as ``1.18``, that ``tools/nginx-matrix`` has unpacked."""
+    sysctls: dict[str, str] = {}
+    """Of the lab's own network namespace, while this arm runs; ``net.`` alone."""
+    reload: Reload | None = None
+    classes: list[ScenarioClass] = []
+    """Replace the scenario's classes of the same names; for a load of another size."""
+
+
+class FurtherArm(ArmSpec, frozen=True, kw_only=True):
+    """An arm besides baseline and candidate; claims name it."""
+
+    name: str
+    optional: bool = False
+    """Left out, with its claims, where this machine has not what it needs."""
 
 
 class Claim(Part, frozen=True, kw_only=True):
@@ -74,6 +78,12 @@ class Claim(Part, frozen=True, kw_only=True):
     expression: str
     """A gate expression, e.g. ``ratio(hot.requests_per_second) >= 10``."""
     source_figure: str = ""
+    arm: str = "candidate"
+    """The arm that the expression is about."""
+    against: str = "baseline"
+    """The arm that it is compared with."""
+    expect: Literal["holds", "fails"] = "holds"
+    """``fails`` for a gate that must not pass; one that was not measured shows nothing."""
 
 
 class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1"):
@@ -88,6 +98,12 @@ class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1")
     lab: Lab
     baseline: ArmSpec = ArmSpec()
     candidate: ArmSpec = ArmSpec(decisions="recommended")
+    arms: list[FurtherArm] = []
+    """Run in every round beside the two."""
+    hot_locations: list[str] = []
+    """Of the site: location prefixes whose files are asked for all the time."""
+    counts_connections: bool = False
+    """Whether each worker's connections are counted, from a log of its own."""
     classes: list[ScenarioClass]
     primary_metric: str
     pairs: int = 6
@@ -95,6 +111,8 @@ class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1")
     duration_seconds: float = 8.0
     claims: list[Claim] = []
     seed: int = 1
+    learn: str = ""
+    """What the experiment teaches: the text of its page."""
 
 
 class ClaimResult(Part, frozen=True, kw_only=True):
@@ -107,6 +125,11 @@ class ClaimResult(Part, frozen=True, kw_only=True):
     measured: float | None
     held: bool
     reason: str = ""
+    expect: Literal["holds", "fails"] = "holds"
+    arm: str = "candidate"
+    against: str = "baseline"
+    left_out: bool = False
+    """Whether an arm that it needs could not run here, and may be missing."""
 
 
 class ArmText(Part, frozen=True, kw_only=True):
@@ -114,6 +137,8 @@ class ArmText(Part, frozen=True, kw_only=True):
 
     arm: str
     nginx_conf: str
+    left_out: str = ""
+    """Why the arm did not run."""
 
 
 class ScenarioRun(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario_run/1"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nginx_tune.documents.scenario import Lab, LabData, LabDisk
+from nginx_tune.documents.lab import Lab, LabData, LabDisk
 
 MIB = 1 << 20
 

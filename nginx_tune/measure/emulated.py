@@ -13,7 +13,7 @@ from nginx_tune.documents.facts import (
     PathStorage,
     Storage,
 )
-from nginx_tune.documents.scenario import Lab, LabDisk
+from nginx_tune.documents.lab import Lab, LabDisk
 
 
 def emulate(facts: Facts, lab: Lab, *, cpus: int) -> Facts:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from nginx_tune.documents.scenario import Lab
+from nginx_tune.documents.lab import Lab
 from nginx_tune.errors import ExitStatus, NginxTuneError
 from nginx_tune.lab import disks, mounts
 from nginx_tune.lab.lifetime import die_with_parent

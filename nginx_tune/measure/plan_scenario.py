@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-from nginx_tune.documents.scenario import Lab, Scenario
+from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.scenario import Scenario
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.gates import check_expressions
 

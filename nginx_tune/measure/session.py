@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.documents.scenario import Lab
 from nginx_tune.errors import MissingPermissionError
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.block import BlockRequest

@@ -10,8 +10,8 @@ from urllib.parse import quote_from_bytes
 
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.facts import Nginx
+from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.documents.scenario import Lab
 from nginx_tune.documents.verdict import Environment, Verdict
 from nginx_tune.errors import ConfigurationError, MissingToolError, UndecidedError
 from nginx_tune.lab.spec import lab_of_class

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nginx_tune.documents.scenario import Lab, LabData, LabDisk
+from nginx_tune.documents.lab import Lab, LabData, LabDisk
 from nginx_tune.errors import UndecidedError
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.session import MODULE_INSIDE, Session
@@ -79,7 +79,7 @@ def test_an_error_inside_is_raised_outside_with_its_words(clean: Callable[[], No
 
 HOLD = f"""
 import time, msgspec
-from nginx_tune.documents.scenario import Lab
+from nginx_tune.documents.lab import Lab
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.session import Session, MODULE_INSIDE
 lab = msgspec.json.decode({msgspec.json.encode(LAB)!r}, type=Lab)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from nginx_tune.documents.facts import Cpu, Dataset, Facts, Memory
+from nginx_tune.documents.lab import Lab, LabDisk
 from nginx_tune.documents.loadplan import Arrivals
-from nginx_tune.documents.scenario import Lab, LabDisk, Scenario, ScenarioClass
+from nginx_tune.documents.scenario import Scenario, ScenarioClass
 from nginx_tune.errors import UndecidedError
 from nginx_tune.measure.emulated import emulate
 from nginx_tune.measure.plan_load import ServedFile, default_classes, plan_load

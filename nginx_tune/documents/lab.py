@@ -1,0 +1,113 @@
+"""``lab``: the emulated host around a scratch nginx, in the words of its TOML file.
+
+    name = "one hard disk behind a gigabit link"
+    memory_bytes = 201326592
+    topology = "link"
+    link = { bits_per_second = 1000000000 }
+
+    [[disks]]
+    name = "disk1"
+    class_name = "hdd"
+    kind = "modelled"
+    mount = "/srv/disk1"
+    model = { read_seconds = 0.008, channels = 1, bytes_per_second = 160e6 }
+
+    [[data]]
+    disk = "disk1"
+    files = 256
+    file_bytes = 4194304
+
+Without ``model`` a modelled disk is that of its class (``lab/classes.py``). For ``validate`` the
+``mount`` may be left out (the root that is served), and ``data`` too (the shape of that root).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from nginx_tune.documents.base import Document, Part
+from nginx_tune.documents.diskmodel import DiskModel
+
+DiskKind = Literal["limited", "modelled"]
+Topology = Literal["loopback", "link", "proxy"]
+
+
+class LabDisk(Part, frozen=True, kw_only=True):
+    """One emulated disk: an ext4 image on a loop device.
+
+    ``limited``: reads pass at most at a bandwidth and a rate (a plateau, no knee). ``modelled``:
+    each read takes the time that the model says.
+    """
+
+    name: str
+    class_name: Literal["hdd", "ssd", "nvme", "memory"] = "hdd"
+    mount: str = ""
+    """Where nginx sees it; empty for the root that is served."""
+    bytes_per_second: int | None = None
+    """Of a limited disk."""
+    reads_per_second: int | None = None
+    """Of a limited disk."""
+    kind: DiskKind = "limited"
+    model: DiskModel | None = None
+    """Of a modelled disk; null for its class's."""
+    writable: bool = False
+    """Whether nginx may write there (a cache directory, say): the run then gets an image of its
+    own, else it shares a read-only one with every run of the same data."""
+
+
+class LabData(Part, frozen=True, kw_only=True):
+    """Files to fill a disk with; the bytes are random."""
+
+    disk: str
+    files: int
+    file_bytes: int
+    prefix: str = ""
+    """In front of the files' names: files of several disks that one location serves."""
+    sizes: dict[str, int] = {}
+    """Files by name, below the mount, with their bytes; in place of ``files`` × ``file_bytes``
+    where it is not empty."""
+
+
+class LabLink(Part, frozen=True, kw_only=True):
+    """The link between clients and nginx in the topology ``link``; the same both ways."""
+
+    bits_per_second: int | None = None
+    delay_seconds: float = 0.0
+    """One way; needs the kernel's netem."""
+
+
+class LabOrigin(Part, frozen=True, kw_only=True):
+    """The server behind nginx in the topology ``proxy``."""
+
+    delay_seconds: float = 0.1
+    """Of each request, before the first byte."""
+    bytes_per_second: float | None = None
+    """Of each response; null for as fast as it goes."""
+    connections: int = 256
+    """Served at once; others wait."""
+
+
+class Lab(Document, frozen=True, kw_only=True, tag="nginx-tune/lab/1"):
+    """The emulated host."""
+
+    name: str = "none"
+    memory_bytes: int | None = None
+    """cgroup limit around nginx; null for none."""
+    disks: list[LabDisk] = []
+    data: list[LabData] = []
+    separate_cpus: bool = True
+    """nginx and the load probe on different CPUs where there are two."""
+    worker_processes: int = 1
+    cpus: int | None = None
+    """CPUs for nginx; null for as many as ``separate_cpus`` leaves."""
+    cold_names: bool = False
+    """Whether the disks are mounted anew before each block, so that ``open()`` is cold too."""
+    topology: Topology = "loopback"
+    """``link``: clients in a network namespace of their own, behind ``link``; ``proxy``: nginx
+    in front of ``origin``, which serves the first disk's files."""
+    link: LabLink = LabLink()
+    origin: LabOrigin = LabOrigin()
+    tls: bool = False
+    """Whether clients speak TLS, with a certificate made for the run."""
+    seed: int = 1
+    """Of the disks' random times and of the data."""

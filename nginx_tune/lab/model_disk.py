@@ -1,0 +1,233 @@
+"""What a modelled disk does with each read, and what follows from that at every depth; pure.
+
+A ``DiskModel`` is one line in front of ``channels`` c. With reads of s bytes, a bus of B bytes a
+second, a mean time t = read_seconds + tail_ratio × tail_seconds and the share a of the time that
+the disk is not stalled, a = every / (every + stall):
+
+- one read by itself takes S = (t + s/B) / a: the depth-1 latency;
+- d readers that each have one read under way get X(d) = min(d / S, X): no read waits for a
+  channel before all are busy, whatever the spread of the times;
+- X = a × min(c / (t + s/B), B / s): the plateau;
+- K = X × S: the knee, the depth where the two lines meet; c unless the bus binds;
+- each of d readers waits d / X(d) for a read (Little's law).
+
+Reads that arrive by themselves, λ a second (open loop), wait on average about
+C(c, λS) × S / (c - λS) × (1 + v²) / 2 for a channel: Erlang's C and the correction by the
+squared coefficient of variation v² of the time on a channel (Allen and Cunneen); exact for M/M/c
+and M/G/1. Stalls come on top.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from nginx_tune.documents.curve import Curve, CurvePoint, Sweep
+from nginx_tune.documents.diskmodel import DiskModel
+
+_DEPTHS = (1, 2, 4, 8, 16, 32, 64)
+_SMALL_READ_BYTES = 4096
+_SEQUENTIAL_READ_BYTES = 1 << 20
+
+
+class Answer(NamedTuple):
+    """When a read is answered, and how."""
+
+    at_seconds: float
+    failed: bool
+
+
+class ServiceProcess:
+    """The disk itself: told of each read as it arrives, it says when the answer is due.
+
+    ``draw`` gives the next number from [0, 1); the same numbers give the same answers.
+    """
+
+    def __init__(self, model: DiskModel, draw: Callable[[], float]) -> None:
+        self._model = model
+        self._draw = draw
+        self._free_at = [0.0] * model.channels
+        self._bus_free_at = 0.0
+        self._last_end: int | None = None
+        self._stall_from = math.inf
+        self._stall_until = 0.0
+        self._started = False
+
+    def serve(self, now: float, offset: int, length: int) -> Answer:
+        """The answer to a read that arrives now; times must not run backwards."""
+        model = self._model
+        if not self._started:
+            self._started = True
+            self._next_stall(now)
+        start = max(now, heapq.heappop(self._free_at))
+        end = start
+        if model.bytes_per_second is not None:
+            self._bus_free_at = max(start, self._bus_free_at) + length / model.bytes_per_second
+            end = self._bus_free_at
+        end = self._past_stalls(start, end + self._own_seconds(offset))
+        self._last_end = offset + length
+        heapq.heappush(self._free_at, end)
+        return Answer(end, failed=model.error_ratio > 0 and self._draw() < model.error_ratio)
+
+    def _own_seconds(self, offset: int) -> float:
+        model = self._model
+        if model.sequential_seconds is not None and offset == self._last_end:
+            return model.sequential_seconds
+        seconds = model.read_seconds
+        if model.spread_ratio > 0:
+            seconds *= 1 + model.spread_ratio * (2 * self._draw() - 1)
+        if model.tail_ratio > 0 and self._draw() < model.tail_ratio:
+            seconds += self._exponential(model.tail_seconds)
+        return seconds
+
+    def _past_stalls(self, start: float, end: float) -> float:
+        """The end when nothing moves during stalls; starts never run backwards."""
+        while start >= self._stall_until and self._stall_until > self._stall_from:
+            self._next_stall(self._stall_until)
+        if end > self._stall_from:
+            end += self._stall_until - max(start, self._stall_from)
+        return end
+
+    def _next_stall(self, after: float) -> None:
+        model = self._model
+        if model.stall_every_seconds is None or model.stall_seconds <= 0:
+            return
+        self._stall_from = after + self._exponential(model.stall_every_seconds)
+        self._stall_until = self._stall_from + model.stall_seconds
+
+    def _exponential(self, mean: float) -> float:
+        return -mean * math.log(1 - self._draw())
+
+
+def predict_service_seconds(model: DiskModel, read_bytes: int) -> float:
+    """The mean time of a read that waits for nobody: the latency at depth 1."""
+    return _channel_seconds(model, read_bytes) / _moving_ratio(model)
+
+
+def predict_plateau(model: DiskModel, read_bytes: int) -> float:
+    """The reads a second that no depth passes."""
+    by_channels = model.channels / _channel_seconds(model, read_bytes)
+    bus = model.bytes_per_second
+    by_bus = math.inf if bus is None else bus / read_bytes
+    return _moving_ratio(model) * min(by_channels, by_bus)
+
+
+def predict_knee(model: DiskModel, read_bytes: int) -> float:
+    """The depth at which the plateau is reached."""
+    return predict_plateau(model, read_bytes) * predict_service_seconds(model, read_bytes)
+
+
+def predict_reads_per_second(model: DiskModel, read_bytes: int, depth: int) -> float:
+    """The rate of so many readers with one read each under way all the time."""
+    return min(
+        depth / predict_service_seconds(model, read_bytes), predict_plateau(model, read_bytes)
+    )
+
+
+def predict_latency_seconds(model: DiskModel, read_bytes: int, depth: int) -> float:
+    """The mean latency of each of those readers' reads."""
+    return depth / predict_reads_per_second(model, read_bytes, depth)
+
+
+def predict_quantile_seconds(model: DiskModel, read_bytes: int, quantile: float) -> float:
+    """A quantile of the latency at depth 1, stalls left out.
+
+    The even spread below, the exponential tail above: exact with one of the two, and close with
+    both while few reads are in the tail.
+    """
+    transfer = _transfer_seconds(model, read_bytes)
+    if quantile > 1 - model.tail_ratio and model.tail_seconds > 0:
+        beyond = (1 - quantile) / model.tail_ratio
+        return transfer + model.read_seconds - model.tail_seconds * math.log(beyond)
+    among = quantile / (1 - model.tail_ratio) if model.tail_ratio < 1 else quantile
+    return transfer + model.read_seconds * (1 + model.spread_ratio * (2 * among - 1))
+
+
+def predict_wait_seconds(model: DiskModel, read_bytes: int, reads_per_second: float) -> float:
+    """The mean wait for a channel of reads that arrive at random; infinite past the plateau."""
+    if reads_per_second >= predict_plateau(model, read_bytes):
+        return math.inf
+    service = predict_service_seconds(model, read_bytes)
+    load = reads_per_second * service
+    variance = (model.read_seconds * model.spread_ratio) ** 2 / 3
+    variance += model.tail_ratio * (2 - model.tail_ratio) * model.tail_seconds**2
+    squared_variation = variance / service**2
+    waiting = _erlang_c(model.channels, load) * service / (model.channels - load)
+    return waiting * (1 + squared_variation) / 2
+
+
+def predict_curve(model: DiskModel, read_bytes: int) -> Curve:
+    """The curve that a probe of such a disk would find."""
+    small = _sweep(model, _SMALL_READ_BYTES)
+    own = _sweep(model, read_bytes)
+    return Curve(
+        read_bytes=read_bytes,
+        points=own.points,
+        knee_depth=own.knee_depth,
+        knee_reason=own.knee_reason,
+        plateau_reads_per_second=own.plateau_reads_per_second,
+        small_reads=None if read_bytes == _SMALL_READ_BYTES else small,
+        sequential_bytes_per_second=_sequential_bytes_per_second(model),
+        target="a disk model",
+        provenance="declared",
+    )
+
+
+def _sweep(model: DiskModel, read_bytes: int) -> Sweep:
+    plateau = predict_plateau(model, read_bytes)
+    knee = predict_knee(model, read_bytes)
+    return Sweep(
+        read_bytes=read_bytes,
+        points=[_point(model, read_bytes, depth) for depth in _DEPTHS],
+        knee_depth=round(knee) if round(knee) > 1 else None,
+        knee_reason=f"the model reaches its plateau at depth {knee:.3g}",
+        plateau_reads_per_second=plateau,
+    )
+
+
+def _point(model: DiskModel, read_bytes: int, depth: int) -> CurvePoint:
+    queued = predict_latency_seconds(model, read_bytes, depth) - predict_service_seconds(
+        model, read_bytes
+    )
+    p50, p99, p999 = (
+        queued + predict_quantile_seconds(model, read_bytes, quantile)
+        for quantile in (0.5, 0.99, 0.999)
+    )
+    return CurvePoint(
+        depth=depth,
+        reads_per_second=predict_reads_per_second(model, read_bytes, depth),
+        p50_seconds=p50,
+        p99_seconds=p99,
+        p999_seconds=p999,
+    )
+
+
+def _sequential_bytes_per_second(model: DiskModel) -> float | None:
+    own = model.read_seconds if model.sequential_seconds is None else model.sequential_seconds
+    seconds = own + _transfer_seconds(model, _SEQUENTIAL_READ_BYTES)
+    return _SEQUENTIAL_READ_BYTES / seconds if seconds > 0 else None
+
+
+def _transfer_seconds(model: DiskModel, read_bytes: int) -> float:
+    return 0.0 if model.bytes_per_second is None else read_bytes / model.bytes_per_second
+
+
+def _channel_seconds(model: DiskModel, read_bytes: int) -> float:
+    own = model.read_seconds + model.tail_ratio * model.tail_seconds
+    return own + _transfer_seconds(model, read_bytes)
+
+
+def _moving_ratio(model: DiskModel) -> float:
+    if model.stall_every_seconds is None:
+        return 1.0
+    return model.stall_every_seconds / (model.stall_every_seconds + model.stall_seconds)
+
+
+def _erlang_c(channels: int, load: float) -> float:
+    """The chance that a read finds every channel busy (M/M/c), by Erlang B's recursion."""
+    blocked = 1.0
+    for busy in range(1, channels + 1):
+        blocked = load * blocked / (busy + load * blocked)
+    return channels * blocked / (channels - load * (1 - blocked))
