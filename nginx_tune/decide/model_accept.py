@@ -34,3 +34,18 @@ def own_queue_wait(utilisation: float, service: float, spread: float) -> float:
     if utilisation >= 1:
         return float("inf")
     return utilisation * service * (1 + spread**2) / (2 * (1 - utilisation))
+
+
+def stall_wait_own(stalled: float, stall_seconds: float, spread: float) -> float:
+    """Mean wait of a new connection whose own worker may stand in a disk read.
+
+    Nobody else takes it (NGINX-FACTS 3.11), so it waits for the rest of the stall: by the
+    inspection paradox E[S^2] / 2 E[S], which is more than half a mean stall.
+    Source: renewal theory, mean residual life.
+    """
+    return stalled * stall_seconds * (1 + spread**2) / 2
+
+
+def stall_wait_shared(servers: int, stalled: float, stall_seconds: float, spread: float) -> float:
+    """The same with one queue: only while all workers stand does anybody wait, for the first."""
+    return stall_wait_own(stalled**servers, stall_seconds, spread) / servers

@@ -57,7 +57,9 @@ class BlockingInputs:
     """Popularity of the objects."""
     disk: DiskModel
     read_bytes: float
-    """Bytes of one blocking read: a sendfile chunk, or a buffer where sendfile cannot be used."""
+    """Bytes of one read by nginx: a sendfile chunk, or a buffer where sendfile cannot be used."""
+    window_bytes: float = 0.0
+    """Bytes that one read from the disk brings, where that is more: the read-ahead."""
     rate_per_second: float | None = None
     concurrency: float | None = None
     """Transfers in flight at the busy time, whole server."""
@@ -66,6 +68,23 @@ class BlockingInputs:
     think_seconds: float = 0.0
     """Pause of a client that waits for its answer before its next request."""
     link_bytes_per_second: float | None = None
+    can_offload: bool = True
+    """Whether a pool takes reads off the loop; not with kernel TLS (NGINX-FACTS 2.6)."""
+
+    @property
+    def disk_read_bytes(self) -> float:
+        """Bytes of one read from the disk."""
+        return min(self.object_bytes, max(self.read_bytes, self.window_bytes))
+
+    @property
+    def disk_reads_per_miss(self) -> float:
+        """Times that one cold object holds the loop."""
+        return max(1.0, math.ceil(self.object_bytes / max(self.read_bytes, self.window_bytes)))
+
+    @property
+    def tasks_per_request(self) -> float:
+        """Reads by nginx, each one task when offloaded."""
+        return max(1.0, math.ceil(self.object_bytes / self.read_bytes))
 
 
 @dataclass(frozen=True)
@@ -74,6 +93,8 @@ class Prediction:
 
     hit_ratio: float
     reads_per_request: float
+    """Reads from the disk for one cold object."""
+    tasks_per_request: float
     hold_seconds: float
     """Time one cold read holds the loop, disk contention included."""
     blocked_ratio: float
@@ -91,16 +112,18 @@ class Prediction:
     """Transfers that miss the page cache at once, whole server, with pools on."""
     closed_loop: bool
     """Clients wait for their answers, so faster answers are more requests."""
+    can_offload: bool = True
 
     @property
     def gain(self) -> float:
-        """Wait behind cold reads over the price of offloading one read."""
-        return self.wait_off_seconds / OFFLOAD_SECONDS
+        """What one response waits behind cold reads over the price of offloading its reads."""
+        waits = self.wait_off_seconds * self.reads_per_request
+        return waits / (OFFLOAD_SECONDS * self.tasks_per_request)
 
     @property
     def pools_pay(self) -> bool:
         """Whether offloading costs clearly less than blocking."""
-        return self.gain > MARGIN
+        return self.can_offload and self.gain > MARGIN
 
 
 def miss_ratio(i: BlockingInputs) -> float:
@@ -116,8 +139,8 @@ def miss_ratio(i: BlockingInputs) -> float:
 def predict(i: BlockingInputs) -> Prediction:
     """The model's answer for these inputs."""
     miss = miss_ratio(i)
-    reads = max(1.0, math.ceil(i.object_bytes / i.read_bytes))
-    read_bytes = min(i.object_bytes, i.read_bytes)
+    reads = i.disk_reads_per_miss
+    read_bytes = i.disk_read_bytes
     hold = i.disk.read_seconds(read_bytes)
     copy = read_bytes / MEMORY_BYTES_PER_SECOND
     in_flight = (i.concurrency or 0.0) / i.workers
@@ -139,10 +162,11 @@ def predict(i: BlockingInputs) -> Prediction:
         tail = turn * 1.5
         blocked = turn / (turn + in_flight * copy) if turn else 0.0
     transfers = cold_transfers(i, miss, reads, hold)
-    hot_copy = reads * (copy + OFFLOAD_SECONDS)
+    hot_copy = reads * copy + i.tasks_per_request * OFFLOAD_SECONDS
     return Prediction(
         hit_ratio=1.0 - miss,
         reads_per_request=reads,
+        tasks_per_request=i.tasks_per_request,
         hold_seconds=hold_seen,
         blocked_ratio=min(1.0, blocked),
         wait_off_seconds=wait,
@@ -153,6 +177,7 @@ def predict(i: BlockingInputs) -> Prediction:
         cold_ratio=_cold_ratio(i, transfers) if miss else 1.0,
         cold_transfers=transfers,
         closed_loop=not open_loop,
+        can_offload=i.can_offload,
     )
 
 
@@ -196,7 +221,7 @@ def cold_transfers(i: BlockingInputs, miss: float, reads: float, hold: float) ->
     if i.concurrency is None:
         return i.workers * i.disk.heads
     cold_time = miss * hold * max(1.0, i.concurrency * miss / i.disk.heads)
-    hot_time = (1 - miss) * (min(i.object_bytes, i.read_bytes) / MEMORY_BYTES_PER_SECOND)
+    hot_time = (1 - miss) * i.disk_read_bytes / MEMORY_BYTES_PER_SECOND
     return i.concurrency * cold_time / (cold_time + hot_time)
 
 
@@ -225,7 +250,7 @@ def _cold_ratio(i: BlockingInputs, transfers: float) -> float:
     return max(1.0, with_pools / without)
 
 
-def cpu_ratio(reads_per_request: float, object_bytes: float) -> float:
+def cpu_ratio(tasks_per_request: float, object_bytes: float) -> float:
     """CPU per request with pools over without, everything in memory."""
     base = REQUEST_CPU_SECONDS + object_bytes / SEND_CPU_BYTES_PER_SECOND
-    return (base + reads_per_request * OFFLOAD_SECONDS) / base
+    return (base + tasks_per_request * OFFLOAD_SECONDS) / base

@@ -28,6 +28,6 @@ def find_ceiling(i: BlockingInputs, p: Prediction) -> Ceiling:
     apart = i.cold_concurrency is not None and (i.concurrency or 0.0) > i.cold_concurrency
     if miss <= 0 or apart:
         return send
-    read = min(i.read_bytes, i.object_bytes)
+    read = i.disk_read_bytes
     disks = i.disk.reads_per_second(read) * read / miss
     return send if send.bytes_per_second <= disks else Ceiling("the disks", disks)

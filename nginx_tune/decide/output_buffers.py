@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.decide.answer import not_applicable, setting
+from nginx_tune.decide.model_protocol import BUFFER_BYTES
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import known
-from nginx_tune.decide.situation import TLS_READ_BYTES, Situation
+from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision, Predicted
 from nginx_tune.documents.units import nginx_size
 
@@ -35,10 +36,10 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
     mean, cache, peak = s.object_bytes, s.page_cache, s.concurrency
     evidence = known(mean, cache, peak)
     room = MEMORY_SHARE * (cache.value or 0.0) / max(1.0, peak.value or 1.0) / BUFFERS
-    size = TLS_READ_BYTES
+    size = BUFFER_BYTES
     while size * 2 <= min(room, LARGE_BYTES, mean.value or 0.0):
         size *= 2
-    if size == TLS_READ_BYTES:
+    if size == BUFFER_BYTES:
         return Decision(
             id=ID,
             verdict="keep",
@@ -47,7 +48,7 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
             confidence="medium",
             flips_when=["objects are larger than 64 KiB and memory has room for larger buffers"],
         )
-    tasks = TLS_READ_BYTES / size
+    tasks = BUFFER_BYTES / size
     text = nginx_size(size)
     return Decision(
         id=ID,

@@ -18,12 +18,10 @@ from nginx_tune.decide.model_pool import (
     size_hot_pool,
     size_pool,
 )
+from nginx_tune.decide.model_protocol import USUAL_READ_AHEAD_BYTES
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import Independence, judge_independence
 from nginx_tune.documents.decisions import Verdict
-
-DEFAULT_READ_AHEAD_BYTES = 128 << 10
-"""``read_ahead_kb`` of most devices (NGINX-FACTS 9.4)."""
 
 PoolMode = Literal["off", "shared", "hot_and_cold", "per_disk"]
 
@@ -95,7 +93,7 @@ def _size(
     s: Situation, inputs: BlockingInputs, prediction: Prediction, *, disks: int, load_known: bool
 ) -> PoolSize:
     """Threads of a pool; an assumed concurrency is no evidence for more than the usual size."""
-    read_ahead = s.read_ahead_bytes or DEFAULT_READ_AHEAD_BYTES
+    read_ahead = s.read_ahead_bytes or USUAL_READ_AHEAD_BYTES
     window = min(inputs.object_bytes, max(read_ahead, inputs.read_bytes))
     load = PoolLoad(
         cold_transfers=prediction.cold_transfers / disks if load_known else 0.0,

@@ -7,12 +7,10 @@ from typing import Final
 from nginx_tune.decide.answer import not_applicable, setting
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation
+from nginx_tune.decide.storage import on_shared_folder
 from nginx_tune.documents.decisions import Decision, Evidence
 
 ID: Final = "sendfile"
-
-SHARED_FOLDERS = frozenset({"vboxsf", "9p", "prl_fs", "fuse.vmhgfs-fuse", "vmhgfs", "hgfs"})
-"""File systems of virtual machines on which sendfile serves stale or short files."""
 
 
 def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
@@ -20,18 +18,16 @@ def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
     if s.kind == "proxy":
         return not_applicable(ID, "A proxy without a cache sends from memory, not from files.")
     places = [p for p in s.facts.storage.paths if p.filesystem is not None]
-    shared = next((p for p in places if p.filesystem in SHARED_FOLDERS), None)
+    shared = on_shared_folder(s.facts.storage)
     if shared is not None:
         return Decision(
             id=ID,
             verdict="disable",
-            summary=f"Off: {shared.filesystem} serves stale or short files through sendfile.",
+            summary=f"Off: {shared} serves stale or short files through sendfile.",
             settings=[
-                setting(
-                    ID, "http", "sendfile", "off", reason=f"{shared.filesystem} is a shared folder"
-                )
+                setting(ID, "http", "sendfile", "off", reason=f"{shared} is a shared folder")
             ],
-            evidence=[Evidence(fact="storage.paths filesystem", value=shared.filesystem)],
+            evidence=[Evidence(fact="storage.paths filesystem", value=shared)],
             confidence="medium",
             flips_when=["the files move to a local file system"],
         )

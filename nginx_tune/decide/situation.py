@@ -10,19 +10,14 @@ from nginx_tune.decide.build import Build, build_of
 from nginx_tune.decide.model_blocking import BlockingInputs, Prediction, predict
 from nginx_tune.decide.model_cache import PopularityClass, curve_classes, zipf_classes
 from nginx_tune.decide.model_disk import DiskModel, disk_models, disks_together
+from nginx_tune.decide.model_protocol import ReadPath, read_path
 from nginx_tune.decide.quantity import Quantity
-from nginx_tune.decide.storage import DataPath, data_paths
+from nginx_tune.decide.storage import DataPath, data_paths, on_shared_folder
 from nginx_tune.documents.facts import Disk, Facts
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
 
 MAX_WORKERS = 512
-CHUNK_BYTES = 512 << 10
-"""``sendfile_max_chunk`` of the source's baseline (A3)."""
-TLS_READ_BYTES = 32 << 10
-"""``output_buffers 2 32k``, where sendfile cannot be used (NGINX-FACTS 2.3)."""
-HTTP2_READ_BYTES = 8 << 10
-"""``http2_chunk_size``: one sendfile task for each frame (NGINX-FACTS 2.4)."""
 _CACHE_OVER_MEMORY = 8.0
 """Assumed size of a cache on several disks whose sizes are unknown, over the page cache."""
 _CACHE_SHARE_OF_DISK = 0.8
@@ -184,11 +179,14 @@ class Situation:
         return self.workload.tls.value or self.site.tls is not None
 
     @property
-    def read_bytes(self) -> int:
-        """Bytes of one blocking read."""
-        if self.workload.http_version.value == "2" and not self.tls:
-            return HTTP2_READ_BYTES
-        return TLS_READ_BYTES if self.tls else CHUNK_BYTES
+    def read_path(self) -> ReadPath:
+        """How a body is read; without kernel TLS, which ``ktls`` decides on apart."""
+        return read_path(
+            tls=self.tls,
+            http_version=self.workload.http_version.value,
+            gzip=self.workload.gzip.value,
+            sendfile=not on_shared_folder(self.facts.storage),
+        )
 
     @property
     def link_bytes_per_second(self) -> Quantity:
@@ -223,7 +221,8 @@ class Situation:
             object_bytes=mean.value,
             classes=self.popularity_classes(dataset.value),
             disk=self.disk,
-            read_bytes=float(self.read_bytes),
+            read_bytes=float(self.read_path.task_bytes),
+            window_bytes=float(self.read_path.window_bytes(self.read_ahead_bytes)),
             rate_per_second=self.rate.value,
             concurrency=self.concurrency.value,
             cold_concurrency=self.cold_concurrency.value,

@@ -9,6 +9,9 @@ from typing import NamedTuple
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.facts import PathStorage, Storage
 
+SHARED_FOLDERS = frozenset({"vboxsf", "9p", "prl_fs", "fuse.vmhgfs-fuse", "vmhgfs", "hgfs"})
+"""File systems of virtual machines on which sendfile serves stale or short files."""
+
 
 class DataPath(NamedTuple):
     """A directory of the site and what lies under it."""
@@ -50,6 +53,11 @@ def _data_path(path: str, recorded: Sequence[PathStorage]) -> DataPath:
         return DataPath(path)
     nearest = max(above, key=lambda place: len(PurePosixPath(place.path).parts))
     return DataPath(path, tuple(sorted(set(nearest.leaf_disks))), nearest.read_ahead_bytes)
+
+
+def on_shared_folder(storage: Storage) -> str | None:
+    """The file system of a virtual machine's shared folder among the recorded paths."""
+    return next((p.filesystem for p in storage.paths if p.filesystem in SHARED_FOLDERS), None)
 
 
 def judge_independence(paths: Sequence[DataPath]) -> Independence:

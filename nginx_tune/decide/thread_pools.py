@@ -217,7 +217,7 @@ def _gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predicted]:
 
 def _total_ratio(i: BlockingInputs, p: Prediction, hot_bytes: float, on_seconds: float) -> float:
     """Bytes a second with pools over without, hot and cold together."""
-    cold_off = i.workers * min(i.read_bytes, i.object_bytes) / p.hold_seconds
+    cold_off = i.workers * i.disk_read_bytes / p.hold_seconds
     off = cold_off + hot_bytes / (i.think_seconds + p.hot_off_seconds)
     return (cold_off * p.cold_ratio + hot_bytes / (i.think_seconds + on_seconds)) / off
 
@@ -235,7 +235,7 @@ def _range(
 
 
 def _cost(i: BlockingInputs, p: Prediction) -> list[Predicted]:
-    expected = cpu_ratio(p.reads_per_request, i.object_bytes)
+    expected = cpu_ratio(p.tasks_per_request, i.object_bytes)
     added = expected - 1
     return [
         Predicted(

@@ -87,8 +87,10 @@ class BreakEven(Part, frozen=True, kw_only=True):
     unit: str = ""
     now: float
     """The fact's value in this decision."""
-    above: Literal["enable", "disable"]
-    """The verdict above that value; below it is the other one."""
+    above: Verdict
+    """The verdict above that value."""
+    below: Verdict | None = None
+    """The verdict below it; null: the other one of ``enable`` and ``disable``."""
 
 
 class Decision(Part, frozen=True, kw_only=True):

@@ -34,6 +34,14 @@ class Popularity(Part, frozen=True, kw_only=True):
     working_set_50_bytes: int | None = None
     working_set_90_bytes: int | None = None
     working_set_99_bytes: int | None = None
+    exponent_error: float | None = None
+    """Standard error of the fitted exponent."""
+    fitted_objects: int | None = None
+    """The most popular objects, to which the exponent was fitted."""
+    fit_distance_ratio: float | None = None
+    """Kolmogorov-Smirnov distance of the fit: the largest error of a share of their requests."""
+    curve_error_ratio: float | None = None
+    """Standard error of the curve's shares: 0 where every object was counted."""
     provenance: Provenance = "assumed"
 
 
@@ -44,6 +52,12 @@ class ObjectSizes(Part, frozen=True, kw_only=True):
     p50_bytes: int | None = None
     p90_bytes: int | None = None
     p99_bytes: int | None = None
+    sent_mean_bytes: float | None = None
+    """Mean of what a response with data carried."""
+    sent_ratio: float | None = None
+    """Bytes sent over the full sizes of what was asked for: ranges and aborted transfers."""
+    partial_ratio: float | None = None
+    """Share of the responses with data that were ranges (206)."""
     provenance: Provenance = "assumed"
 
 
@@ -52,6 +66,11 @@ class Rate(Part, frozen=True, kw_only=True):
 
     mean_per_second: float | None = None
     peak_per_second: float | None = None
+    """A learnt one is the busiest minute, where the log is so long."""
+    peak_1s_per_second: float | None = None
+    peak_10s_per_second: float | None = None
+    peak_60s_per_second: float | None = None
+    """The busiest 1, 10, 60 seconds on end."""
     provenance: Provenance = "assumed"
 
 
@@ -60,6 +79,7 @@ class Concurrency(Part, frozen=True, kw_only=True):
 
     mean: float | None = None
     peak: float | None = None
+    """A learnt one is the mean over the busiest second."""
     cold_peak: float | None = None
     """Peak number of transfers at once that miss the page cache."""
     think_seconds: float | None = None
@@ -71,6 +91,13 @@ class ConnectionReuse(Part, frozen=True, kw_only=True):
     """How long client connections live."""
 
     requests_per_connection: float | None = None
+    p50_requests: int | None = None
+    p90_requests: int | None = None
+    p99_requests: int | None = None
+    """Quantiles over connections."""
+    single_request_ratio: float | None = None
+    """Share of the connections that carried one request alone."""
+    connections_per_second: float | None = None
     provenance: Provenance = "assumed"
 
 
@@ -78,6 +105,10 @@ class Tls(Part, frozen=True, kw_only=True):
     """Whether clients speak TLS."""
 
     value: bool = False
+    """Of most requests."""
+    requests_ratio: float | None = None
+    protocols: dict[str, float] = {}
+    """Share of the requests by protocol; ``none`` is cleartext."""
     provenance: Provenance = "assumed"
 
 
@@ -85,6 +116,19 @@ class HttpVersion(Part, frozen=True, kw_only=True):
     """The HTTP version that most clients speak."""
 
     value: Literal["1.0", "1.1", "2", "3"] = "1.1"
+    shares: dict[str, float] = {}
+    """Share of the requests by version."""
+    provenance: Provenance = "assumed"
+
+
+class Gzip(Part, frozen=True, kw_only=True):
+    """Whether most bodies are compressed as they are sent."""
+
+    value: bool = False
+    """Of most requests."""
+    requests_ratio: float | None = None
+    protocols: dict[str, float] = {}
+    """Share of the requests by protocol; ``none`` is cleartext."""
     provenance: Provenance = "assumed"
 
 
@@ -103,6 +147,63 @@ class Objective(Part, frozen=True, kw_only=True):
     provenance: Provenance = "declared"
 
 
+class LocationShare(Part, frozen=True, kw_only=True):
+    """What one location of a configuration answered."""
+
+    server: str
+    """Its server's first name; empty for none."""
+    location: str
+    """As it stands in the configuration; empty where no location matches."""
+    file: str
+    line: int
+    requests_ratio: float
+    bytes_ratio: float
+
+
+class Traffic(Part, frozen=True, kw_only=True):
+    """What the requests of a log were, as shares of all of them."""
+
+    methods: dict[str, float] = {}
+    statuses: dict[str, float] = {}
+    cache_statuses: dict[str, float] = {}
+    """``$upstream_cache_status``; ``none`` are requests that no cache saw."""
+    locations: list[LocationShare] = []
+    location_error_ratio: float | None = None
+    """Standard error of the locations' shares, at most; they are told from a sample."""
+
+
+class Rejected(Part, frozen=True, kw_only=True):
+    """Lines of a log that could not be used."""
+
+    reason: str
+    lines: int
+    first_lines: list[int] = []
+    """Numbers of the first of them, from 1, over all logs together."""
+
+
+class LogSummary(Part, frozen=True, kw_only=True):
+    """The logs that a workload was learnt from."""
+
+    format: str
+    lines: int
+    requests: int
+    rejected: list[Rejected] = []
+    unreadable_requests: int = 0
+    """Well-formed lines whose request was none that HTTP knows."""
+    first: str | None = None
+    last: str | None = None
+    """Earliest and latest end of a request, UTC."""
+    span_seconds: int | None = None
+    """The time that the log covers, without the gaps between its stretches."""
+    stretches: int = 0
+    """Pieces of it that are apart by more than a day and a half, or out of order."""
+    backward_lines: int = 0
+    """Lines older than one before them."""
+    stray_lines: int = 0
+    """Lines whose time is far from that of their neighbours: in no rate."""
+    notes: list[str] = []
+
+
 class Workload(Document, frozen=True, kw_only=True, tag="nginx-tune/workload/1"):
     """What is served and asked for."""
 
@@ -116,5 +217,8 @@ class Workload(Document, frozen=True, kw_only=True, tag="nginx-tune/workload/1")
     connection_reuse: ConnectionReuse = ConnectionReuse()
     tls: Tls = Tls()
     http_version: HttpVersion = HttpVersion()
+    gzip: Gzip = Gzip()
     cpu_per_request: CpuPerRequest = CpuPerRequest()
     objectives: list[Objective] = []
+    traffic: Traffic | None = None
+    log: LogSummary | None = None
