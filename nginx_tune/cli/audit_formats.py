@@ -24,6 +24,7 @@ _WRITERS = {
     "checkstyle": "checkstyle.render_checkstyle",
     "gitlab": "gitlab.render_gitlab",
     "github": "github.render_github",
+    "prometheus": "findings_prometheus.render_findings_prometheus",
     "markdown": "findings_markdown.render_findings_markdown",
 }
 """Forms for other programs, by their module and function in ``report``."""
