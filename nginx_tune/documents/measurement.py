@@ -101,6 +101,8 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     resident_bytes_after: int | None = None
     disk_read_bytes: int | None = None
     workers: list[WorkerUse] = []
+    served_connections: dict[str, int] = {}
+    """Connections that each process served in the measured time, where a log counted them."""
 
 
 class Generator(Part, frozen=True, kw_only=True):
