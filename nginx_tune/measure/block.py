@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import threading
 import time
 from pathlib import Path
@@ -12,11 +13,14 @@ import msgspec
 from nginx_tune.documents.base import Unknown
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement, ServerMeasurement
+from nginx_tune.documents.scenario import StandIn
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.lab.disks import evict
+from nginx_tune.measure.arm_server import kernel_settings, reloading, start_stand_in
 from nginx_tune.measure.probe import run_probe
 from nginx_tune.nginx.instance import Instance, start_instance
+from nginx_tune.observe.connections import count_connections, log_size
 from nginx_tune.observe.parse_error_log import parse_error_log
 from nginx_tune.observe.processes import ProcessWatch, read_disk_bytes, read_listen_counters
 
@@ -49,6 +53,18 @@ class BlockRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Directories of the lab's own files to drop from the page cache first."""
     join_files: list[str] = []
     nginx_cpus: list[int] = []
+    stand_in: StandIn = "none"
+    """A bare server in nginx's place."""
+    workers: int = 1
+    """Of that server."""
+    sysctls: dict[str, str] = {}
+    """Of this network namespace, for this block."""
+    reload_texts: list[str] = []
+    """Configurations that nginx is reloaded with, one after the other; none for no reload."""
+    reload_seconds: float = 1.0
+    """From one reload to the next."""
+    connections_log: str | None = None
+    """Where the server says which worker served which connection."""
 
 
 def run_block(request: BlockRequest, device_numbers: list[str]) -> Measurement:
@@ -65,22 +81,16 @@ def run_block(request: BlockRequest, device_numbers: list[str]) -> Measurement:
     log = Path(request.error_log) if request.error_log else stderr_path
     log_start = log.stat().st_size if log.exists() and log != stderr_path else 0
     target = (request.plan.target.address, request.plan.target.port)
-    instance = start_instance(
-        request.binary,
-        conf_path,
-        stderr_path=stderr_path,
-        address=target,
-        prefix=request.prefix,
-        join_files=[Path(file) for file in request.join_files],
-        cpus=request.nginx_cpus,
-    )
-    try:
-        _prime(target, request.plan.target.host, request.prime)
-        measurement, server = _run_load(request, instance, device_numbers)
-        instance.check()
-    finally:
-        instance.stop()
-    with log.open("rb") as file:
+    with kernel_settings(request.sysctls):
+        instance = _start(request, conf_path, stderr_path)
+        try:
+            _prime(target, request.plan.target.host, request.prime)
+            with reloading(instance.pid, conf_path, request.reload_texts, request.reload_seconds):
+                measurement, server = _run_load(request, instance, device_numbers)
+            instance.check()
+        finally:
+            instance.stop()
+    with (log if log.exists() else stderr_path).open("rb") as file:
         file.seek(log_start)
         counts = parse_error_log(file)
     server = msgspec.structs.replace(
@@ -99,13 +109,37 @@ def run_block(request: BlockRequest, device_numbers: list[str]) -> Measurement:
     )
 
 
+def _start(request: BlockRequest, conf_path: Path, stderr_path: Path) -> Instance:
+    address = (request.plan.target.address, request.plan.target.port)
+    if request.stand_in != "none":
+        return start_stand_in(
+            request.stand_in,
+            port=address[1],
+            workers=request.workers,
+            log=Path(request.connections_log or os.devnull),
+            stderr_path=stderr_path,
+            cpus=request.nginx_cpus,
+        )
+    return start_instance(
+        request.binary,
+        conf_path,
+        stderr_path=stderr_path,
+        address=address,
+        prefix=request.prefix,
+        join_files=[Path(file) for file in request.join_files],
+        cpus=request.nginx_cpus,
+    )
+
+
 def _run_load(
     request: BlockRequest, instance: Instance, device_numbers: list[str]
 ) -> tuple[Measurement, ServerMeasurement]:
     watch = ProcessWatch(instance.pid, instance.workers())
     before: dict[str, object] = {}
+    connections = Path(request.connections_log) if request.connections_log else None
 
     def start_measuring() -> None:
+        before["connections"] = log_size(connections) if connections else 0
         before["listen"] = read_listen_counters()
         before["disk"] = read_disk_bytes(device_numbers)
         watch.start()
@@ -139,8 +173,14 @@ def _run_load(
         if disk is not None and isinstance(disk_before, int)
         else None,
         workers=workers,
+        served_connections=_connections(connections, before["connections"]),
     )
     return measurement, server
+
+
+def _connections(log: Path | None, start: object) -> dict[str, int]:
+    counted = count_connections(log, start=start) if log and isinstance(start, int) else None
+    return counted or {}
 
 
 def _listen_deltas(before: object) -> tuple[int | None, int | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -34,15 +35,15 @@ class Instance:
 
     def workers(self) -> list[int]:
         """Process ids of the workers: the master's children that serve."""
-        found = []
-        for task in Path(f"/proc/{self.pid}/task").glob("*/children"):
-            with contextlib.suppress(OSError):
-                found += [int(pid) for pid in task.read_text().split()]
-        return sorted(pid for pid in found if _title(pid).startswith("nginx: worker process"))
+        return [pid for pid in _children(self.pid) if _is_worker(pid)]
+
+    def has_ended(self) -> bool:
+        """Whether its first process is no more."""
+        return self._process.poll() is not None
 
     def check(self) -> None:
         """Raise when nginx has ended."""
-        if self._process.poll() is not None:
+        if self.has_ended():
             raise _start_error(self.stderr(), self._process.returncode)
 
     def stop(self, *, patience_seconds: float = 5.0) -> None:
@@ -56,6 +57,38 @@ class Instance:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 self._process.wait()
+
+
+class BareInstance(Instance):
+    """A server that is no nginx: every child of its first process serves."""
+
+    def workers(self) -> list[int]:
+        """Process ids of the children."""
+        return _children(self.pid)
+
+
+def start_bare(
+    argv: Sequence[str],
+    *,
+    stderr_path: Path,
+    address: tuple[str, int],
+    workers: int,
+    cpus: Sequence[int] = (),
+    patience_seconds: float = 10.0,
+) -> BareInstance:
+    """Start a server that is no nginx and wait until it accepts and has all its workers.
+
+    Errors: UndecidedError with its own words when it ends or does not come up.
+    """
+    instance = BareInstance(_spawn(list(argv), stderr_path, (), cpus), stderr_path)
+    deadline = time.monotonic() + patience_seconds
+    while len(instance.workers()) < workers or not _accepts(address):
+        if instance.has_ended() or time.monotonic() > deadline:
+            instance.stop()
+            said = _last_line(instance.stderr()) or "no message"
+            raise UndecidedError(f"the bare server does not come up: {said}")
+        time.sleep(0.02)
+    return instance
 
 
 def start_instance(
@@ -143,7 +176,8 @@ def _wait_workers(instance: Instance, deadline: float) -> None:
 
     Without a master process (``master_process off``) there are none to wait for.
     """
-    if not _title(instance.pid).startswith("nginx: master process"):
+    title = _title(instance.pid)
+    if not title.startswith("nginx: master process") and not _LOADER.search(title):
         return
     before: list[int] = []
     while time.monotonic() < deadline:
@@ -179,6 +213,28 @@ def _strip(line: str) -> str:
     text = rest if bracket else line
     head, colon, tail = text.strip().partition(": ")
     return tail if colon and head.replace("#", "").isdigit() else text.strip()
+
+
+def _accepts(address: tuple[str, int]) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(address, timeout=1.0):
+        return True
+    return False
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += [int(child) for child in task.read_text().split()]
+    return sorted(found)
+
+
+def _is_worker(pid: int) -> bool:
+    return "nginx: worker process" in _title(pid)
+
+
+_LOADER = re.compile(r"/ld-(linux|musl)[^/ ]*(?= |$)")
+"""A program that its dynamic loader was asked to run keeps the loader's name in its title."""
 
 
 def _title(pid: int) -> str:

@@ -15,6 +15,7 @@ from typing import Literal
 
 from nginx_tune.documents.measurement import ClassMeasurement, Measurement
 from nginx_tune.errors import UsageError
+from nginx_tune.prove.derived import COUNTS, RATIOS
 from nginx_tune.prove.latency import STATISTICS, Reading, Sample, read_statistic
 
 BetterWhen = Literal["higher", "lower"]
@@ -157,6 +158,9 @@ def metric_names(classes: Iterable[str]) -> list[str]:
         *(f"total.{tail}" for tail in (*_TOTALS, "errors")),
         *(f"{part}.{tail}" for part, numbers in _PART_NUMBERS.items() for tail in numbers),
         *(f"generator.lateness.{statistic}" for statistic in STATISTICS),
+        *(f"total.errors.{kind}" for kind in _FAILURE_KINDS),
+        *RATIOS,
+        *COUNTS,
     ]
 
 
@@ -174,9 +178,15 @@ def default_metrics(blocks: Sequence[Measurement]) -> list[str]:
 
 
 def _find(name: str, head: str, tail: str) -> Metric | None:
+    if name in RATIOS:
+        return Metric(name, "ratio", "lower", RATIOS[name])
+    if name in COUNTS:
+        return Metric(name, "count", "lower", COUNTS[name])
     if head == "total":
         if tail == "errors":
             return Metric(name, "count", "lower", _reader(_total_errors, math.fsum, name))
+        if tail.startswith("errors.") and (kind := tail.removeprefix("errors.")) in _FAILURE_KINDS:
+            return Metric(name, "count", "lower", _reader(_errors_of(kind), math.fsum, name))
         return _total(name, _CLASS_NUMBERS[tail]) if tail in _TOTALS else None
     if head in _PART_NUMBERS:
         if number := _PART_NUMBERS[head].get(tail):
@@ -260,6 +270,14 @@ def _all_errors(part: ClassMeasurement) -> float:
 
 def _total_errors(block: Measurement) -> float | None:
     return math.fsum(map(_all_errors, block.classes.values())) if block.classes else None
+
+
+def _errors_of(kind: str) -> Callable[[Measurement], float | None]:
+    def read(block: Measurement) -> float | None:
+        parts = block.classes.values()
+        return float(sum(part.errors.get(kind, 0) for part in parts)) if parts else None
+
+    return read
 
 
 def _reader(
