@@ -150,7 +150,7 @@ def test_an_nginx_without_threads_is_said_before_anything_runs(
 
 
 def test_without_nginx_the_scenario_says_what_to_install(run_cli: RunCli, tmp_path: Path) -> None:
-    # Nothing on PATH and the sbin directories hidden: a mount namespace of its own.
+    # Nothing on PATH, the sbin directories hidden and no nginx running: namespaces of its own.
     command = (
         "mount -t tmpfs tmpfs /usr/sbin; "
         f"exec {sys.executable} -m nginx_tune scenario run thread-pools"
@@ -158,7 +158,7 @@ def test_without_nginx_the_scenario_says_what_to_install(run_cli: RunCli, tmp_pa
     if os.geteuid() != 0:
         pytest.skip("hiding /usr/sbin needs root")
     result = subprocess.run(
-        ["unshare", "-m", "sh", "-c", command],
+        ["unshare", "-m", "-p", "--fork", "--mount-proc", "sh", "-c", command],
         capture_output=True,
         text=True,
         check=False,
