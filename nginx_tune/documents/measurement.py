@@ -17,7 +17,13 @@ class Latency(Part, frozen=True, kw_only=True):
     p999: float | None = None
     max: float | None = None
     histogram: str = ""
-    """HdrHistogram V2 (uncompressed) in base64; values are nanoseconds."""
+    """HdrHistogram V2 in base64, deflated or not; values are nanoseconds."""
+    censored: int = 0
+    """Samples of requests that never finished: they stand here at their age, a lower bound."""
+    censored_from_seconds: float | None = None
+    """The least of these: quantiles below it are exact."""
+    at_least: list[str] = []
+    """Quantiles (and ``max``) that are lower bounds, since their rank falls among these."""
 
 
 class ClassMeasurement(Part, frozen=True, kw_only=True):
@@ -50,6 +56,8 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     """From the send to the last body byte."""
     failed_seconds: Latency = Latency()
     """From the intended start to the failure."""
+    lateness_seconds: Latency = Latency()
+    """From the intended start to the release of the arrival by the probe's loop."""
     connections_opened: int = 0
     retried: int = 0
     """Requests sent again because a kept connection was closed as they were sent."""
