@@ -1,12 +1,15 @@
 //! A latency distribution: an `HdrHistogram` of nanoseconds, three digits exact.
+//!
+//! A request that never finished stands in it at its age: its true value is at least that. A
+//! quantile that is not below the youngest of these is itself only known to be at least so much.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Serializer, V2Serializer};
-use serde_json::{Value, json};
+use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
+use serde_json::{Map, Value, json};
 
-use crate::clock::{MILLISECOND, Nanos, SECOND, seconds};
+use crate::clock::{MILLISECOND, NEVER, Nanos, SECOND, seconds};
 
 /// The finest difference that is kept.
 const LOWEST: Nanos = MILLISECOND / 1_000;
@@ -17,25 +20,44 @@ const HIGHEST: Nanos = 3_600 * SECOND;
 /// Significant decimal digits.
 const DIGITS: u8 = 3;
 
+/// Digits where there are many distributions side by side: a tenth of the memory.
+const FEW_DIGITS: u8 = 2;
+
+/// The quantiles that are told.
+const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)];
+
 /// A latency distribution.
 #[derive(Debug, Clone)]
 pub struct Distribution {
     histogram: Histogram<u32>,
     /// Exact, where the histogram has three digits.
     max: Nanos,
+    /// How many of the values are lower bounds.
+    censored: u64,
+    /// The least of these.
+    censored_from: Nanos,
 }
 
 impl Distribution {
-    /// An empty distribution.
-    ///
-    /// # Panics
-    /// Never: the bounds are constants that the histogram takes.
-    #[allow(clippy::missing_panics_doc, clippy::expect_used)]
+    /// An empty distribution of three digits.
     pub fn new() -> Self {
+        Self::of_digits(DIGITS)
+    }
+
+    /// An empty distribution of two digits.
+    pub fn coarse() -> Self {
+        Self::of_digits(FEW_DIGITS)
+    }
+
+    #[allow(clippy::expect_used)]
+    fn of_digits(digits: u8) -> Self {
         Self {
-            histogram: Histogram::new_with_bounds(LOWEST, HIGHEST, DIGITS)
+            // Never fails: the bounds are constants that the histogram takes.
+            histogram: Histogram::new_with_bounds(LOWEST, HIGHEST, digits)
                 .expect("constant bounds"),
             max: 0,
+            censored: 0,
+            censored_from: NEVER,
         }
     }
 
@@ -45,9 +67,18 @@ impl Distribution {
         self.histogram.saturating_record(value);
     }
 
-    /// Adds the values of another one.
+    /// Adds a value of which only a lower bound is known.
+    pub fn record_at_least(&mut self, bound: Nanos) {
+        self.record(bound);
+        self.censored += 1;
+        self.censored_from = self.censored_from.min(bound);
+    }
+
+    /// Adds the values of another one of as many digits.
     pub fn add(&mut self, other: &Self) {
         self.max = self.max.max(other.max);
+        self.censored += other.censored;
+        self.censored_from = self.censored_from.min(other.censored_from);
         // Both have the same bounds.
         let _ = self.histogram.add(&other.histogram);
     }
@@ -76,36 +107,64 @@ impl Distribution {
         (!self.histogram.is_empty()).then_some(self.max)
     }
 
+    /// How many values are lower bounds.
+    pub fn censored(&self) -> u64 {
+        self.censored
+    }
+
+    /// The least value that is a lower bound.
+    pub fn censored_from(&self) -> Option<Nanos> {
+        (self.censored > 0).then_some(self.censored_from)
+    }
+
     /// Forgets all values.
     pub fn clear(&mut self) {
-        self.histogram.clear();
+        self.histogram.reset();
         self.max = 0;
+        self.censored = 0;
+        self.censored_from = NEVER;
     }
 
     /// The distribution for the results: `Latency` of the measurement document, in seconds.
-    /// Quantiles are null with no sample.
+    /// Quantiles are null with no sample; those that are lower bounds are named in `at_least`.
     pub fn document(&self) -> Value {
         if self.histogram.is_empty() {
             return json!({"count": 0});
         }
-        let at = |share| self.quantile(share).map(seconds);
-        json!({
-            "count": self.count(),
-            "mean": self.histogram.mean() / SECOND as f64,
-            "stdev": self.histogram.stdev() / SECOND as f64,
-            "p50": at(0.5),
-            "p90": at(0.9),
-            "p99": at(0.99),
-            "p999": at(0.999),
-            "max": self.max().map(seconds),
-            "histogram": self.text(),
-        })
+        let mut document = Map::new();
+        let mut bounds = Vec::new();
+        let quantiles = QUANTILES.map(|(name, share)| (name, self.quantile(share)));
+        for (name, value) in quantiles.into_iter().chain([("max", self.max())]) {
+            document.insert(name.into(), value.map(seconds).into());
+            // A counter is as wide as its last digit: what shares one with a bound is a bound.
+            if value.is_some_and(|value| self.censored > 0 && value >= self.censored_from) {
+                bounds.push(name);
+            }
+        }
+        document.insert("count".into(), self.count().into());
+        document.insert(
+            "mean".into(),
+            (self.histogram.mean() / SECOND as f64).into(),
+        );
+        document.insert(
+            "stdev".into(),
+            (self.histogram.stdev() / SECOND as f64).into(),
+        );
+        document.insert("histogram".into(), self.text().into());
+        if self.censored > 0 {
+            document.insert("censored".into(), self.censored.into());
+            let from = self.censored_from().map(seconds);
+            document.insert("censored_from_seconds".into(), from.into());
+            document.insert("at_least".into(), bounds.into());
+        }
+        document.into()
     }
 
-    fn text(&self) -> String {
+    /// The histogram as text: version 2 of the encoding, deflated, in base64.
+    pub fn text(&self) -> String {
         let mut bytes = Vec::new();
         // Writing to memory fails only when a count is too large for the format; u32 is not.
-        match V2Serializer::new().serialize(&self.histogram, &mut bytes) {
+        match V2DeflateSerializer::new().serialize(&self.histogram, &mut bytes) {
             Ok(_) => STANDARD.encode(bytes),
             Err(_) => String::new(),
         }
@@ -181,11 +240,7 @@ mod tests {
 
     #[test]
     fn adding_is_the_same_as_recording_together() {
-        let (mut one, mut two, mut both) = (
-            Distribution::new(),
-            Distribution::new(),
-            Distribution::new(),
-        );
+        let [mut one, mut two, mut both] = [(); 3].map(|()| Distribution::new());
         for value in 0..10_000_u64 {
             let half = if value % 3 == 0 { &mut one } else { &mut two };
             half.record(value * 7_919);
@@ -194,5 +249,24 @@ mod tests {
         one.add(&two);
         assert_eq!(one.text(), both.text());
         assert_eq!(one.max(), both.max());
+    }
+
+    #[test]
+    fn quantiles_from_the_first_lower_bound_on_are_lower_bounds() {
+        let mut all = Distribution::new();
+        for _ in 0..985 {
+            all.record(MILLISECOND);
+        }
+        for age in 1..=15 {
+            all.record_at_least(age * SECOND);
+        }
+        let told = all.document();
+        assert_eq!(told["count"], 1000);
+        assert_eq!(told["censored"], 15);
+        assert_eq!(told["censored_from_seconds"], 1.0);
+        assert_eq!(told["at_least"], serde_json::json!(["p99", "p999", "max"]));
+        all.clear();
+        all.record(MILLISECOND);
+        assert_eq!(all.document().get("at_least"), None);
     }
 }

@@ -24,6 +24,7 @@ pub mod error;
 pub mod failure;
 pub mod fields;
 pub mod guard;
+pub mod latencies;
 pub mod paths;
 pub mod plan;
 pub mod progress;

@@ -1,15 +1,20 @@
 //! What a class's requests came to.
 //!
 //! A request belongs to the measured time when its *intended* start does; bytes and the
-//! per-second series go by the moment they are seen.
+//! per-second series go by the moment they are seen. Seconds are counted so that one of them
+//! starts with the measured time; those of the warm-up are told and forgotten.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::clock::{NEVER, Nanos, SECOND};
+use crate::clock::{Nanos, SECOND};
 use crate::distribution::Distribution;
 use crate::failure::{Failure, FailureCounts};
+use crate::latencies::Latencies;
 use crate::request::Request;
+
+/// Room for this many seconds of series is taken before the run.
+const MOST_SECONDS_AHEAD: usize = 24 * 3600;
 
 /// Counts and distributions of one class.
 #[derive(Debug)]
@@ -27,20 +32,8 @@ pub struct Recorder {
     pub failures: FailureCounts,
     /// Responses by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// From the intended start to the last byte.
-    pub response: Distribution,
-    /// From the intended start to the first byte.
-    pub ttfb: Distribution,
-    /// From the send to the last byte.
-    pub service: Distribution,
-    /// From the intended start to the failure.
-    pub failed: Distribution,
-    /// From the intended start to the release by the loop.
-    pub lateness: Distribution,
-    /// Unfinished at the end.
-    pub censored: u64,
-    /// Age of the youngest of these.
-    pub censored_from: Option<Nanos>,
+    /// How long they took, since these were last taken.
+    pub latencies: Box<Latencies>,
     /// Sent again after the race of a kept connection.
     pub retried: u64,
     /// Arrivals that found all connections busy.
@@ -53,14 +46,21 @@ pub struct Recorder {
     pub stray: u64,
     /// The measured time, second by second.
     pub series: Vec<Second>,
+    /// The last second that is over.
+    pub last: Second,
     second: Second,
-    second_ends: Nanos,
+    second_span: Range<Nanos>,
     second_latency: Distribution,
+    second_lateness: Distribution,
 }
 
-/// One second, by completion time.
+/// One second, by completion time; arrivals and sends at their own.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Second {
+    /// Arrivals (closed loop: requests started).
+    pub scheduled: u64,
+    /// Given to a connection.
+    pub sent: u64,
     /// Complete and correct.
     pub requests: u64,
     /// Body bytes.
@@ -73,13 +73,16 @@ pub struct Second {
     pub p99: Option<Nanos>,
     /// Response time.
     pub max: Option<Nanos>,
+    /// From the intended start to the release by the loop.
+    pub lateness_p99: Option<Nanos>,
 }
 
 impl Recorder {
     /// An empty one for a measured time.
     pub fn new(window: Range<Nanos>) -> Self {
-        let second_ends = window.start + SECOND;
+        let seconds = (window.end - window.start).div_ceil(SECOND);
         Self {
+            second_span: 0..first_second_end(window.start).min(window.end),
             window,
             intended: 0,
             dispatched: 0,
@@ -87,22 +90,18 @@ impl Recorder {
             bytes: 0,
             failures: FailureCounts::default(),
             statuses: BTreeMap::new(),
-            response: Distribution::new(),
-            ttfb: Distribution::new(),
-            service: Distribution::new(),
-            failed: Distribution::new(),
-            lateness: Distribution::new(),
-            censored: 0,
-            censored_from: None,
+            latencies: Box::default(),
             retried: 0,
             at_cap: 0,
             max_pending: 0,
             connections_opened: 0,
             stray: 0,
-            series: Vec::new(),
+            // Of its full length at once: the memory of a run does not grow with it.
+            series: Vec::with_capacity((seconds as usize).min(MOST_SECONDS_AHEAD)),
+            last: Second::default(),
             second: Second::default(),
-            second_ends,
             second_latency: Distribution::new(),
+            second_lateness: Distribution::new(),
         }
     }
 
@@ -113,28 +112,33 @@ impl Recorder {
 
     /// The measured time ends sooner than planned.
     pub fn cut(&mut self, end: Nanos) {
-        self.window.end = self.window.end.min(end);
+        if end < self.window.end {
+            self.window.end = end;
+            self.second_span.end = self.second_span.end.min(end.max(self.second_span.start));
+        }
     }
 
     /// An arrival of the open loop was released.
     pub fn arrived(&mut self, intended: Nanos, released: Nanos) {
+        let late = released.saturating_sub(intended);
+        self.started(intended);
+        self.second_lateness.record(late);
         if self.measures(intended) {
-            self.intended += 1;
-            self.lateness.record(released.saturating_sub(intended));
+            self.latencies.lateness.record(late);
         }
     }
 
     /// A user of the closed loop starts a request.
     pub fn started(&mut self, intended: Nanos) {
-        if self.measures(intended) {
-            self.intended += 1;
-        }
+        self.second.scheduled += 1;
+        self.intended += u64::from(self.measures(intended));
     }
 
     /// A request got its connection.
     pub fn dispatched(&mut self, request: &Request) {
-        if self.measures(request.intended) && !request.retried {
-            self.dispatched += 1;
+        if !request.retried {
+            self.second.sent += 1;
+            self.dispatched += u64::from(self.measures(request.intended));
         }
     }
 
@@ -155,10 +159,10 @@ impl Recorder {
 
     /// Body bytes came.
     pub fn received(&mut self, bytes: u64, now: Nanos) {
+        self.roll(now);
+        self.second.bytes += bytes;
         if self.window.contains(&now) {
-            self.roll(now);
             self.bytes += bytes;
-            self.second.bytes += bytes;
         }
     }
 
@@ -174,64 +178,92 @@ impl Recorder {
         let response = now.saturating_sub(request.intended);
         if self.measures(request.intended) {
             self.requests += 1;
-            self.response.record(response);
-            self.ttfb
+            self.latencies.response.record(response);
+            self.latencies
+                .ttfb
                 .record(first_byte.saturating_sub(request.intended));
-            self.service.record(now.saturating_sub(request.sent));
+            self.latencies
+                .service
+                .record(now.saturating_sub(request.sent));
         }
-        if self.window.contains(&now) {
-            self.roll(now);
-            self.second.requests += 1;
-            self.second_latency.record(response);
-        }
+        self.roll(now);
+        self.second.requests += 1;
+        self.second_latency.record(response);
     }
 
     /// A request failed.
     pub fn failed(&mut self, request: &Request, failure: Failure, now: Nanos) {
         if self.measures(request.intended) {
             self.failures.add(failure);
-            self.failed.record(now.saturating_sub(request.intended));
+            self.latencies
+                .failed
+                .record(now.saturating_sub(request.intended));
         }
-        if self.window.contains(&now) {
-            self.roll(now);
-            self.second.errors += 1;
-        }
+        self.roll(now);
+        self.second.errors += 1;
     }
 
-    /// A request is unfinished at the end: its time is at least its age.
-    pub fn censor(&mut self, request: &Request, now: Nanos) {
-        if self.measures(request.intended) {
-            let age = now.saturating_sub(request.intended);
-            self.censored += 1;
-            self.response.record(age);
-            self.censored_from = Some(self.censored_from.unwrap_or(NEVER).min(age));
+    /// A request is unfinished at the end: its times are at least its age. `sent` says whether
+    /// it was, `first_byte` when its response began, 0 when it did not.
+    pub fn censor(&mut self, request: &Request, sent: bool, first_byte: Nanos, now: Nanos) {
+        if !self.measures(request.intended) {
+            return;
+        }
+        let age = now.saturating_sub(request.intended);
+        self.latencies.response.record_at_least(age);
+        if first_byte == 0 {
+            self.latencies.ttfb.record_at_least(age);
+        } else {
+            self.latencies
+                .ttfb
+                .record(first_byte.saturating_sub(request.intended));
+        }
+        if sent {
+            self.latencies
+                .service
+                .record_at_least(now.saturating_sub(request.sent));
         }
     }
 
     /// Closes the seconds that are over by now.
     pub fn roll(&mut self, now: Nanos) {
-        while now >= self.second_ends {
+        while now >= self.second_span.end {
             self.close_second();
         }
     }
 
     /// Closes the series at the end of the measured time, with its last part of a second.
     pub fn finish(&mut self) {
-        let end = self.window.end;
-        self.roll(end);
-        if end > self.second_ends - SECOND {
-            self.close_second();
-        }
+        self.roll(self.window.end);
     }
 
     fn close_second(&mut self) {
         self.second.p50 = self.second_latency.quantile(0.5);
         self.second.p99 = self.second_latency.quantile(0.99);
         self.second.max = self.second_latency.max();
-        self.series.push(self.second);
-        self.second = Second::default();
+        self.second.lateness_p99 = self.second_lateness.quantile(0.99);
         self.second_latency.clear();
-        self.second_ends += SECOND;
+        self.second_lateness.clear();
+        let Range { start, end } = self.second_span;
+        if self.measures(start) && start < end {
+            self.series.push(self.second);
+        }
+        self.last = std::mem::take(&mut self.second);
+        // What comes after the measured time is in no second of it.
+        let next = match end + SECOND {
+            next if end < self.window.end => next.min(self.window.end),
+            next => next,
+        };
+        self.second_span = end..next;
+    }
+}
+
+/// The end of the first second of a run, part of one when the warm-up is: a second starts with
+/// the measured time.
+pub fn first_second_end(window_start: Nanos) -> Nanos {
+    match window_start % SECOND {
+        0 => SECOND,
+        part => part,
     }
 }
 
@@ -240,6 +272,7 @@ mod tests {
     use super::Recorder;
     use crate::clock::{MILLISECOND, Nanos, SECOND};
     use crate::failure::Failure;
+    use crate::latencies::Latencies;
     use crate::request::Request;
 
     fn request(intended: Nanos, sent: Nanos) -> Request {
@@ -254,9 +287,9 @@ mod tests {
         let mut recorder = Recorder::new(0..SECOND);
         let late = request(10 * MILLISECOND, 40 * MILLISECOND);
         recorder.succeeded(&late, 45 * MILLISECOND, 60 * MILLISECOND);
-        assert_eq!(recorder.response.max(), Some(50 * MILLISECOND));
-        assert_eq!(recorder.ttfb.max(), Some(35 * MILLISECOND));
-        assert_eq!(recorder.service.max(), Some(20 * MILLISECOND));
+        assert_eq!(recorder.latencies.response.max(), Some(50 * MILLISECOND));
+        assert_eq!(recorder.latencies.ttfb.max(), Some(35 * MILLISECOND));
+        assert_eq!(recorder.latencies.service.max(), Some(20 * MILLISECOND));
     }
 
     #[test]
@@ -279,19 +312,27 @@ mod tests {
         let mut recorder = Recorder::new(0..SECOND);
         recorder.failed(&request(5, 5), Failure::Truncated, 10);
         assert_eq!(recorder.requests, 0);
-        assert_eq!(recorder.response.count(), 0);
-        assert_eq!(recorder.failed.count(), 1);
+        assert_eq!(recorder.latencies.response.count(), 0);
+        assert_eq!(recorder.latencies.failed.count(), 1);
         assert_eq!(recorder.failures.of(Failure::Truncated), 1);
     }
 
     #[test]
     fn the_unfinished_stand_at_their_age() {
         let mut recorder = Recorder::new(0..SECOND);
-        recorder.censor(&request(0, 0), 3 * SECOND);
-        recorder.censor(&request(SECOND / 2, 0), 3 * SECOND);
-        assert_eq!(recorder.censored, 2);
-        assert_eq!(recorder.response.max(), Some(3 * SECOND));
-        assert_eq!(recorder.censored_from, Some(5 * SECOND / 2));
+        // One on the wire for a second, its first byte seen; one that never got a connection.
+        recorder.censor(&request(0, 2 * SECOND), true, 5 * SECOND / 2, 3 * SECOND);
+        recorder.censor(&request(SECOND / 2, 0), false, 0, 3 * SECOND);
+        let Latencies {
+            response,
+            ttfb,
+            service,
+            ..
+        } = &*recorder.latencies;
+        assert_eq!((response.censored(), response.max()), (2, Some(3 * SECOND)));
+        assert_eq!(response.censored_from(), Some(5 * SECOND / 2));
+        assert_eq!((ttfb.count(), ttfb.censored()), (2, 1));
+        assert_eq!((service.count(), service.max()), (1, Some(SECOND)));
     }
 
     #[test]
@@ -302,6 +343,7 @@ mod tests {
         recorder.received(100, SECOND + 2);
         recorder.failed(&one, Failure::Parse, 3 * SECOND + 1);
         recorder.received(7, 9 * SECOND);
+        recorder.succeeded(&one, 9 * SECOND, 9 * SECOND);
         recorder.finish();
         let told: Vec<_> = recorder
             .series
@@ -310,5 +352,43 @@ mod tests {
             .collect();
         assert_eq!(told, [(1, 100, 0), (0, 0, 0), (0, 0, 1), (0, 0, 0)]);
         assert_eq!(recorder.bytes, 100);
+    }
+
+    #[test]
+    fn a_second_starts_with_the_measured_time() {
+        let mut recorder = Recorder::new(3 * SECOND / 2..5 * SECOND / 2);
+        for tenths in 0..30 {
+            let moment = tenths * SECOND / 10;
+            recorder.arrived(moment, moment + 7);
+            recorder.succeeded(&request(moment, moment), moment, moment);
+        }
+        recorder.finish();
+        assert_eq!(recorder.series.len(), 1);
+        let told = recorder.series[0];
+        assert_eq!((told.scheduled, told.requests), (10, 10));
+        assert_eq!(told.lateness_p99, Some(7));
+    }
+
+    #[test]
+    fn a_run_shorter_than_a_second_has_one() {
+        let mut recorder = Recorder::new(0..SECOND / 2);
+        recorder.finish();
+        assert_eq!(recorder.series.len(), 1);
+    }
+
+    #[test]
+    fn a_run_that_is_cut_ends_its_last_second() {
+        let mut recorder = Recorder::new(0..9 * SECOND);
+        let one = request(SECOND + 1, SECOND + 1);
+        recorder.succeeded(&one, SECOND + 2, SECOND + 2);
+        recorder.cut(SECOND + 3);
+        recorder.succeeded(&one, SECOND + 4, SECOND + 4);
+        recorder.finish();
+        let told: Vec<_> = recorder
+            .series
+            .iter()
+            .map(|second| second.requests)
+            .collect();
+        assert_eq!(told, [0, 1]);
     }
 }

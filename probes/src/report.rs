@@ -17,7 +17,7 @@ use crate::validity::flags;
 pub fn measurement(plan: &Plan, outcome: &Outcome<'_>) -> Value {
     let mut lateness = Distribution::new();
     for class in &outcome.classes {
-        lateness.add(&class.recorder.lateness);
+        lateness.add(&class.recorder.latencies.lateness);
     }
     json!({
         "schema": "nginx-tune/measurement/1",
@@ -46,6 +46,7 @@ fn by_name(classes: &[Class<'_>], document: impl Fn(&Class<'_>) -> Value) -> Val
 
 fn of_class(class: &Class<'_>, measured: Nanos) -> Value {
     let record = &class.recorder;
+    let latencies = &record.latencies;
     let per_second = |count: u64| {
         if measured == 0 {
             0.0
@@ -70,14 +71,15 @@ fn of_class(class: &Class<'_>, measured: Nanos) -> Value {
         "bytes_per_second": per_second(record.bytes),
         "intended": record.intended,
         "truncated": record.failures.of(Failure::Truncated) + record.failures.of(Failure::Empty),
-        "censored": record.censored,
-        "censored_from_seconds": record.censored_from.map(seconds),
+        "censored": latencies.response.censored(),
+        "censored_from_seconds": latencies.response.censored_from().map(seconds),
         "errors": errors,
         "statuses": statuses,
-        "response_seconds": record.response.document(),
-        "ttfb_seconds": record.ttfb.document(),
-        "service_seconds": record.service.document(),
-        "failed_seconds": record.failed.document(),
+        "response_seconds": latencies.response.document(),
+        "ttfb_seconds": latencies.ttfb.document(),
+        "service_seconds": latencies.service.document(),
+        "failed_seconds": latencies.failed.document(),
+        "lateness_seconds": latencies.lateness.document(),
         "connections_opened": record.connections_opened,
         "retried": record.retried,
         "stray": record.stray,

@@ -49,8 +49,8 @@ fn class_flags(class: &Class<'_>) -> Vec<String> {
     let record = &class.recorder;
     let name = &class.plan.name;
     let mut flags = Vec::new();
-    let late = record.lateness.quantile(0.99).unwrap_or(0);
-    let p99 = record.response.quantile(0.99).unwrap_or(0);
+    let late = record.latencies.lateness.quantile(0.99).unwrap_or(0);
+    let p99 = record.latencies.response.quantile(0.99).unwrap_or(0);
     if late > LATENESS_FLOOR && late as f64 > MOST_LATENESS_RATIO * p99 as f64 {
         flags.push(format!(
             "lateness: {name}: the probe released arrivals up to {:.2} ms late (p99) where the \
@@ -77,8 +77,9 @@ fn class_flags(class: &Class<'_>) -> Vec<String> {
             "waited for a connection of the probe",
         );
     }
-    if share(record.censored) > MOST_CENSORED_RATIO {
-        flag("censored", record.censored, "were unanswered at the end");
+    let censored = record.latencies.response.censored();
+    if share(censored) > MOST_CENSORED_RATIO {
+        flag("censored", censored, "were unanswered at the end");
     }
     flags
 }

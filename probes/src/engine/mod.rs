@@ -19,6 +19,7 @@ use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::receive::Receiver;
+use crate::recorder::first_second_end;
 use crate::sys::{self, Poller, READABLE};
 
 mod traffic;
@@ -122,7 +123,7 @@ impl<'p> Engine<'p> {
             free: Vec::new(),
             rendered: Vec::new(),
             next_release: 0,
-            next_second: SECOND,
+            next_second: first_second_end(window.start),
             stop_at: window.end,
             drain: nanos(plan.drain_seconds),
             stopped_by: None,
@@ -181,8 +182,11 @@ impl<'p> Engine<'p> {
             self.after = Some(sys::cpu_time());
         }
         if now >= self.next_second {
-            self.progress
-                .tell(self.next_second / SECOND, &self.classes, sys::cpu_time());
+            for class in &mut self.classes {
+                class.recorder.roll(now);
+            }
+            let second = self.next_second.div_ceil(SECOND);
+            self.progress.tell(second, &self.classes, sys::cpu_time());
             self.watch_errors();
             self.next_second += SECOND * ((now - self.next_second) / SECOND + 1);
         }
@@ -332,15 +336,19 @@ impl<'p> Engine<'p> {
         for slot in &self.slots {
             if let Some(connection) = &slot.connection {
                 if connection.phase != Phase::Idle {
-                    self.classes[connection.class]
-                        .recorder
-                        .censor(&connection.request, now);
+                    let sent = connection.phase == Phase::Busy;
+                    self.classes[connection.class].recorder.censor(
+                        &connection.request,
+                        sent,
+                        connection.first_byte,
+                        now,
+                    );
                 }
             }
         }
         for class in &mut self.classes {
             for request in &class.pending {
-                class.recorder.censor(request, now);
+                class.recorder.censor(request, false, 0, now);
             }
             class.recorder.finish();
         }

@@ -1,0 +1,49 @@
+//! The latency distributions of a class, side by side.
+
+use crate::distribution::Distribution;
+
+/// How long a class's requests took, each way of looking at it.
+#[derive(Debug, Default)]
+pub struct Latencies {
+    /// From the intended start to the last byte.
+    pub response: Distribution,
+    /// From the intended start to the first byte.
+    pub ttfb: Distribution,
+    /// From the send to the last byte.
+    pub service: Distribution,
+    /// From the intended start to the failure.
+    pub failed: Distribution,
+    /// From the intended start to the release by the loop.
+    pub lateness: Distribution,
+}
+
+impl Latencies {
+    /// All of them, by their names in a histogram log.
+    pub fn named(&self) -> [(&'static str, &Distribution); 5] {
+        [
+            ("response", &self.response),
+            ("ttfb", &self.ttfb),
+            ("service", &self.service),
+            ("failed", &self.failed),
+            ("lateness", &self.lateness),
+        ]
+    }
+
+    /// Adds the values of others.
+    pub fn add(&mut self, other: &Self) {
+        self.response.add(&other.response);
+        self.ttfb.add(&other.ttfb);
+        self.service.add(&other.service);
+        self.failed.add(&other.failed);
+        self.lateness.add(&other.lateness);
+    }
+
+    /// Forgets all values.
+    pub fn clear(&mut self) {
+        self.response.clear();
+        self.ttfb.clear();
+        self.service.clear();
+        self.failed.clear();
+        self.lateness.clear();
+    }
+}
