@@ -1,15 +1,15 @@
-"""Interleaved blocks of two arms: the measurements that a verdict stands on."""
+"""Interleaved blocks of two or more arms: the measurements that a verdict stands on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.measure.plan_load import ServedFile, plan_load
 from nginx_tune.measure.session import Arm, Session
-from nginx_tune.prove.blocks import pair_blocks, schedule_blocks
+from nginx_tune.prove.rounds import count_valid, schedule_rounds
 
 
 class Load(NamedTuple):
@@ -23,6 +23,10 @@ class Load(NamedTuple):
     host: str
     warmup_seconds: float
     duration_seconds: float
+    files_of: Mapping[str, Sequence[ServedFile]] = {}
+    """The files of each disk, for classes that name one."""
+    classes_of: Mapping[str, Sequence[ScenarioClass]] = {}
+    """What an arm is asked that is not asked what the others are."""
 
 
 def run_pairs(
@@ -36,28 +40,32 @@ def run_pairs(
 ) -> list[Measurement]:
     """One measurement a block, in the order they ran.
 
-    Both blocks of a pair ask the same requests at the same times (one seed a pair); the order
-    inside pairs is randomised ABBA/BAAB, so that drift of the machine falls on both arms. A pair
-    that its validity flags discard is run again, at most as many times as there are pairs: the
-    flags know nothing of the result, so running on does not choose it.
+    With two arms a round is a pair. The blocks of a round ask the same requests at the same times
+    (one seed a round); the order inside rounds is randomised (ABBA/BAAB for two), so that drift
+    of the machine falls on all arms. A round that its validity flags discard is run again, at
+    most as many times as there are pairs: the flags know nothing of the result, so running on
+    does not choose it.
     """
     by_name = {arm.name: arm for arm in arms}
-    prime = [load.files[0].url] if any(c.source == "hot" for c in load.classes) else []
+    names = list(by_name)
     measurements: list[Measurement] = []
-    for number, name in enumerate(schedule_blocks(2 * pairs, seed)):
-        if number % 2 == 0 and len(pair_blocks(measurements).pairs) == pairs:
+    for number, name in enumerate(schedule_rounds(names, 2 * pairs, seed)):
+        if number % len(names) == 0 and count_valid(measurements, names) == pairs:
             break
+        classes = load.classes_of.get(name, load.classes)
+        prime = [load.files[0].url] if any(c.source == "hot" for c in classes) else []
         plan = plan_load(
-            load.classes,
+            classes,
             load.files,
             port=load.port,
             memory_url=load.memory_url,
             host=load.host,
             duration_seconds=load.duration_seconds,
             warmup_seconds=load.warmup_seconds,
-            seed=seed + number // 2,
+            seed=seed + number // len(names),
             cpus=session.probe_cpus,
             realtime=session.probe_cpus != session.nginx_cpus,
+            files_of=load.files_of,
         )
         measurement = session.block(by_name[name], number, plan, prime=prime)
         progress(f"block {number + 1}, {name}: {_glance(measurement)}")

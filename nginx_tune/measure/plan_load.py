@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Permit, Target
@@ -61,11 +61,13 @@ def plan_load(
     host: str = "localhost",
     cpus: Sequence[int] = (),
     realtime: bool = False,
+    files_of: Mapping[str, Sequence[ServedFile]] | None = None,
 ) -> LoadPlan:
     """The load plan of one block.
 
     The hot file is the first; the random class asks for all the others, so that the hot one is
-    never evicted by being one of them. Errors: UndecidedError when a class has nothing to ask.
+    never evicted by being one of them. ``files_of`` are the files of each disk, for classes that
+    name one. Errors: UndecidedError when a class has nothing to ask.
     """
     planned = []
     for item in classes:
@@ -77,12 +79,12 @@ def plan_load(
                 )
             paths = Paths(kind="fixed", paths=[memory_url])
         else:
-            served = _files_for(item, files)
+            served = _files_for(item, (files_of or {}).get(item.disk, files))
             kind = "fixed" if item.source == "hot" else "uniform"
             paths = Paths(
                 kind=kind,  # type: ignore[arg-type]  # one of Paths.kind
                 paths=[file.url for file in served],
-                bytes=[file.bytes for file in served],
+                bytes=[file.bytes for file in served] if item.checks_length else None,
             )
         planned.append(
             LoadClass(
@@ -91,6 +93,8 @@ def plan_load(
                 paths=paths,
                 connections=item.connections,
                 timeout_seconds=item.timeout_seconds,
+                headers=item.headers,
+                keepalive=item.keepalive,
             )
         )
     return LoadPlan(

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
 from nginx_tune.decide import decide
-from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Nginx
-from nginx_tune.documents.scenario import ArmSpec, ArmText, Scenario, ScenarioRun
+from nginx_tune.documents.scenario import ArmText, Scenario, ScenarioRun
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.verdict import Environment
-from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import MissingToolError, UndecidedError, UsageError
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.experiment import Load, run_pairs
@@ -23,22 +21,14 @@ from nginx_tune.measure.plan_load import ServedFile
 from nginx_tune.measure.plan_places import plan_places
 from nginx_tune.measure.plan_scenario import check_scenario
 from nginx_tune.measure.plan_workload import plan_workload
+from nginx_tune.measure.scenario_arms import ArmWriter, find_programs, make_arms, specs_of
 from nginx_tune.measure.session import MODULE_INSIDE, Arm, Session
 from nginx_tune.prove.gates import judge_claims
+from nginx_tune.prove.rounds import select_pairs
 from nginx_tune.prove.verdict import judge
 
 PORT = 8080
-ERROR_LOG = "/var/log/nginx/error.log"
 MEMORY_URL = "/healthz"
-
-
-class ArmWriter(Protocol):
-    """Writes one arm's nginx.conf; the emitter, given from outside."""
-
-    def __call__(
-        self, spec: ArmSpec, decisions: Decisions, *, site: Site, kind: Kind, error_log: str
-    ) -> str:
-        """The whole text."""
 
 
 class Shorter(NamedTuple):
@@ -102,28 +92,27 @@ def run_scenario(
     scenario = _shorten(scenario, shorter or Shorter())
     check_scenario(scenario)
     binary = check_nginx(nginx, scenario)
+    programs = find_programs(scenario, nginx, binary)
     with Walls(MODULE_INSIDE, progress=progress) as walls:
         session = Session(walls, scenario.lab, binary=binary, covers=plan_places(nginx.flags))
         mounts = [disk.mount for disk in scenario.lab.disks]
         facts = session.facts(mounts)
         site = Site(
-            listen=[f"127.0.0.1:{PORT}"], server_names=["localhost"], roots=mounts or ["/srv"]
+            listen=[f"127.0.0.1:{PORT}"],
+            server_names=["localhost"],
+            roots=mounts or ["/srv"],
+            hot_locations=scenario.hot_locations,
         )
         prediction = decide(facts, plan_workload(scenario, facts), site=site)
-        arms = [
-            Arm(
-                name=name,
-                conf_path=f"/run/nginx-tune/{name}/nginx.conf",
-                conf_text=write_arm(
-                    spec, prediction, site=site, kind=scenario.kind, error_log=ERROR_LOG
-                ),
-                error_log=ERROR_LOG,
-            )
-            for name, spec in (("baseline", scenario.baseline), ("candidate", scenario.candidate))
-        ]
+        arms = make_arms(scenario, programs, prediction, write_arm=write_arm, site=site)
+        served = _served(session, scenario)
         load = Load(
             classes=scenario.classes,
-            files=_served(session, scenario),
+            files=served[scenario.lab.disks[0].name],
+            files_of=served,
+            classes_of={
+                name: spec.classes for name, spec in specs_of(scenario).items() if spec.classes
+            },
             port=PORT,
             memory_url=MEMORY_URL,
             host="localhost",
@@ -143,14 +132,22 @@ def run_scenario(
         name=scenario.name,
         facts=facts,
         prediction=prediction,
-        claims=judge_claims(scenario.claims, measurements, decisions=prediction),
+        claims=judge_claims(
+            scenario.claims, measurements, decisions=prediction, left_out=programs.left_out
+        ),
         verdict=judge(
-            measurements,
+            select_pairs(measurements, len(arms), against="baseline", arm="candidate"),
             primary_metric=scenario.primary_metric,
             environment=environment,
             decisions=prediction,
         ),
-        arms=[ArmText(arm=arm.name, nginx_conf=arm.conf_text or "") for arm in arms],
+        arms=[
+            *(ArmText(arm=arm.name, nginx_conf=_text_of(arm)) for arm in arms),
+            *(
+                ArmText(arm=name, nginx_conf="", left_out=why)
+                for name, why in programs.left_out.items()
+            ),
+        ],
         measurements=measurements,
     )
 
@@ -171,12 +168,19 @@ def check_nginx(nginx: Nginx, scenario: Scenario) -> str:
     return nginx.binary
 
 
-def _served(session: Session, scenario: Scenario) -> list[ServedFile]:
-    disk = scenario.lab.disks[0]
-    return [
-        ServedFile(file.url.removeprefix(disk.mount), file.bytes)
-        for file in session.files[disk.name]
-    ]
+def _served(session: Session, scenario: Scenario) -> dict[str, list[ServedFile]]:
+    """The files of each disk; every mount is a root of the site."""
+    return {
+        disk.name: [
+            ServedFile(file.url.removeprefix(disk.mount), file.bytes)
+            for file in session.files[disk.name]
+        ]
+        for disk in scenario.lab.disks
+    }
+
+
+def _text_of(arm: Arm) -> str:
+    return "" if arm.conduct.stand_in != "none" else arm.conf_text or ""
 
 
 def _shorten(scenario: Scenario, shorter: Shorter) -> Scenario:

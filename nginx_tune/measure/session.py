@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,6 +12,7 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.scenario import StandIn
 from nginx_tune.errors import MissingPermissionError
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.block import BlockRequest
@@ -19,6 +20,20 @@ from nginx_tune.measure.emulated import emulate
 from nginx_tune.measure.plan_load import ServedFile
 
 MODULE_INSIDE = "nginx_tune.measure.inside"
+
+
+class Conduct(NamedTuple):
+    """What is not plain about how an arm runs."""
+
+    binary: str | None = None
+    """Another nginx than the session's."""
+    stand_in: StandIn = "none"
+    workers: int = 1
+    """Of the stand-in."""
+    sysctls: Mapping[str, str] = {}
+    reload_texts: Sequence[str] = ()
+    reload_seconds: float = 1.0
+    connections_log: str | None = None
 
 
 class Arm(NamedTuple):
@@ -32,6 +47,7 @@ class Arm(NamedTuple):
     """The main context's error log; null for standard error."""
     prefix: str | None = None
     """nginx's ``-p``; null for the build's own."""
+    conduct: Conduct = Conduct()
 
 
 class Session:
@@ -101,7 +117,7 @@ class Session:
         request = BlockRequest(
             arm=arm.name,
             block=number,
-            binary=self._binary,
+            binary=arm.conduct.binary or self._binary,
             conf_path=arm.conf_path,
             conf_text=arm.conf_text,
             error_log=arm.error_log,
@@ -111,6 +127,12 @@ class Session:
             evict=[disk.mount for disk in self._lab.disks],
             join_files=self._join_files,
             nginx_cpus=self.nginx_cpus,
+            stand_in=arm.conduct.stand_in,
+            workers=arm.conduct.workers,
+            sysctls=dict(arm.conduct.sysctls),
+            reload_texts=list(arm.conduct.reload_texts),
+            reload_seconds=arm.conduct.reload_seconds,
+            connections_log=arm.conduct.connections_log,
         )
         return msgspec.convert(self._walls.ask("block", {"request": _plain(request)}), Measurement)
 

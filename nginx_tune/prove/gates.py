@@ -6,7 +6,7 @@ A quantity that was not measured never passes, whatever the operator: an unknown
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nginx_tune.documents.decisions import Decisions
@@ -19,6 +19,7 @@ from nginx_tune.prove.comparison import Comparison
 from nginx_tune.prove.expression import COMPARE, Dimension, Expression, parse_expression
 from nginx_tune.prove.latency import Reading
 from nginx_tune.prove.metrics import Unit, find_metric
+from nginx_tune.prove.rounds import select_pairs
 
 _DIMENSIONS: dict[Unit, tuple[Dimension, ...]] = {
     "seconds": ("time",),
@@ -79,29 +80,52 @@ def judge_claims(
     claims: Sequence[Claim],
     measurements: Sequence[Measurement],
     decisions: Decisions | None = None,
+    *,
+    left_out: Mapping[str, str] | None = None,
 ) -> list[ClaimResult]:
     """Each claim of a scenario beside what was measured.
 
+    ``left_out`` are the arms that did not run, with why: a claim on one is neither held nor lost.
+
     Errors: UsageError for an expression that cannot be read or names an unknown metric.
     """
-    blocks = pair_blocks(measurements)
+    arms = list(dict.fromkeys(block.arm for block in measurements))
     classes = list(dict.fromkeys(name for block in measurements for name in block.classes))
     results = []
     for claim in claims:
-        expression = parse_expression(claim.expression)
-        answer = answer_expression(expression, blocks, decisions, classes)
-        results.append(
-            ClaimResult(
-                name=claim.name,
-                source_row=claim.source_row,
-                expected=claim.expression,
-                source_figure=claim.source_figure,
-                measured=answer.measured,
-                held=answer.passed,
-                reason=answer.reason,
-            )
+        reason = next(
+            (why for arm, why in (left_out or {}).items() if arm in (claim.arm, claim.against)), ""
         )
+        if reason:
+            results.append(_claim_result(claim, _unknown(reason), left_out=True))
+            continue
+        chosen = select_pairs(measurements, len(arms), against=claim.against, arm=claim.arm)
+        expression = parse_expression(claim.expression)
+        answer = answer_expression(expression, pair_blocks(chosen), decisions, classes)
+        results.append(_claim_result(claim, answer))
     return results
+
+
+def _claim_result(claim: Claim, answer: Answer, *, left_out: bool = False) -> ClaimResult:
+    """A claim that expects a gate to fail holds when what was measured does not pass it."""
+    failed = answer.measured is not None and not answer.passed
+    return ClaimResult(
+        name=claim.name,
+        source_row=claim.source_row,
+        expected=claim.expression,
+        source_figure=claim.source_figure,
+        measured=answer.measured,
+        held=answer.passed if claim.expect == "holds" else failed,
+        reason=answer.reason,
+        expect=claim.expect,
+        arm=claim.arm,
+        against=claim.against,
+        left_out=left_out,
+    )
+
+
+def _unknown(reason: str) -> Answer:
+    return Answer(None, passed=False, reason=reason)
 
 
 def answer_expression(

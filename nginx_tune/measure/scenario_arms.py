@@ -1,0 +1,141 @@
+"""The arms of a scenario as this machine can run them, and those it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from nginx_tune.documents.decisions import Decisions, Setting
+from nginx_tune.documents.facts import Nginx
+from nginx_tune.documents.scenario import ArmSpec, FurtherArm, Scenario
+from nginx_tune.documents.site import Site
+from nginx_tune.documents.workload import Kind
+from nginx_tune.errors import MissingToolError, UndecidedError
+from nginx_tune.measure.session import Arm, Conduct
+from nginx_tune.nginx.matrix import find_series
+from nginx_tune.observe.connections import LOG_NAME, LOG_WORDS
+
+ERROR_LOG = "/var/log/nginx/error.log"
+CONNECTIONS_LOG = "/run/nginx-tune/connections.log"
+
+
+class ArmWriter(Protocol):
+    """Writes one arm's nginx.conf; the emitter, given from outside."""
+
+    def __call__(
+        self, spec: ArmSpec, decisions: Decisions, *, site: Site, kind: Kind, error_log: str
+    ) -> str:
+        """The whole text."""
+
+
+class Programs(NamedTuple):
+    """Which nginx each arm runs, and which arms are left out."""
+
+    of_arm: Mapping[str, str]
+    left_out: Mapping[str, str]
+    """Why, by the arm's name."""
+
+
+def specs_of(scenario: Scenario) -> dict[str, ArmSpec]:
+    """Every arm by its name, baseline and candidate first."""
+    return {
+        "baseline": scenario.baseline,
+        "candidate": scenario.candidate,
+        **{arm.name: arm for arm in scenario.arms},
+    }
+
+
+def find_programs(scenario: Scenario, nginx: Nginx, binary: str) -> Programs:
+    """The programs of the arms, as far as this machine has them.
+
+    Errors: MissingToolError or UndecidedError when one that is not optional cannot run.
+    """
+    found: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    for name, spec in specs_of(scenario).items():
+        try:
+            _check_sysctls(spec)
+            found[name] = _program(spec, nginx, binary)
+        except (MissingToolError, UndecidedError) as error:
+            if not isinstance(spec, FurtherArm) or not spec.optional:
+                raise
+            left_out[name] = error.message
+    return Programs(found, left_out)
+
+
+def _program(spec: ArmSpec, nginx: Nginx, binary: str) -> str:
+    if not spec.series or (nginx.version or "").startswith(f"{spec.series}."):
+        return binary
+    program = find_series(spec.series)
+    if program is None:
+        raise MissingToolError(
+            f"nginx {spec.series} is not here",
+            hint=f"tools/nginx-matrix {spec.series} unpacks it from Debian's archive",
+        )
+    return str(program)
+
+
+def _check_sysctls(spec: ArmSpec) -> None:
+    for name in spec.sysctls:
+        if not Path("/proc/sys", *name.split(".")).exists():
+            raise UndecidedError(f"this kernel has no sysctl {name}")
+
+
+def make_arms(
+    scenario: Scenario,
+    programs: Programs,
+    prediction: Decisions,
+    *,
+    write_arm: ArmWriter,
+    site: Site,
+) -> list[Arm]:
+    """The arms that run, each with its configuration."""
+    counting = _counting() if scenario.counts_connections else []
+
+    def text(spec: ArmSpec, more: Sequence[Setting] = ()) -> str:
+        forced = msgspec.structs.replace(spec, settings=[*counting, *spec.settings, *more])
+        return write_arm(forced, prediction, site=site, kind=scenario.kind, error_log=ERROR_LOG)
+
+    arms = []
+    for name, spec in specs_of(scenario).items():
+        if name not in programs.of_arm:
+            continue
+        texts = [text(spec, [_workers(count)]) for count in _reloaded(spec)]
+        conduct = Conduct(
+            binary=programs.of_arm[name],
+            stand_in=spec.stand_in,
+            workers=scenario.lab.worker_processes,
+            sysctls=spec.sysctls,
+            reload_texts=texts,
+            reload_seconds=spec.reload.every_seconds if spec.reload else 1.0,
+            connections_log=CONNECTIONS_LOG if scenario.counts_connections else None,
+        )
+        arms.append(
+            Arm(
+                name=name,
+                conf_path=f"/run/nginx-tune/{name}/nginx.conf",
+                conf_text=texts[0] if texts else text(spec),
+                error_log=ERROR_LOG,
+                conduct=conduct,
+            )
+        )
+    return arms
+
+
+def _reloaded(spec: ArmSpec) -> list[int]:
+    return spec.reload.worker_processes if spec.reload else []
+
+
+def _workers(count: int) -> Setting:
+    return Setting(context="main", directive="worker_processes", args=[str(count)])
+
+
+def _counting() -> list[Setting]:
+    """A log of nothing but which worker served which connection."""
+    return [
+        Setting(context="http", directive="log_format", args=[LOG_NAME, LOG_WORDS]),
+        Setting(context="server", directive="access_log", args=[CONNECTIONS_LOG, LOG_NAME]),
+    ]
