@@ -48,6 +48,14 @@ def find_controller(name: str, root: Path, own_groups: str) -> Controller | None
     return None
 
 
+def why_no_controller(name: str) -> str:
+    """Why a controller's group cannot be made here; empty when it can be, as far as one sees."""
+    own_groups = Path("/proc/self/cgroup").read_text()
+    if find_controller(name, CGROUP_ROOT, own_groups) is None:
+        return f"the {name} cgroup controller is not on this host"
+    return ""
+
+
 class Group:
     """One lab's cgroups; ``remove`` leaves nothing behind.
 

@@ -1,9 +1,4 @@
-"""Emulated disks: an ext4 image on a loop device, limited by the block cgroup around nginx.
-
-``--direct-io=on`` keeps the image out of the page cache: otherwise a read that missed nginx's
-cache would be answered from the image's own, at memory speed. A limited disk is a plateau: it
-has a bandwidth and a rate, and no knee.
-"""
+"""What emulated disks need of the system: its programs, loop devices that are left, the cache."""
 
 from __future__ import annotations
 
@@ -12,13 +7,9 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-from nginx_tune.errors import MissingPermissionError, MissingToolError, UndecidedError
-
-_OVERHEAD_BYTES = 48 << 20
-"""ext4's own structures and the journal."""
+from nginx_tune.errors import MissingToolError, UndecidedError
 
 
 def run_tool(*argv: str) -> str:
@@ -38,38 +29,6 @@ def run_tool(*argv: str) -> str:
     if run.returncode != 0:
         raise UndecidedError(f"{' '.join(argv[:2])}: {run.stderr.strip() or run.returncode}")
     return run.stdout
-
-
-def make_image(image: Path, data_bytes: int, files: int) -> None:
-    """An ext4 image with room for so much data.
-
-    Errors: UndecidedError when the file system has no room. The image's blocks are allocated,
-    not sparse, so that its reads reach the device.
-    """
-    size = data_bytes + data_bytes // 16 + files * 512 + _OVERHEAD_BYTES
-    free = os.statvfs(image.parent)
-    if free.f_bavail * free.f_frsize < size + (256 << 20):
-        raise UndecidedError(
-            f"{image.parent}: {size >> 20} MiB needed for an emulated disk, "
-            f"{free.f_bavail * free.f_frsize >> 20} MiB free",
-            hint="make room or set TMPDIR to a larger file system",
-        )
-    with image.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, size)
-    inodes = str(files + 1024)
-    run_tool("mkfs.ext4", "-F", "-q", "-m", "0", "-N", inodes, "-E", "nodiscard", str(image))
-
-
-def attach_loop(image: Path) -> str:
-    """The loop device over an image, with direct I/O."""
-    if os.geteuid() != 0:
-        raise MissingPermissionError("emulated disks need root", hint="run it with sudo")
-    return run_tool("losetup", "--direct-io=on", "--find", "--show", str(image)).strip()
-
-
-def detach_when_unmounted(device: str) -> None:
-    """Let the kernel free the device as soon as nothing uses it (LO_FLAGS_AUTOCLEAR)."""
-    run_tool("losetup", "--detach", device)
 
 
 def device_number(device: str) -> str:
@@ -109,20 +68,6 @@ def _loops() -> list[tuple[str, tuple[int, int]]]:
             number = os.makedev(int(major), int(minor))
             found.append((str(device["name"]), (number, int(device["back-ino"]))))
     return found
-
-
-def fill(
-    directory: Path, files: int, file_bytes: int, progress: Callable[[int, int], None]
-) -> list[str]:
-    """Names of the files of random bytes written to a directory."""
-    names = [f"f{index:05d}.bin" for index in range(files)]
-    for index, name in enumerate(names):
-        with (directory / name).open("wb") as file:
-            file.write(os.urandom(file_bytes))
-        if index % 32 == 0:
-            progress(index * file_bytes, files * file_bytes)
-    os.sync()
-    return names
 
 
 def evict(directory: Path) -> None:

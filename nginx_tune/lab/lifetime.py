@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
+from nginx_tune.host.lifetime import die_with_parent
+
 ENVIRONMENT_MARK = "NGINX_TUNE_LAB"
 """Set for every process a lab starts: the guard rails and the sweep know our own by it."""
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent ends (prctl(2), PR_SET_PDEATHSIG).
-
-    For a fork that is about to exec: only async-signal-safe work is done.
-    """
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def start_time(pid: int) -> str | None:
@@ -42,3 +32,6 @@ def kill(pid: int, started: str | None) -> None:
     if is_running(pid, started):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+__all__ = ["ENVIRONMENT_MARK", "die_with_parent", "is_running", "kill", "start_time"]

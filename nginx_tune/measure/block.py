@@ -16,6 +16,7 @@ from nginx_tune.documents.measurement import Measurement, ServerMeasurement
 from nginx_tune.documents.scenario import StandIn
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.live import LiveHost
+from nginx_tune.lab.building import LabDisks
 from nginx_tune.lab.disks import evict
 from nginx_tune.measure.arm_server import kernel_settings, reloading, start_stand_in
 from nginx_tune.measure.probe import run_probe
@@ -67,7 +68,7 @@ class BlockRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Where the server says which worker served which connection."""
 
 
-def run_block(request: BlockRequest, device_numbers: list[str]) -> Measurement:
+def run_block(request: BlockRequest, disks: LabDisks) -> Measurement:
     """Run one block and end its nginx.
 
     Errors: UndecidedError when the cache state cannot be made or nginx ends under load.
@@ -77,6 +78,7 @@ def run_block(request: BlockRequest, device_numbers: list[str]) -> Measurement:
         conf_path.parent.mkdir(parents=True, exist_ok=True)
         conf_path.write_text(request.conf_text)
     resident_before = _make_cold(request.evict)
+    disks.make_names_cold()
     stderr_path = Path("/run") / f"nginx-tune-{request.arm}.stderr"
     log = Path(request.error_log) if request.error_log else stderr_path
     log_start = log.stat().st_size if log.exists() and log != stderr_path else 0
@@ -86,7 +88,9 @@ def run_block(request: BlockRequest, device_numbers: list[str]) -> Measurement:
         try:
             _prime(target, request.plan.target.host, request.prime)
             with reloading(instance.pid, conf_path, request.reload_texts, request.reload_seconds):
-                measurement, server = _run_load(request, instance, device_numbers)
+                device_numbers = list(disks.device_numbers.values())
+                with disks.under_load():
+                    measurement, server = _run_load(request, instance, device_numbers)
             instance.check()
         finally:
             instance.stop()

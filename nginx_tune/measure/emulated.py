@@ -14,6 +14,11 @@ from nginx_tune.documents.facts import (
     Storage,
 )
 from nginx_tune.documents.lab import Lab, LabDisk
+from nginx_tune.lab.kinds import model_of
+from nginx_tune.lab.model_disk import predict_curve
+
+_READ_BYTES = 128 << 10
+"""The kernel's usual read-ahead: what sendfile() from a cold page cache reads."""
 
 
 def emulate(facts: Facts, lab: Lab, *, cpus: int) -> Facts:
@@ -58,11 +63,12 @@ def emulate(facts: Facts, lab: Lab, *, cpus: int) -> Facts:
 
 
 def _disk(disk: LabDisk) -> Disk:
+    model = model_of(disk) if disk.kind == "modelled" else None
     return Disk(
         name=disk.name,
         class_=disk.class_name,
-        class_reason=f"emulated: {_limits(disk)}",
-        curve=_plateau(disk),
+        class_reason=f"emulated: {_limits(disk) if model is None else 'modelled'}",
+        curve=_plateau(disk) if model is None else predict_curve(model, _READ_BYTES),
     )
 
 

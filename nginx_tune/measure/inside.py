@@ -16,8 +16,9 @@ from typing import Any
 import msgspec
 
 from nginx_tune.documents.lab import Lab
-from nginx_tune.errors import ExitStatus, NginxTuneError
-from nginx_tune.lab import disks, mounts
+from nginx_tune.errors import ExitStatus, NginxTuneError, UndecidedError
+from nginx_tune.lab import mounts
+from nginx_tune.lab.building import LabDisks
 from nginx_tune.lab.lifetime import die_with_parent
 from nginx_tune.measure.block import BlockRequest, run_block
 
@@ -28,13 +29,12 @@ class Inside:
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._directory = Path("/")
-        self._device_numbers: list[str] = []
+        self._disks: LabDisks | None = None
 
     def hello(self, mark: str, directory: str) -> dict[str, Any]:
         """Finish the walls: private mounts were made by unshare, ``lo`` comes up here."""
         self._directory = Path(directory)
         mounts.raise_loopback()
-        mounts.set_apart(self._directory)
         return {"mark": mark, "uid": os.geteuid()}
 
     def open_lab(
@@ -46,38 +46,18 @@ class Inside:
         Shape: ``devices`` {disk name: MAJOR:MINOR}, ``files`` {disk name: [[path, bytes], …]}.
         """
         spec = msgspec.convert(lab, Lab)
-        devices: dict[str, str] = {}
-        files: dict[str, list[list[Any]]] = {}
         for directory in overlays:
             mounts.take_writes(Path(directory))
-        for disk in spec.disks:
-            data = [item for item in spec.data if item.disk == disk.name]
-            mount = mounts.place(Path(disk.mount))
-            image = self._directory / f"{disk.name}.img"
-            self._say(f"making {disk.name} ({disk.class_name}) at {disk.mount}")
-            total = sum(item.files * item.file_bytes for item in data)
-            disks.make_image(image, total, sum(item.files for item in data))
-            loop = disks.attach_loop(image)
-            try:
-                disks.run_tool("mount", "-o", "noatime", loop, str(mount))
-            finally:
-                disks.detach_when_unmounted(loop)
-            devices[disk.name] = disks.device_number(loop)
-            files[disk.name] = []
-            for item in data:
-                names = disks.fill(mount, item.files, item.file_bytes, self._filling(disk.name))
-                files[disk.name] += [[str(mount / name), item.file_bytes] for name in names]
-            mount.chmod(0o755)
+        self._disks = LabDisks(spec, self._directory, self._say)
+        self._disks.prepare()
+        mounts.set_apart(self._directory)
+        self._disks.open()
         for directory in covers:
             mounts.cover(Path(directory))
         if seal:
             mounts.seal_root()
             os.environ["TMPDIR"] = "/run"  # covered by us, and the only place to write to
-        self._device_numbers = list(devices.values())
-        return {"devices": devices, "files": files}
-
-    def _filling(self, name: str) -> Callable[[int, int], None]:
-        return lambda done, total: self._say(f"filling {name}: {done >> 20} of {total >> 20} MiB")
+        return {"devices": self._disks.device_numbers, "files": self._disks.files}
 
     def facts(self, paths: list[str], binary: str, memory_cgroup: str | None) -> dict[str, Any]:
         """Facts as a program inside the lab reads them."""
@@ -100,13 +80,16 @@ class Inside:
         """``nginx -t`` with some files replaced."""
         from nginx_tune.measure.trial import try_inside  # noqa: PLC0415  # not for blocks
 
+        mounts.set_apart(self._directory)
         found: dict[str, Any] = try_inside(argv, files, self._directory, seal=seal)
         return found
 
     def block(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run one block; the measurement."""
         wanted = msgspec.convert(request, BlockRequest)
-        measurement = run_block(wanted, self._device_numbers)
+        if self._disks is None:
+            raise UndecidedError("the lab is not open")
+        measurement = run_block(wanted, self._disks)
         found: dict[str, Any] = json.loads(msgspec.json.encode(measurement))
         return found
 

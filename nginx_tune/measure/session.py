@@ -14,6 +14,9 @@ from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import StandIn
 from nginx_tune.errors import MissingPermissionError
+from nginx_tune.lab.cgroups import why_no_controller
+from nginx_tune.lab.kinds import is_limited, settle_kinds
+from nginx_tune.lab.modelled import find_missing
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.block import BlockRequest
 from nginx_tune.measure.emulated import emulate
@@ -51,7 +54,10 @@ class Arm(NamedTuple):
 
 
 class Session:
-    """An open lab with its limits in force."""
+    """An open lab with its limits in force.
+
+    ``notes`` says which disks are of another kind than was asked for, and why.
+    """
 
     def __init__(
         self,
@@ -63,7 +69,6 @@ class Session:
         overlays: Sequence[str] = (),
     ) -> None:
         self._walls = walls
-        self._lab = lab
         self._binary = binary
         needs_root = bool(lab.disks) or lab.memory_bytes is not None
         if needs_root and not walls.root:
@@ -71,6 +76,10 @@ class Session:
                 f"the lab '{lab.name}' limits memory and disks, which needs root",
                 hint="run it with sudo, or without --lab",
             )
+        lab, self.notes = settle_kinds(
+            lab, no_models=find_missing(), no_limits=why_no_controller("blkio")
+        )
+        self._lab = lab
         answer = walls.ask(
             "open_lab",
             {
@@ -94,7 +103,7 @@ class Session:
         if self._lab.memory_bytes is not None:
             group.limit_memory(self._lab.memory_bytes)
         for disk in self._lab.disks:
-            if disk.bytes_per_second is not None or disk.reads_per_second is not None:
+            if is_limited(disk):
                 group.limit_reads(
                     devices[disk.name],
                     bytes_per_second=disk.bytes_per_second,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -15,96 +18,162 @@ import pytest
 
 from nginx_tune.documents.lab import Lab, LabData, LabDisk
 from nginx_tune.errors import UndecidedError
+from nginx_tune.lab.building import files_of
+from nginx_tune.lab.images import cache_directory, image_key, remove_image
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.session import MODULE_INSIDE, Session
+
+NAME = f"disk{os.getpid()}"
+MOUNT = f"/srv/{NAME}"
+FILES = 4
+FILE_BYTES = (1 << 20) + os.getpid()
+"""An image of our own among those of others, who may run labs at the same time."""
 
 LAB = Lab(
     name="test",
     memory_bytes=64 << 20,
-    disks=[
-        LabDisk(name="disk1", mount="/srv/disk1", bytes_per_second=50 << 20, reads_per_second=400)
-    ],
-    data=[LabData(disk="disk1", files=4, file_bytes=1 << 20)],
+    disks=[LabDisk(name=NAME, mount=MOUNT, bytes_per_second=50 << 20, reads_per_second=400)],
+    data=[LabData(disk=NAME, files=FILES, file_bytes=FILE_BYTES)],
+)
+MODELLED = msgspec.structs.replace(
+    LAB, disks=[LabDisk(name=NAME, mount=MOUNT, kind="modelled", class_name="hdd")]
 )
 
-pytestmark = pytest.mark.needs("root", "loop", "blkio")
+pytestmark = pytest.mark.needs("root", "loop", "blkio", "fuse")
 
 
-def traces() -> dict[str, object]:
-    """What a lab could leave on the machine (of anyone's: so only ours are counted)."""
+def image() -> Path:
+    return cache_directory() / f"{image_key(files_of(LAB.data), LAB.seed)}.img"
+
+
+def traces(pid: int) -> dict[str, list[str]]:
+    """What is on the machine of a lab that a process of this id opened."""
     loops = subprocess.run(["losetup", "-a"], capture_output=True, text=True, check=True).stdout
+    own = (image().stem, f"/{NAME}.disk", f"/{NAME}.img")
     return {
-        "loops": [line for line in loops.splitlines() if "disk1.img" in line],
-        "mounts": [m for m in Path("/proc/mounts").read_text().splitlines() if "/srv/disk1" in m],
-        "cgroups": sorted(str(p) for p in Path("/sys/fs/cgroup").rglob("nginx-tune-*")),
-        "files": sorted(str(p) for p in Path("/var/tmp").glob("nginx-tune-lab-*")),
+        "loops": [line for line in loops.splitlines() if any(word in line for word in own)],
+        "mounts": [m for m in Path("/proc/mounts").read_text().splitlines() if NAME in m],
+        "processes": [p for p in Path("/proc").glob("[0-9]*") if _mentions(p, f"/{NAME}.disk")],
+        "cgroups": list(Path("/sys/fs/cgroup").rglob(f"nginx-tune-{pid}-*")),
+        "files": [
+            mark.parent
+            for mark in Path("/var/tmp").glob("nginx-tune-lab-*/mark.json")
+            if _marks(mark, pid)
+        ],
     }
 
 
-@pytest.fixture
-def clean() -> Iterator[Callable[[], None]]:
-    before = traces()
-
-    def check() -> None:
-        deadline = time.monotonic() + 20
-        while traces() != before and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert traces() == before
-
-    yield check
-    check()
+def _mentions(process: Path, word: str) -> bool:
+    try:
+        return word.encode() in (process / "cmdline").read_bytes()
+    except OSError:
+        return False
 
 
-def test_the_lab_is_built_limited_and_gone(clean: Callable[[], None]) -> None:
+def _marks(mark: Path, pid: int) -> bool:
+    try:
+        return json.loads(mark.read_text())["pid"] == pid
+    except (OSError, ValueError):
+        return False
+
+
+def check_clean(pid: int) -> None:
+    deadline = time.monotonic() + 30
+    while any(traces(pid).values()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(traces(pid).values()), traces(pid)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_image() -> Iterator[None]:
+    """The image of these tests is not kept."""
+    yield
+    remove_image(image())
+
+
+@pytest.mark.parametrize("lab", [LAB, MODELLED], ids=["limited", "modelled"])
+def test_the_lab_is_built_and_gone(lab: Lab) -> None:
     with Walls(MODULE_INSIDE) as walls:
-        session = Session(walls, LAB, binary="/usr/sbin/nginx", covers=["/run", "/var/log"])
-        assert [file.bytes for file in session.files["disk1"]] == [1 << 20] * 4
-        group = next(Path("/sys/fs/cgroup").rglob(f"nginx-tune-{walls.mark}"))
-        assert group.is_dir()
-        assert not Path("/srv/disk1").exists(), "the mount is inside the walls only"
-    clean()
+        session = Session(walls, lab, binary="/usr/sbin/nginx", covers=["/run", "/var/log"])
+        assert [file.bytes for file in session.files[NAME]] == [FILE_BYTES] * FILES
+        assert list(Path("/sys/fs/cgroup").rglob(f"nginx-tune-{walls.mark}"))
+        seen = traces(os.getpid())
+        assert seen["loops"]
+        assert bool(seen["processes"]) is (lab is MODELLED)
+        assert not seen["mounts"], "mounts are inside the walls only"
+        assert not Path(MOUNT).exists()
+    check_clean(os.getpid())
+    assert image().exists(), "for the next run"
 
 
-def test_an_error_inside_is_raised_outside_with_its_words(clean: Callable[[], None]) -> None:
+def test_an_error_inside_is_raised_outside_with_its_words() -> None:
     bad = msgspec.structs.replace(
-        LAB, disks=[msgspec.structs.replace(LAB.disks[0], mount="/no-such-place/disk1")]
+        MODELLED, disks=[msgspec.structs.replace(MODELLED.disks[0], mount="/no-such-place/disk")]
     )
     with (
         Walls(MODULE_INSIDE) as walls,
         pytest.raises(UndecidedError, match="no existing directory to put it in"),
     ):
         Session(walls, bad, binary="/usr/sbin/nginx", covers=[])
-    clean()
+    check_clean(os.getpid())
 
 
-HOLD = f"""
-import time, msgspec
+HOLD = """
+import sys, time, msgspec
 from nginx_tune.documents.lab import Lab
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.session import Session, MODULE_INSIDE
-lab = msgspec.json.decode({msgspec.json.encode(LAB)!r}, type=Lab)
+lab = msgspec.json.decode(sys.argv[1], type=Lab)
+print("start", flush=True)
 with Walls(MODULE_INSIDE) as walls:
     Session(walls, lab, binary="/usr/sbin/nginx", covers=["/run"])
     print("open", flush=True)
     time.sleep(60)
 """
+SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT]
+MOMENTS = random.Random().sample(range(1000), 10)
+"""Thousandths of the time from the start to the open lab and a bit more: anew in each run."""
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("after_seconds", [0.12, None])
-def test_nothing_is_left_when_the_command_is_killed(
-    how: signal.Signals, after_seconds: float | None, clean: Callable[[], None]
-) -> None:
-    command = [sys.executable, "-c", HOLD]
+@contextlib.contextmanager
+def holding(lab: Lab) -> Iterator[subprocess.Popen[str]]:
+    """A process that opens a lab and keeps it."""
+    command = [sys.executable, "-c", HOLD, msgspec.json.encode(lab).decode()]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("how", SIGNALS)
+@pytest.mark.parametrize("lab", [LAB, MODELLED], ids=["limited", "modelled"])
+def test_nothing_is_left_of_an_open_lab_that_is_killed(how: signal.Signals, lab: Lab) -> None:
+    with holding(lab) as process:
         assert process.stdout is not None
-        if after_seconds is None:
-            assert process.stdout.readline() == "open\n"
-            assert traces()["loops"], "the lab is there"
-        else:
-            time.sleep(after_seconds)  # somewhere in the middle of building it
+        assert [process.stdout.readline() for _ in range(2)] == ["start\n", "open\n"]
+        assert traces(process.pid)["loops"], "the lab is there"
         os.kill(process.pid, how)
         process.wait(timeout=30)
-    clean()
+        check_clean(process.pid)
+
+
+def test_nothing_is_left_when_it_is_killed_at_ten_random_moments() -> None:
+    with holding(MODELLED) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        started = time.monotonic()
+        process.stdout.readline()
+        seconds = 1.2 * (time.monotonic() - started)
+    check_clean(process.pid)
+    for number, moment in enumerate(MOMENTS):
+        remove_image(image())  # so that it is made, moved and attached each time
+        with holding(MODELLED) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(moment / 1000 * seconds)
+            os.kill(process.pid, SIGNALS[number % 3])
+            process.wait(timeout=30)
+            check_clean(process.pid)

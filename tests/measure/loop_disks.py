@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nginx_tune.lab.cgroups import Group
-from nginx_tune.lab.disks import attach_loop, device_number, run_tool
+from nginx_tune.lab.disks import device_number, run_tool
+from nginx_tune.lab.loops import Loop
 
 MIB = 1 << 20
 
@@ -30,11 +31,10 @@ def make_data(path: Path, bytes_: int) -> Path:
 @contextlib.contextmanager
 def loop_over(image: Path) -> Iterator[str]:
     """A loop device over a file, past the page cache."""
-    device = attach_loop(image)
     try:
-        yield device
+        with Loop(str(image)) as loop:
+            yield loop.device
     finally:
-        run_tool("losetup", "--detach", device)
         # The kernel lets go a moment later; what is below must stay until then.
         while run_tool("losetup", "--associated", str(image)).strip():
             time.sleep(0.02)
