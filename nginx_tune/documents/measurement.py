@@ -78,15 +78,100 @@ class WorkerUse(Part, frozen=True, kw_only=True):
     main_thread_cpu_seconds: float | None = None
     state_d_ratio: float | None = None
     """Share of samples that saw the main thread in state D (uninterruptible sleep)."""
+    state_ratios: dict[str, float] = {}
+    """Share of samples by state of the main thread: ``D``, ``R`` (runs or wants to), ``S``."""
+    state_samples: int = 0
+    state_d_error: float | None = None
+    """Standard error of ``state_d_ratio``, from the spread between its seconds."""
+    block_io_delay_seconds: float | None = None
+    """Time the main thread waited for block I/O."""
+    run_queue_seconds: float | None = None
+    """Time the main thread was ready to run and another one ran."""
+    switches_voluntary: int | None = None
+    switches_involuntary: int | None = None
+    """Context switches of the main thread."""
+    connections: float | None = None
+    """Established connections to the listeners, mean of the window's first and last moment."""
+    connection_ratio: float | None = None
+    """Its share of all workers' connections."""
+    loop_turns: int | None = None
+    loop_busy_seconds: float | None = None
+    """Time inside loop turns."""
+    loop_blocked_seconds: float | None = None
+    """Of that, in state D."""
 
 
-class LoopTurn(Part, frozen=True, kw_only=True):
-    """Event-loop turns: leaving ``epoll_wait`` to entering it again."""
+class LoopTurn(Latency, frozen=True, kw_only=True):
+    """Event-loop turns: leaving ``epoll_wait`` to entering it again, of all workers."""
 
-    count: int
-    p50: float | None = None
-    p99: float | None = None
-    max: float | None = None
+    method: str = ""
+    """``bpftrace`` or ``tracefs``."""
+    busy_seconds: float | None = None
+    """Sum of all turns."""
+    blocked_seconds: float | None = None
+    """Of that, in state D: waiting for a disk, mostly."""
+    blocked_ratio: float | None = None
+    """``blocked_seconds / busy_seconds``."""
+    traced_ratio: float | None = None
+    """Share of the measured time that was traced; below 1 when there were too many turns."""
+
+
+class ListenerUse(Part, frozen=True, kw_only=True):
+    """One address that nginx listens on, over the measured time."""
+
+    address: str
+    port: int
+    sockets: int = 1
+    backlog: int | None = None
+    accept_queue_max: int | None = None
+    """Longest queue seen, of one socket; looked at once a second."""
+    drops: int | None = None
+    """Connections dropped here (events: a client that tries again counts again)."""
+
+
+class DiskUse(Part, frozen=True, kw_only=True):
+    """One leaf disk over the measured time, all of the host's processes together."""
+
+    name: str
+    utilisation_ratio: float | None = None
+    """Share of the time with a request under way."""
+    reads_per_second: float | None = None
+    read_bytes_per_second: float | None = None
+    read_await_seconds: float | None = None
+    """Mean time of a read, with its time in the queue; null without a read."""
+    in_flight: float | None = None
+    """Mean number of requests under way."""
+
+
+class StubStatus(Part, frozen=True, kw_only=True):
+    """What stub_status counted over the measured time."""
+
+    requests: int
+    requests_per_second: float
+    accepts: int
+    dropped: int
+    """Accepted and closed at once for want of ``worker_connections``."""
+    active: int
+    """At the end."""
+
+
+class ServerSecond(Part, frozen=True, kw_only=True):
+    """The server in one second of the measured time."""
+
+    second: int
+    requests: int | None = None
+    """By stub_status."""
+    cpu_seconds: float | None = None
+    block_io_delay_seconds: float | None = None
+    state_d_ratio: float | None = None
+    loop_turns: int | None = None
+    loop_busy_seconds: float | None = None
+    loop_blocked_seconds: float | None = None
+    loop_turn_p99_seconds: float | None = None
+    loop_turn_max_seconds: float | None = None
+    disk_read_bytes: int | None = None
+    refaults: int | None = None
+    listen_drops: int | None = None
 
 
 class ServerMeasurement(Part, frozen=True, kw_only=True):
@@ -94,23 +179,47 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
 
     pool_overflow: int | None = None
     """New ``queue overflow`` lines in the main error log."""
+    pool_overflow_by_pool: dict[str, int] = {}
+    operations_too_slow: int | None = None
+    """New ``took too long`` lines in all error logs."""
+    connections_exhausted: int | None = None
+    """New ``worker_connections are not enough`` lines that refused a connection."""
     error_lines: dict[str, int] = {}
     """New error-log lines by level."""
     listen_overflows: int | None = None
     listen_drops: int | None = None
+    listeners: list[ListenerUse] = []
     loop_turn_seconds: LoopTurn | None = None
     block_io_delay_seconds: float | None = None
     """Of the workers' main threads, added."""
+    block_io_delay_method: str = ""
+    """``taskstats``, ``stat`` (10-ms ticks) or ``sched_switch`` (time in state D)."""
+    state_d_ratio: float | None = None
+    """Mean over the workers' main threads."""
+    pool_queue_wait_seconds: Latency | None = None
+    """From posting a task to a pool thread taking it; only when asked for."""
     cpu_seconds: float | None = None
     """All nginx processes, all threads."""
     cpu_seconds_per_request: float | None = None
+    run_queue_seconds: float | None = None
+    """Of the workers' main threads, added."""
     resident_bytes_before: int | None = None
     """Dataset bytes in the page cache before the block."""
     resident_bytes_after: int | None = None
     disk_read_bytes: int | None = None
+    disks: list[DiskUse] = []
+    refaults: int | None = None
+    """Pages of files read again after the page cache had let them go."""
+    refault_source: str = ""
+    """``cgroup`` (that of the workers) or ``host``."""
+    stub_status: StubStatus | None = None
     workers: list[WorkerUse] = []
     served_connections: dict[str, int] = {}
     """Connections that each process served in the measured time, where a log counted them."""
+    series: list[ServerSecond] = []
+    observer_cpu_seconds: float | None = None
+    """CPU that watching cost: nginx-tune itself and its tracer, without what events cost inside
+    nginx."""
 
 
 class Generator(Part, frozen=True, kw_only=True):

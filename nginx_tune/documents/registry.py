@@ -13,6 +13,7 @@ from nginx_tune.documents.findings import Findings
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.scenario import Scenario, ScenarioRun
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.verdict import Verdict
@@ -30,6 +31,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "lab": Lab,
     "loadplan": LoadPlan,
     "measurement": Measurement,
+    "observation": Observation,
     "scenario": Scenario,
     "scenario_run": ScenarioRun,
     "site": Site,

@@ -1,0 +1,58 @@
+"""``observation``: a running nginx under its own traffic, and what that shows."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from nginx_tune.documents.base import Document, Part, Unknown
+from nginx_tune.documents.measurement import ServerMeasurement
+
+CauseId = Literal[
+    "loop-blocked-on-disk",
+    "pool-queue-overflow",
+    "pool-queue-wait",
+    "connections-exhausted",
+    "accept-queue-overflow",
+    "cpu-saturated",
+    "cpu-contention",
+    "uneven-workers",
+    "nothing-found",
+    "not-enough-evidence",
+]
+
+
+class CauseEvidence(Part, frozen=True, kw_only=True):
+    """One figure that a cause stands on."""
+
+    metric: str
+    """As gates name it, such as ``server.loop_turn_seconds.p99``."""
+    value: float
+    unit: str = ""
+
+
+class Cause(Part, frozen=True, kw_only=True):
+    """Something that the window shows, and what it stands on."""
+
+    id: CauseId
+    summary: str
+    confidence: Literal["high", "medium", "low"]
+    evidence: list[CauseEvidence] = []
+    not_known: list[str] = []
+    """What would have to be known to be surer."""
+    next_command: str = ""
+
+
+class Observation(Document, frozen=True, kw_only=True, tag="nginx-tune/observation/1"):
+    """A running nginx under its own traffic."""
+
+    duration_seconds: float = 0.0
+    pid: int | None = None
+    """Of the master."""
+    nginx_version: str | None = None
+    worker_processes: int = 0
+    server: ServerMeasurement = ServerMeasurement()
+    causes: list[Cause] = []
+    """The strongest first."""
+    flags: list[str] = []
+    """What makes the window unfit for conclusions: workers were replaced in it, say."""
+    unknown: list[Unknown] = []
