@@ -56,6 +56,7 @@ HAS: dict[str, Callable[[], bool]] = {
     "openssl": lambda: shutil.which("openssl") is not None,
     "mandoc": lambda: shutil.which("mandoc") is not None,
     "shellcheck": lambda: shutil.which("shellcheck") is not None,
+    "systemd": lambda: shutil.which("systemd-analyze") is not None,
     "zsh": lambda: shutil.which("zsh") is not None,
     "fish": lambda: shutil.which("fish") is not None,
     "matrix": _has_matrix,

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from checkouts import commit_all
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = "events {}\nhttp { server { listen 8080; location / { root /srv; } } }\n"
@@ -16,43 +17,21 @@ BAD = "events {}\nhttp { server { location / { aio threads=absent; } } }\n"
 
 
 @pytest.fixture(scope="module")
-def hooks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository of the hooks: what is here, committed, without the large parts of the tests."""
-    repository = tmp_path_factory.mktemp("hooks") / "nginx-tune"
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    ).stdout.decode()
-    for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file() and not name.startswith(("tests/", "benchmarks/")):
-            (repository / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, repository / name)
-    commit(repository)
-    return repository
-
-
-def commit(repository: Path) -> None:
-    git = ["git", "-C", str(repository), "-c", "user.name=t", "-c", "user.email=t@localhost"]
-    subprocess.run([*git, "init", "-q"], check=True)
-    subprocess.run([*git, "add", "-A"], check=True)
-    subprocess.run([*git, "commit", "-q", "-m", "all"], check=True)
-
-
-@pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-def run_hooks(tree: Path, hooks: Path, cache: Path, config: str) -> tuple[int, str]:
+def run_hooks(tree: Path, checkout: Path, cache: Path, config: str) -> tuple[int, str]:
     revision = subprocess.run(
-        ["git", "-C", str(hooks), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+        ["git", "-C", str(checkout), "rev-parse", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.strip()
     (tree / ".pre-commit-config.yaml").write_text(
-        f"repos:\n  - repo: {hooks}\n    rev: {revision}\n    hooks:\n{config}"
+        f"repos:\n  - repo: {checkout}\n    rev: {revision}\n    hooks:\n{config}"
     )
-    commit(tree)
+    commit_all(tree)
     run = subprocess.run(
         [sys.executable, "-m", "pre_commit", "run", "--all-files", "--color", "never"],
         cwd=tree,
@@ -67,13 +46,13 @@ def run_hooks(tree: Path, hooks: Path, cache: Path, config: str) -> tuple[int, s
 
 @pytest.mark.parametrize(("conf", "passes"), [(GOOD, True), (BAD, False)])
 def test_audit_judges_the_whole_tree(
-    tmp_path: Path, hooks: Path, cache: Path, conf: str, *, passes: bool
+    tmp_path: Path, checkout: Path, cache: Path, conf: str, *, passes: bool
 ) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "nginx.conf").write_text("include site.conf;\n")
     (tmp_path / "etc" / "site.conf").write_text(conf)
     config = "      - id: nginx-tune-audit\n        args: [etc/nginx.conf]\n"
-    status, said = run_hooks(tmp_path, hooks, cache, config)
+    status, said = run_hooks(tmp_path, checkout, cache, config)
     assert ("Passed" in said) is passes, said
     assert (status == 0) is passes
     if not passes:
@@ -82,7 +61,7 @@ def test_audit_judges_the_whole_tree(
 
 
 def test_an_edited_generated_file_fails_with_a_diff(
-    tmp_path: Path, hooks: Path, cache: Path
+    tmp_path: Path, checkout: Path, cache: Path
 ) -> None:
     facts = ROOT / "tests" / "hosts" / "golden" / "three-disk-node.facts.json"
     shutil.copy2(facts, tmp_path / "facts.json")
@@ -95,9 +74,9 @@ def test_an_edited_generated_file_fails_with_a_diff(
     conf = tmp_path / "nginx.conf"
     conf.write_bytes(made)
     config = "      - id: nginx-tune-generated\n"
-    status, said = run_hooks(tmp_path, hooks, cache, config)
+    status, said = run_hooks(tmp_path, checkout, cache, config)
     assert status == 0, said
     conf.write_bytes(made.replace(b"events {", b"events {\n    multi_accept on;", 1))
-    status, said = run_hooks(tmp_path, hooks, cache, config)
+    status, said = run_hooks(tmp_path, checkout, cache, config)
     assert status != 0
     assert "-    multi_accept on;" in said

@@ -1,0 +1,46 @@
+"""What examples start from: a checkout, and a wheel of it without the load probe."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from checkouts import commit_all
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository of what is here, without the tests."""
+    repository = tmp_path_factory.mktemp("checkout") / "nginx-tune"
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    ).stdout.decode()
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file() and not name.startswith(("tests/", "benchmarks/")):
+            (repository / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, repository / name)
+    commit_all(repository)
+    return repository
+
+
+@pytest.fixture(scope="session")
+def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pure wheel: what most examples do needs no load probe."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
+         "--wheel-dir", folder, checkout],
+        check=True,
+        env={**os.environ, "CARGO": "/bin/false", "NGINX_TUNE_REQUIRE_RUST": ""},
+    )  # fmt: skip
+    (found,) = folder.glob("*.whl")
+    return found

@@ -1,0 +1,227 @@
+"""The files for CI services: valid for them, and their scripts run here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from checkouts import commit_all
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ACTION = EXAMPLES / "github-actions" / "action.yml"
+WORKFLOW = EXAMPLES / "github-actions" / "nginx.yml"
+GITLAB = EXAMPLES / "gitlab-ci" / ".gitlab-ci.yml"
+FACTS = EXAMPLES.parent / "tests" / "hosts" / "golden" / "three-disk-node.facts.json"
+GOOD = "events {}\nhttp { server { listen 8080; location / { root /srv; } } }\n"
+BAD = "events {}\nhttp { server { location / { aio threads=absent; } } }\n"
+Shell = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "file"),
+    [("github-actions", ACTION), ("github-workflows", WORKFLOW), ("gitlab-ci", GITLAB)],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_service_would_take_it(schema: str, file: Path) -> None:
+    check = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", file],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert check.returncode == 0, check.stdout
+
+
+def scripts() -> list[str]:
+    """Every shell script of the files."""
+    workflow = yaml.safe_load(WORKFLOW.read_text())
+    steps = yaml.safe_load(ACTION.read_text())["runs"]["steps"]
+    steps += [step for job in workflow["jobs"].values() for step in job["steps"]]
+    gitlab = yaml.safe_load(GITLAB.read_text())
+    lines = [
+        line
+        for job in gitlab.values()
+        for part in ("before_script", "script")
+        for line in job.get(part, [])
+    ]
+    return [step["run"] for step in steps if "run" in step] + lines
+
+
+@pytest.mark.needs("shellcheck")
+@pytest.mark.parametrize("script", scripts())
+def test_shellcheck_finds_nothing(script: str) -> None:
+    check = subprocess.run(
+        ["shellcheck", "--shell=bash", "-"],
+        input=script,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert check.returncode == 0, check.stdout
+
+
+class Runner:
+    """The part of a runner that a composite action of shell steps needs."""
+
+    def __init__(self, work: Path, temporary: Path) -> None:
+        self.work, self.temporary = work, temporary
+        self.outputs: dict[str, dict[str, str]] = {}
+        self.said: list[str] = []
+
+    def run(self, action: dict[str, Any], **given: str) -> int:
+        values = {name: one.get("default", "") for name, one in action["inputs"].items()} | given
+        for step in action["runs"]["steps"]:
+            env = {key: self._expanded(text, values) for key, text in step["env"].items()}
+            files = {name: self.temporary / name for name in ("OUTPUT", "PATH", "STEP_SUMMARY")}
+            for file in files.values():
+                file.touch()
+            run = subprocess.run(
+                ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+                cwd=self.work,
+                capture_output=True,
+                text=True,
+                check=False,
+                env={
+                    **os.environ,
+                    "RUNNER_TEMP": str(self.temporary),
+                    "GITHUB_ACTIONS": "true",
+                    **{f"GITHUB_{name}": str(file) for name, file in files.items()},
+                    **env,
+                },
+            )
+            self.said.append(run.stdout + run.stderr)
+            lines = files["OUTPUT"].read_text().splitlines()
+            self.outputs[step.get("id", "")] = dict(line.split("=", 1) for line in lines)
+            if run.returncode:
+                return run.returncode
+        return 0
+
+    @staticmethod
+    def _expanded(text: str, inputs: dict[str, str]) -> str:
+        return re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda found: inputs[found[1]], text)
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the action has installed the tool once."""
+    temporary = tmp_path_factory.mktemp("runner")
+    action = yaml.safe_load(ACTION.read_text())
+    action["runs"]["steps"] = action["runs"]["steps"][:1]
+    runner = Runner(temporary, temporary)
+    assert runner.run(action, package=str(wheel)) == 0, runner.said
+    return temporary
+
+
+def audited(tree: Path, installed: Path, **given: str) -> tuple[int, Runner]:
+    action = yaml.safe_load(ACTION.read_text())
+    action["runs"]["steps"] = action["runs"]["steps"][1:]
+    runner = Runner(tree, installed)
+    (installed / "STEP_SUMMARY").unlink(missing_ok=True)
+    return runner.run(action, conf="nginx.conf", **given), runner
+
+
+def test_a_bad_pull_request_fails_with_annotations_sarif_and_summary(
+    tmp_path: Path, installed: Path
+) -> None:
+    (tmp_path / "nginx.conf").write_text(BAD)
+    status, runner = audited(tmp_path, installed)
+    assert status == 1
+    assert "::error file=nginx.conf,line=2," in runner.said[0]
+    sarif = json.loads((tmp_path / runner.outputs["audit"]["sarif"]).read_text())
+    rules = {result["ruleId"] for result in sarif["runs"][0]["results"]}
+    assert "io-pool-literal-unknown" in rules
+    assert "io-pool-literal-unknown" in (installed / "STEP_SUMMARY").read_text()
+
+
+def test_a_good_pull_request_passes(tmp_path: Path, installed: Path) -> None:
+    (tmp_path / "nginx.conf").write_text(GOOD)
+    status, runner = audited(tmp_path, installed, facts=str(FACTS))
+    assert status == 0, runner.said
+
+
+def test_what_was_there_before_fails_nobody(tmp_path: Path, installed: Path) -> None:
+    (tmp_path / "nginx.conf").write_text(BAD)
+    commit_all(tmp_path)
+    (tmp_path / "nginx.conf").write_text(BAD + "# a remark\n")
+    assert audited(tmp_path, installed)[0] == 1
+    assert audited(tmp_path, installed, base="main")[0] == 0
+
+
+def test_an_input_is_never_run(tmp_path: Path, installed: Path) -> None:
+    name = "a$(touch ran).conf"
+    (tmp_path / name).write_text(GOOD)
+    action = yaml.safe_load(ACTION.read_text())
+    action["runs"]["steps"] = action["runs"]["steps"][1:]
+    runner = Runner(tmp_path, installed)
+    assert runner.run(action, conf=name) == 0, runner.said
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.fixture
+def job(tmp_path: Path, installed: Path) -> Shell:
+    """Runs a job's script where the tool is installed, in the tree of a fleet's repository."""
+    tree = tmp_path / "tree"
+    (tree / "etc/nginx/generated").mkdir(parents=True)
+    (tree / "hosts").mkdir()
+    shutil.copy2(FACTS, tree / "hosts" / "web1.facts.json")
+    (tree / "etc/nginx/nginx.conf").write_text(GOOD)
+    path = f"{installed}/nginx-tune/bin:{os.environ['PATH']}"
+
+    def run(script: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-eo", "pipefail", "-c", script],
+            cwd=tree,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PATH": path, "NGINX_CONF": "etc/nginx/nginx.conf"},
+        )
+
+    made = run("nginx-tune generate --facts hosts/web1.facts.json")
+    (tree / "etc/nginx/generated/web1.conf").write_text(made.stdout)
+    return run
+
+
+def drift_checks() -> list[str]:
+    workflow = yaml.safe_load(WORKFLOW.read_text())
+    (step,) = [s for s in workflow["jobs"]["generated"]["steps"] if "name" in s]
+    (script,) = yaml.safe_load(GITLAB.read_text())["nginx-generated"]["script"]
+    return [step["run"], script]
+
+
+@pytest.mark.parametrize("script", drift_checks(), ids=["github", "gitlab"])
+def test_drift_of_a_generated_file_fails(job: Shell, script: str) -> None:
+    passed = job(script)
+    assert passed.returncode == 0, passed.stderr
+    job("sed -i 's/^events {/events { multi_accept on;/' etc/nginx/generated/web1.conf")
+    failed = job(script)
+    assert failed.returncode == 1
+    assert "-events { multi_accept on;" in failed.stdout
+
+
+def test_gitlab_gets_its_code_quality_report(job: Shell) -> None:
+    (script,) = yaml.safe_load(GITLAB.read_text())["nginx-audit"]["script"]
+    assert job(script).returncode == 0
+    report = json.loads(job("cat gl-code-quality-report.json").stdout)
+    assert {one["location"]["path"] for one in report} <= {"etc/nginx/nginx.conf"}
+    assert "<testsuites" in job("cat nginx-tune.xml").stdout
+
+
+def test_where_nothing_can_be_emulated_the_job_warns(job: Shell) -> None:
+    """The pure package has no load probe: validation cannot run, which is said and no success."""
+    workflow = yaml.safe_load(WORKFLOW.read_text())
+    script = workflow["jobs"]["validate"]["steps"][-2]["run"]
+    job("mkdir base bin && cp -r etc base/")
+    job("printf '#!/bin/sh\\nexec \"$@\"\\n' > bin/sudo")
+    run = job(f"chmod +x bin/sudo; PATH=$PWD/bin:$PATH\n{script}")
+    assert run.returncode == 0, run.stderr
+    assert "::warning::this runner cannot emulate the host" in run.stdout
