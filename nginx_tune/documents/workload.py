@@ -35,7 +35,7 @@ class Popularity(Part, frozen=True, kw_only=True):
     working_set_90_bytes: int | None = None
     working_set_99_bytes: int | None = None
     exponent_error: float | None = None
-    """Standard error of the fitted exponent."""
+    """Standard error of the fitted exponent, with what sorting by counts may do to it."""
     fitted_objects: int | None = None
     """The most popular objects, to which the exponent was fitted."""
     fit_distance_ratio: float | None = None

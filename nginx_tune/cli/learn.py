@@ -1,0 +1,126 @@
+"""``nginx-tune learn``."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import click
+import msgspec
+
+from nginx_tune.cli.deciding import KINDS
+from nginx_tune.cli.output import output_options, write_file, write_result
+from nginx_tune.cli.progress import progress_printer
+from nginx_tune.documents.base import encode
+from nginx_tune.documents.learnplan import LearnPlan
+from nginx_tune.documents.manifest import encode_manifest
+from nginx_tune.documents.workload import Kind
+from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.measure.learn import Engine, LogFiles, choose_format, locations_of, read_logs
+from nginx_tune.report.text import plain
+from nginx_tune.report.workload import render_workload
+from nginx_tune.workload.model_learnt import learnt_workload
+from nginx_tune.workload.model_manifest import manifest_of
+
+_PRIVATE = 0o600
+_PLACES = 1 << 16
+"""Requests whose locations are told: a share's standard error is at most 0.3 %."""
+
+
+@click.command()
+@click.argument("logs", nargs=-1, required=True, metavar="ACCESS_LOG...")
+@click.option(
+    "--log-format",
+    "log_format",
+    metavar="NAME|STRING|json",
+    help="combined, json, a log_format of -c CONF, or its string; default: what CONF's access_log "
+    "says, else combined.",
+)
+@click.option(
+    "-c", "conf", metavar="CONF", help="nginx configuration: its formats and its locations."
+)
+@click.option("-p", "prefix", metavar="PREFIX", help="Prefix path, as nginx's own -p.")
+@click.option("--kind", type=click.Choice(KINDS), help="What nginx serves, where you know.")
+@click.option("--manifest", "manifest_path", metavar="FILE",
+              help="Write requests to replay there (.gz packs them).")  # fmt: skip
+@click.option(
+    "--manifest-requests",
+    type=click.IntRange(1, 5_000_000),
+    default=100_000,
+    show_default=True,
+    metavar="N",
+    help="At most so many, chosen evenly.",
+)
+@click.option("--keep-paths", is_flag=True, help="Paths in the manifest, not their hashes.")
+@click.option(
+    "--with-query",
+    is_flag=True,
+    help="Requests that differ in their query ask for different objects.",
+)
+@click.option(
+    "--reader",
+    type=click.Choice(["auto", "rust", "python"]),
+    default="auto",
+    show_default=True,
+    help="Which of the two readers, which give the same result.",
+)
+@output_options("console", "json")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    *,
+    logs: tuple[str, ...],
+    log_format: str | None,
+    conf: str | None,
+    prefix: str | None,
+    kind: Kind | None,
+    manifest_path: str | None,
+    manifest_requests: int,
+    keep_paths: bool,
+    with_query: bool,
+    reader: Engine,
+    formats: tuple[str, ...],
+    output: str | None,
+) -> ExitStatus:
+    """The workload that access logs show: plain, gzip or zstd, - for standard input.
+
+    Neither client addresses nor query strings leave the tool; nor do paths, without --keep-paths.
+    """
+    if keep_paths and manifest_path is None:
+        raise UsageError("--keep-paths says what goes into a manifest", hint="add --manifest FILE")
+    tree = None
+    if conf is not None:
+        from nginx_tune.cli.trees import read_configuration  # noqa: PLC0415  # only with -c
+        from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+
+        tree = read_configuration(LiveHost(), conf, prefix)
+    form = choose_format(log_format, tree, logs)
+    if manifest_path is not None and not form.tells_time:
+        raise UsageError(f"log format '{form.name}' has no time, so nothing can be replayed")
+    plan = LearnPlan(
+        format=form,
+        with_query=with_query,
+        most_requests=manifest_requests if manifest_path is not None else 0,
+        most_places=_PLACES if tree is not None else 0,
+        keeps_paths=keep_paths,
+    )
+    files = LogFiles(logs, form)
+    tally, broken = read_logs(files, plan, engine=reader, on_progress=progress_printer(ctx))
+    locations, notes = locations_of(tally, tree) if tree is not None else ([], [])
+    workload = learnt_workload(tally, plan, kind=kind, locations=locations)
+    if notes and workload.log is not None:
+        log = msgspec.structs.replace(workload.log, notes=[*workload.log.notes, *notes])
+        workload = msgspec.structs.replace(workload, log=log)
+    if manifest_path is not None:
+        data = encode_manifest(*manifest_of(tally, keeps_paths=keep_paths))
+        if manifest_path.endswith(".gz"):
+            data = gzip.compress(data, mtime=0)
+        write_file(Path(manifest_path), data, mode=_PRIVATE)
+    write_result(
+        {"console": lambda: render_workload(workload), "json": lambda: encode(workload)},
+        formats,
+        output,
+    )
+    for reason in broken:
+        click.echo(f"nginx-tune: {plain(reason)}: read up to there", err=True)
+    return ExitStatus.USAGE if broken else ExitStatus.OK
