@@ -19,28 +19,64 @@ class Target(Part, frozen=True, kw_only=True):
     """``Host`` header."""
 
 
-class Arrivals(Part, frozen=True, kw_only=True):
-    """When requests are due."""
+class RateStep(Part, frozen=True, kw_only=True):
+    """A stretch of time at a rate, or (``to_rate_per_second``) growing evenly to another."""
 
-    kind: Literal["closed", "constant", "poisson"]
+    seconds: float
+    rate_per_second: float
+    to_rate_per_second: float | None = None
+
+
+class Arrivals(Part, frozen=True, kw_only=True):
+    """When requests are due: a pure function of seed, class and index."""
+
+    kind: Literal["closed", "constant", "poisson", "steps", "replay"]
+    """``steps``: a rate that changes; ``replay``: when the class's manifest says."""
     rate_per_second: float | None = None
     """Open loop: mean arrival rate."""
     users: int | None = None
     """Closed loop: requests in flight at once, each followed by the next."""
     think_seconds: float | None = None
     """Closed loop: pause between a response and the same user's next request."""
+    steps: list[RateStep] | None = None
+    """Kind ``steps``: one after another from the start of the run (the warm-up is part of it);
+    the last rate goes on."""
+    gaps: Literal["constant", "poisson"] | None = None
+    """Kind ``steps``: how arrivals lie about the rate; null is ``poisson``."""
+    speed: float | None = None
+    """Kind ``replay``: recorded seconds that pass in a second; null is 1."""
 
 
 class Paths(Part, frozen=True, kw_only=True):
     """What is asked for: a pure function of seed, class and index."""
 
-    kind: Literal["fixed", "uniform", "zipf", "once"]
-    """``once`` asks for each path once in shuffled order, then starts over."""
-    paths: list[str]
+    kind: Literal["fixed", "uniform", "zipf", "once", "manifest"]
+    """``once`` asks for each path once in shuffled order, then starts over; ``manifest`` for
+    what a file of recorded requests says, in its order."""
+    paths: list[str] = []
     exponent: float | None = None
     """Zipf exponent over ``paths`` in order of popularity."""
     bytes: list[int] | None = None
-    """Expected body length per path; a response of another length is a ``length`` failure."""
+    """Length of the whole object per path; a body of another length is a ``length`` failure."""
+    files: list[str] | None = None
+    """Local file per path ("" for none): some bodies are compared with it, and one that differs
+    is a ``hash`` failure."""
+    manifest: str | None = None
+    """Kind ``manifest``: the file (JSON Lines, ``nginx-tune/manifest/1``). Its paths, sizes and
+    ranges; with arrivals of kind ``replay`` its times too."""
+
+
+class ByteRanges(Part, frozen=True, kw_only=True):
+    """Which part of each object is asked for. Where 200 is expected of the whole, 206 is of it."""
+
+    kind: Literal["fixed", "random"]
+    """``random``: ``bytes`` of them, anywhere inside the object (whose size ``paths.bytes``
+    tells)."""
+    first: int | None = None
+    """Kind ``fixed``: first byte; null is 0."""
+    last: int | None = None
+    """Kind ``fixed``: last byte."""
+    bytes: int | None = None
 
 
 class LoadClass(Part, frozen=True, kw_only=True):
@@ -58,6 +94,19 @@ class LoadClass(Part, frozen=True, kw_only=True):
     timeout_seconds: float = 30.0
     """From the intended start."""
     keepalive: bool = True
+    """Whether a connection serves more than one request."""
+    keepalive_requests: int | None = None
+    """The probe closes a connection after so many requests."""
+    close_probability: float | None = None
+    """The probe closes a connection after a response with this probability."""
+    range: ByteRanges | None = None
+    read_bytes_per_second: int | None = None
+    """A slow client: most bytes that are read from a connection in a second."""
+    receive_buffer_bytes: int | None = None
+    """Receive buffer of the sockets (SO_RCVBUF); null leaves it to the kernel, or is 4 KiB for
+    a slow client."""
+    hash_ratio: float = 0.01
+    """Share of the bodies that are compared with ``paths.files``, besides the first per file."""
 
 
 class Caps(Part, frozen=True, kw_only=True):
@@ -109,5 +158,9 @@ class LoadPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/loadplan/1")
     realtime: bool = False
     """Run the probe ahead of ordinary processes (SCHED_FIFO) where that is allowed; only for
     CPUs that it has to itself."""
+    idle_connections: int = 0
+    """Connections beside those of the classes that stay open and ask nothing."""
+    start_at_unix_seconds: float | None = None
+    """When the run starts, the same for several load hosts; null starts at once."""
     caps: Caps = Caps()
     permit: Permit = Permit()

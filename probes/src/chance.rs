@@ -12,6 +12,12 @@ pub enum Purpose {
     Path = 3,
     /// Order of the paths.
     Shuffle = 4,
+    /// Which part of an object is asked for.
+    Range = 5,
+    /// Whether a connection is closed after a response.
+    Close = 6,
+    /// Whether a body is compared with the file.
+    Hash = 7,
 }
 
 /// One stream of random numbers.
@@ -43,6 +49,14 @@ impl Chance {
     /// Number `index` as a fraction in [0, 1).
     pub fn fraction(&self, index: u64) -> f64 {
         (self.number(index) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Number `index` drawn for the (1 + `attempt`)th time, as a fraction in [0, 1).
+    pub fn fraction_again(&self, index: u64, attempt: u64) -> f64 {
+        let other = Self {
+            key: self.key ^ attempt.wrapping_mul(0xd1b5_4a32_d192_ed03),
+        };
+        other.fraction(index)
     }
 
     /// Number `index` as one of `0..count`, by multiplication (Lemire); the bias is below

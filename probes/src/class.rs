@@ -1,28 +1,17 @@
 //! One request class at work: its arrivals, its connections, its record.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
-use crate::clock::{Clock, MILLISECOND, NEVER, Nanos, nanos};
+use crate::chance::{Chance, Purpose};
+use crate::clock::{Clock, NEVER, Nanos, nanos};
+use crate::error::Error;
 use crate::failure::Failure;
 use crate::paths::Picker;
-use crate::plan::{self, Arrivals, Plan, Stripe};
+use crate::plan::{self, Keepalive, Plan};
 use crate::recorder::Recorder;
 use crate::request::{Request, Template};
 use crate::response::Response;
-use crate::schedule::{Arrival, Schedule};
-
-/// Gap between the first requests of a closed loop's users: a burst of a thousand handshakes
-/// overflows the server's accept queue before anything is measured.
-const USER_START_GAP: Nanos = MILLISECOND / 10;
-
-/// Pause of a closed-loop user after a first failure; it doubles with each in a row. A server
-/// that fails at once would otherwise be asked (and would log) tens of thousands of times a
-/// second.
-const FIRST_PAUSE: Nanos = MILLISECOND;
-
-/// The longest such pause.
-const LONGEST_PAUSE: Nanos = 100 * MILLISECOND;
+use crate::source::Source;
 
 /// One class at work.
 #[derive(Debug)]
@@ -41,48 +30,25 @@ pub struct Class<'p> {
     pub pending: VecDeque<Request>,
     /// From the intended start.
     pub timeout: Nanos,
-    /// Pause of a closed-loop user between a response and the next request.
-    think: Nanos,
     /// No request's time is up before this.
     pub next_deadline: Nanos,
     source: Source,
-    picker: Picker,
+    picker: Picker<'p>,
     template: Template,
+    /// Which connections are closed after a response.
+    closing: Chance,
     /// Good and failed since they were last taken.
     pub this_second: (u64, u64),
 }
 
-/// Where requests come from.
-#[derive(Debug)]
-enum Source {
-    Open {
-        schedule: Schedule,
-        next: Option<Arrival>,
-    },
-    Closed {
-        /// Users who are not waiting for a response: when they send next, and their failures
-        /// in a row.
-        ready: BinaryHeap<Reverse<(Nanos, u32)>>,
-        stripe: Stripe,
-        started: u64,
-    },
-}
-
 impl<'p> Class<'p> {
     /// A class that has sent nothing yet.
-    pub fn new(class: &'p plan::Class, plan: &Plan) -> Self {
-        let source = match Schedule::new(&class.arrivals, plan.seed, &class.name, plan.stripe) {
-            Some(mut schedule) => Source::Open {
-                next: schedule.next(),
-                schedule,
-            },
-            None => Source::Closed {
-                ready: first_starts(&class.arrivals, plan.stripe),
-                stripe: plan.stripe,
-                started: 0,
-            },
-        };
-        Self {
+    ///
+    /// # Errors
+    /// `Error::Plan` when its manifest cannot be read.
+    pub fn new(class: &'p plan::Class, plan: &Plan) -> Result<Self, Error> {
+        let mut picker = Picker::new(class, plan.seed)?;
+        Ok(Self {
             plan: class,
             recorder: Recorder::new(plan.window()),
             idle: Vec::with_capacity(class.connections),
@@ -90,63 +56,51 @@ impl<'p> Class<'p> {
             in_flight: 0,
             pending: VecDeque::new(),
             timeout: nanos(class.timeout_seconds),
-            think: match class.arrivals {
-                Arrivals::Closed { think_seconds, .. } => nanos(think_seconds),
-                Arrivals::Constant { .. } | Arrivals::Poisson { .. } => 0,
-            },
             next_deadline: NEVER,
-            source,
-            picker: Picker::new(&class.paths, plan.seed, &class.name),
+            source: Source::new(class, plan, &mut picker).map_err(Error::Plan)?,
+            picker,
             template: Template::new(class, &plan.target),
+            closing: Chance::new(plan.seed, &class.name, Purpose::Close),
             this_second: (0, 0),
-        }
+        })
     }
 
     /// Whether arrivals follow a schedule.
     pub fn is_open_loop(&self) -> bool {
-        matches!(self.source, Source::Open { .. })
+        self.source.is_open_loop()
     }
 
     /// The next request that is due by `now`; arrivals end at `stop_at`.
-    pub fn take_due(&mut self, now: Nanos, stop_at: Nanos, clock: Clock) -> Option<Request> {
-        match &mut self.source {
-            Source::Open { schedule, next } => {
-                let arrival = (*next).filter(|a| a.due <= now && a.due < stop_at)?;
-                *next = schedule.next();
-                self.recorder.arrived(arrival.due, clock.now());
-                Some(Request::new(
-                    self.picker.pick(arrival.index),
-                    arrival.due,
-                    0,
-                ))
-            }
-            Source::Closed {
-                ready,
-                stripe,
-                started,
-            } => {
-                let &Reverse((due, failures)) = ready.peek()?;
-                if due > now || now >= stop_at {
-                    return None;
-                }
-                ready.pop();
-                let index = stripe.global_index(*started);
-                *started += 1;
-                // A user is never late: the request is intended when it is made.
-                let intended = clock.now();
-                self.recorder.started(intended);
-                Some(Request::new(self.picker.pick(index), intended, failures))
+    ///
+    /// # Errors
+    /// A sentence, when the class's manifest cannot be read on.
+    pub fn take_due(
+        &mut self,
+        now: Nanos,
+        stop_at: Nanos,
+        clock: Clock,
+    ) -> Result<Option<Request>, String> {
+        let due = self
+            .source
+            .take_due(now, stop_at, clock, &mut self.picker)?;
+        if let Some(request) = &due {
+            if self.source.is_open_loop() {
+                self.recorder.arrived(request.intended, clock.now());
+            } else {
+                self.recorder.started(request.intended);
             }
         }
+        Ok(due)
     }
 
     /// When the next request is due.
     pub fn next_release(&self, stop_at: Nanos) -> Nanos {
-        let next = match &self.source {
-            Source::Open { next, .. } => next.map(|arrival| arrival.due),
-            Source::Closed { ready, .. } => ready.peek().map(|Reverse((due, _))| *due),
-        };
-        next.filter(|&due| due < stop_at).unwrap_or(NEVER)
+        self.source.next_release(stop_at)
+    }
+
+    /// Whether no request will come any more.
+    pub fn has_ended(&self) -> bool {
+        self.source.has_ended()
     }
 
     /// Whether another connection may be opened.
@@ -176,71 +130,50 @@ impl<'p> Class<'p> {
         self.next_deadline = self.next_deadline.min(deadline);
     }
 
-    /// Writes a request over `buffer`.
-    pub fn render(&self, request: &Request, buffer: &mut Vec<u8>) {
+    /// Writes a request over `buffer`, to be sent on a connection that has served so many.
+    pub fn render(&self, request: &Request, served: u64, buffer: &mut Vec<u8>) {
+        let last = self.is_last(request, served);
         self.template
-            .render(&self.plan.paths.paths[request.path], buffer);
+            .render(&self.picker.object(request), last, buffer);
+    }
+
+    /// Whether the connection that has served so many is closed after this request.
+    pub fn is_last(&self, request: &Request, served: u64) -> bool {
+        match self.plan.keepalive {
+            Keepalive::Forever => false,
+            Keepalive::None => true,
+            Keepalive::Requests(most) => served + 1 >= most,
+            Keepalive::Random(share) => self.closing.fraction(request.index) < share,
+        }
     }
 
     /// What is wrong with a complete response.
     pub fn fault(&self, response: &Response, request: &Request) -> Option<Failure> {
-        let bytes = self.plan.paths.bytes.as_ref();
-        response.fault(
-            &self.plan.status,
-            bytes.map(|lengths| lengths[request.path]),
-        )
+        let object = self.picker.object(request);
+        match object.range {
+            None => response.fault(&self.plan.status, object.bytes),
+            Some(range) => response.fault_of_range(&self.plan.status, range, object.bytes),
+        }
     }
 
     /// A request was answered as expected.
     pub fn succeeded(&mut self, request: &Request, first_byte: Nanos, now: Nanos) {
         self.this_second.0 += 1;
         self.recorder.succeeded(request, first_byte, now);
-        if let Source::Closed { ready, .. } = &mut self.source {
-            ready.push(Reverse((now + self.think, 0)));
-        }
+        self.picker.release(request);
+        self.source.answered(now);
     }
 
     /// A request failed.
     pub fn failed(&mut self, request: &Request, failure: Failure, now: Nanos) {
         self.this_second.1 += 1;
         self.recorder.failed(request, failure, now);
-        if let Source::Closed { ready, .. } = &mut self.source {
-            let pause = pause(request.failures_in_a_row);
-            ready.push(Reverse((now + pause, request.failures_in_a_row + 1)));
-        }
+        self.picker.release(request);
+        self.source.failed(request.failures_in_a_row, now);
     }
 
     /// Good and failed requests since this was last asked.
     pub fn take_second(&mut self) -> (u64, u64) {
         std::mem::take(&mut self.this_second)
-    }
-}
-
-fn first_starts(arrivals: &Arrivals, stripe: Stripe) -> BinaryHeap<Reverse<(Nanos, u32)>> {
-    let users = match *arrivals {
-        Arrivals::Closed { users, .. } => stripe.share(users) as u64,
-        Arrivals::Constant { .. } | Arrivals::Poisson { .. } => 0,
-    };
-    (0..users)
-        .map(|user| Reverse((user * USER_START_GAP, 0)))
-        .collect()
-}
-
-/// Pause of a closed-loop user after so many earlier failures in a row.
-fn pause(earlier_failures: u32) -> Nanos {
-    (FIRST_PAUSE << earlier_failures.min(16)).min(LONGEST_PAUSE)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::pause;
-    use crate::clock::MILLISECOND;
-
-    #[test]
-    fn the_pause_doubles_up_to_a_tenth_of_a_second() {
-        let pauses: Vec<u64> = [0, 1, 2, 6, 7, 8, 1000]
-            .map(|n| pause(n) / MILLISECOND)
-            .to_vec();
-        assert_eq!(pauses, [1, 2, 4, 64, 100, 100, 100]);
     }
 }

@@ -23,6 +23,10 @@ pub enum Failure {
     Status,
     /// A complete body of another length than the plan expects.
     Length,
+    /// A part of the object that was not asked for.
+    Range,
+    /// A body that differs from the file.
+    Hash,
     /// No complete reply before the timeout.
     Timeout,
     /// This host has no free local port.
@@ -35,7 +39,7 @@ pub enum Failure {
 
 impl Failure {
     /// All kinds.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Refused,
         Self::ConnectTimeout,
         Self::Unreachable,
@@ -45,6 +49,8 @@ impl Failure {
         Self::Parse,
         Self::Status,
         Self::Length,
+        Self::Range,
+        Self::Hash,
         Self::Timeout,
         Self::LocalPorts,
         Self::Descriptors,
@@ -63,6 +69,8 @@ impl Failure {
             Self::Parse => "parse",
             Self::Status => "status",
             Self::Length => "length",
+            Self::Range => "range",
+            Self::Hash => "hash",
             Self::Timeout => "timeout",
             Self::LocalPorts => "local_ports",
             Self::Descriptors => "descriptors",

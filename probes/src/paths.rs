@@ -1,62 +1,214 @@
 //! What is asked for: a pure function of seed, class and index.
 
 use crate::chance::{Chance, Purpose};
-use crate::plan::{PathKind, Paths};
+use crate::clock::Nanos;
+use crate::error::Error;
+use crate::manifest::{Manifest, Record};
+use crate::plan::{ByteRange, Class, PathKind, Paths, Ranges, Stripe};
+use crate::request::Request;
+use crate::zipf::Zipf;
 
-/// Picks a path for each request of a class.
+/// Picks an object for each request of a class.
 #[derive(Debug)]
-pub struct Picker {
+pub struct Picker<'p> {
+    paths: &'p Paths,
+    ranges: Option<Ranges>,
+    place: Chance,
     choice: Choice,
-    count: u64,
 }
 
 #[derive(Debug)]
 enum Choice {
     Fixed,
     Uniform(Chance),
-    /// Cumulative weights; the last is the total.
-    Zipf(Chance, Vec<f64>),
+    Zipf(Chance, Zipf),
     Once(Vec<u32>),
+    Manifest(Box<Recorded>),
 }
 
-impl Picker {
+/// What one request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Object<'a> {
+    /// Its path.
+    pub path: &'a str,
+    /// Length of the whole object, where it is known.
+    pub bytes: Option<u64>,
+    /// The part that is asked for; none for all of it.
+    pub range: Option<ByteRange>,
+}
+
+/// The requests of a manifest that are not answered yet.
+#[derive(Debug)]
+struct Recorded {
+    manifest: Manifest,
+    /// The number of the manifest's next request, counted over all its rounds.
+    next_index: u64,
+    records: Vec<Option<Record>>,
+    free: Vec<usize>,
+}
+
+impl<'p> Picker<'p> {
     /// The picker of a class.
-    pub fn new(paths: &Paths, seed: u64, class: &str) -> Self {
+    ///
+    /// # Errors
+    /// `Error::Plan` when its manifest cannot be read.
+    pub fn new(class: &'p Class, seed: u64) -> Result<Self, Error> {
+        let paths = &class.paths;
+        let chance = |purpose| Chance::new(seed, &class.name, purpose);
         let count = paths.paths.len() as u64;
         let choice = match paths.kind {
             PathKind::Fixed => Choice::Fixed,
-            PathKind::Uniform => Choice::Uniform(Chance::new(seed, class, Purpose::Path)),
-            PathKind::Zipf => {
-                let exponent = paths.exponent.unwrap_or(1.0);
-                let mut total = 0.0;
-                let weights = (1..=count)
-                    .map(|rank| {
-                        total += (rank as f64).powf(-exponent);
-                        total
-                    })
-                    .collect();
-                Choice::Zipf(Chance::new(seed, class, Purpose::Path), weights)
-            }
-            PathKind::Once => {
-                Choice::Once(shuffled(count, Chance::new(seed, class, Purpose::Shuffle)))
-            }
+            PathKind::Uniform => Choice::Uniform(chance(Purpose::Path)),
+            PathKind::Zipf => Choice::Zipf(
+                chance(Purpose::Path),
+                Zipf::new(count, paths.exponent.unwrap_or(1.0)),
+            ),
+            PathKind::Once => Choice::Once(shuffled(count, chance(Purpose::Shuffle))),
+            PathKind::Manifest => Choice::Manifest(Box::new(Recorded {
+                manifest: Manifest::open(paths.manifest.as_deref().unwrap_or_default())?,
+                next_index: 0,
+                records: Vec::new(),
+                free: Vec::new(),
+            })),
         };
-        Self { choice, count }
+        Ok(Self {
+            paths,
+            ranges: class.ranges,
+            place: chance(Purpose::Range),
+            choice,
+        })
     }
 
-    /// Which of the class's paths request `index` asks for.
-    pub fn pick(&self, index: u64) -> usize {
-        match &self.choice {
+    /// Which of the class's objects request `index` asks for; indices only grow.
+    ///
+    /// # Errors
+    /// A sentence, when the manifest cannot be read on.
+    pub fn pick(&mut self, index: u64) -> Result<usize, String> {
+        let count = self.paths.paths.len() as u64;
+        Ok(match &mut self.choice {
             Choice::Fixed => 0,
-            Choice::Uniform(chance) => chance.below(index, self.count) as usize,
-            Choice::Zipf(chance, weights) => {
-                let total = weights.last().copied().unwrap_or_default();
-                let point = chance.fraction(index) * total;
-                weights
-                    .partition_point(|&weight| weight <= point)
-                    .min(weights.len() - 1)
+            Choice::Uniform(chance) => chance.below(index, count) as usize,
+            Choice::Zipf(chance, zipf) => zipf.rank(chance, index) as usize - 1,
+            Choice::Once(order) => order[(index % count) as usize] as usize,
+            Choice::Manifest(recorded) => recorded.at(index)?,
+        })
+    }
+
+    /// The next recorded request of this load host: its number, its offset and its object.
+    /// None at the end of the manifest.
+    ///
+    /// # Errors
+    /// A sentence, when the manifest cannot be read on.
+    pub fn next_recorded(&mut self, stripe: Stripe) -> Result<Option<Replayed>, String> {
+        match &mut self.choice {
+            Choice::Manifest(recorded) => recorded.next_of(stripe),
+            _ => Ok(None),
+        }
+    }
+
+    /// What a request asks for.
+    pub fn object(&self, request: &Request) -> Object<'_> {
+        if let Choice::Manifest(recorded) = &self.choice {
+            let record = recorded.records[request.path].as_ref();
+            return Object {
+                path: record.map_or("/", |record| record.path.as_str()),
+                bytes: record.and_then(|record| record.bytes),
+                range: record.and_then(|record| record.range),
+            };
+        }
+        let bytes = self.paths.bytes.as_ref().map(|sizes| sizes[request.path]);
+        Object {
+            path: &self.paths.paths[request.path],
+            bytes,
+            range: self
+                .ranges
+                .map(|ranges| ranges.of(bytes, self.place, request.index)),
+        }
+    }
+
+    /// A request has come to its end: its object is not asked for again on its behalf.
+    pub fn release(&mut self, request: &Request) {
+        if let Choice::Manifest(recorded) = &mut self.choice {
+            recorded.records[request.path] = None;
+            recorded.free.push(request.path);
+        }
+    }
+
+    /// An error about the manifest's current line.
+    pub fn wrong(&self, what: &str) -> String {
+        match &self.choice {
+            Choice::Manifest(recorded) => recorded.manifest.wrong(what),
+            _ => what.to_owned(),
+        }
+    }
+}
+
+/// A recorded request that is to be sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replayed {
+    /// Its number in the manifest.
+    pub index: u64,
+    /// Since the start of the recording.
+    pub offset: Nanos,
+    /// Its object.
+    pub path: usize,
+}
+
+impl Recorded {
+    /// The object of request `index`; the manifest starts over at its end.
+    fn at(&mut self, index: u64) -> Result<usize, String> {
+        loop {
+            let Some(record) = self.manifest.read_next()? else {
+                self.manifest.rewind()?;
+                continue;
+            };
+            self.next_index += 1;
+            if self.next_index > index {
+                return Ok(self.keep(record));
             }
-            Choice::Once(order) => order[(index % self.count) as usize] as usize,
+        }
+    }
+
+    fn next_of(&mut self, stripe: Stripe) -> Result<Option<Replayed>, String> {
+        while let Some(record) = self.manifest.read_next()? {
+            let index = self.next_index;
+            self.next_index += 1;
+            if stripe.owns(index) {
+                return Ok(Some(Replayed {
+                    index,
+                    offset: record.offset,
+                    path: self.keep(record),
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn keep(&mut self, record: Record) -> usize {
+        if let Some(place) = self.free.pop() {
+            self.records[place] = Some(record);
+            return place;
+        }
+        self.records.push(Some(record));
+        self.records.len() - 1
+    }
+}
+
+impl Ranges {
+    /// The part of an object of so many bytes that request `index` asks for.
+    fn of(self, bytes: Option<u64>, chance: Chance, index: u64) -> ByteRange {
+        match self {
+            Self::Fixed(range) => range,
+            Self::Random { bytes: wanted } => {
+                // A plan with random ranges has all lengths, above 0.
+                let whole = bytes.unwrap_or(wanted).max(1);
+                let length = wanted.min(whole);
+                let first = chance.below(index, whole - length + 1);
+                ByteRange {
+                    first,
+                    last: first + length - 1,
+                }
+            }
         }
     }
 }
@@ -74,34 +226,51 @@ fn shuffled(count: u64, chance: Chance) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::Picker;
-    use crate::plan::{PathKind, Paths};
+    use crate::plan::{ByteRange, Plan};
+    use crate::request::Request;
+    use serde_json::{Value, json};
 
-    fn picker(kind: PathKind, count: usize, exponent: Option<f64>) -> Picker {
-        let paths = Paths {
-            kind,
-            paths: (0..count).map(|i| format!("/{i}")).collect(),
-            exponent,
-            bytes: None,
-        };
-        Picker::new(&paths, 5, "c")
+    fn plan(paths: &Value, range: &Value) -> Plan {
+        let plan = json!({
+            "schema": "nginx-tune/loadplan/1",
+            "target": {"address": "127.0.0.1", "port": 80},
+            "classes": [{
+                "name": "c",
+                "arrivals": {"kind": "constant", "rate_per_second": 1},
+                "paths": paths,
+                "range": range,
+                "connections": 1,
+            }],
+            "duration_seconds": 1,
+        });
+        Plan::parse(plan.to_string().as_bytes()).unwrap()
     }
 
-    fn counts(picker: &Picker, count: usize, draws: u64) -> Vec<u64> {
-        let mut counts = vec![0; count];
+    fn of_kind(kind: &str, count: usize) -> Plan {
+        let paths: Vec<String> = (0..count).map(|i| format!("/{i}")).collect();
+        plan(
+            &json!({"kind": kind, "paths": paths, "exponent": 1.0}),
+            &Value::Null,
+        )
+    }
+
+    fn counts(plan: &Plan, draws: u64) -> Vec<u64> {
+        let mut picker = Picker::new(&plan.classes[0], 5).unwrap();
+        let mut counts = vec![0; plan.classes[0].paths.paths.len()];
         for index in 0..draws {
-            counts[picker.pick(index)] += 1;
+            counts[picker.pick(index).unwrap()] += 1;
         }
         counts
     }
 
     #[test]
     fn fixed_asks_for_the_one_path() {
-        assert_eq!(counts(&picker(PathKind::Fixed, 1, None), 1, 9), [9]);
+        assert_eq!(counts(&of_kind("fixed", 1), 9), [9]);
     }
 
     #[test]
     fn uniform_asks_for_all_alike() {
-        let counts = counts(&picker(PathKind::Uniform, 50, None), 50, 100_000);
+        let counts = counts(&of_kind("uniform", 50), 100_000);
         let chi: f64 = counts
             .iter()
             .map(|&n| (n as f64 - 2_000.0).powi(2) / 2_000.0)
@@ -111,24 +280,41 @@ mod tests {
     }
 
     #[test]
-    fn zipf_falls_with_the_rank() {
-        let counts = counts(&picker(PathKind::Zipf, 100, Some(1.0)), 100, 200_000);
-        let harmonic: f64 = (1..=100).map(|k| 1.0 / f64::from(k)).sum();
-        for rank in [1_usize, 2, 5, 20, 100] {
-            let expected = 200_000.0 / (rank as f64 * harmonic);
-            let seen = counts[rank - 1] as f64;
-            assert!(
-                (seen - expected).abs() < 4.5 * expected.sqrt(),
-                "rank {rank}: {seen} for {expected}"
-            );
-        }
+    fn zipf_asks_for_the_first_path_most() {
+        let counts = counts(&of_kind("zipf", 100), 20_000);
+        assert!(counts[0] > counts[1] && counts[1] > counts[9]);
     }
 
     #[test]
     fn once_asks_for_each_before_any_again_and_not_in_order() {
-        let picker = picker(PathKind::Once, 1000, None);
-        assert!(counts(&picker, 1000, 1000).iter().all(|&n| n == 1));
-        assert!(counts(&picker, 1000, 2000).iter().all(|&n| n == 2));
-        assert!((0..1000).any(|index| picker.pick(index) != index as usize));
+        let plan = of_kind("once", 1000);
+        assert!(counts(&plan, 1000).iter().all(|&n| n == 1));
+        assert!(counts(&plan, 2000).iter().all(|&n| n == 2));
+        let mut picker = Picker::new(&plan.classes[0], 5).unwrap();
+        assert!((0..1000).any(|index| picker.pick(index).unwrap() != index as usize));
+    }
+
+    #[test]
+    fn random_ranges_lie_inside_the_object_and_reach_its_ends() {
+        let paths = json!({"kind": "fixed", "paths": ["/a"], "bytes": [10]});
+        let plan = plan(&paths, &json!({"kind": "random", "bytes": 4}));
+        let picker = Picker::new(&plan.classes[0], 5).unwrap();
+        let mut firsts = [0; 7];
+        for index in 0..7_000 {
+            let object = picker.object(&Request::new(0, index, 0, 0));
+            let range = object.range.unwrap();
+            assert_eq!(range.bytes(), 4);
+            firsts[range.first as usize] += 1;
+        }
+        assert!(firsts.iter().all(|&n| n > 850), "{firsts:?}");
+    }
+
+    #[test]
+    fn an_object_smaller_than_the_random_range_is_asked_for_whole() {
+        let paths = json!({"kind": "fixed", "paths": ["/a"], "bytes": [3]});
+        let plan = plan(&paths, &json!({"kind": "random", "bytes": 4}));
+        let picker = Picker::new(&plan.classes[0], 5).unwrap();
+        let object = picker.object(&Request::new(0, 0, 0, 0));
+        assert_eq!(object.range, Some(ByteRange { first: 0, last: 2 }));
     }
 }

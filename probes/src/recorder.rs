@@ -278,7 +278,7 @@ mod tests {
     fn request(intended: Nanos, sent: Nanos) -> Request {
         Request {
             sent,
-            ..Request::new(0, intended, 0)
+            ..Request::new(0, 0, intended, 0)
         }
     }
 

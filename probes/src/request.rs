@@ -1,13 +1,18 @@
 //! What is sent: the bytes of a request and its place in time.
 
+use std::io::Write as _;
+
 use crate::clock::Nanos;
-use crate::plan::{Class, Target};
+use crate::paths::Object;
+use crate::plan::{ByteRange, Class, Target};
 
 /// One request, from its arrival to its end.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
     /// Which of the class's paths it asks for.
     pub path: usize,
+    /// Its number among the class's requests of all load hosts.
+    pub index: u64,
     /// When it was due; in a closed loop when its user was ready to send.
     pub intended: Nanos,
     /// When its first byte was sent.
@@ -20,9 +25,10 @@ pub struct Request {
 
 impl Request {
     /// A request that is due.
-    pub fn new(path: usize, intended: Nanos, failures_in_a_row: u32) -> Self {
+    pub fn new(path: usize, index: u64, intended: Nanos, failures_in_a_row: u32) -> Self {
         Self {
             path,
+            index,
             intended,
             sent: intended,
             retried: false,
@@ -64,21 +70,25 @@ impl Template {
         for (name, value) in &class.headers {
             header(name, value);
         }
-        if !class.keepalive {
-            header("Connection", "close");
-        }
-        after_path.push_str("\r\n");
         Self {
             before_path: format!("{} ", class.method.text()),
             after_path,
         }
     }
 
-    /// Writes the request for a path over `buffer`.
-    pub fn render(&self, path: &str, buffer: &mut Vec<u8>) {
+    /// Writes the request for an object over `buffer`; the last one of a connection says so.
+    pub fn render(&self, object: &Object<'_>, last: bool, buffer: &mut Vec<u8>) {
         buffer.clear();
         buffer.extend_from_slice(self.before_path.as_bytes());
-        buffer.extend_from_slice(path.as_bytes());
+        buffer.extend_from_slice(object.path.as_bytes());
         buffer.extend_from_slice(self.after_path.as_bytes());
+        if let Some(ByteRange { first, last }) = object.range {
+            // Into a vector: cannot fail.
+            let _ = write!(buffer, "Range: bytes={first}-{last}\r\n");
+        }
+        if last {
+            buffer.extend_from_slice(b"Connection: close\r\n");
+        }
+        buffer.extend_from_slice(b"\r\n");
     }
 }

@@ -94,7 +94,8 @@ impl<'p> Engine<'p> {
     /// An engine that is ready to run.
     ///
     /// # Errors
-    /// `Error::System` when the kernel refuses epoll or signalfd.
+    /// `Error::System` when the kernel refuses epoll or signalfd, `Error::Plan` for a manifest
+    /// that cannot be read.
     pub fn new(
         plan: &'p Plan,
         poller: Poller,
@@ -118,7 +119,7 @@ impl<'p> Engine<'p> {
                 .classes
                 .iter()
                 .map(|class| Class::new(class, plan))
-                .collect(),
+                .collect::<Result<_, _>>()?,
             slots: Vec::new(),
             free: Vec::new(),
             rendered: Vec::new(),
@@ -147,6 +148,7 @@ impl<'p> Engine<'p> {
             self.mark(now);
             self.release(now);
             self.expire(now);
+            self.end_with_the_manifests(now);
             if self.is_over(now) {
                 break;
             }
@@ -236,6 +238,17 @@ impl<'p> Engine<'p> {
         }
     }
 
+    /// A run in which all was replayed and answered is complete, and no longer than that.
+    fn end_with_the_manifests(&mut self, now: Nanos) {
+        let dry = |class: &Class<'_>| class.has_ended() && class.is_quiet();
+        if now < self.stop_at && self.classes.iter().all(dry) {
+            self.stop_at = now;
+            for class in &mut self.classes {
+                class.recorder.cut(now);
+            }
+        }
+    }
+
     fn is_over(&self, now: Nanos) -> bool {
         now >= self.stop_at
             && (now >= self.stop_at.saturating_add(self.drain)
@@ -265,9 +278,14 @@ impl<'p> Engine<'p> {
     fn release(&mut self, now: Nanos) {
         for class in 0..self.classes.len() {
             while self.may_send() {
-                let due = self.classes[class].take_due(now, self.stop_at, self.clock);
-                let Some(request) = due else { break };
-                self.start(class, request);
+                match self.classes[class].take_due(now, self.stop_at, self.clock) {
+                    Ok(Some(request)) => self.start(class, request),
+                    Ok(None) => break,
+                    Err(reason) => {
+                        self.stop(&format!("stopped: {reason}"), INTERRUPTED_DRAIN);
+                        break;
+                    }
+                }
             }
         }
         self.next_release = self

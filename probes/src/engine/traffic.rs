@@ -74,7 +74,7 @@ impl Engine<'_> {
             return;
         };
         let class = &self.classes[connection.class];
-        class.render(&connection.request, &mut self.rendered);
+        class.render(&connection.request, connection.served, &mut self.rendered);
         connection.phase = Phase::Busy;
         connection.first_byte = 0;
         connection.response.expect(class.plan.method);
@@ -209,8 +209,9 @@ impl Engine<'_> {
         class.recorder.stray += u64::from(stray);
         class.in_flight -= 1;
         let first_byte = connection.first_byte;
+        let last = class.is_last(&request, connection.served);
         connection.served += 1;
-        if response.keeps_connection() && class.plan.keepalive && !stray {
+        if response.keeps_connection() && !last && !stray {
             connection.phase = Phase::Idle;
             class.idle.push(slot);
         } else {

@@ -2,11 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::{Arrivals, Class, LONGEST_TEXT_BYTES, PathKind, Paths, Plan, Stripe};
+use super::{Arrivals, Class, LONGEST_TEXT_BYTES, PathKind, Plan, Stripe};
 use crate::error::Error;
-
-/// Longest pause of a closed-loop user.
-const LONGEST_THINK_SECONDS: f64 = 3600.0;
 
 impl Plan {
     /// Checks the plan against itself and its caps.
@@ -60,7 +57,7 @@ impl Plan {
         let rate: f64 = self
             .classes
             .iter()
-            .map(|c| c.arrivals.rate_per_second())
+            .map(|c| c.arrivals.peak_per_second())
             .sum();
         require(rate <= caps.rate_per_second, || {
             format!(
@@ -89,22 +86,28 @@ impl Class {
         };
         ensure(!self.name.is_empty(), "needs a name")?;
         ensure(self.connections >= 1, "needs at least one connection")?;
-        if let Arrivals::Closed {
-            users,
-            think_seconds,
-        } = self.arrivals
-        {
-            ensure(
-                (0.0..=LONGEST_THINK_SECONDS).contains(&think_seconds),
-                "think_seconds must be from 0 to 3600",
-            )?;
-            let users = stripe.share(users);
+        self.arrivals.check()?;
+        if self.arrivals.is_closed() {
+            let users = stripe.share(self.arrivals.users());
             ensure(users >= 1, "has fewer users than there are load hosts")?;
             ensure(
                 self.connections >= users,
                 "has more users than connections: they would wait for each other",
             )?;
         }
+        ensure(
+            !matches!(self.arrivals, Arrivals::Replay { .. })
+                || self.paths.kind == PathKind::Manifest,
+            "replays, and needs paths of kind manifest",
+        )?;
+        ensure(
+            (0.0..=1.0).contains(&self.hash_ratio),
+            "hash_ratio must lie between 0 and 1",
+        )?;
+        ensure(
+            self.read_bytes_per_second != Some(0) && self.receive_buffer_bytes != Some(0),
+            "read_bytes_per_second and receive_buffer_bytes must be above 0",
+        )?;
         ensure(
             self.timeout_seconds.is_finite() && self.timeout_seconds > 0.0,
             "timeout_seconds must be above 0",
@@ -122,43 +125,7 @@ impl Class {
                 "has a header that the probe itself sets or may not send",
             )?;
         }
-        self.paths.check()
-    }
-}
-
-impl Paths {
-    fn check(&self) -> Result<(), String> {
-        let ensure = |good: bool, message: &str| {
-            if good {
-                Ok(())
-            } else {
-                Err(message.to_owned())
-            }
-        };
-        ensure(!self.paths.is_empty(), "has no paths")?;
-        ensure(
-            u32::try_from(self.paths.len()).is_ok(),
-            "has too many paths",
-        )?;
-        ensure(
-            self.kind != PathKind::Fixed || self.paths.len() == 1,
-            "is of kind fixed and has more than one path",
-        )?;
-        if let Some(bad) = self.paths.iter().find(|path| !is_path(path)) {
-            return Err(format!("has a path that cannot be sent as it is: {bad:?}"));
-        }
-        if self.kind == PathKind::Zipf {
-            ensure(
-                self.exponent.is_some_and(|s| s.is_finite() && s >= 0.0),
-                "is of kind zipf and needs an exponent of 0 or more",
-            )?;
-        }
-        ensure(
-            self.bytes
-                .as_ref()
-                .is_none_or(|b| b.len() == self.paths.len()),
-            "has a length list (bytes) of another size than its paths",
-        )
+        self.paths.check(self.ranges)
     }
 }
 
@@ -168,13 +135,6 @@ fn require(good: bool, message: impl FnOnce() -> String) -> Result<(), Error> {
     } else {
         Err(Error::Plan(message()))
     }
-}
-
-/// Origin form of RFC 9112 §3.2.1, already percent-encoded.
-fn is_path(text: &str) -> bool {
-    text.starts_with('/')
-        && text.len() <= LONGEST_TEXT_BYTES
-        && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// RFC 9110 §5.6.2.

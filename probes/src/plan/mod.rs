@@ -10,8 +10,13 @@ use crate::clock::{Nanos, nanos};
 use crate::error::Error;
 use crate::fields::Read;
 
+mod arrivals;
 mod check;
+mod paths;
 mod read;
+
+pub use self::arrivals::{Arrivals, Gaps, Profile, Step};
+pub use self::paths::{ByteRange, PathKind, Paths, Ranges, is_path};
 
 /// The schema that a plan must name.
 pub const SCHEMA: &str = "nginx-tune/loadplan/1";
@@ -42,6 +47,10 @@ pub struct Plan {
     pub realtime: bool,
     /// Stop when more than this share of the requests failed in three seconds running.
     pub abort_error_ratio: Option<f64>,
+    /// Connections beside those of the classes that stay open and ask nothing.
+    pub idle_connections: usize,
+    /// When the run starts, in seconds since 1970 UTC; none starts at once.
+    pub start_at_unix_seconds: Option<f64>,
     /// Bounds of the run.
     pub caps: Caps,
     /// Targets that the guard rails let through.
@@ -78,8 +87,29 @@ pub struct Class {
     pub status: Vec<u16>,
     /// From the intended start.
     pub timeout_seconds: f64,
-    /// Whether a connection serves more than one request.
-    pub keepalive: bool,
+    /// How many requests a connection serves.
+    pub keepalive: Keepalive,
+    /// Which part of each object is asked for; none for all of it.
+    pub ranges: Option<Ranges>,
+    /// Most bytes that are read from a connection in a second: a slow client.
+    pub read_bytes_per_second: Option<u64>,
+    /// Receive buffer of its sockets (`SO_RCVBUF`); none leaves it to the kernel.
+    pub receive_buffer_bytes: Option<usize>,
+    /// Share of the responses whose body is compared with the local file.
+    pub hash_ratio: f64,
+}
+
+/// How many requests a connection serves before the probe closes it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Keepalive {
+    /// One.
+    None,
+    /// As many as the server lets it.
+    Forever,
+    /// So many.
+    Requests(u64),
+    /// After each it is closed with this probability.
+    Random(f64),
 }
 
 /// Request method: only those that change nothing.
@@ -100,71 +130,6 @@ impl Method {
             Self::Head => "HEAD",
         }
     }
-}
-
-/// When requests are due.
-#[derive(Debug, Clone)]
-pub enum Arrivals {
-    /// Closed loop: each of the users sends the next request when the last is answered.
-    Closed {
-        /// Requests in flight at once.
-        users: usize,
-        /// Pause between a response and the same user's next request.
-        think_seconds: f64,
-    },
-    /// Open loop at even gaps.
-    Constant {
-        /// Rate of all load hosts together.
-        rate_per_second: f64,
-    },
-    /// Open loop at exponential gaps.
-    Poisson {
-        /// Mean rate of all load hosts together.
-        rate_per_second: f64,
-    },
-}
-
-impl Arrivals {
-    /// The rate of an open loop; 0 for a closed one.
-    pub fn rate_per_second(&self) -> f64 {
-        match *self {
-            Self::Closed { .. } => 0.0,
-            Self::Constant { rate_per_second } | Self::Poisson { rate_per_second } => {
-                rate_per_second
-            }
-        }
-    }
-
-    /// Whether arrivals wait for responses.
-    pub fn is_closed(&self) -> bool {
-        matches!(self, Self::Closed { .. })
-    }
-}
-
-/// How a path is chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PathKind {
-    /// The one path.
-    Fixed,
-    /// Any path, all alike.
-    Uniform,
-    /// By popularity: the path of rank k with weight k^-exponent.
-    Zipf,
-    /// Each path once in shuffled order, then over again.
-    Once,
-}
-
-/// What is asked for.
-#[derive(Debug)]
-pub struct Paths {
-    /// How a path is chosen.
-    pub kind: PathKind,
-    /// The paths, for Zipf in order of popularity.
-    pub paths: Vec<String>,
-    /// Zipf exponent.
-    pub exponent: Option<f64>,
-    /// Expected body length per path.
-    pub bytes: Option<Vec<u64>>,
 }
 
 /// Bounds that the run cannot pass.
@@ -261,17 +226,19 @@ impl Plan {
         nanos(self.warmup_seconds)..nanos(self.warmup_seconds + self.duration_seconds)
     }
 
-    /// Connections that all classes may have together.
+    /// Connections that there may be at once.
     pub fn connections(&self) -> usize {
         self.classes
             .iter()
-            .fold(0, |sum, class| sum.saturating_add(class.connections))
+            .fold(self.idle_connections, |sum, class| {
+                sum.saturating_add(class.connections)
+            })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Arrivals, Plan, Stripe};
+    use super::{Arrivals, Keepalive, Plan, Stripe};
     use serde_json::{Value, json};
 
     fn plan() -> Value {
@@ -300,7 +267,7 @@ mod tests {
     fn a_small_plan_is_filled_with_defaults() {
         let plan = Plan::parse(plan().to_string().as_bytes()).unwrap();
         assert_eq!(plan.classes[0].status, [200]);
-        assert!(plan.classes[0].keepalive);
+        assert_eq!(plan.classes[0].keepalive, Keepalive::Forever);
         assert_eq!(plan.seed, 1);
         assert!(matches!(
             plan.classes[0].arrivals,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Arrivals, Caps, Class, Method, PathKind, Paths, Permit, Plan, SCHEMA, Stripe, Target};
+use super::{Caps, Class, Keepalive, Method, Permit, Plan, SCHEMA, Stripe, Target};
 use crate::error::Error;
 use crate::fields::{Fields, Read};
 
@@ -31,6 +31,8 @@ impl Read for Plan {
             cpus: fields.or("cpus", Vec::new())?,
             realtime: fields.or("realtime", false)?,
             abort_error_ratio: fields.optional("abort_error_ratio")?,
+            idle_connections: fields.or("idle_connections", 0)?,
+            start_at_unix_seconds: fields.optional("start_at_unix_seconds")?,
             caps: fields.or("caps", Caps::default())?,
             permit: fields.or("permit", Permit::default())?,
         };
@@ -64,10 +66,34 @@ impl Read for Class {
             headers: fields.or("headers", BTreeMap::new())?,
             status: fields.or("status", vec![200])?,
             timeout_seconds: fields.or("timeout_seconds", 30.0)?,
-            keepalive: fields.or("keepalive", true)?,
+            keepalive: keepalive(&mut fields)?,
+            ranges: fields.optional("range")?,
+            read_bytes_per_second: fields.optional("read_bytes_per_second")?,
+            receive_buffer_bytes: fields.optional("receive_buffer_bytes")?,
+            hash_ratio: fields.or("hash_ratio", 0.01)?,
         };
         fields.end()?;
         Ok(class)
+    }
+}
+
+fn keepalive(fields: &mut Fields) -> Result<Keepalive, Error> {
+    let kept: bool = fields.or("keepalive", true)?;
+    let requests: Option<u64> = fields.optional("keepalive_requests")?;
+    let probability: Option<f64> = fields.optional("close_probability")?;
+    match (kept, requests, probability) {
+        (false, None, None) => Ok(Keepalive::None),
+        (true, None, None) => Ok(Keepalive::Forever),
+        (true, Some(0), None) => Err(fields.wrong("keepalive_requests", "must be above 0")),
+        (true, Some(requests), None) => Ok(Keepalive::Requests(requests)),
+        (true, None, Some(share)) if share > 0.0 && share <= 1.0 => Ok(Keepalive::Random(share)),
+        (true, None, Some(_)) => {
+            Err(fields.wrong("close_probability", "must be above 0 and at most 1"))
+        }
+        _ => Err(fields.wrong(
+            "keepalive",
+            "false, keepalive_requests and close_probability exclude each other",
+        )),
     }
 }
 
@@ -78,56 +104,6 @@ impl Read for Method {
             Some("HEAD") => Ok(Self::Head),
             _ => Err(Error::Plan(format!("{place} must be GET or HEAD"))),
         }
-    }
-}
-
-impl Read for Arrivals {
-    fn read(value: Value, place: &str) -> Result<Self, Error> {
-        let mut fields = Fields::of(value, place)?;
-        let kind: String = fields.required("kind")?;
-        let users: Option<usize> = fields.optional("users")?;
-        let rate: Option<f64> = fields.optional("rate_per_second")?;
-        let think: Option<f64> = fields.optional("think_seconds")?;
-        let arrivals = match kind.as_str() {
-            "closed" => Self::Closed {
-                users: users.ok_or_else(|| fields.wrong("users", "is missing"))?,
-                think_seconds: think.unwrap_or(0.0),
-            },
-            "constant" | "poisson" => {
-                let rate_per_second = rate
-                    .filter(|rate| rate.is_finite() && *rate > 0.0)
-                    .ok_or_else(|| fields.wrong("rate_per_second", "must be above 0"))?;
-                if kind == "constant" {
-                    Self::Constant { rate_per_second }
-                } else {
-                    Self::Poisson { rate_per_second }
-                }
-            }
-            _ => return Err(fields.wrong("kind", "must be closed, constant or poisson")),
-        };
-        fields.end()?;
-        Ok(arrivals)
-    }
-}
-
-impl Read for Paths {
-    fn read(value: Value, place: &str) -> Result<Self, Error> {
-        let mut fields = Fields::of(value, place)?;
-        let kind: String = fields.required("kind")?;
-        let paths = Self {
-            kind: match kind.as_str() {
-                "fixed" => PathKind::Fixed,
-                "uniform" => PathKind::Uniform,
-                "zipf" => PathKind::Zipf,
-                "once" => PathKind::Once,
-                _ => return Err(fields.wrong("kind", "must be fixed, uniform, zipf or once")),
-            },
-            paths: fields.required("paths")?,
-            exponent: fields.optional("exponent")?,
-            bytes: fields.optional("bytes")?,
-        };
-        fields.end()?;
-        Ok(paths)
     }
 }
 

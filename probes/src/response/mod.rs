@@ -5,10 +5,12 @@
 //! byte more. Framing follows RFC 9112 §6 and §7.
 
 mod chunked;
+mod content_range;
 
 use self::chunked::Chunk;
+use self::content_range::ContentRange;
 use crate::failure::Failure;
-use crate::plan::Method;
+use crate::plan::{ByteRange, Method};
 
 /// Bytes of the longest head (status line and headers) that is accepted.
 const LONGEST_HEAD_BYTES: usize = 64 * 1024;
@@ -26,6 +28,8 @@ pub struct Response {
     started: bool,
     status: u16,
     declared_bytes: Option<u64>,
+    /// What a 206 says it is.
+    content_range: Option<ContentRange>,
     body_bytes: u64,
     keepalive: bool,
 }
@@ -53,6 +57,7 @@ impl Response {
             started: false,
             status: 0,
             declared_bytes: None,
+            content_range: None,
             body_bytes: 0,
             keepalive: false,
         }
@@ -66,6 +71,7 @@ impl Response {
         self.started = false;
         self.status = 0;
         self.declared_bytes = None;
+        self.content_range = None;
         self.body_bytes = 0;
         self.keepalive = false;
     }
@@ -178,6 +184,29 @@ impl Response {
         (got != expected).then_some(Failure::Length)
     }
 
+    /// The same of a response to a request for a part of an object of `size` bytes (none: not
+    /// known). Where 200 is expected of the whole, 206 is of a part.
+    pub fn fault_of_range(
+        &self,
+        statuses: &[u16],
+        range: ByteRange,
+        size: Option<u64>,
+    ) -> Option<Failure> {
+        if self.status != 206 {
+            let whole = self.status == 200;
+            return self
+                .fault(statuses, None)
+                .or(whole.then_some(Failure::Status));
+        }
+        if !statuses.contains(&200) && !statuses.contains(&206) {
+            return Some(Failure::Status);
+        }
+        match self.content_range {
+            Some(got) if got.answers(range, size) => self.fault(&[206], Some(got.bytes())),
+            _ => Some(Failure::Range),
+        }
+    }
+
     /// Takes bytes of the head; all of them while it is not whole.
     fn feed_head(&mut self, bytes: &[u8]) -> Result<usize, NotHttp> {
         // Nearly always the head comes in one piece and is parsed where it lies.
@@ -230,6 +259,7 @@ impl Response {
         let fields = Fields::read(head.headers)?;
         self.status = status;
         self.declared_bytes = fields.length;
+        self.content_range = fields.range;
         self.keepalive = if head.version == Some(1) {
             !fields.close
         } else {
@@ -281,6 +311,7 @@ enum Coding {
 struct Fields {
     length: Option<u64>,
     coding: Coding,
+    range: Option<ContentRange>,
     close: bool,
     keepalive: bool,
 }
@@ -306,6 +337,9 @@ impl Fields {
                     } else {
                         Coding::Other
                     };
+                }
+                13 if header.name.eq_ignore_ascii_case("content-range") => {
+                    fields.range = ContentRange::parse(header.value);
                 }
                 10 if header.name.eq_ignore_ascii_case("connection") => {
                     for token in tokens(header.value) {
