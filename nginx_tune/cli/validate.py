@@ -24,8 +24,13 @@ from nginx_tune.errors import ExitStatus, UsageError
 @click.option(
     "--lab",
     metavar="SPEC",
-    type=click.Choice(["hdd", "ssd", "nvme", "memory"]),
-    help="Emulate a host of this class with generated data (needs root).",
+    help="Emulate a host with generated data (needs root): a class (hdd, ssd, nvme, memory), a "
+    "TOML file that describes one, or the facts of one (JSON).",
+)
+@click.option(
+    "--scale",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Share of data and memory that a lab made from facts keeps (default: about 1 GiB).",
 )
 @click.option(
     "--require",
@@ -52,6 +57,7 @@ def command(
     prefix: str | None,
     against: str | None,
     lab: str | None,
+    scale: float | None,
     requires: tuple[str, ...],
     primary: str | None,
     pairs: int,
@@ -70,6 +76,7 @@ def command(
     a file where both have one) in namespaces of their own: no request leaves the machine and
     nothing is written outside.
     """
+    from nginx_tune.cli.labs import read_lab_plan  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.cli.trees import host_configuration, read_configuration  # noqa: PLC0415
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
@@ -90,7 +97,7 @@ def command(
         read_configuration(host, candidate, prefix or nginx.prefix),
         read_configuration(host, against or host_configuration(nginx), prefix or nginx.prefix),
         Plan(
-            lab=lab,
+            lab=read_lab_plan(lab, scale),
             requires=requires,
             primary_metric=primary,
             pairs=pairs,

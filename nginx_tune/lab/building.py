@@ -12,7 +12,7 @@ from nginx_tune.errors import UndecidedError
 from nginx_tune.lab import mounts
 from nginx_tune.lab.disks import run_tool
 from nginx_tune.lab.images import Image, copy_image, obtain_image
-from nginx_tune.lab.kinds import model_of
+from nginx_tune.lab.kinds import describe_disk, model_of
 from nginx_tune.lab.loops import Loop
 from nginx_tune.lab.modelled import ModelledFile
 
@@ -43,7 +43,9 @@ class LabDisks:
         """Have every image: a kept one, or a new one."""
         for disk in self._lab.disks:
             files = self._files(disk)
-            self._say(f"{disk.name}: {_describe(disk)}, {sum(files.values()) >> 20} MiB of files")
+            self._say(
+                f"{disk.name}: {sum(files.values()) >> 20} MiB of files, {describe_disk(disk)}"
+            )
             self._images[disk.name] = obtain_image(
                 files, self._directory, seed=self._lab.seed, progress=self._say
             )
@@ -128,11 +130,3 @@ def _mount(mounted: _Mounted) -> None:
     run_tool("mount", "-o", options, mounted.loop.device, str(mounted.mount))
     if mounted.disk.writable:
         mounted.mount.chmod(0o1777)
-
-
-def _describe(disk: LabDisk) -> str:
-    if disk.kind == "modelled":
-        return f"a modelled {disk.class_name}"
-    if disk.class_name == "memory":
-        return "memory"
-    return f"a limited {disk.class_name}"

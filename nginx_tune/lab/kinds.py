@@ -36,6 +36,17 @@ def is_limited(disk: LabDisk) -> bool:
     return disk.kind == "limited" and (disk.bytes_per_second, disk.reads_per_second) != (None, None)
 
 
+def describe_disk(disk: LabDisk) -> str:
+    """How the disk answers, in some words."""
+    model = model_of(disk) if disk.kind == "modelled" else None
+    if model is not None:
+        plateau = predict_plateau(model, _SMALL_READ_BYTES)
+        channels = "one head" if model.channels == 1 else f"{model.channels} channels"
+        return f"modelled: {1e3 * model.read_seconds:.3g} ms, {channels}, {plateau:,.0f} reads/s"
+    limits = (disk.bytes_per_second or "no", disk.reads_per_second or "no")
+    return f"limited: {limits[0]} bytes/s, {limits[1]} reads/s"
+
+
 def _settle(disk: LabDisk, no_models: str, no_limits: str, notes: list[str]) -> LabDisk:
     if disk.kind == "modelled":
         why_not = no_models or _why_no_model(disk)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import PurePosixPath
-
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.errors import UsageError
+from nginx_tune.lab.check import check_lab
 from nginx_tune.prove.gates import check_expressions
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
 _MOST_PAIRS = 100
 
 
@@ -32,22 +29,13 @@ def check_scenario(scenario: Scenario) -> None:
 
 
 def _check_lab(lab: Lab) -> None:
-    names = {disk.name for disk in lab.disks}
     _check(len(lab.disks) > 0, "lab.disks: none")
-    _check(len(names) == len(lab.disks), "lab.disks: a name stands twice")
+    check_lab(lab, "scenario: lab.")
     for disk in lab.disks:
-        mount = PurePosixPath(disk.mount)
-        _check(_NAME.fullmatch(disk.name) is not None, f"lab.disks: no name: {disk.name[:60]!a}")
-        _check(
-            mount.is_absolute() and ".." not in mount.parts and mount != PurePosixPath("/"),
-            f"lab.disks.mount: no absolute path below /: {disk.mount[:60]!a}",
-        )
+        _check(disk.mount != "", f"lab.disks.mount: none of disk {disk.name}")
         _check(
             any(item.disk == disk.name for item in lab.data), f"lab.data: none on disk {disk.name}"
         )
-    for item in lab.data:
-        _check(item.disk in names, f"lab.data: no disk {item.disk[:60]!a}")
-        _check(item.files > 0 and item.file_bytes > 0, "lab.data: files and file_bytes above 0")
 
 
 def _check(holds: bool, fault: str) -> None:

@@ -79,7 +79,7 @@ class Session:
         lab, self.notes = settle_kinds(
             lab, no_models=find_missing(), no_limits=why_no_controller("blkio")
         )
-        self._lab = lab
+        self.lab = lab
         answer = walls.ask(
             "open_lab",
             {
@@ -100,9 +100,9 @@ class Session:
 
     def _limit(self, devices: dict[str, str]) -> tuple[list[str], str | None]:
         group = self._walls.group()
-        if self._lab.memory_bytes is not None:
-            group.limit_memory(self._lab.memory_bytes)
-        for disk in self._lab.disks:
+        if self.lab.memory_bytes is not None:
+            group.limit_memory(self.lab.memory_bytes)
+        for disk in self.lab.disks:
             if is_limited(disk):
                 group.limit_reads(
                     devices[disk.name],
@@ -119,7 +119,7 @@ class Session:
             {"paths": list(paths), "binary": self._binary, "memory_cgroup": self._memory_cgroup},
         )
         facts = msgspec.convert(answer, Facts)
-        return emulate(facts, self._lab, cpus=len(self.nginx_cpus))
+        return emulate(facts, self.lab, cpus=len(self.nginx_cpus))
 
     def block(self, arm: Arm, number: int, plan: LoadPlan, *, prime: Sequence[str]) -> Measurement:
         """Run one block."""
@@ -133,7 +133,7 @@ class Session:
             prefix=arm.prefix,
             plan=plan,
             prime=list(prime),
-            evict=[disk.mount for disk in self._lab.disks],
+            evict=[disk.mount for disk in self.lab.disks],
             join_files=self._join_files,
             nginx_cpus=self.nginx_cpus,
             stand_in=arm.conduct.stand_in,

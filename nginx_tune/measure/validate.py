@@ -14,7 +14,9 @@ from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import Environment, Verdict
 from nginx_tune.errors import ConfigurationError, MissingToolError, UndecidedError
-from nginx_tune.lab.spec import lab_of_class
+from nginx_tune.lab.check import is_below
+from nginx_tune.lab.kinds import describe_disk
+from nginx_tune.lab.spec import LabPlan, Planned, Shape
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.experiment import Load, run_pairs
 from nginx_tune.measure.plan_load import ServedFile, default_classes
@@ -27,15 +29,12 @@ from nginx_tune.prove.verdict import judge, measure_noise_floor
 _MOST_FILES = 20_000
 """Files of the operator's root that the random load asks for."""
 
-_LAB_BYTES = 1 << 30
-_MOST_LAB_FILES = 20_000
-
 
 class Plan(NamedTuple):
     """What the caller asks of a validation."""
 
-    lab: str | None
-    """Class of host to emulate; None runs on this machine as it is."""
+    lab: LabPlan | None
+    """Host to emulate; None runs on this machine as it is."""
     requires: Sequence[str]
     primary_metric: str | None
     pairs: int
@@ -84,15 +83,16 @@ def run_validation(
     _same_site(*targets)
     target = targets[1]
     shape = served_files(target.root)
-    lab = _lab(plan, target, shape)
+    planned = _lab(plan, target, shape)
     written = [path for item in targets for path in item.written]
     kept = {target.root, candidate.path, baseline.path}
     places = plan_places(nginx.flags, written)
     overlays = [place for place in places if _holds(place, kept)]
     covers = [place for place in places if place not in overlays]
     with Walls(MODULE_INSIDE, progress=progress) as walls:
-        session = Session(walls, lab, binary=nginx.binary, covers=covers, overlays=overlays)
-        files = session.files["disk1"] if lab.disks else shape
+        session = Session(walls, planned.lab, binary=nginx.binary, covers=covers, overlays=overlays)
+        lab = session.lab
+        files = _lab_files(session, target.root) if lab.disks else shape
         load = Load(
             classes=classes,
             files=[_url(file, target) for file in files],
@@ -129,7 +129,11 @@ def run_validation(
             kernel_release=os.uname().release,
             lab=lab.name,
             seed=plan.seed,
-            differences=_differences(lab, target, covers, overlays),
+            differences=[
+                *_differences(lab, covers, overlays),
+                *planned.notes,
+                *session.notes,
+            ],
         ),
     )
     return Validation(verdict, measurements)
@@ -173,18 +177,31 @@ def served_files(root: str) -> list[ServedFile]:
     return [typical, *(f for f in found if f != typical)] if typical else []
 
 
-def _lab(plan: Plan, target: Target, shape: Sequence[ServedFile]) -> Lab:
-    if plan.lab is None:
-        if not shape:
-            raise UndecidedError(
-                f"{target.root}: no readable files to ask for",
-                hint="put the site's files there, or use --lab to make some",
-            )
-        return Lab(name="none")
-    mean = sum(file.bytes for file in shape) // len(shape) if shape else 4 << 20
-    size = min(max(mean, 1024), 64 << 20)
-    files = max(8, min(_LAB_BYTES // size, _MOST_LAB_FILES))
-    return lab_of_class(plan.lab, mount=target.root, files=files, file_bytes=size)
+def _lab(plan: Plan, target: Target, shape: Sequence[ServedFile]) -> Planned:
+    if plan.lab is not None:
+        return plan.lab(Shape(target.root, [file.bytes for file in shape]))
+    if not shape:
+        raise UndecidedError(
+            f"{target.root}: no readable files to ask for",
+            hint="put the site's files there, or use --lab to make some",
+        )
+    return Planned(Lab(name="none"))
+
+
+def _lab_files(session: Session, root: str) -> list[ServedFile]:
+    """What the lab's disks hold below the root that is served.
+
+    Errors: UndecidedError when none of them is mounted there.
+    """
+    found = [file for files in session.files.values() for file in files]
+    served = [file for file in found if is_below(file.url, root)]
+    if not served:
+        mounts = ", ".join(_shown(disk.mount) for disk in session.lab.disks)
+        raise UndecidedError(
+            f"{_shown(root)} is served, and the lab's disks are at {mounts}",
+            hint="leave the lab's mount out, or name the root",
+        )
+    return served
 
 
 def _url(file: ServedFile, target: Target) -> ServedFile:
@@ -208,21 +225,19 @@ def _shown(path: str) -> str:
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
-def _differences(
-    lab: Lab, target: Target, covers: Sequence[str], overlays: Sequence[str]
-) -> list[str]:
+def _differences(lab: Lab, covers: Sequence[str], overlays: Sequence[str]) -> list[str]:
     found = [f"empty and writable instead of the host's: {', '.join(map(_shown, covers))}"]
     if overlays:
         found.append(
             f"seen through an overlay that takes the writes: {', '.join(map(_shown, overlays))}"
         )
-    if lab.disks:
-        data = lab.data[0]
-        disk = lab.disks[0]
+    for disk in lab.disks:
+        data = [item for item in lab.data if item.disk == disk.name]
+        files = sum(len(item.sizes) or item.files for item in data)
+        total = sum(sum(item.sizes.values()) or item.files * item.file_bytes for item in data)
         found.append(
-            f"{_shown(target.root)}: {data.files} generated files of {data.file_bytes} bytes on an "
-            f"emulated {disk.class_name} ({disk.bytes_per_second or 'no'} bytes/s, "
-            f"{disk.reads_per_second or 'no'} reads/s)"
+            f"{_shown(disk.mount)}: {files} generated files of {total} bytes in all on an "
+            f"emulated {disk.class_name} ({describe_disk(disk)})"
         )
     if lab.memory_bytes is not None:
         found.append(f"memory of nginx limited to {lab.memory_bytes} bytes")
