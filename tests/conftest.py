@@ -57,6 +57,7 @@ HAS: dict[str, Callable[[], bool]] = {
     "mandoc": lambda: shutil.which("mandoc") is not None,
     "shellcheck": lambda: shutil.which("shellcheck") is not None,
     "systemd": lambda: shutil.which("systemd-analyze") is not None,
+    "terraform": lambda: shutil.which("terraform") is not None,
     "zsh": lambda: shutil.which("zsh") is not None,
     "fish": lambda: shutil.which("fish") is not None,
     "matrix": _has_matrix,

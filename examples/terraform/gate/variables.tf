@@ -1,0 +1,56 @@
+variable "conf" {
+  description = "The candidate's main configuration file; its directory is the tree."
+  type        = string
+}
+
+variable "against" {
+  description = "The baseline to validate against; null audits only, unless there are gates."
+  type        = string
+  default     = null
+}
+
+variable "facts" {
+  description = "Facts of the host that it is for (nginx-tune inspect -f json); null audits by the text alone."
+  type        = string
+  default     = null
+}
+
+variable "fail_on" {
+  description = "Stop on findings at least this bad."
+  type        = string
+  default     = "error"
+
+  validation {
+    condition     = contains(["error", "warning", "advice", "info"], var.fail_on)
+    error_message = "One of error, warning, advice, info."
+  }
+}
+
+variable "require" {
+  description = "Gates of the validation, such as \"hot.p99 <= 50ms\"."
+  type        = list(string)
+  default     = []
+}
+
+variable "validate_options" {
+  description = "More options of nginx-tune validate; words without spaces."
+  type        = list(string)
+  default     = ["--lab", "hdd"]
+
+  validation {
+    condition     = alltrue([for word in var.validate_options : can(regex("^[A-Za-z0-9_./:=-]+$", word))])
+    error_message = "Plain words only."
+  }
+}
+
+variable "reports" {
+  description = "Where audit.json and verdict.json go."
+  type        = string
+  default     = "nginx-tune"
+}
+
+variable "command" {
+  description = "The nginx-tune executable."
+  type        = string
+  default     = "nginx-tune"
+}
