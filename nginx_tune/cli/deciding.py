@@ -13,6 +13,7 @@ from nginx_tune.cli.inputs import read_document, read_toml
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import UsageError
@@ -87,6 +88,7 @@ def read_inputs(
     roots: Sequence[str],
     cache_dirs: Sequence[str],
     nginx_binary: str | None,
+    observation_path: str | None = None,
 ) -> Inputs:
     """The inputs that a command line names, and the decisions they lead to."""
     given_workload = read_document(Workload, workload_path) if workload_path else None
@@ -104,6 +106,7 @@ def read_inputs(
     else:
         facts = read_document(Facts, facts_path)
     workload = workload_for(kind, facts, given_workload)
+    observation = read_document(Observation, observation_path) if observation_path else None
     site = complete_site(site, facts, chosen)
     return Inputs(
         kind=chosen,
@@ -111,7 +114,7 @@ def read_inputs(
         given_workload=given_workload,
         given_site=given_site,
         site=site,
-        decisions=decide(facts, workload, site=site),
+        decisions=decide(facts, workload, site=site, observation=observation),
     )
 
 

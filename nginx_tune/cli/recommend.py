@@ -16,6 +16,12 @@ from nginx_tune.report.decisions import render_decisions
 
 @click.command()
 @deciding_options
+@click.option(
+    "--observation",
+    "observation_path",
+    metavar="FILE",
+    help="What observe saw of the running server; outranks what is assumed.",
+)
 @output_options("console", "json")
 @click.pass_context
 def command(

@@ -6,6 +6,7 @@ from typing import Final
 
 from nginx_tune.decide.answer import setting
 from nginx_tune.decide.pool_plan import PoolPlan
+from nginx_tune.decide.quantity import known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision, Evidence
 
@@ -17,6 +18,7 @@ def decide_accept(s: Situation, _plan: PoolPlan) -> Decision:
     evidence = [
         Evidence(fact="nginx.version", value=s.build.text),
         Evidence(fact="EPOLLEXCLUSIVE", value=s.facts.kernel.features.get("epollexclusive")),
+        *known(s.seen.busiest_share),
     ]
     both = "with accept_mutex or multi_accept one worker takes most connections"
     if s.build.version is not None and s.build.at_least(1, 11, 3):

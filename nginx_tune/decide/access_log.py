@@ -52,6 +52,8 @@ def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
         settings=[setting(ID, "http", "access_log", *args, reason=reason)],
         evidence=known(rate),
         confidence="medium" if rate.value is not None else "low",
-        flips_when=[f"the request rate crosses {BUSY_PER_SECOND:.0f} a second"],
+        flips_when=[]
+        if rate.value is not None
+        else [f"the request rate is known to be below {BUSY_PER_SECOND:.0f} a second"],
         risks=["a crash loses the lines of the last second"] if verdict == "set" else [],
     )

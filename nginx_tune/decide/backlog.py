@@ -1,4 +1,11 @@
-"""``backlog``: the listen queue against somaxconn (NGINX-FACTS 3.7, 6.1)."""
+"""``backlog``: the listen queue against somaxconn (NGINX-FACTS 3.7, 6.1).
+
+The queue holds connections that are made but not yet accepted. It has to bridge a burst while no
+worker accepts; a longer one costs next to nothing, one that is too short drops clients, who try
+again a second later. The kernel cuts it to net.core.somaxconn at the moment of listen(): raising
+somaxconn later does nothing until nginx listens anew, which a reload does only when ``backlog``
+itself has changed. With ``reuseport`` every worker has a queue of that length.
+"""
 
 from __future__ import annotations
 
@@ -24,39 +31,40 @@ def decide_backlog(s: Situation, _plan: PoolPlan) -> Decision:
     somaxconn = _somaxconn(s)
     rate = s.connections_per_second
     limit = Quantity("net.core.somaxconn", somaxconn, "connections")
-    if rate.value is None:
+    if rate.value is None and not s.seen.listen_overflows.value:
         return Decision(
             id=ID,
             verdict="keep",
             summary=f"The default of {NGINX_DEFAULT}: no rate of new connections says otherwise.",
-            evidence=known(limit),
+            evidence=known(limit, *_seen(s)),
             confidence="low",
             flips_when=["ListenOverflows rises while nginx runs"],
             next_command="nstat -az TcpExtListenOverflows TcpExtListenDrops",
         )
-    wanted = min(LARGEST, int(rate.value * BURST * STALL_SECONDS))
+    wanted = min(LARGEST, int((rate.value or 0.0) * BURST * STALL_SECONDS))
+    overflows, now = s.seen.listen_overflows, s.seen.backlog
+    if overflows.value:
+        # What it holds now was seen not to be enough.
+        wanted = min(LARGEST, max(wanted, 2 * int(now.value or NGINX_DEFAULT)))
     if wanted <= NGINX_DEFAULT:
         return Decision(
             id=ID,
             verdict="keep",
             summary=f"The default of {NGINX_DEFAULT} holds {STALL_SECONDS:g} s of a burst.",
-            evidence=known(rate, limit),
+            evidence=known(rate, limit, *_seen(s)),
             confidence="medium",
-            flips_when=[
-                (
-                    f"more than {NGINX_DEFAULT / BURST / STALL_SECONDS:.0f} new connections a "
-                    f"second; you have {rate.value:.4g}"
-                )
-            ],
+            flips_when=["ListenOverflows rises while nginx runs"],
         )
     value = min(wanted, somaxconn) if somaxconn is not None else wanted
-    reason = f"{STALL_SECONDS:g} s of {BURST:g} x {rate.value:.0f} new connections a second"
+    reason = f"{STALL_SECONDS:g} s of {BURST:g} x {rate.value or 0.0:.0f} new connections a second"
+    if overflows.value:
+        reason = f"{overflows.value:.0f} overflows of the queue of {now.text} were seen"
     if value <= NGINX_DEFAULT:
         return Decision(
             id=ID,
             verdict="keep",
             summary=f"{wanted} would be wanted, but somaxconn of {somaxconn} allows no more.",
-            evidence=known(rate, limit),
+            evidence=known(rate, limit, *_seen(s)),
             confidence="medium",
             flips_when=[f"net.core.somaxconn is {wanted} or more"],
             next_command=f"sysctl net.core.somaxconn={wanted}",
@@ -66,9 +74,8 @@ def decide_backlog(s: Situation, _plan: PoolPlan) -> Decision:
         verdict="raise",
         summary=f"{value}: {reason}.",
         settings=[setting(ID, "server", "listen", f"backlog={value}", reason=reason)],
-        evidence=known(rate, limit),
+        evidence=known(rate, limit, *_seen(s)),
         confidence="medium" if s.rate.provenance != "assumed" else "low",
-        flips_when=["new connections a second fall"],
         risks=[
             (
                 "a later change of somaxconn alone does nothing: nginx listens again only when "
@@ -79,6 +86,12 @@ def decide_backlog(s: Situation, _plan: PoolPlan) -> Decision:
     )
 
 
+def _seen(s: Situation) -> tuple[Quantity, Quantity]:
+    return s.seen.listen_overflows, s.seen.backlog
+
+
 def _somaxconn(s: Situation) -> int | None:
+    if s.facts.network.somaxconn:
+        return s.facts.network.somaxconn
     text = s.facts.kernel.sysctls.get("net.core.somaxconn", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None  # noqa: PLR2004

@@ -31,6 +31,7 @@ def decide_connections(s: Situation, _plan: PoolPlan) -> Decision:
         ],
         evidence=known(
             s.concurrency,
+            s.seen.connections_refused,
             Quantity("workers", s.workers),
             Quantity("memory limit", memory, "bytes"),
             Quantity(d.ceiling_fact, d.ceiling, "descriptors", _provenance(s)),

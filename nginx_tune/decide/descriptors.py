@@ -82,6 +82,9 @@ def _connections(s: Situation, slots: int, per_connection: float, ceiling: int) 
     peak = peak_per_worker(s.concurrency.value or 0.0, s.workers)
     # Idle keepalive connections hold slots too: four for each that is busy.
     wanted = max(USUAL_CONNECTIONS, _power_of_two(peak * slots * 4))
+    if s.seen.connections_refused.value:
+        # Doubled until none is refused; the next observation says whether that was enough.
+        wanted = min(MOST_CONNECTIONS, 2 * wanted)
     bounds = [
         (MOST_CONNECTIONS, "more would only hide an overload"),
         (int((ceiling - RESERVE) / per_connection), BOUND_BY_LIMIT),

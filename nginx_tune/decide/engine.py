@@ -10,11 +10,15 @@ from nginx_tune.decide.aio_write import decide_aio_write
 from nginx_tune.decide.backlog import decide_backlog
 from nginx_tune.decide.connections import decide_connections
 from nginx_tune.decide.file_limits import decide_file_limits
+from nginx_tune.decide.ktls import decide_ktls
+from nginx_tune.decide.moves import with_break_evens
+from nginx_tune.decide.observed import with_observation
 from nginx_tune.decide.open_file_cache import decide_open_file_cache
 from nginx_tune.decide.output_buffers import decide_output_buffers
 from nginx_tune.decide.per_disk_pools import decide_per_disk_pools
 from nginx_tune.decide.plausible import plausible_facts, plausible_workload
 from nginx_tune.decide.pool_plan import PoolPlan, plan_pools
+from nginx_tune.decide.read_ahead import decide_read_ahead
 from nginx_tune.decide.reuseport import decide_reuseport
 from nginx_tune.decide.sendfile import decide_sendfile
 from nginx_tune.decide.sendfile_max_chunk import decide_sendfile_max_chunk
@@ -26,6 +30,7 @@ from nginx_tune.decide.upstream_keepalive import decide_upstream_keepalive
 from nginx_tune.decide.workers import decide_workers
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Workload
 from nginx_tune.workload.profiles import workload_for
@@ -49,21 +54,29 @@ ALL: tuple[Decide, ...] = (
     decide_backlog,
     decide_upstream_keepalive,
     decide_access_log,
+    decide_read_ahead,
+    decide_ktls,
 )
 
 
-def decide(facts: Facts, workload: Workload, *, site: Site) -> Decisions:
+def decide(
+    facts: Facts, workload: Workload, *, site: Site, observation: Observation | None = None
+) -> Decisions:
     """Every decision, in the order in which an operator would read them.
+
+    What an observation of the running server shows takes the place of what is assumed.
 
     The same inputs give the same decisions anywhere. Gaps of the workload and the site are
     filled as ``workload_for`` and ``complete_site`` do; impossible numbers count as unknown.
     """
     facts = plausible_facts(facts)
     workload = workload_for(None, facts, plausible_workload(workload))
-    situation = Situation(facts, workload, complete_site(site, facts, workload.kind))
+    workload = plausible_workload(with_observation(workload, observation))
+    site = complete_site(site, facts, workload.kind)
+    situation = Situation(facts, workload, site, observation)
     plan = plan_pools(situation)
     return Decisions(
         kind=workload.kind,
-        decisions=[one(situation, plan) for one in ALL],
+        decisions=[with_break_evens(one, one(situation, plan), situation, plan) for one in ALL],
         unknown=facts.unknown,
     )

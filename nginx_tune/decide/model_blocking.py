@@ -19,7 +19,7 @@ request and 36-38 µs with a pool. The source's own host (A2-A7) is a test, not 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nginx_tune.decide.model_cache import PopularityClass, hit_ratio
 from nginx_tune.decide.model_disk import DiskModel
@@ -178,6 +178,29 @@ def predict(i: BlockingInputs) -> Prediction:
         cold_transfers=transfers,
         closed_loop=not open_loop,
         can_offload=i.can_offload,
+    )
+
+
+def predict_measured(i: BlockingInputs, blocked_ratio: float) -> Prediction:
+    """The answer where the share of blocked time was measured on the running server.
+
+    The measured share stands in the place of rate, popularity and cache; the time of one read is
+    still the disk's.
+    """
+    base = predict(i)
+    hold = i.disk.read_seconds(i.disk_read_bytes)
+    bounded = min(blocked_ratio, _SATURATED)
+    wait = waiting_seconds(bounded, hold, i.disk.spread)
+    tail = waiting_p99_seconds(bounded, hold, i.disk.spread)
+    copy = i.disk_read_bytes / MEMORY_BYTES_PER_SECOND
+    return replace(
+        base,
+        hold_seconds=hold,
+        blocked_ratio=blocked_ratio,
+        wait_off_seconds=wait,
+        memory_p99_off_seconds=tail + SCHEDULING_TAIL_SECONDS,
+        hot_off_seconds=BUSY_HOST_SECONDS + base.reads_per_request * (wait + copy),
+        closed_loop=False,
     )
 
 

@@ -27,6 +27,9 @@ CACHE_SHARE_FOR_COLD = 0.5
 """Share of the page cache that the windows of running cold reads may take before they push out
 the hot files they should not delay."""
 SMALLEST_POOL = 4
+THREADS_PER_KNEE = 16
+"""Threads of all workers for each read that the disks do at once; more only queue in the device
+instead of the pool. The source did well with 512 threads on four disks (SOURCES A6, A16)."""
 _STEP = 16
 
 
@@ -76,12 +79,12 @@ def peak_per_worker(transfers: float, workers: int) -> float:
 def size_pool(load: PoolLoad, *, smallest: int = DEFAULT_THREADS) -> PoolSize:
     """Threads for a pool that hot and cold reads share.
 
-    Shape: at least ``smallest``, in steps of 16, with a quarter more than the cold peak so that
+    Shape: ``smallest``, or steps of 16 above it, with a quarter more than the cold peak so that
            hot reads find a thread.
     """
     cold = peak_per_worker(load.cold_transfers, load.workers)
     with_room = cold + max(4.0, cold / 4)
-    needed = max(smallest, _STEP * math.ceil(with_room / _STEP))
+    needed = max(smallest, _STEP * math.ceil(with_room / _STEP) if with_room > smallest else 0)
     limit, reason = _limit(load)
     return PoolSize(needed=needed, limit=limit, limit_reason=reason, cold_per_worker=cold)
 

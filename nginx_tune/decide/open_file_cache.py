@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nginx_tune.decide.answer import not_applicable, setting, validate_command
+from nginx_tune.decide.answer import FACTS_COMMAND, not_applicable, setting, validate_command
 from nginx_tune.decide.descriptors import plan_descriptors
 from nginx_tune.decide.model_cache import hit_ratio, zipf_classes
 from nginx_tune.decide.pool_plan import PoolPlan
@@ -32,7 +32,7 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
             summary="Left off: how many files are asked for is not known.",
             confidence="low",
             flips_when=["the files that are asked for again within a minute fit the descriptors"],
-            next_command="nginx-tune inspect --dataset DIR -f json -o facts.json",
+            next_command=FACTS_COMMAND,
         )
     entries, saved = plan_open_files(s)
     evidence = known(

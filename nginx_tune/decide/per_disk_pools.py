@@ -1,18 +1,30 @@
-"""``per-disk-pools``: a queue of its own for each independent disk (A16)."""
+"""``per-disk-pools``: a queue of its own for each independent disk (A16).
+
+A pool is one queue, first in, first out. When one of several disks is slow, its reads come to
+occupy every thread, and requests for the healthy disks wait for a thread though their disk is
+idle. With a pool for each disk a slow one holds up nobody else. That needs directories that share
+no disk; on a RAID all files share all disks and there is nothing to keep apart.
+
+Static files get a location for each root, a cache a ``proxy_cache_path`` for each disk with
+``use_temp_path=off``, and ``split_clients`` that spreads the keys; adding a disk remaps most.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from nginx_tune.decide.answer import not_applicable, setting, validate_command
+from nginx_tune.decide.answer import FACTS_COMMAND, not_applicable, setting, validate_command
 from nginx_tune.decide.cache_layout import cache_settings
-from nginx_tune.decide.model_pool import DEFAULT_QUEUE
+from nginx_tune.decide.model_isolation import DiskReaders, responses_apart, responses_shared
+from nginx_tune.decide.model_pool import DEFAULT_QUEUE, DEFAULT_THREADS
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import known
 from nginx_tune.decide.situation import Situation
-from nginx_tune.documents.decisions import Decision, Evidence, Setting
+from nginx_tune.documents.decisions import Decision, Evidence, Predicted, Setting
 
 ID: Final = "per-disk-pools"
+SLOW_FACTOR = 10.0
+"""A disk that fails or rebuilds: the lab's slow one was 13 times slower (DESIGN §7)."""
 FOREIGN_FILES = "a cache directory must hold nothing else: nginx deletes files it does not know"
 
 
@@ -40,7 +52,7 @@ def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
         confidence="low" if _unsure(plan) else "medium",
         flips_when=["each directory is on a disk of its own and thread-pools is enabled"],
         risks=[FOREIGN_FILES] if layout else [],
-        next_command="nginx-tune inspect --dataset DIR",
+        next_command=FACTS_COMMAND,
     )
 
 
@@ -100,6 +112,7 @@ def _pools(
         "queue a slow disk occupies all threads.",
         settings=[*pools, *layout, *aio],
         evidence=evidence,
+        predicted=_isolation(s, plan),
         confidence="medium" if plan.independence.provenance == "measured" else "low",
         flips_when=["two of the directories turn out to share a disk", plan.judgement.flips]
         if plan.judgement.flips
@@ -110,6 +123,37 @@ def _pools(
         ],
         next_command=validate_command(s),
     )
+
+
+def _isolation(s: Situation, plan: PoolPlan) -> list[Predicted]:
+    """What readers of the healthy disks wait with a pool for each over one for all.
+
+    Between a fault that leaves the others alone and one that takes every thread.
+    """
+    if plan.size is None or s.prediction is None or s.blocking_inputs is None:
+        return []
+    each = s.prediction.cold_transfers / len(s.data_paths)
+    size = s.blocking_inputs.disk_read_bytes
+    disks = [
+        DiskReaders(max(1.0, each), disk.read_seconds(size), disk.reads_per_second(size))
+        for disk in s.disks_by_path
+    ]
+    slow = disks[0]._replace(
+        read_seconds=disks[0].read_seconds * SLOW_FACTOR,
+        reads_per_second=disks[0].reads_per_second / SLOW_FACTOR,
+    )
+    ill = [slow, *disks[1:]]
+    shared = responses_shared(ill, DEFAULT_THREADS * s.workers)
+    apart = responses_apart(ill)
+    worst = min(a / b for a, b in zip(apart[1:], shared[1:], strict=True))
+    return [
+        Predicted(
+            metric=f"ratio(healthy.mean), one disk {SLOW_FACTOR:.0f} times slower",
+            low=worst / 2,
+            expected=worst,
+            high=1.0,
+        )
+    ]
 
 
 def root_locations(count: int) -> list[str]:

@@ -9,9 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from nginx_tune.decide.model_blocking import BlockingInputs, Prediction, miss_ratio
+from nginx_tune.decide.model_blocking import (
+    BlockingInputs,
+    Prediction,
+    miss_ratio,
+    predict_measured,
+)
 from nginx_tune.decide.model_pool import (
+    DEFAULT_THREADS,
     PER_DISK_THREADS,
+    SMALLEST_POOL,
+    THREADS_PER_KNEE,
     PoolLoad,
     PoolSize,
     size_cold_pool,
@@ -95,13 +103,18 @@ def _size(
     """Threads of a pool; an assumed concurrency is no evidence for more than the usual size."""
     read_ahead = s.read_ahead_bytes or USUAL_READ_AHEAD_BYTES
     window = min(inputs.object_bytes, max(read_ahead, inputs.read_bytes))
+    knee = s.disk_knee
+    usual = DEFAULT_THREADS
+    if knee is not None:
+        # Nobody needs more threads than there are cold reads, and the disk does no more at once.
+        usual = max(SMALLEST_POOL, min(usual, THREADS_PER_KNEE * knee // s.workers))
     load = PoolLoad(
         cold_transfers=prediction.cold_transfers / disks if load_known else 0.0,
         workers=s.workers,
         window_bytes=max(4096.0, window),
         page_cache_bytes=inputs.page_cache_bytes / disks,
     )
-    return size_pool(load, smallest=PER_DISK_THREADS) if disks > 1 else size_pool(load)
+    return size_pool(load, smallest=min(usual, PER_DISK_THREADS) if disks > 1 else usual)
 
 
 def judge_pools(s: Situation) -> Judgement:
@@ -111,8 +124,14 @@ def judge_pools(s: Situation) -> Judgement:
         return ruled_out
     if s.blocking_inputs is None or s.prediction is None:
         return Judgement("not_enough_evidence", _missing(s))
-    if s.rate.value is None and s.concurrency.value is None:
+    if s.rate.value is None and s.concurrency.value is None and s.seen.blocked.value is None:
         return Judgement("not_enough_evidence", "neither request rate nor concurrency is known")
+    blocked = s.seen.blocked_without_pools
+    if blocked is not None:
+        share = f"loops stand in disk reads {blocked:.2%} of the time (measured)"
+        if predict_measured(s.blocking_inputs, blocked).pools_pay:
+            return Judgement("enable", share)
+        return Judgement("disable", f"{share}, which costs less than offloading every read")
     cache, data = s.page_cache.text, s.dataset_bytes.text
     if miss_ratio(s.blocking_inputs) <= 0 and s.dataset_is_lower_bound:
         return Judgement("not_enough_evidence", "the scan of the data did not finish in its time")

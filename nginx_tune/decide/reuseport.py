@@ -1,15 +1,33 @@
-"""``reuseport``: a listen queue for each worker, both sides of the trade (B1-B7)."""
+"""``reuseport``: a listen queue for each worker, both sides of the trade (B1-B7).
+
+One queue for all workers never waits for a busy or stalled one: whoever is free takes the next
+connection. A queue for each worker spreads connections evenly by their hash and spares workers
+the fight for one queue, but nobody else takes what waits for a worker that is busy with a heavy
+request or stands in a disk read. So it pays with very many new connections of light requests, and
+where nginx before 1.21.6 gives most connections to one of many workers; it costs with heavy
+requests, few connections, or loops that block.
+
+Weighed are both mean waits: M/G/k against k times M/G/1, and what a stalled worker adds. A reload
+with fewer workers resets the connections that wait in the closed queues, unless the kernel
+migrates them (net.ipv4.tcp_migrate_req=1).
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from nginx_tune.decide.answer import not_applicable, setting, validate_command
-from nginx_tune.decide.model_accept import own_queue_wait, shared_queue_wait
+from nginx_tune.decide.answer import LEARN_COMMAND, not_applicable, setting, validate_command
+from nginx_tune.decide.model_accept import (
+    own_queue_wait,
+    shared_queue_wait,
+    stall_wait_own,
+    stall_wait_shared,
+)
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
-from nginx_tune.documents.decisions import Decision, Evidence, Predicted
+from nginx_tune.documents.base import Provenance
+from nginx_tune.documents.decisions import Confidence, Decision, Evidence, Predicted
 
 ID: Final = "reuseport"
 
@@ -19,6 +37,11 @@ nginx's own figures for the option (1.9.1) were taken on 36 workers at full spee
 TOLERABLE_WAIT_SECONDS = 1e-3
 """Added mean wait that an even spread may cost."""
 MOST_BLOCKED = 0.05
+MANY_WORKERS = 8
+"""From here on it matters that nginx before 1.21.6 gives most connections to one worker: measured
+with 4 workers, the busiest took 77 to 100 % (LAB-NOTES §4); C5 gained a third of p99."""
+USUAL_CPU_SECONDS = 50e-6
+"""CPU of a request where nobody knows it."""
 
 
 def decide_reuseport(s: Situation, plan: PoolPlan) -> Decision:
@@ -26,39 +49,42 @@ def decide_reuseport(s: Situation, plan: PoolPlan) -> Decision:
     ruled_out = _ruled_out(s, plan)
     if ruled_out is not None:
         return ruled_out
+    uneven = _is_uneven(s)
     rate, connections = s.rate, s.connections_per_second
+    evidence = [
+        *known(rate, connections, Quantity("workers", s.workers), s.seen.busiest_share),
+        Evidence(fact="nginx.version", value=s.build.text),
+    ]
     if rate.value is None or connections.value is None:
+        if uneven:
+            return _enable(s, uneven, evidence, [], "low")
         return Decision(
             id=ID,
             verdict="not_enough_evidence",
             summary="Left off, as nginx has it: the rate of new connections is not known, and with "
             "a queue for each worker a stalled one holds its share of new clients.",
-            evidence=known(Quantity("workers", s.workers)),
+            evidence=evidence,
             confidence="low",
             flips_when=[
                 f"more than {CONTENDED_PER_SECOND:.0f} new connections a second for each worker"
             ],
-            next_command="nginx-tune recommend --workload workload.json",
+            next_command=LEARN_COMMAND,
         )
-    waits = _waits(s, rate.value)
+    waits = _waits(s, rate.value, connections.value, plan)
     own, shared = (p.expected for p in waits)
     per_worker = connections.value / s.workers
-    evidence = [
-        *known(rate, connections, Quantity("workers", s.workers)),
-        Evidence(fact="nginx.version", value=s.build.text),
-    ]
-    flips = [
-        (
-            f"new connections a second and worker cross {CONTENDED_PER_SECOND:.0f}; you have "
-            f"{per_worker:.4g}"
-        )
-    ]
-    if per_worker > CONTENDED_PER_SECOND and own - shared < TOLERABLE_WAIT_SECONDS:
-        return _enable(s, per_worker, evidence, waits, flips)
+    tolerable = own - shared < TOLERABLE_WAIT_SECONDS
+    contended = (
+        f"{per_worker:.0f} new connections a second and worker contend for one queue"
+        if per_worker > CONTENDED_PER_SECOND
+        else uneven
+    )
+    if contended and tolerable:
+        return _enable(s, contended, evidence, waits, "medium" if uneven else "low")
     why = (
-        "connections are too few for the workers to contend for one queue"
-        if per_worker <= CONTENDED_PER_SECOND
-        else "at this load queues of their own would make clients wait longer"
+        "at this load queues of their own would make clients wait longer"
+        if contended
+        else "connections are too few for the workers to contend for one queue"
     )
     return Decision(
         id=ID,
@@ -67,26 +93,38 @@ def decide_reuseport(s: Situation, plan: PoolPlan) -> Decision:
         evidence=evidence,
         predicted=waits,
         confidence="medium" if rate.provenance != "assumed" else "low",
-        flips_when=flips,
         next_command=validate_command(s),
     )
 
 
+def _is_uneven(s: Situation) -> str:
+    """Why one queue is spread unevenly here; empty when it is not.
+
+    Source: ngx_reorder_accept_events() since 1.21.6 (NGINX-FACTS 3.3).
+    """
+    if s.build.version is None or s.build.at_least(1, 21, 6) or s.workers < MANY_WORKERS:
+        return ""
+    return f"nginx {s.build.text} gives most connections to few of {s.workers} workers"
+
+
 def _enable(
     s: Situation,
-    per_worker: float,
+    reason: str,
     evidence: list[Evidence],
     waits: list[Predicted],
-    flips: list[str],
+    confidence: Confidence,
 ) -> Decision:
-    risks = ["a reload with fewer workers resets connections that wait in a closed queue (B6)"]
-    if s.facts.kernel.sysctls.get("net.ipv4.tcp_migrate_req") == "1":
-        risks = []
+    migrates = s.facts.kernel.sysctls.get("net.ipv4.tcp_migrate_req") == "1"
+    risks = ["a worker that stands still keeps its share of new clients waiting (B4)"]
+    if not migrates:
+        risks.append(
+            "a reload with fewer workers resets connections that wait in a closed queue (B6); "
+            "net.ipv4.tcp_migrate_req=1 moves them"
+        )
     if not s.build.at_least(1, 13, 4):
         risks.append(f"with nginx {s.build.text} a mere nginx -t can reset live connections")
     if not s.build.at_least(1, 15, 2):
         risks.append("before 1.15.2 it is ignored where worker_processes comes after listen")
-    reason = f"{per_worker:.0f} new connections a second and worker contend for one queue"
     return Decision(
         id=ID,
         verdict="enable",
@@ -94,10 +132,10 @@ def _enable(
         settings=[setting(ID, "server", "listen", "reuseport", reason=reason)],
         evidence=evidence,
         predicted=waits,
-        confidence="low",
-        flips_when=flips,
+        confidence=confidence,
+        flips_when=["nginx is 1.21.6 or newer"] if _is_uneven(s) == reason else [],
         risks=risks,
-        next_command="sysctl net.ipv4.tcp_migrate_req=1" if risks else "",
+        next_command=validate_command(s) if migrates else "sysctl net.ipv4.tcp_migrate_req=1",
     )
 
 
@@ -110,7 +148,7 @@ def _ruled_out(s: Situation, plan: PoolPlan) -> Decision | None:
         )
     if s.is_freebsd:
         return not_applicable(ID, "FreeBSD's SO_REUSEPORT does not balance between processes.")
-    blocked = s.prediction.blocked_ratio if s.prediction and not plan.on else 0.0
+    blocked, provenance = _blocked(s, plan)
     if blocked > MOST_BLOCKED:
         return Decision(
             id=ID,
@@ -118,22 +156,53 @@ def _ruled_out(s: Situation, plan: PoolPlan) -> Decision | None:
             summary=f"Off: cold reads block each loop {blocked:.0%} of the time, and a queue of "
             "its own would wait behind that.",
             evidence=known(
-                Quantity("share of time a loop is blocked (model)", blocked, "", "assumed")
+                Quantity("share of time a loop is blocked", blocked, "", provenance),
+                Quantity("workers", s.workers),
             ),
-            confidence="medium",
+            predicted=_stalls(s, blocked),
+            confidence="high" if provenance == "measured" else "medium",
             flips_when=[f"loops are blocked less than {MOST_BLOCKED:.0%} of the time"],
         )
     return None
 
 
-def _waits(s: Situation, rate: float) -> list[Predicted]:
-    """Mean wait with own queues, then with the shared one."""
+def _blocked(s: Situation, plan: PoolPlan) -> tuple[float, Provenance]:
+    """Share of time in which a loop stands: as seen, else as the model has it without pools."""
+    seen = s.seen
+    if seen.blocked.value is not None and (not plan.on or seen.pools_in_use):
+        return seen.blocked.value, "measured"
+    return (s.prediction.blocked_ratio if s.prediction and not plan.on else 0.0), "assumed"
+
+
+def _stalls(s: Situation, blocked: float) -> list[Predicted]:
+    hold = s.prediction.hold_seconds if s.prediction else 0.0
+    spread = s.disk.spread
+    own = stall_wait_own(blocked, hold, spread)
+    return _both(own, min(own, stall_wait_shared(s.workers, blocked, hold, spread)))
+
+
+def _waits(s: Situation, rate: float, connections: float, plan: PoolPlan) -> list[Predicted]:
+    """Mean wait of a request with own queues, then with the shared one.
+
+    Only a connection's first request waits in a listen queue, so the gap counts for one in as
+    many as a connection carries.
+    """
     cpu = s.workload.cpu_per_request
-    service = cpu.mean_seconds or 50e-6
+    service = cpu.mean_seconds or USUAL_CPU_SECONDS
     spread = (cpu.stdev_seconds or service) / service
     utilisation = min(0.99, rate * service / s.workers)
+    blocked, _ = _blocked(s, plan)
+    hold = s.prediction.hold_seconds if s.prediction else 0.0
     own = own_queue_wait(utilisation, service, spread)
     shared = shared_queue_wait(s.workers, utilisation, service, spread)
+    first = min(1.0, connections / rate)
+    own = shared + (own - shared) * first
+    own += first * stall_wait_own(blocked, hold, s.disk.spread)
+    shared += first * stall_wait_shared(s.workers, blocked, hold, s.disk.spread)
+    return _both(own, min(own, shared))
+
+
+def _both(own: float, shared: float) -> list[Predicted]:
     return [
         Predicted(metric="wait with reuseport", low=own / 2, expected=own, high=own * 2, unit="s"),
         Predicted(

@@ -9,11 +9,13 @@ from functools import cached_property
 from nginx_tune.decide.build import Build, build_of
 from nginx_tune.decide.model_blocking import BlockingInputs, Prediction, predict
 from nginx_tune.decide.model_cache import PopularityClass, curve_classes, zipf_classes
-from nginx_tune.decide.model_disk import DiskModel, disk_models, disks_together
+from nginx_tune.decide.model_disk import DiskModel, disk_model, disk_models, disks_together
 from nginx_tune.decide.model_protocol import ReadPath, read_path
+from nginx_tune.decide.observed import Seen, see
 from nginx_tune.decide.quantity import Quantity
 from nginx_tune.decide.storage import DataPath, data_paths, on_shared_folder
 from nginx_tune.documents.facts import Disk, Facts
+from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
 
@@ -30,6 +32,12 @@ class Situation:
     facts: Facts
     workload: Workload
     site: Site
+    observation: Observation | None = None
+
+    @cached_property
+    def seen(self) -> Seen:
+        """What was observed on the running server."""
+        return see(self.facts, self.observation)
 
     @property
     def kind(self) -> Kind:
@@ -85,6 +93,15 @@ class Situation:
         return disks_together(disk_models(self._disks, self.facts.storage.shared_curves))
 
     @cached_property
+    def disks_by_path(self) -> list[DiskModel]:
+        """The disks under each of the data directories, as one each."""
+        known = {d.name: d for d in self.facts.storage.disks}
+        return [
+            disks_together([disk_model(known[n]) for n in place.leaf_disks if n in known])
+            for place in self.data_paths
+        ]
+
+    @cached_property
     def _disks(self) -> list[Disk]:
         known = {d.name: d for d in self.facts.storage.disks}
         names = {name for path in self.data_paths for name in path.leaf_disks if name in known}
@@ -96,6 +113,24 @@ class Situation:
         if not names and len(known) == 1:
             names = set(known)
         return [known[name] for name in sorted(names)]
+
+    @cached_property
+    def disk_knee(self) -> int | None:
+        """Reads that the disks under the data do at once, where all of them were measured."""
+        names = {disk.name for disk in self._disks}
+        knees = [
+            part.curve.knee_depth or 1
+            for part in self.facts.storage.shared_curves
+            if part.disks and names >= set(part.disks)
+        ]
+        shared = {name for part in self.facts.storage.shared_curves for name in part.disks}
+        for disk in self._disks:
+            if disk.name in shared:
+                continue
+            if disk.curve is None or disk.curve.provenance != "measured":
+                return None
+            knees.append(disk.curve.knee_depth or 1)
+        return max(1, sum(knees)) if knees else None
 
     @property
     def read_ahead_bytes(self) -> int:
@@ -166,6 +201,13 @@ class Situation:
         rate = self.rate.value
         value = None if rate is None else rate / max(1.0, reuse.requests_per_connection or 1.0)
         return Quantity("new connections", value, "1/s", reuse.provenance)
+
+    @property
+    def requests_per_connection(self) -> Quantity:
+        """How long client connections live."""
+        reuse = self.workload.connection_reuse
+        fact = "workload.connection_reuse.requests_per_connection"
+        return Quantity(fact, reuse.requests_per_connection, "", reuse.provenance)
 
     @property
     def exponent(self) -> Quantity:

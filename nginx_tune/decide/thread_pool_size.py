@@ -1,9 +1,25 @@
-"""``thread-pool-size``: threads and queue of a worker's pool (A13-A15, LAB-NOTES §1)."""
+"""``thread-pool-size``: threads and queue of a worker's pool (A13-A15, LAB-NOTES §1).
+
+Hot reads queue in the pool like cold ones. With as many cold transfers as threads every hot one
+waits for the disk again, and what the pool had gained is lost; so a worker needs more threads
+than it has cold transfers at once. Against that stand the disks, which do only so many reads at
+once (the measured knee), and the page cache, which the windows of running reads push hot files
+out of. Where no number of threads fits both, hot and cold locations get pools apart.
+
+The queue takes bursts: a task that finds it full is refused, and the client gets a cut body with
+status 200. A queue slot costs nothing, so it stays at nginx's 65536.
+"""
 
 from __future__ import annotations
 
-from nginx_tune.decide.answer import not_applicable, setting, validate_command
-from nginx_tune.decide.model_pool import DEFAULT_QUEUE, DEFAULT_THREADS
+from nginx_tune.decide.answer import (
+    LEARN_COMMAND,
+    OBSERVE_COMMAND,
+    not_applicable,
+    setting,
+    validate_command,
+)
+from nginx_tune.decide.model_pool import DEFAULT_QUEUE, DEFAULT_THREADS, THREADS_PER_KNEE
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
@@ -24,6 +40,8 @@ def decide_thread_pool_size(s: Situation, plan: PoolPlan) -> Decision:
         )
     if plan.mode == "hot_and_cold":
         return _apart(s, plan)
+    if s.seen.pool_overflow.value:
+        return _overflowing(s, plan)
     if plan.threads == DEFAULT_THREADS and plan.size.fits:
         return _default_fits(s, plan)
     return _other_size(s, plan)
@@ -44,9 +62,34 @@ def _default_fits(s: Situation, plan: PoolPlan) -> Decision:
         risks=[]
         if plan.load_known
         else ["with as many cold transfers as threads hot reads wait for the disk again"],
-        next_command="nginx-tune scenario run thread-pools"
-        if plan.load_known
-        else "nginx-tune recommend --workload workload.json",
+        next_command="nginx-tune scenario run thread-pools" if plan.load_known else LEARN_COMMAND,
+    )
+
+
+def _overflowing(s: Situation, plan: PoolPlan) -> Decision:
+    """A14: tasks were refused; a larger queue may help, or the disks cannot serve that many."""
+    refused = s.seen.pool_overflow
+    reason = f"{refused.text} while it was watched; 200 with a cut body for each"
+    return Decision(
+        id="thread-pool-size",
+        verdict="raise",
+        summary=f"{plan.threads} threads and a queue of {DEFAULT_QUEUE}: {reason}.",
+        settings=[
+            setting(
+                "thread-pool-size",
+                "main",
+                "thread_pool",
+                "default",
+                f"threads={plan.threads}",
+                _QUEUE,
+                reason=reason,
+            )
+        ],
+        evidence=[*known(refused), *_evidence(s, plan)],
+        confidence="high",
+        flips_when=["no task is refused over a busy hour"],
+        risks=["where a queue this long overflows too, the disks cannot serve that many (A14)"],
+        next_command=OBSERVE_COMMAND,
     )
 
 
@@ -54,7 +97,14 @@ def _other_size(s: Situation, plan: PoolPlan) -> Decision:
     size = plan.size
     if size is None:
         raise AssertionError("a plan that is on has a size")
-    reason = f"peak of {_cold(plan)} cold transfers a worker; hot reads queue behind them"
+    reason = comment = f"peak of {_cold(plan)} cold transfers a worker; hot reads queue behind them"
+    if s.disk_knee is not None and plan.threads * s.workers > THREADS_PER_KNEE * s.disk_knee:
+        # More than the disks do at once, on purpose; the audit would ask why.
+        comment = f"nginx-tune: ignore[io-pool-threads-over-knee] {reason}"
+    elif plan.threads < DEFAULT_THREADS:
+        reason = comment = (
+            f"above {_cold(plan)} cold transfers a worker; the disks do no more at once"
+        )
     line = setting(
         "thread-pool-size",
         "main",
@@ -62,7 +112,7 @@ def _other_size(s: Situation, plan: PoolPlan) -> Decision:
         "default",
         f"threads={plan.threads}",
         _QUEUE,
-        reason=reason,
+        reason=comment,
     )
     enough = (
         f"{plan.threads} threads a worker: {reason}."
@@ -73,7 +123,7 @@ def _other_size(s: Situation, plan: PoolPlan) -> Decision:
     )
     return Decision(
         id="thread-pool-size",
-        verdict="raise" if plan.threads > DEFAULT_THREADS else "lower",
+        verdict="raise" if plan.threads >= DEFAULT_THREADS else "lower",
         summary=enough,
         settings=[line],
         evidence=_evidence(s, plan),
@@ -81,6 +131,7 @@ def _other_size(s: Situation, plan: PoolPlan) -> Decision:
         flips_when=_flips(plan),
         risks=[
             f"every worker has its own pool: {plan.threads * s.workers} threads in all",
+            "with worker_cpu_affinity they all run on the one CPU of their loop",
             *([] if size.fits else ["until the pools stand apart, hot reads wait for the disk"]),
         ],
         next_command="nginx-tune generate --site site.toml"

@@ -1,17 +1,40 @@
-"""``thread-pools``: whether file reads leave the event loop (A1-A13)."""
+"""``thread-pools``: whether file reads leave the event loop (A1-A13).
+
+A worker is one loop: a read that misses the page cache holds up every other request of that
+worker until the disk has answered. ``aio threads`` hands reads to threads instead. That costs
+some CPU for every read, also for those that find their bytes in memory, because nginx does not
+know beforehand which they are. So it pays where what is asked for often exceeds the page cache,
+and costs where it fits.
+
+Weighed are the wait behind cold reads (how many requests miss: Che's approximation; how long one
+miss holds the loop: the disk's latency and the size of one read; who waits: a queue) and the
+price of handing over. Where ``observe`` saw how long the loops stand in disk reads, that counts
+instead of the model. Never off the loop, pool or not: open(), stat(), TLS, gzip, log writes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from nginx_tune.decide.answer import setting, validate_command
+from nginx_tune.decide.answer import FACTS_COMMAND, setting, validate_command
 from nginx_tune.decide.break_even import find_flip
-from nginx_tune.decide.model_blocking import BlockingInputs, Prediction, cpu_ratio, predict
-from nginx_tune.decide.model_cache import zipf_classes
+from nginx_tune.decide.model_blocking import (
+    BlockingInputs,
+    Prediction,
+    predict,
+    predict_measured,
+)
 from nginx_tune.decide.model_ceiling import find_ceiling
-from nginx_tune.decide.model_disk import DiskModel
 from nginx_tune.decide.plausible import MOST_COUNT
+from nginx_tune.decide.pool_forecast import (
+    corners,
+    forecast_blocking,
+    forecast_cost,
+    forecast_gain,
+    measured,
+    prediction_of,
+)
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
@@ -27,12 +50,7 @@ from nginx_tune.documents.decisions import (
 
 LEAST_GAIN = 1.5
 """Below this a prediction is worth no number."""
-_HOT_FACTOR = 4.0
-"""The model's error in the time of a hot request: LAB-NOTES §1 came out within it."""
-_TAIL_FACTOR = 16.0
-"""The same for a tail, which is less sure: a paced load behind a stalled loop queues up."""
 _NO_FLIP = "no single fact within a factor of a million: data must outgrow memory and be asked for"
-_INSPECT = "nginx-tune inspect --dataset DIR -f json -o facts.json"
 
 
 def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
@@ -53,14 +71,15 @@ def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
     if judgement.verdict == "not_enough_evidence":
         return _undecided(s, judgement.reason)
     break_evens = _break_evens(s, s.blocking_inputs)
-    gain, cost = _gain(s, s.blocking_inputs, plan), _cost(s.blocking_inputs, s.prediction)
-    predicted = gain if plan.on else cost
+    inputs, prediction = s.blocking_inputs, prediction_of(s, s.blocking_inputs)
+    effect = forecast_gain(s, inputs, plan) if plan.on else forecast_cost(inputs, prediction)
+    predicted = [*effect, *forecast_blocking(s, inputs, prediction)]
     return Decision(
         id="thread-pools",
         verdict=judgement.verdict,
         summary=_summary(plan, predicted),
         settings=_settings(s, plan),
-        evidence=_evidence(s, s.prediction),
+        evidence=_evidence(s, prediction),
         predicted=predicted,
         confidence=_confidence(s, s.blocking_inputs),
         flips_when=[_flip_text(b) for b in break_evens] or [_NO_FLIP],
@@ -79,7 +98,7 @@ def _undecided(s: Situation, reason: str) -> Decision:
         evidence=known(s.page_cache, s.dataset_bytes, s.concurrency, s.rate) + _build_evidence(s),
         confidence="low",
         flips_when=["the frequently requested data is known to exceed the page cache"],
-        next_command=_INSPECT,
+        next_command=FACTS_COMMAND,
     )
 
 
@@ -138,12 +157,7 @@ def _build_evidence(s: Situation) -> list[Evidence]:
 
 
 def _evidence(s: Situation, p: Prediction) -> list[Evidence]:
-    model = [
-        Quantity("page-cache hit ratio (model)", p.hit_ratio, "", _origin(s)),
-        Quantity("time a cold read holds the loop (model)", p.hold_seconds, "s", _origin(s)),
-        Quantity("share of time a loop is blocked (model)", p.blocked_ratio, "", _origin(s)),
-        Quantity("wait behind cold reads (model)", p.wait_off_seconds, "s", _origin(s)),
-    ]
+    hold = Quantity("time a cold read holds the loop (model)", p.hold_seconds, "s", _origin(s))
     disk = Quantity("disk read latency", s.disk.latency_seconds, "s", s.disk.provenance)
     facts = known(
         s.page_cache,
@@ -156,8 +170,15 @@ def _evidence(s: Situation, p: Prediction) -> list[Evidence]:
         disk,
         s.link_bytes_per_second,
         Quantity("workers", s.workers),
+        s.seen.blocked,
     )
-    return [*facts, *_residency(s), *known(*model), *_ceiling(s, p)]
+    path = Evidence(
+        fact=f"a body is read by {s.read_path.name.replace('_', ' ')}, in pieces of",
+        value=s.read_path.task_bytes,
+        unit="bytes",
+        provenance=s.workload.tls.provenance,
+    )
+    return [*facts, path, *_residency(s), *known(hold), *_ceiling(s, p)]
 
 
 def _ceiling(s: Situation, p: Prediction) -> list[Evidence]:
@@ -184,84 +205,10 @@ def _origin(s: Situation) -> Provenance:
     return next((p for p in order if p in provenances), "measured")
 
 
-def _gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predicted]:
-    """Expected ratios; the range spans the assumed inputs and the model's own error."""
-    cases = [predict(case) for case in (i, *_corners(s, i))]
-    tail = [min(1.0, p.memory_p99_on_seconds / p.memory_p99_off_seconds) for p in cases]
-    if plan.hot_reads_proceed:
-        mean = [min(1.0, p.hot_on_seconds / p.hot_off_seconds) for p in cases]
-        hot_mean = _span("ratio(hot.mean)", mean, _HOT_FACTOR)
-        rate = _range(
-            "ratio(hot.requests_per_second)",
-            lambda p, on: (i.think_seconds + p.hot_off_seconds) / (i.think_seconds + on),
-            cases,
-        )
-    else:
-        # LAB-NOTES §1: with as many cold transfers as threads, 0.4 to 1.3 times as fast.
-        hot_mean = Predicted(metric="ratio(hot.mean)", low=0.5, expected=1.0, high=3.0)
-        rate = Predicted(metric="ratio(hot.requests_per_second)", low=0.3, expected=1.0, high=2.0)
-    predicted = [rate] if cases[0].closed_loop else []
-    predicted += [hot_mean, _span("ratio(memory.p99)", tail, _TAIL_FACTOR)]
-    predicted.append(_span("ratio(cold.bytes_per_second)", [p.cold_ratio for p in cases], 1.5))
-    hot = (i.concurrency or 0.0) - cases[0].cold_transfers
-    if plan.hot_reads_proceed and cases[0].closed_loop and hot > 0:
-        predicted.append(
-            _range(
-                "ratio(total.bytes_per_second)",
-                lambda p, on: _total_ratio(i, p, hot * i.object_bytes, on),
-                cases[:1],
-            )
-        )
-    return predicted
-
-
-def _total_ratio(i: BlockingInputs, p: Prediction, hot_bytes: float, on_seconds: float) -> float:
-    """Bytes a second with pools over without, hot and cold together."""
-    cold_off = i.workers * i.disk_read_bytes / p.hold_seconds
-    off = cold_off + hot_bytes / (i.think_seconds + p.hot_off_seconds)
-    return (cold_off * p.cold_ratio + hot_bytes / (i.think_seconds + on_seconds)) / off
-
-
-def _range(
-    metric: str, ratio: Callable[[Prediction, float], float], cases: list[Prediction]
-) -> Predicted:
-    """A ratio whose range spans the model's error in the time of a hot request with pools."""
-    return Predicted(
-        metric=metric,
-        low=_rounded(min(ratio(p, p.hot_on_seconds * _HOT_FACTOR) for p in cases)),
-        expected=_rounded(ratio(cases[0], cases[0].hot_on_seconds)),
-        high=_rounded(max(ratio(p, p.hot_on_seconds / _HOT_FACTOR) for p in cases)),
-    )
-
-
-def _cost(i: BlockingInputs, p: Prediction) -> list[Predicted]:
-    expected = cpu_ratio(p.tasks_per_request, i.object_bytes)
-    added = expected - 1
-    return [
-        Predicted(
-            metric="ratio(server.cpu_seconds_per_request)",
-            # LAB-NOTES §2: +50..150 % on 1-KB requests where the model says +95 %.
-            low=_rounded(1 + added / 2),
-            expected=_rounded(expected),
-            high=_rounded(1 + added * 1.6),
-        )
-    ]
-
-
-def _span(metric: str, cases: list[float], factor: float) -> Predicted:
-    return Predicted(
-        metric=metric,
-        low=_rounded(min(cases) / factor),
-        expected=_rounded(cases[0]),
-        high=_rounded(max(cases) * factor),
-    )
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.4g}")
-
-
 def _break_evens(s: Situation, i: BlockingInputs) -> list[BreakEven]:
+    blocked = s.seen.blocked_without_pools
+    if blocked is not None:
+        return _measured_break_even(s, i, blocked)
     pays = predict(i).pools_pay
 
     def at_dataset(value: float) -> bool:
@@ -299,6 +246,15 @@ def _break_evens(s: Situation, i: BlockingInputs) -> list[BreakEven]:
     return found
 
 
+def _measured_break_even(s: Situation, i: BlockingInputs, blocked: float) -> list[BreakEven]:
+    """The share of blocked time from which pools pay; a share that is 0 is moved from 10^-6."""
+    value = find_flip(lambda b: predict_measured(i, min(1.0, b)).pools_pay, max(blocked, 1e-6))
+    if value is None or not 0 < value < 1:
+        return []
+    fact = s.seen.blocked.fact
+    return [BreakEven(fact=fact, value=value, now=blocked, above="enable", below="disable")]
+
+
 def _flip_text(b: BreakEven) -> str:
     side = "above" if b.above == "enable" else "below"
     at, now = Quantity(b.fact, b.value, b.unit).text, Quantity(b.fact, b.now, b.unit).text
@@ -307,44 +263,15 @@ def _flip_text(b: BreakEven) -> str:
 
 def _confidence(s: Situation, i: BlockingInputs) -> Confidence:
     """High with known inputs; medium when the assumed ones could be far off without harm."""
-    corners = _corners(s, i)
+    if measured(s):
+        return "high"
+    moved = corners(s, i)
     verdict = predict(i).pools_pay
-    if any(predict(moved).pools_pay != verdict for moved in corners):
+    if any(predict(case).pools_pay != verdict for case in moved):
         return "low"
     if s.build.version is None or s.build.flags is None:
         return "medium"
-    return "medium" if corners else "high"
-
-
-def _corners(s: Situation, i: BlockingInputs) -> list[BlockingInputs]:
-    """The inputs with all assumed ones moved together, the way blocking falls, then rises.
-
-    Every one of them moves the verdict one way only, so nothing in between is further off.
-    Shape: empty when nothing is assumed.
-    """
-    easier = harder = i
-    if s.dataset_bytes.provenance == "assumed" and s.dataset_bytes.value:
-        easier = s.inputs_with_dataset(s.dataset_bytes.value / 2) or i
-        harder = s.inputs_with_dataset(s.dataset_bytes.value * 2) or i
-    if s.exponent.provenance == "assumed" and s.exponent.value is not None:
-        flat, steep = max(0.0, s.exponent.value - 0.3), s.exponent.value + 0.3
-        easier = replace(easier, classes=zipf_classes(_objects(easier), steep))
-        harder = replace(harder, classes=zipf_classes(_objects(harder), flat))
-    if s.concurrency.provenance == "assumed" and i.concurrency is not None:
-        easier = replace(easier, concurrency=i.concurrency / 4)
-        harder = replace(harder, concurrency=i.concurrency * 4)
-    if s.disk.provenance == "assumed":
-        easier = replace(easier, disk=_scaled(i.disk, 1 / 3))
-        harder = replace(harder, disk=_scaled(i.disk, 3))
-    return [] if easier is i and harder is i else [easier, harder]
-
-
-def _objects(i: BlockingInputs) -> float:
-    return sum(c.objects for c in i.classes)
-
-
-def _scaled(disk: DiskModel, factor: float) -> DiskModel:
-    return replace(disk, latency_seconds=disk.latency_seconds * factor)
+    return "medium" if moved else "high"
 
 
 def _risks(s: Situation, plan: PoolPlan) -> list[str]:

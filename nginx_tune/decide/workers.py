@@ -13,7 +13,7 @@ from nginx_tune.documents.decisions import Decision
 ID: Final = "workers"
 
 
-def decide_workers(s: Situation, _plan: PoolPlan) -> Decision:
+def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
     """The decision."""
     cpu = s.facts.cpu
     evidence = known(
@@ -33,7 +33,7 @@ def decide_workers(s: Situation, _plan: PoolPlan) -> Decision:
             evidence=evidence,
             confidence="high",
             flips_when=["the container's CPU limit changes"],
-            risks=["a fixed number does not follow a changed limit"],
+            risks=["a fixed number does not follow a changed limit", *_affinity(plan)],
         )
     if cpu.effective is None and cpu.online is None:
         return Decision(
@@ -56,4 +56,14 @@ def decide_workers(s: Situation, _plan: PoolPlan) -> Decision:
         evidence=evidence,
         confidence="high" if cpu.effective is not None else "medium",
         flips_when=["nginx runs under a CPU limit below the CPUs online"],
+        risks=_affinity(plan),
     )
+
+
+def _affinity(plan: PoolPlan) -> list[str]:
+    """Threads are made after the worker was pinned, and inherit that (NGINX-FACTS 1.6)."""
+    if not plan.on:
+        return []
+    return [
+        "worker_cpu_affinity would pin every thread of a pool to the CPU of its loop: leave it out"
+    ]

@@ -1,0 +1,156 @@
+"""Break-evens of any decision: one fact is moved until the decision's own verdict changes.
+
+Nothing here knows what a decision weighs. The verdict is asked for again with the fact at other
+values, so a break-even cannot disagree with the decision that states it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from nginx_tune.decide.break_even import find_flip
+from nginx_tune.decide.plausible import MOST_COUNT
+from nginx_tune.decide.pool_plan import PoolPlan, plan_pools
+from nginx_tune.decide.quantity import Quantity
+from nginx_tune.decide.situation import Situation
+from nginx_tune.documents.decisions import BreakEven, Decision, DecisionId, Verdict
+from nginx_tune.documents.workload import Workload
+
+Decide = Callable[[Situation, PoolPlan], Decision]
+Mover = Callable[[Workload, float], Workload]
+
+
+class Movable(NamedTuple):
+    """A fact that can be given another value."""
+
+    read: Callable[[Situation], Quantity]
+    move: Mover
+
+
+def _rate(w: Workload, value: float) -> Workload:
+    return replace(w, rate=replace(w.rate, peak_per_second=value))
+
+
+def _concurrency(w: Workload, value: float) -> Workload:
+    return replace(w, concurrency=replace(w.concurrency, peak=value))
+
+
+def _cold(w: Workload, value: float) -> Workload:
+    return replace(w, concurrency=replace(w.concurrency, cold_peak=value))
+
+
+def _object(w: Workload, value: float) -> Workload:
+    return replace(w, sizes=replace(w.sizes, mean_bytes=value))
+
+
+def _files(w: Workload, value: float) -> Workload:
+    return replace(w, dataset=replace(w.dataset, files=max(1, round(value))))
+
+
+def _requests(w: Workload, value: float) -> Workload:
+    return replace(w, connection_reuse=replace(w.connection_reuse, requests_per_connection=value))
+
+
+MOVABLE: Mapping[str, Movable] = {
+    "workload.rate": Movable(lambda s: s.rate, _rate),
+    "workload.concurrency": Movable(lambda s: s.concurrency, _concurrency),
+    "workload.concurrency.cold_peak": Movable(lambda s: s.cold_concurrency, _cold),
+    "workload.sizes.mean_bytes": Movable(lambda s: s.object_bytes, _object),
+    "workload.dataset.files": Movable(lambda s: s.files, _files),
+    "workload.connection_reuse.requests_per_connection": Movable(
+        lambda s: s.requests_per_connection, _requests
+    ),
+}
+
+
+NO_FLIP = "no single fact within a factor of a million"
+
+
+class Flips(NamedTuple):
+    """Which facts may flip a decision."""
+
+    facts: tuple[str, ...]
+    needs_plan: bool = False
+    """Whether the decision depends on the thread pools, which the fact may flip as well."""
+
+
+FLIPS: Mapping[DecisionId, Flips] = {
+    "thread-pool-size": Flips(
+        ("workload.concurrency.cold_peak", "workload.concurrency"), needs_plan=True
+    ),
+    "output-buffers": Flips(("workload.sizes.mean_bytes",), needs_plan=True),
+    "open-file-cache": Flips(("workload.dataset.files",)),
+    "reuseport": Flips(
+        ("workload.rate", "workload.connection_reuse.requests_per_connection"), needs_plan=True
+    ),
+    "backlog": Flips(("workload.rate",)),
+    "access-log": Flips(("workload.rate",)),
+    "read-ahead": Flips(("workload.sizes.mean_bytes",)),
+}
+"""``thread-pools`` moves more facts, and finds its own break-evens."""
+
+
+def with_break_evens(decide: Decide, decision: Decision, s: Situation, plan: PoolPlan) -> Decision:
+    """The decision with the break-evens of its facts, in words too."""
+    flips = FLIPS.get(decision.id)
+    if flips is None:
+        return decision
+    found = [
+        one
+        for fact in flips.facts
+        if (one := _break_even(decide, decision, s, plan, fact, needs_plan=flips.needs_plan))
+    ]
+    if not found:
+        if decision.flips_when:
+            return decision
+        return replace(decision, flips_when=[NO_FLIP])
+    return replace(
+        decision,
+        break_evens=[*decision.break_evens, *found],
+        flips_when=[*map(_text, found), *decision.flips_when],
+    )
+
+
+def _break_even(
+    decide: Decide,
+    decision: Decision,
+    s: Situation,
+    plan: PoolPlan,
+    fact: str,
+    *,
+    needs_plan: bool,
+) -> BreakEven | None:
+    movable = MOVABLE[fact]
+    quantity = movable.read(s)
+    now = quantity.value
+
+    def verdict(value: float) -> Verdict:
+        moved = dataclasses.replace(s, workload=movable.move(s.workload, value))
+        return decide(moved, plan_pools(moved) if needs_plan else plan).verdict
+
+    # Some facts are derived where nobody said them; moving those would move something else.
+    if now is None or verdict(now) != decision.verdict:
+        return None
+    value = find_flip(lambda v: verdict(v) == decision.verdict, now)
+    if value is None or not 1e-6 < value < MOST_COUNT:  # noqa: PLR2004  # a count or a rate
+        return None
+    above = value > now
+    other = verdict(value * 1.001 if above else value / 1.001)
+    return BreakEven(
+        fact=fact,
+        value=float(f"{value:.6g}"),
+        unit=quantity.unit,
+        now=now,
+        above=other if above else decision.verdict,
+        below=decision.verdict if above else other,
+    )
+
+
+def _text(b: BreakEven) -> str:
+    side, verdict = ("above", b.above) if b.value > b.now else ("below", b.below)
+    at, now = Quantity(b.fact, b.value, b.unit).text, Quantity(b.fact, b.now, b.unit).text
+    return f"{b.fact}: {str(verdict).replace('_', ' ')} {side} {at}; you have {now}"

@@ -1,0 +1,133 @@
+"""What was seen on the running server, in the model's terms.
+
+An observation outranks what is only assumed, and stands beside what a log or the operator said.
+Load average, iowait and virtual size are no part of it: all three rise when thread pools help
+(SOURCES A6), so none of them may count as harm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from nginx_tune.decide.quantity import Quantity
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.observation import Observation
+from nginx_tune.documents.workload import Workload
+
+LEAST_SECONDS = 1.0
+"""A shorter window says nothing."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Figures of one window; null is not known."""
+
+    blocked: Quantity
+    """Share of the time in which a worker's loop stood in a disk read."""
+    pools_in_use: bool | None
+    """Whether the workers have threads: then ``blocked`` says nothing of what they would do
+    without."""
+    pool_overflow: Quantity
+    listen_overflows: Quantity
+    connections_refused: Quantity
+    backlog: Quantity
+    """The least of the listeners' effective backlogs."""
+    busiest_share: Quantity
+    """Share of all connections that the busiest worker holds."""
+
+    @property
+    def blocked_without_pools(self) -> float | None:
+        """The measured need for thread pools; null where pools hide it."""
+        return None if self.pools_in_use is not False else self.blocked.value
+
+
+def see(facts: Facts, observation: Observation | None) -> Seen:
+    """What the observation shows; all null without one, or with one that is unfit."""
+    o = observation if observation is not None and _is_fit(observation) else Observation()
+    server = o.server
+    backlogs = [one.backlog for one in server.listeners if one.backlog]
+    shares = [w.connection_ratio for w in server.workers if w.connection_ratio is not None]
+    return Seen(
+        blocked=Quantity("share of time a loop stood in disk reads", _blocked(o)),
+        pools_in_use=_pools_in_use(facts),
+        pool_overflow=Quantity("server.pool_overflow", server.pool_overflow, "tasks refused"),
+        listen_overflows=Quantity("server.listen_overflows", server.listen_overflows, "events"),
+        connections_refused=Quantity(
+            "server.connections_exhausted", server.connections_exhausted, "lines"
+        ),
+        backlog=Quantity("effective backlog", min(backlogs, default=None), "connections"),
+        busiest_share=Quantity("share of the busiest worker", max(shares, default=None)),
+    )
+
+
+def with_observation(workload: Workload, observation: Observation | None) -> Workload:
+    """The workload with what was seen in the place of what was assumed or not known."""
+    if observation is None or not _is_fit(observation):
+        return workload
+    status, server = observation.server.stub_status, observation.server
+    changes: dict[str, object] = {}
+    rate, reuse, cpu = workload.rate, workload.connection_reuse, workload.cpu_per_request
+    if status is not None and status.requests_per_second > 0:
+        if rate.provenance == "assumed" or (rate.peak_per_second or rate.mean_per_second) is None:
+            changes["rate"] = replace(
+                rate,
+                mean_per_second=status.requests_per_second,
+                peak_per_second=_peak(observation),
+                provenance="measured",
+            )
+        if status.accepts > 0 and reuse.provenance == "assumed":
+            requests = max(1.0, status.requests / status.accepts)
+            changes["connection_reuse"] = replace(
+                reuse, requests_per_connection=requests, provenance="measured"
+            )
+        concurrency = workload.concurrency
+        peak = concurrency.peak or concurrency.mean
+        if concurrency.provenance == "assumed" and (peak is None or peak > status.active > 0):
+            # A connection carries a transfer at a time, idle ones none: an upper bound.
+            changes["concurrency"] = replace(
+                concurrency, peak=float(status.active), provenance="measured"
+            )
+    seconds = server.cpu_seconds_per_request
+    if seconds is None and status is not None and status.requests > 0 and server.cpu_seconds:
+        seconds = server.cpu_seconds / status.requests
+    if seconds and (cpu.provenance == "assumed" or cpu.mean_seconds is None):
+        changes["cpu_per_request"] = replace(cpu, mean_seconds=seconds, provenance="measured")
+    return replace(workload, **changes) if changes else workload
+
+
+def _is_fit(observation: Observation) -> bool:
+    return not observation.flags and observation.duration_seconds >= LEAST_SECONDS
+
+
+def _peak(observation: Observation) -> float | None:
+    status = observation.server.stub_status
+    mean = status.requests_per_second if status else None
+    seconds = [one.requests for one in observation.server.series if one.requests is not None]
+    return max([float(max(seconds))] if seconds else [], default=mean)
+
+
+def _blocked(o: Observation) -> float | None:
+    """Time in disk reads over the time of all loops, by the surest of three methods."""
+    workers = o.worker_processes or len(o.server.workers)
+    if not workers or o.duration_seconds < LEAST_SECONDS:
+        return None
+    turns = o.server.loop_turn_seconds
+    if turns is not None and turns.blocked_seconds is not None:
+        traced = o.duration_seconds * (turns.traced_ratio or 1.0)
+        return _ratio(turns.blocked_seconds / traced / workers)
+    if o.server.block_io_delay_seconds is not None:
+        return _ratio(o.server.block_io_delay_seconds / o.duration_seconds / workers)
+    return None if o.server.state_d_ratio is None else _ratio(o.server.state_d_ratio)
+
+
+def _ratio(value: float) -> float | None:
+    return value if 0 <= value <= 1 else None
+
+
+def _pools_in_use(facts: Facts) -> bool | None:
+    """Whether workers have threads besides their loop (NGINX-FACTS 1.4)."""
+    running = facts.nginx.running
+    threads = [w.threads for w in running.workers if w.threads is not None] if running else []
+    return any(count > 1 for count in threads) if threads else None

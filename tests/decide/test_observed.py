@@ -1,0 +1,166 @@
+"""What was seen on the running server outranks what is assumed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from situations import GIBIBYTE, host, load, nginx, site
+
+from nginx_tune.decide import decide
+from nginx_tune.documents.base import encode
+from nginx_tune.documents.decisions import Decision, Decisions
+from nginx_tune.documents.facts import Facts, Network, Running, Worker
+from nginx_tune.documents.measurement import (
+    ListenerUse,
+    LoopTurn,
+    ServerMeasurement,
+    StubStatus,
+    WorkerUse,
+)
+from nginx_tune.documents.observation import Observation
+from nginx_tune.documents.workload import Workload
+
+
+def one(decisions: Decisions, name: str) -> Decision:
+    return next(d for d in decisions.decisions if d.id == name)
+
+
+def running(threads: int = 1, **other: Any) -> Facts:
+    workers = [Worker(pid=n, threads=threads) for n in range(2, 10)]
+    nginx_now = msgspec.structs.replace(nginx(), running=Running(pid=1, workers=workers))
+    return host(nginx=nginx_now, **other)
+
+
+def observed(**server: Any) -> Observation:
+    return Observation(
+        duration_seconds=30.0, worker_processes=8, server=ServerMeasurement(**server)
+    )
+
+
+def on_running(workload: Workload, **server: Any) -> Decisions:
+    return decide(running(), workload, site=site(), observation=observed(**server))
+
+
+def evidence(decision: Decision) -> dict[str, Any]:
+    return {e.fact: (e.value, e.provenance) for e in decision.evidence}
+
+
+def test_loops_seen_in_disk_reads_turn_pools_on_whatever_the_model_assumes() -> None:
+    """A1: 12 of 240 loop seconds in reads, where the data was thought to be served rarely."""
+    quiet = load(rate=0.01, peak=1)
+    assert one(decide(running(), quiet, site=site()), "thread-pools").verdict == "disable"
+    decisions = decide(
+        running(), quiet, site=site(), observation=observed(block_io_delay_seconds=12)
+    )
+    d = one(decisions, "thread-pools")
+    assert (d.verdict, d.confidence) == ("enable", "high")
+    assert "5.00% of the time (measured)" in d.summary
+    assert evidence(d)["share of time a loop stood in disk reads"] == (0.05, "measured")
+
+
+def test_loops_seen_free_of_reads_leave_pools_off_whatever_the_model_assumes() -> None:
+    assert one(decide(running(), load(), site=site()), "thread-pools").verdict == "enable"
+    decisions = decide(
+        running(), load(), site=site(), observation=observed(block_io_delay_seconds=0.0)
+    )
+    d = one(decisions, "thread-pools")
+    assert d.verdict == "disable"
+    assert one(decisions, "thread-pool-size").verdict == "not_applicable"
+
+
+@pytest.mark.parametrize("blocked_seconds", [0.0, 0.2, 12.0, 200.0])
+def test_the_break_even_of_the_measured_share_is_right(blocked_seconds: float) -> None:
+    def verdict(seconds: float) -> Decision:
+        o = observed(block_io_delay_seconds=seconds)
+        return one(decide(running(), load(), site=site(), observation=o), "thread-pools")
+
+    d = verdict(blocked_seconds)
+    (flip,) = d.break_evens
+    at = flip.value * 240
+    assert verdict(at * 1.02).verdict == "enable"
+    assert verdict(at / 1.02).verdict == "disable"
+
+
+def test_free_loops_say_nothing_while_pools_keep_them_free() -> None:
+    o = observed(block_io_delay_seconds=0.0)
+    decisions = decide(running(threads=33), load(), site=site(), observation=o)
+    assert one(decisions, "thread-pools").verdict == "enable"
+
+
+def test_tracepoints_are_surer_than_delay_accounting() -> None:
+    turns = LoopTurn(blocked_seconds=60.0, traced_ratio=0.5)
+    o = observed(loop_turn_seconds=turns, block_io_delay_seconds=0.0)
+    d = one(decide(running(), load(), site=site(), observation=o), "thread-pools")
+    assert evidence(d)["share of time a loop stood in disk reads"] == (0.5, "measured")
+
+
+def test_rate_reuse_and_cpu_take_the_place_of_what_was_assumed() -> None:
+    status = StubStatus(requests=3000, requests_per_second=100.0, accepts=300, dropped=0, active=40)
+    o = observed(stub_status=status, cpu_seconds=0.6)
+    d = one(decide(running(), Workload(), site=site(), observation=o), "reuseport")
+    assert evidence(d)["workload.rate"] == (100, "measured")
+    assert evidence(d)["new connections"] == (10, "measured")
+    said = load(rate=5000.0)
+    d = one(decide(running(), said, site=site(), observation=o), "reuseport")
+    assert evidence(d)["workload.rate"] == (5000, "declared")
+
+
+def test_overflows_of_the_accept_queue_raise_the_backlog() -> None:
+    listener = ListenerUse(address="*", port=80, backlog=511)
+    o = observed(listen_overflows=7, listeners=[listener])
+    facts = running(network=Network(somaxconn=4096))
+    d = one(decide(facts, load(), site=site(), observation=o), "backlog")
+    assert d.verdict == "raise"
+    assert d.settings[0].args == ["backlog=1022"]
+    assert "7 overflows" in d.summary
+    assert any("listens again only when backlog changes" in risk for risk in d.risks)
+
+
+def test_refused_tasks_raise_the_pool() -> None:
+    """A14."""
+    o = observed(pool_overflow=12, block_io_delay_seconds=20)
+    d = one(decide(running(), load(), site=site(), observation=o), "thread-pool-size")
+    assert d.verdict == "raise"
+    assert "12 tasks refused" in d.summary
+
+
+def test_refused_connections_raise_worker_connections() -> None:
+    before = one(decide(running(), load(), site=site()), "connections")
+    o = observed(connections_exhausted=5)
+    after = one(decide(running(), load(), site=site(), observation=o), "connections")
+    assert int(after.settings[0].args[0]) == 2 * int(before.settings[0].args[0])
+
+
+def test_a_window_that_is_unfit_is_not_used() -> None:
+    o = msgspec.structs.replace(
+        observed(block_io_delay_seconds=100.0), flags=["workers were replaced"]
+    )
+    plain = decide(running(), load(), site=site())
+    assert encode(decide(running(), load(), site=site(), observation=o)) == encode(plain)
+    short = msgspec.structs.replace(observed(block_io_delay_seconds=0.1), duration_seconds=0.0)
+    assert encode(decide(running(), load(), site=site(), observation=short)) == encode(plain)
+
+
+def test_busy_disks_and_waiting_threads_are_no_harm() -> None:
+    """A6: with pools load average, iowait and virtual size rise while everything gets better.
+
+    None of them is in an observation; what comes closest (how busy disks are, CPU ready to run,
+    state D of a pool's threads) moves nothing.
+    """
+    fields = str(msgspec.json.schema(Observation)).lower()
+    assert not [
+        w for w in ("loadavg", "load_average", "iowait", "vmsize", "virtual") if w in fields
+    ]
+    worker = WorkerUse(pid=2, cpu_seconds=20.0, run_queue_seconds=9.0)
+    calm = observed(block_io_delay_seconds=0.0)
+    busy = observed(
+        block_io_delay_seconds=0.0, workers=[worker], disk_read_bytes=10**12, refaults=10**6
+    )
+    fit = load(data_bytes=GIBIBYTE)
+    for workload in (load(), fit):
+        both = [
+            encode(decide(running(33), workload, site=site(), observation=o)) for o in (calm, busy)
+        ]
+        assert both[0] == both[1]
