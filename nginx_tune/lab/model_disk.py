@@ -14,7 +14,8 @@ the disk is not stalled, a = every / (every + stall):
 Reads that arrive by themselves, λ a second (open loop), wait on average about
 C(c, λS) × S / (c - λS) × (1 + v²) / 2 for a channel: Erlang's C and the correction by the
 squared coefficient of variation v² of the time on a channel (Allen and Cunneen); exact for M/M/c
-and M/G/1. Stalls come on top.
+and M/G/1, too high by up to half for many channels at half load behind a long tail. Stalls come on
+top.
 """
 
 from __future__ import annotations

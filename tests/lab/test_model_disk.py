@@ -1,0 +1,133 @@
+"""The formulas of modelled disks against a simulation of the very process that serves them."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+import statistics
+
+import pytest
+
+from nginx_tune.documents.diskmodel import DiskModel
+from nginx_tune.lab import model_disk as formulas
+from nginx_tune.lab.model_disk import ServiceProcess
+
+HDD = DiskModel(read_seconds=0.008, spread_ratio=0.5, bytes_per_second=160e6, sequential_seconds=0)
+SSD = DiskModel(read_seconds=0.0005, channels=8, bytes_per_second=400e6)
+TAILED = DiskModel(read_seconds=0.001, channels=4, tail_ratio=0.02, tail_seconds=0.02)
+STALLING = DiskModel(read_seconds=0.001, channels=4, stall_every_seconds=0.8, stall_seconds=0.2)
+BUS_BOUND = DiskModel(read_seconds=0.001, channels=16, bytes_per_second=50e6)
+MODELS = {"hdd": HDD, "ssd": SSD, "tail": TAILED, "stalls": STALLING, "bus": BUS_BOUND}
+
+
+def closed(
+    model: DiskModel, depth: int, *, read_bytes: int = 4096, reads: int = 20_000, seed: int = 1
+) -> tuple[float, list[float]]:
+    """Rate and latencies of so many readers with one read each under way all the time."""
+    process = ServiceProcess(model, random.Random(seed).random)
+    arrivals = [(0.0, reader) for reader in range(depth)]
+    latencies = []
+    end = 0.0
+    for _ in range(reads):
+        now, reader = heapq.heappop(arrivals)
+        answer = process.serve(now, random.randrange(1 << 20) << 12, read_bytes)
+        latencies.append(answer.at_seconds - now)
+        end = max(end, answer.at_seconds)
+        heapq.heappush(arrivals, (answer.at_seconds, reader))
+    return reads / end, latencies
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4, 8, 16, 64])
+@pytest.mark.parametrize("name", MODELS)
+def test_rate_and_latency_at_every_depth(name: str, depth: int) -> None:
+    model = MODELS[name]
+    rate, latencies = closed(model, depth)
+    assert rate == pytest.approx(formulas.predict_reads_per_second(model, 4096, depth), rel=0.08)
+    expected = formulas.predict_latency_seconds(model, 4096, depth)
+    assert statistics.fmean(latencies) == pytest.approx(expected, rel=0.08)
+
+
+def test_the_knee_is_where_the_lines_meet() -> None:
+    assert formulas.predict_knee(HDD, 4096) == pytest.approx(1)
+    assert formulas.predict_knee(SSD, 4096) == pytest.approx(8)
+    # 12 205 reads a second pass the bus, and one takes 1.08 ms: 13 readers saturate it, not 16.
+    assert formulas.predict_knee(BUS_BOUND, 4096) == pytest.approx(13.2, abs=0.1)
+    assert formulas.predict_plateau(BUS_BOUND, 4096) == pytest.approx(50e6 / 4096)
+
+
+def test_large_reads_take_their_transfer() -> None:
+    alone = formulas.predict_service_seconds(HDD, 1 << 20)
+    assert alone == pytest.approx(0.008 + (1 << 20) / 160e6)
+    rate, _ = closed(HDD, 4, read_bytes=1 << 20, reads=4000)
+    assert rate == pytest.approx(1 / alone, rel=0.05)
+
+
+@pytest.mark.parametrize("quantile", [0.5, 0.9, 0.99, 0.999])
+@pytest.mark.parametrize("model", [HDD, TAILED])
+def test_quantiles_at_depth_1(model: DiskModel, quantile: float) -> None:
+    _, latencies = closed(model, 1, reads=100_000)
+    seen = sorted(latencies)[math.ceil(quantile * len(latencies)) - 1]
+    expected = formulas.predict_quantile_seconds(model, 4096, quantile)
+    assert seen == pytest.approx(expected, rel=0.12)
+
+
+@pytest.mark.parametrize(
+    ("name", "load", "margin"),
+    [("hdd", 0.5, 0.1), ("hdd", 0.8, 0.1), ("hdd", 0.9, 0.15), ("tail", 0.9, 0.25)],
+)
+def test_the_wait_of_reads_that_arrive_at_random(name: str, load: float, margin: float) -> None:
+    model = MODELS[name]
+    rate = load * formulas.predict_plateau(model, 4096)
+    expected = formulas.predict_wait_seconds(model, 4096, rate)
+    assert open_wait(model, rate) == pytest.approx(expected, rel=margin)
+    assert formulas.predict_wait_seconds(model, 4096, 2 * rate / load) == math.inf
+
+
+def test_the_wait_behind_a_tail_is_at_most_what_is_said() -> None:
+    rate = 0.5 * formulas.predict_plateau(TAILED, 4096)
+    expected = formulas.predict_wait_seconds(TAILED, 4096, rate)
+    assert 0.3 * expected < open_wait(TAILED, rate) < expected
+
+
+def open_wait(model: DiskModel, rate: float) -> float:
+    """The mean wait for a channel of reads that arrive at random."""
+    source = random.Random(7)
+    process = ServiceProcess(model, random.Random(8).random)
+    now, waits = 0.0, []
+    for _ in range(200_000):
+        now += source.expovariate(rate)
+        answer = process.serve(now, source.randrange(1 << 20) << 12, 4096)
+        waits.append(answer.at_seconds - now - formulas.predict_service_seconds(model, 4096))
+    return statistics.fmean(waits)
+
+
+def test_a_read_that_goes_on_does_not_move_the_head() -> None:
+    process = ServiceProcess(HDD, random.Random(1).random)
+    first = process.serve(0.0, 0, 1 << 20).at_seconds
+    second = process.serve(first, 1 << 20, 1 << 20).at_seconds
+    assert second - first == pytest.approx((1 << 20) / 160e6)
+    third = process.serve(second, 0, 1 << 20).at_seconds
+    assert third - second >= 0.004
+
+
+def test_errors_and_the_same_disk_from_the_same_seed() -> None:
+    model = DiskModel(read_seconds=0.001, error_ratio=0.1, tail_ratio=0.1, tail_seconds=0.01)
+    runs = []
+    for _ in range(2):
+        process = ServiceProcess(model, random.Random(3).random)
+        runs.append([process.serve(float(number), 0, 4096) for number in range(5000)])
+    assert runs[0] == runs[1]
+    assert 400 <= sum(answer.failed for answer in runs[0]) <= 600
+
+
+def test_the_curve_is_what_facts_say_of_such_a_disk() -> None:
+    curve = formulas.predict_curve(SSD, 128 << 10)
+    assert curve.provenance == "declared"
+    assert [point.depth for point in curve.points] == [1, 2, 4, 8, 16, 32, 64]
+    assert curve.knee_depth == 3, "the bus binds at 128 KiB"
+    assert curve.small_reads is not None
+    assert curve.small_reads.knee_depth == 8
+    assert curve.small_reads.plateau_reads_per_second == pytest.approx(8 / 0.00051024)
+    alone = curve.points[0]
+    assert alone.p50_seconds == alone.p99_seconds == pytest.approx(0.0005 + (128 << 10) / 400e6)

@@ -1,0 +1,164 @@
+"""Modelled disks as fio and the disk probe see them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "measure"))
+
+from loop_disks import MIB, make_data, run_fio
+
+from nginx_tune.documents.curve import Curve
+from nginx_tune.documents.diskmodel import DiskModel
+from nginx_tune.lab.disks import run_tool
+from nginx_tune.lab.loops import Loop
+from nginx_tune.lab.model_disk import (
+    predict_knee,
+    predict_latency_seconds,
+    predict_plateau,
+    predict_reads_per_second,
+)
+from nginx_tune.lab.modelled import ModelledFile
+from nginx_tune.measure.disks import run_disk_probe
+from nginx_tune.measure.plan_disk import plan_disk
+from nginx_tune.measure.plan_disk_curve import curve_of
+
+pytestmark = pytest.mark.needs("root", "loop", "fuse")
+
+HDD = DiskModel(read_seconds=0.008, spread_ratio=0.5, bytes_per_second=160e6, sequential_seconds=0)
+SSD = DiskModel(read_seconds=0.004, channels=8, bytes_per_second=400e6)
+"""Slow for an SSD, so that a busy machine's own delays stay small beside a read."""
+TRIES = 4
+"""Others may use this machine: what a modelled disk can do shows in the best of some tries."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_data(tmp_path_factory.mktemp("disk") / "data.img", 64 * MIB)
+
+
+@contextlib.contextmanager
+def attached(
+    image: Path, directory: Path, model: DiskModel, *, writable: bool = False
+) -> Iterator[tuple[str, ModelledFile]]:
+    """A loop device on a modelled file, and the file; the model is off."""
+    point = directory / "disk"
+    file = ModelledFile(image, point, model, seed=1, writable=writable)
+    try:
+        with Loop(str(point), writable=writable) as loop:
+            yield loop.device, file
+    finally:
+        file.close()
+        run_tool("umount", "--lazy", str(point))
+
+
+@pytest.mark.needs("fio")
+@pytest.mark.parametrize("model", [HDD, SSD], ids=["hdd", "ssd"])
+def test_fio_sees_the_model(model: DiskModel, data: Path, tmp_path: Path) -> None:
+    depths = (1, model.channels, 4 * model.channels)
+    with attached(data, tmp_path, model) as (device, file):
+        file.switch(on=True)
+        for _ in range(TRIES):
+            seen = {
+                depth: run_fio(device, read_bytes=4096, depth=depth, seconds=1.5).reads_per_second
+                for depth in dict.fromkeys(depths)
+            }
+            knee = seen[depths[-1]] / seen[1]
+            if knee == pytest.approx(predict_knee(model, 4096), rel=0.15) and all(
+                rate == pytest.approx(predict_reads_per_second(model, 4096, depth), rel=0.15)
+                for depth, rate in seen.items()
+            ):
+                return
+    pytest.fail(f"{seen}, expected a plateau of {predict_plateau(model, 4096)}")
+
+
+@pytest.mark.needs("probe")
+def test_the_disk_probe_finds_the_knee(data: Path, tmp_path: Path) -> None:
+    with attached(data, tmp_path, SSD) as (device, file):
+        file.switch(on=True)
+        for _ in range(TRIES):
+            plan = plan_disk([device], read_bytes=4096, depth=32, seconds=6)
+            curve = curve_of(run_disk_probe(plan), read_bytes=4096, filesystem="", target=device)
+            if isinstance(curve, Curve) and curve.knee_depth == SSD.channels:
+                break
+    assert isinstance(curve, Curve)
+    assert curve.knee_depth == SSD.channels, curve
+    assert curve.plateau_reads_per_second == pytest.approx(predict_plateau(SSD, 4096), rel=0.15)
+    alone = curve.points[0]
+    assert alone.p50_seconds == pytest.approx(predict_latency_seconds(SSD, 4096, 1), rel=0.15)
+
+
+def read_directly(device: str, times: int) -> int:
+    """How many of so many reads past the page cache failed with EIO."""
+    buffer = mmap.mmap(-1, 4096)  # aligned, as O_DIRECT wants it
+    descriptor = os.open(device, os.O_RDONLY | os.O_DIRECT)
+    failed = 0
+    try:
+        for number in range(times):
+            try:
+                os.preadv(descriptor, [buffer], (number % 1000) * 4096)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                failed += 1
+    finally:
+        os.close(descriptor)
+    return failed
+
+
+def test_errors_come_at_their_ratio_and_only_when_switched_on(data: Path, tmp_path: Path) -> None:
+    model = DiskModel(read_seconds=0.0001, error_ratio=0.1)
+    with attached(data, tmp_path, model) as (device, file):
+        assert read_directly(device, 300) == 0
+        file.switch(on=True)
+        assert 20 <= read_directly(device, 400) <= 70
+        file.switch(on=False)
+        assert read_directly(device, 300) == 0
+
+
+def test_the_bytes_are_the_images(data: Path, tmp_path: Path) -> None:
+    with attached(data, tmp_path, SSD) as (device, _):
+        assert Path(device).read_bytes() == data.read_bytes()
+
+
+def test_a_writable_disk_takes_writes(tmp_path: Path) -> None:
+    image = make_data(tmp_path / "own.img", 8 * MIB)
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    run_tool("mkfs.ext4", "-q", "-F", str(image))
+    model = DiskModel(read_seconds=0.0005, channels=4)
+    with attached(image, tmp_path, model, writable=True) as (device, file):
+        run_tool("mount", device, str(mount))
+        try:
+            file.switch(on=True)
+            (mount / "file").write_bytes(b"x" * MIB)
+            run_tool("sync", "-f", str(mount))
+        finally:
+            run_tool("umount", str(mount))
+    with Loop(str(image)) as loop:
+        run_tool("mount", loop.device, str(mount))
+        try:
+            assert (mount / "file").read_bytes() == b"x" * MIB
+        finally:
+            run_tool("umount", str(mount))
+
+
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_whoever_reads_when_the_server_ends_gets_errors(
+    end: str, data: Path, tmp_path: Path
+) -> None:
+    with attached(data, tmp_path, HDD) as (device, file):
+        if end == "close":
+            file.close()
+        else:
+            file._process.kill()
+            file._process.wait()
+        assert read_directly(device, 3) == 3
