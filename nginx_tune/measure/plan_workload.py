@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.scenario import Scenario, ScenarioClass
 from nginx_tune.documents.workload import (
@@ -58,10 +60,30 @@ def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
             think_seconds=thinking[0] if thinking else None,
             provenance="declared",
         ),
-        connection_reuse=ConnectionReuse(requests_per_connection=1000.0, provenance="declared"),
+        connection_reuse=ConnectionReuse(
+            requests_per_connection=_requests_per_connection(scenario.classes),
+            provenance="declared",
+        ),
         tls=Tls(value=False, provenance="declared"),
         http_version=HttpVersion(value="1.1", provenance="declared"),
     )
+
+
+def declare_workers(facts: Facts, workers: int) -> Facts:
+    """The facts of a host with at least as many CPUs as the experiment has workers.
+
+    The decisions then reckon with these workers, and both kinds of arms have them.
+    """
+    if (facts.cpu.effective or 0) >= workers:
+        return facts
+    cpu = msgspec.structs.replace(
+        facts.cpu, online=workers, effective=float(workers), cpuset=workers
+    )
+    return msgspec.structs.replace(facts, cpu=cpu)
+
+
+def _requests_per_connection(classes: list[ScenarioClass]) -> float:
+    return 1.0 if classes and not any(c.keepalive for c in classes) else 1000.0
 
 
 def _users(classes: list[ScenarioClass]) -> int:

@@ -20,7 +20,7 @@ from nginx_tune.measure.experiment import Load, run_pairs
 from nginx_tune.measure.plan_load import ServedFile
 from nginx_tune.measure.plan_places import plan_places
 from nginx_tune.measure.plan_scenario import check_scenario
-from nginx_tune.measure.plan_workload import plan_workload
+from nginx_tune.measure.plan_workload import declare_workers, plan_workload
 from nginx_tune.measure.scenario_arms import ArmWriter, find_programs, make_arms, specs_of
 from nginx_tune.measure.session import MODULE_INSIDE, Arm, Session
 from nginx_tune.prove.gates import judge_claims
@@ -96,7 +96,7 @@ def run_scenario(
     with Walls(MODULE_INSIDE, progress=progress) as walls:
         session = Session(walls, scenario.lab, binary=binary, covers=plan_places(nginx.flags))
         mounts = [disk.mount for disk in scenario.lab.disks]
-        facts = session.facts(mounts)
+        facts = declare_workers(session.facts(mounts), scenario.lab.worker_processes)
         site = Site(
             listen=[f"127.0.0.1:{PORT}"],
             server_names=["localhost"],

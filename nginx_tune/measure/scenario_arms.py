@@ -93,10 +93,12 @@ def make_arms(
     site: Site,
 ) -> list[Arm]:
     """The arms that run, each with its configuration."""
-    counting = _counting() if scenario.counts_connections else []
+    workers = scenario.lab.worker_processes
+    always = [_workers(workers)] if workers > 1 else []
+    always += _counting() if scenario.counts_connections else []
 
     def text(spec: ArmSpec, more: Sequence[Setting] = ()) -> str:
-        forced = msgspec.structs.replace(spec, settings=[*counting, *spec.settings, *more])
+        forced = msgspec.structs.replace(spec, settings=[*always, *spec.settings, *more])
         return write_arm(forced, prediction, site=site, kind=scenario.kind, error_log=ERROR_LOG)
 
     arms = []
@@ -107,7 +109,7 @@ def make_arms(
         conduct = Conduct(
             binary=programs.of_arm[name],
             stand_in=spec.stand_in,
-            workers=scenario.lab.worker_processes,
+            workers=workers,
             sysctls=spec.sysctls,
             reload_texts=texts,
             reload_seconds=spec.reload.every_seconds if spec.reload else 1.0,
@@ -136,6 +138,6 @@ def _workers(count: int) -> Setting:
 def _counting() -> list[Setting]:
     """A log of nothing but which worker served which connection."""
     return [
-        Setting(context="http", directive="log_format", args=[LOG_NAME, LOG_WORDS]),
+        Setting(context="http", directive="log_format", args=[LOG_NAME, *LOG_WORDS]),
         Setting(context="server", directive="access_log", args=[CONNECTIONS_LOG, LOG_NAME]),
     ]

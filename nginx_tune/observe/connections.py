@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 LOG_NAME = "nginx_tune_connections"
-LOG_WORDS = "$pid $connection"
+LOG_WORDS = ("$pid", " ", "$connection")
 """Format of the log: a line a request; ``$connection`` numbers a server's connections."""
 
 
