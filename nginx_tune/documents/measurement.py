@@ -159,6 +159,8 @@ class ServerSecond(Part, frozen=True, kw_only=True):
     """The server in one second of the measured time."""
 
     second: int
+    seconds: float = 1.0
+    """How long it was: the last one may be shorter."""
     requests: int | None = None
     """By stub_status."""
     cpu_seconds: float | None = None

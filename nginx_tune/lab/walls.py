@@ -30,6 +30,7 @@ from nginx_tune.errors import (
     UndecidedError,
     UsageError,
 )
+from nginx_tune.host.global_ids import OUTER_PROC_VARIABLE, is_initial_namespace
 from nginx_tune.lab.cgroups import Group
 from nginx_tune.lab.keeper import Keeper
 from nginx_tune.lab.leftovers import sweep, write_mark
@@ -88,17 +89,14 @@ class Walls:
         command = [*unshare_command(root=self.root), sys.executable, "-m", self._module]
         environment = {**os.environ, ENVIRONMENT_MARK: self.mark, "PYTHONDONTWRITEBYTECODE": "1"}
         environment["PATH"] = f"{environment.get('PATH', '')}:/usr/sbin:/sbin"
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-            cwd="/",
-            start_new_session=True,  # Ctrl-C is for the command alone; it then ends this
-            preexec_fn=die_with_parent,  # noqa: PLW1509  # one prctl; no threads are running
-        )
+        # Inside, processes have other ids; the kernel's events name those of this /proc.
+        outer = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
+        if is_initial_namespace():
+            environment[OUTER_PROC_VARIABLE] = str(outer)
+        try:
+            self._process = self._spawn(command, environment, outer)
+        finally:
+            os.close(outer)
         if self._keeper is not None:
             self._keeper.note("process", self._process.pid)
         try:
@@ -110,6 +108,23 @@ class Walls:
                 f"cannot make namespaces as an ordinary user: {error.message}",
                 hint="run it with sudo, or allow unprivileged user namespaces",
             ) from None
+
+    @staticmethod
+    def _spawn(
+        command: list[str], environment: dict[str, str], outer: int
+    ) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command,
+            pass_fds=(outer,),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd="/",
+            start_new_session=True,  # Ctrl-C is for the command alone; it then ends this
+            preexec_fn=die_with_parent,  # noqa: PLW1509  # one prctl; no threads are running
+        )
 
     def group(self) -> Group:
         """The lab's cgroups, none made yet; the keeper removes those that are."""

@@ -20,18 +20,11 @@ from nginx_tune.lab.building import LabDisks
 from nginx_tune.lab.disks import evict
 from nginx_tune.measure.arm_server import kernel_settings, reloading, start_stand_in
 from nginx_tune.measure.probe import run_probe
+from nginx_tune.measure.server_moment import Subjects, disk_names
+from nginx_tune.measure.server_watch import ServerWatch
 from nginx_tune.nginx.instance import Instance, start_instance
 from nginx_tune.observe.connections import count_connections, log_size
 from nginx_tune.observe.parse_error_log import parse_error_log
-from nginx_tune.observe.processes import ProcessWatch, read_disk_bytes, read_listen_counters
-
-_NOT_MEASURED = [
-    Unknown(path="/server/loop_turn_seconds", reason="loop turns are not traced in this version"),
-    Unknown(
-        path="/server/block_io_delay_seconds",
-        reason="delay accounting is not read in this version; state_d_ratio stands in for it",
-    ),
-]
 
 
 class BlockRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +93,9 @@ def run_block(request: BlockRequest, disks: LabDisks) -> Measurement:
     server = msgspec.structs.replace(
         server,
         pool_overflow=counts.overflow_total,
+        pool_overflow_by_pool=counts.pool_overflow,
+        operations_too_slow=counts.operations_too_slow,
+        connections_exhausted=sum(counts.connections_exhausted.values()),
         error_lines=counts.levels,
         resident_bytes_before=resident_before,
         resident_bytes_after=_resident_bytes(request.evict),
@@ -109,7 +105,6 @@ def run_block(request: BlockRequest, disks: LabDisks) -> Measurement:
         arm=request.arm,
         block=request.block,
         server=server,
-        unknown=[*measurement.unknown, *_NOT_MEASURED],
     )
 
 
@@ -138,64 +133,56 @@ def _start(request: BlockRequest, conf_path: Path, stderr_path: Path) -> Instanc
 def _run_load(
     request: BlockRequest, instance: Instance, device_numbers: list[str]
 ) -> tuple[Measurement, ServerMeasurement]:
-    watch = ProcessWatch(instance.pid, instance.workers())
-    before: dict[str, object] = {}
+    subjects = Subjects(
+        master=instance.pid,
+        workers=instance.workers(),
+        disks=disk_names(device_numbers),
+        ports=frozenset({request.plan.target.port}),
+    )
+    before: dict[str, int] = {}
     connections = Path(request.connections_log) if request.connections_log else None
+    with ServerWatch(LiveHost(), subjects) as watch:
 
-    def start_measuring() -> None:
-        before["connections"] = log_size(connections) if connections else 0
-        before["listen"] = read_listen_counters()
-        before["disk"] = read_disk_bytes(device_numbers)
-        watch.start()
+        def start_measuring() -> None:
+            before["connections"] = log_size(connections) if connections else 0
+            watch.start()
 
-    # The probe cuts its own warm-up; the server's counters start when that is over.
-    timer = threading.Timer(request.plan.warmup_seconds, start_measuring)
-    started = time.monotonic()
-    timer.start()
-    try:
-        measurement = run_probe(request.plan)
-    finally:
-        timer.cancel()
-        timer.join()
-    if "listen" not in before:
-        raise UndecidedError(
-            f"the load run ended after {time.monotonic() - started:.1f} s, in its warm-up"
-        )
-    workers, cpu_seconds = watch.finish()
+        # The probe cuts its own warm-up; the server's counters start when that is over.
+        timer = threading.Timer(request.plan.warmup_seconds, start_measuring)
+        started = time.monotonic()
+        timer.start()
+        try:
+            measurement = run_probe(request.plan)
+        finally:
+            timer.cancel()
+            timer.join()
+        if not before:
+            raise UndecidedError(
+                f"the load run ended after {time.monotonic() - started:.1f} s, in its warm-up"
+            )
+        server, gaps = watch.finish()
     requests = sum(item.requests for item in measurement.classes.values())
-    overflows, drops = _listen_deltas(before["listen"])
-    disk = read_disk_bytes(device_numbers)
-    disk_before = before["disk"]
-    server = ServerMeasurement(
-        listen_overflows=overflows,
-        listen_drops=drops,
-        cpu_seconds=cpu_seconds,
-        cpu_seconds_per_request=(
-            cpu_seconds / requests if cpu_seconds is not None and requests else None
-        ),
-        disk_read_bytes=disk - disk_before
-        if disk is not None and isinstance(disk_before, int)
-        else None,
-        workers=workers,
+    used = server.cpu_seconds
+    server = msgspec.structs.replace(
+        server,
+        cpu_seconds_per_request=used / requests if used is not None and requests else None,
         served_connections=_connections(connections, before["connections"]),
     )
+    unknown = [
+        Unknown(path=f"/server{pointer}", reason=reason)
+        for pointer, reason in gaps.items()
+        if pointer not in _FROM_THE_LOG
+    ]
+    measurement = msgspec.structs.replace(measurement, unknown=[*measurement.unknown, *unknown])
     return measurement, server
 
 
-def _connections(log: Path | None, start: object) -> dict[str, int]:
-    counted = count_connections(log, start=start) if log and isinstance(start, int) else None
-    return counted or {}
+_FROM_THE_LOG = ("/pool_overflow", "/operations_too_slow", "/connections_exhausted")
+"""Counted over the whole block, not by the watch."""
 
 
-def _listen_deltas(before: object) -> tuple[int | None, int | None]:
-    after = read_listen_counters()
-    if not isinstance(before, tuple):
-        return None, None
-    overflows, drops = (
-        None if now is None or then is None else now - then
-        for now, then in zip(after, before, strict=True)
-    )
-    return overflows, drops
+def _connections(log: Path | None, start: int) -> dict[str, int]:
+    return (count_connections(log, start=start) if log else None) or {}
 
 
 def _make_cold(directories: list[str]) -> int | None:

@@ -198,42 +198,51 @@ def missing_bpftrace() -> Missing | None:
     return None if shutil.which("bpftrace", path=path) else Missing("bpftrace is not installed")
 
 
-MARKS = """
-tracepoint:syscalls:sys_enter_getpgid /args->pid >= FIRST_MARK && args->pid <= LAST_MARK/ {
-  printf("mark %d %llu\\n", args->pid, nsecs);
-  print(@values); print(@turns); print(@busy); print(@blocked); print(@left);
-  printf("done\\n");
-}
-tracepoint:syscalls:sys_enter_getpgid /args->pid == END_MARK/ { exit(); }
-"""
-"""Prints maps are only ever added to and never lose a key: a lookup in between cannot fail."""
+def answer_marks(*maps: str) -> str:
+    """The probes that print some maps at every mark, and end the program.
 
-
-def _turns_program(threads: Sequence[int], enters: Sequence[str]) -> str:
-    """The program; thread ids are those of the initial namespace.
-
-    A turn's counter is computed as HdrHistogram computes it: the position of the highest bit,
-    and as many bits below it as the precision asks for.
+    Nothing may delete keys of these maps: a key that goes while it is printed is an error.
     """
-    entering = ", ".join(f"tracepoint:syscalls:{name}" for name in enters)
-    leaving = entering.replace("sys_enter", "sys_exit")
-    known = " ".join(f"@main[(uint64){thread}] = (uint64)1;" for thread in threads)
+    printing = " ".join(f"print({name});" for name in maps)
+    return f"""
+tracepoint:syscalls:sys_enter_getpgid /args->pid >= FIRST_MARK && args->pid <= LAST_MARK/ {{
+  printf("mark %d %llu\\n", args->pid, nsecs); {printing} printf("done\\n");
+}}
+tracepoint:syscalls:sys_enter_getpgid /args->pid == END_MARK/ {{ exit(); }}
+"""
+
+
+def count_value(name: str) -> str:
+    """Statements that count ``$ns`` in a map.
+
+    The counter is computed as HdrHistogram computes it: the position of the highest bit, and as
+    many bits below it as the precision asks for.
+    """
     halves = "\n".join(
         f"  if ($rest >= (uint64){1 << bits}) {{ $shift = $shift + (uint64){bits}; "
         f"$rest = $rest >> (uint64){bits}; }}"
         for bits in (16, 8, 4, 2, 1)
     )
     return f"""
+  $rest = $ns >> (uint64){HALF_BITS + 1};
+  $shift = (uint64)0;
+{halves}
+  $shift = $shift + $rest;
+  {name}[($shift << (uint64){HALF_BITS}) + ($ns >> $shift)] = count();"""
+
+
+def _turns_program(threads: Sequence[int], enters: Sequence[str]) -> str:
+    """The program; thread ids are those of the initial namespace."""
+    entering = ", ".join(f"tracepoint:syscalls:{name}" for name in enters)
+    leaving = entering.replace("sys_enter", "sys_exit")
+    known = " ".join(f"@main[(uint64){thread}] = (uint64)1;" for thread in threads)
+    return f"""
 BEGIN {{ {known} printf("ready\\n"); }}
 {leaving} /@main[(uint64)tid]/ {{ @left[(uint64)tid] = (uint64)nsecs; }}
 {entering} /@left[(uint64)tid]/ {{
   $ns = (uint64)nsecs - @left[(uint64)tid];
   @left[(uint64)tid] = (uint64)0;
-  $rest = $ns >> (uint64){HALF_BITS + 1};
-  $shift = (uint64)0;
-{halves}
-  $shift = $shift + $rest;
-  @values[($shift << (uint64){HALF_BITS}) + ($ns >> $shift)] = count();
+{count_value("@values")}
   @turns[(uint64)tid] = count();
   @busy[(uint64)tid] = sum($ns);
 }}
@@ -244,5 +253,5 @@ tracepoint:sched:sched_switch /@asleep[(uint64)args->next_pid]/ {{
   @blocked[(uint64)args->next_pid] = sum((uint64)nsecs - @asleep[(uint64)args->next_pid]);
   @asleep[(uint64)args->next_pid] = (uint64)0;
 }}
-{MARKS}
+{answer_marks("@values", "@turns", "@busy", "@blocked", "@left")}
 """

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from nginx_tune.host.gaps import Missing
+from nginx_tune.host.global_ids import read_global_ids
 from nginx_tune.observe.bpftrace import BpftraceTurns, missing_bpftrace
-from nginx_tune.observe.global_ids import read_global_ids
 from nginx_tune.observe.trace_pipe import TracefsTurns
 from nginx_tune.observe.tracefs import TraceFs, open_tracefs
 from nginx_tune.observe.turn_counts import TurnCounts

@@ -39,7 +39,8 @@ def parse_readings(lines: Iterable[str]) -> list[Reading]:
                 readings.append(Reading(mark, at, maps))
                 maps = None
         elif kind == "map" and isinstance(data, dict) and maps is not None:
-            for name, entries in data.items():
+            for name, found in data.items():
+                entries = {"": found} if isinstance(found, int) else found
                 if isinstance(entries, dict):
                     maps[name] = {
                         key: value for key, value in entries.items() if isinstance(value, int)
@@ -60,10 +61,15 @@ def _decode(line: str) -> tuple[str, Any]:
     return (str(said.get("type")), said.get("data")) if isinstance(said, dict) else ("", None)
 
 
+def value_counts(reading: Reading) -> Counter[int]:
+    """What was counted in ``@values``, by nanoseconds."""
+    return Counter({_nanoseconds(key): n for key, n in _numbers(reading, "@values").items()})
+
+
 def turn_counts(reading: Reading) -> TurnCounts:
     """The counters at a mark."""
     return TurnCounts(
-        values=Counter({_nanoseconds(key): n for key, n in _numbers(reading, "@values").items()}),
+        values=value_counts(reading),
         turns=Counter(_numbers(reading, "@turns")),
         busy=Counter(_numbers(reading, "@busy")),
         blocked=Counter(_numbers(reading, "@blocked")),

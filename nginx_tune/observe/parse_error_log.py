@@ -10,7 +10,8 @@ from typing import NamedTuple
 _LEVEL = re.compile(rb"^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(\w{3,6})\] ")
 _OVERFLOW = re.compile(rb'thread pool "([^"]{1,200})" queue overflow: -?\d+ tasks waiting')
 _EXHAUSTED = re.compile(rb"\[alert\] \S+ (?:\*\d+ )?(\d{1,10}) worker_connections are not enough$")
-_SLOW = b"thread operation took too long"
+_SLOW = b" operation took too long"
+"""Of threads, and of ``aio on``."""
 
 
 class ErrorLogCounts(NamedTuple):

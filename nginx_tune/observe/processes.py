@@ -121,13 +121,13 @@ def _difference(after: float | None, before: float | None) -> float | None:
     return None if after is None or before is None else after - before
 
 
-def read_listen_counters() -> tuple[int | None, int | None]:
-    """ListenOverflows and ListenDrops of this network namespace.
+def read_listen_counters(pid: int | None = None) -> tuple[int | None, int | None]:
+    """ListenOverflows and ListenDrops of a process's network namespace, else of ours.
 
     Source: /proc/net/netstat, TcpExt; they count drop events, retries of one client included.
     """
     with contextlib.suppress(OSError, ValueError):
-        lines = Path("/proc/net/netstat").read_text().splitlines()
+        lines = Path(f"/proc/{pid or 'self'}/net/netstat").read_text().splitlines()
         for names, values in zip(lines[::2], lines[1::2], strict=False):
             if names.startswith("TcpExt:"):
                 table = dict(zip(names.split()[1:], map(int, values.split()[1:]), strict=False))

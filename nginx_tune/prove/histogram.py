@@ -26,6 +26,7 @@ from nginx_tune.errors import UsageError
 
 _PLAIN_COOKIE = 0x1C849303
 _DEFLATED_COOKIE = 0x1C849304
+_WORD_SIZE = 0x10
 _COOKIE_MASK = 0xFFFFFF0F
 """Without the word size, which is one and the same in version 2."""
 
@@ -171,6 +172,44 @@ def decode_histogram(text: str) -> Histogram:
     return Histogram(layout, counts)
 
 
+def encode_histogram(histogram: Histogram) -> str:
+    """The histogram as base64 text, version 2, not deflated.
+
+    Errors: ValueError for a layout that no number of decimal digits gives.
+    """
+    layout = histogram.layout
+    digits = math.floor(math.log10(1 << layout.half_bits))
+    if _half_bits(digits) != layout.half_bits:
+        raise ValueError(f"no number of digits has {layout.half_bits + 1} bits")
+    payload = bytearray()
+    position = 0
+    for index, count in sorted(histogram.counts.items()):
+        if index > position:
+            payload += _number(position - index)
+        payload += _number(count)
+        position = index + 1
+    lowest = 1 << layout.unit_bits
+    highest = max(layout.highest_value(max(position - 1, 0)), 2 * lowest)
+    header = _HEADER.pack(_PLAIN_COOKIE | _WORD_SIZE, len(payload), 0, digits, lowest, highest, 1.0)
+    return base64.b64encode(header + payload).decode("ascii")
+
+
+def _number(value: int) -> bytes:
+    """One zig-zag LEB128 number."""
+    left = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while left > 0x7F and len(out) < _MAX_COUNTER_BYTES - 1:  # noqa: PLR2004  # seven bits a byte
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    out.append(left)
+    return bytes(out)
+
+
+def _half_bits(digits: int) -> int:
+    """Enough counters per doubling to tell values apart that differ in the last digit kept."""
+    return max(math.ceil(math.log2(2 * 10**digits)) - 1, 0)
+
+
 def _malformed(why: str) -> UsageError:
     return UsageError(f"malformed latency histogram: {why}")
 
@@ -207,9 +246,7 @@ def _split(data: bytes) -> tuple[Layout, int, bytes]:
         raise _malformed("shifted and scaled histograms are not supported")
     if digits > _MAX_DIGITS or not 1 <= lowest <= highest // 2 or highest > _MAX_VALUE:
         raise _malformed("its header names an impossible range or precision")
-    # Enough counters per doubling to tell values apart that differ in the last digit kept.
-    half_bits = math.ceil(math.log2(2 * 10**digits)) - 1
-    return Layout(lowest.bit_length() - 1, max(half_bits, 0)), highest, payload
+    return Layout(lowest.bit_length() - 1, _half_bits(digits)), highest, payload
 
 
 def _counters(payload: bytes) -> Iterator[tuple[int, int]]:

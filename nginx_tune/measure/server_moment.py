@@ -1,0 +1,141 @@
+"""The counters of a running server at one moment, and what happened between two."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from nginx_tune.documents.listening import Listening
+from nginx_tune.host.cgroup import read_group
+from nginx_tune.host.door import Host
+from nginx_tune.host.gaps import Missing, attempt
+from nginx_tune.observe.block_delay import BlockDelayMeter, DelayReading
+from nginx_tune.observe.parse_counters import (
+    DiskCounters,
+    Scheduling,
+    StatusCounters,
+    parse_diskstats,
+    parse_refaults,
+    parse_schedstat,
+    parse_switches,
+)
+from nginx_tune.observe.processes import read_cpu_seconds, read_listen_counters
+from nginx_tune.observe.status_page import StatusPage, read_status
+
+T = TypeVar("T")
+NOT_ASKED = Missing("not asked")
+
+
+class Subjects(NamedTuple):
+    """What of a host is watched."""
+
+    master: int
+    workers: list[int]
+    error_logs: tuple[str, ...] = ()
+    disks: tuple[str, ...] = ()
+    """Names as in /proc/diskstats."""
+    status_page: StatusPage | Missing = NOT_ASKED
+    ports: frozenset[int] = frozenset()
+    """That nginx listens on."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """All counters as they stood; what could not be read is left out or null."""
+
+    at: float
+    """Monotonic clock."""
+    delays: DelayReading
+    cpu_seconds: dict[int, float] = field(default_factory=dict)
+    """All threads of each process, the master's too."""
+    scheduling: dict[int, Scheduling] = field(default_factory=dict)
+    """Of main threads."""
+    switches: dict[int, tuple[int, int]] = field(default_factory=dict)
+    disks: dict[str, DiskCounters] = field(default_factory=dict)
+    refaults: int | None = None
+    listen_overflows: int | None = None
+    listen_drops: int | None = None
+    listening: Listening | Missing = NOT_ASKED
+    status: StatusCounters | Missing = NOT_ASKED
+
+
+class MomentReader:
+    """Reads moments of one server."""
+
+    def __init__(self, host: Host, subjects: Subjects, meter: BlockDelayMeter) -> None:
+        self._host = host
+        self._subjects = subjects
+        self._meter = meter
+        self._refaults, self.refault_source = _find_refaults(host, subjects)
+
+    def read(self) -> Moment:
+        """The counters now; about a millisecond, and the time stub_status takes."""
+        subjects = self._subjects
+        status = subjects.status_page
+        overflows, drops = read_listen_counters(subjects.master)
+        main = {pid: Path(f"/proc/{pid}/task/{pid}") for pid in subjects.workers}
+        return Moment(
+            at=time.monotonic(),
+            delays=self._meter.read(),
+            cpu_seconds=_known(
+                {pid: read_cpu_seconds(pid) for pid in (subjects.master, *subjects.workers)}
+            ),
+            scheduling=_known(
+                {pid: _parsed(task / "schedstat", parse_schedstat) for pid, task in main.items()}
+            ),
+            switches=_known(
+                {pid: _parsed(task / "status", parse_switches) for pid, task in main.items()}
+            ),
+            disks=self._read_disks(),
+            refaults=None if self._refaults is None else _parsed(self._refaults, parse_refaults),
+            listen_overflows=overflows,
+            listen_drops=drops,
+            listening=attempt(self._host.listening, subjects.master),
+            status=status if isinstance(status, Missing) else read_status(status),
+        )
+
+    def _read_disks(self) -> dict[str, DiskCounters]:
+        if not self._subjects.disks:
+            return {}
+        found = _parsed(Path("/proc/diskstats"), parse_diskstats) or {}
+        return {name: found[name] for name in self._subjects.disks if name in found}
+
+
+def _find_refaults(host: Host, subjects: Subjects) -> tuple[Path | None, str]:
+    """Where refaults of the workers' memory are counted: in their cgroup, else for the host."""
+    process = str(next(iter(subjects.workers), subjects.master))
+    group = read_group(host, "memory", process)
+    places = [] if isinstance(group, Missing) else [(Path(group.directories[0]), "cgroup")]
+    for directory, source in places:
+        path = directory / "memory.stat"
+        if _parsed(path, parse_refaults) is not None:
+            return path, source
+    path = Path("/proc/vmstat")
+    return (path, "host") if _parsed(path, parse_refaults) is not None else (None, "")
+
+
+def _parsed(path: Path, parse: Callable[[str], T]) -> T | None:
+    try:
+        return parse(path.read_text(errors="replace"))
+    except OSError:
+        return None
+
+
+def _known(values: dict[int, T | None]) -> dict[int, T]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def disk_names(device_numbers: Sequence[str]) -> tuple[str, ...]:
+    """Names of block devices by ``MAJOR:MINOR``; those that are gone are left out."""
+    names = []
+    for number in device_numbers:
+        with contextlib.suppress(OSError):
+            names.append(
+                os.path.realpath(f"/sys/dev/block/{number}", strict=True).rpartition("/")[2]
+            )
+    return tuple(names)
