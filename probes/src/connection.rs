@@ -36,6 +36,8 @@ pub struct Connection {
     pub first_byte: Nanos,
     /// Requests answered on it so far.
     pub served: u64,
+    /// The place of the worker that answers on it, once known.
+    pub worker: Option<u32>,
     /// The end of a request that the socket did not take yet.
     unsent: Vec<u8>,
 }
@@ -51,6 +53,7 @@ impl Connection {
             response: Response::new(),
             first_byte: 0,
             served: 0,
+            worker: None,
             unsent: Vec::new(),
         }
     }

@@ -17,7 +17,7 @@ use nginx_tune_probe::sys::{self, Poller};
 use serde_json::Value;
 
 const HELP: &str = "\
-Usage: nginx-tune-probe [--progress-fd N] [PLAN]
+Usage: nginx-tune-probe [--progress-fd N] [--hlog FILE] [PLAN]
        nginx-tune-probe disk [--progress-fd N] [PLAN]
 
 Runs one load plan (JSON document nginx-tune/loadplan/1) and prints one measurement
@@ -31,6 +31,7 @@ run within a second; the result up to then is printed.
 
 Options:
   --progress-fd N  one JSON line a second (or step) on this open descriptor
+  --hlog FILE      a HdrHistogram log: each second's histograms, tagged CLASS.METRIC
   -h, --help       this text
   -V, --version    name and version
 
@@ -47,6 +48,7 @@ struct Call {
     disk: bool,
     plan: Option<String>,
     progress: Option<RawFd>,
+    log: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -75,10 +77,17 @@ fn run() -> Result<ExitCode, Error> {
         .map_err(|error| Error::Usage(format!("--progress-fd: {error}")))?;
     let plan = read_plan(call.plan.as_deref())?;
     if call.disk {
+        if call.log.is_some() {
+            return Err(Error::Usage(
+                "the disk probe writes no histogram log".into(),
+            ));
+        }
         return probe_disk(&plan, Progress::new(progress));
     }
     let plan = Plan::parse(&plan)?;
     let place = guard::check(&plan)?;
+    // Before the run, so that a wrong name costs no minutes.
+    let log = call.log.as_deref().map(create).transpose()?;
 
     if !plan.cpus.is_empty() {
         sys::pin(&plan.cpus)
@@ -92,7 +101,10 @@ fn run() -> Result<ExitCode, Error> {
         .map_err(|error| Error::System("timer slack", error))?;
     let poller = Poller::new(true).map_err(|error| Error::System("epoll", error))?;
     let receiver = Receiver::new(kernel_discards(), place == Place::Here);
-    let engine = Engine::new(&plan, poller, receiver, Progress::new(progress))?;
+    let mut engine = Engine::new(&plan, poller, receiver, Progress::new(progress))?;
+    if let Some(file) = log {
+        engine.log_to(file)?;
+    }
     let outcome = engine.run()?;
     print(&measurement(&plan, &outcome))?;
     Ok(ExitCode::from(if outcome.interrupted { 130 } else { 0 }))
@@ -127,6 +139,11 @@ fn read_call() -> Result<Option<Call>, Error> {
                     Error::Usage("--progress-fd needs the number of an open descriptor".into())
                 })?);
             }
+            "--hlog" => {
+                let file = arguments.next();
+                call.log =
+                    Some(file.ok_or_else(|| Error::Usage("--hlog needs a file name".into()))?);
+            }
             "disk" if first => call.disk = true,
             option if option.starts_with('-') && option != "-" => {
                 return Err(Error::Usage(format!("unknown option {option:?}")));
@@ -139,6 +156,10 @@ fn read_call() -> Result<Option<Call>, Error> {
         first = false;
     }
     Ok(Some(call))
+}
+
+fn create(path: &str) -> Result<fs::File, Error> {
+    fs::File::create(path).map_err(|error| Error::Usage(format!("{path}: {error}")))
 }
 
 fn read_plan(path: Option<&str>) -> Result<Vec<u8>, Error> {

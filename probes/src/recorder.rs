@@ -12,6 +12,7 @@ use crate::distribution::Distribution;
 use crate::failure::{Failure, FailureCounts};
 use crate::latencies::Latencies;
 use crate::request::Request;
+use crate::workers::Workers;
 
 /// Room for this many seconds of series is taken before the run.
 const MOST_SECONDS_AHEAD: usize = 24 * 3600;
@@ -33,7 +34,9 @@ pub struct Recorder {
     /// Responses by status.
     pub statuses: BTreeMap<u16, u64>,
     /// How long they took, since these were last taken.
-    pub latencies: Box<Latencies>,
+    pub latencies: Latencies,
+    /// Who answered.
+    pub workers: Workers,
     /// Sent again after the race of a kept connection.
     pub retried: u64,
     /// Arrivals that found all connections busy.
@@ -44,6 +47,8 @@ pub struct Recorder {
     pub connections_opened: u64,
     /// Connections on which the server sent bytes that nobody asked for.
     pub stray: u64,
+    /// Pauses of 35 to 60 ms inside a response.
+    pub ack_stall_suspects: u64,
     /// The measured time, second by second.
     pub series: Vec<Second>,
     /// The last second that is over.
@@ -90,12 +95,14 @@ impl Recorder {
             bytes: 0,
             failures: FailureCounts::default(),
             statuses: BTreeMap::new(),
-            latencies: Box::default(),
+            latencies: Latencies::default(),
+            workers: Workers::default(),
             retried: 0,
             at_cap: 0,
             max_pending: 0,
             connections_opened: 0,
             stray: 0,
+            ack_stall_suspects: 0,
             // Of its full length at once: the memory of a run does not grow with it.
             series: Vec::with_capacity((seconds as usize).min(MOST_SECONDS_AHEAD)),
             last: Second::default(),
@@ -164,6 +171,20 @@ impl Recorder {
         if self.window.contains(&now) {
             self.bytes += bytes;
         }
+    }
+
+    /// A worker answered on a connection whose `place` this is; the place to keep with it.
+    pub fn attribute(
+        &mut self,
+        request: &Request,
+        worker: u64,
+        place: Option<u32>,
+        good: bool,
+        now: Nanos,
+    ) -> Option<u32> {
+        let measured = self.measures(request.intended);
+        let response = (good && measured).then(|| now.saturating_sub(request.intended));
+        self.workers.answered(worker, place, response)
     }
 
     /// The status line came.
@@ -328,7 +349,7 @@ mod tests {
             ttfb,
             service,
             ..
-        } = &*recorder.latencies;
+        } = &recorder.latencies;
         assert_eq!((response.censored(), response.max()), (2, Some(3 * SECOND)));
         assert_eq!(response.censored_from(), Some(5 * SECOND / 2));
         assert_eq!((ttfb.count(), ttfb.censored()), (2, 1));

@@ -11,7 +11,9 @@ use crate::engine::Outcome;
 use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::recorder::Second;
+use crate::surroundings::clock_source;
 use crate::validity::flags;
+use crate::workers::Share;
 
 /// The measurement of a run.
 pub fn measurement(plan: &Plan, outcome: &Outcome<'_>) -> Value {
@@ -22,6 +24,9 @@ pub fn measurement(plan: &Plan, outcome: &Outcome<'_>) -> Value {
     json!({
         "schema": "nginx-tune/measurement/1",
         "seed": plan.seed,
+        "plan_digest": plan.digest,
+        "stripe": {"index": plan.stripe.index, "count": plan.stripe.count},
+        "started_unix_seconds": outcome.started_unix_seconds,
         "duration_seconds": seconds(outcome.measured),
         "classes": by_name(&outcome.classes, |class| of_class(class, outcome.measured)),
         "generator": {
@@ -30,6 +35,11 @@ pub fn measurement(plan: &Plan, outcome: &Outcome<'_>) -> Value {
             "cpu_ratio": outcome.cpu_ratio(),
             "lateness_seconds": lateness.document(),
             "max_rss_bytes": peak_memory_bytes(),
+            "host_busy_seconds": outcome.host.map(|host| host.busy_seconds),
+            "host_cpu_seconds": outcome.host.map(|host| host.all_seconds),
+            "steal_ratio": outcome.host.map(|host| host.steal_ratio()),
+            "throttled_periods": outcome.host.map(|host| host.throttled_periods),
+            "clock_source": clock_source(),
         },
         "flags": flags(outcome),
         "series": series(&outcome.classes),
@@ -83,8 +93,26 @@ fn of_class(class: &Class<'_>, measured: Nanos) -> Value {
         "connections_opened": record.connections_opened,
         "retried": record.retried,
         "stray": record.stray,
+        "workers": by_worker(record.workers.shares(), |share| share.requests.into()),
+        "worker_shares": by_worker(record.workers.shares(), of_worker),
         "at_cap": record.at_cap,
         "max_pending": record.max_pending,
+    })
+}
+
+fn by_worker(shares: &[Share], document: impl Fn(&Share) -> Value) -> Value {
+    shares
+        .iter()
+        .map(|share| (share.worker.to_string(), document(share)))
+        .collect::<Map<_, _>>()
+        .into()
+}
+
+fn of_worker(share: &Share) -> Value {
+    json!({
+        "requests": share.requests,
+        "connections": share.connections,
+        "response_seconds": share.response.document(),
     })
 }
 

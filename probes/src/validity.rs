@@ -5,6 +5,7 @@
 use crate::class::Class;
 use crate::clock::{MILLISECOND, Nanos, seconds};
 use crate::engine::Outcome;
+use crate::surroundings::{clock_source, is_fast};
 
 /// Share of one CPU above which the probe may have been the limit.
 const MOST_CPU_RATIO: f64 = 0.8;
@@ -27,6 +28,9 @@ const MOST_AT_CAP_RATIO: f64 = 0.001;
 /// Share of the arrivals that may be unfinished at the end.
 const MOST_CENSORED_RATIO: f64 = 0.0001;
 
+/// Share of the CPUs' time that a hypervisor may have taken.
+const MOST_STEAL_RATIO: f64 = 0.02;
+
 /// The reasons why a result is degraded; none when it is valid.
 pub fn flags(outcome: &Outcome<'_>) -> Vec<String> {
     let mut flags: Vec<String> = outcome.stopped_by.iter().cloned().collect();
@@ -37,8 +41,48 @@ pub fn flags(outcome: &Outcome<'_>) -> Vec<String> {
             cpu_ratio * 100.0
         ));
     }
-    for class in outcome.classes.iter().filter(|class| class.is_open_loop()) {
-        flags.extend(class_flags(class));
+    for class in &outcome.classes {
+        if class.is_open_loop() {
+            flags.extend(class_flags(class));
+        }
+        let stalls = class.recorder.ack_stall_suspects;
+        if stalls > 0 {
+            flags.push(format!(
+                "ack_stalls: {}: {stalls} pauses of 35 to 60 ms inside a response, as a delayed \
+                 acknowledgement makes",
+                class.plan.name
+            ));
+        }
+    }
+    flags.extend(host_flags(outcome));
+    flags
+}
+
+/// Flags of the host that the probe ran on.
+fn host_flags(outcome: &Outcome<'_>) -> Vec<String> {
+    let mut flags = Vec::new();
+    if let Some(host) = &outcome.host {
+        if host.steal_ratio() > MOST_STEAL_RATIO {
+            flags.push(format!(
+                "steal: the hypervisor took {:.1} % of the CPUs' time",
+                host.steal_ratio() * 100.0
+            ));
+        }
+        if host.throttled_periods > 0 {
+            flags.push(format!(
+                "throttled: a control group of the probe ran out of CPU time in {} periods",
+                host.throttled_periods
+            ));
+        }
+    }
+    let clock = clock_source();
+    if !is_fast(&clock) {
+        flags.push(format!(
+            "clock: reading the clock {clock:?} takes a system call"
+        ));
+    }
+    if let Some(fault) = &outcome.log_fault {
+        flags.push(format!("hlog: the histogram log is not whole: {fault}"));
     }
     flags
 }

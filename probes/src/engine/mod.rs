@@ -9,17 +9,21 @@
 
 use std::fs::File;
 use std::io::Read as _;
+use std::mem;
 use std::net::SocketAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::class::Class;
-use crate::clock::{Clock, MILLISECOND, NEVER, Nanos, SECOND, nanos};
+use crate::clock::{Clock, MILLISECOND, NEVER, Nanos, SECOND, nanos, seconds};
 use crate::connection::{Connection, Phase};
 use crate::error::Error;
 use crate::failure::Failure;
+use crate::log::HistogramLog;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::receive::Receiver;
 use crate::recorder::first_second_end;
+use crate::surroundings::Surroundings;
 use crate::sys::{self, Poller, READABLE};
 
 mod traffic;
@@ -56,8 +60,9 @@ pub struct Engine<'p> {
     interrupted: bool,
     total_sent: u64,
     total_bytes: u64,
-    before: Option<Nanos>,
-    after: Option<Nanos>,
+    before: Option<Usage>,
+    after: Option<Usage>,
+    log: Option<HistogramLog>,
     bad_seconds: u32,
 }
 
@@ -66,6 +71,22 @@ pub struct Engine<'p> {
 struct Slot {
     generation: u32,
     connection: Option<Connection>,
+}
+
+/// What had been used by a moment.
+#[derive(Debug, Clone, Copy)]
+struct Usage {
+    cpu: Nanos,
+    host: Option<Surroundings>,
+}
+
+impl Usage {
+    fn now() -> Self {
+        Self {
+            cpu: sys::cpu_time(),
+            host: Surroundings::read(),
+        }
+    }
 }
 
 /// What a run left behind.
@@ -77,6 +98,12 @@ pub struct Outcome<'p> {
     pub measured: Nanos,
     /// CPU time of the probe in the measured time.
     pub cpu: Nanos,
+    /// What the host did in the measured time, where it says.
+    pub host: Option<Surroundings>,
+    /// When the measured time began, in seconds since 1970 of this host's clock.
+    pub started_unix_seconds: f64,
+    /// Why the histogram log is not whole.
+    pub log_fault: Option<String>,
     /// Why the run ended early.
     pub stopped_by: Option<String>,
     /// Whether a signal ended it.
@@ -133,8 +160,20 @@ impl<'p> Engine<'p> {
             total_bytes: 0,
             before: None,
             after: None,
+            log: None,
             bad_seconds: 0,
         })
+    }
+
+    /// Writes a histogram log of the run.
+    ///
+    /// # Errors
+    /// `Error::System` when its head cannot be written.
+    pub fn log_to(&mut self, file: File) -> Result<(), Error> {
+        let names = self.plan.classes.iter().map(|class| class.name.clone());
+        let log = HistogramLog::start(file, names.collect());
+        self.log = Some(log.map_err(|error| Error::System("the histogram log", error))?);
+        Ok(())
     }
 
     /// Runs the plan to its end.
@@ -143,6 +182,7 @@ impl<'p> Engine<'p> {
     /// `Error::System` when waiting fails.
     pub fn run(mut self) -> Result<Outcome<'p>, Error> {
         self.clock = Clock::start();
+        let started = SystemTime::now();
         loop {
             let now = self.clock.now();
             self.mark(now);
@@ -172,20 +212,24 @@ impl<'p> Engine<'p> {
                 }
             }
         }
-        Ok(self.finish())
+        Ok(self.finish(started))
     }
 
     /// Takes note of the moments at which the accounting changes.
     fn mark(&mut self, now: Nanos) {
         if self.before.is_none() && now >= self.plan.window().start {
-            self.before = Some(sys::cpu_time());
+            self.before = Some(Usage::now());
         }
         if self.after.is_none() && now >= self.stop_at {
-            self.after = Some(sys::cpu_time());
+            self.after = Some(Usage::now());
         }
         if now >= self.next_second {
             for class in &mut self.classes {
                 class.recorder.roll(now);
+            }
+            if let Some(log) = &mut self.log {
+                let classes = self.classes.iter_mut();
+                log.cut(now, classes.map(|class| &mut class.recorder.latencies));
             }
             let second = self.next_second.div_ceil(SECOND);
             self.progress.tell(second, &self.classes, sys::cpu_time());
@@ -349,7 +393,7 @@ impl<'p> Engine<'p> {
     }
 
     /// Counts what is unfinished at its age.
-    fn finish(mut self) -> Outcome<'p> {
+    fn finish(mut self, started: SystemTime) -> Outcome<'p> {
         let now = self.clock.now();
         for slot in &self.slots {
             if let Some(connection) = &slot.connection {
@@ -370,11 +414,27 @@ impl<'p> Engine<'p> {
             }
             class.recorder.finish();
         }
-        let cpu = match (self.before, self.after) {
-            (Some(before), Some(after)) => after - before,
-            _ => 0,
+        let log_fault = self.log.take().and_then(|log| {
+            let classes = self.classes.iter_mut();
+            let last = classes.map(|class| mem::take(&mut class.recorder.latencies));
+            let (totals, written) = log.finish(now, last.collect());
+            for (class, total) in self.classes.iter_mut().zip(totals) {
+                class.recorder.latencies = total;
+            }
+            written.err().map(|error| error.to_string())
+        });
+        let (cpu, host) = match (self.before, self.after) {
+            (Some(before), Some(after)) => (
+                after.cpu - before.cpu,
+                after.host.zip(before.host).map(|(a, b)| a.since(b)),
+            ),
+            _ => (0, None),
         };
+        let since_1970 = started.duration_since(UNIX_EPOCH).unwrap_or_default();
         Outcome {
+            host,
+            started_unix_seconds: since_1970.as_secs_f64() + seconds(self.plan.window().start),
+            log_fault,
             classes: self.classes,
             measured: self.stop_at.saturating_sub(self.plan.window().start),
             cpu,

@@ -211,6 +211,13 @@ impl Engine<'_> {
         let first_byte = connection.first_byte;
         let last = class.is_last(&request, connection.served);
         connection.served += 1;
+        if let Some(worker) = response.worker() {
+            let good = fault.is_none();
+            connection.worker =
+                class
+                    .recorder
+                    .attribute(&request, worker, connection.worker, good, now);
+        }
         if response.keeps_connection() && !last && !stray {
             connection.phase = Phase::Idle;
             class.idle.push(slot);

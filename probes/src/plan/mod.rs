@@ -55,6 +55,8 @@ pub struct Plan {
     pub caps: Caps,
     /// Targets that the guard rails let through.
     pub permit: Permit,
+    /// What is alike in the plans of all load hosts of one measurement, as a number in hex.
+    pub digest: String,
 }
 
 /// The one server address that is asked.

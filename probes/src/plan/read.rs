@@ -13,6 +13,7 @@ impl Read for Plan {
         let Value::Object(_) = value else {
             return Err(Error::Plan("not a load plan: no JSON object".into()));
         };
+        let digest = digest(&value);
         let mut fields = Fields::of(value, place)?;
         let schema: String = fields.or("schema", "none".into())?;
         if schema != SCHEMA {
@@ -35,10 +36,23 @@ impl Read for Plan {
             start_at_unix_seconds: fields.optional("start_at_unix_seconds")?,
             caps: fields.or("caps", Caps::default())?,
             permit: fields.or("permit", Permit::default())?,
+            digest,
         };
         fields.end()?;
         Ok(plan)
     }
+}
+
+/// A fingerprint of what the arrivals depend on: which requests are due when. Two load hosts
+/// whose plans agree in it, and differ in their stripe, share one schedule.
+fn digest(plan: &Value) -> String {
+    let parts = ["classes", "duration_seconds", "warmup_seconds", "seed"].map(|name| &plan[name]);
+    let text = parts.map(ToString::to_string).join("\n");
+    // FNV-1a of 64 bits: nobody gains by a collision.
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
 }
 
 impl Read for Target {

@@ -32,6 +32,7 @@ pub struct Response {
     content_range: Option<ContentRange>,
     body_bytes: u64,
     keepalive: bool,
+    worker: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +61,7 @@ impl Response {
             content_range: None,
             body_bytes: 0,
             keepalive: false,
+            worker: None,
         }
     }
 
@@ -74,6 +76,7 @@ impl Response {
         self.content_range = None;
         self.body_bytes = 0;
         self.keepalive = false;
+        self.worker = None;
     }
 
     /// Whether a byte of it has come.
@@ -99,6 +102,11 @@ impl Response {
     /// Whether the connection may be used again after it.
     pub fn keeps_connection(&self) -> bool {
         self.keepalive
+    }
+
+    /// The number in `X-Probe-Worker`.
+    pub fn worker(&self) -> Option<u64> {
+        self.worker
     }
 
     /// How many of the next bytes can be nothing but payload.
@@ -260,6 +268,7 @@ impl Response {
         self.status = status;
         self.declared_bytes = fields.length;
         self.content_range = fields.range;
+        self.worker = fields.worker;
         self.keepalive = if head.version == Some(1) {
             !fields.close
         } else {
@@ -314,6 +323,7 @@ struct Fields {
     range: Option<ContentRange>,
     close: bool,
     keepalive: bool,
+    worker: Option<u64>,
 }
 
 impl Fields {
@@ -328,6 +338,9 @@ impl Fields {
                         return Err(NotHttp);
                     }
                     fields.length = Some(length);
+                }
+                14 if header.name.eq_ignore_ascii_case("x-probe-worker") => {
+                    fields.worker = parse_length(header.value).ok();
                 }
                 17 if header.name.eq_ignore_ascii_case("transfer-encoding") => {
                     let last = tokens(header.value).last();
@@ -503,6 +516,17 @@ mod tests {
         assert_eq!(response.feed(b"\r\n0\r\n\r\nHTTP"), Ok(7));
         assert!(response.is_complete());
         assert_eq!(response.body_bytes(), 16);
+    }
+
+    #[test]
+    fn the_worker_is_a_number_or_nothing() {
+        let mut response = Response::new();
+        for (value, worker) in [("4711", Some(4711)), ("-", None), ("", None), ("1e9", None)] {
+            response.expect(Method::Get);
+            let head = format!("HTTP/1.1 204 x\r\nX-Probe-Worker: {value}\r\n\r\n");
+            response.feed(head.as_bytes()).unwrap();
+            assert_eq!(response.worker(), worker, "{value}");
+        }
     }
 
     #[test]

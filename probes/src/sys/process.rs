@@ -72,6 +72,17 @@ pub fn run_in_realtime() -> bool {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const lowest) == 0 }
 }
 
+/// Lets this thread run when nobody else wants its CPU: an ordinary process, the nicest.
+pub fn run_after_all_others() {
+    let ordinary = libc::sched_param { sched_priority: 0 };
+    // Not being allowed costs a little lateness, which shows.
+    // SAFETY: the parameter is a live sched_param; 0 is this thread, of both calls.
+    unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const ordinary);
+        libc::setpriority(libc::PRIO_PROCESS, 0, 19);
+    }
+}
+
 /// User and system time of this process so far.
 pub fn cpu_time() -> Nanos {
     // SAFETY: getrusage fills the one live rusage; zeroed is a valid value of it.
