@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nginx_tune.documents.base import Document, Part, Unknown
+from nginx_tune.documents.loadplan import Stripe
 
 
 class Latency(Part, frozen=True, kw_only=True):
@@ -24,6 +25,30 @@ class Latency(Part, frozen=True, kw_only=True):
     """The least of these: quantiles below it are exact."""
     at_least: list[str] = []
     """Quantiles (and ``max``) that are lower bounds, since their rank falls among these."""
+
+
+class WorkerShare(Part, frozen=True, kw_only=True):
+    """What one worker answered of a class, by the number in ``X-Probe-Worker``."""
+
+    requests: int = 0
+    connections: int = 0
+    """On which it answered, warm-up included."""
+    response_seconds: Latency = Latency()
+    """From the intended start to the last byte; two digits."""
+
+
+class Imbalance(Part, frozen=True, kw_only=True):
+    """How unevenly requests, or connections, are spread over workers."""
+
+    workers: int
+    max_to_mean: float
+    """The busiest worker's share by the mean share; 1 is even."""
+    variation: float
+    """Coefficient of variation: standard deviation by mean."""
+    chi_square: float
+    """Against equal chances for each worker."""
+    p_value: float
+    """Chance of a spread at least as uneven, were each request dealt at random."""
 
 
 class ClassMeasurement(Part, frozen=True, kw_only=True):
@@ -67,6 +92,10 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     """Arrivals that waited because all connections were busy (open loop)."""
     max_pending: int = 0
     workers: dict[str, int] = {}
+    """Good responses by worker, where the server says who answers (``X-Probe-Worker``)."""
+    worker_shares: dict[str, WorkerShare] = {}
+    worker_requests: Imbalance | None = None
+    worker_connections: Imbalance | None = None
 
 
 class WorkerUse(Part, frozen=True, kw_only=True):
@@ -234,6 +263,31 @@ class Generator(Part, frozen=True, kw_only=True):
     lateness_seconds: Latency = Latency()
     """How late the loop released an arrival after its intended time."""
     max_rss_bytes: int = 0
+    host_busy_seconds: float | None = None
+    """CPU time of all processes of the probe's host in the measured time, without interrupts."""
+    host_cpu_seconds: float | None = None
+    """All time of all its CPUs."""
+    foreign_cpu_ratio: float | None = None
+    """Share of it that neither the probe nor the server used."""
+    steal_ratio: float | None = None
+    """Share of it that a hypervisor gave to others."""
+    throttled_periods: int | None = None
+    """Periods in which the probe's control groups had used up their CPU time."""
+    clock_source: str = ""
+
+
+class Agent(Part, frozen=True, kw_only=True):
+    """One load host's part in a merged measurement."""
+
+    name: str
+    stripe: Stripe = Stripe()
+    started_unix_seconds: float | None = None
+    duration_seconds: float = 0.0
+    requests: int = 0
+    requests_per_second: float = 0.0
+    cpu_ratio: float = 0.0
+    lateness_p99_seconds: float | None = None
+    flags: list[str] = []
 
 
 class ClassSecond(Part, frozen=True, kw_only=True):
@@ -260,6 +314,12 @@ class Measurement(Document, frozen=True, kw_only=True, tag="nginx-tune/measureme
     arm: str = ""
     block: int = 0
     seed: int = 1
+    plan_digest: str = ""
+    """Fingerprint of classes, durations and seed: alike on all load hosts of one load."""
+    stripe: Stripe = Stripe()
+    """Which share of the arrivals was this load host's."""
+    started_unix_seconds: float | None = None
+    """When the measured time began, by the load host's clock."""
     duration_seconds: float = 0.0
     classes: dict[str, ClassMeasurement] = {}
     server: ServerMeasurement = ServerMeasurement()
@@ -267,4 +327,8 @@ class Measurement(Document, frozen=True, kw_only=True, tag="nginx-tune/measureme
     flags: list[str] = []
     """Why the result is degraded; empty when it is valid."""
     series: list[SeriesPoint] = []
+    agents: list[Agent] = []
+    """The load hosts whose measurements were added."""
+    start_skew_seconds: float | None = None
+    """Between the first and the last of them to begin."""
     unknown: list[Unknown] = []
