@@ -10,7 +10,11 @@ import click
 
 from nginx_tune.cli.deciding import deciding_options, read_inputs
 from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.decide.standing import hold_against
 from nginx_tune.documents.base import encode
+from nginx_tune.documents.facts import Facts
+from nginx_tune.errors import ConfigurationError
 from nginx_tune.report.decisions import render_decisions
 
 
@@ -22,13 +26,29 @@ from nginx_tune.report.decisions import render_decisions
     metavar="FILE",
     help="What observe saw of the running server; outranks what is assumed.",
 )
+@click.option(
+    "-c",
+    "--conf",
+    "conf_path",
+    metavar="FILE",
+    help="A configuration: only what differs from it is said, and what in it is to go.",
+)
 @output_options("console", "json")
 @click.pass_context
 def command(
-    ctx: click.Context, /, *, formats: tuple[str, ...], output: str | None, **named: Any
+    ctx: click.Context,
+    /,
+    *,
+    conf_path: str | None,
+    formats: tuple[str, ...],
+    output: str | None,
+    **named: Any,
 ) -> None:
     """Which switches help on this host, with evidence, prediction, break-even and risk."""
-    decisions = read_inputs(ctx, **named).decisions
+    inputs = read_inputs(ctx, **named)
+    decisions = inputs.decisions
+    if conf_path is not None:
+        decisions = hold_against(decisions, _configuration(conf_path, inputs.facts))
     is_screen = output is None and sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if is_screen else None
     write_result(
@@ -39,3 +59,14 @@ def command(
         formats,
         output,
     )
+
+
+def _configuration(path: str, facts: Facts) -> ConfTree:
+    from nginx_tune.cli.trees import read_configuration  # noqa: PLC0415  # not without --conf
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+
+    tree = read_configuration(LiveHost(), path, facts.nginx.prefix)
+    if tree.unparsed:
+        first = tree.unparsed[0]
+        raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
+    return tree

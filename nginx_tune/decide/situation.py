@@ -127,7 +127,7 @@ class Situation:
         for disk in self._disks:
             if disk.name in shared:
                 continue
-            if disk.curve is None or disk.curve.provenance != "measured":
+            if disk.curve is None:
                 return None
             knees.append(disk.curve.knee_depth or 1)
         return max(1, sum(knees)) if knees else None

@@ -1,0 +1,258 @@
+"""Decisions held against a configuration: what stands already, what changes, what is to go.
+
+Settings say what should hold. Here those that a configuration has already fall away, and what
+stands in it against a decision (``multi_accept on``, threads where all data fits in memory) gets
+the line that undoes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.listeners import listeners
+from nginx_tune.conf.quantities import parse_bytes
+from nginx_tune.conf.scopes import Scope, http_blocks, scopes
+from nginx_tune.conf.served import served_paths
+from nginx_tune.conf.thread_pools import asked_pool
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.upstreams import upstreams
+from nginx_tune.decide.answer import setting
+from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Setting, Verdict
+
+_AT_LEAST = frozenset({"worker_rlimit_nofile"})
+"""Directives of which more than was decided does no harm."""
+_DEFAULT_CHUNK = "2m"
+
+
+def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
+    """The decisions as changes of the configuration ``tree``.
+
+    Shape: what stands already is ``keep`` without settings; the other settings are those that
+           are missing or differ.
+    """
+    standing = Standing(tree)
+    return replace(decisions, decisions=[_held(one, standing) for one in decisions.decisions])
+
+
+class Standing:
+    """What a configuration says where files are sent or requests passed on."""
+
+    def __init__(self, tree: ConfTree) -> None:
+        self.tree = tree
+        self.http = [block.block or Block([]) for block in http_blocks(tree)]
+        serving = {id(one.scope.own): one.scope for one in served_paths(tree)}
+        passing = [s for s in scopes(tree) if _passes(s)]
+        self.answering: list[Scope] = [*serving.values(), *passing] or scopes(tree)
+
+    def lines(self, wanted: Setting, apart: Sequence[str] = ()) -> list[Directive | None]:
+        """The line that holds in each place the setting is for; null for nginx's default.
+
+        ``apart`` are locations that have a setting of their own.
+        """
+        if wanted.context in ("main", "events"):
+            return [self._outside_http(wanted)]
+        if wanted.context == "upstream":
+            groups = upstreams(self.tree)
+            chosen = [u for u in groups if not wanted.block or u.name == wanted.block]
+            return [u.block.first(wanted.directive) for u in chosen] or [None]
+        if _is_named(wanted):
+            found = [line for block in self.http for line in block.all(wanted.directive)]
+            return [next((line for line in found if _same_name(line, wanted)), None)]
+        lines = [_effective(scope, wanted) for scope in self._places(wanted, apart)]
+        return list({id(line): line for line in lines}.values()) or [None]
+
+    def _outside_http(self, wanted: Setting) -> Directive | None:
+        blocks = [self.tree.main]
+        if wanted.context == "events":
+            blocks = [line.block for line in self.tree.main.all("events") if line.block]
+        found = [line for block in blocks for line in block.all(wanted.directive)]
+        if wanted.directive == "thread_pool":
+            found = [line for line in found if list(line.args[:1]) == wanted.args[:1]]
+        return found[-1] if found else None
+
+    def _places(self, wanted: Setting, apart: Sequence[str]) -> list[Scope]:
+        if wanted.block:
+            return [scope for scope in self.answering if wanted.block in scope.own.args]
+        return [scope for scope in self.answering if not set(apart) & set(scope.own.args)]
+
+
+def _passes(scope: Scope) -> bool:
+    return any(line.name.endswith("_pass") for line in scope.own.block or ())
+
+
+def _is_named(wanted: Setting) -> bool:
+    return wanted.directive in ("proxy_cache_path", "split_clients", "access_log")
+
+
+def _same_name(line: Directive, wanted: Setting) -> bool:
+    place = 1 if wanted.directive == "split_clients" else 0
+    return list(line.args[place : place + 1]) == wanted.args[place : place + 1]
+
+
+def _effective(scope: Scope, wanted: Setting) -> Directive | None:
+    if wanted.directive in ("proxy_set_header", "ssl_conf_command"):
+        lines = scope.effective_all(wanted.directive)
+        return next((line for line in lines if list(line.args[:1]) == wanted.args[:1]), None)
+    return scope.effective(wanted.directive)
+
+
+def _held(decision: Decision, standing: Standing) -> Decision:
+    undo = _UNDO.get(decision.id)
+    undone = undo(decision, standing) if undo else []
+    if undone:
+        return _undone(decision, undone)
+    if decision.verdict in ("not_applicable", "not_enough_evidence") or not decision.settings:
+        return decision
+    left: list[Setting] = []
+    evidence: list[Evidence] = []
+    verdict: Verdict = decision.verdict
+    for wanted in decision.settings:
+        if wanted.directive == "listen":
+            stands, line = _listen_holds(wanted, standing), None
+        else:
+            apart = _own_blocks(decision, wanted.directive)
+            found = standing.lines(wanted, apart)
+            differing = [line for line in found if not _holds(line, wanted)]
+            stands, line = not differing, differing[0] if differing else None
+        if not stands:
+            left.append(wanted)
+            if line is not None:
+                evidence.append(_as_evidence(line))
+                verdict = _direction(line, wanted) or verdict
+    if not left:
+        return replace(
+            decision, verdict="keep", settings=[], summary=f"Already so. {decision.summary}"
+        )
+    if verdict == "keep":
+        verdict = "set"
+    return replace(
+        decision, verdict=verdict, settings=left, evidence=[*decision.evidence, *evidence]
+    )
+
+
+def _own_blocks(decision: Decision, directive: str) -> list[str]:
+    return [s.block for s in decision.settings if s.block and s.directive == directive]
+
+
+def _listen_holds(wanted: Setting, standing: Standing) -> bool:
+    lines = [one.lines for one in listeners(standing.tree) if not one.is_quic and not one.is_unix]
+    return bool(lines) and all(any(wanted.args[0] in line.args for line in each) for each in lines)
+
+
+def _holds(line: Directive | None, wanted: Setting) -> bool:
+    if line is None:
+        return False
+    if wanted.directive in _AT_LEAST:
+        have, want = parse_bytes(line.value), parse_bytes(wanted.args[0])
+        return have is not None and want is not None and have >= want
+    if wanted.lines and line.block is not None:
+        inner = [[one.name, *one.args] for one in line.block]
+        return list(line.args) == wanted.args and inner == wanted.lines
+    return line.args[:1] == tuple(wanted.args[:1]) and sorted(line.args) == sorted(wanted.args)
+
+
+def _direction(line: Directive, wanted: Setting) -> Verdict | None:
+    """Whether a number is to be raised or lowered; null for what is no number."""
+    have = parse_bytes(line.value) if len(line.args) == 1 else None
+    want = parse_bytes(wanted.args[0]) if len(wanted.args) == 1 else None
+    if have is None or want is None or have == want:
+        return None
+    return "raise" if have < want else "lower"
+
+
+def _undone(decision: Decision, undone: Sequence[tuple[Directive, list[Setting]]]) -> Decision:
+    lines = [line for line, _ in undone]
+    settings = {(s.directive, s.block, *s.args): s for _, made in undone for s in made}
+    found = "; ".join(dict.fromkeys(f"{line.name} {' '.join(line.args)}" for line in lines))
+    return replace(
+        decision,
+        verdict="disable",
+        summary=f"Take out {found}. {decision.summary}",
+        settings=list(settings.values()),
+        evidence=[*decision.evidence, *map(_as_evidence, lines)],
+    )
+
+
+def _as_evidence(line: Directive) -> Evidence:
+    fact = f"{line.file}:{line.line}"
+    value = " ".join([line.name, *line.args])
+    return Evidence(fact=fact, value=value, provenance="declared")
+
+
+Undo = Callable[[Decision, Standing], list[tuple[Directive, list[Setting]]]]
+
+
+def _threads(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+    if decision.verdict != "disable":
+        return []
+    lines = {id(a): a for scope in standing.answering if (a := scope.effective("aio"))}
+    why = "all data fits in memory, or waiting costs less than offloading"
+    return [
+        (line, [setting("thread-pools", "location", "aio", "off", reason=why)])
+        for line in lines.values()
+        if asked_pool(line) is not None
+    ]
+
+
+def _accepting(_decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+    why = "one worker would take most connections"
+    found = []
+    for name in ("multi_accept", "accept_mutex"):
+        wanted = setting("accept", "events", name, "off", reason=why)
+        line = standing.lines(wanted)[0]
+        if line is not None and line.value.lower() == "on":
+            found.append((line, [wanted]))
+    return found
+
+
+def _own_queues(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+    """An option of ``listen`` has no line that undoes it: it is named, and goes by hand."""
+    if decision.verdict != "disable":
+        return []
+    lines = [one.reuseport for one in listeners(standing.tree) if not one.is_quic]
+    return [(line, []) for line in lines if line is not None]
+
+
+def _open_files(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+    if decision.verdict != "disable":
+        return []
+    wanted = setting(
+        "open-file-cache", "http", "open_file_cache", "off", reason="it would mostly churn"
+    )
+    return [
+        (line, [wanted]) for line in standing.lines(wanted) if line and line.value.lower() != "off"
+    ]
+
+
+def _kernel_tls(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+    if decision.verdict != "disable":
+        return []
+    why = "SSL_sendfile() runs on the loop and would go round the pool"
+    wanted = setting("ktls", "http", "ssl_conf_command", "Options", "-KTLS", reason=why)
+    found = []
+    for line in standing.lines(wanted):
+        options = "" if line is None else " ".join(line.args[1:]).lower()
+        if line is not None and "ktls" in options and "-ktls" not in options:
+            found.append((line, [wanted]))
+    return found
+
+
+def _unbounded(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+    if decision.verdict != "keep" or decision.settings:
+        return []
+    why = "without a bound one cold read can hold the loop for a whole file"
+    wanted = setting("sendfile-max-chunk", "http", "sendfile_max_chunk", _DEFAULT_CHUNK, reason=why)
+    return [(line, [wanted]) for line in standing.lines(wanted) if line and line.value == "0"]
+
+
+_UNDO: dict[str, Undo] = {
+    "thread-pools": _threads,
+    "accept": _accepting,
+    "reuseport": _own_queues,
+    "open-file-cache": _open_files,
+    "ktls": _kernel_tls,
+    "sendfile-max-chunk": _unbounded,
+}

@@ -1,0 +1,230 @@
+"""Following the advice makes the next run quiet: nothing is left to change, nothing is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from situations import (
+    FLAGS,
+    GIBIBYTE,
+    MEBIBYTE,
+    dataset,
+    host,
+    lab_host,
+    lab_load,
+    load,
+    nginx,
+    site,
+    source_host,
+)
+from test_properties import ANY_SITE, QUICK, any_facts, any_workload
+
+from nginx_tune.audit.engine import audit
+from nginx_tune.audit.registry import ALL
+from nginx_tune.conf.tree import parse_text
+from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide.standing import hold_against
+from nginx_tune.documents.curve import Curve, CurvePoint
+from nginx_tune.documents.decisions import Decision, Decisions
+from nginx_tune.documents.facts import Facts, Kernel
+from nginx_tune.documents.site import Site, SiteTls
+from nginx_tune.documents.workload import Rate, Tls, Workload
+from nginx_tune.emit import emit_decided
+
+CHANGING = ("enable", "disable", "raise", "lower", "set")
+
+
+def one(decisions: Decisions, name: str) -> Decision:
+    return next(d for d in decisions.decisions if d.id == name)
+
+
+def followed(facts: Facts, workload: Workload, given: Site) -> tuple[str, Decisions]:
+    """The generated configuration, and what is said when one asks again with it."""
+    complete = complete_site(given, facts, workload.kind)
+    decisions = decide(facts, workload, site=complete)
+    text = emit_decided(decisions, complete, status_page=True)
+    return text, hold_against(decisions, parse_text(text))
+
+
+def measured_disk() -> Facts:
+    """A hard disk that was measured: its knee is below the peak of cold transfers."""
+    curve = Curve(
+        read_bytes=131_072,
+        points=[
+            CurvePoint(depth=1, reads_per_second=90.0),
+            CurvePoint(depth=4, reads_per_second=150.0),
+        ],
+        knee_depth=4,
+        sequential_bytes_per_second=150e6,
+    )
+    facts = host()
+    disks = [msgspec.structs.replace(d, curve=curve) for d in facts.storage.disks]
+    storage = msgspec.structs.replace(facts.storage, disks=disks)
+    return msgspec.structs.replace(facts, storage=storage)
+
+
+def cold(facts: Facts, **other: Any) -> Facts:
+    data = [dataset(256 * GIBIBYTE, 4 * MEBIBYTE, **other)]
+    return msgspec.structs.replace(facts, datasets=data)
+
+
+LOGGED = site(access_log="/var/log/nginx/access.log", error_log="/var/log/nginx/error.log")
+SECURE = msgspec.structs.replace(
+    LOGGED, tls=SiteTls(certificate="/c.pem", certificate_key="/k.pem")
+)
+CASES: dict[str, tuple[Facts, Workload, Site]] = {
+    "cold": (cold(host()), load(), LOGGED),
+    "fits": (host(datasets=[dataset(GIBIBYTE, 4096)]), load(data_bytes=GIBIBYTE), LOGGED),
+    "nothing known": (Facts(), Workload(), LOGGED),
+    "lab": (lab_host(), lab_load(), LOGGED),
+    "lab with 40 cold": (lab_host(), lab_load(40), LOGGED),
+    "hot apart": (
+        lab_host(),
+        lab_load(150, 10),
+        msgspec.structs.replace(LOGGED, hot_locations=["/hot/"]),
+    ),
+    "source": (source_host(), load("media", data_bytes=256 * 10**9, cold_peak=200), LOGGED),
+    "measured disk": (cold(measured_disk()), load(cold_peak=20), LOGGED),
+    "measured disk, many cold": (cold(measured_disk()), load(cold_peak=200), LOGGED),
+    "tls": (
+        cold(host()),
+        msgspec.structs.replace(load("media"), tls=Tls(value=True, provenance="declared")),
+        SECURE,
+    ),
+    "three cache disks": (host(disks=3, mount="/data"), Workload(kind="cache"), LOGGED),
+    "one cache disk": (host(), Workload(kind="cache"), LOGGED),
+    "two roots": (
+        host(disks=2),
+        load(),
+        msgspec.structs.replace(LOGGED, roots=["/srv/1", "/srv/2"]),
+    ),
+    "busy proxy": (
+        host(cpus=16, kernel=Kernel(system="Linux", sysctls={"net.core.somaxconn": "4096"})),
+        msgspec.structs.replace(
+            Workload(kind="proxy"), rate=Rate(peak_per_second=9000.0, provenance="learnt")
+        ),
+        LOGGED,
+    ),
+    "old nginx, many workers": (
+        host(
+            cpus=16,
+            nginx=nginx("1.18.0"),
+            kernel=Kernel(system="Linux", sysctls={"net.ipv4.tcp_migrate_req": "1"}),
+        ),
+        load(data_bytes=GIBIBYTE),
+        LOGGED,
+    ),
+    "new nginx": (host(nginx=nginx("1.29.7")), Workload(kind="cache"), LOGGED),
+    "no thread pools built": (host(nginx=nginx(flags=FLAGS[1:])), load(data_bytes=10**9), LOGGED),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_asked_again_nothing_is_left_to_change(name: str) -> None:
+    facts, workload, given = CASES[name]
+    _, again = followed(facts, workload, given)
+    left = [(d.id, d.verdict, d.summary) for d in again.decisions if d.settings]
+    assert left == []
+    known = {d.id for d in again.decisions if d.verdict in CHANGING}
+    # Verdicts without a line of nginx.conf: pools left off, the device's read-ahead.
+    assert known <= {"thread-pools", "reuseport", "open-file-cache", "ktls", "per-disk-pools"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_audit_finds_nothing_in_what_was_generated(name: str) -> None:
+    facts, workload, given = CASES[name]
+    text, _ = followed(facts, workload, given)
+    found = audit(parse_text(text), facts, ALL)
+    assert [(f.rule, f.message, text.splitlines()[f.line - 1]) for f in found.findings] == []
+
+
+@QUICK
+@given(facts=any_facts(), workload=any_workload(), given_site=ANY_SITE)
+def test_any_advice_that_is_followed_stands(
+    facts: Facts, workload: Workload, given_site: Site
+) -> None:
+    _, again = followed(facts, workload, given_site)
+    assert [(d.id, d.settings) for d in again.decisions if d.settings] == []
+
+
+# what stands against a decision
+
+ALWAYS_ON = """
+worker_processes auto;
+worker_rlimit_nofile 200000;
+events { worker_connections 512; multi_accept on; accept_mutex on; }
+http {
+    sendfile on;
+    sendfile_max_chunk 0;
+    open_file_cache max=100;
+    server {
+        listen 80 reuseport;
+        root /srv/1;
+        aio threads;
+        location /img/ { aio threads=other; }
+    }
+}
+"""
+
+
+def asked(workload: Workload, text: str = ALWAYS_ON, **other: Any) -> Decisions:
+    facts = host(**other)
+    given = complete_site(site(), facts, workload.kind)
+    return hold_against(decide(facts, workload, site=given), parse_text(text))
+
+
+def lines(decision: Decision) -> list[str]:
+    return [" ".join([s.directive, *s.args]) for s in decision.settings]
+
+
+def test_threads_for_data_that_fits_are_to_be_turned_off() -> None:
+    """A8."""
+    d = one(asked(load(data_bytes=GIBIBYTE)), "thread-pools")
+    assert (d.verdict, lines(d)) == ("disable", ["aio off"])
+    assert "aio threads; aio threads=other" in d.summary
+    places = [e.fact for e in d.evidence if e.provenance == "declared" and ":" in e.fact]
+    assert places == ["nginx.conf:12", "nginx.conf:13"]
+
+
+def test_multi_accept_and_the_mutex_are_to_be_turned_off() -> None:
+    """B7."""
+    d = one(asked(load()), "accept")
+    assert (d.verdict, lines(d)) == ("disable", ["multi_accept off", "accept_mutex off"])
+
+
+def test_queues_of_their_own_behind_blocked_loops_are_to_go() -> None:
+    """B4."""
+    flags = ["--with-http_ssl_module"]
+    d = one(asked(load(), nginx=nginx(flags=flags)), "reuseport")
+    assert d.verdict == "disable"
+    assert "Take out listen 80 reuseport" in d.summary
+
+
+def test_numbers_are_raised_lowered_or_enough() -> None:
+    decisions = asked(load())
+    assert one(decisions, "connections").verdict == "raise"
+    assert one(decisions, "file-limits").verdict == "keep"
+    many = ALWAYS_ON.replace("512", "65000")
+    assert one(asked(load(), many), "connections").verdict == "lower"
+    assert one(asked(load()), "sendfile-max-chunk").verdict == "raise"
+
+
+def test_an_unbounded_chunk_gets_the_default_where_that_is_right() -> None:
+    d = one(asked(load(), disk_class="nvme"), "sendfile-max-chunk")
+    assert lines(d) == ["sendfile_max_chunk 2m"]
+
+
+def test_an_open_file_cache_that_only_churns_is_to_go() -> None:
+    d = one(asked(load(data_bytes=10**13, file_bytes=10**5)), "open-file-cache")
+    assert (d.verdict, lines(d)) == ("disable", ["open_file_cache off"])
+
+
+def test_kernel_tls_beside_pools_is_to_go() -> None:
+    """NGINX-FACTS 2.6."""
+    text = ALWAYS_ON.replace("sendfile on;", "sendfile on; ssl_conf_command Options KTLS;")
+    workload = msgspec.structs.replace(load(), tls=Tls(value=True))
+    d = one(asked(workload, text), "ktls")
+    assert (d.verdict, lines(d)) == ("disable", ["ssl_conf_command Options -KTLS"])
