@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from nginx_versions import Nginx, find_nginx, installed
+from proving import until
 from scratch_nginx import Serve, Server, write_conf
 
 
@@ -41,6 +42,8 @@ def serve(tmp_path: Path, nginx: Nginx) -> Iterator[Serve]:
             except ConnectionRefusedError:
                 time.sleep(0.02)
             else:
+                # The listening socket is there before the first worker.
+                until(lambda: bool(server.workers()), 5)
                 return server
         raise AssertionError(server.log())
 

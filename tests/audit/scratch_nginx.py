@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import psutil
+
 NGINX = "/usr/sbin/nginx"
 
 
@@ -31,8 +33,11 @@ class Server:
         self.conf = directory / "nginx.conf"
 
     def workers(self) -> list[int]:
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(pid) for pid in children.read_text().split()]
+        """Its children, by the parent of each process: the kernel's own list may miss some."""
+        try:
+            return [child.pid for child in psutil.Process(self.process.pid).children()]
+        except psutil.NoSuchProcess:
+            return []
 
     def connect(self, timeout: float = 20) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=timeout)

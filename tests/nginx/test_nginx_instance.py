@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -41,8 +42,13 @@ def test_it_runs_in_the_foreground_and_stops(tmp_path: Path, port: int, extra: s
     instance = start_instance(
         NGINX, conf, stderr_path=tmp_path / "err", address=("127.0.0.1", port)
     )
-    workers = instance.workers()
-    assert len(workers) == (2 if "2" in extra else 1)
+    wanted = 2 if "2" in extra else 1
+    for _ in range(250):  # the socket is there before the workers
+        workers = instance.workers()
+        if len(workers) == wanted:
+            break
+        time.sleep(0.02)
+    assert len(workers) == wanted
     instance.stop()
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
     with pytest.raises(OSError):
