@@ -2,11 +2,16 @@
 
 use std::io::{self, Write as _};
 use std::net::TcpStream;
+use std::ops::Range;
 
-use crate::clock::Nanos;
+use crate::clock::{MILLISECOND, Nanos};
 use crate::request::Request;
 use crate::response::Response;
 use crate::sys;
+
+/// A pause inside a response that is as long as Linux delays an acknowledgement for which the
+/// server waits: 40 ms and what a busy machine adds.
+const DELAYED_ACKNOWLEDGEMENT: Range<Nanos> = 35 * MILLISECOND..60 * MILLISECOND;
 
 /// Where a connection stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +39,10 @@ pub struct Connection {
     pub response: Response,
     /// When the response began.
     pub first_byte: Nanos,
+    /// When the last bytes came.
+    pub last_byte: Nanos,
+    /// Pauses inside the response that look like a delayed acknowledgement.
+    pub stalls: u32,
     /// Requests answered on it so far.
     pub served: u64,
     /// The place of the worker that answers on it, once known.
@@ -52,10 +61,22 @@ impl Connection {
             request,
             response: Response::new(),
             first_byte: 0,
+            last_byte: 0,
+            stalls: 0,
             served: 0,
             worker: None,
             unsent: Vec::new(),
         }
+    }
+
+    /// Takes note that bytes of the response have come.
+    pub fn came(&mut self, now: Nanos) {
+        if self.first_byte == 0 {
+            self.first_byte = now;
+        } else if DELAYED_ACKNOWLEDGEMENT.contains(&(now - self.last_byte)) {
+            self.stalls += 1;
+        }
+        self.last_byte = now;
     }
 
     /// Sends a rendered request; whether all of it is on its way.

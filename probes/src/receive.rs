@@ -27,8 +27,10 @@ const READS_A_TURN: usize = 4;
 /// How a connection's response stands after a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received {
-    /// More is to come.
+    /// All that came was read; more is to come.
     Waiting,
+    /// More may have come than was read: the others have their turn first.
+    Unfinished,
     /// It is whole.
     Complete {
         /// Bytes came after it that nobody asked for.
@@ -59,13 +61,20 @@ impl Receiver {
         }
     }
 
+    /// Whether a body that stands still is to be acknowledged.
+    pub fn acknowledges_quickly(&self) -> bool {
+        self.acknowledges_quickly
+    }
+
     /// Reads what has come for a busy connection. `first_byte` of the connection and `now` are
-    /// set when something had come. At most about `byte_limit` body bytes are taken.
+    /// set when something had come. `ended`: the server sends no more. At most about
+    /// `byte_limit` body bytes are taken.
     pub fn receive(
         &mut self,
         connection: &mut Connection,
         clock: Clock,
         now: &mut Nanos,
+        ended: bool,
         byte_limit: u64,
     ) -> Received {
         for _ in 0..READS_A_TURN {
@@ -77,31 +86,33 @@ impl Receiver {
                 Err(error) => return broken(connection, &error),
             };
             *now = clock.now();
-            if connection.first_byte == 0 {
-                connection.first_byte = *now;
-            }
-            match self.take(&mut connection.response, asked, count) {
+            connection.came(*now);
+            let stray = match self.take(&mut connection.response, asked, count) {
                 Err(failure) => return Received::Failed(failure),
-                Ok(stray) if connection.response.is_complete() => {
-                    return Received::Complete { stray };
-                }
-                Ok(_) => {}
+                Ok(stray) => stray,
+            };
+            let drained = count < asked.count();
+            if connection.response.is_complete() {
+                let stray = stray || (!drained && has_more(connection));
+                return Received::Complete { stray };
             }
-            if self.acknowledges_quickly {
-                // What fails here shows in the next read.
-                let _ = sys::acknowledge_quickly(&connection.stream);
-            }
-            if count < asked.count() {
-                break;
+            if drained && !ended {
+                return Received::Waiting;
             }
         }
-        Received::Waiting
+        Received::Unfinished
     }
 
     fn read(&mut self, connection: &mut Connection, limit: u64) -> (Asked, io::Result<usize>) {
         let ahead = connection.response.payload_ahead();
         if self.discards && ahead >= LEAST_DISCARD_BYTES {
-            let count = ahead.min(DISCARD_BYTES).min(limit.max(1)) as usize;
+            // One byte more shows in the same call whether all was read and whether the server
+            // sent more than it declared; such a connection is not used again.
+            let beyond = u64::from(connection.response.ends_with_payload());
+            let count = ahead
+                .saturating_add(beyond)
+                .min(DISCARD_BYTES)
+                .min(limit.max(1)) as usize;
             return (
                 Asked::Discarded(count),
                 sys::discard(&connection.stream, count),
@@ -120,8 +131,9 @@ impl Receiver {
     fn take(&self, response: &mut Response, asked: Asked, count: usize) -> Result<bool, Failure> {
         match asked {
             Asked::Discarded(_) => {
-                response.skip_payload(count as u64);
-                Ok(false)
+                let own = response.payload_ahead().min(count as u64);
+                response.skip_payload(own);
+                Ok(own < count as u64)
             }
             Asked::Copied(_) => match response.feed(&self.buffer[..count]) {
                 Ok(taken) => Ok(taken < count),
@@ -129,6 +141,11 @@ impl Receiver {
             },
         }
     }
+}
+
+/// Whether bytes follow a complete response.
+fn has_more(connection: &mut Connection) -> bool {
+    matches!(connection.stream.read(&mut [0]), Ok(count) if count > 0)
 }
 
 #[derive(Debug, Clone, Copy)]

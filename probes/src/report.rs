@@ -95,6 +95,7 @@ fn of_class(class: &Class<'_>, measured: Nanos) -> Value {
         "stray": record.stray,
         "workers": by_worker(record.workers.shares(), |share| share.requests.into()),
         "worker_shares": by_worker(record.workers.shares(), of_worker),
+        "ack_stall_suspects": record.ack_stall_suspects,
         "at_cap": record.at_cap,
         "max_pending": record.max_pending,
     })

@@ -308,7 +308,8 @@ fn a_race_with_the_closing_server_is_retried_on_a_new_connection() {
     plan["classes"][0]["arrivals"] = closed(1);
     let class = run_class(&plan);
     assert_eq!(class["errors"], json!({}), "{class}");
-    assert!(number(&class, "retried") >= number(&class, "requests") - 2.0);
+    // Whether the close was seen in time or the request was sent again: each got its own.
+    assert!(number(&class, "connections_opened") >= number(&class, "requests"));
     // The same, closed with the next request unread: a reset.
     let server = Server::start(|ask| {
         ask.stream.write_all(&ok(5)).unwrap();

@@ -11,7 +11,8 @@ use std::fs::File;
 use std::io::Read as _;
 use std::mem;
 use std::net::SocketAddr;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::class::Class;
 use crate::clock::{Clock, MILLISECOND, NEVER, Nanos, SECOND, nanos, seconds};
@@ -24,9 +25,14 @@ use crate::progress::Progress;
 use crate::receive::Receiver;
 use crate::recorder::first_second_end;
 use crate::surroundings::Surroundings;
-use crate::sys::{self, Poller, READABLE};
+use crate::sys::{self, Event, Poller, READABLE};
 
+mod acknowledge;
+mod pace;
 mod traffic;
+
+use self::acknowledge::{Unacknowledged, still_waits};
+use self::pace::Pace;
 
 /// The token of the descriptor that tells signals.
 const SIGNALS: u64 = u64::MAX - 1;
@@ -50,6 +56,10 @@ pub struct Engine<'p> {
     classes: Vec<Class<'p>>,
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Connections on which more may have come than was read.
+    unread: Vec<Event>,
+    unacknowledged: Unacknowledged,
+    pace: Pace,
     rendered: Vec<u8>,
     /// The earliest arrival or retry of any class.
     next_release: Nanos,
@@ -149,6 +159,9 @@ impl<'p> Engine<'p> {
                 .collect::<Result<_, _>>()?,
             slots: Vec::new(),
             free: Vec::new(),
+            unread: Vec::new(),
+            unacknowledged: Unacknowledged::default(),
+            pace: Pace::new(plan.classes.iter().all(|class| class.arrivals.is_closed())),
             rendered: Vec::new(),
             next_release: 0,
             next_second: first_second_end(window.start),
@@ -183,21 +196,30 @@ impl<'p> Engine<'p> {
     pub fn run(mut self) -> Result<Outcome<'p>, Error> {
         self.clock = Clock::start();
         let started = SystemTime::now();
+        let mut events = 0;
         loop {
             let now = self.clock.now();
             self.mark(now);
             self.release(now);
             self.expire(now);
             self.end_with_the_manifests(now);
+            self.acknowledge(now);
             if self.is_over(now) {
                 break;
             }
-            let timeout = self.next_moment().saturating_sub(self.clock.now());
-            let count = self
+            let timeout = if self.unread.is_empty() {
+                self.next_moment().saturating_sub(self.clock.now())
+            } else {
+                0
+            };
+            if let Some(pause) = self.pace.pause(events).filter(|&pause| pause < timeout) {
+                thread::sleep(Duration::from_nanos(pause));
+            }
+            events = self
                 .poller
                 .wait(timeout)
                 .map_err(|error| Error::System("waiting for events", error))?;
-            for number in 0..count {
+            for number in 0..events {
                 let Some(event) = self.poller.event(number) else {
                     continue;
                 };
@@ -211,8 +233,22 @@ impl<'p> Engine<'p> {
                     self.release(now);
                 }
             }
+            for event in std::mem::take(&mut self.unread) {
+                self.handle(event);
+            }
         }
         Ok(self.finish(started))
+    }
+
+    /// Acknowledges what bodies that stand still may wait for.
+    fn acknowledge(&mut self, now: Nanos) {
+        while let Some((token, since)) = self.unacknowledged.take_due(now) {
+            let waiting = find(&self.slots, token).filter(|it| still_waits(it, since));
+            if let Some(connection) = waiting {
+                // What fails here shows in the next read.
+                let _ = sys::acknowledge_quickly(&connection.stream);
+            }
+        }
     }
 
     /// Takes note of the moments at which the accounting changes.
@@ -300,8 +336,12 @@ impl<'p> Engine<'p> {
     }
 
     /// The next moment at which something is to be done without an event.
-    fn next_moment(&self) -> Nanos {
-        let mut next = self.next_second.min(self.next_release);
+    fn next_moment(&mut self) -> Nanos {
+        let slots = &self.slots;
+        let acknowledge = self
+            .unacknowledged
+            .next(|token, since| find(slots, token).is_some_and(|it| still_waits(it, since)));
+        let mut next = self.next_second.min(self.next_release).min(acknowledge);
         for class in &self.classes {
             next = next.min(class.next_deadline);
         }
@@ -442,4 +482,18 @@ impl<'p> Engine<'p> {
             interrupted: self.interrupted,
         }
     }
+}
+
+/// What epoll tells of a connection: its place, and which tenant of the place it is.
+fn token(slot: u32, generation: u32) -> u64 {
+    u64::from(generation) << 32 | u64::from(slot)
+}
+
+/// The connection of a token, if it is still there.
+fn find(slots: &[Slot], token: u64) -> Option<&Connection> {
+    slots
+        .get(token as u32 as usize)
+        .filter(|place| place.generation == (token >> 32) as u32)?
+        .connection
+        .as_ref()
 }

@@ -2,13 +2,17 @@
 
 use std::io::{self, Read as _};
 
-use super::{Engine, Slot};
+use super::{Engine, Slot, find, token};
 use crate::clock::Nanos;
 use crate::connection::{Connection, Phase};
 use crate::failure::Failure;
 use crate::receive::{Received, broken};
 use crate::request::Request;
-use crate::sys::{self, Event, PEER_CLOSED, READABLE, WRITABLE};
+use crate::sys::{self, EDGE, Event, PEER_CLOSED, READABLE, WRITABLE};
+
+/// What a connection is watched for, each change reported once. A request that the socket does
+/// not take at once is rare and waits for `WRITABLE`.
+const ANSWERS: u32 = READABLE | PEER_CLOSED | EDGE;
 
 impl Engine<'_> {
     /// Gives a request to a connection, or lets it wait for one.
@@ -39,7 +43,7 @@ impl Engine<'_> {
         let connection = Connection::new(stream, class, request);
         let added = self
             .poller
-            .add(&connection.stream, token, WRITABLE | READABLE | PEER_CLOSED);
+            .add(&connection.stream, token, ANSWERS | WRITABLE);
         place.connection = Some(connection);
         let owner = &mut self.classes[class];
         owner.open += 1;
@@ -82,10 +86,9 @@ impl Engine<'_> {
         match connection.send(&self.rendered) {
             Ok(true) => {}
             Ok(false) => {
-                let interest = WRITABLE | READABLE | PEER_CLOSED;
-                let changed =
-                    self.poller
-                        .modify(&connection.stream, token(slot, *generation), interest);
+                let token = token(slot, *generation);
+                let interest = ANSWERS | WRITABLE;
+                let changed = self.poller.modify(&connection.stream, token, interest);
                 if let Err(error) = changed {
                     self.lose(slot, Failure::from(&error));
                 }
@@ -99,24 +102,18 @@ impl Engine<'_> {
         let (slot, generation) = (event.token as u32, (event.token >> 32) as u32);
         // Set by a read; the clock is asked once more only where nothing was read.
         let mut now = 0;
-        let phase = self
-            .slots
-            .get(slot as usize)
-            .filter(|place| place.generation == generation)
-            .and_then(|place| place.connection.as_ref())
-            .map(|connection| connection.phase);
-        match phase {
+        match find(&self.slots, event.token).map(|connection| connection.phase) {
             Some(Phase::Connecting) => self.connected(slot, event),
             Some(Phase::Busy) => {
                 if event.is_writable() {
                     self.send_rest(slot);
                 }
                 if event.is_readable() && self.slots[slot as usize].generation == generation {
-                    self.receive(slot, &mut now);
+                    self.receive(slot, event, &mut now);
                 }
             }
-            Some(Phase::Idle) => self.leave(slot),
-            None => {}
+            Some(Phase::Idle) if event.is_readable() => self.leave(slot),
+            Some(Phase::Idle) | None => {}
         }
         if now == 0 { self.clock.now() } else { now }
     }
@@ -130,11 +127,15 @@ impl Engine<'_> {
         else {
             return;
         };
-        match connection.stream.take_error() {
+        let error = if event.is_broken() {
+            connection.stream.take_error()
+        } else {
+            Ok(None)
+        };
+        match error {
             Ok(None) if event.is_writable() => {
-                let interest = READABLE | PEER_CLOSED;
                 let token = token(slot, *generation);
-                match self.poller.modify(&connection.stream, token, interest) {
+                match self.poller.modify(&connection.stream, token, ANSWERS) {
                     Ok(()) => self.transmit(slot),
                     Err(error) => self.lose(slot, Failure::from(&error)),
                 }
@@ -158,9 +159,8 @@ impl Engine<'_> {
         }
         match connection.send_rest() {
             Ok(true) => {
-                let interest = READABLE | PEER_CLOSED;
                 let token = token(slot, *generation);
-                if let Err(error) = self.poller.modify(&connection.stream, token, interest) {
+                if let Err(error) = self.poller.modify(&connection.stream, token, ANSWERS) {
                     self.lose(slot, Failure::from(&error));
                 }
             }
@@ -170,22 +170,32 @@ impl Engine<'_> {
     }
 
     /// Reads what has come on a busy connection.
-    fn receive(&mut self, slot: u32, now: &mut Nanos) {
+    fn receive(&mut self, slot: u32, event: Event, now: &mut Nanos) {
         let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
             return;
         };
         let before = connection.response.body_bytes();
         let left = self.plan.caps.bytes.saturating_sub(self.total_bytes);
-        let received = self.receiver.receive(connection, self.clock, now, left);
+        let ended = event.is_ended();
+        let received = self
+            .receiver
+            .receive(connection, self.clock, now, ended, left);
         let bytes = connection.response.body_bytes() - before;
         let class = connection.class;
+        self.classes[class].recorder.ack_stall_suspects +=
+            u64::from(std::mem::take(&mut connection.stalls));
         if bytes > 0 {
             self.total_bytes += bytes;
             self.classes[class].recorder.received(bytes, *now);
         }
         match received {
-            Received::Waiting => {}
-            Received::Complete { stray } => self.complete(slot, stray, *now),
+            Received::Waiting => {
+                if self.receiver.acknowledges_quickly() && connection.first_byte != 0 {
+                    self.unacknowledged.push(event.token, connection.last_byte);
+                }
+            }
+            Received::Unfinished => self.unread.push(event),
+            Received::Complete { stray } => self.complete(slot, stray, ended, *now),
             Received::Failed(failure) => self.lose(slot, failure),
             Received::Stale => self.retry(slot),
         }
@@ -196,7 +206,7 @@ impl Engine<'_> {
     }
 
     /// A response is whole: judge it, keep or close the connection, go on.
-    fn complete(&mut self, slot: u32, stray: bool, now: Nanos) {
+    fn complete(&mut self, slot: u32, stray: bool, ended: bool, now: Nanos) {
         let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
             return;
         };
@@ -218,12 +228,13 @@ impl Engine<'_> {
                     .recorder
                     .attribute(&request, worker, connection.worker, good, now);
         }
-        if response.keeps_connection() && !last && !stray {
+        if response.keeps_connection() && !last && !stray && !ended {
             connection.phase = Phase::Idle;
             class.idle.push(slot);
         } else {
             self.close(slot);
         }
+        self.pace.answered(now.saturating_sub(request.sent));
         match fault {
             None => self.classes[index].succeeded(&request, first_byte, now),
             Some(failure) => self.classes[index].failed(&request, failure, now),
@@ -252,7 +263,7 @@ impl Engine<'_> {
         match broken(connection, error) {
             Received::Stale => self.retry(slot),
             Received::Failed(failure) => self.lose(slot, failure),
-            Received::Waiting | Received::Complete { .. } => {}
+            Received::Waiting | Received::Unfinished | Received::Complete { .. } => {}
         }
     }
 
@@ -321,8 +332,4 @@ impl Engine<'_> {
             self.free.push(slot);
         }
     }
-}
-
-fn token(slot: u32, generation: u32) -> u64 {
-    u64::from(generation) << 32 | u64::from(slot)
 }

@@ -118,6 +118,11 @@ impl Response {
         }
     }
 
+    /// Whether the response ends with the payload that is ahead: what follows is nobody's.
+    pub fn ends_with_payload(&self) -> bool {
+        matches!(self.state, State::Length { .. })
+    }
+
     /// Takes note of payload that was dropped unseen; at most `payload_ahead`.
     pub fn skip_payload(&mut self, count: u64) {
         self.body_bytes += count;

@@ -16,7 +16,7 @@ use std::os::fd::{FromRawFd as _, OwnedFd};
 use libc::c_int;
 
 pub use self::file::filesystem_magic;
-pub use self::poller::{Event, PEER_CLOSED, Poller, READABLE, WRITABLE};
+pub use self::poller::{EDGE, Event, PEER_CLOSED, Poller, READABLE, WRITABLE};
 pub use self::process::{
     catch_signals, cpu_time, die_with_parent, inherited, pin, raise_descriptor_limit,
     run_after_all_others, run_in_realtime, set_timer_slack_to_one_nanosecond, would_take_a_write,

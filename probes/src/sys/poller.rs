@@ -16,6 +16,9 @@ pub const WRITABLE: u32 = libc::EPOLLOUT as u32;
 /// The peer closed its half.
 pub const PEER_CLOSED: u32 = libc::EPOLLRDHUP as u32;
 
+/// Report each change once, not the state at every wait.
+pub const EDGE: u32 = libc::EPOLLET as u32;
+
 /// What `epoll` reported.
 #[derive(Debug, Clone, Copy)]
 pub struct Event {
@@ -30,6 +33,17 @@ impl Event {
     pub fn is_readable(self) -> bool {
         let bits = libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR;
         self.ready & bits as u32 != 0
+    }
+
+    /// Whether the peer sends no more: it closed its half, or the connection broke.
+    pub fn is_ended(self) -> bool {
+        let bits = libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR;
+        self.ready & bits as u32 != 0
+    }
+
+    /// Whether the socket has an error.
+    pub fn is_broken(self) -> bool {
+        self.ready & (libc::EPOLLHUP | libc::EPOLLERR) as u32 != 0
     }
 
     /// Whether a write would not block.
@@ -77,7 +91,7 @@ impl Poller {
         Ok(poller)
     }
 
-    /// Watches a descriptor, level-triggered.
+    /// Watches a descriptor; level-triggered without `EDGE`.
     pub fn add(&self, source: &impl AsRawFd, token: u64, interest: u32) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_ADD, source.as_raw_fd(), token, interest)
     }
