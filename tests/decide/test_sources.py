@@ -1,0 +1,312 @@
+"""Rows of the sources that are decisions, each with a test that names it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from situations import (
+    FLAGS,
+    GIBIBYTE,
+    MEBIBYTE,
+    host,
+    lab_host,
+    lab_load,
+    load,
+    nginx,
+    site,
+    source_host,
+)
+
+from nginx_tune.decide import decide
+from nginx_tune.documents.decisions import Decision, Decisions
+from nginx_tune.documents.facts import Facts, Kernel
+from nginx_tune.documents.workload import (
+    ConnectionReuse,
+    CpuPerRequest,
+    Rate,
+    Tls,
+    Workload,
+)
+
+HERE = Path(__file__).parent
+NO_DECISION = {
+    "A2": "the source's host: an input of the tests of A5 to A7",
+    "A4": "the two loads: classes of the load plan",
+    "A5": "figures without pools: a prediction's test and a scenario",
+    "A17": "how the source measured",
+    "B1": "the three models of listening, as words",
+    "B5": "how the source shows latencies: report",
+    "C3": "a metric: observe",
+    "C4": "a figure: the scenario accept-balance",
+}
+"""Rows that nobody decides by, and what they are instead."""
+ROWS = [*(f"A{n}" for n in range(1, 18)), *(f"B{n}" for n in range(1, 8)),
+        *(f"C{n}" for n in range(1, 10))]  # fmt: skip
+_ROW = re.compile(r"\b([ABC])(\d+)(?:-[ABC]?(\d+))?")
+
+
+def named_rows() -> dict[str, list[str]]:
+    """The tests whose first words name a row, by row."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(HERE.glob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.FunctionDef) and node.name.startswith("test_")):
+                continue
+            for letter, first, last in _ROW.findall(ast.get_docstring(node) or ""):
+                for number in range(int(first), int(last or first) + 1):
+                    found.setdefault(f"{letter}{number}", []).append(f"{path.name}:{node.name}")
+    return found
+
+
+def test_every_row_that_is_a_decision_has_a_test() -> None:
+    named = named_rows()
+    assert set(NO_DECISION) <= set(ROWS)
+    missing = [row for row in ROWS if row not in NO_DECISION and row not in named]
+    assert missing == []
+
+
+def one(decisions: Decisions, name: str) -> Decision:
+    return next(d for d in decisions.decisions if d.id == name)
+
+
+def lines(decision: Decision) -> list[str]:
+    return [" ".join([s.directive, *s.args]) for s in decision.settings]
+
+
+def number(decision: Decision, metric: str) -> float:
+    return next(p.expected for p in decision.predicted if p.metric == metric)
+
+
+def connections(rate: float, per_connection: float, cpu: float, *, spread: float = 1.0) -> Workload:
+    return msgspec.structs.replace(
+        load(data_bytes=GIBIBYTE, file_bytes=4096, rate=rate, peak=200),
+        rate=Rate(peak_per_second=rate, provenance="learnt"),
+        connection_reuse=ConnectionReuse(
+            requests_per_connection=per_connection, provenance="learnt"
+        ),
+        cpu_per_request=CpuPerRequest(
+            mean_seconds=cpu, stdev_seconds=cpu * spread, provenance="measured"
+        ),
+    )
+
+
+def test_one_miss_holds_up_everything_of_its_worker() -> None:
+    """A1: what blocks is predicted, and that pools free requests that need no disk."""
+    d = one(decide(source_host(), load("media", cold_peak=200), site=site()), "thread-pools")
+    assert number(d, "server.loop_blocked_ratio without pools") > 0.9
+    assert number(d, "ratio(memory.p99)") < 0.1
+
+
+def test_every_read_is_offloaded_so_hits_pay_for_the_misses() -> None:
+    """A9: nginx cannot ask whether bytes are in memory; the price of hits is in the decision."""
+    few_misses = load(data_bytes=50 * GIBIBYTE, file_bytes=4096, exponent=1.1, rate=200, peak=4)
+    d = one(decide(host(disk_class="nvme"), few_misses, site=site()), "thread-pools")
+    assert d.verdict == "disable"
+    assert "costs less than offloading every read" in d.summary
+    assert number(d, "ratio(server.cpu_seconds_per_request)") > 1.5
+    assert d.flips_when
+
+
+def test_one_line_is_enough_for_the_default_pool() -> None:
+    """A13: `aio threads` alone is 32 threads and a queue of 65536; nothing is declared."""
+    decisions = decide(lab_host(), lab_load(), site=site())
+    assert lines(one(decisions, "thread-pools")) == ["aio threads"]
+    assert lines(one(decisions, "thread-pool-size")) == []
+
+
+def test_a_queue_is_never_made_short() -> None:
+    """A15: with max_queue=0 nothing waits and a burst is refused; A14: nor is it below 65536."""
+    for cold in (20, 40, 100, 400):
+        for facts in (lab_host(), source_host()):
+            decisions = decide(facts, lab_load(cold), site=site(hot_locations=["/hot/"])).decisions
+            pools = [s for d in decisions for s in d.settings if s.directive == "thread_pool"]
+            assert all("max_queue=65536" in s.args for s in pools)
+
+
+def test_pools_are_for_the_locations_that_read_files() -> None:
+    """A15: several pools for different locations; A11: aio_write where something is written."""
+    apart = decide(lab_host(), lab_load(150, 10), site=site(hot_locations=["/hot/"]))
+    pools = one(apart, "thread-pools").settings
+    assert {(s.context, s.block) for s in pools} == {("location", ""), ("location", "/hot/")}
+    assert one(apart, "aio-write").verdict == "not_applicable"
+
+
+def test_an_overflow_is_said_to_be_silent_damage() -> None:
+    """A14, NGINX-FACTS 1.9."""
+    d = one(decide(lab_host(), lab_load(), site=site()), "thread-pools")
+    assert any("200 with a truncated body" in risk for risk in d.risks)
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict"), [("1.18.0", "enable"), ("1.21.5", "enable"), ("1.21.6", "keep")]
+)
+def test_old_nginx_gives_connections_to_few_of_many_workers(version: str, verdict: str) -> None:
+    """B2, B3, LAB-NOTES §4: 1.18's busiest worker took 77 to 100 %, reuseport 25 to 30 %."""
+    workload = connections(2000, 10, 50e-6)
+    d = one(decide(host(cpus=16, nginx=nginx(version)), workload, site=site()), "reuseport")
+    assert d.verdict == verdict
+    few = one(decide(host(cpus=4, nginx=nginx(version)), workload, site=site()), "reuseport")
+    assert few.verdict == "keep"
+
+
+def test_cpu_heavy_short_connections_keep_one_queue_on_old_nginx_too() -> None:
+    """B4: deliberate overload: 1.58 ms of spread with one queue, 25.27 ms with one for each."""
+    workload = connections(5000, 1, 3e-3, spread=1.0)
+    d = one(decide(host(cpus=16, nginx=nginx("1.18.0")), workload, site=site()), "reuseport")
+    assert d.verdict == "keep"
+    assert number(d, "wait with reuseport") > 3 * number(d, "wait with one queue")
+
+
+def test_long_connections_hardly_wait_in_a_listen_queue() -> None:
+    """C5: there reuseport alone improved p99 by a third, because connections were long-lived."""
+    short = one(decide(host(cpus=16), connections(5000, 1, 2e-3), site=site()), "reuseport")
+    long_ = one(decide(host(cpus=16), connections(5000, 500, 2e-3), site=site()), "reuseport")
+
+    def loss(d: Decision) -> float:
+        return number(d, "wait with reuseport") - number(d, "wait with one queue")
+
+    assert loss(long_) < loss(short) / 100
+    old = decide(host(cpus=16, nginx=nginx("1.18.0")), connections(5000, 500, 2e-3), site=site())
+    assert one(old, "reuseport").verdict == "enable"
+
+
+@pytest.mark.parametrize(("migrates", "risky"), [("0", True), ("1", False)])
+def test_a_reload_that_shrinks_the_queues_is_a_risk(migrates: str, risky: bool) -> None:
+    """B6."""
+    kernel = Kernel(system="Linux", sysctls={"net.ipv4.tcp_migrate_req": migrates})
+    facts = host(cpus=16, kernel=kernel, nginx=nginx("1.18.0"))
+    d = one(decide(facts, connections(2000, 10, 50e-6), site=site()), "reuseport")
+    assert any("(B6)" in risk for risk in d.risks) == risky
+
+
+def test_an_uneven_spread_alone_is_no_fault() -> None:
+    """B7: LIFO is kind to CPU caches; the mutex is to be off."""
+    d = one(decide(host(nginx=nginx("1.18.0")), load(), site=site()), "accept")
+    assert d.verdict == "keep"
+    assert any("no fault by itself (B7)" in risk for risk in d.risks)
+
+
+def test_a_read_of_a_file_blocks_whatever_the_socket_is() -> None:
+    """C1: without pools even a single slow reader's miss is a blocked loop."""
+    built_without = host(nginx=nginx(flags=FLAGS[1:]))
+    decisions = decide(built_without, load(rate=20, peak=None), site=site())
+    assert one(decisions, "reuseport").verdict == "disable"
+
+
+def test_rare_stalls_count_and_not_only_the_mean() -> None:
+    """C2: flash is fast on average; its spread makes the predicted wait, not its mean."""
+    fast = predicted_wait("ssd")
+    facts = host(disk_class="ssd")
+    d = one(
+        decide(facts, load(file_bytes=30_000, rate=5000, peak=10**6), site=site()), "thread-pools"
+    )
+    hold = next(e.value for e in d.evidence if "holds the loop" in e.fact)
+    blocked = number(d, "server.loop_blocked_ratio without pools")
+    # An exponential read time would double it; the class's spread of 3 gives five times.
+    assert isinstance(hold, float)
+    assert fast == pytest.approx(blocked * hold * 5 / (1 - blocked), rel=0.02)
+
+
+def predicted_wait(disk_class: str) -> float:
+    facts: Facts = host(disk_class=disk_class)  # type: ignore[arg-type]
+    d = one(
+        decide(facts, load(file_bytes=30_000, rate=5000, peak=10**6), site=site()), "thread-pools"
+    )
+    return number(d, "wait behind cold reads without pools")
+
+
+def test_small_files_on_flash_promise_nothing() -> None:
+    """C6: aio threads and aio_write alone gave no gain there."""
+    small = load("cache", data_bytes=400 * GIBIBYTE, file_bytes=30_000, exponent=0.8, rate=500)
+    decisions = decide(host(disk_class="nvme", cpus=16), small, site=site(cache_dirs=["/srv/1"]))
+    d = one(decisions, "thread-pools")
+    assert d.verdict == "disable" or any("(C6)" in risk for risk in d.risks)
+
+
+def test_opens_stay_on_the_loop_and_are_cached_where_that_fits() -> None:
+    """C7, C8: no released nginx opens files in a pool; only the cache of descriptors helps."""
+    many_small = load(data_bytes=GIBIBYTE * 80, file_bytes=8192, exponent=1.0)
+    decisions = decide(host(), many_small, site=site())
+    assert one(decisions, "open-file-cache").verdict == "enable"
+    written = {s.directive for d in decisions.decisions for s in d.settings}
+    assert not written & {"aio_open", "thread_open"}
+    assert any("open() and stat() stay" in r for r in one(decisions, "thread-pools").risks)
+
+
+def test_what_still_blocks_in_a_cache_is_kept_small() -> None:
+    """C9: a fill is renamed and not copied: the temporary file is on the same disk."""
+    decisions = decide(host(disks=3, mount="/data"), Workload(kind="cache"), site=site())
+    paths = [
+        s for d in decisions.decisions for s in d.settings if s.directive == "proxy_cache_path"
+    ]
+    assert len(paths) == 3
+    assert all("use_temp_path=off" in s.args for s in paths)
+
+
+# read-ahead and kernel TLS
+
+
+def disk_with(read_ahead: int | None, **other: object) -> Facts:
+    facts = host(**other)  # type: ignore[arg-type]
+    disks = [msgspec.structs.replace(d, read_ahead_bytes=read_ahead) for d in facts.storage.disks]
+    return msgspec.structs.replace(
+        facts, storage=msgspec.structs.replace(facts.storage, disks=disks)
+    )
+
+
+@pytest.mark.parametrize(
+    ("read_ahead", "file_bytes", "disk", "verdict"),
+    [
+        (128 << 10, 16 * MEBIBYTE, "hdd", "raise"),
+        (MEBIBYTE, 16 * MEBIBYTE, "hdd", "keep"),
+        (128 << 10, 60_000, "hdd", "keep"),
+        (128 << 10, 16 * MEBIBYTE, "nvme", "keep"),
+        (None, 16 * MEBIBYTE, "hdd", "not_enough_evidence"),
+    ],
+)
+def test_a_head_reads_on_as_long_as_it_moves(
+    read_ahead: int | None, file_bytes: int, disk: str, verdict: str
+) -> None:
+    facts = disk_with(read_ahead, disk_class=disk)
+    d = one(decide(facts, load(file_bytes=file_bytes), site=site()), "read-ahead")
+    assert d.verdict == verdict
+    if verdict == "raise":
+        assert d.next_command == "blockdev --setra 2048 /dev/sda"
+
+
+def test_windows_that_fill_the_page_cache_are_lowered() -> None:
+    facts = disk_with(32 * MEBIBYTE, memory_bytes=4 * GIBIBYTE)
+    workload = load(file_bytes=64 * MEBIBYTE, cold_peak=400, peak=450)
+    d = one(decide(facts, workload, site=site()), "read-ahead")
+    assert d.verdict == "lower"
+    again = disk_with(int(d.next_command.split()[2]) * 512, memory_bytes=4 * GIBIBYTE)
+    assert one(decide(again, workload, site=site()), "read-ahead").verdict == "keep"
+
+
+def secure(**other: object) -> Workload:
+    tls = Tls(value=True, provenance="declared")
+    return msgspec.structs.replace(load(**other), tls=tls)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("version", "openssl", "kernel", "data", "verdict"),
+    [
+        ("1.26.3", "OpenSSL 3.0.15", True, 256 * GIBIBYTE, "disable"),
+        ("1.26.3", "OpenSSL 3.0.15", True, GIBIBYTE, "not_enough_evidence"),
+        ("1.20.2", "OpenSSL 3.0.15", True, GIBIBYTE, "not_applicable"),
+        ("1.26.3", "OpenSSL 1.1.1n", True, GIBIBYTE, "not_applicable"),
+        ("1.26.3", "OpenSSL 3.0.15", False, GIBIBYTE, "not_applicable"),
+    ],
+)
+def test_kernel_tls_goes_round_pools(
+    version: str, openssl: str, kernel: bool, data: int, verdict: str
+) -> None:
+    """NGINX-FACTS 2.6, 8.1."""
+    there = msgspec.structs.replace(nginx(version), openssl=openssl)
+    facts = host(nginx=there, kernel=Kernel(system="Linux", features={"tls": kernel}))
+    d = one(decide(facts, secure(data_bytes=data), site=site()), "ktls")
+    assert (d.verdict, lines(d)) == (verdict, [])
