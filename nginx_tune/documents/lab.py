@@ -53,6 +53,8 @@ class LabDisk(Part, frozen=True, kw_only=True):
     writable: bool = False
     """Whether nginx may write there (a cache directory, say): the run then gets an image of its
     own, else it shares a read-only one with every run of the same data."""
+    room_bytes: int = 0
+    """Of a writable disk: for what nginx writes, beside the data."""
 
 
 class LabData(Part, frozen=True, kw_only=True):
@@ -85,6 +87,9 @@ class LabOrigin(Part, frozen=True, kw_only=True):
     """Of each response; null for as fast as it goes."""
     connections: int = 256
     """Served at once; others wait."""
+    files: int = 1000
+    file_bytes: int = 64 << 10
+    """Its objects, ``/f00000.bin`` and on; they cost no disk."""
 
 
 class Lab(Document, frozen=True, kw_only=True, tag="nginx-tune/lab/1"):
@@ -104,7 +109,7 @@ class Lab(Document, frozen=True, kw_only=True, tag="nginx-tune/lab/1"):
     """Whether the disks are mounted anew before each block, so that ``open()`` is cold too."""
     topology: Topology = "loopback"
     """``link``: clients in a network namespace of their own, behind ``link``; ``proxy``: nginx
-    in front of ``origin``, which serves the first disk's files."""
+    in front of ``origin``, its cache on the first disk that is writable."""
     link: LabLink = LabLink()
     origin: LabOrigin = LabOrigin()
     tls: bool = False

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from nginx_tune.documents.lab import Lab, LabData, LabDisk
+from nginx_tune.documents.lab import Lab, LabDisk
 from nginx_tune.errors import UndecidedError
 from nginx_tune.lab import mounts
 from nginx_tune.lab.disks import run_tool
-from nginx_tune.lab.images import Image, copy_image, obtain_image
+from nginx_tune.lab.images import Contents, Image, copy_image, obtain_image
 from nginx_tune.lab.kinds import describe_disk, model_of
 from nginx_tune.lab.loops import Loop
 from nginx_tune.lab.modelled import ModelledFile
@@ -19,7 +20,7 @@ from nginx_tune.lab.modelled import ModelledFile
 
 class _Mounted(NamedTuple):
     disk: LabDisk
-    files: dict[str, int]
+    files: Mapping[str, int]
     loop: Loop
     modelled: ModelledFile | None
     mount: Path
@@ -42,13 +43,10 @@ class LabDisks:
     def prepare(self) -> None:
         """Have every image: a kept one, or a new one."""
         for disk in self._lab.disks:
-            files = self._files(disk)
-            self._say(
-                f"{disk.name}: {sum(files.values()) >> 20} MiB of files, {describe_disk(disk)}"
-            )
-            self._images[disk.name] = obtain_image(
-                files, self._directory, seed=self._lab.seed, progress=self._say
-            )
+            contents = contents_of(self._lab, disk)
+            size = sum(contents.files.values()) >> 20
+            self._say(f"{disk.name}: {size} MiB of files, {describe_disk(disk)}")
+            self._images[disk.name] = obtain_image(contents, self._directory, progress=self._say)
 
     def open(self) -> None:
         """Attach and mount every disk; models stay off until a load runs."""
@@ -59,7 +57,7 @@ class LabDisks:
                 path = copy_image(self._images[disk.name], self._directory / f"{disk.name}.img")
             modelled = self._model(disk, path, number)
             loop = Loop(str(modelled.path if modelled else path), writable=disk.writable)
-            mounted = _Mounted(disk, self._files(disk), loop, modelled, mount)
+            mounted = _Mounted(disk, contents_of(self._lab, disk).files, loop, modelled, mount)
             _mount(mounted)
             self._mounted.append(mounted)
 
@@ -92,6 +90,20 @@ class LabDisks:
             for mounted in self._mounted
         }
 
+    def restore(self) -> None:
+        """Remove what a block wrote to writable disks."""
+        for mounted in self._mounted:
+            if not mounted.disk.writable:
+                continue
+            kept = {Path(name).parts[0] for name in mounted.files} | {"lost+found"}
+            for entry in mounted.mount.iterdir():
+                if entry.name in kept:
+                    continue
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink()
+
     def make_names_cold(self) -> None:
         """Mount the disks anew when the lab asks for it, so that names and inodes are cold."""
         if not self._lab.cold_names:
@@ -110,19 +122,18 @@ class LabDisks:
                     stack.callback(mounted.modelled.switch, on=False)
             yield
 
-    def _files(self, disk: LabDisk) -> dict[str, int]:
-        return files_of([item for item in self._lab.data if item.disk == disk.name])
 
-
-def files_of(data: list[LabData]) -> dict[str, int]:
-    """The files of a disk by name, with their bytes; pure."""
+def contents_of(lab: Lab, disk: LabDisk) -> Contents:
+    """What the image of a disk holds; pure."""
     found: dict[str, int] = {}
-    for item in data:
+    for item in lab.data:
+        if item.disk != disk.name:
+            continue
         found |= item.sizes or {
             f"{item.prefix}f{len(found) + index:05d}.bin": item.file_bytes
             for index in range(item.files)
         }
-    return found
+    return Contents(found, lab.seed, disk.room_bytes)
 
 
 def _mount(mounted: _Mounted) -> None:

@@ -57,6 +57,10 @@ def _faults(lab: Lab) -> list[str]:
             "origin.bytes_per_second: not above 0",
         ),
         (lab.origin.connections < 1, "origin.connections: below 1"),
+        (
+            not (1 <= lab.origin.files <= _MOST_FILES and lab.origin.file_bytes >= 1),
+            f"origin: files from 1 to {_MOST_FILES}, file_bytes above 0",
+        ),
     )
     for disk in lab.disks:
         found += _disk_faults(disk)
@@ -76,6 +80,10 @@ def _disk_faults(disk: LabDisk) -> list[str]:
         ),
         (disk.bytes_per_second is not None and disk.bytes_per_second < 1, "disks: no bandwidth"),
         (disk.reads_per_second is not None and disk.reads_per_second < 1, "disks: no rate"),
+        (
+            disk.room_bytes < 0 or (disk.room_bytes > 0 and not disk.writable),
+            "disks.room_bytes: only of a writable disk",
+        ),
         (
             disk.model is not None and disk.kind != "modelled",
             f'disks: {disk.name} has a model and is not kind = "modelled"',

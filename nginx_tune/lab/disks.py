@@ -11,6 +11,15 @@ from pathlib import Path
 
 from nginx_tune.errors import MissingToolError, UndecidedError
 
+_PACKAGES = {
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "losetup": "mount",
+    "umount": "mount",
+    "mkfs.ext4": "e2fsprogs",
+    "cp": "coreutils",
+}
+
 
 def run_tool(*argv: str) -> str:
     """Standard output of a system program.
@@ -24,7 +33,7 @@ def run_tool(*argv: str) -> str:
         )
     except FileNotFoundError:
         raise MissingToolError(
-            f"{argv[0]} is not installed", hint="apt-get install util-linux e2fsprogs mount"
+            f"{argv[0]} is not installed", hint=f"apt-get install {_PACKAGES.get(argv[0], argv[0])}"
         ) from None
     if run.returncode != 0:
         raise UndecidedError(f"{' '.join(argv[:2])}: {run.stderr.strip() or run.returncode}")

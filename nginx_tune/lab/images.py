@@ -52,12 +52,6 @@ class Cached(NamedTuple):
     in_use: bool
 
 
-def image_key(files: Mapping[str, int], seed: int) -> str:
-    """The name of the image that holds such files."""
-    text = json.dumps([_LAYOUT, seed, sorted(files.items())])
-    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
-
-
 def cache_directory() -> Path:
     """Where images are kept: ``nginx-tune/lab`` in the user's cache directory."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")  # noqa: PTH111, PTH118  # a home that is not known stays "~"
@@ -88,9 +82,30 @@ def remove_image(path: Path) -> bool:
     return False
 
 
-def obtain_image(
-    files: Mapping[str, int], scratch: Path, *, seed: int, progress: Progress
-) -> Image:
+class Contents(NamedTuple):
+    """What an image holds."""
+
+    files: Mapping[str, int]
+    """Bytes by name, relative to the root of the image."""
+    seed: int
+    room_bytes: int = 0
+    """Free space beside them."""
+
+    @property
+    def key(self) -> str:
+        """The image's name: the same contents have the same."""
+        text = json.dumps([_LAYOUT, self.seed, self.room_bytes, sorted(self.files.items())])
+        return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
+
+    @property
+    def image_bytes(self) -> int:
+        """The size of the image: data in whole blocks, and what ext4 needs itself."""
+        data = sum(-(-size // _BLOCK_BYTES) * _BLOCK_BYTES for size in self.files.values())
+        data += self.room_bytes
+        return data + data // 64 + len(self.files) * 512 + _OVERHEAD_BYTES
+
+
+def obtain_image(contents: Contents, scratch: Path, *, progress: Progress) -> Image:
     """An ext4 image that holds files of random bytes: a kept one, or a new one that is then kept.
 
     ``scratch`` is the run's own directory. Errors: UndecidedError when there is no room.
@@ -100,14 +115,14 @@ def obtain_image(
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError:  # no home that can be written: this run's image is its own
-        return _hold(_make(files, scratch, seed=seed, progress=progress))
-    path = directory / f"{image_key(files, seed)}.img"
+        return _hold(_make(contents, scratch, progress))
+    path = directory / f"{contents.key}.img"
     with _making(path):
         found = _try_hold(path)
         if found is not None:
             return found
-        make_room(_needed_bytes(files), directory)
-        return _keep(_make(files, scratch, seed=seed, progress=progress), path)
+        make_room(contents.image_bytes, directory)
+        return _keep(_make(contents, scratch, progress), path)
 
 
 def copy_image(image: Image, path: Path) -> Path:
@@ -129,11 +144,6 @@ def make_room(wanted_bytes: int, directory: Path) -> None:
             total -= image.bytes
 
 
-def _needed_bytes(files: Mapping[str, int]) -> int:
-    data = sum(-(-size // _BLOCK_BYTES) * _BLOCK_BYTES for size in files.values())
-    return data + data // 64 + len(files) * 512 + _OVERHEAD_BYTES
-
-
 def _check_room(directory: Path, size: int) -> None:
     free = shutil.disk_usage(directory).free
     if free < size + _SPARE_BYTES:
@@ -144,13 +154,14 @@ def _check_room(directory: Path, size: int) -> None:
         )
 
 
-def _make(files: Mapping[str, int], scratch: Path, *, seed: int, progress: Progress) -> Path:
+def _make(contents: Contents, scratch: Path, progress: Progress) -> Path:
     """A new image in a directory; its blocks are allocated, so that reads reach the device."""
-    size = _needed_bytes(files)
+    size = contents.image_bytes
     _check_room(scratch, size)
-    image = scratch / f"{image_key(files, seed)}.img"
+    image = scratch / f"{contents.key}.img"
     with image.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, size)
+    files = contents.files
     directories = {parent for name in files for parent in Path(name).parents}
     inodes = str(len(files) + len(directories) + 64)
     options = ("-m", "0", "-N", inodes, "-O", "^has_journal", "-E", "nodiscard,lazy_itable_init=0")
@@ -160,7 +171,7 @@ def _make(files: Mapping[str, int], scratch: Path, *, seed: int, progress: Progr
     with Loop(str(image)) as loop:
         run_tool("mount", "-o", "noatime", loop.device, str(mount))
     try:
-        _fill(mount, files, random.Random(seed), progress)  # noqa: S311  # the same data again
+        _fill(mount, files, random.Random(contents.seed), progress)  # noqa: S311  # the same data again
     finally:
         run_tool("umount", str(mount))
         mount.rmdir()

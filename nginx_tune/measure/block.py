@@ -16,8 +16,8 @@ from nginx_tune.documents.measurement import Measurement, ServerMeasurement
 from nginx_tune.documents.scenario import StandIn
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.live import LiveHost
-from nginx_tune.lab.building import LabDisks
 from nginx_tune.lab.disks import evict
+from nginx_tune.lab.opened import OpenLab
 from nginx_tune.measure.arm_server import kernel_settings, reloading, start_stand_in
 from nginx_tune.measure.probe import run_probe
 from nginx_tune.measure.server_moment import Subjects, disk_names
@@ -61,7 +61,7 @@ class BlockRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Where the server says which worker served which connection."""
 
 
-def run_block(request: BlockRequest, disks: LabDisks) -> Measurement:
+def run_block(request: BlockRequest, lab: OpenLab) -> Measurement:
     """Run one block and end its nginx.
 
     Errors: UndecidedError when the cache state cannot be made or nginx ends under load.
@@ -70,8 +70,9 @@ def run_block(request: BlockRequest, disks: LabDisks) -> Measurement:
     if request.conf_text is not None:
         conf_path.parent.mkdir(parents=True, exist_ok=True)
         conf_path.write_text(request.conf_text)
+    lab.disks.restore()
     resident_before = _make_cold(request.evict)
-    disks.make_names_cold()
+    lab.disks.make_names_cold()
     stderr_path = Path("/run") / f"nginx-tune-{request.arm}.stderr"
     log = Path(request.error_log) if request.error_log else stderr_path
     log_start = log.stat().st_size if log.exists() and log != stderr_path else 0
@@ -80,10 +81,11 @@ def run_block(request: BlockRequest, disks: LabDisks) -> Measurement:
         instance = _start(request, conf_path, stderr_path)
         try:
             _prime(target, request.plan.target.host, request.prime)
-            with reloading(instance.pid, conf_path, request.reload_texts, request.reload_seconds):
-                device_numbers = list(disks.device_numbers.values())
-                with disks.under_load():
-                    measurement, server = _run_load(request, instance, device_numbers)
+            reloads = reloading(
+                instance.pid, conf_path, request.reload_texts, request.reload_seconds
+            )
+            with reloads, lab.disks.under_load():
+                measurement, server = _run_load(request, instance, lab)
             instance.check()
         finally:
             instance.stop()
@@ -131,12 +133,12 @@ def _start(request: BlockRequest, conf_path: Path, stderr_path: Path) -> Instanc
 
 
 def _run_load(
-    request: BlockRequest, instance: Instance, device_numbers: list[str]
+    request: BlockRequest, instance: Instance, lab: OpenLab
 ) -> tuple[Measurement, ServerMeasurement]:
     subjects = Subjects(
         master=instance.pid,
         workers=instance.workers(),
-        disks=disk_names(device_numbers),
+        disks=disk_names(list(lab.disks.device_numbers.values())),
         ports=frozenset({request.plan.target.port}),
     )
     before: dict[str, int] = {}
@@ -152,7 +154,7 @@ def _run_load(
         started = time.monotonic()
         timer.start()
         try:
-            measurement = run_probe(request.plan)
+            measurement = lab.topology.from_clients(lambda: run_probe(request.plan))
         finally:
             timer.cancel()
             timer.join()

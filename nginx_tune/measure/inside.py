@@ -20,6 +20,8 @@ from nginx_tune.errors import ExitStatus, NginxTuneError, UndecidedError
 from nginx_tune.lab import mounts
 from nginx_tune.lab.building import LabDisks
 from nginx_tune.lab.lifetime import die_with_parent
+from nginx_tune.lab.opened import OpenLab
+from nginx_tune.lab.topology import Topology
 from nginx_tune.measure.block import BlockRequest, run_block
 
 
@@ -29,7 +31,7 @@ class Inside:
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._directory = Path("/")
-        self._disks: LabDisks | None = None
+        self._lab: OpenLab | None = None
 
     def hello(self, mark: str, directory: str) -> dict[str, Any]:
         """Finish the walls: private mounts were made by unshare, ``lo`` comes up here."""
@@ -48,16 +50,18 @@ class Inside:
         spec = msgspec.convert(lab, Lab)
         for directory in overlays:
             mounts.take_writes(Path(directory))
-        self._disks = LabDisks(spec, self._directory, self._say)
-        self._disks.prepare()
+        disks = LabDisks(spec, self._directory, self._say)
+        disks.prepare()
         mounts.set_apart(self._directory)
-        self._disks.open()
+        disks.open()
+        self._lab = OpenLab(disks, Topology(spec, self._directory))
         for directory in covers:
             mounts.cover(Path(directory))
         if seal:
             mounts.seal_root()
             os.environ["TMPDIR"] = "/run"  # covered by us, and the only place to write to
-        return {"devices": self._disks.device_numbers, "files": self._disks.files}
+        around = msgspec.to_builtins(self._lab.topology.around)
+        return {"devices": disks.device_numbers, "files": disks.files, "around": around}
 
     def facts(self, paths: list[str], binary: str, memory_cgroup: str | None) -> dict[str, Any]:
         """Facts as a program inside the lab reads them."""
@@ -87,9 +91,9 @@ class Inside:
     def block(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run one block; the measurement."""
         wanted = msgspec.convert(request, BlockRequest)
-        if self._disks is None:
+        if self._lab is None:
             raise UndecidedError("the lab is not open")
-        measurement = run_block(wanted, self._disks)
+        measurement = run_block(wanted, self._lab)
         found: dict[str, Any] = json.loads(msgspec.json.encode(measurement))
         return found
 

@@ -34,8 +34,11 @@ def _check_lab(lab: Lab) -> None:
     for disk in lab.disks:
         _check(disk.mount != "", f"lab.disks.mount: none of disk {disk.name}")
         _check(
-            any(item.disk == disk.name for item in lab.data), f"lab.data: none on disk {disk.name}"
+            disk.writable or any(item.disk == disk.name for item in lab.data),
+            f"lab.data: none on disk {disk.name}",
         )
+    if lab.topology == "proxy":
+        _check(any(disk.writable for disk in lab.disks), "lab.disks: none is writable, for a cache")
 
 
 def _check(holds: bool, fault: str) -> None:

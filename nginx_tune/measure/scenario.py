@@ -22,7 +22,7 @@ from nginx_tune.measure.plan_places import plan_places
 from nginx_tune.measure.plan_scenario import check_scenario
 from nginx_tune.measure.plan_workload import declare_workers, plan_workload
 from nginx_tune.measure.scenario_arms import ArmWriter, find_programs, make_arms, specs_of
-from nginx_tune.measure.session import MODULE_INSIDE, Arm, Session
+from nginx_tune.measure.session import MODULE_INSIDE, ORIGIN, Arm, Session
 from nginx_tune.prove.gates import judge_claims
 from nginx_tune.prove.rounds import select_pairs
 from nginx_tune.prove.verdict import judge
@@ -97,18 +97,20 @@ def run_scenario(
         session = Session(walls, scenario.lab, binary=binary, covers=plan_places(nginx.flags))
         mounts = [disk.mount for disk in scenario.lab.disks]
         facts = declare_workers(session.facts(mounts), scenario.lab.worker_processes)
-        site = Site(
-            listen=[f"127.0.0.1:{PORT}"],
-            server_names=["localhost"],
-            roots=mounts or ["/srv"],
-            hot_locations=scenario.hot_locations,
+        site = session.place(
+            Site(
+                listen=[f"127.0.0.1:{PORT}"],
+                server_names=["localhost"],
+                roots=mounts or ["/srv"],
+                hot_locations=scenario.hot_locations,
+            )
         )
         prediction = decide(facts, plan_workload(scenario, facts), site=site)
         arms = make_arms(scenario, programs, prediction, write_arm=write_arm, site=site)
         served = _served(session, scenario)
         load = Load(
             classes=scenario.classes,
-            files=served[scenario.lab.disks[0].name],
+            files=served.get(ORIGIN) or served[scenario.lab.disks[0].name],
             files_of=served,
             classes_of={
                 name: spec.classes for name, spec in specs_of(scenario).items() if spec.classes
@@ -169,8 +171,9 @@ def check_nginx(nginx: Nginx, scenario: Scenario) -> str:
 
 
 def _served(session: Session, scenario: Scenario) -> dict[str, list[ServedFile]]:
-    """The files of each disk; every mount is a root of the site."""
-    return {
+    """The files of each disk, by name; every mount is a root of the site. The origin's too."""
+    served = {ORIGIN: session.files[ORIGIN]} if ORIGIN in session.files else {}
+    return served | {
         disk.name: [
             ServedFile(file.url.removeprefix(disk.mount), file.bytes)
             for file in session.files[disk.name]

@@ -13,16 +13,21 @@ from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import StandIn
+from nginx_tune.documents.site import Site
 from nginx_tune.errors import MissingPermissionError
 from nginx_tune.lab.cgroups import why_no_controller
 from nginx_tune.lab.kinds import is_limited, settle_kinds
 from nginx_tune.lab.modelled import find_missing
+from nginx_tune.lab.topology import Around
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.block import BlockRequest
 from nginx_tune.measure.emulated import emulate
 from nginx_tune.measure.plan_load import ServedFile
+from nginx_tune.measure.plan_topology import place_plan, place_site
 
 MODULE_INSIDE = "nginx_tune.measure.inside"
+ORIGIN = "origin"
+"""Its objects among a session's files, by URL."""
 
 
 class Conduct(NamedTuple):
@@ -94,9 +99,14 @@ class Session:
             for disk, listing in answer["files"].items()
         }
         self._join_files, self._memory_cgroup = self._limit(answer["devices"])
-        self.nginx_cpus, self.probe_cpus = split_cpus(
+        self.around = msgspec.convert(answer["around"], Around)
+        if self.around.objects:
+            objects = self.around.objects.items()
+            self.files[ORIGIN] = [ServedFile(path, size) for path, size in objects]
+        nginx_cpus, self.probe_cpus = split_cpus(
             sorted(os.sched_getaffinity(0)), separate=lab.separate_cpus
         )
+        self.nginx_cpus = nginx_cpus[: lab.cpus]
 
     def _limit(self, devices: dict[str, str]) -> tuple[list[str], str | None]:
         group = self._walls.group()
@@ -121,6 +131,10 @@ class Session:
         facts = msgspec.convert(answer, Facts)
         return emulate(facts, self.lab, cpus=len(self.nginx_cpus))
 
+    def place(self, site: Site) -> Site:
+        """A site with what the lab's topology has for it: address, certificate, origin, cache."""
+        return place_site(site, self.lab, self.around)
+
     def block(self, arm: Arm, number: int, plan: LoadPlan, *, prime: Sequence[str]) -> Measurement:
         """Run one block."""
         request = BlockRequest(
@@ -131,7 +145,7 @@ class Session:
             conf_text=arm.conf_text,
             error_log=arm.error_log,
             prefix=arm.prefix,
-            plan=plan,
+            plan=place_plan(plan, self.around),
             prime=list(prime),
             evict=[disk.mount for disk in self.lab.disks],
             join_files=self._join_files,

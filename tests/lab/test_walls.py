@@ -18,8 +18,8 @@ import pytest
 
 from nginx_tune.documents.lab import Lab, LabData, LabDisk
 from nginx_tune.errors import UndecidedError
-from nginx_tune.lab.building import files_of
-from nginx_tune.lab.images import cache_directory, image_key, remove_image
+from nginx_tune.lab.building import contents_of
+from nginx_tune.lab.images import cache_directory, remove_image
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.session import MODULE_INSIDE, Session
 
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.needs("root", "loop", "blkio", "fuse")
 
 
 def image() -> Path:
-    return cache_directory() / f"{image_key(files_of(LAB.data), LAB.seed)}.img"
+    return cache_directory() / f"{contents_of(LAB, LAB.disks[0]).key}.img"
 
 
 def traces(pid: int) -> dict[str, list[str]]:

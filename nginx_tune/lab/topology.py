@@ -1,0 +1,77 @@
+"""What is around nginx in a lab: clients behind a link, an origin, a certificate."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from nginx_tune.documents.lab import Lab
+from nginx_tune.errors import UndecidedError
+from nginx_tune.lab.certificate import Certificate, make_certificate
+from nginx_tune.lab.lifetime import die_with_parent
+from nginx_tune.lab.link import SERVER_ADDRESS, ClientSide
+from nginx_tune.lab.origin import OriginRequest, origin_objects
+
+LOOPBACK = "127.0.0.1"
+T = TypeVar("T")
+
+
+class Around(msgspec.Struct, frozen=True, kw_only=True):
+    """What a site in the lab must know."""
+
+    address: str = LOOPBACK
+    """Where clients reach nginx."""
+    origin: str | None = None
+    """``address:port`` of the origin."""
+    objects: dict[str, int] = {}
+    """Path and bytes of what the origin has."""
+    certificate: str | None = None
+    certificate_key: str | None = None
+
+
+class Topology:
+    """The surroundings of one lab, inside its walls. They go with the walls."""
+
+    def __init__(self, lab: Lab, directory: Path) -> None:
+        self._clients = ClientSide(lab.link) if lab.topology == "link" else None
+        self._origin: subprocess.Popen[str] | None = None
+        address = SERVER_ADDRESS if self._clients is not None else LOOPBACK
+        certificate: Certificate | None = None
+        if lab.tls:
+            certificate = make_certificate(directory, names=["localhost", LOOPBACK, address])
+        is_proxy = lab.topology == "proxy"
+        self.around = Around(
+            address=address,
+            origin=self._start_origin(lab) if is_proxy else None,
+            objects=origin_objects(lab.origin) if is_proxy else {},
+            certificate=str(certificate.certificate) if certificate else None,
+            certificate_key=str(certificate.key) if certificate else None,
+        )
+
+    def from_clients(self, call: Callable[[], T]) -> T:
+        """What a call returns when it is made where the clients are."""
+        return call() if self._clients is None else self._clients.run(call)
+
+    def _start_origin(self, lab: Lab) -> str:
+        with socket.socket() as probe:
+            probe.bind((LOOPBACK, 0))
+            port = probe.getsockname()[1]
+        request = OriginRequest(address=LOOPBACK, port=port, origin=lab.origin, seed=lab.seed)
+        self._origin = subprocess.Popen(
+            [sys.executable, "-m", "nginx_tune.lab.origin", msgspec.json.encode(request)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=die_with_parent,  # noqa: PLW1509  # one prctl; no threads are running
+        )
+        if self._origin.stdout is None or self._origin.stdout.readline() != "ready\n":
+            self._origin.kill()
+            errors = "" if self._origin.stderr is None else self._origin.stderr.read().strip()
+            raise UndecidedError(f"the origin ended: {errors.splitlines()[-1] if errors else ''}")
+        return f"{LOOPBACK}:{port}"

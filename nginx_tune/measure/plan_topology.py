@@ -1,0 +1,51 @@
+"""A site and a load plan in the lab's topology; pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.loadplan import LoadPlan
+from nginx_tune.documents.site import Site, SiteTls, Upstream
+from nginx_tune.errors import UndecidedError
+from nginx_tune.lab.topology import LOOPBACK, Around
+
+
+def place_site(site: Site, lab: Lab, around: Around) -> Site:
+    """The site with the address, certificate, origin and cache that the lab has for it."""
+    changes: dict[str, object] = {
+        "listen": [_listen(listen, around) for listen in site.listen],
+    }
+    if around.certificate is not None and around.certificate_key is not None:
+        changes["tls"] = SiteTls(
+            certificate=around.certificate, certificate_key=around.certificate_key
+        )
+    if around.origin is not None:
+        changes["upstreams"] = [Upstream(name="origin", servers=[around.origin])]
+        changes["cache_dirs"] = [disk.mount for disk in lab.disks if disk.writable]
+    return msgspec.structs.replace(site, **changes)
+
+
+def _listen(listen: str, around: Around) -> str:
+    placed = listen.replace(f"{LOOPBACK}:", f"{around.address}:", 1)
+    is_tls = around.certificate is not None and "ssl" not in placed.split()
+    return f"{placed} ssl" if is_tls else placed
+
+
+def place_plan(plan: LoadPlan, around: Around) -> LoadPlan:
+    """The plan aimed at nginx from where the lab's clients are.
+
+    Errors: UndecidedError for TLS with a probe that speaks none.
+    """
+    if around.certificate is not None:
+        raise UndecidedError(
+            "the load probe of this version speaks no TLS",
+            hint="run the lab without tls = true",
+        )
+    if around.address == LOOPBACK:
+        return plan
+    return msgspec.structs.replace(
+        plan,
+        target=msgspec.structs.replace(plan.target, address=around.address),
+        permit=msgspec.structs.replace(plan.permit, hosts=[*plan.permit.hosts, around.address]),
+    )
