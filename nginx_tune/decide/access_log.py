@@ -1,4 +1,9 @@
-"""``access-log``: one write for many requests (RULES log-unbuffered-hot)."""
+"""``access-log``: one write for many requests (RULES log-unbuffered-hot).
+
+Every log line is a write() in the loop, on a disk that may be busy with other things. With a
+buffer one write carries hundreds of lines; the price is that lines come up to a second late and
+that a crash loses those of the last second. Below a hundred requests a second it does not matter.
+"""
 
 from __future__ import annotations
 

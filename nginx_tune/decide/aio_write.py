@@ -1,4 +1,11 @@
-"""``aio-write``: temporary files written by the pool (A11)."""
+"""``aio-write``: temporary files written by the pool (A11).
+
+With ``aio threads`` alone nginx still writes what an upstream sends to temporary files in the
+loop, cache fills among them; when the kernel has too much unwritten data it makes the writer wait,
+and all of the worker with it. ``aio_write on`` gives those writes to the pool. It does nothing
+without ``aio threads``, nothing for bodies that clients send, and nothing for creating, renaming
+or copying the file; until 1.11.13 it could hang or leak.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""``connections``: ``worker_connections`` (NGINX-FACTS 12.1, 12.2)."""
+"""``connections``: ``worker_connections`` (NGINX-FACTS 12.1, 12.2).
+
+Slots are per worker and count clients, upstream connections and listeners; a proxied client
+takes two. When none is free nginx closes idle keepalive connections, then new ones right after
+accepting them: the client sees a reset and the access log nothing. A slot costs 432 bytes, taken
+at start, so the number has room for idle connections but stays below a tenth of the memory and
+below what the descriptor limit carries.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""``file-limits``: ``worker_rlimit_nofile`` against the hard limit (NGINX-FACTS 12.3-12.5)."""
+"""``file-limits``: ``worker_rlimit_nofile`` against the hard limit (NGINX-FACTS 12.3-12.5).
+
+A request holds a descriptor for the client and one for a file or an upstream, and the open file
+cache holds its own. When they run out open() fails (the client gets status 500) and connections
+wait in the accept queue. The soft limit that nginx is started with is often 1024; nginx raises
+it up to the hard limit by itself, above that only with CAP_SYS_RESOURCE.
+"""
 
 from __future__ import annotations
 

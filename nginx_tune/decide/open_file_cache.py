@@ -1,4 +1,13 @@
-"""``open-file-cache``: keep descriptors, because ``open()`` is never offloaded (C7, C8)."""
+"""``open-file-cache``: keep descriptors, because ``open()`` is never offloaded (C7, C8).
+
+Opening a file looks up each directory on its way, from the disk where they are cold, and no
+thread pool takes that off the loop in any released nginx. The cache keeps descriptors, sizes and
+times of recently used files in each worker, so that most opens fall away. It costs descriptors,
+and a file that is edited in place can be sent with its old length until it is looked at again.
+
+Sized to the files there are and to the descriptors that connections leave over; where so few of
+the requests would find their file in it that entries only come and go, it stays off.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""``output-buffers``: read size where sendfile cannot be used (NGINX-FACTS 2.3, 2.4)."""
+"""``output-buffers``: read size where sendfile cannot be used (NGINX-FACTS 2.3, 2.4).
+
+TLS, gzip and HTTP/3 need the bytes in nginx's memory, and files are then read a buffer at a time:
+245 reads, each one task of the pool, for 8 MB with the default of ``2 32k``, and 16 with buffers
+of 512 KiB. Larger buffers pay only together with a pool, since on the loop a larger read holds it
+longer; each transfer holds two of them in memory.
+
+``directio`` stays unset: it reads past the page cache and turns sendfile off for large files, so
+each request for the same file goes to the disk again; it has no effect on cached responses of a
+proxy. It can keep a flood of large cold files from pushing out small hot ones: to be measured
+with validate before it is used.
+"""
 
 from __future__ import annotations
 

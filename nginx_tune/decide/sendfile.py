@@ -1,4 +1,9 @@
-"""``sendfile``: file bytes to the socket without a copy through nginx (A3)."""
+"""``sendfile``: file bytes to the socket without a copy through nginx (A3).
+
+On for every site that serves files: the kernel moves pages from its cache to the socket, and
+``tcp_nopush`` puts the header into the first full packet. TLS, gzip and HTTP/3 cannot use it, and
+it does no harm there. Off on shared folders of virtual machines, which hand stale pages to it.
+"""
 
 from __future__ import annotations
 

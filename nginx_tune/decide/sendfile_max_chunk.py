@@ -1,4 +1,11 @@
-"""``sendfile_max_chunk``: bytes that one transfer may hold the loop or a thread for (A3)."""
+"""``sendfile-max-chunk``: bytes that one transfer may hold the loop or a thread for (A3).
+
+One sendfile() of a cold file reads until the socket is full or the chunk is done, and a fast
+client's socket is never full. The chunk bounds how long that takes. Smaller than what the disk
+moves while its head positions it wastes the disk, larger it makes everybody wait longer: 512 KiB
+to 1 MiB on hard disks, nginx's own 2 MiB (since 1.21.4; unlimited before) on flash. On a slow link
+the socket fills first and the chunk matters less.
+"""
 
 from __future__ import annotations
 

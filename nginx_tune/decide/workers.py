@@ -1,4 +1,10 @@
-"""``workers``: ``worker_processes`` where containers lie about CPUs (NGINX-FACTS 11.1)."""
+"""``workers``: ``worker_processes`` where containers lie about CPUs (NGINX-FACTS 11.1).
+
+One worker for each CPU that can really be used. ``auto`` counts the CPUs that are online: right
+on a host of one's own, too many under a cgroup quota or, with glibc, under a cpuset: the workers
+then share few CPUs and hold each other up. No ``worker_cpu_affinity``: it pins the threads of a
+pool to the one CPU of their loop, and the scheduler does well without.
+"""
 
 from __future__ import annotations
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import get_args
 
 import pytest
 
 from nginx_tune.decide.engine import ALL as DECISIONS
+from nginx_tune.documents.decisions import DecisionId
 from nginx_tune.report.decision_page import decision_pages
 from nginx_tune.report.rule_index import EVERY
 from nginx_tune.report.rule_page import (
@@ -79,3 +81,12 @@ def test_wrong_usage(run_cli: Run, arguments: list[str], says: str) -> None:
     assert says in run.stderr
     assert run.stdout == ""
     assert "\x1b" not in run.stderr
+
+
+def test_every_decision_has_a_page_with_a_body() -> None:
+    pages = decision_pages()
+    assert set(pages) == set(get_args(DecisionId))
+    for name, text in pages.items():
+        body = text.split("\n\n")[1]
+        assert len(body.split()) > 40, name
+        assert "SOURCES" not in text
