@@ -16,6 +16,7 @@ from nginx_tune.decide.model_disk import DiskModel
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
+from nginx_tune.decide.storage import on_shared_folder
 from nginx_tune.documents.decisions import Decision, Predicted
 from nginx_tune.documents.units import nginx_size, seconds_text
 
@@ -30,6 +31,8 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
     """The decision."""
     if s.kind == "proxy":
         return not_applicable(ID, "A proxy without a cache sends from memory, not from files.")
+    if on_shared_folder(s.facts.storage) is not None:
+        return not_applicable(ID, "sendfile is off here.", flips="sendfile is enabled")
     chunk = chunk_bytes(s.disk)
     bounded = s.build.at_least(1, 21, 4)
     hold = s.disk.read_seconds(chunk)
@@ -37,6 +40,7 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
         Quantity("disk read latency", s.disk.latency_seconds, "s", s.disk.provenance),
         Quantity("disk bandwidth", s.disk.bytes_per_second, "bytes/s", s.disk.provenance),
         Quantity("time of one cold chunk (model)", hold, "s", s.disk.provenance),
+        Quantity("time of a chunk on the link (model)", _on_link(s, chunk), "s"),
     )
     if chunk == DEFAULT_BYTES and bounded:
         return Decision(
@@ -79,6 +83,12 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
         flips_when=["the data moves to flash, where 2m is as good"],
         next_command=validate_command(s),
     )
+
+
+def _on_link(s: Situation, chunk: int) -> float | None:
+    """Where this is the longer time the socket fills, and the disk is not what is waited for."""
+    link = s.link_bytes_per_second.value
+    return None if link is None else chunk / link
 
 
 def chunk_bytes(disk: DiskModel) -> int:

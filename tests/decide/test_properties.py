@@ -178,6 +178,59 @@ def check_settings(decisions: Decisions) -> None:
     assert max(places.values(), default=1) == 1
 
 
+def values(decisions: Decisions, directive: str) -> list[str]:
+    return [
+        " ".join(s.args)
+        for d in decisions.decisions
+        for s in d.settings
+        if s.directive == directive
+    ]
+
+
+def check_agreement(decisions: Decisions, facts: Facts) -> None:
+    """What one decision sets holds with what the others set."""
+    verdict = {d.id: d.verdict for d in decisions.decisions}
+    pools = {line.split()[0] for line in values(decisions, "thread_pool")}
+    asked = {
+        line.partition("=")[2] or "default"
+        for line in values(decisions, "aio")
+        if line.startswith("threads")
+    }
+    by_disk = {name for name in pools if name.startswith("pool_")}
+    assert asked - {"pool_$disk"} <= pools | {"default"}
+    assert pools - asked <= (by_disk if "pool_$disk" in asked else set())
+    on = bool(asked)
+    assert on == (verdict["thread-pools"] == "enable")
+    assert on or not values(decisions, "aio_write")
+    assert on or not values(decisions, "output_buffers")
+    assert on or verdict["thread-pool-size"] == "not_applicable"
+    if on:
+        assert verdict["ktls"] in ("disable", "not_applicable")
+    if values(decisions, "sendfile") == ["off"]:
+        assert not values(decisions, "sendfile_max_chunk")
+        assert not values(decisions, "tcp_nopush")
+    limit = values(decisions, "worker_rlimit_nofile")
+    connections = int(values(decisions, "worker_connections")[0])
+    if limit and facts.limits.nofile_hard and facts.limits.nofile_hard > 200_000:
+        held = [
+            int(v.split()[0].removeprefix("max=")) for v in values(decisions, "open_file_cache")
+        ]
+        roomy = facts.limits.nr_open is None or facts.limits.nr_open > 200_000
+        assert not roomy or int(limit[0]) >= 2 * connections + sum(held)
+    somaxconn = facts.kernel.sysctls.get("net.core.somaxconn", "")
+    for line in values(decisions, "listen"):
+        if line.startswith("backlog=") and somaxconn.isascii() and somaxconn.isdigit():
+            assert int(line.removeprefix("backlog=")) <= int(somaxconn)
+    if "reuseport" in values(decisions, "listen"):
+        assert verdict["reuseport"] == "enable"
+
+
+@QUICK
+@given(facts=any_facts(), workload=any_workload(), site=ANY_SITE)
+def test_no_two_decisions_contradict(facts: Facts, workload: Workload, site: Site) -> None:
+    check_agreement(decide(facts, workload, site=site), facts)
+
+
 @QUICK
 @given(facts=any_facts(), workload=any_workload(), site=ANY_SITE)
 def test_any_input_gives_bounded_settings_and_the_same_bytes(
