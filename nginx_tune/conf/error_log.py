@@ -16,3 +16,14 @@ def main_error_logs(tree: ConfTree, compiled_in: str | None) -> list[str]:
     names = [line.value for line in tree.main.all("error_log")] or [compiled_in or "stderr"]
     paths = [tree.full_path(name) for name in names if not name.startswith(_NO_FILE)]
     return [path for path in paths if path is not None]
+
+
+def error_logs(tree: ConfTree, compiled_in: str | None) -> list[str]:
+    """Every file that gets errors: the main context's, and those of servers and locations.
+
+    Overflowing pools are told in the main context's alone, slow operations in the request's.
+    """
+    names = [line.value for line in tree.main.walk() if line.name == "error_log" and line.args]
+    paths = [tree.full_path(name) for name in names if not name.startswith(_NO_FILE)]
+    found = [*main_error_logs(tree, compiled_in), *(path for path in paths if path is not None)]
+    return list(dict.fromkeys(found))

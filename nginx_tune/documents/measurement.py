@@ -119,6 +119,8 @@ class WorkerUse(Part, frozen=True, kw_only=True):
     switches_voluntary: int | None = None
     switches_involuntary: int | None = None
     """Context switches of the main thread."""
+    threads: int | None = None
+    """At the end; more than one with thread pools."""
     connections: float | None = None
     """Established connections to the listeners, mean of the window's first and last moment."""
     connection_ratio: float | None = None

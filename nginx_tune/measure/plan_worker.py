@@ -39,6 +39,7 @@ def plan_worker(window: Window, pid: int) -> WorkerUse:
         block_io_delay_seconds=delay,
         switches_voluntary=None if switched is None else switched[0],
         switches_involuntary=None if switched is None else switched[1],
+        threads=last.threads.get(pid),
         connections=connections,
         connection_ratio=(connections / everyone if connections is not None and everyone else None),
         loop_turns=_of_spans(window, "turns", thread) if traced else None,

@@ -56,6 +56,7 @@ class Moment:
     scheduling: dict[int, Scheduling] = field(default_factory=dict)
     """Of main threads."""
     switches: dict[int, tuple[int, int]] = field(default_factory=dict)
+    threads: dict[int, int] = field(default_factory=dict)
     disks: dict[str, DiskCounters] = field(default_factory=dict)
     refaults: int | None = None
     listen_overflows: int | None = None
@@ -91,6 +92,7 @@ class MomentReader:
             switches=_known(
                 {pid: _parsed(task / "status", parse_switches) for pid, task in main.items()}
             ),
+            threads=_known({pid: _count_threads(pid) for pid in subjects.workers}),
             disks=self._read_disks(),
             refaults=None if self._refaults is None else _parsed(self._refaults, parse_refaults),
             listen_overflows=overflows,
@@ -117,6 +119,13 @@ def _find_refaults(host: Host, subjects: Subjects) -> tuple[Path | None, str]:
             return path, source
     path = Path("/proc/vmstat")
     return (path, "host") if _parsed(path, parse_refaults) is not None else (None, "")
+
+
+def _count_threads(pid: int) -> int | None:
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208  # only how many
+    except OSError:
+        return None
 
 
 def _parsed(path: Path, parse: Callable[[str], T]) -> T | None:

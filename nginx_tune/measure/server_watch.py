@@ -105,17 +105,24 @@ class ServerWatch:
         if isinstance(tracer, QueueWaitTracer) and time.monotonic() >= tracer.ends:
             self._queue_waits, self._queue_tracer = tracer.finish(), None
 
+    @property
+    def seconds(self) -> float:
+        """Length of the window so far: readings that wait for nginx make it longer than asked."""
+        return self._moments[-1].at - self._moments[0].at
+
     def finish(self) -> tuple[ServerMeasurement, Gaps]:
         """What the window showed, and why some of it is null."""
         self._ended.set()
         self._ticker.join()
         self._d_ratios.append(self._sampler.mark())
-        self._moments.append(self._reader.read())
+        self._read()
         states = self._sampler.finish()
         tracer = self._tracing.tracer
         cost = time.process_time() - self._own_cpu
         cost += (read_cpu_seconds(tracer.pid) or 0.0) if tracer and tracer.pid else 0.0
-        spans = Missing(self._tracing.reason) if tracer is None else tracer.finish()
+        # The tracer's own end is a mark too; what it saw after the last moment does not count.
+        stretches = len(self._moments) - 1
+        spans = Missing(self._tracing.reason) if tracer is None else tracer.finish()[:stretches]
         if isinstance(self._queue_tracer, QueueWaitTracer):
             self._queue_waits = self._queue_tracer.finish()
         elif isinstance(self._queue_tracer, Missing):

@@ -97,10 +97,15 @@ _PART_NUMBERS = {
             _Number("seconds", "lower", math.fsum, "block_io_delay_seconds"),
             _Number("seconds", "lower", math.fsum, "cpu_seconds"),
             _Number("seconds", "lower", _average, "cpu_seconds_per_request"),
-            # Turns leave no histogram: of several blocks the worst one stands for all.
-            _Number("seconds", "lower", max, "loop_turn_seconds.p50"),
-            _Number("seconds", "lower", max, "loop_turn_seconds.p99"),
-            _Number("seconds", "lower", max, "loop_turn_seconds.max"),
+            _Number("ratio", "lower", _average, "loop_turn_seconds.blocked_ratio"),
+            _Number("seconds", "lower", math.fsum, "loop_turn_seconds.blocked_seconds"),
+            _Number("seconds", "lower", math.fsum, "loop_turn_seconds.busy_seconds"),
+            _Number("ratio", "lower", _average, "state_d_ratio"),
+            _Number("seconds", "lower", math.fsum, "run_queue_seconds"),
+            _Number("count", "lower", math.fsum, "operations_too_slow"),
+            _Number("count", "lower", math.fsum, "connections_exhausted"),
+            _Number("count", "lower", math.fsum, "refaults"),
+            _Number("seconds", "lower", _average, "observer_cpu_seconds"),
             _Number("bytes", "lower", math.fsum, "disk_read_bytes"),
             _Number("bytes", "higher", _average, "resident_bytes_before"),
             _Number("bytes", "higher", _average, "resident_bytes_after"),
@@ -115,6 +120,8 @@ _PART_NUMBERS = {
         )
     },
 }
+
+SERVER_LATENCIES = ("loop_turn_seconds", "pool_queue_wait_seconds")
 
 _DEFAULT_CLASS_METRICS = ("requests_per_second", "mean", "p99", "ttfb.p99", "truncated")
 _DEFAULT_SERVER_METRICS = (
@@ -158,6 +165,7 @@ def metric_names(classes: Iterable[str]) -> list[str]:
         *(f"total.{tail}" for tail in (*_TOTALS, "errors")),
         *(f"{part}.{tail}" for part, numbers in _PART_NUMBERS.items() for tail in numbers),
         *(f"generator.lateness.{statistic}" for statistic in STATISTICS),
+        *(f"server.{field}.{statistic}" for field in SERVER_LATENCIES for statistic in STATISTICS),
         *(f"total.errors.{kind}" for kind in _FAILURE_KINDS),
         *RATIOS,
         *COUNTS,
@@ -194,6 +202,8 @@ def _find(name: str, head: str, tail: str) -> Metric | None:
         field, _, statistic = tail.rpartition(".")
         if head == "generator" and field in ("lateness", "lateness_seconds"):
             return _lateness(name, statistic) if statistic in STATISTICS else None
+        if head == "server" and field in SERVER_LATENCIES and statistic in STATISTICS:
+            return _server_latency(name, field, statistic)
         return None
     return _class_metric(name, head, tail) if head else None
 
@@ -260,6 +270,19 @@ def _lateness(name: str, statistic: str) -> Metric:
         return read_statistic(
             [Sample(block.generator.lateness_seconds) for block in blocks], statistic
         )
+
+    return Metric(name, "seconds", "lower", read)
+
+
+def _server_latency(name: str, field: str, statistic: str) -> Metric:
+    def read(blocks: Sequence[Measurement]) -> Reading:
+        samples = []
+        for block in blocks:
+            latency = getattr(block.server, field)
+            if latency is None:
+                return Reading(None, _why_missing(block, name))
+            samples.append(Sample(latency))
+        return read_statistic(samples, statistic)
 
     return Metric(name, "seconds", "lower", read)
 

@@ -26,7 +26,7 @@ class Family:
     """The samples of one metric. Base units in the name, ``_total`` on counters."""
 
     name: str
-    kind: Literal["gauge", "counter", "histogram"]
+    kind: Literal["gauge", "counter", "histogram", "summary"]
     help: str
     samples: tuple[Sample, ...]
 

@@ -35,8 +35,9 @@ def blocks(latency: MakeLatency) -> list[Measurement]:
             ttfb_seconds=latency([0.0005] * 1000),
         )  # fmt: skip
         server = ServerMeasurement(
-            pool_overflow=number, cpu_seconds=2.0, loop_turn_seconds=LoopTurn(count=9, p99=slow)
-        )
+            pool_overflow=number, cpu_seconds=2.0,
+            loop_turn_seconds=LoopTurn(**msgspec.structs.asdict(latency([slow] * 1000))),
+        )  # fmt: skip
         generator = Generator(cpu_ratio=0.25, lateness_seconds=latency([5e-5] * 2000))
         memory = ClassMeasurement(requests=10, requests_per_second=1.0)
         return Measurement(

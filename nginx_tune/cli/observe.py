@@ -1,0 +1,79 @@
+"""``nginx-tune observe``."""
+
+from __future__ import annotations
+
+import click
+
+from nginx_tune.cli.durations import parse_duration
+from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.cli.progress import progress_printer
+from nginx_tune.errors import ExitStatus, UsageError
+
+_LONGEST_SECONDS = 24 * 3600.0
+
+
+@click.command()
+@click.option("--duration", default="30s", show_default=True, metavar="TIME", help="Window.")
+@click.option("--pid", type=click.IntRange(min=1), metavar="PID", help="The nginx master.")
+@click.option(
+    "--tracing",
+    "means",
+    type=click.Choice(["auto", "bpftrace", "tracefs", "off"]),
+    default="auto",
+    show_default=True,
+    help="How loop turns are timed; auto takes the first that works.",
+)
+@click.option(
+    "--queue-wait",
+    is_flag=True,
+    help="Time tasks in pool queues too, by probes on nginx itself (10 s at the most; each task "
+    "costs nginx some microseconds).",
+)
+@click.option("--no-stub-status", is_flag=True, help="Do not ask the configured stub_status.")
+@output_options("console", "json", "prometheus")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    *,
+    duration: str,
+    pid: int | None,
+    means: str,
+    queue_wait: bool,
+    no_stub_status: bool,
+    formats: tuple[str, ...],
+    output: str | None,
+) -> ExitStatus:
+    """What holds the running nginx up, seen under its own traffic.
+
+    Adds no load and changes nothing: times the turns of the event loops by kernel tracepoints,
+    reads how long the workers' main threads waited for disks and CPUs, their queues, drops and
+    error logs, and names the cause with the figures it stands on.
+    """
+    from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.measure.observation import Request, observe  # noqa: PLC0415
+    from nginx_tune.report.observation import render_observation  # noqa: PLC0415
+    from nginx_tune.report.observation_prometheus import (  # noqa: PLC0415
+        render_observation_prometheus,
+    )
+
+    seconds = parse_duration(duration)
+    if not 1.0 <= seconds <= _LONGEST_SECONDS:
+        raise UsageError(f"--duration {duration}: from 1s to 24h")
+    show = progress_printer(ctx)
+    request = Request(
+        duration_seconds=seconds,
+        pid=pid,
+        means=means,  # type: ignore[arg-type]  # click.Choice allows no other
+        queue_wait=queue_wait,
+        stub_status=not no_stub_status,
+    )
+    observed = observe(LiveHost(show), request, progress=show)
+    observation = observed.observation
+    renderers = {
+        "console": lambda: render_observation(observation).encode(),
+        "json": lambda: encode(observation),
+        "prometheus": lambda: render_observation_prometheus(observation),
+    }
+    write_result(renderers, formats, output)
+    return ExitStatus.INTERRUPTED if observed.interrupted else ExitStatus.OK

@@ -1,0 +1,67 @@
+"""Locations that answer with stub_status, and where they are listened for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.scopes import scopes
+from nginx_tune.conf.tree import ConfTree
+
+_EVERY = {"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "::1"}  # noqa: S104  # asked, not bound
+
+
+class StatusLocation(NamedTuple):
+    """One way to ask for the page."""
+
+    address: str
+    port: int
+    path: str
+    host: str
+    tls: bool
+
+
+def status_locations(tree: ConfTree) -> list[StatusLocation]:
+    """Every location with stub_status that can be asked over TCP, cleartext ones first."""
+    found = []
+    for scope in scopes(tree):
+        if scope.kind != "location" or scope.sets("stub_status") is None:
+            continue
+        path = _path(scope.own)
+        server = scope.server.block or Block([])
+        if path is None:
+            continue
+        names = [name for line in server.all("server_name") for name in line.args]
+        host = next((n for n in names if n and not set(n) & set("*~^$")), "localhost")
+        lines = server.all("listen")
+        places = [_listen(line) for line in lines] if lines else [("127.0.0.1", 80, False)]
+        found += [
+            StatusLocation(place[0], place[1], path, host, place[2])
+            for place in places
+            if place is not None
+        ]
+    return sorted(found, key=lambda one: one.tls)
+
+
+def _path(location: Directive) -> str | None:
+    match location.args:
+        case ("=" | "^~", uri) | (uri,) if uri.startswith("/"):
+            return uri
+    return None
+
+
+def _listen(line: Directive) -> tuple[str, int, bool] | None:
+    """Address, port and whether TLS is spoken; null for what is no TCP address."""
+    if not line.args or line.value.startswith("unix:") or "quic" in line.args[1:]:
+        return None
+    if "proxy_protocol" in line.args[1:]:
+        return None
+    text = line.value
+    host, colon, port = text.rpartition(":")
+    if text.isdigit():
+        host, port = "*", text
+    elif not colon or port.endswith("]"):
+        host, port = text, "80"
+    if not port.isdigit() or not 0 < int(port) < 1 << 16:
+        return None
+    return _EVERY.get(host, host.strip("[]")), int(port), "ssl" in line.args[1:]

@@ -1,0 +1,172 @@
+"""``observation`` for people: what was seen of the workers, and the causes last."""
+
+from __future__ import annotations
+
+from nginx_tune.documents.measurement import LoopTurn, ServerMeasurement, WorkerUse
+from nginx_tune.documents.observation import Cause, Observation
+from nginx_tune.prove.latency import QUANTILES, Sample, read_statistic
+from nginx_tune.report.columns import align
+from nginx_tune.report.quantities import one_line
+from nginx_tune.report.text import bytes_text, number_text, seconds_text
+
+_NONE = "–"
+
+
+def render_observation(observation: Observation) -> str:
+    """The observation as text; its last lines name the causes."""
+    server = observation.server
+    said = f"nginx {one_line(observation.nginx_version or '')}".strip()
+    said += f", process {observation.pid}, {number_text(observation.duration_seconds)} s"
+    parts = [
+        f"{said}, {observation.worker_processes} workers\n",
+        _workers(server, observation.duration_seconds),
+        _loop(server.loop_turn_seconds),
+        _counts(server),
+        _listeners(server),
+        _disks(server),
+        "".join(f"unfit: {one_line(flag)}\n" for flag in observation.flags),
+        _unknown(observation),
+        "".join(render_cause(cause) for cause in observation.causes),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def render_cause(cause: Cause) -> str:
+    """One cause: what it is, its figures, what is not known, what to do next."""
+    lines = [f"{cause.id} ({cause.confidence} confidence): {one_line(cause.summary)}"]
+    figures = ", ".join(
+        f"{one_line(one.metric)} {_figure(one.value, one.unit)}" for one in cause.evidence
+    )
+    lines += [f"  because: {figures}"] if figures else []
+    lines += [f"  not known: {one_line(one)}" for one in cause.not_known]
+    lines += [f"  next: {one_line(cause.next_command)}"] if cause.next_command else []
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _figure(value: float, unit: str) -> str:
+    if unit == "seconds":
+        return seconds_text(value)
+    if unit == "ratio":
+        return f"{value * 100:.3g} %"
+    return f"{number_text(value)} {one_line(unit)}".rstrip()
+
+
+def _workers(server: ServerMeasurement, seconds: float) -> str:
+    header = ("worker", "CPU", "of it loop", "waits D", "runs R", "block I/O", "run queue", "turns",
+              "connections")  # fmt: skip
+    rows = [_worker_row(worker, seconds) for worker in server.workers]
+    return align([header, *rows], right=range(1, len(header))) if rows else ""
+
+
+def _worker_row(worker: WorkerUse, seconds: float) -> tuple[str, ...]:
+    error = "" if worker.state_d_error is None else f" ± {worker.state_d_error * 100:.1g}"
+    waits = _NONE if worker.state_d_ratio is None else f"{worker.state_d_ratio * 100:.3g}{error} %"
+    held = _NONE
+    if worker.connections is not None:
+        held = number_text(worker.connections)
+        if worker.connection_ratio is not None:
+            held += f" ({worker.connection_ratio * 100:.0f} %)"
+    return (
+        str(worker.pid),
+        _share(worker.cpu_seconds, seconds),
+        _share(worker.main_thread_cpu_seconds, seconds),
+        waits,
+        _share(worker.state_ratios.get("R"), 1.0),
+        _share(worker.block_io_delay_seconds, seconds),
+        _share(worker.run_queue_seconds, seconds),
+        _NONE if worker.loop_turns is None else f"{worker.loop_turns:,}",
+        held,
+    )
+
+
+def _share(part: float | None, whole: float) -> str:
+    return _NONE if part is None or not whole else f"{part / whole * 100:.3g} %"
+
+
+def _loop(turns: LoopTurn | None) -> str:
+    if turns is None or not turns.count:
+        return ""
+    quantiles = ", ".join(
+        f"{name} {seconds_text(value)}"
+        for name, value in (
+            *((name, read_statistic([Sample(turns)], name).value) for name in QUANTILES),
+            ("longest", turns.max),
+        )
+        if value is not None
+    )
+    blocked = "" if turns.blocked_ratio is None else f"; {turns.blocked_ratio * 100:.3g} % in D"
+    sampled = turns.traced_ratio
+    part = "" if sampled is None or sampled > 0.99 else f", {sampled * 100:.0f} % of the time"  # noqa: PLR2004
+    method = f" ({one_line(turns.method)}{part})" if turns.method else ""
+    return f"loop turns: {turns.count:,}, {quantiles}{blocked}{method}\n"
+
+
+def _counts(server: ServerMeasurement) -> str:
+    status = server.stub_status
+    lines = []
+    if status is not None:
+        lines.append(
+            f"stub_status: {status.requests:,} requests, "
+            f"{number_text(status.requests_per_second)}/s, "
+            f"{status.accepts:,} connections accepted, {status.dropped:,} dropped"
+        )
+    logged = [
+        ("pool overflows", server.pool_overflow),
+        ("slow operations", server.operations_too_slow),
+        ("refused connections", server.connections_exhausted),
+    ]
+    known = [f"{count:,} {name}" for name, count in logged if count is not None]
+    lines += [f"error logs: {', '.join(known)}"] if known else []
+    wait = server.pool_queue_wait_seconds
+    if wait is not None:
+        lines.append(
+            f"pool queues: {wait.count:,} tasks waited p50 {seconds_text(wait.p50)}, "
+            f"p99 {seconds_text(wait.p99)}, longest {seconds_text(wait.max)}"
+        )
+    if server.refaults is not None:
+        where = "the workers' cgroup" if server.refault_source == "cgroup" else "the whole host"
+        lines.append(f"page cache: {server.refaults:,} pages of files read again ({where})")
+    if server.observer_cpu_seconds is not None:
+        lines.append(f"watching cost {seconds_text(server.observer_cpu_seconds)} of CPU")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _listeners(server: ServerMeasurement) -> str:
+    header = ("listener", "sockets", "backlog", "longest queue", "drops")
+    rows = [
+        (
+            f"{one_line(one.address)}:{one.port}",
+            str(one.sockets),
+            *(
+                _NONE if value is None else f"{value:,}"
+                for value in (one.backlog, one.accept_queue_max, one.drops)
+            ),
+        )
+        for one in server.listeners
+    ]
+    return align([header, *rows], right=range(1, len(header))) if rows else ""
+
+
+def _disks(server: ServerMeasurement) -> str:
+    header = ("disk", "busy", "reads", "read", "await", "in flight")
+    rows = [
+        (
+            one_line(disk.name),
+            _share(disk.utilisation_ratio, 1.0),
+            _NONE if disk.reads_per_second is None else f"{number_text(disk.reads_per_second)}/s",
+            _NONE
+            if disk.read_bytes_per_second is None
+            else f"{bytes_text(disk.read_bytes_per_second)}/s",
+            _NONE if disk.read_await_seconds is None else seconds_text(disk.read_await_seconds),
+            _NONE if disk.in_flight is None else number_text(disk.in_flight),
+        )
+        for disk in server.disks
+    ]
+    return align([header, *rows], right=range(1, len(header))) if rows else ""
+
+
+def _unknown(observation: Observation) -> str:
+    return "".join(
+        f"not measured: {one_line(one.path.removeprefix('/server/'))}: {one_line(one.reason)}\n"
+        for one in observation.unknown
+    )
