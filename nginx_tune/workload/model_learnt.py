@@ -31,6 +31,7 @@ from nginx_tune.workload.model_popularity import (
     counted_objects,
     curve_error,
     curve_of,
+    fewest_requests,
     fit_zipf,
 )
 
@@ -56,7 +57,7 @@ def learnt_workload(
         kind=found,
         kind_provenance=provenance,  # type: ignore[arg-type]  # one of two words
         dataset=_dataset(counted),
-        popularity=_popularity(counted),
+        popularity=_popularity(counted, fewest_requests(tally.objects)),
         sizes=sizes,
         rate=_rate(tally.timeline, span),
         concurrency=_concurrency(tally.timeline, span),
@@ -99,12 +100,12 @@ def _dataset(counted: Sequence[Counted]) -> ServedData:
     )
 
 
-def _popularity(counted: Sequence[Counted]) -> Popularity:
+def _popularity(counted: Sequence[Counted], fewest: int) -> Popularity:
     if not counted:
         return Popularity()
     curve = curve_of(counted)
     at = {point.requests_ratio: point.bytes for point in curve}
-    fit = fit_zipf(counted)
+    fit = fit_zipf(counted, fewest)
     return Popularity(
         exponent=None if fit is None else round(fit.exponent, 4),
         curve=curve,

@@ -14,6 +14,8 @@ import msgspec
 
 from nginx_tune.documents.learnplan import Escape, LineFormat, Segment, Slot
 
+MOST_BRACKETS = 500
+"""In a line of JSON, so that none is nested deeper than a reader's stack."""
 _LIST_GOES_ON = rb"(?<![,:])(?! : )"
 """A space that ends a list: nginx writes ``, `` between servers and `` : `` between groups."""
 
@@ -50,6 +52,8 @@ class LineReader:
         return self._unescape(value) if b"\\" in value else value
 
     def _json_fields(self, line: bytes) -> dict[Slot, bytes] | None:
+        if line.count(b"[") + line.count(b"{") > MOST_BRACKETS:
+            return None
         try:
             line.decode()
         except UnicodeDecodeError:

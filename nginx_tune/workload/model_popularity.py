@@ -12,7 +12,7 @@ from nginx_tune.documents.workload import CurveShare
 
 CURVE_SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995,
                 0.999, 1.0)  # fmt: skip
-_RESOLVED = 8
+_RESOLVED = 3
 """A heavy object's count is at least so many times what it may lack."""
 _FEWEST_REQUESTS = 30
 """Of an object in the fit: the order of rarer ones is chance."""
@@ -105,14 +105,19 @@ class ZipfFit:
     """Largest difference of the shares of requests up to a rank, measured and fitted."""
 
 
-def fit_zipf(counted: Sequence[Counted]) -> ZipfFit | None:
+def fewest_requests(objects: Objects) -> int:
+    """Of an object in the fit: so many that all such objects are known by name."""
+    return max(_FEWEST_REQUESTS, (_RESOLVED + 1) * objects.heavy_error)
+
+
+def fit_zipf(counted: Sequence[Counted], fewest: int = _FEWEST_REQUESTS) -> ZipfFit | None:
     """The most likely Zipf exponent of the ranks with enough requests; None with too few.
 
     Source: Clauset, Shalizi, Newman, Power-Law Distributions in Empirical Data, SIAM Review 51,
             2009: maximum likelihood and the Kolmogorov-Smirnov distance; regression on a log-log
             plot is biased.
     """
-    head = [item for item in counted if item.requests >= _FEWEST_REQUESTS]
+    head = [item for item in counted if item.requests >= fewest]
     ranks = sum(item.objects for item in head)
     if ranks < _FEWEST_OBJECTS:
         return None

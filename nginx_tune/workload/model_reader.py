@@ -36,6 +36,11 @@ MOST_NTH = 1000
 """``keepalive_requests`` of nginx 1.19.10 and later."""
 _LONGEST_TIME = 40
 _NOTED_LINES = 3
+_MOST_BYTES = 1 << 50
+"""One PiB; no response is larger."""
+_MOST_SUM = (1 << 64) - 1
+_LONGEST_REQUEST_MILLISECONDS = 7 * 86_400_000
+"""A week; no request takes longer."""
 _NONE = (b"", b"-")
 _METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH",
                       b"CONNECT", b"TRACE", b"PROPFIND"})  # fmt: skip
@@ -122,9 +127,9 @@ class LogReader:
             tls=dict(self._tls),
             cache_statuses=dict(self._cache),
             upstream_requests=self._upstream,
-            sent_bytes=self._sent,
+            sent_bytes=min(self._sent, _MOST_SUM),
             data_requests=self._data_requests,
-            data_bytes=self._data_bytes,
+            data_bytes=min(self._data_bytes, _MOST_SUM),
             partial_requests=self._partial,
             objects=self._objects.result(),
             timeline=self._timeline.result(),
@@ -160,6 +165,8 @@ class LogReader:
         method, target = self._request_of(fields)
         self._count_connection(fields)
         duration = milliseconds(fields.get("request_time", b""))
+        if duration is not None and duration > _LONGEST_REQUEST_MILLISECONDS:
+            duration = None
         is_in_time = end is None or self._timeline.add(end, duration)
         path = None if target is None else path_of(target, with_query=self._plan.with_query)
         if path is None:
@@ -277,7 +284,7 @@ class LogReader:
         """The object's size, where known; its size at least; the part that was asked for."""
         if status != _PARTIAL:
             ratio = milliseconds(fields.get("gzip_ratio", b""))
-            size = sent * ratio // 1000 if ratio else sent
+            size = min(sent * ratio // 1000, _MOST_BYTES) if ratio else sent
             return size, size, None
         answered = content_range(self._line.text(fields.get("content_range", b"")))
         if answered is not None and answered.last is not None:
@@ -298,6 +305,6 @@ def _sent_of(fields: dict[Slot, bytes]) -> int:
     if text in _NONE:
         return 0
     sent = number(text)
-    if sent is None:
+    if sent is None or sent > _MOST_BYTES:
         raise _Refused("bytes")
     return sent

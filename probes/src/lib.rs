@@ -25,6 +25,7 @@ pub mod failure;
 pub mod fields;
 pub mod guard;
 pub mod latencies;
+pub mod learn;
 pub mod log;
 pub mod manifest;
 pub mod paths;

@@ -9,6 +9,7 @@ use nginx_tune_probe::disk;
 use nginx_tune_probe::engine::Engine;
 use nginx_tune_probe::error::Error;
 use nginx_tune_probe::guard::{self, Place};
+use nginx_tune_probe::learn;
 use nginx_tune_probe::plan::Plan;
 use nginx_tune_probe::progress::Progress;
 use nginx_tune_probe::receive::{Receiver, kernel_discards};
@@ -19,11 +20,14 @@ use serde_json::Value;
 const HELP: &str = "\
 Usage: nginx-tune-probe [--progress-fd N] [--hlog FILE] [PLAN]
        nginx-tune-probe disk [--progress-fd N] [PLAN]
+       nginx-tune-probe learn PLAN
 
 Runs one load plan (JSON document nginx-tune/loadplan/1) and prints one measurement
 (nginx-tune/measurement/1). Without PLAN, or with -, the plan is read from standard input.
 With the word disk: one disk plan (nginx-tune/diskplan/1), read-only and past the page cache,
 and one nginx-tune/diskrun/1.
+With the word learn: reads lines of access logs from standard input as a file says
+(nginx-tune/learnplan/1) and prints what they tell (nginx-tune/tally/1).
 
 Only servers that nginx-tune started on this host are asked, unless the plan permits
 others. The probe ends with the process that started it. SIGINT and SIGTERM end the
@@ -46,6 +50,7 @@ const LARGEST_PLAN_BYTES: u64 = 256 * 1024 * 1024;
 #[derive(Debug, Default)]
 struct Call {
     disk: bool,
+    learn: bool,
     plan: Option<String>,
     progress: Option<RawFd>,
     log: Option<String>,
@@ -75,7 +80,16 @@ fn run() -> Result<ExitCode, Error> {
         .map(sys::inherited)
         .transpose()
         .map_err(|error| Error::Usage(format!("--progress-fd: {error}")))?;
+    if call.learn && call.plan.as_deref().is_none_or(|plan| plan == "-") {
+        return Err(Error::Usage("learn needs a plan in a file".into()));
+    }
     let plan = read_plan(call.plan.as_deref())?;
+    if call.learn {
+        let plan = learn::Plan::parse(&plan)?;
+        let mut output = io::BufWriter::new(io::stdout().lock());
+        learn::run(&plan, &mut io::stdin().lock(), &mut output)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if call.disk {
         if call.log.is_some() {
             return Err(Error::Usage(
@@ -145,6 +159,7 @@ fn read_call() -> Result<Option<Call>, Error> {
                     Some(file.ok_or_else(|| Error::Usage("--hlog needs a file name".into()))?);
             }
             "disk" if first => call.disk = true,
+            "learn" if first => call.learn = true,
             option if option.starts_with('-') && option != "-" => {
                 return Err(Error::Usage(format!("unknown option {option:?}")));
             }

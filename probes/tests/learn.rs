@@ -1,0 +1,87 @@
+//! The reader of access logs as its caller runs it; what it counts is held against the reader in
+//! Python by `tests/learn/test_learn_readers.py`.
+
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+fn learn(plan: &Value, lines: &[u8]) -> Output {
+    let path =
+        std::env::temp_dir().join(format!("learn-plan-{}-{}", std::process::id(), lines.len()));
+    std::fs::write(&path, plan.to_string()).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_nginx-tune-probe"))
+        .arg("learn")
+        .arg(&path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _ = child.stdin.take().unwrap().write_all(lines);
+    let output = child.wait_with_output().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    output
+}
+
+fn plan() -> Value {
+    json!({
+        "schema": "nginx-tune/learnplan/1",
+        "format": {
+            "escape": "default",
+            "segments": [
+                {"before": "", "slot": "msec", "is_list": false},
+                {"before": " \"", "slot": "request", "is_list": false},
+                {"before": "\" ", "slot": "status", "is_list": false},
+                {"before": " ", "slot": "bytes", "is_list": false},
+            ],
+            "after": "",
+            "keys": [],
+        },
+        "with_query": false,
+        "most_objects": 2,
+        "most_heavy": 1,
+        "most_requests": 1,
+        "most_places": 0,
+        "keeps_paths": false,
+    })
+}
+
+#[test]
+fn lines_become_counts_within_their_bounds() {
+    let lines: String = (0..100)
+        .map(|n| {
+            format!(
+                "{}.000 \"GET /{} HTTP/1.1\" 200 {n}\n",
+                1_790_000_000 + n,
+                n % 50
+            )
+        })
+        .collect();
+    let output = learn(&plan(), format!("{lines}nonsense").as_bytes());
+    assert!(output.status.success(), "{output:?}");
+    let tally: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(tally["lines"], 101);
+    assert_eq!(tally["requests"], 100);
+    assert_eq!(
+        tally["refused"]["format"],
+        json!({"lines": 1, "first_lines": [101]})
+    );
+    assert_eq!(
+        tally["timeline"]["stretches"],
+        json!([[1_790_000_000, 1_790_000_099]])
+    );
+    assert!(tally["objects"]["level"].as_u64().unwrap() > 0);
+    assert!(tally["objects"]["sampled"].as_array().unwrap().len() <= 2);
+    assert!(tally["manifest"]["requests"].as_array().unwrap().len() <= 1);
+}
+
+#[test]
+fn a_wrong_plan_is_named() {
+    let mut wrong = plan();
+    wrong["format"]["segments"][0]["slot"] = json!("weather");
+    let output = learn(&wrong, b"");
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("unknown slot \"weather\""), "{said}");
+}
