@@ -1,6 +1,7 @@
 //! The reader of access logs as its caller runs it; what it counts is held against the reader in
 //! Python by `tests/learn/test_learn_readers.py`.
 
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
@@ -49,15 +50,11 @@ fn plan() -> Value {
 
 #[test]
 fn lines_become_counts_within_their_bounds() {
-    let lines: String = (0..100)
-        .map(|n| {
-            format!(
-                "{}.000 \"GET /{} HTTP/1.1\" 200 {n}\n",
-                1_790_000_000 + n,
-                n % 50
-            )
-        })
-        .collect();
+    let mut lines = String::new();
+    for n in 0..100 {
+        let (second, object) = (1_790_000_000 + n, n % 50);
+        writeln!(lines, "{second}.000 \"GET /{object} HTTP/1.1\" 200 {n}").unwrap();
+    }
     let output = learn(&plan(), format!("{lines}nonsense").as_bytes());
     assert!(output.status.success(), "{output:?}");
     let tally: Value = serde_json::from_slice(&output.stdout).unwrap();
