@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "probe": "One load measurement, honest about its tail and about itself.",
     "validate": "A/B of two configurations on a scratch nginx, with gates.",
     "scenario": "The built-in experiments: the sources' claims, reproduced here.",
+    "lab": "What labs keep and have left on this machine; cleaning it.",
     "doctor": "What this host lets nginx-tune measure, and what would allow the rest.",
     "schema": "JSON Schema of a document.",
 }

@@ -11,6 +11,7 @@ from nginx_tune.documents.doctor import Doctor
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings
 from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.labs import Labs
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Observation
@@ -29,6 +30,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "facts": Facts,
     "findings": Findings,
     "lab": Lab,
+    "labs": Labs,
     "loadplan": LoadPlan,
     "measurement": Measurement,
     "observation": Observation,

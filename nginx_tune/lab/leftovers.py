@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from nginx_tune.lab.cgroups import CGROUP_ROOT, PREFIX
 from nginx_tune.lab.keeper import clean
 from nginx_tune.lab.lifetime import is_running, start_time
 
@@ -27,20 +28,53 @@ def write_mark(directory: Path, mark: str, *, cgroup: Path | None = None) -> Non
     path.write_text(json.dumps(record))
 
 
-def sweep() -> list[Path]:
-    """Clean what dead runs of this user left; the directories that went."""
+class Left(NamedTuple):
+    """A lab's directory, and whether its command still runs."""
+
+    directory: Path
+    mark: str
+    pid: int
+    running: bool
+    cgroups: list[str]
+
+
+def find_labs() -> list[Left]:
+    """The labs of this user, running or dead, by directory."""
     places = {Path(p) for p in (*_PLACES, os.environ.get("TMPDIR", "/var/tmp"))}  # noqa: S108
-    gone = []
+    found = []
     for directory in (d for place in sorted(places) for d in place.glob("nginx-tune-lab-*")):
         try:
-            if directory.stat().st_uid != os.geteuid():
+            if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
                 continue
             record = json.loads((directory / _MARK).read_text())
-            if is_running(int(record["pid"]), str(record["started"])):
-                continue
-            groups = [{"kind": "cgroup", "value": group} for group in record["cgroups"]]
+            pid = int(record["pid"])
+            running = is_running(pid, str(record["started"]))
+            groups = [str(group) for group in record["cgroups"]]
+            found.append(Left(directory, str(record["mark"]), pid, running, groups))
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        clean([*groups, {"kind": "directory", "value": str(directory)}])
-        gone.append(directory)
+    return found
+
+
+def clean_dead(labs: list[Left]) -> list[Path]:
+    """Clean what dead labs left; the directories that went."""
+    gone = []
+    for left in labs:
+        if left.running:
+            continue
+        groups = [{"kind": "cgroup", "value": group} for group in left.cgroups if _is_ours(group)]
+        clean([*groups, {"kind": "directory", "value": str(left.directory)}])
+        if not left.directory.exists():
+            gone.append(left.directory)
     return gone
+
+
+def sweep() -> list[Path]:
+    """Clean what dead runs of this user left; the directories that went."""
+    return clean_dead(find_labs())
+
+
+def _is_ours(group: str) -> bool:
+    """Whether a path that stands in a file is a group that a lab made."""
+    path = Path(group)
+    return path.name.startswith(PREFIX) and CGROUP_ROOT in path.parents and ".." not in path.parts

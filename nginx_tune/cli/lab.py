@@ -1,0 +1,41 @@
+"""``nginx-tune lab list`` and ``nginx-tune lab clean``."""
+
+from __future__ import annotations
+
+import click
+
+from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.errors import ExitStatus
+
+
+@click.group()
+def command() -> None:
+    """What labs keep and have left on this machine; cleaning it."""
+
+
+@command.command("list")
+@output_options("console", "json")
+def list_command(formats: tuple[str, ...], output: str | None) -> None:
+    """Labs of this user that run or died, and the disk images kept for the next run."""
+    from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.measure.labs import list_labs  # noqa: PLC0415
+    from nginx_tune.report.labs import render_list  # noqa: PLC0415
+
+    labs = list_labs()
+    renderers = {"console": lambda: render_list(labs).encode(), "json": lambda: encode(labs)}
+    write_result(renderers, formats, output)
+
+
+@command.command("clean")
+@click.option("--images", is_flag=True, help="The kept disk images too, but for those in use.")
+@output_options("console", "json")
+def clean_command(*, images: bool, formats: tuple[str, ...], output: str | None) -> ExitStatus:
+    """Remove what carries a dead run's mark; exit 4 when something would not go."""
+    from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.measure.labs import clean_labs  # noqa: PLC0415
+    from nginx_tune.report.labs import render_cleaned  # noqa: PLC0415
+
+    labs = clean_labs(with_images=images)
+    renderers = {"console": lambda: render_cleaned(labs).encode(), "json": lambda: encode(labs)}
+    write_result(renderers, formats, output)
+    return ExitStatus.UNDECIDED if labs.failures else ExitStatus.OK
