@@ -93,6 +93,8 @@ def one(documents: Moved, name: str) -> Decision:
 
 
 STATED: set[str] = set()
+AT_LEAST_ONE = {"workload.connection_reuse.requests_per_connection", "workload.dataset.files"}
+"""Less than one is no such number, and counts as not known."""
 
 
 @EXAMPLES
@@ -109,11 +111,13 @@ def test_a_break_even_is_where_the_verdict_flips(documents: Moved, data: st.Data
     for decision, b in stated:
         # Whole numbers of files: a step past the value is the least that can be moved.
         step = 1.001 if b.value > 5000 else 1.02 + 1 / b.value
-        far, near = (b.value * step, b.value / step) if b.value > b.now else (
-            b.value / step, b.value * step,
-        )  # fmt: skip
+        up = b.value > b.now
+        far = b.value * step if up else b.value / step
+        near = b.value / step if up else b.value * step
+        if b.fact in AT_LEAST_ONE:
+            far, near = max(1.0, far), max(1.0, near)
         assert one(moved(facts, workload, b.fact, far), decision.id).verdict != decision.verdict, b
-        expected = b.above if b.value > b.now else b.below
+        expected = b.above if up else b.below
         assert one(moved(facts, workload, b.fact, far), decision.id).verdict == expected, b
         inside = data.draw(st.floats(min(near, b.now), max(near, b.now)), label=b.fact)
         if (near - b.value) * (b.now - b.value) > 0:

@@ -1,0 +1,113 @@
+"""The cells and candidates of the regret benchmark, as scenarios that the lab can run.
+
+A cell is a scenario without arms; every candidate becomes an arm of it, so that all of them run
+interleaved in the same rounds. Pure: tables in, scenarios out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from nginx_tune.documents.decisions import Setting
+from nginx_tune.documents.scenario import ArmSpec, FurtherArm, Scenario
+from nginx_tune.emit.settings import merge
+
+EVERYWHERE = ("stock", "recommended", "stock-again", "always-on", "form")
+"""Candidates of every cell; a cell adds the single changes that could matter in it."""
+CALIBRATION_SEED = 1
+"""The lab experiments that the model's constants come from ran with it; the matrix never does."""
+FIRST_SEED = 1001
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A configuration to compare, whatever the cell."""
+
+    name: str
+    description: str
+    role: str = ""
+    """``baseline``: what others are held against; ``candidate``: what is to be judged."""
+    decisions: str = "none"
+    same_as: str = ""
+    changes: str = ""
+    """Another candidate, which this one differs from in ``settings`` alone."""
+    settings: list[Setting] = []
+
+
+def read_candidates(tables: Mapping[str, Any]) -> dict[str, Candidate]:
+    """The candidates by name, each with all of its settings."""
+    given = {one.name: one for one in msgspec.convert(tables["candidates"], type=list[Candidate])}
+    return {name: _whole(one, given) for name, one in given.items()}
+
+
+def _whole(one: Candidate, given: Mapping[str, Candidate]) -> Candidate:
+    origin = one.same_as or one.changes
+    if not origin:
+        return one
+    return msgspec.structs.replace(one, settings=merge(given[origin].settings, one.settings))
+
+
+def scenario_of(
+    name: str,
+    cell: Mapping[str, Any],
+    candidates: Mapping[str, Candidate],
+    *,
+    rounds: int,
+    seconds: float,
+    warmup_seconds: float = 2.0,
+) -> Scenario:
+    """A cell as a scenario with an arm for every candidate."""
+    tables = dict(cell)
+    variants: Sequence[str] = tables.pop("variants", [])
+    common = msgspec.convert(tables.pop("common", []), type=list[Setting])
+    chosen = [candidates[one] for one in (*EVERYWHERE, *variants)]
+    baseline = next(one for one in chosen if one.role == "baseline")
+    judged = next(one for one in chosen if one.role == "candidate")
+    arms = [
+        FurtherArm(name=one.name, decisions=_decisions(one), settings=merge(one.settings, common))
+        for one in chosen
+        if not one.role
+    ]
+    scenario = msgspec.convert(
+        {
+            "name": name,
+            "pairs": rounds,
+            "duration_seconds": seconds,
+            "warmup_seconds": warmup_seconds,
+            "seed": FIRST_SEED + sum(name.encode()),
+            **tables,
+        },
+        Scenario,
+    )
+    return msgspec.structs.replace(
+        scenario,
+        baseline=_spec(baseline, common),
+        candidate=_spec(judged, common),
+        arms=arms,
+    )
+
+
+def name_of_arm(arm: str) -> str:
+    """The candidate that an arm of a measurement is."""
+    return {"baseline": "stock", "candidate": "recommended"}.get(arm, arm)
+
+
+def minutes(scenarios: Iterable[Scenario]) -> float:
+    """About how long the blocks take; a start and an eviction cost some three seconds each."""
+    return (
+        sum(
+            s.pairs * (2 + len(s.arms)) * (s.duration_seconds + s.warmup_seconds + 3.0)
+            for s in scenarios
+        )
+        / 60
+    )
+
+
+def _spec(one: Candidate, common: Sequence[Setting]) -> ArmSpec:
+    return ArmSpec(decisions=_decisions(one), settings=merge(one.settings, common))
+
+
+def _decisions(one: Candidate) -> Any:
+    return one.decisions

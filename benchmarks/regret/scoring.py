@@ -1,0 +1,162 @@
+"""Regret: how much worse the recommended configuration is than the best candidate.
+
+The best of several noisy candidates is partly the luckiest. So in every round the opponent is the
+candidate that was best in the *other* half of the rounds: it is chosen on one half and scored on
+the other, and noise is not mistaken for regret. Per round the log ratio of the recommended
+configuration to its opponent; middle, interval and p as everywhere in nginx-tune (exact, of
+paired rounds), and Holm over the cells.
+
+Pure: numbers in, numbers out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from nginx_tune.prove.statistics import (
+    ALPHA,
+    Interval,
+    hodges_lehmann,
+    holm,
+    sign_flip_p,
+    signed_rank_interval,
+)
+
+TOLERATED = 0.10
+"""Regret that does not count, as a share."""
+Better = Literal["higher", "lower"]
+Rounds = Mapping[str, Sequence[float]]
+"""A candidate's values, one for each round; all of the same length."""
+
+Outcome = Literal["within", "worse", "open"]
+
+
+class CellScore(NamedTuple):
+    """One cell before the cells are taken together."""
+
+    cell: str
+    opponents: tuple[str, str]
+    """Best candidate of the even and of the odd rounds."""
+    regret: float
+    """Share by which the recommended one is worse than its opponents; negative: better."""
+    low: float
+    high: float
+    level: float
+    p_beyond: float
+    """Of "the regret is no more than tolerated", against more."""
+    against_stock: float
+    """The recommended one's value over stock's, above 1 is better."""
+    stock_low: float
+    stock_high: float
+    noise_floor: float
+    """Largest share by which stock differed from itself, by the interval of the two."""
+
+
+class Judged(NamedTuple):
+    """One cell among all."""
+
+    score: CellScore
+    outcome: Outcome
+    p_adjusted: float
+
+
+def score_cell(
+    cell: str,
+    rounds: Rounds,
+    better: Better,
+    *,
+    recommended: str = "recommended",
+    stock: str = "stock",
+    again: str = "stock-again",
+) -> CellScore:
+    """The regret of one cell.
+
+    Errors: ValueError for fewer than four rounds, rounds of different lengths or values that
+            are not above zero.
+    """
+    gains = _log_gains(rounds, better)
+    size = len(gains[recommended])
+    choices = {name for name in gains if name != again}
+    best = {
+        half: max(sorted(choices), key=lambda name: _mean(gains[name][half::2])) for half in (0, 1)
+    }
+    # Round n is scored against the best of the other half.
+    differences = [gains[recommended][n] - gains[best[1 - n % 2]][n] for n in range(size)]
+    middle, interval = _middle(differences)
+    stock_middle, stock_interval = _middle(
+        [a - b for a, b in zip(gains[recommended], gains[stock], strict=True)]
+    )
+    allowed = -math.log1p(TOLERATED)
+    beyond = [d - allowed for d in differences]
+    p_two_sided = sign_flip_p(beyond)
+    return CellScore(
+        cell=cell,
+        opponents=(best[0], best[1]),
+        regret=math.expm1(-middle),
+        low=math.expm1(-interval.high),
+        high=math.expm1(-interval.low),
+        level=interval.level,
+        p_beyond=p_two_sided / 2 if math.fsum(beyond) < 0 else 1 - p_two_sided / 2,
+        against_stock=math.exp(stock_middle),
+        stock_low=math.exp(stock_interval.low),
+        stock_high=math.exp(stock_interval.high),
+        noise_floor=_noise(gains, stock, again),
+    )
+
+
+def judge_cells(scores: Sequence[CellScore]) -> list[Judged]:
+    """Every cell's outcome, with Holm over all cells.
+
+    ``worse``: the regret is beyond what is tolerated, significantly so; ``within``: its whole
+    interval is not; ``open``: the rounds do not tell.
+    """
+    adjusted = holm([score.p_beyond for score in scores])
+    return [Judged(score, _outcome(score, p), p) for score, p in zip(scores, adjusted, strict=True)]
+
+
+def geometric_mean_over(cells: Sequence[tuple[Rounds, Better]], name: str, other: str) -> float:
+    """How many times better one candidate is than another, over all cells."""
+    middles = []
+    for rounds, better in cells:
+        gains = _log_gains(rounds, better)
+        middles.append(
+            hodges_lehmann([a - b for a, b in zip(gains[name], gains[other], strict=True)])
+        )
+    return math.exp(_mean(middles))
+
+
+def _outcome(score: CellScore, p: float) -> Outcome:
+    if p <= ALPHA and score.regret > TOLERATED:
+        return "worse"
+    return "within" if score.high <= TOLERATED else "open"
+
+
+def _log_gains(rounds: Rounds, better: Better) -> dict[str, list[float]]:
+    """Logs of the values, turned so that more is better."""
+    lengths = {len(values) for values in rounds.values()}
+    if len(lengths) != 1 or min(lengths) < 4:  # two in each half
+        raise ValueError(f"four or more rounds of every candidate are needed, not {lengths}")
+    if any(not value > 0 for values in rounds.values() for value in values):
+        raise ValueError("a value is not above zero: no ratio of it can be taken")
+    sign = 1.0 if better == "higher" else -1.0
+    return {name: [sign * math.log(v) for v in values] for name, values in rounds.items()}
+
+
+def _middle(values: Sequence[float]) -> tuple[float, Interval]:
+    interval = signed_rank_interval(values)
+    if interval is None:
+        raise ValueError("an interval needs two rounds")
+    return hodges_lehmann(values), interval
+
+
+def _noise(gains: Mapping[str, Sequence[float]], stock: str, again: str) -> float:
+    if again not in gains:
+        return 0.0
+    _, interval = _middle([a - b for a, b in zip(gains[again], gains[stock], strict=True)])
+    return math.expm1(max(abs(interval.low), abs(interval.high)))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

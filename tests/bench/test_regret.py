@@ -1,0 +1,144 @@
+"""The plan and the scoring of the regret benchmark; running it is no test."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+HERE = Path(__file__).resolve().parents[2] / "benchmarks" / "regret"
+sys.path.insert(0, str(HERE))
+
+import matrix  # noqa: E402
+import scoring  # noqa: E402
+
+from nginx_tune.documents.scenario import Scenario  # noqa: E402
+from nginx_tune.prove.metrics import find_metric  # noqa: E402
+
+CANDIDATES = matrix.read_candidates(msgspec.toml.decode((HERE / "candidates.toml").read_bytes()))
+CELLS = sorted((HERE / "cells").glob("*.toml"))
+
+
+def scenario(path: Path) -> Scenario:
+    cell = msgspec.toml.decode(path.read_bytes())
+    return matrix.scenario_of(path.stem, cell, CANDIDATES, rounds=8, seconds=6.0)
+
+
+def test_there_are_the_ten_cells() -> None:
+    assert len(CELLS) == 10
+    total = matrix.minutes(scenario(path) for path in CELLS)
+    assert total < 180
+
+
+@pytest.mark.parametrize("path", CELLS, ids=lambda path: path.stem)
+def test_every_cell_is_a_scenario_of_all_candidates(path: Path) -> None:
+    s = scenario(path)
+    names = {"stock", "recommended", *(arm.name for arm in s.arms)}
+    assert set(matrix.EVERYWHERE) < names
+    assert s.candidate.decisions == "recommended"
+    metric = find_metric(s.primary_metric, [c.name for c in s.classes])
+    assert metric.better_when in ("higher", "lower")
+    assert s.seed != matrix.CALIBRATION_SEED
+    assert {d.disk for d in s.lab.data} <= {d.name for d in s.lab.disks}
+    stock = s.baseline.settings
+    assert next(arm for arm in s.arms if arm.name == "stock-again").settings == stock
+
+
+def test_a_single_change_differs_from_stock_in_that_alone() -> None:
+    stock = {(s.directive, *s.args) for s in CANDIDATES["stock"].settings}
+    for one in CANDIDATES.values():
+        if one.changes:
+            own = {(s.directive, *s.args) for s in one.settings}
+            assert len({name for name, *_ in own ^ stock}) == 1
+
+
+def rounds(
+    means: dict[str, float], *, noise: float = 0.03, count: int = 8, seed: int = 1
+) -> dict[str, list[float]]:
+    """Synthetic rounds: a drift that all share, and noise of their own."""
+    rng = random.Random(seed)
+    drift = [rng.gauss(0, 0.1) for _ in range(count)]
+    return {
+        name: [mean * math.exp(d + rng.gauss(0, noise)) for d in drift]
+        for name, mean in means.items()
+    }
+
+
+EQUAL = {"stock": 1.0, "stock-again": 1.0, "recommended": 1.0, "always-on": 1.0, "threads": 1.0}
+
+
+def test_equal_candidates_have_no_regret_however_many_there_are() -> None:
+    """Chosen and scored on the same rounds the luckiest of twenty would look better."""
+    many = {**EQUAL, **{f"other-{n}": 1.0 for n in range(20)}}
+    regrets = [
+        scoring.score_cell("x", rounds(many, noise=0.1, seed=seed), "higher").regret
+        for seed in range(60)
+    ]
+    assert abs(sum(regrets) / len(regrets)) < 0.02
+    in_sample = []
+    for seed in range(60):
+        drawn = rounds(many, noise=0.1, seed=seed)
+        best = max(math.fsum(map(math.log, values)) for values in drawn.values())
+        own = math.fsum(map(math.log, drawn["recommended"]))
+        in_sample.append(math.expm1((best - own) / 8))
+    assert sum(in_sample) / len(in_sample) > 0.05
+
+
+def test_a_regret_that_is_there_is_found_in_either_direction() -> None:
+    higher = scoring.score_cell("x", rounds({**EQUAL, "threads": 1.5}), "higher")
+    assert higher.opponents == ("threads", "threads")
+    assert higher.regret == pytest.approx(0.5, abs=0.06)
+    lower = scoring.score_cell("x", rounds({**EQUAL, "threads": 0.5}), "lower")
+    assert lower.regret == pytest.approx(1.0, abs=0.1)
+    outcomes = [j.outcome for j in scoring.judge_cells([higher, lower])]
+    assert outcomes == ["worse", "worse"]
+
+
+def test_the_best_has_none_and_beats_stock() -> None:
+    score = scoring.score_cell("x", rounds({**EQUAL, "recommended": 2.0}), "higher")
+    assert score.opponents == ("recommended", "recommended")
+    assert score.regret == 0.0
+    assert score.stock_low > 1.8
+    (judged,) = scoring.judge_cells([score])
+    assert judged.outcome == "within"
+
+
+def test_what_noise_hides_is_open() -> None:
+    score = scoring.score_cell("x", rounds({**EQUAL, "threads": 1.08}, noise=0.4, seed=4), "higher")
+    (judged,) = scoring.judge_cells([score])
+    assert judged.outcome == "open"
+    assert score.noise_floor > 0.1
+
+
+def test_within_ten_percent_is_seldom_called_worse() -> None:
+    """Regret at the edge of what is tolerated: one in twenty sets of ten cells at most errs."""
+    wrong = 0
+    for seed in range(40):
+        scores = [
+            scoring.score_cell(
+                str(n), rounds({**EQUAL, "threads": 1.10}, seed=40 * n + seed), "higher"
+            )
+            for n in range(10)
+        ]
+        wrong += any(j.outcome == "worse" for j in scoring.judge_cells(scores))
+    assert wrong <= 4
+
+
+def test_the_geometric_mean_counts_every_cell_alike() -> None:
+    cells = [
+        (rounds({**EQUAL, "recommended": 4.0}, noise=0.0), "higher"),
+        (rounds({**EQUAL, "recommended": 1.0}, noise=0.0), "lower"),
+    ]
+    assert scoring.geometric_mean_over(cells, "recommended", "stock") == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    "values", [{"a": [1.0] * 3}, {"a": [1.0] * 4, "b": [1.0] * 5}, {"a": [1.0, 0.0, 1.0, 1.0]}]
+)
+def test_rounds_that_cannot_be_scored_are_refused(values: dict[str, list[float]]) -> None:
+    with pytest.raises(ValueError):
+        scoring.score_cell("x", values, "higher", recommended="a", stock="a", again="-")
