@@ -1,0 +1,287 @@
+"""Two windows over servers against each other, with a control where there is one.
+
+One window before a change and one after it differ in everything that changed meanwhile, traffic
+above all. So the request rate is compared first, and without a control an outcome is only given
+where traffic cannot be the reason: it stayed the same, or it moved against the outcome (better
+under more requests, worse under fewer). With a control, a server that was not changed and was
+watched at the same times, every ratio is divided by the control's: difference in differences.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from nginx_tune.documents.comparison import ComparedMetric, Comparison
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.observation import Observation
+from nginx_tune.documents.verdict import Outcome
+from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.prove.bootstrap import FEWEST_SECONDS, percentile_interval, resample
+from nginx_tune.prove.statistics import ALPHA
+from nginx_tune.prove.verdict import MARGIN
+from nginx_tune.prove.windows import SERVER, TRAFFIC, Window, better_when, read_window
+
+SAME_TRAFFIC = 1.25
+"""Rates whose ratio surely lies within this factor count as the same traffic."""
+
+_PRIMARIES = (
+    "server.loop_turn_seconds.blocked_seconds",
+    "server.block_io_delay_seconds",
+    "server.state_d_ratio",
+)
+_ALONE = "one window before and one after: whatever else changed between them is in the ratios"
+
+Document = Observation | Measurement
+
+
+class Windows(NamedTuple):
+    """The windows of one comparison."""
+
+    before: Window
+    after: Window
+    control: tuple[Window, Window] | None = None
+
+
+def compare(
+    before: Document,
+    after: Document,
+    control: tuple[Document, Document] | None = None,
+    *,
+    primary_metric: str | None = None,
+) -> Comparison:
+    """The comparison of two documents of one kind.
+
+    Errors: UsageError for documents of two kinds, or a primary metric that both do not have.
+    """
+    documents = (before, after, *(control or ()))
+    if len({type(document) for document in documents}) > 1:
+        raise UsageError("observations and measurements cannot be compared with each other")
+    windows = Windows(
+        read_window(before),
+        read_window(after),
+        (read_window(control[0]), read_window(control[1])) if control else None,
+    )
+    names = _common(windows)
+    primary = _primary(primary_metric, names, windows)
+    flags = [flag for window in _all(windows) for flag in window.flags]
+    traffic = _compare_series(TRAFFIC, windows, tests=1) if TRAFFIC in names else None
+    judged = []
+    for name in [primary, *(one for one in names if one != primary)]:
+        tests = 1 if name == primary else max(1, len(names) - 1)
+        found = _compare_series(name, windows, tests=tests)
+        judged.append(found if name == TRAFFIC else _with_traffic(found, traffic, windows))
+    totals = [_compare_totals(name, windows) for name in _common_totals(windows)]
+    outcome, reason = judged[0].outcome, judged[0].reason
+    worse = next((one for one in totals if one.outcome == "worse"), None)
+    if flags:
+        outcome, reason = "invalid", flags[0]
+    elif worse is not None:
+        outcome, reason = "worse", f"{worse.name}: {worse.reason}"
+    return Comparison(
+        outcome=outcome,
+        primary_metric=primary,
+        reason=reason,
+        controlled=control is not None,
+        traffic_ratio=traffic.ratio if traffic else None,
+        metrics=[*judged, *totals],
+        warnings=_warnings(windows, traffic),
+    )
+
+
+def comparison_status(comparison: Comparison, *, accept_inconclusive: bool = False) -> ExitStatus:
+    """The exit status of a comparison, as that of a verdict."""
+    if comparison.outcome == "worse":
+        return ExitStatus.FOUND
+    if comparison.outcome == "invalid":
+        return ExitStatus.UNDECIDED
+    if comparison.outcome == "inconclusive" and not accept_inconclusive:
+        return ExitStatus.UNDECIDED
+    return ExitStatus.OK
+
+
+def _all(windows: Windows) -> list[Window]:
+    return [windows.before, windows.after, *(windows.control or ())]
+
+
+def _common(windows: Windows) -> list[str]:
+    """Metrics that every window has, in the order of the first."""
+    others = _all(windows)[1:]
+    return [name for name in windows.before.series if all(name in w.series for w in others)]
+
+
+def _common_totals(windows: Windows) -> list[str]:
+    return [name for name in windows.before.totals if name in windows.after.totals]
+
+
+def _primary(asked: str | None, names: list[str], windows: Windows) -> str:
+    if asked is not None:
+        if asked in names:
+            return asked
+        raise UsageError(
+            f"'{asked[:80]}' is not in all of the files",
+            hint=f"they have {', '.join(names) or 'no series in common'}",
+        )
+    classes = [name for name in names if name.endswith(".p99") and name not in SERVER]
+    wanted = [*classes, *_PRIMARIES] if windows.before.is_loaded else [*_PRIMARIES, *names]
+    found = next((name for name in wanted if name in names), None)
+    if found is None:
+        raise UsageError(
+            "the files have no series of seconds in common",
+            hint="observe both times the same way, for 20 s at least",
+        )
+    return found
+
+
+def _warnings(windows: Windows, traffic: ComparedMetric | None) -> list[str]:
+    warnings = []
+    if windows.control is None and not windows.before.is_loaded:
+        warnings.append(_ALONE)
+        if traffic is None:
+            warnings.append(
+                "the request rate is not known (no stub_status): a change of traffic cannot be "
+                "told from one of the configuration"
+            )
+        elif traffic.low is None or traffic.high is None:
+            warnings.append(f"the request rate cannot be compared: {traffic.reason}")
+        elif not _is_same(traffic):
+            change = f"{traffic.ratio or 0:.3g}× [{traffic.low:.3g}–{traffic.high:.3g}]"
+            warnings.append(f"traffic is not the same: {change} the requests a second")
+    return warnings
+
+
+def _is_same(traffic: ComparedMetric) -> bool:
+    low, high = traffic.low, traffic.high
+    return low is not None and high is not None and low >= 1 / SAME_TRAFFIC and high <= SAME_TRAFFIC
+
+
+def _with_traffic(
+    metric: ComparedMetric, traffic: ComparedMetric | None, windows: Windows
+) -> ComparedMetric:
+    """The metric, its outcome taken back where a change of traffic may be the reason for it."""
+    settled = metric.outcome in ("better", "worse", "no_difference")
+    if not settled or windows.control is not None or windows.before.is_loaded:
+        return metric
+    if traffic is not None and _is_same(traffic):
+        return metric
+    if traffic is None or traffic.low is None or traffic.high is None:
+        return _undecided(metric, "the request rate is not known: traffic may be the reason")
+    against = (metric.outcome == "better" and traffic.low >= 1) or (
+        metric.outcome == "worse" and traffic.high <= 1
+    )
+    if against:
+        return metric
+    return _undecided(metric, "traffic changed, and may be the reason; give a --control")
+
+
+def _undecided(metric: ComparedMetric, reason: str) -> ComparedMetric:
+    return replace(metric, outcome="inconclusive", reason=reason)
+
+
+def _compare_series(name: str, windows: Windows, *, tests: int) -> ComparedMetric:
+    """One metric, judged by the interval of its ratio, or of its difference where one is zero."""
+    direction = better_when(name)
+    series = [window.series[name] for window in _all(windows)]
+    values = [one.value for one in series]
+    shortest = min(len(one) for one in series)
+    draft = ComparedMetric(
+        name=name,
+        before=values[0],
+        after=values[1],
+        control_ratio=_quotient(values[3], values[2]) if windows.control else None,
+        seconds=shortest,
+        better_when=direction,
+        outcome="inconclusive",
+    )
+    ratio = _quotient(values[1], values[0])
+    if windows.control:
+        ratio = _quotient(ratio, draft.control_ratio)
+    draft = replace(draft, ratio=ratio)
+    if shortest < FEWEST_SECONDS:
+        return _undecided(draft, f"{shortest} seconds; at least {FEWEST_SECONDS} are needed")
+    if all(value == 0 for value in values):
+        return replace(draft, outcome="no_difference", reason="none in any window")
+    samples = [resample(one, f"{name} {index}") for index, one in enumerate(series)]
+    alpha = ALPHA / tests
+    if ratio is None:
+        return _judge_difference(draft, samples, alpha)
+    ratios = [_ratio_of(*drawn) for drawn in zip(*samples, strict=True)]
+    interval = percentile_interval(ratios, alpha)
+    if interval is None:
+        return _undecided(draft, "no ratio: zero in too many seconds")
+    low, high = interval
+    outcome, reason = _outcome(ratio, low, high, direction)
+    return replace(
+        draft, low=low, high=high, level=1 - alpha, method="block_bootstrap", outcome=outcome,
+        reason=reason,
+    )  # fmt: skip
+
+
+def _judge_difference(
+    draft: ComparedMetric, samples: list[list[float]], alpha: float
+) -> ComparedMetric:
+    """A metric that was zero in one of the windows: its difference decides."""
+    differences = [
+        after - before - (drawn[1] - drawn[0] if drawn else 0.0)
+        for before, after, *drawn in zip(*samples, strict=True)
+    ]
+    interval = percentile_interval(differences, alpha)
+    if interval is None or interval[0] <= 0 <= interval[1]:
+        return _undecided(draft, "no ratio: zero in a window; the difference may be chance")
+    outcome = _direction(interval[0] > 0, draft.better_when)
+    return replace(
+        draft, outcome=outcome, method="block_bootstrap", level=1 - alpha,
+        reason="no ratio: zero in a window",
+    )  # fmt: skip
+
+
+def _outcome(ratio: float, low: float, high: float, direction: str) -> tuple[Outcome, str]:
+    edge = 1 + MARGIN
+    if 1 / edge < low and high < edge:
+        return "no_difference", ""
+    if low <= 1 <= high:
+        return "inconclusive", "the interval holds 1"
+    if 1 / edge <= ratio <= edge:
+        return "inconclusive", f"less than the smallest effect worth having, {MARGIN * 100:.0f} %"
+    return _direction(ratio > 1, direction), ""
+
+
+def _direction(grew: bool, direction: str) -> Outcome:
+    return "better" if grew is (direction == "higher") else "worse"
+
+
+def _compare_totals(name: str, windows: Windows) -> ComparedMetric:
+    """Counts of events that should not be there at all."""
+    before, after = windows.before.totals[name], windows.after.totals[name]
+    outcome: Outcome = "inconclusive"
+    reason = "a single count has no interval"
+    if before == after == 0:
+        outcome, reason = "no_difference", "none in either window"
+    elif before == 0:
+        outcome, reason = "worse", f"{after:,.0f} after none before"
+    elif after == 0:
+        outcome, reason = "better", f"none after {before:,.0f} before"
+    return ComparedMetric(
+        name=name,
+        before=before,
+        after=after,
+        ratio=_quotient(after, before),
+        method="counts",
+        seconds=math.floor(min(windows.before.seconds, windows.after.seconds)),
+        outcome=outcome,
+        reason=reason,
+    )
+
+
+def _quotient(above: float | None, below: float | None) -> float | None:
+    return None if above is None or not below or above == 0 else above / below
+
+
+def _ratio_of(before: float, after: float, *control: float) -> float:
+    change = after / before if before > 0 else math.nan
+    if not control:
+        return change
+    drift = control[1] / control[0] if control[0] > 0 else math.nan
+    return change / drift if drift > 0 else math.nan

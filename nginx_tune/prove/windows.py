@@ -1,0 +1,129 @@
+"""Observations and measurements as series of seconds, by the name of the metric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple
+
+from nginx_tune.documents.measurement import (
+    ClassSecond,
+    Measurement,
+    ServerMeasurement,
+    ServerSecond,
+)
+from nginx_tune.documents.observation import Observation
+from nginx_tune.prove.bootstrap import Series
+
+TRAFFIC = "server.requests_per_second"
+
+
+class Window(NamedTuple):
+    """One document, as a comparison reads it."""
+
+    series: dict[str, Series]
+    totals: dict[str, float]
+    """Events of the whole window, by metric: too few for a series."""
+    seconds: float
+    flags: list[str]
+    is_loaded: bool
+    """Whether a load of ours made the traffic."""
+
+
+class Quantity(NamedTuple):
+    """How a metric is read from a second of the server."""
+
+    better_when: Literal["higher", "lower"]
+    numerator: Callable[[ServerSecond], float | None]
+    denominator: Callable[[ServerSecond], float | None] = lambda second: second.seconds
+
+
+def _turn_p99(second: ServerSecond) -> float | None:
+    return second.loop_turn_p99_seconds
+
+
+SERVER: dict[str, Quantity] = {
+    TRAFFIC: Quantity("higher", lambda s: s.requests),
+    "server.loop_turn_seconds.blocked_seconds": Quantity("lower", lambda s: s.loop_blocked_seconds),
+    "server.block_io_delay_seconds": Quantity("lower", lambda s: s.block_io_delay_seconds),
+    "server.state_d_ratio": Quantity(
+        "lower", lambda s: None if s.state_d_ratio is None else s.state_d_ratio * s.seconds
+    ),
+    "server.loop_turn_seconds.p99": Quantity(
+        "lower", _turn_p99, lambda s: None if _turn_p99(s) is None else 1.0
+    ),
+    "server.cpu_seconds": Quantity("lower", lambda s: s.cpu_seconds),
+    "server.cpu_seconds_per_request": Quantity(
+        "lower", lambda s: s.cpu_seconds, lambda s: s.requests
+    ),
+    "server.disk_read_bytes": Quantity("lower", lambda s: s.disk_read_bytes),
+    "server.refaults": Quantity("lower", lambda s: s.refaults),
+    "server.listen_drops": Quantity("lower", lambda s: s.listen_drops),
+}
+"""Everything counted is per second; ``p99`` is the mean of the seconds' p99."""
+
+_TOTALS = ("pool_overflow", "connections_exhausted", "operations_too_slow")
+
+_CLASS: dict[str, tuple[Literal["higher", "lower"], Callable[[ClassSecond], float | None]]] = {
+    "requests_per_second": ("higher", lambda s: s.requests),
+    "bytes_per_second": ("higher", lambda s: s.bytes),
+    "errors_per_second": ("lower", lambda s: s.errors),
+    "p50": ("lower", lambda s: s.p50),
+    "p99": ("lower", lambda s: s.p99),
+}
+
+
+def read_window(document: Observation | Measurement) -> Window:
+    """The series of a document; a metric that is null in any second but the odd one is left out."""
+    server = document.server
+    series = dict(_server_series(server))
+    if isinstance(document, Measurement):
+        series |= _class_series(document)
+    totals = {
+        f"server.{name}": float(value)
+        for name in _TOTALS
+        if (value := getattr(server, name)) is not None
+    }
+    return Window(
+        series=series,
+        totals=totals,
+        seconds=document.duration_seconds,
+        flags=list(document.flags),
+        is_loaded=isinstance(document, Measurement),
+    )
+
+
+def better_when(name: str) -> Literal["higher", "lower"]:
+    """Which way a metric should go."""
+    if name in SERVER:
+        return SERVER[name].better_when
+    found = _CLASS.get(name.rpartition(".")[2])
+    return found[0] if found else "lower"
+
+
+def _server_series(server: ServerMeasurement) -> Iterable[tuple[str, Series]]:
+    for name, quantity in SERVER.items():
+        found = [(quantity.numerator(s), quantity.denominator(s)) for s in server.series]
+        series = _whole(found)
+        if series is not None:
+            yield name, series
+
+
+def _class_series(measurement: Measurement) -> dict[str, Series]:
+    found = {}
+    for name in measurement.classes:
+        seconds = [point.classes.get(name, ClassSecond()) for point in measurement.series]
+        for tail, (_, read) in _CLASS.items():
+            values = [read(second) for second in seconds]
+            series = _whole([(v, None if v is None else 1.0) for v in values])
+            if series is not None:
+                found[f"{name}.{tail}"] = series
+    return found
+
+
+def _whole(pairs: list[tuple[float | None, float | None]]) -> Series | None:
+    """The series of the seconds that have both; none when more than a tenth lack one."""
+    known = [(float(top), float(below)) for top, below in pairs if None not in (top, below)
+             and top is not None and below is not None]  # fmt: skip
+    if not known or len(known) < 0.9 * len(pairs):  # a tenth
+        return None
+    return Series(tuple(top for top, _ in known), tuple(below for _, below in known))

@@ -1,0 +1,71 @@
+"""``comparison`` for people: a table, what it cannot tell, and one sentence."""
+
+from __future__ import annotations
+
+from nginx_tune.documents.comparison import ComparedMetric, Comparison
+from nginx_tune.prove.windows import TRAFFIC
+from nginx_tune.report.columns import align
+from nginx_tune.report.quantities import metric_words, one_line, ratio_text, value_text
+from nginx_tune.report.text import number_text
+
+_NONE = "–"
+
+
+def render_comparison(comparison: Comparison) -> str:
+    """The comparison as text; its last line is the sentence."""
+    header = ("metric", "before", "after", "ratio", "outcome")
+    rows = [
+        (
+            one_line(one.name) + (" (primary)" if one.name == comparison.primary_metric else ""),
+            _value(one.name, one.before),
+            _value(one.name, one.after),
+            _ratio(one),
+            one.outcome.replace("_", " ") + (f": {one_line(one.reason)}" if one.reason else ""),
+        )
+        # What it all stands on comes first.
+        for one in sorted(comparison.metrics, key=lambda one: one.name != TRAFFIC)
+    ]
+    parts = [
+        align([header, *rows], right=(1, 2)),
+        "".join(f"warning: {one_line(warning)}\n" for warning in comparison.warnings),
+        comparison_sentence(comparison) + "\n",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def comparison_sentence(comparison: Comparison) -> str:
+    """One sentence that can be quoted."""
+    found = [one for one in comparison.metrics if one.name == comparison.primary_metric]
+    words = metric_words(comparison.primary_metric)
+    if comparison.outcome == "invalid" or not found:
+        return f"No verdict: {one_line(comparison.reason)}."
+    primary = found[0]
+    basis = "against the control" if comparison.controlled else "without a control"
+    if primary.level is not None:
+        basis += f", {primary.level * 100:.3g} % interval from blocks of {primary.seconds} seconds"
+    said = f"{words} is {_ratio(primary)} what it was ({basis})"
+    if comparison.outcome == "inconclusive":
+        return f"Not settled: {said}: {one_line(comparison.reason)}."
+    if comparison.outcome == "no_difference":
+        return f"No difference: {said}."
+    if primary.outcome != comparison.outcome:
+        return f"Worse: {one_line(comparison.reason)}; {said}."
+    return f"{comparison.outcome.capitalize()}: {said}."
+
+
+def _ratio(metric: ComparedMetric) -> str:
+    if metric.low is None or metric.high is None:
+        return ratio_text(metric.ratio)
+    return f"{ratio_text(metric.ratio)} [{metric.low:.3g}–{metric.high:.3g}]"
+
+
+def _value(name: str, value: float | None) -> str:
+    if value is None:
+        return _NONE
+    if name.endswith((".blocked_seconds", "_delay_seconds", ".cpu_seconds")):
+        return f"{number_text(value)} s/s"
+    if name in ("server.refaults", "server.listen_drops"):
+        return f"{number_text(value)}/s"
+    if name == "server.disk_read_bytes":
+        return value_text("server.disk_read_bytes", value) + "/s"
+    return value_text(name, value)
