@@ -11,8 +11,9 @@ import tempfile
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from io import BufferedIOBase, BufferedReader
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from nginx_tune.conf.locations import LocationMatcher
 from nginx_tune.conf.log_formats import format_of_log, log_formats, only_format
@@ -101,7 +102,7 @@ class LogFiles:
             last = b"\n"
             try:
                 with _opened(log) as file:
-                    while block := file.read(_BLOCK_BYTES):
+                    while block := file.read1(_BLOCK_BYTES):  # a packed file may break off
                         last = block[-1:]
                         yield block
             except (OSError, EOFError, zlib.error, _zstd_error()) as error:
@@ -125,29 +126,29 @@ def _first_moment(log: str, form: LineFormat) -> int:
         return 0
     reader = LogReader(LearnPlan(format=form))
     with contextlib.suppress(OSError, EOFError, zlib.error, _zstd_error()), _opened(log) as file:
-        reader.add_lines(file.read(_BLOCK_BYTES // 4).split(b"\n")[:_PEEK_LINES])
+        reader.add_lines(file.read1(_BLOCK_BYTES // 4).split(b"\n")[:_PEEK_LINES])
     stretches = reader.result().timeline.stretches
     return stretches[0][0] if stretches else 0
 
 
 @contextlib.contextmanager
-def _opened(log: str) -> Iterator[IO[bytes]]:
+def _opened(log: str) -> Iterator[BufferedIOBase]:
     """A log's plain bytes, whatever packs them: told by its first bytes, not by its name."""
     if log == "-":
         if sys.stdin is None:
             raise UsageError("standard input is closed")
-        yield _unpacked(sys.stdin.buffer)
+        yield _unpacked(cast("BufferedReader", sys.stdin.buffer))
         return
     with open(log, "rb") as file:  # noqa: PTH123
         yield _unpacked(file)
 
 
-def _unpacked(file: IO[bytes]) -> IO[bytes]:
-    start = file.peek(4)[:4] if hasattr(file, "peek") else b""
+def _unpacked(file: BufferedReader) -> BufferedIOBase:
+    start = file.peek(4)[:4]
     if start.startswith(_GZIP):
-        return cast("IO[bytes]", gzip.GzipFile(fileobj=file))
+        return gzip.GzipFile(fileobj=file)
     if start == _ZSTD:
-        return cast("IO[bytes]", _zstd().ZstdFile(file))
+        return cast("BufferedIOBase", _zstd().ZstdFile(file))
     return file
 
 

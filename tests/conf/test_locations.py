@@ -1,0 +1,116 @@
+"""Locations chosen from the text are those that a real nginx chooses."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nginx_tune.conf.locations import LocationMatcher
+from nginx_tune.conf.tree import read_tree
+
+LOCATIONS = r"""
+location = / { return 200 "root"; }
+location / { return 200 "any"; }
+location = /exact { return 200 "exact"; }
+location /docs/ { return 200 "docs";
+  location ~ \.html$ { return 200 "docs-html"; }
+  location /docs/deep/ { return 200 "deep"; }
+  location = /docs/one.html { return 200 "one"; }
+}
+location ^~ /static/ { return 200 "static"; location ~ \.css$ { return 200 "static-css"; } }
+location ~* \.(jpg|PNG)$ { return 200 "image"; }
+location ~ ^/user/(?<name>[a-z]+)$ { return 200 "user"; }
+location ~ \.html$ { return 200 "html"; }
+location /a%20b/ { return 200 "literal"; }
+location "/a b/" { return 200 "space"; }
+location /static/big { return 200 "big"; }
+location @named { return 200 "named"; }
+"""
+PATHS = [
+    "/", "//", "/index", "/exact", "/exact/", "/docs/", "/docs/x.html", "/docs/deep/x.html",
+    "/docs/deep/x", "/docs/one.html", "/static/a.css", "/static/a.jpg", "/static/a.html",
+    "/static/big", "/static/big/x.html", "/pic.JPG", "/docs/pic.png", "/user/anna", "/user/Anna",
+    "/x.html", "/a%20b/c", "/a%2520b/c", "/docs/../x.html", "/docs//deep/./x", "/%64ocs/a",
+    "/docs/..", "/docs/deep/..", "/docs/.", "/x/%2e%2e/exact", "/doc", "/static",
+]  # fmt: skip
+SERVERS = {
+    "one.example": "one", "a.two.example": "two", "a.b.two.example": "two", "two.example": "one",
+    "three.org": "three", "three.a.b": "three", "x9.example": "pattern", "unknown": "one",
+    "dot.example": "dot", "deep.dot.example": "dot", "a.long.dot.example": "longer",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+    root = tmp_path_factory.mktemp("locations")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    listen = f"listen 127.0.0.1:{port};"
+    body = f"""
+daemon off; master_process off; pid {root}/pid; error_log {root}/error.log;
+events {{ worker_connections 64; }}
+http {{
+  access_log off; default_type text/plain;
+  server {{ {listen} server_name one.example; {LOCATIONS} }}
+  server {{ {listen} server_name *.two.example; location / {{ return 200 two; }} }}
+  server {{ {listen} server_name three.*; location / {{ return 200 three; }} }}
+  server {{ {listen} server_name ~^x\\d; location / {{ return 200 pattern; }} }}
+  server {{ {listen} server_name .dot.example; location / {{ return 200 dot; }} }}
+  server {{ {listen} server_name *.long.dot.example; location / {{ return 200 longer; }} }}
+}}
+"""
+    conf = root / "nginx.conf"
+    conf.write_text(body)
+    process = subprocess.Popen(["/usr/sbin/nginx", "-p", str(root), "-c", str(conf)])
+    try:
+        for _ in range(200):
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield conf, port
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(10)
+
+
+class Files:
+    def read_bytes(self, path: str) -> bytes:
+        return Path(path).read_bytes()
+
+    def list_dir(self, path: str) -> list[str]:
+        return [entry.name for entry in Path(path).iterdir()]
+
+
+def ask(port: int, host: str, path: str) -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.putrequest("GET", path, skip_host=True)
+    connection.putheader("Host", host)
+    connection.endheaders()
+    answer = connection.getresponse().read().decode()
+    connection.close()
+    return answer
+
+
+@pytest.mark.needs("nginx")
+def test_nginx_chooses_the_same(server) -> None:
+    conf, port = server
+    matcher = LocationMatcher(read_tree(str(conf), Files()))
+    asked = [("one.example", path) for path in PATHS] + [(host, "/x") for host in SERVERS]
+    for host, path in asked:
+        chosen = matcher.server_of(host)
+        assert chosen is not None
+        location = matcher.location_of(chosen, path)
+        assert location is not None, path
+        assert location.block is not None
+        answer = location.block.all("return")[0].args[-1]
+        assert answer == ask(port, host, path), (host, path)
+    assert not matcher.unreadable

@@ -1,0 +1,180 @@
+"""``nginx-tune learn`` on files as they are found."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic_logs import FULL, Truth, lines_of
+
+LINES = [f"{line}\n" for line in lines_of(Truth(requests=3_000))]
+CONF = f"""
+events {{}}
+http {{
+    log_format full '{FULL}';
+    log_format as_json escape=json '{{"t":"$time_iso8601","uri":"$request_uri",'
+        '"status":$status,"bytes":$body_bytes_sent}}';
+    access_log /var/log/nginx/full.log full;
+    server {{
+        server_name files.example;
+        location / {{ root /srv; }}
+        location /files/ {{ root /srv; }}
+        location ~ ^/files/[1-5]\\.bin$ {{ root /srv; }}
+    }}
+}}
+"""
+
+
+def pack_zstd(data: bytes) -> bytes:
+    if sys.version_info >= (3, 14):
+        from compression import zstd  # noqa: PLC0415
+    else:
+        from backports import zstd  # noqa: PLC0415
+    return zstd.compress(data)
+
+
+def learn(run_cli, *arguments: str | int | Path, stdin: str = "") -> dict[str, Any]:
+    run = run_cli("learn", *arguments, "-f", "json", stdin=stdin)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "full.log"
+    path.write_text("".join(LINES))
+    return path
+
+
+def test_packed_piped_and_rotated_logs_are_one(run_cli, tmp_path: Path, log: Path) -> None:
+    whole = learn(run_cli, log)
+    assert learn(run_cli, "-", stdin="".join(LINES)) == whole
+    parts = {"full.log": LINES[2_000:], "full.log.1": LINES[1_000:2_000], "full.log.2.gz": []}
+    for name, lines in parts.items():
+        (tmp_path / name).write_text("".join(lines))
+    (tmp_path / "full.log.2.gz").write_bytes(gzip.compress("".join(LINES[:1_000]).encode()))
+    (tmp_path / "full.log.3.zst").write_bytes(pack_zstd(b""))
+    names = [tmp_path / name for name in (*parts, "full.log.3.zst")]
+    assert learn(run_cli, *names) == whole
+    packed = tmp_path / "nameless"
+    packed.write_bytes(pack_zstd("".join(LINES).encode()))
+    assert learn(run_cli, packed) == whole
+
+
+def test_formats_and_locations_of_a_configuration(run_cli, tmp_path: Path, log: Path) -> None:
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(CONF)
+    for arguments in ((), ("--log-format", "full")):  # full.log says which of the formats it is
+        found = learn(run_cli, log, "-c", conf, *arguments)
+        assert found["log"]["format"] == "full"
+        assert found["connection_reuse"]["provenance"] == "learnt"
+    shares = {share["location"]: share for share in found["traffic"]["locations"]}
+    assert set(shares) == {"/files/", r"~ ^/files/[1-5]\.bin$"}
+    hot = sum(1 for line in LINES if any(f"/files/{n}.bin" in line for n in range(1, 6)))
+    assert shares[r"~ ^/files/[1-5]\.bin$"]["requests_ratio"] == pytest.approx(hot / 3000, rel=1e-5)
+    assert found["traffic"]["location_error_ratio"] == 0.0
+    as_json = tmp_path / "json.log"
+    as_json.write_text(
+        '{"t":"2026-11-20T19:26:34+00:00","uri":"/a\\"b?c","status":200,"bytes":7}\n' * 3
+    )
+    found = learn(run_cli, as_json, "-c", conf, "--log-format", "as_json")
+    assert found["log"]["requests"] == 3
+    assert found["dataset"]["bytes"] == 7
+
+
+def test_nothing_private_leaves(run_cli, tmp_path: Path, log: Path) -> None:
+    manifest = tmp_path / "manifest.jsonl"
+    for arguments in ((), ("--with-query",), ("--keep-paths", "--with-query")):
+        run = run_cli("learn", log, "--log-format", FULL, "--manifest", manifest, *arguments,
+                      "-f", "json")  # fmt: skip
+        assert run.returncode == 0, run.stderr
+        text = run.stdout + manifest.read_text()
+        assert "192.0.2." not in text
+        assert "secret" not in text
+        assert ("/files/" in text) == ("--keep-paths" in arguments)
+    assert manifest.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_manifest_is_the_traffic(run_cli, tmp_path: Path, log: Path) -> None:
+    manifest = tmp_path / "manifest.jsonl.gz"
+    form = ("--log-format", FULL)
+    learn(run_cli, log, *form, "--manifest", manifest, "--keep-paths")
+    head, *requests = map(json.loads, gzip.decompress(manifest.read_bytes()).splitlines())
+    assert head["schema"] == "nginx-tune/manifest/1"
+    assert head["requests"] == len(requests) == 3_000
+    offsets = [request["offset_seconds"] for request in requests]
+    assert offsets == sorted(offsets)
+    assert offsets[0] == 0.0
+    assert offsets[-1] <= head["duration_seconds"] + 5
+    starts = sorted(float(line.split()[-6]) - float(line.split()[-5]) for line in LINES)
+    for offset, start in zip(offsets[::100], starts[::100], strict=True):
+        assert offset == pytest.approx(start - starts[0], abs=0.003)
+    sizes = {line.split()[6].partition("?")[0]: int(line.split()[9]) for line in LINES}
+    assert {request["path"]: request["bytes"] for request in requests} == sizes
+    learn(run_cli, log, *form, "--manifest", manifest, "--manifest-requests", 500)
+    head, *requests = map(json.loads, gzip.decompress(manifest.read_bytes()).splitlines())
+    assert head["paths"] == "hashed"
+    assert 200 < len(requests) <= 500
+    assert all(len(request["path"]) == 17 for request in requests)
+
+
+def test_garbage_is_counted_and_not_shown(run_cli, tmp_path: Path) -> None:
+    log = tmp_path / "mixed.log"
+    bad = "\x1b]0;evil\x07 not a line of this log\n"
+    log.write_text(LINES[0] + bad + "\n" + LINES[1] + bad + "x" * 100_000 + "\n" + LINES[2])
+    run = run_cli("learn", log, "--log-format", FULL)
+    assert run.returncode == 0, run.stderr
+    assert "2 lines not in the format (lines 2, 5)" in run.stdout
+    assert "1 line longer than 64 KiB (line 6)" in run.stdout
+    assert "evil" not in run.stdout + run.stderr
+    assert "\x1b" not in run.stdout + run.stderr
+
+
+def test_time_that_goes_backwards(run_cli, tmp_path: Path) -> None:
+    log = tmp_path / "back.log"
+    log.write_text("".join(LINES[2_000:] + LINES[:1_000]))
+    found = learn(run_cli, log)
+    assert found["log"]["backward_lines"] >= 990
+    assert found["log"]["stray_lines"] == 0
+    assert found["log"]["requests"] == 3_000 - 1_000
+    far = LINES[10].replace("/2026:", "/2099:").replace("[", "[", 1)
+    log.write_text("".join([*LINES[:100], far, *LINES[100:]]))
+    found = learn(run_cli, log)
+    assert found["log"]["stray_lines"] == 1
+    assert found["log"]["stretches"] == 1
+
+
+@pytest.mark.parametrize("reader", ["python", "auto"])
+def test_what_is_no_log_is_one_clear_line(run_cli, tmp_path: Path, reader: str) -> None:
+    cases = {
+        "empty": b"",
+        "text": b"hello\nworld\n",
+        "zeros": b"\0" * 300_000,
+        "cut.gz": gzip.compress(b"nothing like a log\n" * 10)[:15],
+    }
+    for name, data in cases.items():
+        path = tmp_path / name
+        path.write_bytes(data)
+        run = run_cli("learn", path, "--reader", reader)
+        assert run.returncode == 2, name
+        assert run.stderr.startswith(f"nginx-tune: {path}: "), run.stderr
+        assert run.stderr.count("\n") == 1
+        assert not run.stdout
+    assert run_cli("learn", tmp_path).returncode == 2
+    assert run_cli("learn", tmp_path / "gone").returncode == 2
+    assert run_cli("learn", tmp_path / "text", "--log-format", "main").returncode == 2
+    assert run_cli("learn", tmp_path / "text", "--log-format", "$remote_addr").returncode == 2
+
+
+def test_a_log_that_is_cut_off_gives_what_there_is(run_cli, tmp_path: Path) -> None:
+    path = tmp_path / "cut.log.gz"
+    path.write_bytes(gzip.compress("".join(LINES).encode())[:-200])
+    run = run_cli("learn", path, "-f", "json")
+    assert run.returncode == 2
+    assert "read up to there" in run.stderr
+    assert run.stderr.count("\n") == 1
+    assert json.loads(run.stdout)["log"]["requests"] > 1_000
