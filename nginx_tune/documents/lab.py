@@ -105,6 +105,8 @@ class Lab(Document, frozen=True, kw_only=True, tag="nginx-tune/lab/1"):
     worker_processes: int = 1
     cpus: int | None = None
     """CPUs for nginx; null for as many as ``separate_cpus`` leaves."""
+    quota_cpus: float | None = None
+    """CPUs' worth of time for nginx, by its cgroup; null for no limit."""
     cold_names: bool = False
     """Whether the disks are mounted anew before each block, so that ``open()`` is cold too."""
     topology: Topology = "loopback"

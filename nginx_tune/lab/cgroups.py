@@ -3,8 +3,8 @@
 A hybrid host has some controllers on v1 and some on v2, so each controller is looked up by
 itself. On v1 the group is made below our own, so that no limit of ours can widen one that an
 administrator set. On v2 a group that holds processes cannot hand controllers to children
-(cgroup-v2.rst, "No Internal Process Constraint"), so there the group is made below the root,
-which is exempt.
+(cgroup-v2.rst, "No Internal Process Constraint"), so there the group is made in a scope that
+systemd delegates, or, without systemd, below the root, which is exempt.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from nginx_tune.errors import MissingPermissionError, UndecidedError
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 PREFIX = "nginx-tune-"
+_CPU_PERIOD = 100_000
+"""Microseconds; the kernel's default."""
+_LEAST_QUOTA = 1000
+"""Microseconds of a period: the kernel takes no less."""
 
 
 class Controller(NamedTuple):
@@ -61,7 +65,8 @@ class Group:
 
     ``before_making`` is told of each directory first, and ``before_enabling`` of each controller
     that is handed to the root's children (``NAME FILE``), so that whoever cleans up knows of it
-    even when the maker dies at once.
+    even when the maker dies at once. ``delegate`` gives, for the root of a v2 tree, the directory
+    in it that may be arranged; None for the root itself.
     """
 
     def __init__(
@@ -70,6 +75,7 @@ class Group:
         *,
         before_making: Callable[[Path], None] | None = None,
         before_enabling: Callable[[str], None] | None = None,
+        delegate: Callable[[Path], Path] | None = None,
         root: Path = CGROUP_ROOT,
         own_groups: str | None = None,
     ) -> None:
@@ -78,6 +84,8 @@ class Group:
         self._root = root
         self._before_making = before_making or (lambda _: None)
         self._before_enabling = before_enabling or (lambda _: None)
+        self._delegate = delegate
+        self._delegated: dict[Path, Path] = {}
         self._own_groups = text
         self._controllers: dict[str, Controller] = {}
 
@@ -106,6 +114,8 @@ class Group:
                 f"the {name} cgroup controller is not on this host",
                 hint="enable it in the kernel or use a lab without that limit",
             )
+        if controller.version == 2:  # noqa: PLR2004
+            controller = controller._replace(parent=self._arrangeable(controller))
         try:
             if controller.version == 2:  # noqa: PLR2004
                 self._enable(controller)
@@ -120,6 +130,21 @@ class Group:
             ) from None
         self._controllers[name] = controller
         return controller
+
+    def _arrangeable(self, controller: Controller) -> Path:
+        """Where on a v2 tree the group goes."""
+        root = controller.parent
+        if self._delegate is None:
+            return root
+        if root not in self._delegated:
+            self._delegated[root] = self._delegate(root)
+        scope = self._delegated[root]
+        if controller.name not in (scope / "cgroup.controllers").read_text().split():
+            raise UndecidedError(
+                f"{scope}: systemd does not delegate the {controller.name} controller",
+                hint="see DisableControllers= of the slice",
+            )
+        return scope
 
     def _enable(self, controller: Controller) -> None:
         control = controller.parent / "cgroup.subtree_control"
@@ -137,6 +162,20 @@ class Group:
         (directory / "memory.max").write_text(str(limit_bytes))
         with contextlib.suppress(OSError):  # no swap accounting: nothing to bound
             (directory / "memory.swap.max").write_text("0")
+
+    def limit_cpu(self, cpus: float) -> None:
+        """Bound the CPU time of the group to so many CPUs' worth.
+
+        Source: CFS bandwidth control; v1 ``cpu.cfs_quota_us``, v2 ``cpu.max``.
+        """
+        controller = self.use("cpu")
+        directory = controller.parent / self._name
+        quota = max(_LEAST_QUOTA, round(cpus * _CPU_PERIOD))
+        if controller.version == 1:
+            (directory / "cpu.cfs_period_us").write_text(str(_CPU_PERIOD))
+            (directory / "cpu.cfs_quota_us").write_text(str(quota))
+            return
+        (directory / "cpu.max").write_text(f"{quota} {_CPU_PERIOD}")
 
     def limit_reads(
         self, device: str, *, bytes_per_second: int | None, reads_per_second: int | None

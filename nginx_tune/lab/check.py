@@ -45,6 +45,10 @@ def _faults(lab: Lab) -> list[str]:
             f"memory_bytes: below {_LEAST_MEMORY_BYTES}, nginx itself needs that",
         ),
         (lab.cpus is not None and lab.cpus < 1, "cpus: below 1"),
+        (
+            lab.quota_cpus is not None and not 0.01 <= lab.quota_cpus <= 1024,  # noqa: PLR2004
+            "quota_cpus: not 0.01 to 1024",
+        ),
         (lab.seed < 0, "seed: below 0"),
         (
             lab.link.bits_per_second is not None and lab.link.bits_per_second < 1000,  # noqa: PLR2004

@@ -35,6 +35,7 @@ from nginx_tune.lab.cgroups import Group
 from nginx_tune.lab.keeper import Keeper
 from nginx_tune.lab.leftovers import sweep, write_mark
 from nginx_tune.lab.lifetime import ENVIRONMENT_MARK, die_with_parent
+from nginx_tune.lab.scope import Scope, has_systemd
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -66,6 +67,7 @@ class Walls:
         self._progress = progress or (lambda _: None)
         self._keeper: Keeper | None = None
         self._process: subprocess.Popen[str] | None = None
+        self._scope: Scope | None = None
         self.mark = f"{os.getpid()}-{secrets.token_hex(4)}"
         self.root = os.geteuid() == 0
 
@@ -132,9 +134,14 @@ class Walls:
             self.mark,
             before_making=self._note_cgroup,
             before_enabling=lambda enabled: self._note("controller", enabled),
+            delegate=self._start_scope if has_systemd() else None,
         )
 
-    def _note(self, kind: str, value: str) -> None:
+    def _start_scope(self, unified: Path) -> Path:
+        self._scope = Scope(self.mark, unified, lambda pid: self._note("process", pid))
+        return self._scope.directory
+
+    def _note(self, kind: str, value: str | int) -> None:
         if self._keeper is not None:
             self._keeper.note(kind, value)
 
@@ -181,6 +188,8 @@ class Walls:
                         stream.close()
                     except BrokenPipeError:
                         continue
+        if self._scope is not None:
+            self._scope.close()
         if self._keeper is not None:
             self._keeper.finish()
 

@@ -52,8 +52,8 @@ def emulate(facts: Facts, lab: Lab, *, cpus: int) -> Facts:
         cpu=Cpu(
             online=facts.cpu.online,
             cpuset=cpus,
-            quota_cpus=None,
-            effective=float(cpus),
+            quota_cpus=lab.quota_cpus,
+            effective=min(float(cpus), lab.quota_cpus or float(cpus)),
             model=facts.cpu.model,
         ),
         memory=memory,

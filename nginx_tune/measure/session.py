@@ -75,7 +75,8 @@ class Session:
     ) -> None:
         self._walls = walls
         self._binary = binary
-        needs_root = bool(lab.disks) or lab.memory_bytes is not None
+        limits = (lab.memory_bytes, lab.quota_cpus)
+        needs_root = bool(lab.disks) or any(limit is not None for limit in limits)
         if needs_root and not walls.root:
             raise MissingPermissionError(
                 f"the lab '{lab.name}' limits memory and disks, which needs root",
@@ -112,6 +113,8 @@ class Session:
         group = self._walls.group()
         if self.lab.memory_bytes is not None:
             group.limit_memory(self.lab.memory_bytes)
+        if self.lab.quota_cpus is not None:
+            group.limit_cpu(self.lab.quota_cpus)
         for disk in self.lab.disks:
             if is_limited(disk):
                 group.limit_reads(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from nginx_tune.errors import UndecidedError
-from nginx_tune.lab.cgroups import Group, disable_controller, find_controller
+from nginx_tune.lab import scope
+from nginx_tune.lab.cgroups import Group, disable_controller, find_controller, remove_group
 
 V1_GROUPS = "5:memory:/box/a\n7:blkio:/\n1:cpu,cpuacct:/\n0::/\n"
 V2_GROUPS = "0::/user.slice/session-1.scope\n"
@@ -71,6 +74,105 @@ def test_a_hybrid_host_is_asked_per_controller(tmp_path: Path) -> None:
     assert (memory.version, memory.parent) == (1, tmp_path / "memory/box/a")
     assert only_v2 is not None
     assert (only_v2.version, only_v2.parent) == (2, tmp_path / "unified")
+
+
+def test_cpu_time_is_bounded_on_both_versions(tmp_path: Path) -> None:
+    old = Group("m", root=make_v1(tmp_path / "v1"), own_groups="1:cpu:/\n0::/\n")
+    (tmp_path / "v1" / "cpu").mkdir()
+    old.limit_cpu(1.5)
+    directory = tmp_path / "v1" / "cpu" / "nginx-tune-m"
+    assert (directory / "cpu.cfs_quota_us").read_text() == "150000"
+    assert (directory / "cpu.cfs_period_us").read_text() == "100000"
+    new = Group("m", root=make_v2(tmp_path / "v2"), own_groups=V2_GROUPS)
+    new.limit_cpu(0.25)
+    assert (tmp_path / "v2" / "nginx-tune-m" / "cpu.max").read_text() == "25000 100000"
+
+
+def test_under_systemd_the_group_goes_into_one_delegated_scope(tmp_path: Path) -> None:
+    root = make_v2(tmp_path / "cg", enabled="")
+    scope = make_v2(root / "nginx-tune-m.scope", enabled="")
+    asked: list[Path] = []
+
+    def delegate(unified: Path) -> Path:
+        asked.append(unified)
+        return scope
+
+    group = Group("m", root=root, own_groups=V2_GROUPS, delegate=delegate)
+    group.limit_memory(1 << 28)
+    group.limit_reads("7:0", bytes_per_second=1000, reads_per_second=None)
+    assert asked == [root], "one scope for all"
+    assert group.directories == [scope / "nginx-tune-m"]
+    assert (root / "cgroup.subtree_control").read_text() == "", "systemd's own"
+    assert (scope / "nginx-tune-m" / "io.max").read_text() == "7:0 rbps=1000"
+    (scope / "cgroup.controllers").write_text("cpu pids\n")
+    with pytest.raises(UndecidedError, match="does not delegate the memory controller"):
+        Group("n", root=root, own_groups=V2_GROUPS, delegate=delegate).limit_memory(1)
+
+
+def find_free_v2() -> tuple[Path, str] | None:
+    """The real v2 tree and a controller on it that no v1 hierarchy has taken."""
+    for root in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")):
+        controllers = root / "cgroup.controllers"
+        if controllers.is_file() and controllers.read_text().split():
+            return root, controllers.read_text().split()[0]
+    return None
+
+
+STUB = """#!/bin/sh
+# What systemd-run does for us, by hand: a scope below the root, with a controller handed to it.
+for word; do case $word in --unit=*) unit=${word#--unit=};; esac; done
+mkdir "$V2_ROOT/$unit" && echo "+$V2_CONTROLLER" >"$V2_ROOT/cgroup.subtree_control" &&
+echo $$ >"$V2_ROOT/$unit/cgroup.procs" && exec sleep 60
+"""
+
+
+@pytest.mark.needs("root")
+def test_the_kernel_takes_a_group_in_a_scope(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = find_free_v2()
+    if free is None or scope.has_systemd():
+        pytest.skip("no cgroup v2 tree with a free controller that is ours to arrange")
+    unified, controller = free
+    stub = tmp_path / "systemd-run"
+    stub.write_text(STUB)
+    stub.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("V2_ROOT", str(unified))
+    monkeypatch.setenv("V2_CONTROLLER", controller)
+    mark = f"test-{os.getpid()}"
+    before = (unified / "cgroup.subtree_control").read_text().split()
+    noted: list[int] = []
+    scopes: list[scope.Scope] = []
+
+    def delegate(root: Path) -> Path:
+        scopes.append(scope.Scope(mark, root, noted.append))
+        return scopes[0].directory
+
+    group = Group(mark, delegate=delegate)
+    member = None
+    try:
+        group.use(controller)
+        (directory,) = group.directories
+        assert directory.parent == unified / f"nginx-tune-{mark}.scope"
+        member = subprocess.Popen(["sleep", "60"])
+        (directory / "cgroup.procs").write_text(str(member.pid))
+        assert (
+            f"0::/{directory.relative_to(unified)}"
+            in Path(f"/proc/{member.pid}/cgroup").read_text()
+        )
+        assert group.remove() == [directory], "a process is in it"
+    finally:
+        for held in scopes:
+            held.close()
+        if member:
+            member.kill()
+            member.wait()
+        assert group.remove() == []
+        for directory in (f"nginx-tune-{mark}.scope/holder", f"nginx-tune-{mark}.scope"):
+            assert remove_group(unified / directory)
+        if controller not in before:
+            disable_controller(f"{controller} {unified / 'cgroup.subtree_control'}")
 
 
 def test_a_missing_controller_is_named(tmp_path: Path) -> None:
