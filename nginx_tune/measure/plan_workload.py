@@ -64,7 +64,7 @@ def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
             requests_per_connection=_requests_per_connection(scenario.classes),
             provenance="declared",
         ),
-        tls=Tls(value=False, provenance="declared"),
+        tls=Tls(value=scenario.lab.tls, provenance="declared"),
         http_version=HttpVersion(value="1.1", provenance="declared"),
     )
 

@@ -43,6 +43,7 @@ class Station:
     busy: int = 0
     busy_seconds: float = 0.0
     waits: list[float] = field(default_factory=list)
+    _serving: bool = False
     _queue: deque[tuple[float, Callable[[Action], None]]] = field(default_factory=deque)
 
     def take(self, use: Callable[[Action], None]) -> None:
@@ -64,11 +65,15 @@ class Station:
         self.take(use)
 
     def _serve(self) -> None:
+        if self._serving:  # called by a use that took no time
+            return
+        self._serving = True
         while self._queue and self.busy < self.places:
             since, use = self._queue.popleft()
             self.busy += 1
             self.waits.append(self.clock.now - since)
             use(self._leave)
+        self._serving = False
 
     def _leave(self) -> None:
         self.busy -= 1
