@@ -1,4 +1,4 @@
-"""HdrHistograms as the load probe writes them: decoded, added, asked for quantiles.
+"""HdrHistograms as the load probe writes them: decoded, added, asked for quantiles, encoded.
 
 The wire form (version 2) is a fixed header and one zig-zag LEB128 number per counter, in the
 order of the counters: a positive number is a count, a negative one that many empty counters.
@@ -173,7 +173,7 @@ def decode_histogram(text: str) -> Histogram:
 
 
 def encode_histogram(histogram: Histogram) -> str:
-    """The histogram as base64 text, version 2, not deflated.
+    """The histogram as base64 text, version 2, deflated: what every HdrHistogram library reads.
 
     Errors: ValueError for a layout that no number of decimal digits gives.
     """
@@ -191,7 +191,9 @@ def encode_histogram(histogram: Histogram) -> str:
     lowest = 1 << layout.unit_bits
     highest = max(layout.highest_value(max(position - 1, 0)), 2 * lowest)
     header = _HEADER.pack(_PLAIN_COOKIE | _WORD_SIZE, len(payload), 0, digits, lowest, highest, 1.0)
-    return base64.b64encode(header + payload).decode("ascii")
+    packed = zlib.compress(header + payload)
+    outer = _OUTER_HEADER.pack(_DEFLATED_COOKIE | _WORD_SIZE, len(packed))
+    return base64.b64encode(outer + packed).decode("ascii")
 
 
 def _number(value: int) -> bytes:

@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from hdrh.histogram import HdrHistogram
 from hdr_reference import plain_text, recorded
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,13 @@ from hypothesis import strategies as st
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.prove.histogram import decode_histogram, merge_histograms, rank_of
+from nginx_tune.prove.histogram import (
+    Histogram,
+    decode_histogram,
+    encode_histogram,
+    merge_histograms,
+    rank_of,
+)
 
 HEADER = ">IIIIQQd"
 NANOSECONDS = st.integers(min_value=1, max_value=60_000_000_000)
@@ -173,3 +180,24 @@ def test_reads_what_the_load_probe_wrote() -> None:
             (0.5, latency.p50), (0.9, latency.p90), (0.99, latency.p99), (0.999, latency.p999),
         ):  # fmt: skip
             assert histogram.value_at(quantile) == pytest.approx((seconds or 0) * 1e9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(values=st.lists(NANOSECONDS, max_size=200), bounds=BOUNDS, copies=st.integers(1, 1 << 40))
+def test_what_is_encoded_reads_back_here_and_in_the_public_library(
+    values: list[int], bounds: tuple[int, int], copies: int
+) -> None:
+    ours = decode_histogram(plain_text(recorded(values, *bounds)))
+    ours = Histogram(ours.layout, {i: n * copies for i, n in ours.counts.items()})
+    text = encode_histogram(ours)
+    assert decode_histogram(text) == ours
+    publicly = HdrHistogram.decode(text)
+    assert publicly.get_total_count() == ours.total
+    assert publicly.get_max_value() == (ours.value_at(1.0) or 0)
+
+
+def test_an_encoded_histogram_needs_no_header_that_it_came_from() -> None:
+    read = decode_histogram(plain_text(recorded([5_000, 7_000_000])))
+    bare = Histogram(read.layout, read.counts)
+    assert decode_histogram(encode_histogram(bare)) == bare
+    assert HdrHistogram.decode(encode_histogram(Histogram(read.layout))).get_total_count() == 0
