@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "audit": "What is wrong with a configuration on this host, with the fix.",
     "explain": "The page of a rule or a decision.",
     "probe": "One load measurement, honest about its tail and about itself.",
+    "merge": "The measurements of several load hosts as one.",
     "validate": "A/B of two configurations on a scratch nginx, with gates.",
     "scenario": "The built-in experiments: the sources' claims, reproduced here.",
     "lab": "What labs keep and have left on this machine; cleaning it.",

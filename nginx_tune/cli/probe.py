@@ -37,6 +37,13 @@ from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
     help="Load this other host too (name or address); may repeat.",
 )
 @click.option("--allow-live", is_flag=True, help="Load a server that nginx-tune did not start.")
+@click.option(
+    "--hlog",
+    "histogram_log",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write each second's histograms there, tagged CLASS.METRIC (HdrHistogram log).",
+)
 @click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0))
 @output_options("console", "json")
 @click.pass_context
@@ -51,6 +58,7 @@ def command(
     timeout: str,
     allow_targets: tuple[str, ...],
     allow_live: bool,
+    histogram_log: str | None,
     seed: int,
     formats: tuple[str, ...],
     output: str | None,
@@ -66,12 +74,13 @@ def command(
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.documents.loadplan import LoadPlan  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.measure.probe import ProbeInterrupted, run_probe  # noqa: PLC0415
+    from nginx_tune.measure.probe import ProbeInterrupted  # noqa: PLC0415
     from nginx_tune.measure.probe_target import (  # noqa: PLC0415
         permit_target,
         plan_url,
         resolve_url,
     )
+    from nginx_tune.measure.watched_probe import run_watched_probe  # noqa: PLC0415
     from nginx_tune.report.measurement import (  # noqa: PLC0415
         progress_text,
         render_measurement,
@@ -97,7 +106,12 @@ def command(
     show = progress_printer(ctx)
     status = ExitStatus.OK
     try:
-        measurement = run_probe(plan, on_progress=lambda line: show(progress_text(line)))
+        measurement = run_watched_probe(
+            plan,
+            LiveHost(),
+            on_progress=lambda line: show(progress_text(line)),
+            histogram_log=histogram_log,
+        )
     except ProbeInterrupted as interrupted:
         if interrupted.measurement is None:
             raise

@@ -317,7 +317,7 @@ class Measurement(Document, frozen=True, kw_only=True, tag="nginx-tune/measureme
     block: int = 0
     seed: int = 1
     plan_digest: str = ""
-    """Fingerprint of classes, durations and seed: alike on all load hosts of one load."""
+    """Fingerprint of classes and durations: alike on all load hosts of one load."""
     stripe: Stripe = Stripe()
     """Which share of the arrivals was this load host's."""
     started_unix_seconds: float | None = None

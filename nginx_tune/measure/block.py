@@ -25,6 +25,8 @@ from nginx_tune.measure.server_watch import ServerWatch
 from nginx_tune.nginx.instance import Instance, start_instance
 from nginx_tune.observe.connections import count_connections, log_size
 from nginx_tune.observe.parse_error_log import parse_error_log
+from nginx_tune.prove.foreign import with_foreign_cpu
+from nginx_tune.prove.imbalance import with_imbalance
 
 
 class BlockRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,7 +178,8 @@ def _run_load(
         if pointer not in _FROM_THE_LOG
     ]
     measurement = msgspec.structs.replace(measurement, unknown=[*measurement.unknown, *unknown])
-    return measurement, server
+    measurement = with_foreign_cpu(measurement, server.cpu_seconds)
+    return with_imbalance(measurement, subjects.workers), server
 
 
 _FROM_THE_LOG = ("/pool_overflow", "/operations_too_slow", "/connections_exhausted")

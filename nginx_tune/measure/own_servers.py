@@ -33,6 +33,16 @@ def is_own_server(host: Host, address: str, port: int) -> bool:
     return all(pids and all(_is_marked(host, pid) for pid in pids) for pids in holders.values())
 
 
+def find_listening_pids(host: Host, address: str, port: int) -> list[int]:
+    """The processes that listen on an address and port, as far as they can be seen.
+
+    Of nginx these are the master and its workers, who hold its sockets too.
+    """
+    wanted = ipaddress.ip_address(address)
+    inodes = {item.inode for item in _listeners(host) if item.covers(wanted, port)}
+    return [pid for pid in _pids(host) if inodes and _sockets(host, pid) & inodes]
+
+
 def _listeners(host: Host) -> list[Listener]:
     found = []
     for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):

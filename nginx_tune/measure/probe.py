@@ -24,10 +24,12 @@ def run_probe(
     *,
     on_progress: Progress | None = None,
     cpus: Sequence[int] | None = None,
+    histogram_log: str | None = None,
 ) -> Measurement:
     """What one run of a load plan saw.
 
-    ``on_progress`` gets one object a second; ``cpus`` replaces the plan's.
+    ``on_progress`` gets one object a second; ``cpus`` replaces the plan's; ``histogram_log`` is
+    a file for each second's histograms, in the form that HdrHistogram's tools read.
     Errors: UsageError when the probe refuses plan or target, UndecidedError when it fails or
             does not end, MissingToolError without a probe, ProbeInterrupted on Ctrl-C.
     """
@@ -36,7 +38,12 @@ def run_probe(
     seconds = plan.warmup_seconds + plan.duration_seconds + plan.drain_seconds
     try:
         return run_plan(
-            plan, Measurement, name="load probe", seconds=seconds, on_progress=on_progress
+            plan,
+            Measurement,
+            name="load probe",
+            seconds=seconds,
+            arguments=["--hlog", histogram_log] if histogram_log else [],
+            on_progress=on_progress,
         )
     except RunInterrupted as interrupted:
         seen = interrupted.result

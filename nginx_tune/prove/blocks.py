@@ -4,14 +4,16 @@ A block is one fresh start of an arm in the same cache state. Blocks ``2 k`` and
 pair ``k``: one of either arm, next to each other in time, so that what drifts on the host meets
 both. Two pairs in a row run as ABBA or as BAAB, so that a steady drift cancels.
 
-A validity flag of either half discards the pair, but for the flags that a slow server raises by
-being slow: to discard by those would be to choose blocks by their result. They become warnings;
-what they mean for a tail is settled where quantiles are read.
+A validity flag of either half discards the pair, but for two kinds, which become warnings. The
+flags that a slow server raises by being slow: to discard by those would be to choose blocks by
+their result; what they mean for a tail is settled where quantiles are read. And the flags of what
+else the host did: that falls on both arms alike, as interleaving is for, and widens the interval.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -24,6 +26,9 @@ Arm = Literal["baseline", "candidate"]
 _RESULT_FLAGS = ("at_cap", "censored", "not_sent")
 """First words of the flags that depend on the server: arrivals waited for a connection because
 requests took long, and some were unanswered or unsent at the end."""
+
+_HOST_FLAGS = ("foreign_cpu", "steal", "throttled", "clock", "ack_stalls", "hlog")
+"""First words of the flags about the host that both arms ran on."""
 
 
 def schedule_blocks(pairs: int, seed: int) -> list[Arm]:
@@ -106,7 +111,7 @@ def pair_blocks(measurements: Sequence[Measurement]) -> Blocks:
             f"block {half.block} ({arm}): {flag}"
             for arm, half in sorted(arms.items())
             for flag in half.flags
-            if not _of_the_result(flag)
+            if not _is_warning(flag)
         ]
         if len(arms) == 1:
             reasons.append(f"the other half of block {next(iter(arms.values())).block} is missing")
@@ -131,8 +136,19 @@ def flag_warnings(blocks: Blocks) -> list[str]:
     ]
 
 
-def _of_the_result(flag: str) -> bool:
-    return flag.partition(":")[0] in _RESULT_FLAGS
+def degraded_by(blocks: Blocks) -> list[str]:
+    """The flags on the blocks that count, by first word, and on how many of them."""
+    halves = [half for pair in blocks.pairs for half in (pair.baseline, pair.candidate)]
+    seen = Counter(word for half in halves for word in {_word(flag) for flag in half.flags})
+    return [f"{word} ({count} of {len(halves)} blocks)" for word, count in sorted(seen.items())]
+
+
+def _word(flag: str) -> str:
+    return flag.partition(":")[0]
+
+
+def _is_warning(flag: str) -> bool:
+    return _word(flag) in _RESULT_FLAGS + _HOST_FLAGS
 
 
 def _subject(flag: str) -> str:

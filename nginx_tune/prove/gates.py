@@ -14,7 +14,7 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, ClaimResult
 from nginx_tune.documents.verdict import GateResult
 from nginx_tune.errors import UsageError
-from nginx_tune.prove.blocks import Blocks, pair_blocks
+from nginx_tune.prove.blocks import Blocks, degraded_by, pair_blocks
 from nginx_tune.prove.comparison import Comparison
 from nginx_tune.prove.expression import COMPARE, Dimension, Expression, parse_expression
 from nginx_tune.prove.latency import Reading
@@ -63,6 +63,7 @@ def judge_gates(
     Errors: UsageError for an expression that cannot be read or names an unknown metric.
     """
     results = []
+    degraded = ", ".join(degraded_by(blocks))
     for text in requires:
         answer = answer_expression(parse_expression(text), blocks, decisions, classes)
         results.append(
@@ -70,7 +71,9 @@ def judge_gates(
                 expression=text.strip(),
                 measured=answer.measured,
                 passed=answer.passed,
-                reason=answer.reason,
+                reason="; ".join(
+                    part for part in (answer.reason, degraded and f"degraded by {degraded}") if part
+                ),
             )
         )
     return results

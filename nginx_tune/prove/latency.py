@@ -14,8 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nginx_tune.documents.measurement import Latency
-from nginx_tune.prove.histogram import decode_histogram, merge_histograms, rank_of
+from nginx_tune.documents.measurement import ClassMeasurement, Latency
+from nginx_tune.errors import UsageError
+from nginx_tune.prove.histogram import (
+    decode_histogram,
+    encode_histogram,
+    merge_histograms,
+    rank_of,
+)
 
 Statistic = Literal["p50", "p90", "p99", "p999", "mean", "max", "stdev"]
 
@@ -44,6 +50,54 @@ class Sample:
     censored: int = 0
     censored_from_seconds: float | None = None
     """Age of the youngest request cut off."""
+
+
+def sample_of(part: ClassMeasurement, field: str) -> Sample:
+    """The latency of a class in ``field``, with its own unfinished requests.
+
+    Measurements of before latencies told these themselves have them by class alone.
+    """
+    latency: Latency = getattr(part, field)
+    if part.response_seconds.censored == part.censored:
+        return Sample(latency, latency.censored, latency.censored_from_seconds)
+    return Sample(latency, part.censored, part.censored_from_seconds)
+
+
+def merge_latencies(latencies: Sequence[Latency]) -> Latency:
+    """The latency of all samples together, exactly: histograms add.
+
+    Errors: UsageError for a malformed histogram or histograms of different precision.
+    """
+    filled = [latency for latency in latencies if latency.count]
+    if len(filled) < 2:  # noqa: PLR2004  # nothing to add
+        return filled[0] if filled else Latency()
+    if not all(latency.histogram for latency in filled):
+        raise UsageError("a latency without its histogram cannot be added")
+    merged = merge_histograms(decode_histogram(latency.histogram) for latency in filled)
+    assert merged is not None  # noqa: S101  # there are two at least
+    count = merged.total
+    highest = _max(filled, count)
+    values = {name: _told(merged.value_at(share), highest) for name, share in QUANTILES.items()}
+    ages = [age for latency in filled if (age := latency.censored_from_seconds) is not None]
+    bounds = {**values, "max": highest}
+    return Latency(
+        count=count,
+        mean=_mean(filled, count),
+        stdev=_stdev(filled, count),
+        max=highest,
+        histogram=encode_histogram(merged),
+        censored=sum(latency.censored for latency in filled),
+        censored_from_seconds=min(ages, default=None),
+        at_least=[n for n, v in bounds.items() if ages and v is not None and v >= min(ages)],
+        **values,
+    )
+
+
+def _told(value: int | None, highest: float | None) -> float | None:
+    """A quantile as the probe tells it: the end of its counter, but no more than the maximum."""
+    if value is None or highest is None:
+        return None
+    return min(value / _NANOSECONDS, highest)
 
 
 def read_statistic(samples: Sequence[Sample], statistic: str) -> Reading:

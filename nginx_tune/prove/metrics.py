@@ -16,7 +16,7 @@ from typing import Literal
 from nginx_tune.documents.measurement import ClassMeasurement, Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.derived import COUNTS, RATIOS
-from nginx_tune.prove.latency import STATISTICS, Reading, Sample, read_statistic
+from nginx_tune.prove.latency import STATISTICS, Reading, Sample, read_statistic, sample_of
 
 BetterWhen = Literal["higher", "lower"]
 Unit = Literal["seconds", "bytes", "bytes_per_second", "per_second", "count", "ratio"]
@@ -259,7 +259,7 @@ def _latency(name: str, head: str, field: str, statistic: str) -> Metric:
             part = block.classes.get(head)
             if part is None:
                 return Reading(None, f"block {block.block} has no class '{head}'")
-            samples.append(Sample(getattr(part, field), part.censored, part.censored_from_seconds))
+            samples.append(sample_of(part, field))
         return read_statistic(samples, statistic)
 
     return Metric(name, "seconds", "lower", read)

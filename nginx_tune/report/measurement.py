@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from nginx_tune.documents.measurement import ClassMeasurement, Generator, Latency, Measurement
-from nginx_tune.prove.latency import FEWEST_BEYOND, QUANTILES, Sample, read_statistic
+from nginx_tune.prove.latency import FEWEST_BEYOND, QUANTILES, Sample, read_statistic, sample_of
 from nginx_tune.report.columns import align
+from nginx_tune.report.measurement_parts import render_agents, render_workers
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.text import bytes_text, number_text, seconds_text
 
@@ -39,6 +40,8 @@ def render_measurement(measurement: Measurement) -> str:
         _counts(classes),
         _latencies(classes),
         "".join(failures),
+        render_workers(measurement),
+        render_agents(measurement),
         _generator(measurement.generator),
         "".join(f"degraded: {one_line(flag)}\n" for flag in measurement.flags),
     ]
@@ -56,6 +59,7 @@ def progress_text(line: Mapping[str, Any]) -> str:
         f"{one_line(str(name))} {item['requests']:,}/s"
         + (f", {item['errors']:,} failed" if item["errors"] else "")
         + (f", {item['pending']:,} waiting" if item["pending"] else "")
+        + (f", p99 {seconds_text(item['p99'])}" if item.get("p99") is not None else "")
         for name, item in line["classes"].items()
     ]
     return f"{line['second']} s: {'; '.join(classes)}"
@@ -81,12 +85,12 @@ def _latencies(classes: Mapping[str, ClassMeasurement]) -> str:
     header = ("class", "time to", "p50", "p90", "p99", "p99.9", "max")
     rows = []
     for name, item in classes.items():
-        whole = Sample(item.response_seconds, item.censored, item.censored_from_seconds)
-        for label, sample in (
-            ("last byte", whole),
-            ("first byte", Sample(item.ttfb_seconds)),
-            ("last byte, from the send", Sample(item.service_seconds)),
+        for label, field in (
+            ("last byte", "response_seconds"),
+            ("first byte", "ttfb_seconds"),
+            ("last byte, from the send", "service_seconds"),
         ):
+            sample = sample_of(item, field)
             cells = [_quantile(sample, quantile) for quantile in QUANTILES]
             rows.append((name, label, *cells, _maximum(sample)))
             name = ""  # noqa: PLW2901  # once is enough
@@ -151,4 +155,6 @@ def _generator(generator: Generator) -> str:
     late = generator.lateness_seconds
     if late.count:
         text += f", late by {seconds_text(late.p50)} (p50), {seconds_text(late.p99)} (p99)"
+    if generator.foreign_cpu_ratio is not None:
+        text += f", others {generator.foreign_cpu_ratio * 100:.0f} % of the host's CPUs"
     return text + f", {bytes_text(generator.max_rss_bytes)} of memory\n"

@@ -11,7 +11,8 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, ScenarioRun
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.prove.gates import check_expressions, judge_claims
+from nginx_tune.prove.blocks import pair_blocks
+from nginx_tune.prove.gates import check_expressions, judge_claims, judge_gates
 from nginx_tune.prove.verdict import judge, scenario_status, verdict_status
 
 MakeBlocks = Callable[..., list[Measurement]]
@@ -133,3 +134,13 @@ def test_claims_decide_the_status_of_a_scenario(make_blocks: MakeBlocks) -> None
     assert scenario_status(msgspec.structs.replace(run, claims=failed)) == ExitStatus.FOUND
     invalid = judge([], primary_metric=RATE)
     assert scenario_status(msgspec.structs.replace(run, verdict=invalid)) == ExitStatus.UNDECIDED
+
+
+def test_a_gate_on_degraded_blocks_says_so(make_blocks: MakeBlocks) -> None:
+    blocks = make_blocks([(100.0, 200.0)] * 6)
+    for index in (0, 5):
+        flags = ["steal: the hypervisor took 3.0 % of the CPUs' time", "clock: hpet"][: index + 1]
+        blocks[index] = msgspec.structs.replace(blocks[index], flags=flags)
+    [gate] = judge_gates(["hot.requests_per_second > 1"], pair_blocks(blocks))
+    assert gate.passed
+    assert gate.reason == "degraded by clock (1 of 12 blocks), steal (2 of 12 blocks)"

@@ -7,8 +7,8 @@ import zlib
 from pathlib import Path
 
 import pytest
-from hdrh.histogram import HdrHistogram
 from hdr_reference import plain_text, recorded
+from hdrh.histogram import HdrHistogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -161,10 +161,10 @@ def test_a_block_that_lacks_a_metric_is_not_left_out(
 def test_too_little_left_is_invalid(make_blocks: MakeBlocks) -> None:
     blocks = make_blocks([(100.0, 200.0)] * 7)
     for index in range(0, 8, 2):
-        blocks[index] = msgspec.structs.replace(blocks[index], flags=["steal"])
+        blocks[index] = msgspec.structs.replace(blocks[index], flags=["lateness: hot: late"])
     verdict = judge(blocks, primary_metric=RATE)
     assert verdict.outcome == "invalid"
-    assert verdict.reason == "4 of 7 pairs discarded; block 0 (baseline): steal"
+    assert verdict.reason == "4 of 7 pairs discarded; block 0 (baseline): lateness: hot: late"
     assert judge([], primary_metric=RATE).outcome == "invalid"
 
 

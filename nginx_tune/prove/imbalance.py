@@ -1,0 +1,71 @@
+"""How unevenly work is spread over worker processes.
+
+A connection stays with the worker that took it, so of kept connections it is the *connections*
+that are dealt, not the requests: a small p-value of requests alone may only say that there were
+few connections. Source of the comparison: a multinomial with equal chances, Pearson's chi-square.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import msgspec
+
+from nginx_tune.documents.measurement import ClassMeasurement, Imbalance, Measurement
+
+
+def imbalance_of(counts: Iterable[float]) -> Imbalance | None:
+    """How uneven counts are, one of each worker, idle ones too; None for fewer than two."""
+    shares = [float(count) for count in counts]
+    total = math.fsum(shares)
+    if len(shares) < 2 or total <= 0:  # noqa: PLR2004  # one worker has all
+        return None
+    mean = total / len(shares)
+    squares = math.fsum((share - mean) ** 2 for share in shares)
+    statistic = squares / mean
+    return Imbalance(
+        workers=len(shares),
+        max_to_mean=max(shares) / mean,
+        variation=math.sqrt(squares / len(shares)) / mean,
+        chi_square=statistic,
+        p_value=chi_square_tail(statistic, len(shares) - 1),
+    )
+
+
+def chi_square_tail(statistic: float, degrees: int) -> float:
+    """The chance that a chi-square variable passes ``statistic``.
+
+    Source: the recurrence Q(a + 1, z) = Q(a, z) + z^a e^-z / Γ(a + 1) of the incomplete gamma
+    function, from Q(1/2, z) = erfc(√z) or Q(1, z) = e^-z; Abramowitz and Stegun 6.5.22.
+    """
+    if statistic <= 0:
+        return 1.0
+    half = statistic / 2
+    order = 0.5 if degrees % 2 else 1.0
+    tail = math.erfc(math.sqrt(half)) if degrees % 2 else math.exp(-half)
+    while order < degrees / 2:
+        tail += math.exp(order * math.log(half) - half - math.lgamma(order + 1))
+        order += 1
+    return min(tail, 1.0)
+
+
+def with_imbalance(measurement: Measurement, workers: Iterable[int] = ()) -> Measurement:
+    """The measurement with the imbalance of each class whose workers are told.
+
+    ``workers`` are the process ids that there are, so that idle ones count.
+    """
+    idle = {str(pid): 0 for pid in workers}
+    classes = {name: _of_class(part, idle) for name, part in measurement.classes.items()}
+    return msgspec.structs.replace(measurement, classes=classes)
+
+
+def _of_class(part: ClassMeasurement, idle: dict[str, int]) -> ClassMeasurement:
+    if not part.workers:
+        return part
+    connections = {pid: share.connections for pid, share in part.worker_shares.items()}
+    return msgspec.structs.replace(
+        part,
+        worker_requests=imbalance_of({**idle, **part.workers}.values()),
+        worker_connections=imbalance_of({**idle, **connections}.values()),
+    )

@@ -1,0 +1,62 @@
+"""``nginx-tune merge`` as a user calls it: files in, one measurement out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from nginx_tune.documents.base import decode, encode
+from nginx_tune.documents.loadplan import Stripe
+from nginx_tune.documents.measurement import Measurement
+
+RunCli = Callable[..., subprocess.CompletedProcess[str]]
+SEEN = Path(__file__).parent.parent / "prove" / "data" / "probe-measurement.json"
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> list[Path]:
+    """A measurement of the load probe, as each of two load hosts would have it."""
+    seen = decode(Measurement, SEEN.read_bytes())
+    files = [tmp_path / f"host{index}.json" for index in range(2)]
+    for index, file in enumerate(files):
+        stripe = Stripe(index=index, count=2)
+        file.write_bytes(encode(msgspec.structs.replace(seen, stripe=stripe)))
+    return files
+
+
+def test_two_hosts_become_one_measurement(run_cli: RunCli, hosts: list[Path]) -> None:
+    run = run_cli("merge", *hosts, "-f", "json")
+    assert run.returncode == 0, run.stderr
+    merged = json.loads(run.stdout)
+    before = json.loads(hosts[0].read_text())["classes"]["hot"]
+    hot = merged["classes"]["hot"]
+    assert hot["requests"] == 2 * before["requests"]
+    assert hot["response_seconds"]["count"] == 2 * before["response_seconds"]["count"]
+    # Twice the same samples: the same quantiles.
+    assert hot["response_seconds"]["p99"] == pytest.approx(before["response_seconds"]["p99"])
+    assert [agent["stripe"]["index"] for agent in merged["agents"]] == [0, 1]
+
+
+def test_the_table_names_the_hosts(run_cli: RunCli, hosts: list[Path]) -> None:
+    run = run_cli("merge", *hosts)
+    assert run.returncode == 0, run.stderr
+    assert "load host" in run.stdout
+    assert "1 of 2" in run.stdout
+    assert "degraded: start_unknown" in run.stdout
+
+
+def test_the_same_file_twice_is_one_line_and_status_2(run_cli: RunCli, hosts: list[Path]) -> None:
+    run = run_cli("merge", hosts[0], hosts[0])
+    assert run.returncode == 2
+    assert "hold the same arrivals" in run.stderr
+    assert run.stderr.count("\n") == 1
+    assert run.stdout == ""
+
+
+def test_without_a_file_it_says_how_to_call_it(run_cli: RunCli) -> None:
+    assert run_cli("merge").returncode == 2
