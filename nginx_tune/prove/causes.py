@@ -167,9 +167,7 @@ def _tail(turns: LoopTurn) -> str:
 
 def _percent(blocked: Blocked) -> str:
     error = "" if blocked.error is None else f" ± {blocked.error * 100:.1g}"
-    worst = (
-        f" (worst: {blocked.worst * 100:.3g} %)" if blocked.worst > 1.2 * blocked.ratio else ""
-    )
+    worst = f" (worst: {blocked.worst * 100:.3g} %)" if blocked.worst > 1.2 * blocked.ratio else ""
     return f"{blocked.ratio * 100:.3g}{error} %{worst}"
 
 
