@@ -90,6 +90,7 @@ def command(
     candidate = conf or conf_option
     if candidate is None:
         raise UsageError("no candidate configuration", hint="nginx-tune validate CONF")
+    lab_plan = read_lab_plan(lab, scale)
     prefix = os.path.abspath(prefix) if prefix else None  # noqa: PTH100  # links stay
     host = LiveHost()
     nginx, _ = read_nginx(host, binary=nginx_binary)
@@ -97,7 +98,7 @@ def command(
         read_configuration(host, candidate, prefix or nginx.prefix),
         read_configuration(host, against or host_configuration(nginx), prefix or nginx.prefix),
         Plan(
-            lab=read_lab_plan(lab, scale),
+            lab=lab_plan,
             requires=requires,
             primary_metric=primary,
             pairs=pairs,

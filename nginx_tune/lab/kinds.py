@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from nginx_tune.documents.diskmodel import DiskModel
@@ -15,7 +17,14 @@ MOST_READS_PER_SECOND = 25_000
 _SMALL_READ_BYTES = 4096
 
 
-def settle_kinds(lab: Lab, *, no_models: str, no_limits: str) -> tuple[Lab, list[str]]:
+class Settled(NamedTuple):
+    """A lab that can be had, and a word about each disk that is another than asked."""
+
+    lab: Lab
+    notes: list[str]
+
+
+def settle_kinds(lab: Lab, *, no_models: str, no_limits: str) -> Settled:
     """The lab with disks that can be had here, and a word about each that is another than asked.
 
     ``no_models`` and ``no_limits`` say why a kind cannot be had; empty when it can.
@@ -23,7 +32,7 @@ def settle_kinds(lab: Lab, *, no_models: str, no_limits: str) -> tuple[Lab, list
     """
     notes: list[str] = []
     disks = [_settle(disk, no_models, no_limits, notes) for disk in lab.disks]
-    return msgspec.structs.replace(lab, disks=disks), notes
+    return Settled(msgspec.structs.replace(lab, disks=disks), notes)
 
 
 def model_of(disk: LabDisk) -> DiskModel | None:

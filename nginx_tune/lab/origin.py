@@ -31,7 +31,6 @@ class OriginRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What the process is started with, as JSON in its only argument."""
 
     address: str
-    port: int
     origin: LabOrigin
     seed: int
 
@@ -42,7 +41,7 @@ def origin_objects(origin: LabOrigin) -> dict[str, int]:
 
 
 class Origin:
-    """The server."""
+    """The server; the process says its port on standard output once it listens."""
 
     def __init__(self, request: OriginRequest) -> None:
         self._origin = request.origin
@@ -107,11 +106,11 @@ async def _serve(request: OriginRequest) -> None:
     server = await asyncio.start_server(
         Origin(request).serve,
         request.address,
-        request.port,
+        0,
         limit=_MOST_HEADER_BYTES,
         backlog=1024,
     )
-    os.write(1, b"ready\n")
+    os.write(1, f"{server.sockets[0].getsockname()[1]}\n".encode())
     await server.serve_forever()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -59,10 +58,7 @@ class Topology:
         return call() if self._clients is None else self._clients.run(call)
 
     def _start_origin(self, lab: Lab) -> str:
-        with socket.socket() as probe:
-            probe.bind((LOOPBACK, 0))
-            port = probe.getsockname()[1]
-        request = OriginRequest(address=LOOPBACK, port=port, origin=lab.origin, seed=lab.seed)
+        request = OriginRequest(address=LOOPBACK, origin=lab.origin, seed=lab.seed)
         self._origin = subprocess.Popen(
             [sys.executable, "-m", "nginx_tune.lab.origin", msgspec.json.encode(request)],
             stdout=subprocess.PIPE,
@@ -70,7 +66,8 @@ class Topology:
             text=True,
             preexec_fn=die_with_parent,  # noqa: PLW1509  # one prctl; no threads are running
         )
-        if self._origin.stdout is None or self._origin.stdout.readline() != "ready\n":
+        port = "" if self._origin.stdout is None else self._origin.stdout.readline().strip()
+        if not port:
             self._origin.kill()
             errors = "" if self._origin.stderr is None else self._origin.stderr.read().strip()
             raise UndecidedError(f"the origin ended: {errors.splitlines()[-1] if errors else ''}")
