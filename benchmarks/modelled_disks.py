@@ -1,0 +1,151 @@
+"""Modelled disks against their model: fio's depth sweep, the disk probe's knee, and nbdkit beside.
+
+    python benchmarks/modelled_disks.py [--seconds N] [--rounds N] [--only NAME]
+
+As root, with fio; with nbdkit, nbdfuse and fusermount3 also the way through them. Prints a
+Markdown table: at each depth the median rate and mean latency that fio sees, and what the
+formulas say. Then plateau, depth-1 latency and knee, each with its ratio to the model; exit 1
+when one of them is off by more than 15 %, or when the disk probe finds another knee.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+# The devices are those of the tests.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "measure"))
+
+from loop_disks import MIB, make_data, modelled, run_fio
+
+from nginx_tune.documents.diskmodel import DiskModel
+from nginx_tune.lab.classes import MODELS
+from nginx_tune.lab.disks import run_tool
+from nginx_tune.lab.loops import Loop
+from nginx_tune.lab.model_disk import (
+    predict_knee,
+    predict_latency_seconds,
+    predict_plateau,
+    predict_reads_per_second,
+)
+from nginx_tune.lab.modelled import ModelledFile
+from nginx_tune.measure.disks import run_disk_probe
+from nginx_tune.measure.plan_disk import plan_disk
+from nginx_tune.measure.plan_disk_curve import curve_of
+
+READ_BYTES = 4096
+DEPTHS = (1, 2, 4, 8, 16, 32, 64)
+MARGIN = 0.15
+DISKS = {
+    "hdd": MODELS["hdd"],
+    "ssd, 1 ms, 8 channels": DiskModel(read_seconds=0.001, channels=8, bytes_per_second=500e6),
+    "ssd": MODELS["ssd"],
+    "ssd with a tail and stalls": DiskModel(
+        read_seconds=0.001, channels=8, tail_ratio=0.01, tail_seconds=0.01,
+        stall_every_seconds=0.5, stall_seconds=0.05,
+    ),
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def attached(image: Path, directory: Path, model: DiskModel) -> Iterator[str]:
+    point = directory / "disk"
+    file = ModelledFile(image, point, model, seed=1, writable=False)
+    try:
+        with Loop(str(point), writable=False) as loop:
+            file.switch(on=True)
+            yield loop.device
+    finally:
+        file.close()
+        run_tool("umount", "--lazy", str(point))
+
+
+def sweep(name: str, device: str, model: DiskModel, rounds: int, seconds: float) -> list[str]:
+    """Prints the sweep's rows; what is off by more than the margin."""
+    rates = {}
+    for depth in DEPTHS:
+        runs = [
+            run_fio(device, read_bytes=READ_BYTES, depth=depth, seconds=seconds).reads_per_second
+            for _ in range(rounds)
+        ]
+        rates[depth] = statistics.median(runs)
+        expected = predict_reads_per_second(model, READ_BYTES, depth)
+        latency = predict_latency_seconds(model, READ_BYTES, depth)
+        print(
+            f"| {name} | {depth} | {rates[depth]:,.0f} | {expected:,.0f} | "
+            f"{rates[depth] / expected:.2f} | {1e3 * depth / rates[depth]:.3g} | "
+            f"{1e3 * latency:.3g} |",
+            flush=True,
+        )
+    plateau = max(rates.values())
+    seen = {
+        "plateau": plateau / predict_plateau(model, READ_BYTES),
+        "depth-1 latency": 1 / rates[1] / predict_latency_seconds(model, READ_BYTES, 1),
+        "knee": plateau / rates[1] / predict_knee(model, READ_BYTES),
+    }
+    said = ", ".join(f"{what} {ratio:.2f}" for what, ratio in seen.items())
+    print(f"\n{name}: of the model's {said}\n", flush=True)
+    return [f"{name}: {what} {r:.2f}" for what, r in seen.items() if abs(r - 1) > MARGIN]
+
+
+def probe_knee(name: str, device: str, model: DiskModel) -> list[str]:
+    plan = plan_disk([device], read_bytes=READ_BYTES, depth=64, seconds=12)
+    curve = curve_of(run_disk_probe(plan), read_bytes=READ_BYTES, filesystem="", target=device)
+    if isinstance(curve, str):
+        return [f"{name}: {curve}"]
+    expected = round(predict_knee(model, READ_BYTES))
+    plateau = curve.plateau_reads_per_second or 0
+    print(f"disk probe on {name}: knee {curve.knee_depth}, plateau {plateau:,.0f}; "
+          f"{curve.knee_reason}\n", flush=True)  # fmt: skip
+    found = curve.knee_depth or 1  # none: a plateau from depth 1
+    return (
+        []
+        if found == expected
+        else [f"{name}: the disk probe's knee is {curve.knee_depth}, not {expected}"]
+    )
+
+
+def through_nbdkit(data: Path, directory: Path, rounds: int, seconds: float) -> None:
+    """The same SSD by nbdkit's delay filter under nbdfuse, a connection for each channel."""
+    if not all(map(shutil.which, ("nbdkit", "nbdfuse", "fusermount3"))):
+        return
+    model = DiskModel(read_seconds=0.001, channels=8)
+    with modelled(directory, data, "--filter=delay", "rdelay=1ms", channels=8) as device:
+        sweep("nbdkit, 1 ms, 8 connections", device, model, rounds, seconds)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--only", default="", help="the disks whose name contains this")
+    options = parser.parse_args()
+    with contextlib.suppress(OSError):  # what is measured is the disk, not fio's turn on a CPU
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    off: list[str] = []
+    print("| disk | depth | fio reads/s | model | ratio | fio mean ms | model |")
+    print("|---|--:|--:|--:|--:|--:|--:|")
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        data = make_data(directory / "data.img", 256 * MIB)
+        for disk, model in DISKS.items():
+            if options.only in disk:
+                with attached(data, directory, model) as device:
+                    off += sweep(disk, device, model, options.rounds, options.seconds)
+                    if model.stall_every_seconds is None:
+                        off += probe_knee(disk, device, model)
+        if options.only in "nbdkit":
+            through_nbdkit(data, directory, options.rounds, options.seconds)
+    print("\n".join(off) or "all within 15 % of the model")
+    return 1 if off else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
