@@ -39,7 +39,22 @@ def _mounts() -> list[_Mount]:
         fields = [_OCTAL.sub(lambda m: bytes([int(m[1], 8)]), field) for field in line.split(b" ")]
         source, point, kind = map(os.fsdecode, fields[:3])
         found.append(_Mount(source, Path(point), kind))
-    return found
+    return _in_sight(found)
+
+
+def _in_sight(mounts: list[_Mount]) -> list[_Mount]:
+    """Without those that a later mount lies over: no path leads to them.
+
+    One over the root itself covers nothing: paths start below it.
+    """
+    covers: set[Path] = set()
+    found = []
+    for mount in reversed(mounts):
+        if mount.point not in covers and covers.isdisjoint(mount.point.parents):
+            found.append(mount)
+        if mount.point != Path("/"):
+            covers.add(mount.point)
+    return found[::-1]
 
 
 def raise_loopback() -> None:
