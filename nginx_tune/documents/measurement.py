@@ -51,6 +51,28 @@ class Imbalance(Part, frozen=True, kw_only=True):
     """Chance of a spread at least as uneven, were each request dealt at random."""
 
 
+class Bodies(Part, frozen=True, kw_only=True):
+    """The sampled bodies of a class beside the local files of the plan."""
+
+    compared: int = 0
+    differing: int = 0
+    """Of these; they count as failed (``hash``), their latencies stay."""
+    unread: int = 0
+    """Sampled, but the file could not be read, or not in the time there is after a run."""
+
+
+class IdleConnections(Part, frozen=True, kw_only=True):
+    """Connections that stayed open and asked nothing."""
+
+    wanted: int = 0
+    open: int = 0
+    """At the end."""
+    lost: int = 0
+    """Closed by the server; each was opened again."""
+    failed: int = 0
+    """Attempts that came to nothing."""
+
+
 class ClassMeasurement(Part, frozen=True, kw_only=True):
     """One request class."""
 
@@ -70,8 +92,8 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     """Age of the youngest of these: quantiles below it are exact."""
     errors: dict[str, int] = {}
     """Failures by kind: ``refused``, ``connect_timeout``, ``unreachable``, ``reset``, ``empty``,
-    ``truncated``, ``parse``, ``status``, ``length``, ``timeout``, ``local_ports``,
-    ``descriptors``, ``other``."""
+    ``truncated``, ``parse``, ``status``, ``length``, ``range``, ``hash``, ``timeout``,
+    ``local_ports``, ``descriptors``, ``other``."""
     statuses: dict[str, int] = {}
     response_seconds: Latency = Latency()
     """From the intended start to the last body byte."""
@@ -91,6 +113,8 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     at_cap: int = 0
     """Arrivals that waited because all connections were busy (open loop)."""
     max_pending: int = 0
+    bodies: Bodies | None = None
+    """Null when the plan names no files."""
     workers: dict[str, int] = {}
     """Good responses by worker, where the server says who answers (``X-Probe-Worker``)."""
     worker_shares: dict[str, WorkerShare] = {}
@@ -276,6 +300,11 @@ class Generator(Part, frozen=True, kw_only=True):
     throttled_periods: int | None = None
     """Periods in which the probe's control groups had used up their CPU time."""
     clock_source: str = ""
+    source_addresses: int = 1
+    """Local addresses that connections came from: one more where an address ran out of ports."""
+    start_skew_seconds: float | None = None
+    """How long after the plan's wall-clock moment this load host began; null without one."""
+    idle_connections: IdleConnections | None = None
 
 
 class Agent(Part, frozen=True, kw_only=True):

@@ -51,7 +51,7 @@ class _Number:
 
 _FAILURE_KINDS = (
     "refused", "connect_timeout", "unreachable", "reset", "empty", "truncated", "parse", "status",
-    "length", "timeout", "local_ports", "descriptors", "other",
+    "length", "range", "hash", "timeout", "local_ports", "descriptors", "other",
 )  # fmt: skip
 
 _LATENCY_FIELDS = {

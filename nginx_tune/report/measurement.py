@@ -24,6 +24,8 @@ _ERROR_WORDS = {
     "parse": "not HTTP",
     "status": "of another status",
     "length": "of another length",
+    "range": "of another range",
+    "hash": "with other bytes than the file",
     "timeout": "without an answer in time",
     "local_ports": "without a free local port",
     "descriptors": "without a free descriptor",

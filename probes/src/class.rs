@@ -1,7 +1,9 @@
 //! One request class at work: its arrivals, its connections, its record.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
+use crate::bodies::{Bodies, Compared};
 use crate::chance::{Chance, Purpose};
 use crate::clock::{Clock, NEVER, Nanos, nanos};
 use crate::error::Error;
@@ -12,6 +14,7 @@ use crate::recorder::Recorder;
 use crate::request::{Request, Template};
 use crate::response::Response;
 use crate::source::Source;
+use crate::trickle::Trickle;
 
 /// One class at work.
 #[derive(Debug)]
@@ -37,6 +40,12 @@ pub struct Class<'p> {
     template: Template,
     /// Which connections are closed after a response.
     closing: Chance,
+    /// Bodies that are compared with files.
+    bodies: Option<Bodies<'p>>,
+    /// Of a slow client.
+    pub trickle: Option<Trickle>,
+    /// What came of the comparison with files; none when the plan names none.
+    pub compared: Option<Compared>,
     /// Good and failed since they were last taken.
     pub this_second: (u64, u64),
 }
@@ -61,6 +70,9 @@ impl<'p> Class<'p> {
             picker,
             template: Template::new(class, &plan.target),
             closing: Chance::new(plan.seed, &class.name, Purpose::Close),
+            bodies: Bodies::new(class, plan.seed),
+            trickle: class.read_bytes_per_second.map(Trickle::new),
+            compared: None,
             this_second: (0, 0),
         })
     }
@@ -154,6 +166,31 @@ impl<'p> Class<'p> {
             None => response.fault(&self.plan.status, object.bytes),
             Some(range) => response.fault_of_range(&self.plan.status, range, object.bytes),
         }
+    }
+
+    /// Whether the body of the response is to be compared with the file.
+    pub fn samples_body(&self, request: &Request) -> bool {
+        let measured = self.recorder.measures(request.intended);
+        self.bodies
+            .as_ref()
+            .is_some_and(|bodies| measured && bodies.wants(request))
+    }
+
+    /// Takes note of a sampled body that was otherwise good.
+    pub fn note_body(&mut self, request: &Request, bytes: u64, checksum: u32) {
+        let range = self.picker.object(request).range;
+        if let Some(bodies) = &mut self.bodies {
+            bodies.note(request.path, range, bytes, checksum);
+        }
+    }
+
+    /// Holds the sampled bodies against the files, until a deadline. Those that differ count as
+    /// failed from then on.
+    pub fn compare_bodies(&mut self, deadline: Instant) {
+        let Some(bodies) = &self.bodies else { return };
+        let compared = bodies.compare(deadline);
+        self.recorder.differ(compared.differing);
+        self.compared = Some(compared);
     }
 
     /// A request was answered as expected.

@@ -1,6 +1,6 @@
 //! Time as the probe counts it: nanoseconds of `CLOCK_MONOTONIC` since the run's origin.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Nanoseconds since the origin of the run.
 pub type Nanos = u64;
@@ -24,6 +24,12 @@ pub fn seconds(nanos: Nanos) -> f64 {
     nanos as f64 / SECOND as f64
 }
 
+/// The wall clock, in seconds since 1970 UTC.
+pub fn unix_seconds() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs_f64()
+}
+
 /// Tells the time since its creation.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
@@ -35,6 +41,14 @@ impl Clock {
     pub fn start() -> Self {
         Self {
             origin: Instant::now(),
+        }
+    }
+
+    /// A clock that started so long ago.
+    pub fn started(ago: Nanos) -> Self {
+        let now = Instant::now();
+        Self {
+            origin: now.checked_sub(Duration::from_nanos(ago)).unwrap_or(now),
         }
     }
 

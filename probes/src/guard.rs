@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use crate::error::Error;
 use crate::plan::{Permit, Plan};
+use crate::sources;
 use crate::sys;
 
 /// Descriptors kept for everything that is not a connection.
@@ -27,7 +28,8 @@ pub enum Place {
 pub fn check(plan: &Plan) -> Result<Place, Error> {
     let own = sys::own_addresses().map_err(|error| Error::System("own addresses", error))?;
     let place = decide(plan.target.address, plan.target.port, &plan.permit, &own)?;
-    check_connections(plan.connections() as u64)?;
+    let addresses = sources::addresses(plan.target.address);
+    check_connections(plan.connections() as u64, addresses)?;
     Ok(place)
 }
 
@@ -62,7 +64,7 @@ fn decide(address: IpAddr, port: u16, permit: &Permit, own: &[IpAddr]) -> Result
     )))
 }
 
-fn check_connections(connections: u64) -> Result<(), Error> {
+fn check_connections(connections: u64, addresses: u64) -> Result<(), Error> {
     let limit = sys::raise_descriptor_limit(connections + SPARE_DESCRIPTORS)
         .map_err(|error| Error::System("limit of open files", error))?;
     if connections + SPARE_DESCRIPTORS > limit {
@@ -71,9 +73,8 @@ fn check_connections(connections: u64) -> Result<(), Error> {
             connections + SPARE_DESCRIPTORS
         )));
     }
-    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-    let ports = local_ports(&range);
-    if connections > ports / 2 {
+    let ports = local_ports();
+    if connections > ports / 2 * addresses {
         return Err(Error::Plan(format!(
             "{connections} connections are more than half of the {ports} local ports \
              (net.ipv4.ip_local_port_range)"
@@ -82,8 +83,14 @@ fn check_connections(connections: u64) -> Result<(), Error> {
     Ok(())
 }
 
+/// Local ports that one address of this host has for one target.
+pub fn local_ports() -> u64 {
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    ports_of(&range)
+}
+
 /// Ports in the range; the kernel's default where it cannot be read.
-fn local_ports(range: &str) -> u64 {
+fn ports_of(range: &str) -> u64 {
     let mut ends = range.split_whitespace().map(str::parse::<u64>);
     match (ends.next(), ends.next()) {
         (Some(Ok(low)), Some(Ok(high))) if low <= high => high - low + 1,
@@ -93,7 +100,7 @@ fn local_ports(range: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, decide, local_ports};
+    use super::{Place, decide, ports_of};
     use crate::plan::Permit;
     use std::net::IpAddr;
 
@@ -164,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_port_range_is_counted() {
-        assert_eq!(local_ports("32768\t60999\n"), 28_232);
-        assert_eq!(local_ports("junk"), 28_232);
+        assert_eq!(ports_of("32768\t60999\n"), 28_232);
+        assert_eq!(ports_of("junk"), 28_232);
     }
 }

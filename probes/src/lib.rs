@@ -13,12 +13,15 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("the probe is built on epoll and runs on Linux alone");
 
+pub mod ballast;
+pub mod bodies;
 pub mod chance;
 pub mod class;
 pub mod clock;
 pub mod connection;
 pub mod disk;
 pub mod distribution;
+pub mod doubts;
 pub mod engine;
 pub mod error;
 pub mod failure;
@@ -28,6 +31,7 @@ pub mod latencies;
 pub mod learn;
 pub mod log;
 pub mod manifest;
+
 pub mod paths;
 pub mod plan;
 pub mod progress;
@@ -38,8 +42,10 @@ pub mod request;
 pub mod response;
 pub mod schedule;
 pub mod source;
+pub mod sources;
 pub mod surroundings;
 pub mod sys;
+pub mod trickle;
 pub mod validity;
 pub mod workers;
 pub mod zipf;

@@ -67,8 +67,8 @@ impl Receiver {
     }
 
     /// Reads what has come for a busy connection. `first_byte` of the connection and `now` are
-    /// set when something had come. `ended`: the server sends no more. At most about
-    /// `byte_limit` body bytes are taken.
+    /// set when something had come. `ended`: the server sends no more. At most
+    /// `byte_limit` bytes are taken.
     pub fn receive(
         &mut self,
         connection: &mut Connection,
@@ -77,8 +77,9 @@ impl Receiver {
         ended: bool,
         byte_limit: u64,
     ) -> Received {
+        let mut left = byte_limit.max(1);
         for _ in 0..READS_A_TURN {
-            let (asked, result) = self.read(connection, byte_limit);
+            let (asked, result) = self.read(connection, left);
             let count = match result {
                 Ok(0) => return end(connection),
                 Ok(count) => count,
@@ -99,20 +100,21 @@ impl Receiver {
             if drained && !ended {
                 return Received::Waiting;
             }
+            left = left.saturating_sub(count as u64);
+            if left == 0 {
+                break;
+            }
         }
         Received::Unfinished
     }
 
     fn read(&mut self, connection: &mut Connection, limit: u64) -> (Asked, io::Result<usize>) {
         let ahead = connection.response.payload_ahead();
-        if self.discards && ahead >= LEAST_DISCARD_BYTES {
+        if self.discards && ahead >= LEAST_DISCARD_BYTES && !connection.response.is_sampled() {
             // One byte more shows in the same call whether all was read and whether the server
             // sent more than it declared; such a connection is not used again.
             let beyond = u64::from(connection.response.ends_with_payload());
-            let count = ahead
-                .saturating_add(beyond)
-                .min(DISCARD_BYTES)
-                .min(limit.max(1)) as usize;
+            let count = ahead.saturating_add(beyond).min(DISCARD_BYTES).min(limit) as usize;
             return (
                 Asked::Discarded(count),
                 sys::discard(&connection.stream, count),
@@ -123,6 +125,7 @@ impl Receiver {
         } else {
             self.buffer.len()
         };
+        let count = limit.min(count as u64) as usize;
         let result = connection.stream.read(&mut self.buffer[..count]);
         (Asked::Copied(count), result)
     }

@@ -224,6 +224,14 @@ impl Recorder {
         self.second.errors += 1;
     }
 
+    /// Responses that were taken for good differ from the file. Their latencies stay.
+    pub fn differ(&mut self, count: u64) {
+        self.requests -= count.min(self.requests);
+        for _ in 0..count {
+            self.failures.add(Failure::Hash);
+        }
+    }
+
     /// A request is unfinished at the end: its times are at least its age. `sent` says whether
     /// it was, `first_byte` when its response began, 0 when it did not.
     pub fn censor(&mut self, request: &Request, sent: bool, first_byte: Nanos, now: Nanos) {

@@ -40,9 +40,24 @@ pub fn measurement(plan: &Plan, outcome: &Outcome<'_>) -> Value {
             "steal_ratio": outcome.host.map(|host| host.steal_ratio()),
             "throttled_periods": outcome.host.map(|host| host.throttled_periods),
             "clock_source": clock_source(),
+            "source_addresses": outcome.source_addresses,
+            "start_skew_seconds": outcome.start_skew_seconds,
+            "idle_connections": idle_connections(outcome),
         },
         "flags": flags(outcome),
         "series": series(&outcome.classes),
+    })
+}
+
+fn idle_connections(outcome: &Outcome<'_>) -> Option<Value> {
+    let tally = &outcome.ballast;
+    (tally.wanted > 0).then(|| {
+        json!({
+            "wanted": tally.wanted,
+            "open": tally.open,
+            "lost": tally.lost,
+            "failed": tally.failed,
+        })
     })
 }
 
@@ -98,6 +113,11 @@ fn of_class(class: &Class<'_>, measured: Nanos) -> Value {
         "ack_stall_suspects": record.ack_stall_suspects,
         "at_cap": record.at_cap,
         "max_pending": record.max_pending,
+        "bodies": class.compared.map(|bodies| json!({
+            "compared": bodies.compared,
+            "differing": bodies.differing,
+            "unread": bodies.unread,
+        })),
     })
 }
 

@@ -4,6 +4,7 @@
 
 use crate::class::Class;
 use crate::clock::{MILLISECOND, Nanos, seconds};
+use crate::doubts;
 use crate::engine::Outcome;
 use crate::surroundings::{clock_source, is_fast};
 
@@ -84,6 +85,7 @@ fn host_flags(outcome: &Outcome<'_>) -> Vec<String> {
     if let Some(fault) = &outcome.log_fault {
         flags.push(format!("hlog: the histogram log is not whole: {fault}"));
     }
+    flags.extend(doubts::flags(outcome));
     flags
 }
 

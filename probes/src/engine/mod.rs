@@ -12,8 +12,9 @@ use std::io::Read as _;
 use std::mem;
 use std::net::SocketAddr;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::ballast::{self, Ballast};
 use crate::class::Class;
 use crate::clock::{Clock, MILLISECOND, NEVER, Nanos, SECOND, nanos, seconds};
 use crate::connection::{Connection, Phase};
@@ -24,11 +25,14 @@ use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::receive::Receiver;
 use crate::recorder::first_second_end;
+use crate::sources::Sources;
 use crate::surroundings::Surroundings;
 use crate::sys::{self, Event, Poller, READABLE};
+use crate::trickle::Resting;
 
 mod acknowledge;
 mod pace;
+mod start;
 mod traffic;
 
 use self::acknowledge::{Unacknowledged, still_waits};
@@ -39,6 +43,10 @@ const SIGNALS: u64 = u64::MAX - 1;
 
 /// Drain after an interruption: the result is out within a second.
 const INTERRUPTED_DRAIN: Nanos = 500 * MILLISECOND;
+
+/// Time for comparing bodies with files after the run; after an interruption.
+const MOST_COMPARING: Duration = Duration::from_secs(5);
+const LEAST_COMPARING: Duration = Duration::from_millis(200);
 
 /// Seconds in a row above `abort_error_ratio` that stop the run.
 const ABORT_SECONDS: u32 = 3;
@@ -61,6 +69,10 @@ pub struct Engine<'p> {
     unacknowledged: Unacknowledged,
     pace: Pace,
     rendered: Vec<u8>,
+    sources: Sources,
+    resting: Resting,
+    ballast: Ballast,
+    start_skew_seconds: Option<f64>,
     /// The earliest arrival or retry of any class.
     next_release: Nanos,
     next_second: Nanos,
@@ -118,6 +130,12 @@ pub struct Outcome<'p> {
     pub stopped_by: Option<String>,
     /// Whether a signal ended it.
     pub interrupted: bool,
+    /// How long after the wall-clock moment of the plan it began.
+    pub start_skew_seconds: Option<f64>,
+    /// What became of the idle connections.
+    pub ballast: ballast::Tally,
+    /// Local addresses that connections came from.
+    pub source_addresses: u64,
 }
 
 impl Outcome<'_> {
@@ -163,6 +181,10 @@ impl<'p> Engine<'p> {
             unacknowledged: Unacknowledged::default(),
             pace: Pace::new(plan.classes.iter().all(|class| class.arrivals.is_closed())),
             rendered: Vec::new(),
+            sources: Sources::new(plan.address()),
+            resting: Resting::default(),
+            ballast: Ballast::new(plan.idle_connections),
+            start_skew_seconds: None,
             next_release: 0,
             next_second: first_second_end(window.start),
             stop_at: window.end,
@@ -194,12 +216,14 @@ impl<'p> Engine<'p> {
     /// # Errors
     /// `Error::System` when waiting fails.
     pub fn run(mut self) -> Result<Outcome<'p>, Error> {
-        self.clock = Clock::start();
+        self.clock = self.await_start()?;
         let started = SystemTime::now();
         let mut events = 0;
         loop {
             let now = self.clock.now();
             self.mark(now);
+            self.fill_ballast(now);
+            self.wake(now);
             self.release(now);
             self.expire(now);
             self.end_with_the_manifests(now);
@@ -225,6 +249,10 @@ impl<'p> Engine<'p> {
                 };
                 if event.token == SIGNALS {
                     self.interrupt();
+                    continue;
+                }
+                if event.token & ballast::TOKEN != 0 {
+                    self.ballast.handle(event, self.clock.now(), &self.poller);
                     continue;
                 }
                 let now = self.handle(event);
@@ -341,7 +369,12 @@ impl<'p> Engine<'p> {
         let acknowledge = self
             .unacknowledged
             .next(|token, since| find(slots, token).is_some_and(|it| still_waits(it, since)));
-        let mut next = self.next_second.min(self.next_release).min(acknowledge);
+        let mut next = self
+            .next_second
+            .min(self.next_release)
+            .min(acknowledge)
+            .min(self.resting.next_moment())
+            .min(self.ballast.next_moment());
         for class in &self.classes {
             next = next.min(class.next_deadline);
         }
@@ -454,6 +487,15 @@ impl<'p> Engine<'p> {
             }
             class.recorder.finish();
         }
+        let patience = if self.interrupted {
+            LEAST_COMPARING
+        } else {
+            MOST_COMPARING
+        };
+        let deadline = Instant::now() + patience;
+        for class in &mut self.classes {
+            class.compare_bodies(deadline);
+        }
         let log_fault = self.log.take().and_then(|log| {
             let classes = self.classes.iter_mut();
             let last = classes.map(|class| mem::take(&mut class.recorder.latencies));
@@ -480,6 +522,9 @@ impl<'p> Engine<'p> {
             cpu,
             stopped_by: self.stopped_by,
             interrupted: self.interrupted,
+            start_skew_seconds: self.start_skew_seconds,
+            ballast: self.ballast.tally,
+            source_addresses: self.sources.used(),
         }
     }
 }

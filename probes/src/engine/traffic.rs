@@ -1,6 +1,7 @@
 //! What happens on the connections: a request's way from its start to its end.
 
 use std::io::{self, Read as _};
+use std::net::TcpStream;
 
 use super::{Engine, Slot, find, token};
 use crate::clock::Nanos;
@@ -8,7 +9,8 @@ use crate::connection::{Connection, Phase};
 use crate::failure::Failure;
 use crate::receive::{Received, broken};
 use crate::request::Request;
-use crate::sys::{self, EDGE, Event, PEER_CLOSED, READABLE, WRITABLE};
+use crate::sources;
+use crate::sys::{self, Dial, EDGE, Event, PEER_CLOSED, READABLE, WRITABLE};
 
 /// What a connection is watched for, each change reported once. A request that the socket does
 /// not take at once is rare and waits for `WRITABLE`.
@@ -30,7 +32,7 @@ impl Engine<'_> {
     /// Opens a connection for a request.
     fn open(&mut self, class: usize, request: Request) {
         self.classes[class].recorder.dispatched(&request);
-        let stream = match sys::connect(&self.address) {
+        let stream = match self.connect(class) {
             Ok(stream) => stream,
             Err(error) => return self.fail(class, &request, Failure::from(&error)),
         };
@@ -52,6 +54,27 @@ impl Engine<'_> {
         self.total_sent += 1;
         if let Err(error) = added {
             self.lose(slot, Failure::from(&error));
+        }
+    }
+
+    /// Starts a connect, from another address of this host where this one has no free port.
+    fn connect(&mut self, class: usize) -> io::Result<TcpStream> {
+        let mut tries = 1;
+        loop {
+            let dial = Dial {
+                source: self.sources.current(),
+                receive_buffer_bytes: self.classes[class].plan.receive_buffer_bytes(),
+            };
+            match sys::connect(&self.address, dial) {
+                Err(error)
+                    if Failure::from(&error) == Failure::LocalPorts
+                        && tries < sources::TRIES
+                        && self.sources.advance() =>
+                {
+                    tries += 1;
+                }
+                result => return result,
+            }
         }
     }
 
@@ -82,6 +105,9 @@ impl Engine<'_> {
         connection.phase = Phase::Busy;
         connection.first_byte = 0;
         connection.response.expect(class.plan.method);
+        if class.samples_body(&connection.request) {
+            connection.response.sample_body();
+        }
         connection.request.sent = self.clock.now();
         match connection.send(&self.rendered) {
             Ok(true) => {}
@@ -175,7 +201,11 @@ impl Engine<'_> {
             return;
         };
         let before = connection.response.body_bytes();
-        let left = self.plan.caps.bytes.saturating_sub(self.total_bytes);
+        let mut left = self.plan.caps.bytes.saturating_sub(self.total_bytes);
+        let trickle = self.classes[connection.class].trickle;
+        if let Some(trickle) = trickle {
+            left = left.min(trickle.bytes);
+        }
         let ended = event.is_ended();
         let received = self
             .receiver
@@ -190,11 +220,16 @@ impl Engine<'_> {
         }
         match received {
             Received::Waiting => {
-                if self.receiver.acknowledges_quickly() && connection.first_byte != 0 {
+                if let Some(trickle) = trickle {
+                    self.rest(slot, self.clock.now() + trickle.rest);
+                } else if self.receiver.acknowledges_quickly() && connection.first_byte != 0 {
                     self.unacknowledged.push(event.token, connection.last_byte);
                 }
             }
-            Received::Unfinished => self.unread.push(event),
+            Received::Unfinished => match trickle {
+                Some(trickle) => self.rest(slot, *now + trickle.rest),
+                None => self.unread.push(event),
+            },
             Received::Complete { stray } => self.complete(slot, stray, ended, *now),
             Received::Failed(failure) => self.lose(slot, failure),
             Received::Stale => self.retry(slot),
@@ -202,6 +237,35 @@ impl Engine<'_> {
         if self.total_bytes >= self.plan.caps.bytes {
             let reason = format!("stopped: the cap of {} bytes", self.plan.caps.bytes);
             self.stop(&reason, 0);
+        }
+    }
+
+    /// Lets a slow client's connection rest: nothing is read, and the window closes.
+    fn rest(&mut self, slot: u32, until: Nanos) {
+        let place = &self.slots[slot as usize];
+        let Some(connection) = &place.connection else {
+            return;
+        };
+        let token = token(slot, place.generation);
+        match self.poller.modify(&connection.stream, token, EDGE) {
+            Ok(()) => self.resting.push(until, token),
+            Err(error) => self.lose(slot, Failure::from(&error)),
+        }
+    }
+
+    /// Has the connections that rested long enough read on.
+    pub(super) fn wake(&mut self, now: Nanos) {
+        while let Some(token) = self.resting.take_due(now) {
+            let Some(connection) = find(&self.slots, token) else {
+                continue;
+            };
+            let mut interest = ANSWERS;
+            if connection.has_unsent() {
+                interest |= WRITABLE;
+            }
+            if let Err(error) = self.poller.modify(&connection.stream, token, interest) {
+                self.lose(token as u32, Failure::from(&error));
+            }
         }
     }
 
@@ -219,7 +283,8 @@ impl Engine<'_> {
         class.recorder.stray += u64::from(stray);
         class.in_flight -= 1;
         let first_byte = connection.first_byte;
-        let last = class.is_last(&request, connection.served);
+        let (bytes, checksum) = (response.body_bytes(), response.checksum());
+        let keeps = response.keeps_connection() && !class.is_last(&request, connection.served);
         connection.served += 1;
         if let Some(worker) = response.worker() {
             let good = fault.is_none();
@@ -228,7 +293,10 @@ impl Engine<'_> {
                     .recorder
                     .attribute(&request, worker, connection.worker, good, now);
         }
-        if response.keeps_connection() && !last && !stray && !ended {
+        if let (Some(checksum), None) = (checksum, fault) {
+            class.note_body(&request, bytes, checksum);
+        }
+        if keeps && !stray && !ended {
             connection.phase = Phase::Idle;
             class.idle.push(slot);
         } else {

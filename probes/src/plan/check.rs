@@ -30,6 +30,10 @@ impl Plan {
                 .is_none_or(|r| (0.0..=1.0).contains(&r)),
             || "abort_error_ratio must lie between 0 and 1".into(),
         )?;
+        require(
+            self.start_at_unix_seconds.is_none_or(f64::is_finite),
+            || "start_at_unix_seconds must be a moment".into(),
+        )?;
         require(!self.classes.is_empty(), || {
             "a plan needs at least one class".into()
         })?;

@@ -101,6 +101,18 @@ pub struct Class {
     pub hash_ratio: f64,
 }
 
+/// Receive buffer of a slow client, unless its plan says another.
+const SLOW_RECEIVE_BUFFER_BYTES: usize = 4096;
+
+impl Class {
+    /// The receive buffer of its sockets; none leaves it to the kernel.
+    pub fn receive_buffer_bytes(&self) -> Option<usize> {
+        let slow = self.read_bytes_per_second;
+        self.receive_buffer_bytes
+            .or(slow.map(|_| SLOW_RECEIVE_BUFFER_BYTES))
+    }
+}
+
 /// How many requests a connection serves before the probe closes it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Keepalive {

@@ -31,6 +31,8 @@ pub struct Response {
     /// What a 206 says it is.
     content_range: Option<ContentRange>,
     body_bytes: u64,
+    /// Of the body, where it is sampled.
+    checksum: Option<crc32fast::Hasher>,
     keepalive: bool,
     worker: Option<u64>,
 }
@@ -60,6 +62,7 @@ impl Response {
             declared_bytes: None,
             content_range: None,
             body_bytes: 0,
+            checksum: None,
             keepalive: false,
             worker: None,
         }
@@ -75,8 +78,24 @@ impl Response {
         self.declared_bytes = None;
         self.content_range = None;
         self.body_bytes = 0;
+        self.checksum = None;
         self.keepalive = false;
         self.worker = None;
+    }
+
+    /// Has the body's checksum made; then none of it may be dropped unseen.
+    pub fn sample_body(&mut self) {
+        self.checksum = Some(crc32fast::Hasher::new());
+    }
+
+    /// Whether the body has to be read.
+    pub fn is_sampled(&self) -> bool {
+        self.checksum.is_some()
+    }
+
+    /// The checksum of a sampled body (CRC-32, as in gzip).
+    pub fn checksum(&self) -> Option<u32> {
+        self.checksum.clone().map(crc32fast::Hasher::finalize)
     }
 
     /// Whether a byte of it has come.
@@ -162,6 +181,9 @@ impl Response {
                 }
                 _ => {
                     let count = self.payload_ahead().min(rest.len() as u64);
+                    if let Some(checksum) = &mut self.checksum {
+                        checksum.update(&rest[..count as usize]);
+                    }
                     self.skip_payload(count);
                     count as usize
                 }

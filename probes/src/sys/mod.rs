@@ -22,7 +22,7 @@ pub use self::process::{
     run_after_all_others, run_in_realtime, set_timer_slack_to_one_nanosecond, would_take_a_write,
 };
 pub use self::socket::{
-    acknowledge_quickly, connect, discard, own_addresses, unacknowledged_bytes,
+    Dial, acknowledge_quickly, connect, discard, own_addresses, unacknowledged_bytes,
 };
 
 /// The result of a call that gives -1 and `errno` on failure.

@@ -10,8 +10,17 @@ use libc::{c_int, c_void, socklen_t};
 
 use super::{checked, checked_size, owned};
 
+/// What a connection is to have besides the server's address.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Dial {
+    /// The local address; none leaves the choice to the kernel.
+    pub source: Option<Ipv4Addr>,
+    /// Receive buffer; none leaves it to the kernel.
+    pub receive_buffer_bytes: Option<usize>,
+}
+
 /// Starts a non-blocking connect; the socket becomes writable when it is settled.
-pub fn connect(address: &SocketAddr) -> io::Result<TcpStream> {
+pub fn connect(address: &SocketAddr, dial: Dial) -> io::Result<TcpStream> {
     let family = if address.is_ipv4() {
         libc::AF_INET
     } else {
@@ -22,6 +31,16 @@ pub fn connect(address: &SocketAddr) -> io::Result<TcpStream> {
     let socket = owned(checked(unsafe { libc::socket(family, kind, 0) })?);
     let stream = TcpStream::from(socket);
     stream.set_nodelay(true)?;
+    if let Some(bytes) = dial.receive_buffer_bytes {
+        // Before the handshake, in which the window's scale is told.
+        let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        set_option(&stream, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)?;
+    }
+    if let Some(source) = dial.source {
+        // The port is then picked on connecting, by the whole tuple, not on binding for good.
+        set_option(&stream, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)?;
+        bind(&stream, source)?;
+    }
     let result = match address {
         SocketAddr::V4(v4) => {
             let raw = libc::sockaddr_in {
@@ -51,6 +70,41 @@ pub fn connect(address: &SocketAddr) -> io::Result<TcpStream> {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
         _ => Ok(stream),
     }
+}
+
+fn set_option(socket: &TcpStream, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+    // SAFETY: the option's value is a live int of the length that is told.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            ptr::from_ref(&value).cast::<c_void>(),
+            mem::size_of::<c_int>() as socklen_t,
+        )
+    };
+    checked(result).map(drop)
+}
+
+fn bind(socket: &TcpStream, source: Ipv4Addr) -> io::Result<()> {
+    let raw = libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: 0,
+        sin_addr: libc::in_addr {
+            s_addr: u32::from(source).to_be(),
+        },
+        sin_zero: [0; 8],
+    };
+    // SAFETY: `raw` is a whole sockaddr of the socket's family and outlives the call, which only
+    // reads it.
+    let result = unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            ptr::from_ref(&raw).cast(),
+            mem::size_of::<libc::sockaddr_in>() as socklen_t,
+        )
+    };
+    checked(result).map(drop)
 }
 
 fn connect_raw<A>(socket: RawFd, address: &A) -> io::Result<()> {
@@ -88,18 +142,7 @@ pub fn discard(socket: &TcpStream, length: usize) -> io::Result<usize> {
 /// Over loopback a delayed acknowledgement in mid-body stalls the sender for 40 ms, which would
 /// be taken for the server's latency. Source: tcp(7), `TCP_QUICKACK`.
 pub fn acknowledge_quickly(socket: &TcpStream) -> io::Result<()> {
-    let on: c_int = 1;
-    // SAFETY: the option's value is a live int of the length that is told.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_QUICKACK,
-            ptr::from_ref(&on).cast::<c_void>(),
-            mem::size_of::<c_int>() as socklen_t,
-        )
-    };
-    checked(result).map(drop)
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_QUICKACK, 1)
 }
 
 /// Bytes that were sent and that the peer's kernel has not acknowledged.

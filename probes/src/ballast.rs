@@ -1,0 +1,146 @@
+//! Idle connections: they are opened, stay open and ask nothing, so that a server has them to
+//! hold. One that the server closes is counted and opened again.
+
+use std::io::Read as _;
+use std::net::TcpStream;
+
+use crate::clock::{MILLISECOND, NEVER, Nanos};
+use crate::sys::{Event, PEER_CLOSED, Poller, READABLE, WRITABLE};
+
+/// Marks the tokens of idle connections: no slot of a request's connection reaches it.
+pub const TOKEN: u64 = 1 << 31;
+
+/// Handshakes at once: more would overflow the server's accept queue.
+const MOST_HANDSHAKES: usize = 32;
+
+/// Pause after a connection was refused or closed; it doubles with each in a row.
+const FIRST_PAUSE: Nanos = 10 * MILLISECOND;
+
+/// Doublings of the pause.
+const MOST_DOUBLINGS: u32 = 6;
+
+/// The idle connections of a run.
+#[derive(Debug)]
+pub struct Ballast {
+    places: Vec<Place>,
+    /// Places without a connection.
+    vacant: Vec<u32>,
+    handshakes: usize,
+    failures_in_a_row: u32,
+    /// No new connection before this.
+    next_try: Nanos,
+    /// What became of them.
+    pub tally: Tally,
+}
+
+#[derive(Debug)]
+enum Place {
+    Vacant,
+    Connecting(TcpStream),
+    Idle(TcpStream),
+}
+
+/// What became of the idle connections.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Asked for.
+    pub wanted: u64,
+    /// Open at the end.
+    pub open: u64,
+    /// Closed by the server.
+    pub lost: u64,
+    /// Attempts that came to nothing.
+    pub failed: u64,
+}
+
+impl Ballast {
+    /// So many connections, none of them open yet.
+    pub fn new(count: usize) -> Self {
+        Self {
+            places: (0..count).map(|_| Place::Vacant).collect(),
+            vacant: (0..count as u32).rev().collect(),
+            handshakes: 0,
+            failures_in_a_row: 0,
+            next_try: 0,
+            tally: Tally {
+                wanted: count as u64,
+                ..Tally::default()
+            },
+        }
+    }
+
+    /// When another connection can be opened.
+    pub fn next_moment(&self) -> Nanos {
+        if self.vacant.is_empty() || self.handshakes >= MOST_HANDSHAKES {
+            NEVER
+        } else {
+            self.next_try
+        }
+    }
+
+    /// Opens what is missing, by `connect`.
+    pub fn fill(
+        &mut self,
+        now: Nanos,
+        poller: &Poller,
+        mut connect: impl FnMut() -> std::io::Result<TcpStream>,
+    ) {
+        while now >= self.next_moment() {
+            let Some(place) = self.vacant.pop() else {
+                return;
+            };
+            let token = TOKEN | u64::from(place);
+            let opened = connect().and_then(|stream| {
+                poller.add(&stream, token, WRITABLE | READABLE | PEER_CLOSED)?;
+                Ok(stream)
+            });
+            match opened {
+                Ok(stream) => {
+                    self.places[place as usize] = Place::Connecting(stream);
+                    self.handshakes += 1;
+                }
+                Err(_) => self.fail(place, now),
+            }
+        }
+    }
+
+    /// Handles an event of an idle connection.
+    pub fn handle(&mut self, event: Event, now: Nanos, poller: &Poller) {
+        let place = (event.token & !TOKEN) as u32;
+        match std::mem::replace(&mut self.places[place as usize], Place::Vacant) {
+            Place::Vacant => {}
+            Place::Connecting(stream) => {
+                self.handshakes -= 1;
+                let settled = matches!(stream.take_error(), Ok(None))
+                    && poller
+                        .modify(&stream, event.token, READABLE | PEER_CLOSED)
+                        .is_ok();
+                if settled {
+                    self.tally.open += 1;
+                    self.failures_in_a_row = 0;
+                    self.places[place as usize] = Place::Idle(stream);
+                } else {
+                    self.fail(place, now);
+                }
+            }
+            Place::Idle(mut stream) => {
+                // Whatever the server says unasked, the connection is of no use any more.
+                let _ = stream.read(&mut [0; 64]);
+                self.tally.open -= 1;
+                self.tally.lost += 1;
+                self.pause(place, now);
+            }
+        }
+    }
+
+    fn fail(&mut self, place: u32, now: Nanos) {
+        self.tally.failed += 1;
+        self.pause(place, now);
+    }
+
+    fn pause(&mut self, place: u32, now: Nanos) {
+        self.vacant.push(place);
+        self.next_try = now + (FIRST_PAUSE << self.failures_in_a_row.min(MOST_DOUBLINGS));
+        self.failures_in_a_row += 1;
+    }
+}

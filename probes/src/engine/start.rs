@@ -1,0 +1,81 @@
+//! The start of a run: at once, or at a moment that several load hosts share.
+
+use super::{Engine, SIGNALS};
+use crate::clock::{Clock, SECOND, nanos, unix_seconds};
+use crate::error::Error;
+use crate::sys::{self, Dial};
+
+/// Arrivals that are due are counted from the plan's moment; a host that comes later than this
+/// has no part in the common load.
+const LATEST_SECONDS: f64 = 1.0;
+
+/// A start further ahead than this is a mistake.
+const LONGEST_WAIT_SECONDS: f64 = 3600.0;
+
+impl Engine<'_> {
+    /// The clock of the run, when its time has come. A signal ends the waiting.
+    pub(super) fn await_start(&mut self) -> Result<Clock, Error> {
+        let Some(start_at) = self.plan.start_at_unix_seconds else {
+            return Ok(Clock::start());
+        };
+        let late = unix_seconds() - start_at;
+        if late > LATEST_SECONDS {
+            return Err(Error::Plan(format!(
+                "start_at_unix_seconds was {late:.1} s ago"
+            )));
+        }
+        if late < -LONGEST_WAIT_SECONDS {
+            return Err(Error::Plan(format!(
+                "start_at_unix_seconds is {:.0} s ahead, more than {LONGEST_WAIT_SECONDS} s",
+                -late
+            )));
+        }
+        loop {
+            let left = start_at - unix_seconds();
+            if left <= 0.0 || self.interrupted {
+                break;
+            }
+            // Not in one sleep: the wall clock may be set meanwhile.
+            let count = self
+                .poller
+                .wait(nanos(left).min(SECOND))
+                .map_err(|error| Error::System("waiting for the start", error))?;
+            for number in 0..count {
+                if self
+                    .poller
+                    .event(number)
+                    .is_some_and(|e| e.token == SIGNALS)
+                {
+                    self.interrupt();
+                }
+            }
+        }
+        if self.interrupted {
+            // Nothing was due yet.
+            self.stop_at = 0;
+            return Ok(Clock::start());
+        }
+        let skew = unix_seconds() - start_at;
+        self.start_skew_seconds = Some(skew);
+        Ok(Clock::started(nanos(skew)))
+    }
+
+    /// Opens idle connections that are missing.
+    pub(super) fn fill_ballast(&mut self, now: u64) {
+        if now < self.ballast.next_moment() || now >= self.stop_at {
+            return;
+        }
+        let (address, sources) = (self.address, &mut self.sources);
+        self.ballast.fill(now, &self.poller, || {
+            let dial = Dial {
+                source: sources.current(),
+                receive_buffer_bytes: None,
+            };
+            sys::connect(&address, dial).inspect_err(|error| {
+                if error.raw_os_error() == Some(libc::EADDRNOTAVAIL) {
+                    sources.advance();
+                }
+            })
+        });
+    }
+}

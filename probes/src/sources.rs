@@ -1,0 +1,89 @@
+//! Where connections come from: the local address that the kernel picks the port for.
+//!
+//! A target, a port of it and one address of this host make some 28 000 connections possible at
+//! once, those closed within the last minute included. Over loopback every address of 127.0.0.0/8
+//! is this host's, so when one has no free port left the next one takes over.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// Addresses besides the one that the kernel would pick.
+const MORE_ADDRESSES: u8 = 250;
+
+/// Tries for one connection: another address may be as full as the first.
+pub const TRIES: usize = 3;
+
+/// The local addresses of connections to one target.
+#[derive(Debug, Clone, Copy)]
+pub struct Sources {
+    spreads: bool,
+    /// 0 leaves the choice to the kernel.
+    current: u8,
+    highest: u8,
+}
+
+impl Sources {
+    /// The sources for a target.
+    pub fn new(target: SocketAddr) -> Self {
+        Self {
+            spreads: addresses(target.ip()) > 1,
+            current: 0,
+            highest: 0,
+        }
+    }
+
+    /// The address to bind to; none leaves the choice to the kernel.
+    pub fn current(&self) -> Option<Ipv4Addr> {
+        (self.current > 0).then(|| Ipv4Addr::new(127, 1, 0, self.current))
+    }
+
+    /// The current address has no free port: go on to the next. False where there is none.
+    pub fn advance(&mut self) -> bool {
+        if self.spreads {
+            self.current = (self.current + 1) % (MORE_ADDRESSES + 1);
+            self.highest = self.highest.max(self.current);
+        }
+        self.spreads
+    }
+
+    /// How many addresses were used.
+    pub fn used(&self) -> u64 {
+        u64::from(self.highest) + 1
+    }
+}
+
+/// How many addresses connections to a target can come from.
+pub fn addresses(target: IpAddr) -> u64 {
+    let spreads = matches!(target, IpAddr::V4(address) if address.is_loopback());
+    if spreads {
+        u64::from(MORE_ADDRESSES) + 1
+    } else {
+        1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Sources;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn loopback_goes_on_to_the_next_address_and_round() {
+        let mut sources = Sources::new("127.0.0.1:80".parse().unwrap());
+        assert_eq!(sources.current(), None);
+        assert!(sources.advance());
+        assert_eq!(sources.current(), Some(Ipv4Addr::new(127, 1, 0, 1)));
+        for _ in 0..250 {
+            assert!(sources.advance());
+        }
+        assert_eq!((sources.current(), sources.used()), (None, 251));
+    }
+
+    #[test]
+    fn other_targets_have_the_one_address() {
+        for target in ["192.0.2.1:80", "[::1]:80", "[::ffff:127.0.0.1]:80"] {
+            let mut sources = Sources::new(target.parse().unwrap());
+            assert!(!sources.advance(), "{target}");
+            assert_eq!((sources.current(), sources.used()), (None, 1));
+        }
+    }
+}
