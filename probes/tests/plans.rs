@@ -123,20 +123,20 @@ fn a_manifest_that_turns_bad_ends_the_run_and_says_where() {
     text.push_str("{\"offset_seconds\": 1.2, \"path\": \"no slash\"}\n");
     fs::write(&file.0, text).unwrap();
     let measurement = run(&replay(&server, &file, 5.0));
-    let flag = measurement["flags"][0].as_str().unwrap();
+    let flags = measurement["flags"].to_string();
     assert!(
-        flag.contains("line 202: has a path that cannot be sent"),
-        "{flag}"
+        flags.contains("line 202: has a path that cannot be sent"),
+        "{flags}"
     );
     assert!(number(&measurement, "classes.c.requests") >= 190.0);
     let whole = manifest("capped");
     let mut capped = replay(&server, &whole, 1.0);
     capped["caps"] = json!({"rate_per_second": 50});
     let measurement = run(&capped);
-    let flag = measurement["flags"][0].as_str().unwrap();
+    let flags = measurement["flags"].to_string();
     assert!(
-        flag.contains("passes the cap of 50 requests a second"),
-        "{flag}"
+        flags.contains("passes the cap of 50 requests a second"),
+        "{flags}"
     );
     let missing = Temporary::new("missing", "");
     let output = run_raw(&replay(&server, &missing, 1.0));
@@ -257,8 +257,8 @@ fn parts_are_asked_for_and_checked() {
     plan["classes"][0]["range"] = json!({"kind": "fixed", "first": 5, "last": 104});
     let measurement = run(&plan);
     assert_eq!(measurement["classes"]["c"]["errors"], json!({"range": 30}));
-    let flag = measurement["flags"][0].as_str().unwrap();
-    assert!(flag.starts_with("range: c: 30 responses"), "{flag}");
+    let flags = measurement["flags"].to_string();
+    assert!(flags.contains("range: c: 30 responses"), "{flags}");
 }
 
 #[test]
