@@ -80,7 +80,7 @@ class LearnPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/learnplan/1
     format: LineFormat
     with_query: bool = False
     """Whether requests that differ in the query alone ask for different objects."""
-    most_objects: int = 1 << 18
+    most_objects: int = 1 << 17
     """Objects that are counted one by one; past it a sample of them by their hash."""
     most_heavy: int = 1 << 15
     """Most popular objects that are always counted, once there are too many."""
