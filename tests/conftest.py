@@ -36,6 +36,12 @@ def _has_matrix() -> bool:
     return bool(subprocess.run(command, capture_output=True, check=False).stdout)
 
 
+def _has_hdrhistogram_jar() -> bool:
+    command = [ROOT / "tools" / "hdrhistogram-jar", "--list"]
+    found = subprocess.run(command, capture_output=True, check=False).stdout
+    return bool(found) and shutil.which("java") is not None
+
+
 def _can_make(program: str, file: str, word: str) -> bool:
     """Whether the kernel knows a kind of device or file system, and the program to make one."""
     there = shutil.which(program, path="/usr/sbin:/sbin:/usr/bin:/bin") is not None
@@ -53,6 +59,7 @@ HAS: dict[str, Callable[[], bool]] = {
     "dm": lambda: _can_make("dmsetup", "/proc/misc", "device-mapper"),
     "md": lambda: _can_make("mdadm", "/proc/devices", " md"),
     "ip": lambda: shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin") is not None,
+    "hdrhistogram-jar": _has_hdrhistogram_jar,
     "openssl": lambda: shutil.which("openssl") is not None,
     "mandoc": lambda: shutil.which("mandoc") is not None,
     "shellcheck": lambda: shutil.which("shellcheck") is not None,
