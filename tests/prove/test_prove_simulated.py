@@ -54,6 +54,29 @@ def test_twenty_per_cent_is_found_with_ten_pairs(make_blocks: MakeBlocks) -> Non
     assert seen.count("worse") == 0
 
 
+@pytest.mark.parametrize("pairs", [6, 10])
+@pytest.mark.parametrize("effect", [1.0, 1.2])
+def test_the_interval_covers_the_truth(pairs: int, effect: float) -> None:
+    """On a host that drifts and stalls; what the interval says of itself is 95 % or more."""
+    chance = random.Random(pairs)
+    covered = 0
+    for _ in range(1000):
+        ratios = [math.log(c / b) for b, c in simulate(chance, pairs, effect)]
+        interval = signed_rank_interval(ratios)
+        assert interval is not None
+        covered += interval.low <= math.log(effect) <= interval.high
+    assert covered >= 930
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 3, 4, 5])
+def test_fewer_than_six_pairs_never_say_that_there_is_no_difference(
+    make_blocks: MakeBlocks, pairs: int
+) -> None:
+    seen = outcomes(make_blocks, 50, pairs, 1.0, seed=pairs)
+    seen.append(judge(make_blocks([(100.0, 100.0)] * pairs), primary_metric=RATE).outcome)
+    assert "no_difference" not in seen
+
+
 def test_secondary_metrics_together_rarely_claim_anything(make_blocks: MakeBlocks) -> None:
     """Ten metrics of two equal arms, each with noise of its own: Holm keeps them to 5 %."""
     chance = random.Random(11)

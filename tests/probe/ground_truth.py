@@ -1,0 +1,170 @@
+"""A web server whose behaviour is known in closed form: the truth that the probe is held to.
+
+    python ground_truth.py [--body N] [--stall S --every S] [--never N] [--workers PID=WEIGHT,…]
+                           [--backlog N --accept-after S] [--cpu N]
+
+One thread on epoll, in a process of its own, so that it can be pinned and stopped (SIGSTOP).
+Prints the port that it listens on; on SIGTERM one JSON line of what it did: ``requests``,
+``connections``, ``by_worker``, ``unanswered``, and ``own_seconds`` (p50, p99: from the event that
+told of a request to its whole answer being with the kernel). Standard library alone.
+
+Used by the tests beside it and by ``benchmarks/conformance.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+_END = b"\r\n\r\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--body", type=int, default=1000, help="bytes of every answer")
+    parser.add_argument("--stall", type=float, default=0.0, help="seconds that it stands still …")
+    parser.add_argument("--every", type=float, default=0.0, help="… at the start of so many")
+    parser.add_argument("--stall-from", type=float, default=None, help="from then on for good")
+    parser.add_argument("--never", type=int, default=0, help="every so manieth gets no answer")
+    parser.add_argument("--workers", default="", help="PID=WEIGHT,…: who says to have answered")
+    parser.add_argument("--backlog", type=int, default=4096)
+    parser.add_argument("--accept-after", type=float, default=0.0)
+    parser.add_argument("--cpu", type=int, default=None)
+    options = parser.parse_args()
+    if options.cpu is not None:
+        os.sched_setaffinity(0, {options.cpu})
+    Server(options).run()
+
+
+class Server:
+    """The server; times count from its first connection."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=options.backlog)
+        self._listener.setblocking(False)
+        self._poller = select.epoll()
+        self._open: dict[int, tuple[socket.socket, bytearray]] = {}
+        self._body = b"x" * options.body
+        self._workers = _deal(options.workers)
+        self._by_worker: Counter[str] = Counter()
+        self._own: list[float] = []
+        self._requests = self._connections = self._unanswered = 0
+        self._start: float | None = None
+        self._ended = False
+
+    def run(self) -> None:
+        """Serve until SIGTERM, then say what was done."""
+        signal.signal(signal.SIGTERM, self._end)
+        _say(self._listener.getsockname()[1])
+        if self._options.accept_after:
+            select.select([self._listener], [], [])
+            time.sleep(self._options.accept_after)
+        self._poller.register(self._listener, select.EPOLLIN)
+        while not self._ended:
+            events = self._poller.poll(0.2)
+            self._stand_still()
+            for descriptor, _ in events:
+                if descriptor == self._listener.fileno():
+                    self._accept()
+                else:
+                    self._serve(descriptor)
+        _say(json.dumps(self._told()))
+
+    def _end(self, *_: object) -> None:
+        self._ended = True
+
+    def _stand_still(self) -> None:
+        if self._start is None:
+            return
+        passed = time.monotonic() - self._start
+        if self._options.stall_from is not None and passed >= self._options.stall_from:
+            while not self._ended:
+                time.sleep(0.05)
+        if self._options.every:
+            left = self._options.stall - passed % self._options.every
+            if left > 0:
+                time.sleep(left)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                stream, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            if self._start is None:
+                # The first stall is a whole period away.
+                self._start = time.monotonic() - self._options.stall
+            stream.setblocking(False)
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._connections += 1
+            self._open[stream.fileno()] = (stream, bytearray())
+            self._poller.register(stream, select.EPOLLIN)
+
+    def _serve(self, descriptor: int) -> None:
+        begun = time.perf_counter()
+        stream, buffer = self._open[descriptor]
+        try:
+            data = stream.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._poller.unregister(descriptor)
+            del self._open[descriptor]
+            stream.close()
+            return
+        buffer += data
+        while (end := buffer.find(_END)) >= 0:
+            del buffer[: end + len(_END)]
+            self._answer(stream)
+            self._own.append(time.perf_counter() - begun)
+
+    def _answer(self, stream: socket.socket) -> None:
+        self._requests += 1
+        if self._options.never and self._requests % self._options.never == 0:
+            self._unanswered += 1
+            return
+        worker = next(self._workers)
+        self._by_worker[worker] += 1
+        name = f"X-Probe-Worker: {worker}\r\n" if worker else ""
+        head = f"HTTP/1.1 200 OK\r\n{name}Content-Length: {len(self._body)}\r\n\r\n"
+        stream.setblocking(True)
+        stream.sendall(head.encode() + self._body)
+        stream.setblocking(False)
+
+    def _told(self) -> dict[str, object]:
+        own = sorted(self._own) or [0.0]
+        return {
+            "requests": self._requests,
+            "connections": self._connections,
+            "unanswered": self._unanswered,
+            "by_worker": dict(self._by_worker),
+            "own_seconds": {"p50": own[len(own) // 2], "p99": own[len(own) * 99 // 100]},
+        }
+
+
+def _say(what: object) -> None:
+    sys.stdout.write(f"{what}\n")
+    sys.stdout.flush()
+
+
+def _deal(weights: str) -> Iterator[str]:
+    """Who answers, in turn: of PID=WEIGHT,… each as often as its weight."""
+    parts = [part.split("=") for part in weights.split(",") if part]
+    turns = [pid for pid, weight in parts for _ in range(int(weight))]
+    return itertools.cycle(turns or [""])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,256 @@
+"""The probe against a server whose behaviour is known: what must hold on any machine.
+
+The same truths with the tolerances of a quiet machine: ``benchmarks/conformance.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+from hdrh.histogram import HdrHistogram
+from hdrh.log import HistogramLogReader
+from probe_loads import StartNginx, load_class, load_plan
+from truth import ground_truth, truth_plan
+
+from nginx_tune.documents.base import encode
+from nginx_tune.documents.loadplan import Arrivals, Stripe
+from nginx_tune.documents.measurement import Latency, Measurement
+from nginx_tune.errors import UsageError
+from nginx_tune.measure.probe import find_probe, run_probe
+from nginx_tune.prove.histogram import decode_histogram
+from nginx_tune.prove.imbalance import with_imbalance
+from nginx_tune.prove.merge import Part, merge_measurements
+from nginx_tune.report.measurement import render_measurement
+
+pytestmark = pytest.mark.needs("probe")
+
+CALIPER = 1.05
+"""Room for what a busy machine adds to a sleep."""
+
+
+def count_above(latency: Latency, seconds: float) -> int:
+    return decode_histogram(latency.histogram).count_above(int(seconds * 1e9))
+
+
+def test_a_server_that_is_stopped_once_hides_no_arrival() -> None:
+    """Tene's Ctrl-Z: of a stop of s seconds, rate × (s - x) requests take longer than x."""
+    with ground_truth() as server:
+        stopped = []
+
+        def stop() -> None:
+            time.sleep(0.8)
+            begun = time.monotonic()
+            os.kill(server.process.pid, signal.SIGSTOP)
+            time.sleep(1.4)
+            os.kill(server.process.pid, signal.SIGCONT)
+            stopped.append(time.monotonic() - begun)
+
+        thread = threading.Thread(target=stop)
+        thread.start()
+        measurement = run_probe(truth_plan(server.port, duration_seconds=3.0, connections=20))
+        thread.join()
+    seen = measurement.classes["c"]
+    assert seen.requests == seen.intended == 600
+    assert (seen.response_seconds.max or 0) > stopped[0] - 0.02
+    for beyond in (0.3, 0.7, 1.1):
+        truth = 200 * (stopped[0] - beyond)
+        # More by what else the machine held up.
+        assert truth - 10 < count_above(seen.response_seconds, beyond) < truth * CALIPER + 30
+    # The service time of one connection at a time hides it.
+    assert count_above(seen.service_seconds, 0.7) <= 20
+
+
+def test_a_probe_that_is_stopped_says_so() -> None:
+    """The stop is in the response times, which count from the intended start, and flagged."""
+    with ground_truth() as server:
+        plan = truth_plan(server.port)
+        command = [find_probe(), "--progress-fd", "2"]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            assert process.stdin is not None
+            assert process.stderr is not None
+            process.stdin.write(encode(plan))
+            process.stdin.close()
+            process.stderr.readline()  # a second of it is over
+            os.kill(process.pid, signal.SIGSTOP)
+            time.sleep(0.3)
+            os.kill(process.pid, signal.SIGCONT)
+            assert process.stdout is not None
+            measurement = msgspec.json.decode(process.stdout.read(), type=Measurement)
+    seen = measurement.classes["c"]
+    assert seen.requests == 400
+    assert (seen.lateness_seconds.max or 0) >= 0.29
+    assert (seen.response_seconds.max or 0) >= 0.29
+    assert count_above(seen.lateness_seconds, 0.1) >= 30
+    assert any(flag.startswith("lateness: c: ") for flag in measurement.flags)
+
+
+def test_what_is_never_answered_is_censored_and_its_quantiles_are_bounds() -> None:
+    with ground_truth("--never", 100) as server:
+        plan = truth_plan(server.port, drain_seconds=1.0, rate=500.0, duration_seconds=2.2)
+        measurement = run_probe(plan)
+        told = server.end()
+    seen = measurement.classes["c"]
+    whole = seen.response_seconds
+    assert told["unanswered"] >= 10
+    assert (seen.intended, seen.requests + seen.censored) == (1100, 1100)
+    assert seen.censored == told["unanswered"]
+    assert whole.count == seen.ttfb_seconds.count == seen.service_seconds.count == 1100
+    assert whole.censored == seen.ttfb_seconds.censored == seen.service_seconds.censored
+    # The youngest was asked for in the last second, and then had the drain.
+    assert 0.9 <= (whole.censored_from_seconds or 0) <= 3.2 * CALIPER
+    assert whole.at_least[-2:] == ["p999", "max"]
+    assert "p50" not in whole.at_least
+    assert any(flag.startswith("censored: c: ") for flag in measurement.flags)
+    assert "≥" in render_measurement(measurement)
+
+
+def test_a_run_that_ends_in_a_stall_loses_nothing() -> None:
+    with ground_truth("--stall-from", 1.0) as server:
+        measurement = run_probe(truth_plan(server.port, drain_seconds=0.2, connections=20))
+    seen = measurement.classes["c"]
+    assert seen.requests + seen.censored == seen.intended == 400
+    assert seen.censored > 100
+    # Those that never got a connection count too; they were not sent.
+    assert seen.service_seconds.count < seen.response_seconds.count == 400
+    assert {"p90", "p99", "p999", "max"} <= set(seen.response_seconds.at_least)
+
+
+def test_requests_are_counted_by_the_worker_that_says_to_have_answered() -> None:
+    weights = {"70": 7, "71": 1, "72": 1, "73": 1}
+    given = ",".join(f"{pid}={weight}" for pid, weight in weights.items())
+    with ground_truth("--workers", given) as server:
+        measurement = with_imbalance(run_probe(truth_plan(server.port, connections=4)))
+        told = server.end()
+    seen = measurement.classes["c"]
+    assert Counter(seen.workers) == Counter(told["by_worker"])
+    assert sum(seen.workers.values()) == seen.requests == 400
+    for pid, share in seen.worker_shares.items():
+        assert share.requests == share.response_seconds.count == seen.workers[pid]
+    assert seen.worker_requests is not None
+    assert seen.worker_requests.max_to_mean == pytest.approx(2.8)
+    assert seen.worker_requests.p_value < 1e-12
+
+
+@pytest.mark.needs("nginx")
+def test_the_workers_of_nginx_are_told_apart(start_nginx: StartNginx) -> None:
+    header = "add_header X-Probe-Worker $pid always;"
+    nginx = start_nginx(server=header)
+    many = load_class(
+        "/1k", keepalive=False, arrivals=Arrivals(kind="constant", rate_per_second=200)
+    )
+    measurement = run_probe(load_plan(nginx, many, load_class("/none", name="absent")))
+    seen = measurement.classes["c"]
+    assert sum(seen.workers.values()) == seen.requests == 100
+    assert sum(share.connections for share in seen.worker_shares.values()) == 100
+    for pid in seen.workers:
+        assert "nginx" in Path(f"/proc/{pid}/cmdline").read_text()
+    # Failures are answered by somebody too, but are no good responses.
+    assert set(measurement.classes["absent"].workers.values()) == {0}
+
+
+def test_the_stripes_of_three_hosts_are_one_load() -> None:
+    with ground_truth() as server:
+        plan = truth_plan(server.port, duration_seconds=1.0)
+        hosts = [
+            run_probe(msgspec.structs.replace(plan, stripe=Stripe(index=k, count=3)))
+            for k in range(3)
+        ]
+    # They ran one after another here: as if together.
+    parts = [
+        Part(f"host {k}", msgspec.structs.replace(host, started_unix_seconds=1.0))
+        for k, host in enumerate(hosts)
+    ]
+    merged = merge_measurements(parts).classes["c"]
+    assert [host.classes["c"].intended for host in hosts] == [67, 67, 66]
+    assert merged.intended == merged.requests == merged.response_seconds.count == 200
+    counts: Counter[int] = Counter()
+    for host in hosts:
+        counts.update(decode_histogram(host.classes["c"].response_seconds.histogram).counts)
+    assert decode_histogram(merged.response_seconds.histogram).counts == dict(
+        sorted(counts.items())
+    )
+
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Measurement, Path]:
+    log = tmp_path_factory.mktemp("hlog") / "run.hlog"
+    with ground_truth("--never", 300) as server:
+        plan = truth_plan(server.port, duration_seconds=2.5, warmup_seconds=0.3, drain_seconds=0.5)
+        return run_probe(plan, histogram_log=str(log)), log
+
+
+METRICS = ("response", "ttfb", "service", "lateness")
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_histogram_log_adds_up_to_the_total_in_the_python_library(
+    logged: tuple[Measurement, Path], metric: str
+) -> None:
+    measurement, log = logged
+    total = HdrHistogram(1_000, 3_600_000_000_000, 3)
+    reader = HistogramLogReader(str(log), total)
+    intervals = 0
+    while (interval := reader.get_next_interval_histogram()) is not None:
+        if interval.get_tag() == f"c.{metric}":
+            total.add(interval)
+            intervals += 1
+    reader.close()
+    latency: Latency = getattr(measurement.classes["c"], f"{metric}_seconds")
+    assert intervals >= 3
+    assert total.get_total_count() == latency.count == 500
+    whole = HdrHistogram.decode(latency.histogram)
+    for share in (10, 50, 90, 99, 99.9, 100):
+        assert total.get_value_at_percentile(share) == whole.get_value_at_percentile(share)
+
+
+@pytest.mark.needs("hdrhistogram-jar")
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_java_tools_read_the_same_from_the_histogram_log(
+    logged: tuple[Measurement, Path], metric: str
+) -> None:
+    measurement, log = logged
+    program = "org.HdrHistogram.HistogramLogProcessor"
+    run = subprocess.run(
+        ["java", "-cp", _jar(), program, "-i", log, "-tag", f"c.{metric}", "-csv",
+         "-outputValueUnitRatio", "1"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    table = run.stdout.partition('"Value","Percentile","TotalCount"')[2].splitlines()[1:]
+    rows = [line.split(",") for line in table if line and not line.startswith("#")]
+    assert len(rows) > 5
+    ours = decode_histogram(getattr(measurement.classes["c"], f"{metric}_seconds").histogram)
+    for value, _, count, *_ in rows:
+        # How many values are not above the one that Java names.
+        assert ours.total - ours.count_above(int(float(value))) == int(count)
+    assert int(rows[-1][2]) == ours.total == 500
+
+
+def _jar() -> str:
+    tool = Path(__file__).parents[2] / "tools" / "hdrhistogram-jar"
+    run = subprocess.run([tool, "--list"], capture_output=True, text=True, check=True)
+    return run.stdout.strip()
+
+
+def test_a_log_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
+    with ground_truth() as server, pytest.raises(UsageError, match="No such file"):
+        run_probe(truth_plan(server.port), histogram_log=str(tmp_path / "none" / "x.hlog"))
+
+
+@pytest.mark.needs("root")
+def test_a_full_disk_degrades_and_stops_nothing() -> None:
+    with ground_truth() as server:
+        plan = truth_plan(server.port, duration_seconds=1.2)
+        measurement = run_probe(plan, histogram_log="/dev/full")
+    assert measurement.classes["c"].requests == 240
+    assert measurement.classes["c"].response_seconds.count == 240
+    assert [flag for flag in measurement.flags if flag.startswith("hlog: ")]
