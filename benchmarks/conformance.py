@@ -1,0 +1,254 @@
+"""The probe held to servers of known behaviour, with the tolerances of a quiet machine.
+
+    python benchmarks/conformance.py [--only NUMBER]… [--seconds N] [--list]
+
+The numbers are those of the conformance tests of load generators that CONTRIBUTING names; what
+holds on any machine is a test (``tests/probe/test_conformance.py``, ``probes/tests``), this is
+what needs quiet: nothing else at work, the server (``tests/probe/ground_truth.py``) on the first
+CPU and the probe on the last. Prints a Markdown table: number, what was asked, what was seen,
+whether it held; exit status 1 when something did not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nginx_tune.documents.measurement import ClassMeasurement, Measurement
+from nginx_tune.measure.probe import run_probe
+from nginx_tune.observe.processes import read_listen_counters
+from nginx_tune.prove.histogram import decode_histogram
+from nginx_tune.prove.imbalance import with_imbalance
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "probe"))
+from truth import Truth, ground_truth, truth_plan
+
+RATE = 1000.0
+STALL, EVERY = 1.0, 5.0
+CPUS = sorted(os.sched_getaffinity(0))
+SERVER_CPU, PROBE_CPU = CPUS[0], CPUS[-1]
+
+
+class Row(NamedTuple):
+    """One thing asked and seen."""
+
+    number: str
+    asked: str
+    seen: str
+    held: bool
+
+
+Check = Callable[[argparse.Namespace], Iterator[Row]]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", action="append", choices=sorted(CHECKS), default=[])
+    parser.add_argument("--seconds", type=int, default=20, help="of each stall run; × 5 s")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    if options.list:
+        for number, check in CHECKS.items():
+            print(number, (check.__doc__ or "").splitlines()[0])
+        return 0
+    print("| # | asked | seen | held |\n|---|---|---|---|")
+    held = True
+    for number, check in CHECKS.items():
+        if options.only and number not in options.only:
+            continue
+        for row in check(options):
+            held = held and row.held
+            print(f"| {row.number} | {row.asked} | {row.seen} | {'yes' if row.held else 'NO'} |")
+            sys.stdout.flush()
+    return 0 if held else 1
+
+
+def run(server: Truth, **changes: Any) -> tuple[Measurement, ClassMeasurement]:
+    measurement = run_probe(truth_plan(server.port, **{"rate": RATE, **changes}), cpus=[PROBE_CPU])
+    return measurement, measurement.classes["c"]
+
+
+def milliseconds(seconds: float | None) -> float:
+    return math.nan if seconds is None else seconds * 1e3
+
+
+def stalls(options: argparse.Namespace) -> Iterator[Row]:
+    """A server that stands still for 1 s of every 5: the tail in closed form."""
+    for kind, connections in (("constant", 20), ("constant", 2000), ("poisson", 2000)):
+        name = f"1 {kind}, {connections} connections"
+        with ground_truth("--stall", STALL, "--every", EVERY, "--cpu", SERVER_CPU) as server:
+            measurement, seen = run(
+                server, kind=kind, connections=connections, duration_seconds=options.seconds
+            )
+            own = server.end()["own_seconds"]
+        yield Row(
+            name,
+            "every arrival accounted for",
+            f"{seen.intended:,} due, {seen.requests:,} good, {seen.censored} unfinished",
+            seen.intended == seen.requests + seen.censored + sum(seen.errors.values()),
+        )
+        if kind == "constant":
+            wanted = round(RATE * options.seconds)
+            held = seen.requests == wanted
+            yield Row(name, f"{wanted:,} good", f"{seen.requests:,}", held)
+        whole = seen.response_seconds
+        for quantile, share, room in (("p90", 0.9, 15), ("p99", 0.99, 10), ("p999", 0.999, 5)):
+            truth = (share - 0.8) / 0.2 * STALL * 1e3
+            # The issue asks for 3 per cent, the study for the narrower one at the far tail.
+            room = min(room, 0.03 * truth)  # noqa: PLW2901
+            if kind == "poisson":
+                room += _sampling_error(share, seen.intended)  # noqa: PLW2901
+            value = milliseconds(getattr(whole, quantile))
+            asked = f"{quantile} {truth:.0f} ± {room:.1f} ms"
+            yield Row(name, asked, f"{value:.1f} ms", abs(value - truth) <= room)
+        lag = measurement.generator.lateness_seconds.p50 or 0.0
+        beyond = milliseconds(whole.p50) - milliseconds(lag) - milliseconds(own["p50"])
+        yield Row(
+            name,
+            "p50 less lag within 0.1 ms of the server's own time",
+            f"{milliseconds(whole.p50):.3f} less {milliseconds(lag):.3f} ms, "
+            f"server {milliseconds(own['p50']):.3f} ms",
+            abs(beyond) <= 0.1,
+        )
+        if connections == 20:
+            service = milliseconds(seen.service_seconds.p99)
+            yield Row(name, "service p99 hides the stall", f"{service:.1f} ms", service < 500)
+
+
+def _sampling_error(share: float, count: int) -> float:
+    """Two standard errors of a quantile of the stall's latency, in ms.
+
+    Arrivals in and out of a stall are independent Poisson counts: the share of those that are
+    above a value varies by √(q (1 - q) / n), and a share of 1 is STALL / 0.2.
+    """
+    return 2 * math.sqrt(share * (1 - share) / max(count, 1)) / 0.2 * STALL * 1e3
+
+
+def stopped_once(_options: argparse.Namespace) -> Iterator[Row]:
+    """A server stopped for 1.4 s once (SIGSTOP)."""
+    seconds = []
+    with ground_truth("--cpu", SERVER_CPU) as server:
+
+        def stop() -> None:
+            time.sleep(2.0)
+            begun = time.monotonic()
+            server.process.send_signal(19)
+            time.sleep(1.4)
+            server.process.send_signal(18)
+            seconds.append(time.monotonic() - begun)
+
+        thread = threading.Thread(target=stop)
+        thread.start()
+        _, seen = run(server, duration_seconds=5.0)
+        thread.join()
+    histogram = decode_histogram(seen.response_seconds.histogram)
+    for beyond in (0.2, 0.7, 1.2):
+        truth = RATE * (seconds[0] - beyond)
+        count = histogram.count_above(int(beyond * 1e9))
+        room = 3 * math.sqrt(truth)
+        held = abs(count - truth) <= room
+        yield Row("2", f"{truth:.0f} ± {room:.0f} above {beyond} s", f"{count}", held)
+    most = seen.response_seconds.max or 0.0
+    yield Row("2", "maximum ≥ 1.4 s", f"{most:.3f} s", most >= 1.4)
+
+
+def silence(_options: argparse.Namespace) -> Iterator[Row]:
+    """One request in 200 is never answered."""
+    with ground_truth("--never", 200, "--cpu", SERVER_CPU) as server:
+        _, seen = run(server, duration_seconds=5.0, drain_seconds=1.0)
+        silent = server.end()["unanswered"]
+    latency = seen.response_seconds
+    sum_held = seen.requests + seen.censored == seen.intended
+    yield Row("8", f"{silent} unfinished, none dropped", f"{seen.censored}", sum_held)
+    held = {"p999", "max"} <= set(latency.at_least) and "p99" not in latency.at_least
+    yield Row("8", "p99.9 and max are bounds, p99 is not", ", ".join(latency.at_least), held)
+
+
+def accept_queue(_options: argparse.Namespace) -> Iterator[Row]:
+    """A backlog of one that nobody empties for a while: handshakes are tried again."""
+    before = read_listen_counters()[0]
+    with ground_truth("--backlog", 1, "--accept-after", 0.5, "--cpu", SERVER_CPU) as server:
+        _, seen = run(server, rate=100.0, duration_seconds=0.4, drain_seconds=10.0)
+    after = read_listen_counters()[0]
+    overflows = (after or 0) - (before or 0)
+    histogram = decode_histogram(seen.response_seconds.histogram)
+    late = histogram.count_above(900_000_000)
+    # The kernel tries again after 1, 3 and 7 s: nothing lies between the steps.
+    between = sum(
+        histogram.count_above(int(low * 1e9)) - histogram.count_above(int(high * 1e9))
+        for low, high in ((1.3, 2.8), (3.3, 6.8))
+    )
+    yield Row("11", "all answered", f"{seen.requests} of {seen.intended}", seen.requests == 40)
+    yield Row("11", "answers after 1, 3, 7 s only", f"{late} late, {between} between", between == 0)
+    yield Row("11", f"ListenOverflows ≥ {late}", f"{overflows}", overflows >= late > 0)
+
+
+def workers(_options: argparse.Namespace) -> Iterator[Row]:
+    """Four workers with a known skew, and nginx with one queue and with four."""
+    weights = {"70": 4, "71": 3, "72": 2, "73": 1}
+    given = ",".join(f"{pid}={weight}" for pid, weight in weights.items())
+    with ground_truth("--workers", given, "--cpu", SERVER_CPU) as server:
+        measurement, seen = run(server, duration_seconds=5.0)
+        told = server.end()["by_worker"]
+    held = {pid: told[pid] for pid in sorted(told)} == dict(sorted(seen.workers.items()))
+    yield Row("12", f"requests {told}", f"{seen.workers}", held)
+    uneven = with_imbalance(measurement).classes["c"].worker_requests
+    most = uneven.max_to_mean if uneven else math.nan
+    yield Row("12", "busiest 1.6 × the mean", f"{most:.3f}", abs(most - 1.6) < 0.01)
+
+
+def cross_check(options: argparse.Namespace) -> Iterator[Row]:
+    """wrk2 and oha on the stalling server, where they are installed."""
+    commands = {
+        "wrk2": ["-t1", "-c20", f"-d{options.seconds}", f"-R{RATE:.0f}", "--latency"],
+        "oha": [
+            "--no-tui", "-c", "20", "-z", f"{options.seconds}s", "-q", f"{RATE:.0f}",
+            "--latency-correction",
+        ],
+    }  # fmt: skip
+    for name, arguments in commands.items():
+        program = shutil.which(name)
+        if program is None:
+            yield Row("19", f"{name} agrees", "not installed", held=True)
+            continue
+        with ground_truth("--stall", STALL, "--every", EVERY, "--cpu", SERVER_CPU) as server:
+            url = f"http://127.0.0.1:{server.port}/"
+            output = subprocess.run(
+                ["taskset", "-c", str(PROBE_CPU), program, *arguments, url],
+                capture_output=True, text=True, check=True,
+            ).stdout  # fmt: skip
+        for share, truth in (("90", 500.0), ("99", 950.0)):
+            value = _told_milliseconds(output, share)
+            held = abs(value - truth) <= 0.05 * truth
+            yield Row("19", f"{name}: p{share} near {truth:.0f} ms", f"{value:.0f} ms", held)
+
+
+def _told_milliseconds(output: str, share: str) -> float:
+    """The first line of a percentile as wrk2 (``99.000%  950.27ms``) and oha print it."""
+    pattern = rf"^\s*{share}(?:\.\d+)?%\s+(?:in\s+)?([\d.]+)\s*(ms|s|sec|secs)\b"
+    found = re.search(pattern, output, re.MULTILINE)
+    return math.nan if found is None else float(found[1]) * (1.0 if found[2] == "ms" else 1e3)
+
+
+CHECKS: dict[str, Check] = {
+    "1": stalls,
+    "2": stopped_once,
+    "8": silence,
+    "11": accept_queue,
+    "12": workers,
+    "19": cross_check,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
