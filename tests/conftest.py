@@ -68,7 +68,6 @@ HAS: dict[str, Callable[[], bool]] = {
     "zsh": lambda: shutil.which("zsh") is not None,
     "fish": lambda: shutil.which("fish") is not None,
     "matrix": _has_matrix,
-    "hdrhistogram-jar": _has_hdrhistogram_jar,
     "strace": lambda: shutil.which("strace") is not None,
     "fio": lambda: shutil.which("fio") is not None,
     "nbdkit": lambda: all(map(shutil.which, ("nbdkit", "nbdfuse", "fusermount3"))),
