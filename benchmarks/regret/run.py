@@ -27,7 +27,9 @@ from nginx_tune.emit.arms import write_arm
 from nginx_tune.host.live import LiveHost
 from nginx_tune.measure.scenario import run_scenario
 from nginx_tune.nginx.binary import read_nginx
+from nginx_tune.prove.blocks import pair_blocks
 from nginx_tune.prove.metrics import find_metric
+from nginx_tune.prove.rounds import select_pairs
 
 HERE = Path(__file__).parent
 
@@ -87,12 +89,15 @@ def _table(scenarios: dict[str, Scenario], results: Path) -> str:
     for name, scenario in scenarios.items():
         path = results / f"{name}.json"
         if not path.exists():
-            lines.append(f"| {name} | not measured |")
+            lines.append(f"- {name}: not measured")
             continue
         run = decode(ScenarioRun, path.read_bytes(), source=str(path))
         metric = find_metric(scenario.primary_metric)
         better: scoring.Better = "higher" if metric.better_when == "higher" else "lower"
         rounds = rounds_of(run.measurements, scenario.primary_metric)
+        if len(rounds["stock"]) < scoring.FEWEST_ROUNDS:
+            lines.append(f"- {name}: too few valid rounds: {len(rounds['stock'])}")
+            continue
         scores.append(scoring.score_cell(name, rounds, better))
         cells.append((rounds, better))
         lines.append(_medians(name, scenario, rounds))
@@ -108,16 +113,26 @@ def _table(scenarios: dict[str, Scenario], results: Path) -> str:
 
 
 def rounds_of(measurements: list[Measurement], metric: str) -> dict[str, list[float]]:
-    """Each candidate's values, of rounds in which every arm was valid and measured."""
+    """Each candidate's values, of rounds in which no arm has a flag that discards it."""
     found = find_metric(metric)
     arms = sorted({block.arm for block in measurements})
+    valid = _valid_rounds(measurements, arms)
     by_round: dict[int, dict[str, float]] = {}
     for block in measurements:
-        value = found.read([block]).value
-        if value is not None and value > 0 and not block.flags:
-            by_round.setdefault(block.block // len(arms), {})[block.arm] = value
+        value, number = found.read([block]).value, block.block // len(arms)
+        if value is not None and value > 0 and number in valid:
+            by_round.setdefault(number, {})[block.arm] = value
     whole = [values for _, values in sorted(by_round.items()) if len(values) == len(arms)]
     return {matrix.name_of_arm(arm): [values[arm] for values in whole] for arm in arms}
+
+
+def _valid_rounds(measurements: list[Measurement], arms: list[str]) -> set[int]:
+    first, *others = arms
+    pairs = [
+        pair_blocks(select_pairs(measurements, len(arms), against=first, arm=arm)).pairs
+        for arm in others
+    ]
+    return set.intersection(*({pair.index for pair in of_arm} for of_arm in pairs))
 
 
 def _medians(name: str, scenario: Scenario, rounds: dict[str, list[float]]) -> str:

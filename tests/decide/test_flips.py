@@ -18,7 +18,7 @@ from nginx_tune.documents.facts import Facts, Kernel
 from nginx_tune.documents.workload import ConnectionReuse, CpuPerRequest, Tls, Workload
 
 EXAMPLES = settings(
-    max_examples=20, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 Moved = tuple[Facts, Workload]
 replace = msgspec.structs.replace
