@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from nginx_tune.documents.manifest import Manifest, ManifestRequest
 from nginx_tune.documents.tally import SampledRequest, Tally
 
+_LONGEST_PATH = 2048
+"""Characters; longer ones are attacks, and would not be replayed."""
 _UNSAFE = re.compile(r"[^!-~]")
 
 
@@ -30,9 +32,10 @@ def manifest_of(tally: Tally, *, keeps_paths: bool) -> tuple[Manifest, list[Mani
             offset_seconds=(starts[at] - earliest) / 1_000_000,
             path=_path(requests[at], keeps_paths=keeps_paths),
             bytes=sizes[requests[at].object] if sizes[requests[at].object] >= 0 else None,
-            range=requests[at].range,
+            range=_range(requests[at].range),
         )
         for at in order
+        if len(requests[at].path) <= _LONGEST_PATH
     ]
     return Manifest(
         requests=len(lines),
@@ -59,6 +62,11 @@ def _starts(requests: Sequence[SampledRequest], stretches: list[tuple[int, int]]
         end = request.end_milliseconds * 1000 + before[request.stretch] + within
         starts.append(end - request.duration_milliseconds * 1000)
     return starts
+
+
+def _range(asked: tuple[int, int] | None) -> tuple[int, int] | None:
+    """A range that can be asked for; what a log says is not always one."""
+    return asked if asked is not None and asked[0] <= asked[1] else None
 
 
 def _path(request: SampledRequest, *, keeps_paths: bool) -> str:
