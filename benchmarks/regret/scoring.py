@@ -24,6 +24,8 @@ from nginx_tune.prove.statistics import (
     signed_rank_interval,
 )
 
+FEWEST_ROUNDS = 4
+"""Two in each half."""
 TOLERATED = 0.10
 """Regret that does not count, as a share."""
 Better = Literal["higher", "lower"]
@@ -136,7 +138,7 @@ def _outcome(score: CellScore, p: float) -> Outcome:
 def _log_gains(rounds: Rounds, better: Better) -> dict[str, list[float]]:
     """Logs of the values, turned so that more is better."""
     lengths = {len(values) for values in rounds.values()}
-    if len(lengths) != 1 or min(lengths) < 4:  # two in each half
+    if len(lengths) != 1 or min(lengths) < FEWEST_ROUNDS:
         raise ValueError(f"four or more rounds of every candidate are needed, not {lengths}")
     if any(not value > 0 for values in rounds.values() for value in values):
         raise ValueError("a value is not above zero: no ratio of it can be taken")
