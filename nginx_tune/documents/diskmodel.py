@@ -34,4 +34,5 @@ class DiskModel(Part, frozen=True, kw_only=True):
     stall_seconds: float = 0.0
     """How long a stall lasts: nothing is answered."""
     error_ratio: float = 0.0
-    """This share of the reads fails with EIO."""
+    """This share of the disk's regions of 128 KiB is bad: reads that begin there fail with EIO,
+    again and again (the kernel tries once more what a read-ahead did not get)."""

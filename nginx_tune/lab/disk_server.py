@@ -107,7 +107,9 @@ class DiskServer:
             return False
         self._process = None
         if order == "on":
-            self._process = ServiceProcess(self._request.model, self._random.random)
+            self._process = ServiceProcess(
+                self._request.model, self._random.random, salt=self._request.seed
+            )
         os.write(1, f"{order}\n".encode())
         return True
 

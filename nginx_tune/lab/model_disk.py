@@ -22,6 +22,8 @@ from __future__ import annotations
 
 import heapq
 import math
+import struct
+import zlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -30,6 +32,8 @@ from nginx_tune.documents.diskmodel import DiskModel
 
 _DEPTHS = (1, 2, 4, 8, 16, 32, 64)
 _SMALL_READ_BYTES = 4096
+_REGION_BYTES = 128 << 10
+"""Of the disk, that are bad or good together: the kernel's usual read-ahead."""
 _SEQUENTIAL_READ_BYTES = 1 << 20
 
 
@@ -43,11 +47,13 @@ class Answer(NamedTuple):
 class ServiceProcess:
     """The disk itself: told of each read as it arrives, it says when the answer is due.
 
-    ``draw`` gives the next number from [0, 1); the same numbers give the same answers.
+    ``draw`` gives the next number from [0, 1), ``salt`` says which regions are bad; the same of
+    both give the same answers.
     """
 
-    def __init__(self, model: DiskModel, draw: Callable[[], float]) -> None:
+    def __init__(self, model: DiskModel, draw: Callable[[], float], *, salt: int = 0) -> None:
         self._model = model
+        self._salt = salt
         self._draw = draw
         self._free_at = [0.0] * model.channels
         self._bus_free_at = 0.0
@@ -70,7 +76,11 @@ class ServiceProcess:
         end = self._past_stalls(start, end + self._own_seconds(offset))
         self._last_end = offset + length
         heapq.heappush(self._free_at, end)
-        return Answer(end, failed=model.error_ratio > 0 and self._draw() < model.error_ratio)
+        return Answer(end, failed=self._is_bad(offset // _REGION_BYTES))
+
+    def _is_bad(self, region: int) -> bool:
+        ratio = self._model.error_ratio
+        return ratio > 0 and zlib.crc32(struct.pack("<QQ", self._salt, region)) < ratio * 2**32
 
     def _own_seconds(self, offset: int) -> float:
         model = self._model

@@ -116,9 +116,13 @@ def test_errors_and_the_same_disk_from_the_same_seed() -> None:
     runs = []
     for _ in range(2):
         process = ServiceProcess(model, random.Random(3).random)
-        runs.append([process.serve(float(number), 0, 4096) for number in range(5000)])
+        runs.append([process.serve(float(n), (n % 4000) << 17, 4096) for n in range(8000)])
     assert runs[0] == runs[1]
-    assert 400 <= sum(answer.failed for answer in runs[0]) <= 600
+    failed = [answer.failed for answer in runs[0]]
+    assert failed[:4000] == failed[4000:], "a bad region stays bad"
+    assert 320 <= sum(failed[:4000]) <= 480
+    other = ServiceProcess(model, random.Random(3).random, salt=1)
+    assert [other.serve(float(n), n << 17, 4096).failed for n in range(4000)] != failed[:4000]
 
 
 def test_the_curve_is_what_facts_say_of_such_a_disk() -> None:

@@ -41,6 +41,15 @@ TRIES = 6
 a modelled disk does shows in the best of some tries."""
 
 
+@pytest.fixture
+def _ahead() -> Iterator[None]:
+    """Who reads comes before ordinary processes, as the disk does: the disk is what is measured."""
+    with contextlib.suppress(OSError):  # a container may forbid it
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    yield
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_data(tmp_path_factory.mktemp("disk") / "data.img", 64 * MIB)
@@ -62,6 +71,7 @@ def attached(
 
 
 @pytest.mark.needs("fio")
+@pytest.mark.usefixtures("_ahead")
 @pytest.mark.parametrize("model", [HDD, SSD], ids=["hdd", "ssd"])
 def test_fio_sees_the_model(model: DiskModel, data: Path, tmp_path: Path) -> None:
     depths = tuple(dict.fromkeys((1, model.channels, 4 * model.channels)))
@@ -80,6 +90,7 @@ def test_fio_sees_the_model(model: DiskModel, data: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.needs("probe")
+@pytest.mark.usefixtures("_ahead")
 def test_the_disk_probe_finds_the_knee(data: Path, tmp_path: Path) -> None:
     # Where reads are delayed, eight readers do not quite fill eight channels.
     found = {SSD.channels, 2 * SSD.channels}
@@ -106,7 +117,7 @@ def read_directly(device: str, times: int) -> int:
     try:
         for number in range(times):
             try:
-                os.preadv(descriptor, [buffer], (number % 1000) * 4096)
+                os.preadv(descriptor, [buffer], (number << 17) % (64 * MIB))
             except OSError as error:
                 if error.errno != errno.EIO:
                     raise
@@ -121,7 +132,9 @@ def test_errors_come_at_their_ratio_and_only_when_switched_on(data: Path, tmp_pa
     with attached(data, tmp_path, model) as (device, file):
         assert read_directly(device, 300) == 0
         file.switch(on=True)
-        assert 20 <= read_directly(device, 400) <= 70
+        failed = read_directly(device, 400)
+        assert 20 <= failed <= 70
+        assert read_directly(device, 400) == failed, "what is bad stays bad"
         file.switch(on=False)
         assert read_directly(device, 300) == 0
 
