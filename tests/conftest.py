@@ -48,6 +48,14 @@ def _can_make(program: str, file: str, word: str) -> bool:
     return there and word in Path(file).read_text()
 
 
+def _has_tracefs() -> bool:
+    """Whether this user may trace system calls here; that it is mounted is not needed."""
+    from nginx_tune.observe.tracefs import TraceFs, open_tracefs  # noqa: PLC0415
+
+    found = open_tracefs()
+    return isinstance(found, TraceFs) and bool(found.events("syscalls", "sys_enter_epoll_pwait"))
+
+
 HAS: dict[str, Callable[[], bool]] = {
     "root": lambda: os.geteuid() == 0,
     "nginx": lambda: shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin") is not None,
@@ -65,11 +73,14 @@ HAS: dict[str, Callable[[], bool]] = {
     "shellcheck": lambda: shutil.which("shellcheck") is not None,
     "systemd": lambda: shutil.which("systemd-analyze") is not None,
     "terraform": lambda: shutil.which("terraform") is not None,
+    "sshd": lambda: all(map(Path.exists, map(Path, ("/usr/sbin/sshd", "/usr/bin/ssh")))),
     "zsh": lambda: shutil.which("zsh") is not None,
     "fish": lambda: shutil.which("fish") is not None,
     "matrix": _has_matrix,
     "strace": lambda: shutil.which("strace") is not None,
     "fio": lambda: shutil.which("fio") is not None,
+    "bpftrace": lambda: shutil.which("bpftrace", path="/usr/sbin:/sbin:/usr/bin:/bin") is not None,
+    "tracefs": _has_tracefs,
     "nbdkit": lambda: all(map(shutil.which, ("nbdkit", "nbdfuse", "fusermount3"))),
     "cargo": lambda: shutil.which("cargo") is not None,
     "probe": (ROOT / "nginx_tune" / "_bin" / "nginx-tune-probe").exists,

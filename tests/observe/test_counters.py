@@ -1,0 +1,78 @@
+"""Counters of the kernel and of nginx, as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from nginx_tune.observe.parse_counters import (
+    parse_diskstats,
+    parse_refaults,
+    parse_schedstat,
+    parse_stub_status,
+    parse_switches,
+)
+from nginx_tune.observe.parse_sockets import parse_established
+from nginx_tune.observe.states import share_states
+
+DISKSTATS = """\
+ 259       0 nvme0n1 1000 5 16000 250 400 0 3200 90 2 700 340 0 0 0 0 12 3
+   7       0 loop0 10 0 80 4 0 0 0 0 0 4 4
+   8       0 short 1 2
+"""
+
+
+def test_diskstats_of_any_kernel() -> None:
+    disks = parse_diskstats(DISKSTATS)
+    assert set(disks) == {"nvme0n1", "loop0"}
+    assert disks["nvme0n1"] == (1000, 16000 * 512, 250, 2, 700, 340)
+    assert parse_diskstats(Path("/proc/diskstats").read_text()) is not None
+
+
+def test_refaults_of_old_and_new_kernels() -> None:
+    assert parse_refaults("workingset_refault_anon 1\nworkingset_refault_file 7\n") == 7
+    assert parse_refaults("workingset_refault 9\n") == 9
+    assert parse_refaults("nr_free_pages 9\n") is None
+
+
+def test_scheduling_of_this_thread() -> None:
+    found = parse_schedstat(Path("/proc/self/schedstat").read_text())
+    assert found is not None
+    assert found.cpu_seconds > 0
+    assert parse_schedstat("a b c") is None
+    assert parse_switches(Path("/proc/self/status").read_text()) is not None
+    assert parse_switches("Name:\tnginx\n") is None
+
+
+STATUS = """\
+Active connections: 291 \nserver accepts handled requests
+ 16630948 16630940 31070465 \nReading: 6 Writing: 179 Waiting: 106 \n"""
+
+
+def test_stub_status() -> None:
+    assert parse_stub_status(STATUS) == (291, 16630948, 16630940, 31070465)
+    for other in ("", "<html>", "Active connections: x\n\n1 2 3\n", "Active connections: 1\n\n1 2"):
+        assert parse_stub_status(other) is None
+
+
+TCP = """\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:46A5 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 77 1
+   1: 0100007F:46A5 0100007F:9C40 01 00000000:00000000 00:00000000 00000000    33        0 78 1
+   2: 0100007F:9C40 0100007F:46A5 01 00000000:00000000 00:00000000 00000000     0        0 79 1
+"""
+
+
+def test_established_connections_of_a_port() -> None:
+    assert parse_established(TCP, {0x46A5}) == {78}
+    assert parse_established(TCP, set()) == set()
+
+
+def test_the_error_of_a_share_comes_from_its_seconds() -> None:
+    steady = share_states([Counter(D=50, S=50) for _ in range(10)])
+    bursty = share_states([Counter(D=100 * (i % 2), S=100 - 100 * (i % 2)) for i in range(10)])
+    assert steady.ratios["D"] == bursty.ratios["D"] == 0.5
+    assert steady.error_in_d == 0.0
+    assert bursty.error_in_d is not None
+    assert bursty.error_in_d > 0.1
+    assert share_states([Counter(), Counter()]).ratios == {}

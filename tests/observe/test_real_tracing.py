@@ -1,0 +1,224 @@
+"""Tracing a real nginx by every means, and what is left when it ends badly."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nginx_tune.host.gaps import Missing
+from nginx_tune.nginx.instance import Instance, start_instance
+from nginx_tune.observe.block_delay import BlockDelayMeter, TaskStats, delay_between
+from nginx_tune.observe.held_connections import count_held
+from nginx_tune.observe.loop_turns import Means, start_tracing
+from nginx_tune.observe.queue_wait import QueueWaits, QueueWaitTracer, start_queue_wait
+from nginx_tune.observe.tracefs import PREFIX, TraceFs, open_tracefs, sweep_tracing
+from nginx_tune.observe.tracefs import Instance as TraceInstance
+
+CONF = """\
+worker_processes 2;
+thread_pool default threads=2;
+pid {directory}/nginx.pid;
+error_log {directory}/error.log;
+events {{ worker_connections 64; }}
+http {{
+    access_log off;
+    server {{
+        listen 127.0.0.1:{port};
+        root {directory};
+        location = /memory {{ return 200 "ok"; }}
+        location /file {{ aio threads; sendfile on; }}
+    }}
+}}
+"""
+
+StartNginx = Callable[[], tuple[Instance, int]]
+
+
+@pytest.fixture
+def nginx(tmp_path: Path, free_port: int) -> Iterator[tuple[Instance, int]]:
+    for directory in (tmp_path, *tmp_path.parents):
+        if directory.stat().st_uid == os.geteuid() and directory.is_relative_to("/tmp"):
+            directory.chmod(directory.stat().st_mode | 0o755)
+    (tmp_path / "file").write_bytes(os.urandom(100_000))
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(CONF.format(directory=tmp_path, port=free_port))
+    instance = start_instance(
+        "nginx", conf, stderr_path=tmp_path / "stderr", address=("127.0.0.1", free_port)
+    )
+    deadline = time.monotonic() + 20
+    while len(instance.workers()) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    yield instance, free_port
+    instance.stop()
+
+
+def ask(port: int, path: str, times: int) -> None:
+    for _ in range(times):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request("GET", path)
+        assert connection.getresponse().read()
+        connection.close()
+
+
+@pytest.mark.needs("root", "nginx", "tracefs")
+@pytest.mark.parametrize(
+    "means",
+    [pytest.param("bpftrace", marks=pytest.mark.needs("bpftrace")), "tracefs"],
+)
+def test_turns_are_counted(nginx: tuple[Instance, int], means: Means) -> None:
+    instance, port = nginx
+    tracing = start_tracing(instance.workers(), means)
+    tracer = tracing.tracer
+    assert tracer is not None, tracing.reason
+    assert tracer.method == means
+    ask(port, "/memory", 5)  # before the window
+    tracer.mark()
+    ask(port, "/memory", 40)
+    tracer.mark()
+    quiet_from = time.monotonic()
+    time.sleep(0.2)
+    busy, quiet = tracer.finish()
+    # Each connection is an accept and a request: one turn or more, and never hundreds.
+    assert 40 <= busy.turns.total() <= 400
+    assert busy.turns.total() == busy.values.total()
+    assert set(busy.turns) <= set(tracing.global_ids.values())
+    assert 0 < busy.busy.total() / 1e9 < 60
+    assert quiet.turns.total() < 40
+    assert 0 < quiet.traced_seconds <= time.monotonic() - quiet_from + 1
+
+
+@pytest.mark.needs("root", "nginx", "tracefs", "bpftrace")
+def test_waits_in_the_queue_of_a_pool(nginx: tuple[Instance, int]) -> None:
+    instance, port = nginx
+    workers = instance.workers()
+    tracer = start_queue_wait(workers[0], workers)
+    assert isinstance(tracer, QueueWaitTracer), tracer
+    # A pool is known to be empty once a thread has waited: from the second task on.
+    ask(port, "/file", 60)
+    waits = tracer.finish()
+    assert isinstance(waits, QueueWaits), waits
+    assert waits.posted >= 60
+    assert 20 <= waits.values.total() <= waits.posted
+    assert min(waits.values) > 0
+
+
+@pytest.mark.needs("root", "tracefs")
+def test_without_a_means_the_reason_is_told(nginx: tuple[Instance, int]) -> None:
+    assert start_tracing(nginx[0].workers(), "off").reason == "tracing was turned off"
+    assert start_tracing([], "auto").tracer is None
+
+
+@pytest.mark.needs("root", "tracefs")
+def test_without_bpftrace_tracefs_does_it(
+    nginx: tuple[Instance, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "nginx_tune.observe.loop_turns.missing_bpftrace", lambda: Missing("not installed")
+    )
+    tracing = start_tracing(nginx[0].workers())
+    assert tracing.tracer is not None
+    assert tracing.tracer.method == "tracefs"
+    assert tracing.reasons == ["not installed"]
+    tracing.tracer.kill()
+
+
+HOLD = """\
+import sys, time
+from nginx_tune.observe.tracefs import Instance, open_tracefs
+print(Instance(open_tracefs()).directory.name, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.needs("root", "tracefs")
+def test_instances_of_dead_runs_go_and_live_ones_stay() -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    name = holder.stdout.readline().strip()
+    tracefs = open_tracefs()
+    assert isinstance(tracefs, TraceFs)
+    place = tracefs.root / "instances" / name
+    assert name.startswith(PREFIX)
+    try:
+        assert name not in sweep_tracing()
+        assert place.is_dir()
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        holder.stdout.close()
+    sweep_tracing()  # this one, or another run's
+    assert not place.exists()
+    own = TraceInstance(tracefs)
+    own.remove()
+    assert not own.directory.exists()
+    tracefs.close()
+
+
+KILLED = """\
+import os, sys
+from nginx_tune.observe.loop_turns import start_tracing
+tracer = start_tracing([os.getpid()], "bpftrace").tracer
+print(tracer.pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.needs("root", "tracefs", "bpftrace")
+def test_bpftrace_dies_with_us() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=60, check=False
+    )
+    pid = int(run.stdout)
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists() and _state(pid) != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
+
+
+@pytest.mark.needs("root", "nginx")
+def test_connections_that_workers_hold(nginx: tuple[Instance, int]) -> None:
+    instance, port = nginx
+    kept = []
+    for _ in range(6):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request("GET", "/memory")
+        connection.getresponse().read()
+        kept.append(connection)
+    held = count_held(instance.workers(), {port})
+    for connection in kept:
+        connection.close()
+    assert held is not None
+    assert sum(held.values()) == 6
+
+
+@pytest.mark.needs("root")
+def test_delays_are_asked_of_the_kernel() -> None:
+    """Of this thread; what it tells depends on a switch of the host that stays as it is."""
+    with TaskStats() as taskstats:
+        found = taskstats.read(os.getpid())
+        assert found.version >= 8
+        with pytest.raises(OSError, match="No such process"):
+            taskstats.read(1 << 22)
+    meter = BlockDelayMeter([os.getpid()])
+    if meter.missing is not None:
+        assert meter.missing.reason
+        return
+    first = meter.read()
+    assert delay_between(first, meter.read())[os.getpid()] is not None
+    meter.close()

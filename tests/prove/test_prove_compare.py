@@ -1,0 +1,183 @@
+"""Windows against each other: what is told, and what is left open."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hdrh.histogram import HdrHistogram
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from nginx_tune.documents.measurement import (
+    ClassMeasurement,
+    ClassSecond,
+    Measurement,
+    SeriesPoint,
+    ServerMeasurement,
+    ServerSecond,
+)
+from nginx_tune.documents.observation import Observation
+from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.prove.bootstrap import Series, percentile_interval, resample
+from nginx_tune.prove.compare import compare, comparison_status
+from nginx_tune.prove.histogram import decode_histogram
+from nginx_tune.prove.tally import latency_of
+from nginx_tune.report.comparison import comparison_sentence, render_comparison
+
+BLOCKED = "server.loop_turn_seconds.blocked_seconds"
+
+
+def observation(
+    blocked: float, *, rate: float | None = 100.0, seconds: int = 40, seed: int = 1, **server: int
+) -> Observation:
+    noise = random.Random(seed)
+    series = [
+        ServerSecond(
+            second=index,
+            requests=None if rate is None else round(noise.gauss(rate, rate / 20)),
+            loop_blocked_seconds=max(0.0, noise.gauss(blocked, blocked / 10)),
+            cpu_seconds=noise.gauss(0.2, 0.01),
+        )
+        for index in range(seconds)
+    ]
+    return Observation(
+        duration_seconds=float(seconds), server=ServerMeasurement(series=series, **server)
+    )
+
+
+def test_a_clear_gain_under_the_same_traffic() -> None:
+    found = compare(observation(0.6, seed=1), observation(0.1, seed=2))
+    assert (found.outcome, found.primary_metric) == ("better", BLOCKED)
+    metric = found.metrics[0]
+    assert metric.low is not None
+    assert metric.high is not None
+    assert metric.low < 1 / 6 < metric.high
+    assert comparison_status(found) is ExitStatus.OK
+    assert "without a control" in comparison_sentence(found)
+    assert any("whatever else changed" in warning for warning in found.warnings)
+
+
+def test_a_loss_fails() -> None:
+    found = compare(observation(0.1, seed=1), observation(0.6, seed=2))
+    assert found.outcome == "worse"
+    assert comparison_status(found) is ExitStatus.FOUND
+
+
+def test_a_gain_that_less_traffic_explains_is_none() -> None:
+    found = compare(observation(0.6), observation(0.1, rate=20.0, seed=2))
+    assert found.outcome == "inconclusive"
+    assert "traffic changed" in found.reason
+    assert found.traffic_ratio == pytest.approx(0.2, rel=0.1)
+    assert comparison_status(found) is ExitStatus.UNDECIDED
+    assert comparison_status(found, accept_inconclusive=True) is ExitStatus.OK
+
+
+def test_a_gain_under_more_traffic_is_one() -> None:
+    assert compare(observation(0.6), observation(0.1, rate=300.0, seed=2)).outcome == "better"
+
+
+def test_without_the_request_rate_nothing_is_told() -> None:
+    found = compare(observation(0.6, rate=None), observation(0.1, rate=None, seed=2))
+    assert found.outcome == "inconclusive"
+    assert any("stub_status" in warning for warning in found.warnings)
+
+
+def test_a_control_takes_the_drift_away() -> None:
+    """All servers became three times better by night: the change itself did nothing."""
+    day, night = observation(0.6, seed=1), observation(0.2, rate=30.0, seed=2)
+    control = (observation(0.6, seed=3), observation(0.2, rate=30.0, seed=4))
+    assert compare(day, night, control).outcome in ("no_difference", "inconclusive")
+    changed = compare(day, observation(0.02, rate=30.0, seed=5), control)
+    assert changed.outcome == "better"
+    assert changed.metrics[0].ratio == pytest.approx(0.1, rel=0.15)
+    assert changed.controlled
+    assert "against the control" in render_comparison(changed)
+
+
+def test_the_same_server_twice_shows_no_difference() -> None:
+    found = compare(observation(0.6, seconds=200), observation(0.6, seconds=200, seed=2))
+    assert found.outcome == "no_difference"
+
+
+def test_short_and_unfit_windows() -> None:
+    assert "at least 20" in compare(observation(0.6, seconds=5), observation(0.1)).reason
+    unfit = replace(observation(0.1), flags=["reloaded: 2 workers are new"])
+    assert compare(observation(0.6), unfit).outcome == "invalid"
+
+
+def test_overflows_that_were_not_there_before_are_worse() -> None:
+    found = compare(observation(0.6, pool_overflow=0), observation(0.1, seed=2, pool_overflow=12))
+    assert found.outcome == "worse"
+    assert "pool_overflow" in found.reason
+
+
+def measurement(p99: float, seed: int) -> Measurement:
+    noise = random.Random(seed)
+    series = [
+        SeriesPoint(
+            second=index,
+            classes={"hot": ClassSecond(requests=100, p50=p99 / 2, p99=noise.gauss(p99, p99 / 9))},
+        )
+        for index in range(30)
+    ]
+    return Measurement(duration_seconds=30.0, classes={"hot": ClassMeasurement()}, series=series)
+
+
+def test_measurements_are_under_a_load_of_ours() -> None:
+    found = compare(measurement(0.3, 1), measurement(0.02, 2))
+    assert (found.outcome, found.primary_metric) == ("better", "hot.p99")
+    assert not found.warnings
+    with pytest.raises(UsageError, match="cannot be compared"):
+        compare(measurement(0.3, 1), observation(0.1))
+    with pytest.raises(UsageError, match="not in all"):
+        compare(measurement(0.3, 1), measurement(0.3, 1), primary_metric="cold.p99")
+    with pytest.raises(UsageError, match="no series"):
+        compare(Observation(), Observation())
+
+
+def correlated(noise: random.Random, size: int) -> Series:
+    """Seconds that resemble the one before: an autoregressive walk around 10."""
+    level, values = 0.0, []
+    for _ in range(size):
+        level = 0.5 * level + noise.gauss(0, 1)
+        values.append(10 + level)
+    return Series(tuple(values), (1.0,) * size)
+
+
+def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
+    noise = random.Random(7)
+    held = 0
+    for trial in range(100):
+        found = percentile_interval(resample(correlated(noise, 100), f"{trial}"), 0.05)
+        assert found is not None
+        held += found[0] <= 10 <= found[1]
+    assert 80 <= held <= 100  # nominal 95; blocks of ten of a hundred come a little short
+
+
+@given(st.dictionaries(st.integers(0, 1 << 40), st.integers(1, 50), min_size=1, max_size=60))
+def test_a_tally_keeps_its_values(values: dict[int, int]) -> None:
+    found = latency_of(Counter(values))
+    histogram = decode_histogram(found.histogram)
+    assert found.count == histogram.total == sum(values.values())
+    assert found.max == max(values) / 1e9
+    for name, quantile in (("p50", 0.5), ("p99", 0.99)):
+        read = histogram.value_at(quantile)
+        exact = getattr(found, name) * 1e9
+        assert read is not None
+        assert exact <= read + 1
+        assert read <= exact * 1.01 + 1
+
+
+def test_another_reader_of_histograms_agrees() -> None:
+    noise = random.Random(3)
+    values = Counter(int(noise.lognormvariate(12, 2)) for _ in range(3000))
+    found = latency_of(values)
+    other = HdrHistogram.decode(found.histogram)
+    assert other.get_total_count() == 3000
+    for percent, name in ((50, "p50"), (90, "p90"), (99, "p99")):
+        assert other.get_value_at_percentile(percent) == pytest.approx(
+            getattr(found, name) * 1e9, rel=0.01
+        )
