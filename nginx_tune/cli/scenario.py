@@ -16,11 +16,11 @@ def command() -> None:
 
 @command.command("list")
 def list_command() -> None:
-    """Name and subject of every built-in scenario."""
+    """Name, rows of the sources and subject of every built-in scenario."""
     from nginx_tune.measure.scenario import list_scenarios  # noqa: PLC0415  # heavy
+    from nginx_tune.report.scenario_page import render_scenario_list  # noqa: PLC0415
 
-    for scenario in list_scenarios():
-        click.echo(f"{scenario.name:18} {scenario.title}")
+    click.echo(render_scenario_list(list_scenarios()), nl=False)
 
 
 @command.command("run")

@@ -6,6 +6,7 @@ from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.errors import UsageError
 from nginx_tune.lab.check import check_lab
+from nginx_tune.measure.plan_arms import check_arms
 from nginx_tune.prove.gates import check_expressions
 
 _MOST_PAIRS = 100
@@ -24,6 +25,7 @@ def check_scenario(scenario: Scenario) -> None:
     _check(scenario.warmup_seconds >= 0, "warmup_seconds: below 0")
     _check(scenario.seed >= 0, "seed: below 0")
     _check_lab(scenario.lab)
+    check_arms(scenario, _check)
     claimed = [claim.expression for claim in scenario.claims]
     check_expressions([*claimed, f"{scenario.primary_metric} >= 0"], names)
 

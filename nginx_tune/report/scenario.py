@@ -6,6 +6,7 @@ from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.scenario import ClaimResult, ScenarioRun
 from nginx_tune.report.columns import align
 from nginx_tune.report.quantities import measured_text, one_line
+from nginx_tune.report.scenario_page import expected_text
 from nginx_tune.report.text import number_text
 from nginx_tune.report.verdict import render_verdict, verdict_sentence
 
@@ -18,6 +19,11 @@ def render_scenario_run(run: ScenarioRun) -> str:
     body = render_verdict(run.verdict).removesuffix(verdict_sentence(run.verdict) + "\n")
     parts = [
         f"scenario {one_line(run.name)}\n",
+        "".join(
+            f"{one_line(arm.arm)} left out: {one_line(arm.left_out)}\n"
+            for arm in run.arms
+            if arm.left_out
+        ),
         _prediction(run.prediction),
         body.rstrip("\n") + "\n",
         _claims(run.claims),
@@ -28,13 +34,16 @@ def render_scenario_run(run: ScenarioRun) -> str:
 
 def scenario_sentence(run: ScenarioRun) -> str:
     """One sentence that can be quoted: the verdict, and how many of the source's claims held."""
-    held = sum(claim.held for claim in run.claims)
-    if not run.claims:
+    shown = [claim for claim in run.claims if not claim.left_out]
+    held = sum(claim.held for claim in shown)
+    if not shown:
         return verdict_sentence(run.verdict)
-    if held == len(run.claims):
+    if held == len(shown):
         claims = f"all {held} claims hold" if held > 1 else "the claim holds"
     else:
-        claims = f"{held} of {len(run.claims)} claims hold"
+        claims = f"{held} of {len(shown)} claims hold"
+    if len(shown) < len(run.claims):
+        claims += f", {len(run.claims) - len(shown)} could not be tried here"
     return f"{one_line(run.name)}: {claims}. {verdict_sentence(run.verdict)}"
 
 
@@ -60,6 +69,12 @@ def _unit(unit: str) -> str:
     return f" {one_line(unit)}" if unit else ""
 
 
+def _held(claim: ClaimResult) -> str:
+    if claim.left_out:
+        return "not tried"
+    return "held" if claim.held else "NOT HELD"
+
+
 def _claims(claims: list[ClaimResult]) -> str:
     if not claims:
         return ""
@@ -72,10 +87,10 @@ def _claims(claims: list[ClaimResult]) -> str:
             (
                 one_line(claim.source_row),
                 one_line(claim.name),
-                one_line(claim.expected),
+                expected_text(claim),
                 one_line(claim.source_figure) or "–",
                 measured,
-                "held" if claim.held else "NOT HELD",
+                _held(claim),
             )
         )
     return "claims\n" + align(rows, indent=2)

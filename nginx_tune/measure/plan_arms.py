@@ -1,0 +1,62 @@
+"""Whether a scenario's arms can be run as they are written; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from nginx_tune.documents.scenario import ArmSpec, Scenario
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,31}", re.ASCII)
+_SERIES = re.compile(r"[0-9]+\.[0-9]+", re.ASCII)
+_SYSCTL = re.compile(r"net\.[a-z0-9_-]+(\.[a-z0-9_-]+)+", re.ASCII)
+"""Only names that the lab's own network namespace has, never the machine's."""
+_SYSCTL_VALUE = re.compile(r"[0-9 ]{1,40}", re.ASCII)
+_MOST_WORKERS = 64
+_FEWEST_SECONDS = 0.1
+
+Check = Callable[[bool, str], None]
+
+
+def check_arms(scenario: Scenario, check: Check) -> None:
+    """Call ``check`` with each thing that must hold and the fault where it does not."""
+    names = ["baseline", "candidate", *(arm.name for arm in scenario.arms)]
+    check(len(set(names)) == len(names), "arms: a name stands twice")
+    for arm in scenario.arms:
+        check(_NAME.fullmatch(arm.name) is not None, f"arms: no name: {arm.name[:60]!a}")
+    for name, spec in zip(
+        names, (scenario.baseline, scenario.candidate, *scenario.arms), strict=True
+    ):
+        _check_arm(scenario, name, spec, check)
+    for claim in scenario.claims:
+        for name in (claim.arm, claim.against):
+            check(name in names, f"claims: no arm {name[:60]!a}")
+
+
+def _check_arm(scenario: Scenario, name: str, spec: ArmSpec, check: Check) -> None:
+    classes = {item.name for item in scenario.classes}
+    disks = {disk.name for disk in scenario.lab.disks}
+    check(
+        not spec.classes or {item.name for item in spec.classes} == classes,
+        f"{name}: its classes need the names of the scenario's: {', '.join(sorted(classes))}",
+    )
+    for item in (*scenario.classes, *spec.classes):
+        check(item.disk in {"", *disks}, f"classes: no disk {item.disk[:60]!a}")
+    for key, value in spec.sysctls.items():
+        fine = _SYSCTL.fullmatch(key) and _SYSCTL_VALUE.fullmatch(value)
+        check(fine is not None, f"{name}: sysctls: only net.… with numbers: {key[:60]!a}")
+    check(
+        not spec.series or _SERIES.fullmatch(spec.series) is not None,
+        f"{name}: series: not like 1.18: {spec.series[:60]!a}",
+    )
+    check(
+        spec.stand_in == "none" or not (spec.series or spec.reload or spec.settings),
+        f"{name}: a stand-in takes no series, settings or reloads",
+    )
+    if spec.reload is not None:
+        check(spec.reload.every_seconds >= _FEWEST_SECONDS, f"{name}: reload: too often")
+        counts = spec.reload.worker_processes
+        check(
+            len(counts) > 0 and all(1 <= count <= _MOST_WORKERS for count in counts),
+            f"{name}: reload.worker_processes: from 1 to {_MOST_WORKERS}",
+        )
