@@ -104,6 +104,10 @@ class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1")
     """Of the site: location prefixes whose files are asked for all the time."""
     counts_connections: bool = False
     """Whether each worker's connections are counted, from a log of its own."""
+    starts: Literal["cold", "warm"] = "cold"
+    """Whether a block finds none of the data in the page cache, or all of it."""
+    traces: bool = True
+    """Whether loop turns are traced; tracing costs nginx CPU in each."""
     classes: list[ScenarioClass]
     primary_metric: str
     pairs: int = 6

@@ -37,6 +37,7 @@ def start_stand_in(
         address=("127.0.0.1", port),
         cpus=cpus,
         workers=workers,
+        ahead=True,
     )
 
 

@@ -24,6 +24,7 @@ from nginx_tune.measure.server_moment import Subjects, disk_names
 from nginx_tune.measure.server_watch import ServerWatch
 from nginx_tune.nginx.instance import Instance, start_instance
 from nginx_tune.observe.connections import count_connections, log_size
+from nginx_tune.observe.loop_turns import Means
 from nginx_tune.observe.parse_error_log import parse_error_log
 from nginx_tune.prove.foreign import with_foreign_cpu
 from nginx_tune.prove.imbalance import with_imbalance
@@ -61,6 +62,12 @@ class BlockRequest(msgspec.Struct, frozen=True, kw_only=True):
     """From one reload to the next."""
     connections_log: str | None = None
     """Where the server says which worker served which connection."""
+    is_warm: bool = False
+    """Whether their files are then read, all of them."""
+    traces: bool = True
+    """Whether loop turns are traced."""
+    ahead: bool = False
+    """Whether nginx runs ahead of other processes."""
 
 
 def run_block(request: BlockRequest, lab: OpenLab) -> Measurement:
@@ -75,6 +82,8 @@ def run_block(request: BlockRequest, lab: OpenLab) -> Measurement:
     lab.disks.restore()
     resident_before = _make_cold(request.evict)
     lab.disks.make_names_cold()
+    if request.is_warm:
+        resident_before = _make_warm(request.evict)
     stderr_path = Path("/run") / f"nginx-tune-{request.arm}.stderr"
     log = Path(request.error_log) if request.error_log else stderr_path
     log_start = log.stat().st_size if log.exists() and log != stderr_path else 0
@@ -131,6 +140,7 @@ def _start(request: BlockRequest, conf_path: Path, stderr_path: Path) -> Instanc
         prefix=request.prefix,
         join_files=[Path(file) for file in request.join_files],
         cpus=request.nginx_cpus,
+        ahead=request.ahead,
     )
 
 
@@ -145,7 +155,8 @@ def _run_load(
     )
     before: dict[str, int] = {}
     connections = Path(request.connections_log) if request.connections_log else None
-    with ServerWatch(LiveHost(), subjects) as watch:
+    means: Means = "auto" if request.traces else "off"
+    with ServerWatch(LiveHost(), subjects, means=means) as watch:
 
         def start_measuring() -> None:
             before["connections"] = log_size(connections) if connections else 0
@@ -194,6 +205,15 @@ def _make_cold(directories: list[str]) -> int | None:
     """Drop the lab's own files from the page cache; the bytes that are still resident."""
     for directory in directories:
         evict(Path(directory))
+    return _resident_bytes(directories)
+
+
+def _make_warm(directories: list[str]) -> int | None:
+    """Read the lab's own files; the bytes that are resident."""
+    for directory in directories:
+        for path in Path(directory).rglob("*"):
+            if path.is_file():
+                path.read_bytes()
     return _resident_bytes(directories)
 
 

@@ -113,6 +113,9 @@ def make_arms(
             sysctls=spec.sysctls,
             reload_texts=texts,
             reload_seconds=spec.reload.every_seconds if spec.reload else 1.0,
+            is_warm=scenario.starts == "warm",
+            traces=scenario.traces,
+            ahead=True,
             connections_log=CONNECTIONS_LOG if scenario.counts_connections else None,
         )
         arms.append(

@@ -42,6 +42,12 @@ class Conduct(NamedTuple):
     reload_texts: Sequence[str] = ()
     reload_seconds: float = 1.0
     connections_log: str | None = None
+    is_warm: bool = False
+    """Whether all of the data is read before a block."""
+    traces: bool = True
+    """Whether loop turns are traced."""
+    ahead: bool = False
+    """Whether nginx runs ahead of what else the machine does; not for a host that serves."""
 
 
 class Arm(NamedTuple):
@@ -159,6 +165,9 @@ class Session:
             reload_texts=list(arm.conduct.reload_texts),
             reload_seconds=arm.conduct.reload_seconds,
             connections_log=arm.conduct.connections_log,
+            is_warm=arm.conduct.is_warm,
+            traces=arm.conduct.traces,
+            ahead=arm.conduct.ahead,
         )
         return msgspec.convert(self._walls.ask("block", {"request": _plain(request)}), Measurement)
 

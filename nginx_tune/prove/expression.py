@@ -6,8 +6,9 @@
                | ratio(METRIC)              candidate / baseline
                | predicted(METRIC) | predicted(ratio(METRIC))   what the model expected
                | decision(ID)               the verdict of a decision: enable, disable, set, …
-    operator   = <= < >= > == !=            for decision only == and !=
-    limit      = NUMBER[UNIT]               for decision a word
+               | outcome(METRIC)            better, worse, no_difference or inconclusive
+    operator   = <= < >= > == !=            for decision and outcome only == and !=
+    limit      = NUMBER[UNIT]               for decision and outcome a word
     UNIT       = ns us µs ms s | B KB MB GB TB KiB MiB GiB TiB, also with /s | k M G | % | x
 
 A number without a unit is in the metric's base unit: seconds, bytes, requests. ``%`` and ``x``
@@ -25,9 +26,10 @@ from typing import Literal, get_args
 
 from nginx_tune.documents.decisions import DecisionId
 from nginx_tune.documents.decisions import Verdict as DecisionVerdict
+from nginx_tune.documents.verdict import Outcome
 from nginx_tune.errors import UsageError
 
-Source = Literal["candidate", "baseline", "ratio", "predicted", "decision"]
+Source = Literal["candidate", "baseline", "ratio", "predicted", "decision", "outcome"]
 Dimension = Literal["time", "bytes", "count", "ratio"]
 
 COMPARE: dict[str, Callable[[float, float], bool]] = {
@@ -70,7 +72,12 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _OPERATOR = re.compile(r"<=|>=|==|!=|<|>")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?")
 _UNIT = re.compile(r"[A-Za-zµμ%×]+")
-_FUNCTIONS = ("baseline", "ratio", "predicted", "decision")
+_FUNCTIONS = ("baseline", "ratio", "predicted", "decision", "outcome")
+_WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "decision": ("a verdict such as enable", get_args(DecisionVerdict)),
+    "outcome": ("an outcome such as better", get_args(Outcome)),
+}
+"""Functions that are compared with a word, what is expected there, and the words."""
 
 
 @dataclass(frozen=True)
@@ -84,14 +91,14 @@ class Expression:
     operator: str
     limit: float = math.nan
     word: str = ""
-    """The verdict that a ``decision`` is compared with."""
+    """What a ``decision`` or an ``outcome`` is compared with."""
     dimension: Dimension | None = None
     """Of the unit; None when the number stands alone."""
 
     @property
     def metric(self) -> str | None:
         """The metric that has to be known; None for a decision and for a prediction."""
-        return self.name if self.source in ("candidate", "baseline", "ratio") else None
+        return self.name if self.source not in ("predicted", "decision") else None
 
 
 def parse_expression(text: str) -> Expression:
@@ -115,13 +122,14 @@ class _Parser:
         """The whole text as an expression."""
         source, name = self._quantity()
         sign = self._take(_OPERATOR, "one of <= < >= > == !=")
-        if source == "decision":
+        if source in _WORDS:
             if sign not in ("==", "!="):
-                raise self._wrong("a decision is compared with == or !=", len(sign))
-            word = self._take(_NAME, "a verdict such as enable")
-            if word not in get_args(DecisionVerdict):
-                raise self._wrong(f"not a verdict; one of {', '.join(get_args(DecisionVerdict))}",
-                                  len(word))  # fmt: skip
+                raise self._wrong(f"a {source} is compared with == or !=", len(sign))
+            expected, words = _WORDS[source]
+            word = self._take(_NAME, expected)
+            if word not in words:
+                kind = "a verdict" if source == "decision" else "an outcome"
+                raise self._wrong(f"not {kind}; one of {', '.join(words)}", len(word))
             self._end()
             return Expression(self.text.strip(), source, name, sign, word=word)
         limit = float(self._take(_NUMBER, "a number"))

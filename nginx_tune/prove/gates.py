@@ -19,7 +19,9 @@ from nginx_tune.prove.comparison import Comparison
 from nginx_tune.prove.expression import COMPARE, Dimension, Expression, parse_expression
 from nginx_tune.prove.latency import Reading
 from nginx_tune.prove.metrics import Unit, find_metric
+from nginx_tune.prove.outcome import outcome_of, p_value_of
 from nginx_tune.prove.rounds import select_pairs
+from nginx_tune.prove.statistics import fewest_pairs
 
 _DIMENSIONS: dict[Unit, tuple[Dimension, ...]] = {
     "seconds": ("time",),
@@ -144,6 +146,8 @@ def answer_expression(
         reading = _predicted(expression, decisions)
     else:
         _check(expression, classes or None)
+        if expression.source == "outcome":
+            return _answer_outcome(expression, blocks)
         reading = _read(expression, Comparison(find_metric(expression.name), blocks))
     if reading.value is None or not math.isfinite(reading.value):
         return Answer(None, passed=False, reason=reading.reason or "not a number")
@@ -182,6 +186,20 @@ def _answer_decision(expression: Expression, decisions: Decisions | None) -> Ans
         return Answer(None, passed=False, reason=f"no decision '{expression.name}' was made")
     passed = (verdict == expression.word) is (expression.operator == "==")
     return Answer(None, passed=passed, reason=f"it was {verdict}")
+
+
+def _answer_outcome(expression: Expression, blocks: Blocks) -> Answer:
+    """What is said of too few pairs is no evidence, for ``!=`` as little as for ``==``."""
+    comparison = Comparison(find_metric(expression.name), blocks)
+    if not comparison.pairs:
+        return _unknown(comparison.missing)
+    if len(comparison.pairs) < fewest_pairs():
+        said = f"{len(comparison.pairs)} of at least {fewest_pairs()} pairs that are needed"
+        return _unknown(said)
+    outcome, why = outcome_of(comparison, p_value_of(comparison))
+    passed = (outcome == expression.word) is (expression.operator == "==")
+    reason = f"it was {outcome}" + (f": {why}" if why else "")
+    return Answer(comparison.ratio.value, passed=passed, reason=reason)
 
 
 def _predicted(expression: Expression, decisions: Decisions | None) -> Reading:

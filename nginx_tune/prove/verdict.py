@@ -23,18 +23,12 @@ from nginx_tune.prove.blocks import Blocks, flag_warnings, pair_blocks
 from nginx_tune.prove.comparison import Comparison
 from nginx_tune.prove.gates import judge_gates
 from nginx_tune.prove.metrics import default_metrics, find_metric
+from nginx_tune.prove.outcome import MARGIN, is_noise, outcome_of, p_value_of
 from nginx_tune.prove.statistics import (
-    ALPHA,
-    fewest_pairs,
-    hodges_lehmann,
     holm,
     pairs_needed,
-    sign_flip_p,
     signed_rank_interval,
 )
-
-MARGIN = 0.05
-"""The smallest effect worth having, as a share."""
 
 _MORE_FAILURES = 0.001
 """Failed requests in a thousand that the candidate may have more than the baseline."""
@@ -126,7 +120,7 @@ def _judge_metrics(
     noise_floor: float | Mapping[str, float] | None,
 ) -> list[MetricVerdict]:
     compared = [Comparison(find_metric(name, classes or None), blocks) for name in names]
-    p_values = [_p_value(comparison) for comparison in compared]
+    p_values = [p_value_of(comparison) for comparison in compared]
     tested = [index for index, p in enumerate(p_values) if index and p is not None]
     adjusted = holm([p_values[index] or 0.0 for index in tested])
     for index, corrected in zip(tested, adjusted, strict=True):
@@ -142,28 +136,15 @@ def _judge_metrics(
     return results
 
 
-def _p_value(comparison: Comparison) -> float | None:
-    """None where there is nothing to test: no pairs, or the same number in both arms."""
-    if comparison.log_ratios:
-        return sign_flip_p(comparison.log_ratios)
-    if any(comparison.differences):
-        return sign_flip_p(comparison.differences)
-    return None
-
-
 def _judge_metric(
     comparison: Comparison, p: float | None, tests: int, margin: float, floor: float
 ) -> MetricVerdict:
     log_ratios = comparison.log_ratios
     interval = signed_rank_interval(log_ratios)
-    outcome, reason = (
-        _outcome_of_ratios(comparison, p, tests, margin, floor)
-        if log_ratios
-        else _outcome_of_differences(comparison, p)
-    )
+    outcome, reason = outcome_of(comparison, p, tests=tests, margin=margin, floor=floor)
     needed = None
     # No number of pairs settles what the host's own noise hides.
-    if outcome == "inconclusive" and log_ratios and not _is_noise(log_ratios, margin, floor):
+    if outcome == "inconclusive" and log_ratios and not is_noise(log_ratios, margin, floor):
         needed = pairs_needed(log_ratios, worth=math.log1p(margin), tests=tests)
     return MetricVerdict(
         name=comparison.metric.name,
@@ -180,58 +161,6 @@ def _judge_metric(
         pairs_needed=needed,
         reason=reason,
     )
-
-
-def _outcome_of_ratios(
-    comparison: Comparison, p: float | None, tests: int, margin: float, floor: float
-) -> tuple[Outcome, str]:
-    """The outcome of a metric that has a ratio in every pair, and why it is not decided."""
-    pairs = len(comparison.log_ratios)
-    if pairs < fewest_pairs():
-        return "inconclusive", f"{_count(pairs, 'pair')}; at least {fewest_pairs()} are needed"
-    interval = signed_rank_interval(comparison.log_ratios)
-    if interval is None:
-        return "inconclusive", "no interval"
-    edge = math.log1p(margin)
-    if -edge < interval.low and interval.high < edge:
-        return "no_difference", ""
-    if interval.low <= 0 <= interval.high:
-        return "inconclusive", "the interval holds 1"
-    estimate = hodges_lehmann(comparison.log_ratios)
-    if abs(estimate) <= edge:
-        share = f"{margin * 100:.0f} %"
-        return "inconclusive", f"less than the smallest effect worth having, {share}"
-    if _is_noise(comparison.log_ratios, margin, floor):
-        return "inconclusive", f"within the noise of this host, {floor * 100:.0f} %"
-    # One metric needs no correction, and its interval has decided.
-    if tests > 1 and (p is None or p > ALPHA):
-        return "inconclusive", f"clear of 1 alone, but one of {tests} metrics tested together"
-    return _direction(comparison, estimate), ""
-
-
-def _outcome_of_differences(comparison: Comparison, p: float | None) -> tuple[Outcome, str]:
-    """The outcome of a metric without ratios: not measured in every block, or zero somewhere."""
-    pairs = comparison.pairs
-    if not pairs:
-        return "inconclusive", comparison.missing
-    if p is None:
-        if len(pairs) < fewest_pairs():
-            return "inconclusive", f"{_count(len(pairs), 'pair')}, the same in both arms"
-        return "no_difference", "the same in every pair"
-    zeros = sum(value <= 0 for pair in pairs for value in pair)
-    reason = f"no ratio: zero in {zeros} of {2 * len(pairs)} blocks"
-    if p > ALPHA:
-        return "inconclusive", reason
-    return _direction(comparison, math.fsum(comparison.differences)), reason
-
-
-def _is_noise(log_ratios: Sequence[float], margin: float, floor: float) -> bool:
-    """An effect worth having that two equal arms show on this host as well."""
-    return math.log1p(margin) < abs(hodges_lehmann(log_ratios)) <= math.log1p(floor)
-
-
-def _direction(comparison: Comparison, change: float) -> Outcome:
-    return "better" if (change > 0) is (comparison.metric.better_when == "higher") else "worse"
 
 
 def _overall(primary: MetricVerdict, blocks: Blocks) -> tuple[Outcome, str]:
@@ -264,7 +193,3 @@ def _failed(block: Measurement, name: str) -> float:
         return 0.0
     failed = sum(part.errors.values())
     return failed / max(part.requests + failed, 1)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -95,7 +95,7 @@ def measured_text(expression: str, value: float | None) -> str:
 
 
 def _is_ratio(expression: Expression) -> bool:
-    return expression.source == "ratio" or expression.name.startswith("ratio(")
+    return expression.source in ("ratio", "outcome") or expression.name.startswith("ratio(")
 
 
 def _ratio_number(ratio: float) -> str:

@@ -1,0 +1,103 @@
+"""What came of one metric: better, worse, no difference, or not known.
+
+An outcome needs at least six pairs, an exact interval clear of 1, an estimate beyond the smallest
+effect worth having and beyond the noise floor of the host, and, for one of several metrics, a p
+that survives the correction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from nginx_tune.documents.verdict import Outcome
+from nginx_tune.prove.comparison import Comparison
+from nginx_tune.prove.statistics import (
+    ALPHA,
+    fewest_pairs,
+    hodges_lehmann,
+    sign_flip_p,
+    signed_rank_interval,
+)
+
+MARGIN = 0.05
+"""The smallest effect worth having, as a share."""
+
+
+def outcome_of(
+    comparison: Comparison,
+    p: float | None,
+    *,
+    tests: int = 1,
+    margin: float = MARGIN,
+    floor: float = 0.0,
+) -> tuple[Outcome, str]:
+    """The outcome of a metric, and why it is not decided."""
+    if comparison.log_ratios:
+        return _outcome_of_ratios(comparison, p, tests, margin, floor)
+    return _outcome_of_differences(comparison, p)
+
+
+def p_value_of(comparison: Comparison) -> float | None:
+    """None where there is nothing to test: no pairs, or the same number in both arms."""
+    if comparison.log_ratios:
+        return sign_flip_p(comparison.log_ratios)
+    if any(comparison.differences):
+        return sign_flip_p(comparison.differences)
+    return None
+
+
+def _outcome_of_ratios(
+    comparison: Comparison, p: float | None, tests: int, margin: float, floor: float
+) -> tuple[Outcome, str]:
+    """The outcome of a metric that has a ratio in every pair, and why it is not decided."""
+    pairs = len(comparison.log_ratios)
+    if pairs < fewest_pairs():
+        return "inconclusive", f"{_count(pairs, 'pair')}; at least {fewest_pairs()} are needed"
+    interval = signed_rank_interval(comparison.log_ratios)
+    if interval is None:
+        return "inconclusive", "no interval"
+    edge = math.log1p(margin)
+    if -edge < interval.low and interval.high < edge:
+        return "no_difference", ""
+    if interval.low <= 0 <= interval.high:
+        return "inconclusive", "the interval holds 1"
+    estimate = hodges_lehmann(comparison.log_ratios)
+    if abs(estimate) <= edge:
+        share = f"{margin * 100:.0f} %"
+        return "inconclusive", f"less than the smallest effect worth having, {share}"
+    if is_noise(comparison.log_ratios, margin, floor):
+        return "inconclusive", f"within the noise of this host, {floor * 100:.0f} %"
+    # One metric needs no correction, and its interval has decided.
+    if tests > 1 and (p is None or p > ALPHA):
+        return "inconclusive", f"clear of 1 alone, but one of {tests} metrics tested together"
+    return _direction(comparison, estimate), ""
+
+
+def _outcome_of_differences(comparison: Comparison, p: float | None) -> tuple[Outcome, str]:
+    """The outcome of a metric without ratios: not measured in every block, or zero somewhere."""
+    pairs = comparison.pairs
+    if not pairs:
+        return "inconclusive", comparison.missing
+    if p is None:
+        if len(pairs) < fewest_pairs():
+            return "inconclusive", f"{_count(len(pairs), 'pair')}, the same in both arms"
+        return "no_difference", "the same in every pair"
+    zeros = sum(value <= 0 for pair in pairs for value in pair)
+    reason = f"no ratio: zero in {zeros} of {2 * len(pairs)} blocks"
+    if p > ALPHA:
+        return "inconclusive", reason
+    return _direction(comparison, math.fsum(comparison.differences)), reason
+
+
+def is_noise(log_ratios: Sequence[float], margin: float, floor: float) -> bool:
+    """An effect worth having that two equal arms show on this host as well."""
+    return math.log1p(margin) < abs(hodges_lehmann(log_ratios)) <= math.log1p(floor)
+
+
+def _direction(comparison: Comparison, change: float) -> Outcome:
+    return "better" if (change > 0) is (comparison.metric.better_when == "higher") else "worse"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
