@@ -1,0 +1,265 @@
+"""Arms of scenarios: what is refused, what is written, and what each mechanism does, shortly."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from nginx_tune.documents.base import decode
+from nginx_tune.documents.facts import Nginx
+from nginx_tune.documents.measurement import Measurement, ServerMeasurement
+from nginx_tune.documents.scenario import Claim, FurtherArm, Scenario, ScenarioRun
+from nginx_tune.errors import MissingToolError, UsageError
+from nginx_tune.measure.plan_scenario import check_scenario
+from nginx_tune.measure.scenario import list_scenarios
+from nginx_tune.measure.scenario_arms import find_programs
+from nginx_tune.prove.gates import judge_claims
+from nginx_tune.prove.rounds import count_valid, schedule_rounds, select_pairs
+from nginx_tune.report.scenario_page import render_scenario_markdown, render_scenario_page
+
+RunCli = Callable[..., subprocess.CompletedProcess[str]]
+ROOT = Path(__file__).resolve().parents[2]
+SCENARIOS = {scenario.name: scenario for scenario in list_scenarios()}
+
+in_the_lab = pytest.mark.needs("root", "nginx", "loop", "blkio", "probe")
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_scenario_can_be_run_as_written(name: str) -> None:
+    scenario = SCENARIOS[name]
+    check_scenario(scenario)
+    assert all(claim.source_row for claim in scenario.claims)
+    assert any(claim.source_figure for claim in scenario.claims)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_scenario_is_an_example_and_has_a_page(name: str) -> None:
+    example = ROOT / "examples" / "scenarios" / f"{name}.toml"
+    built_in = ROOT / "nginx_tune" / "scenarios" / f"{name}.toml"
+    assert example.read_bytes() == built_in.read_bytes()
+    scenario = SCENARIOS[name]
+    for page in (render_scenario_page(scenario), render_scenario_markdown(scenario)):
+        assert scenario.title in page
+        assert all(claim.source_row in page for claim in scenario.claims)
+        assert all(claim.expression in page for claim in scenario.claims)
+
+
+ARM = FurtherArm(name="other")
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "a name twice": ({"arms": [ARM, ARM]}, "a name stands twice"),
+    "an arm called baseline": ({"arms": [FurtherArm(name="baseline")]}, "a name stands twice"),
+    "a name with a slash": ({"arms": [FurtherArm(name="../x")]}, "arms: no name"),
+    "a claim on no arm": (
+        {"claims": [Claim(name="c", source_row="A1", expression="total.errors == 0", arm="x")]},
+        "claims: no arm 'x'",
+    ),
+    "a sysctl of the machine": (
+        {"arms": [FurtherArm(name="other", sysctls={"vm.swappiness": "1"})]},
+        "only net.",
+    ),
+    "a sysctl with a path": (
+        {"arms": [FurtherArm(name="other", sysctls={"net.../../vm/x": "1"})]},
+        "only net.",
+    ),
+    "a value that is none": (
+        {"arms": [FurtherArm(name="other", sysctls={"net.ipv4.tcp_x": "1\n2"})]},
+        "only net.",
+    ),
+    "a series with a path": ({"arms": [FurtherArm(name="other", series="../1")]}, "series"),
+    "classes of other names": (
+        {
+            "arms": [
+                msgspec.convert(
+                    {
+                        "name": "other",
+                        "classes": [
+                            {
+                                "name": "odd",
+                                "source": "hot",
+                                "connections": 1,
+                                "arrivals": {"kind": "closed", "users": 1},
+                            }
+                        ],
+                    },
+                    FurtherArm,
+                )
+            ]
+        },
+        "need the names of the scenario's",
+    ),
+    "no workers after a reload": (
+        {
+            "arms": [
+                msgspec.convert(
+                    {
+                        "name": "other",
+                        "reload": {"every_seconds": 1.0, "worker_processes": [4, 0]},
+                    },
+                    FurtherArm,
+                )
+            ]
+        },
+        "reload.worker_processes",
+    ),
+    "a stand-in with settings": (
+        {"arms": [FurtherArm(name="other", stand_in="raw-epoll-accept", series="1.18")]},
+        "a stand-in takes no",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_arm_that_cannot_run_is_refused_before_anything_runs(fault: str) -> None:
+    changes, said = FAULTS[fault]
+    with pytest.raises(UsageError, match=said):
+        check_scenario(msgspec.structs.replace(SCENARIOS["page-cache-fits"], **changes))
+
+
+def test_an_optional_arm_is_left_out_with_its_claims(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    scenario = SCENARIOS["accept-balance"]
+    programs = find_programs(scenario, Nginx(version="1.22.1"), "/usr/sbin/nginx")
+    assert set(programs.left_out) == {"nginx-1.18"}
+    assert "nginx-1.18" not in programs.of_arm
+    [result] = judge_claims(
+        [claim for claim in scenario.claims if claim.arm == "nginx-1.18"],
+        [],
+        left_out=programs.left_out,
+    )
+    assert (result.held, result.left_out) == (False, True)
+    assert "1.18 is not here" in result.reason
+    needed = [msgspec.structs.replace(arm, optional=False) for arm in scenario.arms]
+    with pytest.raises(MissingToolError):
+        find_programs(msgspec.structs.replace(scenario, arms=needed), Nginx(), "/usr/sbin/nginx")
+
+
+def test_rounds_hold_every_arm_once_and_turn_around() -> None:
+    arms = ["baseline", "candidate", "third", "fourth"]
+    order = schedule_rounds(arms, 6, 3)
+    rounds = [order[start : start + 4] for start in range(0, 24, 4)]
+    assert all(sorted(one) == sorted(arms) for one in rounds)
+    assert all(
+        forwards == backwards[::-1]
+        for forwards, backwards in zip(rounds[::2], rounds[1::2], strict=True)
+    )
+    assert order == schedule_rounds(arms, 6, 3)
+    assert len({tuple(schedule_rounds(arms, 2, seed)) for seed in range(20)}) > 5
+
+
+def _block(arm: str, number: int, *, connections: int, flags: list[str] | None = None) -> Any:
+    server = ServerMeasurement(served_connections={"1": connections, "2": 10})
+    return Measurement(arm=arm, block=number, server=server, flags=flags or [])
+
+
+def test_a_claim_is_judged_on_the_arms_it_names() -> None:
+    blocks = [
+        _block("third", 0, connections=90),
+        _block("baseline", 1, connections=10),
+        _block("candidate", 2, connections=30),
+        _block("baseline", 3, connections=10),
+        _block("candidate", 4, connections=30),
+        _block("third", 5, connections=90),
+    ]
+    names = ["baseline", "candidate", "third"]
+    assert count_valid(blocks, names) == 2
+    assert [b.block for b in select_pairs(blocks, 3, against="baseline", arm="third")] == [
+        1,
+        0,
+        2,
+        3,
+    ]
+
+    def measured(expression: str, **more: Any) -> Any:
+        claim = Claim(name="c", source_row="B2", expression=expression, **more)
+        return judge_claims([claim], blocks)[0]
+
+    share = "server.busiest_worker_ratio"
+    assert measured(f"{share} >= 0").measured == 0.75
+    assert measured(f"{share} >= 0", arm="third").measured == 0.9
+    assert measured(f"baseline({share}) >= 0").measured == 0.5
+    assert measured(f"ratio({share}) >= 0", arm="third").measured == pytest.approx(1.8)
+    assert measured(f"ratio({share}) > 1", arm="third", against="candidate").held
+    assert measured(f"{share} <= 0.5", expect="fails").held
+    assert not measured(f"{share} <= 0.8", expect="fails").held
+    assert not measured("total.truncated == 0", expect="fails").held, "nothing was measured"
+    assert not measured(f"outcome({share}) != better").held, "two pairs are no evidence"
+    blocks[0] = _block("third", 0, connections=90, flags=["lateness: x: y"])
+    assert count_valid(blocks, names) == 1
+
+
+def run(run_cli: RunCli, name: str, *arguments: str, seconds: str = "2s") -> ScenarioRun:
+    length = ("--pairs", "1", "--duration", seconds)
+    result = run_cli("-q", "scenario", "run", name, *length, *arguments, "-f", "json", timeout=240)
+    assert result.returncode in {0, 1, 4}, result.stderr
+    assert "Traceback" not in result.stderr
+    return decode(ScenarioRun, result.stdout.encode())
+
+
+def blocks_of(result: ScenarioRun) -> dict[str, Measurement]:
+    """The last block of each arm; a round may have been run again."""
+    return {block.arm: block for block in result.measurements}
+
+
+@in_the_lab
+def test_an_overflowing_pool_truncates_and_its_statuses_say_nothing(run_cli: RunCli) -> None:
+    blocks = blocks_of(run(run_cli, "pool-overflow"))
+    small = blocks["candidate"]
+    truncated = sum(part.truncated for part in small.classes.values())
+    assert truncated > 0
+    assert small.server.pool_overflow == pytest.approx(truncated, rel=0.05)
+    assert {status for part in small.classes.values() for status in part.statuses} == {"200"}
+    for arm in ("baseline", "fits"):
+        assert blocks[arm].server.pool_overflow == 0
+        assert sum(part.truncated for part in blocks[arm].classes.values()) == 0
+
+
+def _short_accept_balance(scenario: Scenario, arms: set[str]) -> list[str]:
+    """The text of a scenario file with some of the arms alone."""
+    built_in = ROOT / "nginx_tune" / "scenarios" / f"{scenario.name}.toml"
+    head, *parts = built_in.read_text().split("\n[[arms]]\n")
+    kept = [part for part in parts[:-1] if part.partition('"')[2].partition('"')[0] in arms]
+    tail = parts[-1][parts[-1].index("\n[[classes]]") :].partition("\n[[claims]]")[0]
+    return [head, *(f"\n[[arms]]\n{part}" for part in kept), tail]
+
+
+@in_the_lab
+def test_bare_processes_take_turns_in_accept_and_not_in_epoll(
+    run_cli: RunCli, tmp_path: Path
+) -> None:
+    text = "".join(
+        _short_accept_balance(
+            SCENARIOS["accept-balance"], {"raw-blocking", "raw-epoll", "accept-mutex"}
+        )
+    )
+    file = tmp_path / "short.toml"
+    file.write_text(text)
+    blocks = blocks_of(run(run_cli, str(file)))
+
+    def busiest(arm: str) -> float:
+        served = blocks[arm].server.served_connections.values()
+        return max(served) / sum(served)
+
+    for arm in ("baseline", "candidate", "raw-blocking"):
+        assert len(blocks[arm].server.served_connections) == 4, arm
+    assert busiest("raw-blocking") < busiest("raw-epoll")
+    assert busiest("raw-blocking") < busiest("accept-mutex")
+
+
+@in_the_lab
+def test_workers_that_shrink_lose_connections_only_where_queues_close(run_cli: RunCli) -> None:
+    for _ in range(3):  # on a busy machine all queues may happen to be empty at each reload
+        blocks = blocks_of(run(run_cli, "reuseport-reload", seconds="3s"))
+        lost = {
+            arm: sum(sum(part.errors.values()) for part in block.classes.values())
+            for arm, block in blocks.items()
+        }
+        if lost["baseline"]:
+            break
+    assert lost["baseline"] > max(lost["candidate"], lost["shared"])
