@@ -20,8 +20,8 @@ from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.verdict import Outcome
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.prove.bootstrap import FEWEST_SECONDS, percentile_interval, resample
+from nginx_tune.prove.outcome import MARGIN
 from nginx_tune.prove.statistics import ALPHA
-from nginx_tune.prove.verdict import MARGIN
 from nginx_tune.prove.windows import SERVER, TRAFFIC, Window, better_when, read_window
 
 SAME_TRAFFIC = 1.25
