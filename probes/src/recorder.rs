@@ -103,8 +103,7 @@ impl Recorder {
             connections_opened: 0,
             stray: 0,
             ack_stall_suspects: 0,
-            // Of its full length at once: the memory of a run does not grow with it.
-            series: Vec::with_capacity((seconds as usize).min(MOST_SECONDS_AHEAD)),
+            series: room_for(seconds),
             last: Second::default(),
             second: Second::default(),
             second_latency: Distribution::new(),
@@ -285,6 +284,17 @@ impl Recorder {
         };
         self.second_span = end..next;
     }
+}
+
+/// An empty series whose memory is there already: that of a run does not grow with it.
+fn room_for(seconds: u64) -> Vec<Second> {
+    let mut series = vec![Second::default(); (seconds as usize).min(MOST_SECONDS_AHEAD)];
+    // Zeroed memory is not there before it is written.
+    for second in &mut series {
+        second.requests = std::hint::black_box(1);
+    }
+    series.clear();
+    series
 }
 
 /// The end of the first second of a run, part of one when the warm-up is: a second starts with
