@@ -44,3 +44,30 @@ def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )  # fmt: skip
     (found,) = folder.glob("*.whl")
     return found
+
+
+@pytest.fixture(scope="session")
+def native_wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel with the load probe, built into the target directory that is there."""
+    folder = tmp_path_factory.mktemp("native-wheel")
+    target = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "probes" / "target"))
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
+         "--wheel-dir", folder, checkout],
+        check=True,
+        env={**os.environ, "CARGO_TARGET_DIR": target, "NGINX_TUNE_REQUIRE_RUST": "1"},
+    )  # fmt: skip
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="session")
+def wheelhouse(native_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheels of what the package depends on: hosts in namespaces reach no index."""
+    folder = tmp_path_factory.mktemp("wheelhouse")
+    subprocess.run(
+        [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:",
+         "--dest", folder, native_wheel],
+        check=True,
+    )  # fmt: skip
+    return folder

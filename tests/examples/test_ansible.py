@@ -1,0 +1,230 @@
+"""The playbooks by the real ansible-core, on six hosts with sshd and nginx of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleet import Fleet, fleet_of
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ansible"
+COLLECTION = EXAMPLE / "collections/ansible_collections/nginx_tune/nginx"
+BIN = Path(sys.executable).parent
+HOSTS = 6
+
+needs_fleet = pytest.mark.needs("root", "nginx", "ip", "sshd", "cargo")
+
+
+def ansible(program: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(BIN / program), *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "NO_COLOR": "1"},
+    )
+
+
+@pytest.fixture(scope="module")
+def playbooks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the example to run in: it writes reports beside itself."""
+    folder = tmp_path_factory.mktemp("ansible") / "ansible"
+    shutil.copytree(EXAMPLE, folder)
+    return folder
+
+
+def test_ansible_lint_finds_nothing(playbooks: Path) -> None:
+    lint = ansible(
+        "ansible-lint", "--offline", "--nocolor", "--profile", "production", cwd=playbooks
+    )
+    assert lint.returncode == 0, lint.stdout + lint.stderr
+
+
+@pytest.mark.parametrize("module", sorted(p.stem for p in COLLECTION.glob("plugins/modules/*.py")))
+def test_each_module_has_its_documentation(playbooks: Path, module: str) -> None:
+    shown = ansible("ansible-doc", "-j", f"nginx_tune.nginx.{module}", cwd=playbooks)
+    assert shown.returncode == 0, shown.stderr
+    (found,) = json.loads(shown.stdout).values()
+    source = (COLLECTION / "plugins/modules" / f"{module}.py").read_text()
+    accepted = set(re.findall(r"^            (\w+)=dict\(", source, re.MULTILINE)) | {"executable"}
+    common = {"mode", "owner", "group", "attributes", "unsafe_writes", "selevel", "serole",
+              "setype", "seuser"}  # fmt: skip
+    assert set(found["doc"]["options"]) - common == accepted
+    assert found["examples"]
+    assert found["return"]
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with fleet_of(tmp_path_factory.mktemp("fleet"), HOSTS) as running:
+        yield running
+
+
+Recap = dict[str, dict[str, int]]
+
+
+def play(fleet: Fleet, playbooks: Path, book: str, **variables: Any) -> tuple[int, Recap, str]:
+    """Exit code, what ansible counted for each host, and what it said."""
+    run = fleet.run(
+        str(BIN / "ansible-playbook"), "-i", str(fleet.inventory), book, "--diff",
+        "-e", json.dumps(variables),
+        cwd=playbooks,
+        PATH=f"{BIN}:{os.environ['PATH']}",
+        NO_COLOR="1",
+    )  # fmt: skip
+    recap = {
+        name: {key: int(number) for key, number in re.findall(r"(\w+)=(\d+)", counts)}
+        for name, counts in re.findall(r"^(\S+)\s+: (ok=.*)$", run.stdout, re.MULTILINE)
+    }
+    return run.returncode, recap, run.stdout + run.stderr
+
+
+@pytest.fixture(scope="module")
+def installed(fleet: Fleet, playbooks: Path, native_wheel: Path, wheelhouse: Path) -> Fleet:
+    """The fleet with the tool, put there by the role; the hosts share one /opt."""
+    (playbooks / "install.yml").write_text(
+        "- hosts: nginx[0]\n  gather_facts: false\n  roles: [nginx_tune.nginx.install]\n"
+    )
+    given = {
+        "install_wheel": str(native_wheel),
+        "install_wheelhouse": str(wheelhouse),
+        "install_packages": [],
+        "install_python": sys.executable,
+    }
+    status, recap, said = play(fleet, playbooks, "install.yml", **given)
+    assert status == 0, said
+    assert recap["web1"]["changed"] > 0
+    status, recap, said = play(fleet, playbooks, "install.yml", **given)
+    assert (status, recap["web1"]["changed"]) == (0, 0), said
+    return fleet
+
+
+@needs_fleet
+def test_facts_come_without_anything_installed(fleet: Fleet, playbooks: Path) -> None:
+    (playbooks / "collect.yml").write_text(
+        "- hosts: nginx[1]\n  gather_facts: false\n  tasks:\n"
+        "    - nginx_tune.nginx.facts: {collector: always, paths: [/etc/nginx]}\n"
+        "    - ansible.builtin.copy: {content: '{{ ansible_facts.nginx_tune | to_json }}',"
+        f" dest: {playbooks}/collected.json}}\n      delegate_to: localhost\n"
+    )
+    status, _, said = play(fleet, playbooks, "collect.yml")
+    assert status == 0, said
+    facts = json.loads((playbooks / "collected.json").read_text())
+    assert facts["schema"] == "nginx-tune/facts/1"
+    assert facts["nginx"]["version"]
+    assert facts["nginx"]["running"], "that of the host, in its own namespaces"
+    assert not list(fleet.folder.glob("**/collect.py"))
+
+
+@needs_fleet
+def test_one_report_of_the_whole_fleet(installed: Fleet, playbooks: Path) -> None:
+    status, _, said = play(installed, playbooks, "fleet-audit.yml")
+    assert status == 0, said
+    report = (playbooks / "fleet-audit.md").read_text()
+    for host in installed.hosts:
+        assert re.search(rf"^\| {host.name} \| nginx [\d.]+ \| \d", report, re.MULTILINE), report
+    faulty = installed.hosts[3]
+    sound = faulty.conf.read_text()
+    faulty.conf.write_text(sound.replace("root /etc", "aio threads=absent; root /etc"))
+    try:
+        status, _, said = play(installed, playbooks, "fleet-audit.yml")
+    finally:
+        faulty.conf.write_text(sound)
+    assert status != 0, "a fault fails the run"
+    report = (playbooks / "fleet-audit.md").read_text()
+    assert "### error: io-pool-literal-unknown" in report
+    assert "- web4: `/etc/nginx/nginx.conf:" in report
+
+
+def version(fleet: Fleet, number: int) -> str:
+    run = fleet.run("curl", "-s", f"http://{fleet.hosts[number].address}/version")
+    return run.stdout
+
+
+QUICK = {"pairs": 1, "duration": "1s", "warmup": "1s"}
+
+
+@needs_fleet
+def test_a_faulty_candidate_stops_on_the_canary(
+    installed: Fleet, playbooks: Path, tmp_path: Path
+) -> None:
+    before = [host.conf.read_bytes() for host in installed.hosts]
+    candidate = tmp_path / "bad.conf"
+    candidate.write_text(before[0].decode().replace("root /etc", "aio threads=absent; root /etc"))
+    status, recap, said = play(
+        installed, playbooks, "pre-deploy.yml", candidate=str(candidate), validate=QUICK
+    )
+    assert status != 0
+    assert "io-pool-literal-unknown" in said or "nginx -t rejects it" in said
+    assert set(recap) == {"web1"}, "no other host was touched"
+    assert [host.conf.read_bytes() for host in installed.hosts] == before
+
+
+@needs_fleet
+def test_a_failing_gate_stops_on_the_canary(
+    installed: Fleet, playbooks: Path, tmp_path: Path
+) -> None:
+    before = [host.conf.read_bytes() for host in installed.hosts]
+    candidate = tmp_path / "slow.conf"
+    candidate.write_text(before[0].decode().replace('"first"', '"slow"'))
+    status, recap, said = play(
+        installed, playbooks, "pre-deploy.yml", candidate=str(candidate), validate=QUICK,
+        require=["hot.mean <= 1us"],
+    )  # fmt: skip
+    assert status != 0
+    assert "gates failed: hot.mean <= 1us" in said
+    assert set(recap) == {"web1"}
+    assert [host.conf.read_bytes() for host in installed.hosts] == before
+
+
+@needs_fleet
+def test_a_good_candidate_reaches_every_host_once(
+    installed: Fleet, playbooks: Path, tmp_path: Path
+) -> None:
+    candidate = tmp_path / "good.conf"
+    candidate.write_text(installed.hosts[0].conf.read_text().replace('"first"', '"second"'))
+    given = {"candidate": str(candidate), "validate": QUICK, "require": ["hot.mean <= 10s"]}
+    status, recap, said = play(installed, playbooks, "pre-deploy.yml", **given)
+    assert status == 0, said
+    assert set(recap) == {host.name for host in installed.hosts}
+    assert all(host.conf.read_bytes() == candidate.read_bytes() for host in installed.hosts)
+    assert [version(installed, number) for number in range(HOSTS)] == ["second"] * HOSTS
+    status, recap, said = play(installed, playbooks, "pre-deploy.yml", **given)
+    assert status == 0, said
+    assert {counts["changed"] for counts in recap.values()} == {0}, said
+
+
+@needs_fleet
+def test_a_generated_configuration_changes_nothing_the_second_time(
+    installed: Fleet, playbooks: Path
+) -> None:
+    before = [host.conf.read_bytes() for host in installed.hosts]
+    given = {
+        "generate": {
+            "kind": "static",
+            "roots": ["/etc/nginx/html"],
+            "site": {"listen": ["80"], "roots": ["/etc/nginx/html"], "user": "root"},
+        },
+        "validate": QUICK,
+    }
+    try:
+        status, recap, said = play(installed, playbooks, "pre-deploy.yml", **given)
+        assert status == 0, said
+        made = {host.conf.read_bytes() for host in installed.hosts}
+        assert len(made) == 1
+        assert b"nginx-tune" in next(iter(made))
+        status, recap, said = play(installed, playbooks, "pre-deploy.yml", **given)
+        assert status == 0, said
+        assert {counts["changed"] for counts in recap.values()} == {0}, said
+    finally:
+        for host, text in zip(installed.hosts, before, strict=True):
+            host.conf.write_bytes(text)
