@@ -8,6 +8,7 @@ use crate::clock::{MILLISECOND, Nanos};
 use crate::request::Request;
 use crate::response::Response;
 use crate::sys;
+use crate::tls::Session;
 
 /// A pause inside a response that is as long as Linux delays an acknowledgement for which the
 /// server waits: 40 ms and what a busy machine adds.
@@ -16,8 +17,10 @@ const DELAYED_ACKNOWLEDGEMENT: Range<Nanos> = 35 * MILLISECOND..60 * MILLISECOND
 /// Where a connection stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Its request waits for the handshake.
+    /// Its request waits for the handshake of TCP.
     Connecting,
+    /// Its request waits for the handshake of TLS.
+    Securing,
     /// Nothing is asked.
     Idle,
     /// Its request was sent and is not answered yet.
@@ -29,6 +32,10 @@ pub enum Phase {
 pub struct Connection {
     /// The socket.
     pub stream: TcpStream,
+    /// What encrypts; none is cleartext.
+    pub tls: Option<Session>,
+    /// When it was opened.
+    pub opened: Nanos,
     /// The class that it belongs to.
     pub class: usize,
     /// Where it stands.
@@ -39,6 +46,10 @@ pub struct Connection {
     pub response: Response,
     /// When the response began.
     pub first_byte: Nanos,
+    /// Whether the kernel stamps what arrives.
+    pub is_stamped: bool,
+    /// For how long it had lain in the kernel then, where that was asked.
+    pub receive_lag: Option<Nanos>,
     /// When the last bytes came.
     pub last_byte: Nanos,
     /// Pauses inside the response that look like a delayed acknowledgement.
@@ -53,14 +64,24 @@ pub struct Connection {
 
 impl Connection {
     /// A connection whose handshake is under way.
-    pub fn new(stream: TcpStream, class: usize, request: Request) -> Self {
+    pub fn new(
+        stream: TcpStream,
+        tls: Option<Session>,
+        class: usize,
+        request: Request,
+        opened: Nanos,
+    ) -> Self {
         Self {
             stream,
+            tls,
+            opened,
             class,
             phase: Phase::Connecting,
             request,
             response: Response::new(),
             first_byte: 0,
+            is_stamped: false,
+            receive_lag: None,
             last_byte: 0,
             stalls: 0,
             served: 0,
@@ -81,6 +102,9 @@ impl Connection {
 
     /// Sends a rendered request; whether all of it is on its way.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<bool> {
+        if let Some(tls) = &mut self.tls {
+            return tls.send(&mut self.stream, bytes);
+        }
         let sent = write_some(&mut self.stream, bytes)?;
         self.unsent.clear();
         self.unsent.extend_from_slice(&bytes[sent..]);
@@ -89,6 +113,9 @@ impl Connection {
 
     /// Sends more of what the socket did not take; whether all of it is on its way.
     pub fn send_rest(&mut self) -> io::Result<bool> {
+        if let Some(tls) = &mut self.tls {
+            return tls.flush(&mut self.stream);
+        }
         let sent = write_some(&mut self.stream, &self.unsent)?;
         self.unsent.drain(..sent);
         Ok(self.unsent.is_empty())
@@ -96,7 +123,7 @@ impl Connection {
 
     /// Whether a part of the request is still to be sent.
     pub fn has_unsent(&self) -> bool {
-        !self.unsent.is_empty()
+        !self.unsent.is_empty() || self.tls.as_ref().is_some_and(Session::has_unsent)
     }
 
     /// Whether the failure of an unanswered request can be the race of a kept connection: the

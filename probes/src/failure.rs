@@ -11,6 +11,8 @@ pub enum Failure {
     ConnectTimeout,
     /// No route to the server.
     Unreachable,
+    /// No TLS session: a certificate that is not good, or a server that speaks otherwise.
+    Tls,
     /// The connection was reset.
     Reset,
     /// The server closed without one byte of a reply.
@@ -39,10 +41,11 @@ pub enum Failure {
 
 impl Failure {
     /// All kinds.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Refused,
         Self::ConnectTimeout,
         Self::Unreachable,
+        Self::Tls,
         Self::Reset,
         Self::Empty,
         Self::Truncated,
@@ -63,6 +66,7 @@ impl Failure {
             Self::Refused => "refused",
             Self::ConnectTimeout => "connect_timeout",
             Self::Unreachable => "unreachable",
+            Self::Tls => "tls",
             Self::Reset => "reset",
             Self::Empty => "empty",
             Self::Truncated => "truncated",
@@ -82,6 +86,9 @@ impl Failure {
 impl From<&io::Error> for Failure {
     /// The kind of a socket error (errno of connect(2), send(2), recv(2)).
     fn from(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::InvalidData {
+            return Self::Tls;
+        }
         match error.raw_os_error() {
             Some(libc::ECONNREFUSED) => Self::Refused,
             Some(libc::ETIMEDOUT) => Self::ConnectTimeout,

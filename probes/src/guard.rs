@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZero;
+use std::thread;
 
 use crate::error::Error;
 use crate::plan::{Permit, Plan};
@@ -30,6 +32,11 @@ pub fn check(plan: &Plan) -> Result<Place, Error> {
     let place = decide(plan.target.address, plan.target.port, &plan.permit, &own)?;
     let addresses = sources::addresses(plan.target.address);
     check_connections(plan.connections() as u64, addresses)?;
+    if plan.precise && thread::available_parallelism().map_or(1, NonZero::get) < 2 {
+        return Err(Error::Plan(
+            "precise needs a CPU of its own, and this process may use one alone".into(),
+        ));
+    }
     Ok(place)
 }
 

@@ -45,6 +45,7 @@ pub mod source;
 pub mod sources;
 pub mod surroundings;
 pub mod sys;
+pub mod tls;
 pub mod trickle;
 pub mod validity;
 pub mod workers;

@@ -3,11 +3,12 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
-use crate::clock::{Clock, Nanos};
+use crate::clock::{Clock, MILLISECOND, Nanos};
 use crate::connection::{Connection, is_temporary};
 use crate::failure::Failure;
 use crate::response::Response;
 use crate::sys;
+use crate::tls::End;
 
 /// A first read this small takes the head and a small body, and leaves the rest uncopied.
 const HEAD_READ_BYTES: usize = 4 * 1024;
@@ -24,6 +25,9 @@ const LEAST_DISCARD_BYTES: u64 = 4 * 1024;
 /// Reads from one connection before the others get their turn.
 const READS_A_TURN: usize = 4;
 
+/// Between two questions for the kernel's time: what they cost stays below one percent.
+const STAMP_GAP: Nanos = MILLISECOND / 4;
+
 /// How a connection's response stands after a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received {
@@ -35,11 +39,22 @@ pub enum Received {
     Complete {
         /// Bytes came after it that nobody asked for.
         stray: bool,
+        /// The server sends no more on this connection.
+        ended: bool,
     },
     /// It will not come.
     Failed(Failure),
     /// It will not come, because the server had closed the idle connection: send it again.
     Stale,
+}
+
+/// What came on an idle connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Idle {
+    /// It can be used again.
+    pub open: bool,
+    /// Bytes came that nobody asked for.
+    pub stray: bool,
 }
 
 /// Reads responses.
@@ -48,6 +63,9 @@ pub struct Receiver {
     buffer: Vec<u8>,
     discards: bool,
     acknowledges_quickly: bool,
+    /// When the kernel's time of a first byte is asked for again.
+    next_stamp: Nanos,
+    last_read: Nanos,
 }
 
 impl Receiver {
@@ -58,6 +76,8 @@ impl Receiver {
             buffer: vec![0; BODY_READ_BYTES],
             discards,
             acknowledges_quickly,
+            next_stamp: 0,
+            last_read: 0,
         }
     }
 
@@ -77,6 +97,18 @@ impl Receiver {
         ended: bool,
         byte_limit: u64,
     ) -> Received {
+        if connection.tls.is_some() {
+            return self.receive_encrypted(connection, clock, now, ended, byte_limit);
+        }
+        if connection.is_stamped
+            && !connection.response.has_started()
+            && self.last_read >= self.next_stamp
+        {
+            // An error is told once: by this read or the next.
+            if let Err(failed) = self.read_stamp(connection, clock, now) {
+                return failed;
+            }
+        }
         let mut left = byte_limit.max(1);
         for _ in 0..READS_A_TURN {
             let (asked, result) = self.read(connection, left);
@@ -87,6 +119,7 @@ impl Receiver {
                 Err(error) => return broken(connection, &error),
             };
             *now = clock.now();
+            self.last_read = *now;
             connection.came(*now);
             let stray = match self.take(&mut connection.response, asked, count) {
                 Err(failure) => return Received::Failed(failure),
@@ -95,7 +128,7 @@ impl Receiver {
             let drained = count < asked.count();
             if connection.response.is_complete() {
                 let stray = stray || (!drained && has_more(connection));
-                return Received::Complete { stray };
+                return Received::Complete { stray, ended };
             }
             if drained && !ended {
                 return Received::Waiting;
@@ -106,6 +139,138 @@ impl Receiver {
             }
         }
         Received::Unfinished
+    }
+
+    /// Reads the first byte of a response alone, with the time at which it came to the kernel.
+    ///
+    /// A longer read tells the time of the *last* segment that it takes from. Where nothing has
+    /// come, or the end, the next read tells so again.
+    fn read_stamp(
+        &mut self,
+        connection: &mut Connection,
+        clock: Clock,
+        now: &mut Nanos,
+    ) -> Result<(), Received> {
+        let age = match sys::receive_stamped(&connection.stream, &mut self.buffer[..1]) {
+            Ok((0, _)) => return Ok(()),
+            Ok((_, age)) => age,
+            Err(error) if is_temporary(&error) => return Ok(()),
+            Err(error) => return Err(broken(connection, &error)),
+        };
+        *now = clock.now();
+        self.next_stamp = *now + STAMP_GAP;
+        connection.came(*now);
+        connection.receive_lag = age;
+        match connection.response.feed(&self.buffer[..1]) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Received::Failed(Failure::Parse)),
+        }
+    }
+
+    fn receive_encrypted(
+        &mut self,
+        connection: &mut Connection,
+        clock: Clock,
+        now: &mut Nanos,
+        ended: bool,
+        byte_limit: u64,
+    ) -> Received {
+        let mut left = byte_limit.clamp(1, usize::MAX as u64) as usize;
+        for _ in 0..READS_A_TURN {
+            let most = self.buffer.len().min(left);
+            let Connection {
+                stream,
+                tls: Some(tls),
+                response,
+                ..
+            } = connection
+            else {
+                break;
+            };
+            let (mut came, mut stray, mut is_http) = (false, false, true);
+            let read = tls.read(stream, &mut self.buffer[..most], |piece| {
+                came = true;
+                match response.feed(piece) {
+                    Ok(taken) => stray |= taken < piece.len(),
+                    Err(_) => is_http = false,
+                }
+            });
+            let progress = match read {
+                Ok(progress) => progress,
+                Err(error) if is_temporary(&error) => return Received::Waiting,
+                Err(error) => return broken(connection, &error),
+            };
+            *now = clock.now();
+            if came {
+                connection.came(*now);
+            }
+            if !is_http {
+                return Received::Failed(Failure::Parse);
+            }
+            if connection.response.is_complete() {
+                let ended = ended || progress.ended.is_some();
+                return Received::Complete { stray, ended };
+            }
+            match progress.ended {
+                // Without a word the end may be anybody's: RFC 9112 §9.8.
+                Some(End::Abrupt) if connection.response.ends_with_the_connection() => {
+                    return Received::Failed(Failure::Truncated);
+                }
+                Some(_) => return end(connection),
+                None if progress.drained && !ended => return Received::Waiting,
+                None => {}
+            }
+            left -= most;
+            if left == 0 {
+                break;
+            }
+        }
+        Received::Unfinished
+    }
+
+    /// Goes on with the TLS handshake of a connection; whether it is done.
+    ///
+    /// # Errors
+    /// Of the socket, or of kind `InvalidData` when no session comes about.
+    pub fn secure(&mut self, connection: &mut Connection) -> io::Result<bool> {
+        let Some(tls) = &mut connection.tls else {
+            return Ok(true);
+        };
+        while tls.is_handshaking() {
+            match tls.read(&mut connection.stream, &mut self.buffer, |_| {}) {
+                Ok(progress) if progress.ended.is_some() => {
+                    let what = "the server ended the handshake";
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+                }
+                Ok(_) => {}
+                Err(error) if is_temporary(&error) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether an idle connection stays open: what came was the protocol's own business.
+    pub fn stays_open(&mut self, connection: &mut Connection) -> Idle {
+        let Connection { stream, tls, .. } = connection;
+        let mut stray = false;
+        let open = match tls {
+            Some(tls) => {
+                let read = tls.read(stream, &mut self.buffer, |_| stray = true);
+                match read {
+                    Ok(progress) => progress.ended.is_none() && !stray,
+                    Err(error) => is_temporary(&error),
+                }
+            }
+            None => match stream.read(&mut [0; 64]) {
+                Ok(count) => {
+                    stray = count > 0;
+                    false
+                }
+                Err(error) => is_temporary(&error),
+            },
+        };
+        Idle { open, stray }
     }
 
     fn read(&mut self, connection: &mut Connection, limit: u64) -> (Asked, io::Result<usize>) {
@@ -120,7 +285,7 @@ impl Receiver {
                 sys::discard(&connection.stream, count),
             );
         }
-        let count = if ahead == 0 && !connection.response.has_started() {
+        let count = if ahead == 0 && connection.response.status() == 0 {
             HEAD_READ_BYTES
         } else {
             self.buffer.len()
@@ -170,7 +335,10 @@ fn end(connection: &mut Connection) -> Received {
         return Received::Stale;
     }
     match connection.response.end() {
-        None => Received::Complete { stray: false },
+        None => Received::Complete {
+            stray: false,
+            ended: true,
+        },
         Some(failure) => Received::Failed(failure),
     }
 }

@@ -45,6 +45,20 @@ pub struct Recorder {
     pub max_pending: usize,
     /// Connections opened, warm-up included.
     pub connections_opened: u64,
+    /// Sessions of TLS that took up an earlier one, warm-up included.
+    pub tls_resumed: u64,
+    /// Handshakes of TCP that were asked for again, warm-up included.
+    pub syn_retries: u64,
+    /// Segments that this host sent again, warm-up included.
+    pub retransmits: u64,
+    /// From opening a connection to its handshake of TCP.
+    pub connect: Distribution,
+    /// From opening a connection to its handshake of TLS.
+    pub secure: Distribution,
+    /// From the send to the arrival of the first byte in this host's kernel, of a sample.
+    pub arrival: Distribution,
+    /// From there until the probe read it, of the same sample.
+    pub receive_lag: Distribution,
     /// Connections on which the server sent bytes that nobody asked for.
     pub stray: u64,
     /// Pauses of 35 to 60 ms inside a response.
@@ -101,6 +115,13 @@ impl Recorder {
             at_cap: 0,
             max_pending: 0,
             connections_opened: 0,
+            tls_resumed: 0,
+            syn_retries: 0,
+            retransmits: 0,
+            arrival: Distribution::new(),
+            receive_lag: Distribution::new(),
+            connect: Distribution::new(),
+            secure: Distribution::new(),
             stray: 0,
             ack_stall_suspects: 0,
             series: room_for(seconds),
@@ -160,6 +181,30 @@ impl Recorder {
     pub fn retries(&mut self, request: &Request) {
         if self.measures(request.intended) {
             self.retried += 1;
+        }
+    }
+
+    /// The first byte that was read then had lain in the kernel for so long.
+    pub fn stamped(&mut self, request: &Request, first_byte: Nanos, lag: Nanos) {
+        if self.measures(request.intended) {
+            let arrival = first_byte.saturating_sub(lag);
+            self.arrival.record(arrival.saturating_sub(request.sent));
+            self.receive_lag.record(lag);
+        }
+    }
+
+    /// The handshake of TCP for a request is done.
+    pub fn connected(&mut self, request: &Request, took: Nanos) {
+        if self.measures(request.intended) {
+            self.connect.record(took);
+        }
+    }
+
+    /// The handshake of TLS for a request is done.
+    pub fn secured(&mut self, request: &Request, took: Nanos, resumed: bool) {
+        self.tls_resumed += u64::from(resumed);
+        if self.measures(request.intended) {
+            self.secure.record(took);
         }
     }
 

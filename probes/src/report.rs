@@ -18,8 +18,10 @@ use crate::workers::Share;
 /// The measurement of a run.
 pub fn measurement(plan: &Plan, outcome: &Outcome<'_>) -> Value {
     let mut lateness = Distribution::new();
+    let mut receive_lag = Distribution::new();
     for class in &outcome.classes {
         lateness.add(&class.recorder.latencies.lateness);
+        receive_lag.add(&class.recorder.receive_lag);
     }
     json!({
         "schema": "nginx-tune/measurement/1",
@@ -34,6 +36,7 @@ pub fn measurement(plan: &Plan, outcome: &Outcome<'_>) -> Value {
             "cpu_seconds": seconds(outcome.cpu),
             "cpu_ratio": outcome.cpu_ratio(),
             "lateness_seconds": lateness.document(),
+            "receive_lag_seconds": receive_lag.document(),
             "max_rss_bytes": peak_memory_bytes(),
             "host_busy_seconds": outcome.host.map(|host| host.busy_seconds),
             "host_cpu_seconds": outcome.host.map(|host| host.all_seconds),
@@ -106,6 +109,12 @@ fn of_class(class: &Class<'_>, measured: Nanos) -> Value {
         "failed_seconds": latencies.failed.document(),
         "lateness_seconds": latencies.lateness.document(),
         "connections_opened": record.connections_opened,
+        "arrival_seconds": record.arrival.document(),
+        "connect_seconds": record.connect.document(),
+        "tls_seconds": record.secure.document(),
+        "tls_resumed": record.tls_resumed,
+        "syn_retries": record.syn_retries,
+        "retransmits": record.retransmits,
         "retried": record.retried,
         "stray": record.stray,
         "workers": by_worker(record.workers.shares(), |share| share.requests.into()),

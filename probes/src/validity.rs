@@ -32,16 +32,33 @@ const MOST_CENSORED_RATIO: f64 = 0.0001;
 /// Share of the CPUs' time that a hypervisor may have taken.
 const MOST_STEAL_RATIO: f64 = 0.02;
 
+/// Times a second that another process may take the CPU of a probe that is to be precise.
+const MOST_PREEMPTIONS_PER_SECOND: f64 = 10.0;
+
 /// The reasons why a result is degraded; none when it is valid.
 pub fn flags(outcome: &Outcome<'_>) -> Vec<String> {
     let mut flags: Vec<String> = outcome.stopped_by.iter().cloned().collect();
     let cpu_ratio = outcome.cpu_ratio();
-    if cpu_ratio > MOST_CPU_RATIO {
+    // A precise run spins: its CPU time says nothing.
+    if cpu_ratio > MOST_CPU_RATIO && !outcome.is_precise {
         flags.push(format!(
             "generator_cpu: the probe used {:.0} % of a CPU",
             cpu_ratio * 100.0
         ));
     }
+    let preemptions = outcome.preempted as f64 / seconds(outcome.measured.max(1));
+    if outcome.is_precise && preemptions > MOST_PREEMPTIONS_PER_SECOND {
+        flags.push(format!(
+            "precise: no CPU was free: {preemptions:.0} times a second another process took the \
+             probe's"
+        ));
+    }
+    flags.extend(
+        outcome
+            .tls_fault
+            .iter()
+            .map(|fault| format!("tls: {fault}")),
+    );
     for class in &outcome.classes {
         if class.is_open_loop() {
             flags.extend(class_flags(class));

@@ -28,6 +28,7 @@ use crate::recorder::first_second_end;
 use crate::sources::Sources;
 use crate::surroundings::Surroundings;
 use crate::sys::{self, Event, Poller, READABLE};
+use crate::tls::Client;
 use crate::trickle::Resting;
 
 mod acknowledge;
@@ -48,6 +49,10 @@ const INTERRUPTED_DRAIN: Nanos = 500 * MILLISECOND;
 const MOST_COMPARING: Duration = Duration::from_secs(5);
 const LEAST_COMPARING: Duration = Duration::from_millis(200);
 
+/// A precise run looks for events without sleeping for so long before it has to do something: a
+/// thread that sleeps wakes some 40 µs late, now and then 200.
+const SPIN: Nanos = MILLISECOND / 5;
+
 /// Seconds in a row above `abort_error_ratio` that stop the run.
 const ABORT_SECONDS: u32 = 3;
 
@@ -66,6 +71,9 @@ pub struct Engine<'p> {
     free: Vec<u32>,
     /// Connections on which more may have come than was read.
     unread: Vec<Event>,
+    tls: Option<Client>,
+    /// Why the first session that failed did.
+    tls_fault: Option<String>,
     unacknowledged: Unacknowledged,
     pace: Pace,
     rendered: Vec<u8>,
@@ -99,6 +107,7 @@ struct Slot {
 #[derive(Debug, Clone, Copy)]
 struct Usage {
     cpu: Nanos,
+    preempted: u64,
     host: Option<Surroundings>,
 }
 
@@ -106,6 +115,7 @@ impl Usage {
     fn now() -> Self {
         Self {
             cpu: sys::cpu_time(),
+            preempted: sys::preemptions(),
             host: Surroundings::read(),
         }
     }
@@ -126,6 +136,12 @@ pub struct Outcome<'p> {
     pub started_unix_seconds: f64,
     /// Why the histogram log is not whole.
     pub log_fault: Option<String>,
+    /// Why the first TLS session that failed did.
+    pub tls_fault: Option<String>,
+    /// Whether the probe spun before arrivals.
+    pub is_precise: bool,
+    /// Times that another process took the CPU while the probe wanted it, in the measured time.
+    pub preempted: u64,
     /// Why the run ended early.
     pub stopped_by: Option<String>,
     /// Whether a signal ended it.
@@ -178,6 +194,13 @@ impl<'p> Engine<'p> {
             slots: Vec::new(),
             free: Vec::new(),
             unread: Vec::new(),
+            tls: plan
+                .target
+                .tls
+                .as_ref()
+                .map(|tls| Client::new(tls, &plan.target))
+                .transpose()?,
+            tls_fault: None,
             unacknowledged: Unacknowledged::default(),
             pace: Pace::new(plan.classes.iter().all(|class| class.arrivals.is_closed())),
             rendered: Vec::new(),
@@ -239,9 +262,14 @@ impl<'p> Engine<'p> {
             if let Some(pause) = self.pace.pause(events).filter(|&pause| pause < timeout) {
                 thread::sleep(Duration::from_nanos(pause));
             }
+            let nap = if self.plan.precise {
+                timeout.saturating_sub(SPIN)
+            } else {
+                timeout
+            };
             events = self
                 .poller
-                .wait(timeout)
+                .wait(nap)
                 .map_err(|error| Error::System("waiting for events", error))?;
             for number in 0..events {
                 let Some(event) = self.poller.event(number) else {
@@ -445,7 +473,7 @@ impl<'p> Engine<'p> {
                 let deadline = connection.request.intended.saturating_add(timeout);
                 if deadline > now {
                     next_deadline = next_deadline.min(deadline);
-                } else if connection.phase == Phase::Connecting {
+                } else if matches!(connection.phase, Phase::Connecting | Phase::Securing) {
                     self.lose(slot, Failure::ConnectTimeout);
                 } else {
                     self.lose(slot, Failure::Timeout);
@@ -505,12 +533,13 @@ impl<'p> Engine<'p> {
             }
             written.err().map(|error| error.to_string())
         });
-        let (cpu, host) = match (self.before, self.after) {
+        let (cpu, preempted, host) = match (self.before, self.after) {
             (Some(before), Some(after)) => (
                 after.cpu - before.cpu,
+                after.preempted - before.preempted,
                 after.host.zip(before.host).map(|(a, b)| a.since(b)),
             ),
-            _ => (0, None),
+            _ => (0, 0, None),
         };
         let since_1970 = started.duration_since(UNIX_EPOCH).unwrap_or_default();
         Outcome {
@@ -520,6 +549,9 @@ impl<'p> Engine<'p> {
             classes: self.classes,
             measured: self.stop_at.saturating_sub(self.plan.window().start),
             cpu,
+            tls_fault: self.tls_fault,
+            is_precise: self.plan.precise,
+            preempted,
             stopped_by: self.stopped_by,
             interrupted: self.interrupted,
             start_skew_seconds: self.start_skew_seconds,

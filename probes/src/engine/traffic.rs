@@ -1,20 +1,24 @@
 //! What happens on the connections: a request's way from its start to its end.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::net::TcpStream;
 
 use super::{Engine, Slot, find, token};
-use crate::clock::Nanos;
+use crate::clock::{MILLISECOND, Nanos};
 use crate::connection::{Connection, Phase};
 use crate::failure::Failure;
 use crate::receive::{Received, broken};
 use crate::request::Request;
 use crate::sources;
 use crate::sys::{self, Dial, EDGE, Event, PEER_CLOSED, READABLE, WRITABLE};
+use crate::tls::{Client, Session};
 
 /// What a connection is watched for, each change reported once. A request that the socket does
 /// not take at once is rare and waits for `WRITABLE`.
 const ANSWERS: u32 = READABLE | PEER_CLOSED | EDGE;
+
+/// A handshake that takes so long was asked for more than once: a kernel waits for a second.
+const FIRST_SYN_RETRY: Nanos = 900 * MILLISECOND;
 
 impl Engine<'_> {
     /// Gives a request to a connection, or lets it wait for one.
@@ -36,13 +40,18 @@ impl Engine<'_> {
             Ok(stream) => stream,
             Err(error) => return self.fail(class, &request, Failure::from(&error)),
         };
+        let session = self.tls.as_ref().map(Client::session).transpose();
+        let session = match session {
+            Ok(session) => session,
+            Err(error) => return self.fail(class, &request, Failure::from(&error)),
+        };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
             self.slots.len() as u32 - 1
         });
         let place = &mut self.slots[slot as usize];
         let token = token(slot, place.generation);
-        let connection = Connection::new(stream, class, request);
+        let connection = Connection::new(stream, session, class, request, self.clock.now());
         let added = self
             .poller
             .add(&connection.stream, token, ANSWERS | WRITABLE);
@@ -104,6 +113,7 @@ impl Engine<'_> {
         class.render(&connection.request, connection.served, &mut self.rendered);
         connection.phase = Phase::Busy;
         connection.first_byte = 0;
+        connection.receive_lag = None;
         connection.response.expect(class.plan.method);
         if class.samples_body(&connection.request) {
             connection.response.sample_body();
@@ -130,6 +140,7 @@ impl Engine<'_> {
         let mut now = 0;
         match find(&self.slots, event.token).map(|connection| connection.phase) {
             Some(Phase::Connecting) => self.connected(slot, event),
+            Some(Phase::Securing) => self.secure(slot),
             Some(Phase::Busy) => {
                 if event.is_writable() {
                     self.send_rest(slot);
@@ -162,12 +173,60 @@ impl Engine<'_> {
             Ok(None) if event.is_writable() => {
                 let token = token(slot, *generation);
                 match self.poller.modify(&connection.stream, token, ANSWERS) {
-                    Ok(()) => self.transmit(slot),
+                    Ok(()) => self.established(slot),
                     Err(error) => self.lose(slot, Failure::from(&error)),
                 }
             }
             Ok(None) => {}
             Ok(Some(error)) | Err(error) => self.lose(slot, Failure::from(&error)),
+        }
+    }
+
+    /// The TCP connection stands: speak TLS first, or send the request.
+    fn established(&mut self, slot: u32) {
+        let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
+            return;
+        };
+        let took = self.clock.now() - connection.opened;
+        let recorder = &mut self.classes[connection.class].recorder;
+        recorder.connected(&connection.request, took);
+        if took >= FIRST_SYN_RETRY {
+            recorder.syn_retries += sys::retransmits(&connection.stream).unwrap_or(0);
+        }
+        let Some(tls) = &mut connection.tls else {
+            // Without it there is a diagnosis less, and no other harm.
+            connection.is_stamped = sys::stamp_arrivals(&connection.stream).is_ok();
+            return self.transmit(slot);
+        };
+        connection.phase = Phase::Securing;
+        match tls.flush(&mut connection.stream) {
+            Ok(_) => {}
+            Err(error) => self.broke(slot, &error),
+        }
+    }
+
+    /// Goes on with a TLS handshake.
+    fn secure(&mut self, slot: u32) {
+        let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
+            return;
+        };
+        match self.receiver.secure(connection) {
+            Ok(true) => {
+                let took = self.clock.now() - connection.opened;
+                let resumed = connection.tls.as_ref().is_some_and(Session::is_resumed);
+                self.classes[connection.class]
+                    .recorder
+                    .secured(&connection.request, took, resumed);
+                self.transmit(slot);
+            }
+            Ok(false) => {}
+            Err(error) => {
+                let failure = Failure::from(&error);
+                if failure == Failure::Tls {
+                    self.tls_fault.get_or_insert_with(|| error.to_string());
+                }
+                self.lose(slot, failure);
+            }
         }
     }
 
@@ -230,7 +289,7 @@ impl Engine<'_> {
                 Some(trickle) => self.rest(slot, *now + trickle.rest),
                 None => self.unread.push(event),
             },
-            Received::Complete { stray } => self.complete(slot, stray, ended, *now),
+            Received::Complete { stray, ended } => self.complete(slot, stray, ended, *now),
             Received::Failed(failure) => self.lose(slot, failure),
             Received::Stale => self.retry(slot),
         }
@@ -285,6 +344,9 @@ impl Engine<'_> {
         let first_byte = connection.first_byte;
         let (bytes, checksum) = (response.body_bytes(), response.checksum());
         let keeps = response.keeps_connection() && !class.is_last(&request, connection.served);
+        if let Some(lag) = connection.receive_lag {
+            class.recorder.stamped(&request, first_byte, lag);
+        }
         connection.served += 1;
         if let Some(worker) = response.worker() {
             let good = fault.is_none();
@@ -315,10 +377,12 @@ impl Engine<'_> {
         let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
             return;
         };
-        let class = &mut self.classes[connection.class];
-        if matches!(connection.stream.read(&mut [0; 64]), Ok(count) if count > 0) {
-            class.recorder.stray += 1;
+        let idle = self.receiver.stays_open(connection);
+        if idle.open {
+            return;
         }
+        let class = &mut self.classes[connection.class];
+        class.recorder.stray += u64::from(idle.stray);
         class.idle.retain(|&other| other != slot);
         self.close(slot);
     }
@@ -395,7 +459,9 @@ impl Engine<'_> {
     fn close(&mut self, slot: u32) {
         let place = &mut self.slots[slot as usize];
         if let Some(connection) = place.connection.take() {
-            self.classes[connection.class].open -= 1;
+            let class = &mut self.classes[connection.class];
+            class.open -= 1;
+            class.recorder.retransmits += sys::retransmits(&connection.stream).unwrap_or(0);
             place.generation = place.generation.wrapping_add(1);
             self.free.push(slot);
         }

@@ -45,6 +45,8 @@ pub struct Plan {
     pub cpus: Vec<usize>,
     /// Run ahead of ordinary processes where that is allowed.
     pub realtime: bool,
+    /// Do not sleep shortly before an arrival is due.
+    pub precise: bool,
     /// Stop when more than this share of the requests failed in three seconds running.
     pub abort_error_ratio: Option<f64>,
     /// Connections beside those of the classes that stay open and ask nothing.
@@ -68,6 +70,21 @@ pub struct Target {
     pub port: u16,
     /// `Host` header.
     pub host: String,
+    /// How to speak TLS; none is cleartext.
+    pub tls: Option<Tls>,
+}
+
+/// How to speak TLS with the target.
+#[derive(Debug)]
+pub struct Tls {
+    /// Whether the certificate must be good.
+    pub verify: bool,
+    /// PEM file of the authorities that are trusted; none is the system's.
+    pub ca_file: Option<String>,
+    /// Name in the handshake and the certificate; none is the `Host` header's.
+    pub server_name: Option<String>,
+    /// Whether a new connection takes up an earlier session.
+    pub resumption: bool,
 }
 
 /// One request class with its own connections.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Caps, Class, Keepalive, Method, Permit, Plan, SCHEMA, Stripe, Target};
+use super::{Caps, Class, Keepalive, Method, Permit, Plan, SCHEMA, Stripe, Target, Tls};
 use crate::error::Error;
 use crate::fields::{Fields, Read};
 
@@ -31,6 +31,7 @@ impl Read for Plan {
             stripe: fields.or("stripe", Stripe::default())?,
             cpus: fields.or("cpus", Vec::new())?,
             realtime: fields.or("realtime", false)?,
+            precise: fields.or("precise", false)?,
             abort_error_ratio: fields.optional("abort_error_ratio")?,
             idle_connections: fields.or("idle_connections", 0)?,
             start_at_unix_seconds: fields.optional("start_at_unix_seconds")?,
@@ -62,9 +63,24 @@ impl Read for Target {
             address: fields.parsed("address", "an IP address")?,
             port: fields.required("port")?,
             host: fields.or("host", "localhost".into())?,
+            tls: fields.optional("tls")?,
         };
         fields.end()?;
         Ok(target)
+    }
+}
+
+impl Read for Tls {
+    fn read(value: Value, place: &str) -> Result<Self, Error> {
+        let mut fields = Fields::of(value, place)?;
+        let tls = Self {
+            verify: fields.or("verify", true)?,
+            ca_file: fields.optional("ca_file")?,
+            server_name: fields.optional("server_name")?,
+            resumption: fields.or("resumption", true)?,
+        };
+        fields.end()?;
+        Ok(tls)
     }
 }
 

@@ -142,6 +142,11 @@ impl Response {
         matches!(self.state, State::Length { .. })
     }
 
+    /// Whether only the end of the connection ends it.
+    pub fn ends_with_the_connection(&self) -> bool {
+        self.state == State::UntilClose
+    }
+
     /// Takes note of payload that was dropped unseen; at most `payload_ahead`.
     pub fn skip_payload(&mut self, count: u64) {
         self.body_bytes += count;
@@ -249,11 +254,16 @@ impl Response {
             if let Some(length) = self.parse_head(bytes)? {
                 return Ok(length);
             }
-            self.keep_head(bytes)?;
+            if bytes.len() > LONGEST_HEAD_BYTES {
+                return Err(NotHttp);
+            }
+            self.head.extend_from_slice(bytes);
             return Ok(bytes.len());
         }
         let before = self.head.len();
-        self.keep_head(bytes)?;
+        // What follows the head in the same piece may be longer than any head.
+        let room = LONGEST_HEAD_BYTES - before;
+        self.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
         let head = std::mem::take(&mut self.head);
         let parsed = self.parse_head(&head);
         self.head = head;
@@ -262,16 +272,9 @@ impl Response {
                 self.head.clear();
                 Ok(length - before)
             }
+            None if bytes.len() > room => Err(NotHttp),
             None => Ok(bytes.len()),
         }
-    }
-
-    fn keep_head(&mut self, bytes: &[u8]) -> Result<(), NotHttp> {
-        if self.head.len() + bytes.len() > LONGEST_HEAD_BYTES {
-            return Err(NotHttp);
-        }
-        self.head.extend_from_slice(bytes);
-        Ok(())
     }
 
     /// Reads a whole head and decides the framing; its length, or none while it is not whole.
@@ -519,6 +522,18 @@ mod tests {
             assert_eq!(feed(Method::Get, &[one, two]), whole, "{bytes:?}");
             let single: Vec<&[u8]> = bytes.chunks(1).collect();
             assert_eq!(feed(Method::Get, &single), whole, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_body_behind_a_split_head_is_no_part_of_the_head() {
+        let mut stream = b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n".to_vec();
+        stream.resize(stream.len() + 200_000, b'x');
+        for at in [1, 20, 42] {
+            let (one, two) = stream.split_at(at);
+            let seen = feed(Method::Get, &[one, two]).unwrap();
+            assert!(seen.complete);
+            assert_eq!(seen.body_bytes, 200_000);
         }
     }
 

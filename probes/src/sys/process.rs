@@ -95,6 +95,17 @@ pub fn cpu_time() -> Nanos {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
+/// How often another process took the CPU from this one.
+pub fn preemptions() -> u64 {
+    // SAFETY: getrusage fills the one live rusage; zeroed is a valid value of it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage
+    };
+    usage.ru_nivcsw as u64
+}
+
 /// Raises the soft limit of descriptors toward `wanted`; the limit that then holds.
 pub fn raise_descriptor_limit(wanted: u64) -> io::Result<u64> {
     let mut limit = libc::rlimit {

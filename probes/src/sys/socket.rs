@@ -9,6 +9,7 @@ use std::ptr;
 use libc::{c_int, c_void, socklen_t};
 
 use super::{checked, checked_size, owned};
+use crate::clock::{Nanos, SECOND};
 
 /// What a connection is to have besides the server's address.
 #[derive(Debug, Clone, Copy, Default)]
@@ -186,4 +187,116 @@ pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
     // SAFETY: frees the list that getifaddrs gave, once; nothing points into it any more.
     unsafe { libc::freeifaddrs(list) };
     Ok(addresses)
+}
+
+/// Segments that this host has sent again on a connection, those of the handshake among them.
+///
+/// Source: tcp(7), `TCP_INFO`.
+pub fn retransmits(socket: &TcpStream) -> io::Result<u64> {
+    // SAFETY: zeroed is a valid tcp_info; the kernel fills at most the length that is told.
+    let info = unsafe {
+        let mut info: libc::tcp_info = mem::zeroed();
+        let mut length = mem::size_of::<libc::tcp_info>() as socklen_t;
+        checked(libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            ptr::from_mut(&mut info).cast::<c_void>(),
+            &raw mut length,
+        ))?;
+        info
+    };
+    Ok(u64::from(info.tcpi_total_retrans))
+}
+
+/// Has the kernel stamp what arrives on a connection with the time at which it did.
+///
+/// Source: Documentation/networking/timestamping.rst, `SO_TIMESTAMPING`.
+pub fn stamp_arrivals(socket: &TcpStream) -> io::Result<()> {
+    let how = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
+    // SAFETY: the option's value is a live integer of the length that is told.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_TIMESTAMPING,
+            ptr::from_ref(&how).cast::<c_void>(),
+            mem::size_of_val(&how) as socklen_t,
+        )
+    };
+    checked(result).map(drop)
+}
+
+/// Room for the control messages of a stamped read: three timespecs, their header, alignment.
+const STAMP_BYTES: usize = 128;
+
+/// Reads what has come on a connection with `stamp_arrivals`: how many bytes, and for how long
+/// the last of them had lain in the kernel, where it says so.
+///
+/// Source: Documentation/networking/timestamping.rst, `SCM_TIMESTAMPING`.
+pub fn receive_stamped(
+    socket: &TcpStream,
+    buffer: &mut [u8],
+) -> io::Result<(usize, Option<Nanos>)> {
+    // Words, so that the headers in it are aligned.
+    let mut control = [0_u64; STAMP_BYTES / 8];
+    let mut place = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: zeroed is a valid msghdr; the buffers that it is given live across the call, which
+    // writes no more than their lengths.
+    let (count, stamp) = unsafe {
+        let mut message: libc::msghdr = mem::zeroed();
+        message.msg_iov = &raw mut place;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = STAMP_BYTES as _;
+        let count = checked_size(libc::recvmsg(
+            socket.as_raw_fd(),
+            &raw mut message,
+            libc::MSG_DONTWAIT,
+        ))?;
+        (count, stamp_of(&message))
+    };
+    let age = stamp.and_then(|stamp| wall_clock().checked_sub(stamp));
+    Ok((count, age))
+}
+
+/// The software time stamp among the control messages of a message that was received.
+///
+/// # Safety
+/// `message` must have been filled by `recvmsg` and its control buffer be alive.
+unsafe fn stamp_of(message: &libc::msghdr) -> Option<Nanos> {
+    // SAFETY: as promised by the caller; the macros stay inside the control buffer, and a
+    // message of this type holds three timespecs.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while !header.is_null() {
+            if (*header).cmsg_level == libc::SOL_SOCKET
+                && (*header).cmsg_type == libc::SCM_TIMESTAMPING
+            {
+                let stamp: libc::timespec = ptr::read_unaligned(libc::CMSG_DATA(header).cast());
+                let nanos = nanos_of(stamp);
+                return (nanos > 0).then_some(nanos);
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+    None
+}
+
+/// Nanoseconds since 1970 by the clock that the kernel stamps with.
+fn wall_clock() -> Nanos {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: fills the one live timespec; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now) };
+    nanos_of(now)
+}
+
+fn nanos_of(time: libc::timespec) -> Nanos {
+    time.tv_sec as u64 * SECOND + time.tv_nsec as u64
 }

@@ -1,0 +1,206 @@
+//! TLS by rustls: what a plan asks of it, and one session over a socket.
+//!
+//! Payload has to be decrypted, so nothing is discarded in the kernel here; the CPU time that
+//! this takes is the probe's and is reported as such.
+
+mod trust;
+
+use std::fmt;
+use std::io::{self, BufRead as _, Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, HandshakeKind};
+
+use crate::connection::is_temporary;
+use crate::error::Error;
+use crate::plan::{Target, Tls};
+
+/// Sessions that are remembered for resumption; one server is asked.
+const REMEMBERED_SESSIONS: usize = 256;
+
+/// Makes the sessions of a run.
+#[derive(Clone)]
+pub struct Client {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// The client that a plan asks for.
+    ///
+    /// # Errors
+    /// `Error::Plan` for a server name or a file of certificates that cannot be used.
+    pub fn new(tls: &Tls, target: &Target) -> Result<Self, Error> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| Error::Plan(format!("TLS: {error}")))?;
+        let mut config = if tls.verify {
+            builder.with_root_certificates(trust::roots(tls.ca_file.as_deref())?)
+        } else {
+            builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(trust::Anybody::new(provider)))
+        }
+        .with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.resumption = if tls.resumption {
+            Resumption::in_memory_sessions(REMEMBERED_SESSIONS)
+        } else {
+            Resumption::disabled()
+        };
+        Ok(Self {
+            config: Arc::new(config),
+            name: server_name(tls, target)?,
+        })
+    }
+
+    /// A session whose handshake has not begun.
+    ///
+    /// # Errors
+    /// When rustls refuses the configuration.
+    pub fn session(&self) -> io::Result<Session> {
+        let connection = ClientConnection::new(self.config.clone(), self.name.clone())
+            .map_err(io::Error::other)?;
+        Ok(Session {
+            connection: Box::new(connection),
+        })
+    }
+}
+
+/// The name that the certificate must bear: as told, else the `Host` header's, else the address.
+fn server_name(tls: &Tls, target: &Target) -> Result<ServerName<'static>, Error> {
+    let host = tls.server_name.as_deref().unwrap_or_else(|| {
+        let bracketed = target
+            .host
+            .strip_prefix('[')
+            .and_then(|rest| rest.split(']').next());
+        bracketed.unwrap_or_else(|| target.host.split(':').next().unwrap_or_default())
+    });
+    ServerName::try_from(host.to_owned())
+        .map_err(|_| Error::Plan(format!("target.tls: {host:?} is no name of a server")))
+}
+
+/// What a read of ciphertext came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// All that had come was read.
+    pub drained: bool,
+    /// The server sends no more.
+    pub ended: Option<End>,
+}
+
+/// How the server stopped sending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It said so (`close_notify`): what came is all there is.
+    Told,
+    /// The connection just ended: more may have been meant to come.
+    Abrupt,
+}
+
+/// One TLS session.
+pub struct Session {
+    connection: Box<ClientConnection>,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Session").finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Whether requests cannot be sent yet.
+    pub fn is_handshaking(&self) -> bool {
+        self.connection.is_handshaking()
+    }
+
+    /// Whether the handshake took up an earlier session.
+    pub fn is_resumed(&self) -> bool {
+        self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// Whether ciphertext is still to be sent.
+    pub fn has_unsent(&self) -> bool {
+        self.connection.wants_write()
+    }
+
+    /// Encrypts bytes and sends what the socket takes; whether all is on its way.
+    pub fn send(&mut self, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<bool> {
+        self.connection.writer().write_all(bytes)?;
+        self.flush(stream)
+    }
+
+    /// Sends ciphertext that waits; whether all is on its way.
+    pub fn flush(&mut self, stream: &mut TcpStream) -> io::Result<bool> {
+        while self.connection.wants_write() {
+            match self.connection.write_tls(stream) {
+                Ok(_) => {}
+                Err(error) if is_temporary(&error) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads once from the socket and gives what it decrypts to, piece by piece, to `take`.
+    ///
+    /// # Errors
+    /// Of the socket; of kind `InvalidData` when the server does not keep to TLS or is not
+    /// whom it should be.
+    pub fn read(
+        &mut self,
+        stream: &mut TcpStream,
+        wire: &mut [u8],
+        mut take: impl FnMut(&[u8]),
+    ) -> io::Result<Progress> {
+        let count = stream.read(wire)?;
+        let mut rest = &wire[..count];
+        let mut told = false;
+        if count == 0 {
+            self.connection.read_tls(&mut rest)?;
+        }
+        while !rest.is_empty() {
+            self.connection.read_tls(&mut rest)?;
+            let state = self.connection.process_new_packets().map_err(|error| {
+                // The alert that tells the server why.
+                let _ = self.connection.write_tls(stream);
+                io::Error::new(io::ErrorKind::InvalidData, error)
+            })?;
+            told |= state.peer_has_closed();
+            let mut reader = self.connection.reader();
+            while let Ok(piece) = reader.fill_buf() {
+                let length = piece.len();
+                if length == 0 {
+                    break;
+                }
+                take(piece);
+                reader.consume(length);
+            }
+            if told {
+                break;
+            }
+        }
+        // Answers of the protocol itself: key updates, the end of the handshake.
+        self.flush(stream)?;
+        let ended = match (told, count) {
+            (true, _) => Some(End::Told),
+            (false, 0) => Some(End::Abrupt),
+            _ => None,
+        };
+        Ok(Progress {
+            drained: count < wire.len(),
+            ended,
+        })
+    }
+}
