@@ -9,6 +9,14 @@ from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
 
+_URL_OPTIONS = frozenset(
+    (
+        "connections", "rate", "duration", "warmup", "timeout", "seed",
+        "insecure", "ca_file", "no_resumption", "precise",
+    )
+)  # fmt: skip
+"""What a load plan says itself."""
+
 
 @click.command()
 @click.argument("what", metavar="URL|LOADPLAN")
@@ -44,6 +52,27 @@ from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
     metavar="FILE",
     help="Write each second's histograms there, tagged CLASS.METRIC (HdrHistogram log).",
 )
+@click.option(
+    "-k", "--insecure", is_flag=True, help="Take any certificate of an https server, as curl does."
+)
+@click.option(
+    "--cacert",
+    "ca_file",
+    type=click.Path(dir_okay=False, resolve_path=True),
+    metavar="FILE",
+    help="Trust the authorities in this PEM file, not the system's.",
+)
+@click.option(
+    "--no-sessionid",
+    "no_resumption",
+    is_flag=True,
+    help="Make every TLS handshake a full one; none takes up an earlier session.",
+)
+@click.option(
+    "--precise",
+    is_flag=True,
+    help="Spin, not sleep, just before an arrival is due; takes a free CPU.",
+)
 @click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0))
 @output_options("console", "json")
 @click.pass_context
@@ -59,6 +88,10 @@ def command(
     allow_targets: tuple[str, ...],
     allow_live: bool,
     histogram_log: str | None,
+    insecure: bool,
+    ca_file: str | None,
+    no_resumption: bool,
+    precise: bool,
     seed: int,
     formats: tuple[str, ...],
     output: str | None,
@@ -72,7 +105,7 @@ def command(
     """
     from nginx_tune.cli.inputs import read_document  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.documents.base import encode  # noqa: PLC0415
-    from nginx_tune.documents.loadplan import LoadPlan  # noqa: PLC0415
+    from nginx_tune.documents.loadplan import LoadPlan, Tls  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.measure.probe import ProbeInterrupted  # noqa: PLC0415
     from nginx_tune.measure.probe_target import (  # noqa: PLC0415
@@ -91,13 +124,16 @@ def command(
         raise UsageError("--connections and --rate exclude each other", hint="closed or open loop")
     if "://" in what:
         plan = plan_url(
-            resolve_url(what),
+            resolve_url(
+                what, Tls(verify=not insecure, ca_file=ca_file, resumption=not no_resumption)
+            ),
             connections=connections or (None if rate else 10),
             rate_per_second=rate,
             duration_seconds=parse_duration(duration),
             warmup_seconds=0.0 if warmup in ("0", "0s") else parse_duration(warmup),
             timeout_seconds=parse_duration(timeout),
             seed=seed,
+            precise=precise,
         )
     else:
         _refuse_url_options(ctx)
@@ -128,10 +164,15 @@ def command(
 
 
 def _refuse_url_options(ctx: click.Context) -> None:
-    for name in ("connections", "rate", "duration", "warmup", "timeout", "seed"):
+    options = {
+        parameter.name: parameter.opts[-1]
+        for parameter in ctx.command.params
+        if parameter.name in _URL_OPTIONS
+    }
+    for name, option in options.items():
         source = ctx.get_parameter_source(name)
         if source is click.core.ParameterSource.COMMANDLINE:
             raise UsageError(
-                f"--{name} goes with a URL; a load plan says it itself",
+                f"{option} goes with a URL; a load plan says it itself",
                 hint="a URL begins with http://",
             )

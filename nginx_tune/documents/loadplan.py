@@ -9,6 +9,19 @@ from msgspec import field
 from nginx_tune.documents.base import Document, Part
 
 
+class Tls(Part, frozen=True, kw_only=True):
+    """How to speak TLS with the target."""
+
+    verify: bool = True
+    """Whether the certificate must be good."""
+    ca_file: str | None = None
+    """PEM file of the authorities that are trusted; null is the system's."""
+    server_name: str | None = None
+    """Name in the handshake and the certificate; null is the ``Host`` header's."""
+    resumption: bool = True
+    """Whether a new connection takes up an earlier session."""
+
+
 class Target(Part, frozen=True, kw_only=True):
     """The one server address that is asked."""
 
@@ -17,6 +30,8 @@ class Target(Part, frozen=True, kw_only=True):
     port: int
     host: str = "localhost"
     """``Host`` header."""
+    tls: Tls | None = None
+    """Null is cleartext."""
 
 
 class RateStep(Part, frozen=True, kw_only=True):
@@ -151,6 +166,8 @@ class LoadPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/loadplan/1")
     """Time that unfinished requests get after the last arrival; then they are censored."""
     seed: int = 1
     stripe: Stripe = Stripe()
+    precise: bool = False
+    """Do not sleep in the last 0.2 ms before an arrival is due; only where a CPU is free."""
     abort_error_ratio: float | None = None
     """Stop when more than this share of the requests failed in each of three seconds running."""
     cpus: list[int] = []

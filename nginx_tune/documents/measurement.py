@@ -91,8 +91,8 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     censored_from_seconds: float | None = None
     """Age of the youngest of these: quantiles below it are exact."""
     errors: dict[str, int] = {}
-    """Failures by kind: ``refused``, ``connect_timeout``, ``unreachable``, ``reset``, ``empty``,
-    ``truncated``, ``parse``, ``status``, ``length``, ``range``, ``hash``, ``timeout``,
+    """Failures by kind: ``refused``, ``connect_timeout``, ``unreachable``, ``tls``, ``reset``,
+    ``empty``, ``truncated``, ``parse``, ``status``, ``length``, ``range``, ``hash``, ``timeout``,
     ``local_ports``, ``descriptors``, ``other``."""
     statuses: dict[str, int] = {}
     response_seconds: Latency = Latency()
@@ -105,11 +105,26 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     """From the intended start to the failure."""
     lateness_seconds: Latency = Latency()
     """From the intended start to the release of the arrival by the probe's loop."""
+    arrival_seconds: Latency = Latency()
+    """From the send to the arrival of the first byte in this host's kernel (of a sample): the
+    time to the first byte without the probe's own part."""
+    connect_seconds: Latency = Latency()
+    """From opening a connection to the end of the TCP handshake."""
+    tls_seconds: Latency = Latency()
+    """From opening a connection to the end of the TLS handshake."""
+    tls_resumed: int = 0
+    """TLS sessions that took up an earlier one, warm-up included."""
+    syn_retries: int = 0
+    """TCP handshakes that were asked for again, warm-up included: 1, 3, 7 s of waiting."""
+    retransmits: int = 0
+    """Segments that the load host sent again, warm-up included."""
     connections_opened: int = 0
     retried: int = 0
     """Requests sent again because a kept connection was closed as they were sent."""
     stray: int = 0
     """Connections on which the server sent bytes that nobody asked for."""
+    ack_stall_suspects: int = 0
+    """Pauses of 35 to 60 ms inside a response: as long as a kernel delays an acknowledgement."""
     at_cap: int = 0
     """Arrivals that waited because all connections were busy (open loop)."""
     max_pending: int = 0
@@ -288,6 +303,8 @@ class Generator(Part, frozen=True, kw_only=True):
     """CPU seconds per second."""
     lateness_seconds: Latency = Latency()
     """How late the loop released an arrival after its intended time."""
+    receive_lag_seconds: Latency = Latency()
+    """From the arrival of a first byte in the kernel until the probe read it (of a sample)."""
     max_rss_bytes: int = 0
     host_busy_seconds: float | None = None
     """CPU time of all processes of the probe's host in the measured time, without interrupts."""

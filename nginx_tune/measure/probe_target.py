@@ -13,12 +13,20 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Permit, Target
+from nginx_tune.documents.loadplan import (
+    Arrivals,
+    LoadClass,
+    LoadPlan,
+    Paths,
+    Permit,
+    Target,
+    Tls,
+)
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import Host
 from nginx_tune.measure.own_servers import is_own_server
 
-_HTTP_PORT = 80
+_PORTS = {"http": 80, "https": 443}
 
 _OPEN_LOOP_CONNECTIONS = 1000
 """Cap of an open loop: its arrivals should not wait for the probe, and a host's usual 28 000
@@ -28,6 +36,9 @@ _LIVE_ABORT_RATIO = 0.2
 """A server that we did not start is left alone when it fails this share of the requests."""
 
 
+_TLS = Tls()
+
+
 class Place(NamedTuple):
     """A URL, resolved."""
 
@@ -35,20 +46,21 @@ class Place(NamedTuple):
     path: str
 
 
-def resolve_url(url: str) -> Place:
-    """The address, port, ``Host`` header and path of a URL.
+def resolve_url(url: str, tls: Tls = _TLS) -> Place:
+    """The address, port, ``Host`` header and path of a URL; ``tls`` is for https.
 
     An IPv4 address is taken before an IPv6 one: most test servers listen on IPv4 alone.
-    Errors: UsageError for another scheme than http, a URL that is none, an unknown name.
+    Errors: UsageError for another scheme than http or https, a URL that is none, an unknown name.
     """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise UsageError(f"'{url}' is no URL: {error}") from None
-    if parts.scheme != "http":
+    default_port = _PORTS.get(parts.scheme)
+    if default_port is None:
         raise UsageError(
-            f"'{url}': the probe speaks http, not {parts.scheme or 'this'}",
+            f"'{url}': the probe speaks http and https, not {parts.scheme or 'this'}",
             hint="give a URL such as http://127.0.0.1:8080/file",
         )
     if not host:
@@ -67,8 +79,9 @@ def resolve_url(url: str) -> Place:
     return Place(
         Target(
             address=address,
-            port=port or _HTTP_PORT,
-            host=name if port in (None, _HTTP_PORT) else f"{name}:{port}",
+            port=port or default_port,
+            host=name if port in (None, default_port) else f"{name}:{port}",
+            tls=tls if parts.scheme == "https" else None,
         ),
         f"{path}?{query}" if query else path,
     )
@@ -101,6 +114,7 @@ def plan_url(
     warmup_seconds: float,
     timeout_seconds: float,
     seed: int,
+    precise: bool = False,
 ) -> LoadPlan:
     """A plan for one URL: a closed loop of ``connections`` users, or Poisson arrivals."""
     if rate_per_second is not None:
@@ -123,6 +137,7 @@ def plan_url(
         duration_seconds=duration_seconds,
         warmup_seconds=warmup_seconds,
         seed=seed,
+        precise=precise,
     )
 
 

@@ -172,10 +172,11 @@ def _rates(
 
 _ADDED = (
     "requests", "bytes", "intended", "truncated", "censored", "connections_opened", "retried",
-    "stray", "at_cap",
+    "stray", "at_cap", "ack_stall_suspects", "tls_resumed", "syn_retries", "retransmits",
 )  # fmt: skip
 _LATENCIES = (
     "response_seconds", "ttfb_seconds", "service_seconds", "failed_seconds", "lateness_seconds",
+    "arrival_seconds", "connect_seconds", "tls_seconds",
 )  # fmt: skip
 
 
@@ -240,6 +241,7 @@ def _merge_generators(generators: Sequence[Generator]) -> Generator:
         cpu_seconds=math.fsum(item.cpu_seconds for item in generators),
         cpu_ratio=max(item.cpu_ratio for item in generators),
         lateness_seconds=merge_latencies([item.lateness_seconds for item in generators]),
+        receive_lag_seconds=merge_latencies([item.receive_lag_seconds for item in generators]),
         max_rss_bytes=max(item.max_rss_bytes for item in generators),
         foreign_cpu_ratio=worst(lambda item: item.foreign_cpu_ratio),
         steal_ratio=worst(lambda item: item.steal_ratio),

@@ -62,6 +62,12 @@ _LATENCY_FIELDS = {
     "ttfb_seconds": "ttfb_seconds",
     "service": "service_seconds",
     "service_seconds": "service_seconds",
+    "arrival": "arrival_seconds",
+    "arrival_seconds": "arrival_seconds",
+    "connect": "connect_seconds",
+    "connect_seconds": "connect_seconds",
+    "tls": "tls_seconds",
+    "tls_seconds": "tls_seconds",
 }
 
 _CLASS_NUMBERS = {
@@ -77,6 +83,8 @@ _CLASS_NUMBERS = {
         _Number("count", "lower", math.fsum, "connections_opened"),
         _Number("count", "lower", math.fsum, "retried"),
         _Number("count", "lower", math.fsum, "stray"),
+        _Number("count", "lower", math.fsum, "syn_retries"),
+        _Number("count", "lower", math.fsum, "retransmits"),
         _Number("count", "lower", math.fsum, "at_cap"),
         _Number("count", "lower", max, "max_pending"),
     )

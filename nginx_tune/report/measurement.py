@@ -18,6 +18,7 @@ _ERROR_WORDS = {
     "refused": "refused",
     "connect_timeout": "without a connection in time",
     "unreachable": "unreachable",
+    "tls": "without a TLS session",
     "reset": "reset",
     "empty": "closed without a reply",
     "truncated": "cut short",
@@ -149,6 +150,13 @@ def _failures(name: str, item: ClassMeasurement) -> str:
         lines.append(f"{name}: {item.retried:,} sent again, the server had closed the connection")
     if item.stray:
         lines.append(f"{name}: {item.stray:,} connections had bytes that nobody asked for")
+    if item.syn_retries:
+        lines.append(f"{name}: {item.syn_retries:,} TCP handshakes were asked for again")
+    if item.retransmits:
+        lines.append(f"{name}: {item.retransmits:,} segments of requests were sent again")
+    if item.tls_seconds.count:
+        took, resumed = seconds_text(item.tls_seconds.p50), f"{item.tls_resumed:,}"
+        lines.append(f"{name}: TLS handshakes took {took} (p50), {resumed} took up a session")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -157,6 +165,9 @@ def _generator(generator: Generator) -> str:
     late = generator.lateness_seconds
     if late.count:
         text += f", late by {seconds_text(late.p50)} (p50), {seconds_text(late.p99)} (p99)"
+    lag = generator.receive_lag_seconds
+    if lag.count:
+        text += f", reads {seconds_text(lag.p50)} (p50) after the kernel"
     if generator.foreign_cpu_ratio is not None:
         text += f", others {generator.foreign_cpu_ratio * 100:.0f} % of the host's CPUs"
     return text + f", {bytes_text(generator.max_rss_bytes)} of memory\n"

@@ -90,8 +90,9 @@ def test_no_good_response_is_not_a_pass(nginx: Nginx, run_cli: RunCli) -> None:
         (["http://127.0.0.1:1/"], "not a server that nginx-tune started"),
         (["http://192.0.2.1/", "--allow-live"], "--allow-target 192.0.2.1"),
         (["http://192.0.2.1/", "--allow-target", "192.0.2.2"], "--allow-target 192.0.2.1"),
-        (["https://127.0.0.1/"], "speaks http, not https"),
-        (["ftp://127.0.0.1/"], "speaks http, not ftp"),
+        (["https://127.0.0.1/"], "not a server that nginx-tune started"),
+        (["https://127.0.0.1/", "--allow-live", "--cacert", "/none"], "certificates in /none"),
+        (["ftp://127.0.0.1/"], "speaks http and https, not ftp"),
         (["http:///x"], "no host"),
         (["http://u:secret@127.0.0.1/"], "are not sent"),
         (["http://127.0.0.1:99999/"], "no URL"),
@@ -102,6 +103,7 @@ def test_no_good_response_is_not_a_pass(nginx: Nginx, run_cli: RunCli) -> None:
         (["/no/such/plan.json"], "cannot read"),
         (["/dev/null"], "not JSON"),
         (["/dev/null", "--rate", "5"], "--rate goes with a URL"),
+        (["/dev/null", "-k"], "--insecure goes with a URL"),
     ],
 )
 def test_what_cannot_be_run_is_one_line(run_cli: RunCli, arguments: list[str], words: str) -> None:

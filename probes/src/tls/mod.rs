@@ -11,6 +11,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use rustls::client::Resumption;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 
@@ -44,14 +45,15 @@ impl Client {
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|error| Error::Plan(format!("TLS: {error}")))?;
-        let mut config = if tls.verify {
-            builder.with_root_certificates(trust::roots(tls.ca_file.as_deref())?)
+        let trust: Arc<dyn ServerCertVerifier> = if tls.verify {
+            Arc::new(trust::Listed::read(tls.ca_file.as_deref(), provider)?)
         } else {
-            builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(trust::Anybody::new(provider)))
-        }
-        .with_no_client_auth();
+            Arc::new(trust::Anybody::new(provider))
+        };
+        let mut config = builder
+            .dangerous()
+            .with_custom_certificate_verifier(trust)
+            .with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         config.resumption = if tls.resumption {
             Resumption::in_memory_sessions(REMEMBERED_SESSIONS)

@@ -5,10 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use crate::error::Error;
 
@@ -21,37 +23,118 @@ const SYSTEM_BUNDLES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// The authorities of a file; without one those of the system (`SSL_CERT_FILE` first).
-pub(super) fn roots(file: Option<&str>) -> Result<RootCertStore, Error> {
-    let told = file.map(str::to_owned);
-    let path = told
-        .or_else(|| env::var("SSL_CERT_FILE").ok())
-        .or_else(|| {
-            let known = SYSTEM_BUNDLES
-                .into_iter()
-                .find(|path| Path::new(path).is_file());
-            known.map(str::to_owned)
-        })
-        .ok_or_else(|| {
-            Error::Plan(
-                "no file of certificate authorities on this system; name one (--cacert) or do \
+/// Believes what the certificates of a list vouch for, and those certificates themselves.
+#[derive(Debug)]
+pub(super) struct Listed {
+    authorities: Arc<WebPkiServerVerifier>,
+    /// As operators list them: a test server's certificate is often its own authority, which a
+    /// chain of trust may not be but which curl and OpenSSL accept.
+    listed: Vec<CertificateDer<'static>>,
+}
+
+impl Listed {
+    /// The certificates in a PEM file; without one those of the system (`SSL_CERT_FILE` first).
+    ///
+    /// # Errors
+    /// `Error::Plan` when there is none that can be used.
+    pub(super) fn read(file: Option<&str>, provider: Arc<CryptoProvider>) -> Result<Self, Error> {
+        let path = file
+            .map(str::to_owned)
+            .or_else(system_bundle)
+            .ok_or_else(|| {
+                Error::Plan(
+                    "no file of certificate authorities on this system; name one (--cacert) or do \
                  without verification (--insecure)"
-                    .into(),
-            )
-        })?;
-    let unusable = |what: &str| Error::Plan(format!("certificates in {path}: {what}"));
-    let certificates =
-        CertificateDer::pem_file_iter(&path).map_err(|error| unusable(&error.to_string()))?;
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates {
-        let certificate = certificate.map_err(|error| unusable(&error.to_string()))?;
+                        .into(),
+                )
+            })?;
+        let unusable = |what: &str| Error::Plan(format!("certificates in {path}: {what}"));
+        let listed = CertificateDer::pem_file_iter(&path)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| unusable(&error.to_string()))?;
+        let mut roots = RootCertStore::empty();
         // A bundle may hold some of a form that is no longer allowed; the others serve.
-        let _ = roots.add(certificate);
+        roots.add_parsable_certificates(listed.iter().cloned());
+        let authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .map_err(|_| unusable("not one that can be used"))?;
+        Ok(Self {
+            authorities,
+            listed,
+        })
     }
-    if roots.is_empty() {
-        return Err(unusable("not one that can be used"));
+}
+
+fn system_bundle() -> Option<String> {
+    let known = || {
+        let path = SYSTEM_BUNDLES
+            .into_iter()
+            .find(|path| Path::new(path).is_file());
+        path.map(str::to_owned)
+    };
+    env::var("SSL_CERT_FILE").ok().or_else(known)
+}
+
+impl ServerCertVerifier for Listed {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let judged = self.authorities.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        );
+        match judged {
+            // Told only of a certificate that is valid at this time.
+            Err(error) if is_an_authority_itself(&error) && self.listed.contains(end_entity) => {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            judged => judged,
+        }
     }
-    Ok(roots)
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.authorities
+            .verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.authorities
+            .verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.authorities.supported_verify_schemes()
+    }
+}
+
+/// Whether a certificate was refused because it is marked as an authority.
+fn is_an_authority_itself(error: &rustls::Error) -> bool {
+    let rustls::Error::InvalidCertificate(CertificateError::Other(other)) = error else {
+        return false;
+    };
+    matches!(
+        other.0.downcast_ref::<webpki::Error>(),
+        Some(webpki::Error::CaUsedAsEndEntity)
+    )
 }
 
 /// Takes any certificate; signatures are still checked, so the handshake is a whole one.

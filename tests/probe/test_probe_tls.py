@@ -1,0 +1,157 @@
+"""The load probe over TLS, against the real nginx."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pytest
+from probe_loads import SIZES, StartNginx, load_class, load_plan
+
+from nginx_tune.documents.base import decode
+from nginx_tune.documents.loadplan import LoadPlan, Tls
+from nginx_tune.documents.measurement import ClassMeasurement, Measurement
+from nginx_tune.measure.probe import run_probe
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+pytestmark = pytest.mark.needs("nginx", "probe", "openssl")
+
+
+class Secure(NamedTuple):
+    """A server with TLS, and the certificate that it shows."""
+
+    plan: LoadPlan
+    port: int
+    certificate: Path
+
+    def run(self, tls: Tls, *, keepalive: bool = True, path: str = "/1k") -> Measurement:
+        item = load_class(path, keepalive=keepalive)
+        if path not in SIZES:
+            paths = msgspec.structs.replace(item.paths, bytes=None)
+            item = msgspec.structs.replace(item, paths=paths)
+        target = msgspec.structs.replace(self.plan.target, tls=tls)
+        plan = msgspec.structs.replace(self.plan, target=target, classes=[item])
+        return run_probe(plan)
+
+
+@pytest.fixture
+def secure(start_nginx: StartNginx, tmp_path: Path) -> Secure:
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        [
+            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+            "-nodes", "-keyout", key, "-out", certificate, "-days", "2", "-subj", "/CN=localhost",
+            "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
+        ],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    nginx = start_nginx(
+        server=f"listen 127.0.0.1:{port} ssl; ssl_certificate {certificate};"
+        f" ssl_certificate_key {key}; ssl_session_cache shared:tls:1m;"
+        " location = /gone { keepalive_timeout 0; return 200 gone; }"
+        " location = /name { return 200 $ssl_server_name; }"
+    )
+    plan = load_plan(nginx, load_class("/1k"))
+    target = msgspec.structs.replace(plan.target, port=port)
+    permit = msgspec.structs.replace(plan.permit, ports=[port])
+    return Secure(msgspec.structs.replace(plan, target=target, permit=permit), port, certificate)
+
+
+def only_class(measurement: Measurement) -> ClassMeasurement:
+    [item] = measurement.classes.values()
+    return item
+
+
+@pytest.mark.parametrize("path", ["/1k", "/4m"])
+def test_bodies_are_whole_and_handshakes_are_told_apart(secure: Secure, path: str) -> None:
+    measurement = secure.run(Tls(ca_file=str(secure.certificate)), path=path)
+    item = only_class(measurement)
+    assert item.errors == {}
+    assert item.requests == item.intended > 0
+    assert 0 < item.tls_seconds.count <= item.connections_opened
+    assert item.connect_seconds.p50 is not None
+    assert item.tls_seconds.p50 is not None
+    assert item.connect_seconds.p50 < item.tls_seconds.p50
+    assert measurement.generator.cpu_seconds > 0
+
+
+def test_a_session_is_taken_up_unless_told_otherwise(secure: Secure) -> None:
+    trusting = Tls(ca_file=str(secure.certificate))
+    again = only_class(secure.run(trusting, keepalive=False))
+    assert again.errors == {}
+    assert again.tls_seconds.count == again.requests == again.connections_opened
+    assert again.tls_resumed > again.requests / 2
+    afresh = msgspec.structs.replace(trusting, resumption=False)
+    assert only_class(secure.run(afresh, keepalive=False)).tls_resumed == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "trusted", "words"),
+    [
+        (None, False, "invalid peer certificate"),
+        ("other.example", True, "not valid for name"),
+    ],
+)
+def test_a_certificate_that_is_not_good_fails_each_request(
+    secure: Secure, tmp_path: Path, name: str | None, trusted: bool, words: str
+) -> None:
+    other = tmp_path / "other.pem"
+    subprocess.run(
+        [
+            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+            "-nodes", "-keyout", "/dev/null", "-out", other, "-days", "2", "-subj", "/CN=other",
+        ],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    authorities = secure.certificate if trusted else other
+    measurement = secure.run(Tls(ca_file=str(authorities), server_name=name))
+    item = only_class(measurement)
+    assert item.errors == {"tls": item.intended}
+    [flag] = [flag for flag in measurement.flags if flag.startswith("tls: ")]
+    assert words in flag
+    insecure = only_class(secure.run(Tls(verify=False, server_name=name)))
+    assert insecure.errors == {}
+
+
+def test_the_server_is_told_the_name(secure: Secure) -> None:
+    # nginx answers with the name itself: its length tells it.
+    item = only_class(secure.run(Tls(verify=False, server_name="a.example"), path="/name"))
+    assert item.errors == {}
+    assert item.bytes % len("a.example") == 0 < item.bytes
+
+
+def test_a_server_that_closes_after_each_response_costs_no_request(secure: Secure) -> None:
+    item = only_class(secure.run(Tls(ca_file=str(secure.certificate)), path="/gone"))
+    assert item.errors == {}
+    assert item.requests == item.intended
+    assert item.connections_opened >= item.requests
+
+
+def test_a_server_without_tls_is_no_session(secure: Secure, start_nginx: StartNginx) -> None:
+    plain = start_nginx()
+    plan = load_plan(plain, load_class("/1k"))
+    target = msgspec.structs.replace(plan.target, tls=Tls(verify=False))
+    item = only_class(run_probe(msgspec.structs.replace(plan, target=target)))
+    assert item.errors == {"tls": item.intended}
+
+
+def test_curls_options_do_on_the_command_line(secure: Secure, run_cli: RunCli) -> None:
+    url = f"https://localhost:{secure.port}/1k"
+    short = ("--allow-live", "--duration", "500ms", "--warmup", "0", "--rate", "100", "-f", "json")
+    for options in (["--cacert", secure.certificate], ["-k"], ["--insecure", "--no-sessionid"]):
+        run = run_cli("probe", url, *short, *options)
+        assert run.returncode == 0, run.stderr
+        item = decode(Measurement, run.stdout.encode()).classes["url"]
+        assert item.errors == {}
+        assert item.tls_seconds.count > 0
+    refused = run_cli("probe", url, *short)
+    assert refused.returncode == 4
+    assert decode(Measurement, refused.stdout.encode()).classes["url"].errors.keys() == {"tls"}
