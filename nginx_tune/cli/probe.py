@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from nginx_tune.cli.durations import parse_duration
 from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.cli.probe_options import given_options, plan_of, url_options
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
 
-_URL_OPTIONS = frozenset(
-    (
-        "connections", "rate", "duration", "warmup", "timeout", "seed",
-        "insecure", "ca_file", "no_resumption", "precise",
-    )
-)  # fmt: skip
-"""What a load plan says itself."""
+if TYPE_CHECKING:
+    from nginx_tune.documents.loadplan import LoadPlan
 
 
 @click.command()
 @click.argument("what", metavar="URL|LOADPLAN")
-@click.option(
-    "--connections",
-    type=click.IntRange(1, 10_000),
-    metavar="N",
-    help="Closed loop: N requests in flight at once, each followed by the next (default 10).",
-)
-@click.option(
-    "--rate",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="R",
-    help="Open loop: R requests a second (Poisson), whether the server keeps up or not.",
-)
-@click.option("--duration", default="10s", show_default=True, metavar="TIME", help="Measured.")
-@click.option(
-    "--warmup", default="1s", show_default=True, metavar="TIME", help="Before it; 0 for none."
-)
-@click.option("--timeout", default="30s", show_default=True, metavar="TIME", help="Of a request.")
+@url_options
 @click.option(
     "--allow-target",
     "allow_targets",
@@ -53,66 +34,76 @@ _URL_OPTIONS = frozenset(
     help="Write each second's histograms there, tagged CLASS.METRIC (HdrHistogram log).",
 )
 @click.option(
-    "-k", "--insecure", is_flag=True, help="Take any certificate of an https server, as curl does."
+    "--objective",
+    "objectives",
+    multiple=True,
+    metavar="EXPR",
+    help="Search for the highest rate that meets it without failures: 'p99 <= 50ms'; may repeat. "
+    "The search begins at --rate (100).",
 )
 @click.option(
-    "--cacert",
-    "ca_file",
-    type=click.Path(dir_okay=False, resolve_path=True),
-    metavar="FILE",
-    help="Trust the authorities in this PEM file, not the system's.",
+    "--max-rate",
+    type=click.FloatRange(min=1),
+    metavar="R",
+    help="No higher than this in a search.",
 )
+@click.option("--stripe", metavar="M/N", help="This is load host M of N: its share of the load.")
 @click.option(
-    "--no-sessionid",
-    "no_resumption",
-    is_flag=True,
-    help="Make every TLS handshake a full one; none takes up an earlier session.",
+    "--start-at", metavar="TIME", help="Begin then, as all load hosts do: 2026-11-20T19:00:00Z."
 )
-@click.option(
-    "--precise",
-    is_flag=True,
-    help="Spin, not sleep, just before an arrival is due; takes a free CPU.",
-)
-@click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0))
 @output_options("console", "json")
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
     *,
     what: str,
-    connections: int | None,
-    rate: float | None,
-    duration: str,
-    warmup: str,
-    timeout: str,
     allow_targets: tuple[str, ...],
     allow_live: bool,
     histogram_log: str | None,
-    insecure: bool,
-    ca_file: str | None,
-    no_resumption: bool,
-    precise: bool,
-    seed: int,
+    objectives: tuple[str, ...],
+    max_rate: float | None,
+    stripe: str | None,
+    start_at: str | None,
     formats: tuple[str, ...],
     output: str | None,
+    **load: Any,
 ) -> ExitStatus:
     """One load measurement of a URL, or of a load plan with several request classes.
 
     Asks this host's servers only, and of these only what nginx-tune itself started, unless told
     otherwise. Latency counts from the intended start of a request; a response that is cut short
     is a failure. Of a load plan (JSON, - for standard input) the run is taken whole; what it
-    permits itself is not.
+    permits itself is not. With an objective, one run after another up to the highest rate that
+    meets it.
     """
-    from nginx_tune.cli.inputs import read_document  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.measure.probe_target import permit_target  # noqa: PLC0415
+
+    if objectives and load["rate"] is None:
+        load["rate"] = "100"
+    plan = _read_plan(ctx, what, load, stripe=stripe, start_at=start_at)
+    plan = permit_target(plan, LiveHost(), allow_targets=allow_targets, allow_live=allow_live)
+    if not objectives:
+        if max_rate is not None:
+            raise UsageError("--max-rate goes with --objective")
+        return _measure(ctx, plan, histogram_log, formats, output)
+    if histogram_log is not None or plan.start_at_unix_seconds is not None:
+        raise UsageError("--hlog and --start-at are for one run, not for a search")
+    return _search(ctx, plan, objectives, max_rate, formats=formats, output=output)
+
+
+def _measure(
+    ctx: click.Context,
+    plan: LoadPlan,
+    histogram_log: str | None,
+    formats: tuple[str, ...],
+    output: str | None,
+) -> ExitStatus:
+    """One run."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415
-    from nginx_tune.documents.loadplan import LoadPlan, Tls  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.measure.probe import ProbeInterrupted  # noqa: PLC0415
-    from nginx_tune.measure.probe_target import (  # noqa: PLC0415
-        permit_target,
-        plan_url,
-        resolve_url,
-    )
     from nginx_tune.measure.watched_probe import run_watched_probe  # noqa: PLC0415
     from nginx_tune.report.measurement import (  # noqa: PLC0415
         progress_text,
@@ -120,25 +111,6 @@ def command(
         unanswered_classes,
     )
 
-    if connections is not None and rate is not None:
-        raise UsageError("--connections and --rate exclude each other", hint="closed or open loop")
-    if "://" in what:
-        plan = plan_url(
-            resolve_url(
-                what, Tls(verify=not insecure, ca_file=ca_file, resumption=not no_resumption)
-            ),
-            connections=connections or (None if rate else 10),
-            rate_per_second=rate,
-            duration_seconds=parse_duration(duration),
-            warmup_seconds=0.0 if warmup in ("0", "0s") else parse_duration(warmup),
-            timeout_seconds=parse_duration(timeout),
-            seed=seed,
-            precise=precise,
-        )
-    else:
-        _refuse_url_options(ctx)
-        plan = read_document(LoadPlan, what)
-    plan = permit_target(plan, LiveHost(), allow_targets=allow_targets, allow_live=allow_live)
     show = progress_printer(ctx)
     status = ExitStatus.OK
     try:
@@ -163,16 +135,68 @@ def command(
     return status
 
 
-def _refuse_url_options(ctx: click.Context) -> None:
-    options = {
-        parameter.name: parameter.opts[-1]
-        for parameter in ctx.command.params
-        if parameter.name in _URL_OPTIONS
+def _search(
+    ctx: click.Context,
+    plan: LoadPlan,
+    objectives: tuple[str, ...],
+    max_rate: float | None,
+    *,
+    formats: tuple[str, ...],
+    output: str | None,
+) -> ExitStatus:
+    """Runs at one rate after another, to the highest that meets the objective."""
+    from nginx_tune.documents.base import encode  # noqa: PLC0415
+    from nginx_tune.measure.capacity import search_capacity  # noqa: PLC0415
+    from nginx_tune.measure.probe import run_probe  # noqa: PLC0415
+    from nginx_tune.report.capacity import render_capacity, step_text  # noqa: PLC0415
+
+    show = progress_printer(ctx)
+    capacity = search_capacity(
+        plan,
+        objectives,
+        run=run_probe,
+        highest_per_second=max_rate,
+        on_step=lambda step: show(step_text(step)),
+    )
+    renderers = {
+        "console": lambda: render_capacity(capacity).encode(),
+        "json": lambda: encode(capacity),
     }
-    for name, option in options.items():
-        source = ctx.get_parameter_source(name)
-        if source is click.core.ParameterSource.COMMANDLINE:
-            raise UsageError(
-                f"{option} goes with a URL; a load plan says it itself",
-                hint="a URL begins with http://",
-            )
+    write_result(renderers, formats, output)
+    known = capacity.capacity_per_second is not None or capacity.limited_by == "bound"
+    if not known:
+        raise UndecidedError(f"no capacity found: {capacity.reason}")
+    return ExitStatus.OK
+
+
+def _read_plan(
+    ctx: click.Context,
+    what: str,
+    load: dict[str, Any],
+    *,
+    stripe: str | None,
+    start_at: str | None,
+) -> LoadPlan:
+    """The plan of a URL and its options, or of a file with this host's share and start."""
+    import msgspec  # noqa: PLC0415
+
+    from nginx_tune.cli.inputs import read_document  # noqa: PLC0415
+    from nginx_tune.cli.probe_words import parse_moment, parse_stripe  # noqa: PLC0415
+    from nginx_tune.documents.loadplan import LoadPlan  # noqa: PLC0415
+
+    given = given_options(ctx)
+    if "://" in what:
+        for name in ("duration", "warmup"):
+            load[f"{name}_given"] = name in given
+        return plan_of(what, load, stripe=stripe, start_at=start_at)
+    if given:
+        raise UsageError(
+            f"{next(iter(given.values()))} goes with a URL; a load plan says it itself",
+            hint="a URL begins with http://",
+        )
+    plan = read_document(LoadPlan, what)
+    if stripe is not None:
+        plan = msgspec.structs.replace(plan, stripe=parse_stripe(stripe))
+    if start_at is not None:
+        plan = msgspec.structs.replace(plan, start_at_unix_seconds=parse_moment(start_at))
+    return plan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nginx_tune.documents.base import Document
 from nginx_tune.documents.baseline import Baseline
+from nginx_tune.documents.capacity import Capacity
 from nginx_tune.documents.capture import Capture
 from nginx_tune.documents.comparison import Comparison
 from nginx_tune.documents.decisions import Decisions
@@ -23,6 +24,7 @@ from nginx_tune.documents.workload import Workload
 
 DOCUMENTS: dict[str, type[Document]] = {
     "baseline": Baseline,
+    "capacity": Capacity,
     "capture": Capture,
     "comparison": Comparison,
     "decisions": Decisions,

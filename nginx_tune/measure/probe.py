@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import msgspec
 
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.measure.asked_paths import plain_manifests
 from nginx_tune.measure.probe_process import Progress, RunInterrupted, find_probe, run_plan
 
 
@@ -35,16 +37,18 @@ def run_probe(
     """
     if cpus is not None:
         plan = msgspec.structs.replace(plan, cpus=list(cpus))
-    seconds = plan.warmup_seconds + plan.duration_seconds + plan.drain_seconds
+    waits = max((plan.start_at_unix_seconds or 0.0) - time.time(), 0.0)
+    seconds = waits + plan.warmup_seconds + plan.duration_seconds + plan.drain_seconds
     try:
-        return run_plan(
-            plan,
-            Measurement,
-            name="load probe",
-            seconds=seconds,
-            arguments=["--hlog", histogram_log] if histogram_log else [],
-            on_progress=on_progress,
-        )
+        with plain_manifests(plan) as readable:
+            return run_plan(
+                readable,
+                Measurement,
+                name="load probe",
+                seconds=seconds,
+                arguments=["--hlog", histogram_log] if histogram_log else [],
+                on_progress=on_progress,
+            )
     except RunInterrupted as interrupted:
         seen = interrupted.result
         raise ProbeInterrupted(seen if isinstance(seen, Measurement) else None) from None

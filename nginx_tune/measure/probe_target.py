@@ -13,24 +13,12 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from nginx_tune.documents.loadplan import (
-    Arrivals,
-    LoadClass,
-    LoadPlan,
-    Paths,
-    Permit,
-    Target,
-    Tls,
-)
+from nginx_tune.documents.loadplan import LoadPlan, Permit, Target, Tls
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import Host
 from nginx_tune.measure.own_servers import is_own_server
 
 _PORTS = {"http": 80, "https": 443}
-
-_OPEN_LOOP_CONNECTIONS = 1000
-"""Cap of an open loop: its arrivals should not wait for the probe, and a host's usual 28 000
-local ports and nginx's usual 1 024 connections a worker bear it."""
 
 _LIVE_ABORT_RATIO = 0.2
 """A server that we did not start is left alone when it fails this share of the requests."""
@@ -103,42 +91,6 @@ def resolve_name(name: str) -> list[str]:
         raise UsageError(f"{name}: {reason}") from None
     addresses = dict.fromkeys(str(item[4][0]) for item in found)
     return sorted(addresses, key=lambda address: ":" in address)
-
-
-def plan_url(
-    place: Place,
-    *,
-    connections: int | None,
-    rate_per_second: float | None,
-    duration_seconds: float,
-    warmup_seconds: float,
-    timeout_seconds: float,
-    seed: int,
-    precise: bool = False,
-) -> LoadPlan:
-    """A plan for one URL: a closed loop of ``connections`` users, or Poisson arrivals."""
-    if rate_per_second is not None:
-        arrivals = Arrivals(kind="poisson", rate_per_second=rate_per_second)
-        cap = connections or _OPEN_LOOP_CONNECTIONS
-    else:
-        arrivals = Arrivals(kind="closed", users=connections)
-        cap = connections or 1
-    return LoadPlan(
-        target=place.target,
-        classes=[
-            LoadClass(
-                name="url",
-                arrivals=arrivals,
-                paths=Paths(kind="fixed", paths=[place.path]),
-                connections=cap,
-                timeout_seconds=timeout_seconds,
-            )
-        ],
-        duration_seconds=duration_seconds,
-        warmup_seconds=warmup_seconds,
-        seed=seed,
-        precise=precise,
-    )
 
 
 def permit_target(

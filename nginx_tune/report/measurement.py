@@ -45,6 +45,7 @@ def render_measurement(measurement: Measurement) -> str:
         "".join(failures),
         render_workers(measurement),
         render_agents(measurement),
+        _apart(measurement.generator),
         _generator(measurement.generator),
         "".join(f"degraded: {one_line(flag)}\n" for flag in measurement.flags),
     ]
@@ -146,6 +147,13 @@ def _failures(name: str, item: ClassMeasurement) -> str:
             f"{name}: {item.at_cap:,} of {item.intended:,} waited for one of the connections, "
             f"{item.max_pending:,} at once"
         )
+    if item.bodies is not None:
+        bodies = item.bodies
+        lines.append(
+            f"{name}: {bodies.compared:,} bodies compared with their files, "
+            f"{bodies.differing:,} differ"
+            + (f", {bodies.unread:,} could not be compared" if bodies.unread else "")
+        )
     if item.retried:
         lines.append(f"{name}: {item.retried:,} sent again, the server had closed the connection")
     if item.stray:
@@ -157,6 +165,22 @@ def _failures(name: str, item: ClassMeasurement) -> str:
     if item.tls_seconds.count:
         took, resumed = seconds_text(item.tls_seconds.p50), f"{item.tls_resumed:,}"
         lines.append(f"{name}: TLS handshakes took {took} (p50), {resumed} took up a session")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _apart(generator: Generator) -> str:
+    """Where connections came from, those that were idle, and when the run began."""
+    lines = []
+    if generator.source_addresses > 1:
+        lines.append(f"connections came from {generator.source_addresses} local addresses")
+    idle = generator.idle_connections
+    if idle is not None:
+        lines.append(
+            f"idle connections: {idle.open:,} of {idle.wanted:,} open, {idle.lost:,} closed by "
+            f"the server, {idle.failed:,} attempts failed"
+        )
+    if generator.start_skew_seconds is not None:
+        lines.append(f"began {seconds_text(generator.start_skew_seconds)} after the moment agreed")
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -17,7 +17,8 @@ from nginx_tune.errors import UsageError
 from nginx_tune.host.door import HostReadError
 from nginx_tune.host.parse_listeners import parse_listeners, parse_socket_link
 from nginx_tune.measure.own_servers import is_own_server
-from nginx_tune.measure.probe_target import permit_target, plan_url, resolve_url
+from nginx_tune.measure.plan_probe import Load, Rate, plan_load
+from nginx_tune.measure.probe_target import permit_target, resolve_url
 from nginx_tune.report.measurement import progress_text, render_measurement, unanswered_classes
 
 TCP = """\
@@ -147,15 +148,8 @@ def test_a_url_becomes_an_address_and_a_path(
 
 
 def _plan() -> LoadPlan:
-    return plan_url(
-        resolve_url("http://127.0.0.1:8080/"),
-        connections=None,
-        rate_per_second=50.0,
-        duration_seconds=1,
-        warmup_seconds=0,
-        timeout_seconds=1,
-        seed=1,
-    )
+    place = resolve_url("http://127.0.0.1:8080/")
+    return plan_load(place.target, place.path, Load(rate=Rate((50.0,)), duration_seconds=1))
 
 
 def test_what_is_permitted_comes_from_the_caller_alone() -> None:

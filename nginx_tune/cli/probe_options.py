@@ -1,0 +1,240 @@
+"""The options of ``probe`` that make a load of one URL, and the load that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from nginx_tune.cli.durations import parse_duration
+from nginx_tune.errors import UsageError
+
+if TYPE_CHECKING:
+    from nginx_tune.documents.loadplan import LoadPlan
+    from nginx_tune.measure.plan_probe import Asked
+
+_Command = Callable[..., Any]
+
+_OPTIONS = [
+    click.option(
+        "--connections",
+        type=click.IntRange(1, 100_000),
+        metavar="N",
+        help="Closed loop: N requests in flight at once, each followed by the next (default 10).",
+    ),
+    click.option(
+        "--rate",
+        metavar="R",
+        help="Open loop: R requests a second, whether the server keeps up or not. 100,200,400: "
+        "equal steps; 100-500: growing evenly.",
+    ),
+    click.option(
+        "--arrivals",
+        type=click.Choice(["poisson", "constant"]),
+        default="poisson",
+        help="Of an open loop: at random (default) or evenly.",
+    ),
+    click.option(
+        "--max-connections",
+        type=click.IntRange(1, 100_000),
+        metavar="N",
+        help="Open loop: arrivals wait, with their intended time, when N are busy (default 1000).",
+    ),
+    click.option("--think", metavar="TIME", help="Closed loop: pause after each response."),
+    click.option("--duration", default="10s", show_default=True, metavar="TIME", help="Measured."),
+    click.option(
+        "--warmup", default="1s", show_default=True, metavar="TIME", help="Before it; 0 for none."
+    ),
+    click.option(
+        "--timeout", default="30s", show_default=True, metavar="TIME", help="Of a request."
+    ),
+    click.option("-I", "--head", is_flag=True, help="Ask by HEAD."),
+    click.option(
+        "-H", "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="May repeat."
+    ),
+    click.option("--status", default="200", show_default=True, help="Expected; 200,304 for more."),
+    click.option(
+        "--keepalive",
+        default="on",
+        show_default=True,
+        metavar="on|off|N|1/N",
+        help="Requests per connection: any number, one, N, or closed with probability 1/N.",
+    ),
+    click.option(
+        "--range", "byte_range", metavar="A-B|random:SIZE", help="Part of the object to ask for."
+    ),
+    click.option(
+        "--paths-from",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Ask for the paths of a list (one a line) or a manifest, not for the URL's own.",
+    ),
+    click.option(
+        "--pick",
+        type=click.Choice(["uniform", "zipf", "once"]),
+        help="From a list: all alike (default), by popularity, or each once and over again.",
+    ),
+    click.option("--zipf", type=click.FloatRange(0, 20), metavar="S", help="Exponent (1)."),
+    click.option("--replay", is_flag=True, help="Ask when the manifest's requests were recorded."),
+    click.option(
+        "--speed", type=click.FloatRange(0.001, 1000), metavar="X", help="Of a replay (1)."
+    ),
+    click.option(
+        "--document-root",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="DIR",
+        help="Compare lengths, and some bodies, with the files below DIR.",
+    ),
+    click.option(
+        "--slow-read", metavar="SIZE", help="Slow clients: read at most SIZE bytes a second."
+    ),
+    click.option(
+        "--idle-connections",
+        type=click.IntRange(0, 1_000_000),
+        default=0,
+        metavar="N",
+        help="Hold N more connections open that ask nothing.",
+    ),
+    click.option(
+        "--new-connections",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="R",
+        help="Besides, R requests a second each on a new connection (class 'connect').",
+    ),
+    click.option(
+        "-k",
+        "--insecure",
+        is_flag=True,
+        help="Take any certificate of an https server, as curl does.",
+    ),
+    click.option(
+        "--cacert",
+        "ca_file",
+        type=click.Path(dir_okay=False, resolve_path=True),
+        metavar="FILE",
+        help="Trust the authorities in this PEM file, not the system's.",
+    ),
+    click.option(
+        "--no-sessionid",
+        "no_resumption",
+        is_flag=True,
+        help="Make every TLS handshake a full one; none takes up an earlier session.",
+    ),
+    click.option(
+        "--precise",
+        is_flag=True,
+        help="Spin, not sleep, just before an arrival is due; takes a free CPU.",
+    ),
+    click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0)),
+]
+
+
+def url_options(function: _Command) -> _Command:
+    """The command with the options that make a load of one URL."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def given_options(ctx: click.Context) -> dict[str, str]:
+    """Those of these options that the caller gave: parameter and word."""
+    own = url_options(click.command()(lambda: None))
+    return {
+        parameter.name: parameter.opts[-1]
+        for parameter in own.params  # type: ignore[attr-defined]
+        if ctx.get_parameter_source(parameter.name) is click.core.ParameterSource.COMMANDLINE
+    }
+
+
+def plan_of(
+    url: str, options: Mapping[str, Any], *, stripe: str | None, start_at: str | None
+) -> LoadPlan:
+    """The load plan of a URL and these options.
+
+    Errors: UsageError that names the option.
+    """
+    from nginx_tune.cli import probe_words as words  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.documents.loadplan import Stripe, Tls  # noqa: PLC0415
+    from nginx_tune.measure.plan_probe import Load, plan_load  # noqa: PLC0415
+    from nginx_tune.measure.probe_target import resolve_url  # noqa: PLC0415
+
+    if options["connections"] is not None and options["rate"] is not None:
+        raise UsageError("--connections and --rate exclude each other", hint="closed or open loop")
+    if options["think"] is not None and (options["rate"] is not None or options["replay"]):
+        raise UsageError("--think is for a closed loop")
+    tls = Tls(
+        verify=not options["insecure"],
+        ca_file=options["ca_file"],
+        resumption=not options["no_resumption"],
+    )
+    place = resolve_url(url, tls)
+    asked, recorded_seconds = _asked(place.path, options)
+    slow = options["slow_read"]
+    speed = (options["speed"] or 1.0) if options["replay"] else None
+    duration = parse_duration(options["duration"])
+    if recorded_seconds is not None and speed is not None and not options["duration_given"]:
+        duration = recorded_seconds / speed
+    load = Load(
+        users=options["connections"],
+        think_seconds=None if options["think"] is None else parse_duration(options["think"]),
+        rate=None if options["rate"] is None else words.parse_rate(options["rate"]),
+        gaps=options["arrivals"],
+        replay_speed=speed,
+        most_connections=options["max_connections"],
+        asked=asked,
+        method="HEAD" if options["head"] else "GET",
+        headers=words.parse_headers(options["headers"]),
+        status=words.parse_statuses(options["status"]),
+        timeout_seconds=parse_duration(options["timeout"]),
+        keepalive=words.parse_keepalive(options["keepalive"]),
+        range=None if options["byte_range"] is None else words.parse_range(options["byte_range"]),
+        read_bytes_per_second=None if slow is None else words.parse_bytes(slow, "--slow-read"),
+        idle_connections=options["idle_connections"],
+        new_connections_per_second=options["new_connections"],
+        duration_seconds=duration,
+        warmup_seconds=_warmup(options, replays=speed is not None),
+        precise=options["precise"],
+        seed=options["seed"],
+        stripe=Stripe() if stripe is None else words.parse_stripe(stripe),
+        start_at_unix_seconds=None if start_at is None else words.parse_moment(start_at),
+    )
+    return plan_load(place.target, place.path, load)
+
+
+def _warmup(options: Mapping[str, Any], *, replays: bool) -> float:
+    """A recording is measured from its first request on, unless told otherwise."""
+    if options["warmup"] in ("0", "0s") or (replays and not options["warmup_given"]):
+        return 0.0
+    return parse_duration(options["warmup"])
+
+
+def _asked(path: str, options: Mapping[str, Any]) -> tuple[Asked, float | None]:
+    """What is asked for, and how long a manifest's recording is."""
+    from nginx_tune.measure.asked_paths import (  # noqa: PLC0415
+        find_files,
+        read_manifest_head,
+        read_paths,
+    )
+    from nginx_tune.measure.plan_probe import Asked  # noqa: PLC0415
+
+    source, root = options["paths_from"], options["document_root"]
+    head = None if source is None else read_manifest_head(source)
+    if head is not None:
+        if options["pick"] or options["zipf"] is not None or root is not None:
+            raise UsageError("--pick, --zipf and --document-root go with a list, not a manifest")
+        seconds = head.get("duration_seconds")
+        return Asked(manifest=str(source)), seconds if isinstance(seconds, (int, float)) else None
+    if options["replay"] or options["speed"] is not None:
+        raise UsageError("--replay and --speed go with a manifest", hint="--paths-from MANIFEST")
+    if source is None and (options["pick"] or options["zipf"] is not None):
+        raise UsageError("--pick and --zipf go with --paths-from")
+    if options["zipf"] is not None and options["pick"] not in (None, "zipf"):
+        raise UsageError("--zipf goes with --pick zipf")
+    paths = [] if source is None else read_paths(source)
+    sizes, files = (None, None) if root is None else find_files(root, paths or [path])
+    pick: Literal["uniform", "zipf", "once"] = options["pick"] or (
+        "uniform" if options["zipf"] is None else "zipf"
+    )
+    return Asked(paths=paths, bytes=sizes, files=files, pick=pick, exponent=options["zipf"]), None

@@ -1,0 +1,135 @@
+"""Objectives: what one run must show, and what was in the way when it does not."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from nginx_tune.documents.capacity import CapacityStep, LimitedBy
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.errors import UsageError
+from nginx_tune.prove.expression import COMPARE, Expression, parse_expression
+from nginx_tune.prove.gates import check_expressions
+from nginx_tune.prove.latency import FEWEST_BEYOND, QUANTILES
+from nginx_tune.prove.metrics import find_metric
+
+_PROBE_FLAGS = ("generator_cpu", "lateness", "local_ports", "descriptors", "throttled", "steal")
+"""First words of the flags that say that the probe, or the host it ran on, was in the way."""
+
+_NOT_OFFERED_FLAGS = ("not_sent", "stopped", "aborted", "interrupted")
+"""First words of the flags that say that the rate was not offered to its end."""
+
+_LEADING_NAME = re.compile(r"\s*[A-Za-z_][A-Za-z0-9_]*\s*[<>=!]")
+"""A metric that names no class."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Expressions about one run that must all hold, without a failed request."""
+
+    texts: tuple[str, ...]
+    expressions: tuple[Expression, ...]
+
+    @property
+    def samples(self) -> int:
+        """Requests that the rarest of its quantiles needs to be measured, with some to spare."""
+        shares = [
+            QUANTILES[statistic]
+            for expression in self.expressions
+            if (statistic := expression.name.rpartition(".")[2]) in QUANTILES
+        ]
+        return math.ceil(1.3 * FEWEST_BEYOND / (1 - max(shares))) if shares else 0
+
+
+def parse_objective(texts: Sequence[str], classes: Iterable[str]) -> Objective:
+    """The objective in some expressions; ``p99 <= 50ms`` without a class is meant of each.
+
+    Errors: UsageError for an expression that cannot be read, names an unknown metric or
+            compares runs.
+    """
+    names = list(classes)
+    full = [
+        f"{name}.{text.strip()}" if _LEADING_NAME.match(text) else text
+        for text in texts
+        for name in (names if _LEADING_NAME.match(text) else names[:1])
+    ]
+    check_expressions(full, names)
+    expressions = tuple(parse_expression(text) for text in full)
+    for expression in expressions:
+        if expression.source != "candidate":
+            raise UsageError(
+                f"'{expression.text}' is no objective of one run",
+                hint="for example 'p99 <= 50ms' or 'hot.p99 <= 50ms'",
+            )
+    return Objective(tuple(text.strip() for text in texts), expressions)
+
+
+def judge_run(objective: Objective, run: Measurement, rate_per_second: float) -> CapacityStep:
+    """What a run at a rate says of it."""
+    measured: dict[str, float | None] = {}
+    limit: LimitedBy | None = None
+    reasons = []
+    for expression in objective.expressions:
+        metric = find_metric(expression.name, list(run.classes))
+        reading = metric.read([run])
+        measured[expression.name] = reading.value
+        if reading.value is None:
+            # A quantile among requests that never finished is a miss, not a lack of samples.
+            few = not any(part.censored for part in run.classes.values())
+            limit = limit or ("samples" if few else "objective")
+            reasons.append(reading.reason)
+        elif not COMPARE[expression.operator](reading.value, expression.limit):
+            limit = "connections" if _waits_alone(expression, run) else "objective"
+            reasons.append(f"{expression.text.strip()} is not met: {reading.value:.4g}")
+    failed = _failures(run)
+    if limit in (None, "samples") and failed:
+        limit = "failures"
+    if failed:
+        reasons.append(failed)
+    flagged = [flag for flag in run.flags if flag.split(":")[0] in _NOT_OFFERED_FLAGS]
+    if limit is None and flagged:
+        limit = "probe"
+        reasons.append(flagged[0])
+    doubts = [flag for flag in run.flags if flag.split(":")[0] in _PROBE_FLAGS]
+    if limit is not None and doubts:
+        # Latency that may be the probe's own says nothing against the server.
+        limit = "probe"
+        reasons.insert(0, doubts[0])
+    return CapacityStep(
+        rate_per_second=rate_per_second,
+        met=limit is None,
+        limited_by=limit,
+        measured=measured,
+        reason="; ".join(reasons),
+        flags=list(run.flags),
+    )
+
+
+def _waits_alone(expression: Expression, run: Measurement) -> bool:
+    """Whether a latency is missed only by waiting for one of the probe's connections.
+
+    From the send the same statistic would hold.
+    """
+    name, _, statistic = expression.name.rpartition(".")
+    name = name.removesuffix(".response_seconds").removesuffix(".response")
+    part = run.classes.get(name)
+    if part is None or not part.at_cap:
+        return False
+    try:
+        reading = find_metric(f"{name}.service.{statistic}", list(run.classes)).read([run])
+    except UsageError:
+        return False
+    if reading.value is None:
+        return False
+    return COMPARE[expression.operator](reading.value, expression.limit)
+
+
+def _failures(run: Measurement) -> str:
+    failed = {
+        name: f"{name}: {sum(part.errors.values()):,} failed, {part.censored:,} unanswered"
+        for name, part in run.classes.items()
+        if part.errors or part.censored
+    }
+    return "; ".join(failed.values())

@@ -1,0 +1,64 @@
+"""``capacity`` for people: each rate that was tried, and what the answer rests on."""
+
+from __future__ import annotations
+
+from nginx_tune.documents.capacity import Capacity, CapacityStep
+from nginx_tune.report.columns import align
+from nginx_tune.report.quantities import one_line
+from nginx_tune.report.text import number_text, seconds_text
+
+_LIMITS = {
+    "objective": "objective",
+    "failures": "failures",
+    "connections": "connections of the probe",
+    "probe": "the probe itself",
+    "samples": "too few samples",
+    "bound": "the highest rate allowed",
+    "steps": "the number of runs",
+}
+
+
+def render_capacity(capacity: Capacity) -> str:
+    """The search as text: a line for each run, then the answer."""
+    header = ("rate", "met", "measured", "in the way")
+    rows = [
+        (
+            _rate(step.rate_per_second),
+            "yes" if step.met else "no",
+            ", ".join(_value(name, value) for name, value in step.measured.items()),
+            "" if step.limited_by is None else _LIMITS[step.limited_by],
+        )
+        for step in capacity.steps
+    ]
+    objective = " and ".join(one_line(text) for text in capacity.objectives)
+    return f"{align([header, *rows], right=[0])}\n{_answer(capacity, objective)}"
+
+
+def step_text(step: CapacityStep) -> str:
+    """One run of the search in words, for who watches."""
+    verdict = "holds" if step.met else f"does not hold ({_LIMITS[step.limited_by or 'objective']})"
+    return f"{_rate(step.rate_per_second)}: {verdict}"
+
+
+def _answer(capacity: Capacity, objective: str) -> str:
+    reason = f"limited by: {_LIMITS[capacity.limited_by]}" if capacity.limited_by else ""
+    why = f" ({one_line(capacity.reason)})" if capacity.reason else ""
+    if capacity.capacity_per_second is not None:
+        head = f"capacity: {_rate(capacity.capacity_per_second)} with {objective}"
+    elif capacity.at_least_per_second is not None:
+        held = _rate(capacity.at_least_per_second)
+        head = f"no capacity found: {objective} holds at {held}; more was not tried or not sound"
+    else:
+        head = f"no capacity found: {objective} did not hold"
+    return f"{head}\n{reason}{why}\n"
+
+
+def _rate(value: float) -> str:
+    return f"{number_text(value)}/s"
+
+
+def _value(name: str, value: float | None) -> str:
+    if value is None:
+        return f"{one_line(name)} –"
+    timed = name.rpartition(".")[2] in ("p50", "p90", "p99", "p999", "mean", "max", "stdev")
+    return f"{one_line(name)} {seconds_text(value) if timed else number_text(value)}"
