@@ -15,8 +15,11 @@ from nginx_tune.prove.gates import check_expressions
 from nginx_tune.prove.latency import FEWEST_BEYOND, QUANTILES
 from nginx_tune.prove.metrics import find_metric
 
-_PROBE_FLAGS = ("generator_cpu", "lateness", "local_ports", "descriptors", "throttled", "steal")
-"""First words of the flags that say that the probe, or the host it ran on, was in the way."""
+_SLOW_PROBE_FLAGS = ("generator_cpu", "lateness", "throttled", "steal")
+"""First words of the flags that say that a latency may be the probe's, or its host's, own."""
+
+_EXHAUSTED_PROBE_FLAGS = ("local_ports", "descriptors")
+"""First words of the flags that say that requests failed for want of something of the probe's."""
 
 _NOT_OFFERED_FLAGS = ("not_sent", "stopped", "aborted", "interrupted")
 """First words of the flags that say that the rate was not offered to its end."""
@@ -92,9 +95,10 @@ def judge_run(objective: Objective, run: Measurement, rate_per_second: float) ->
     if limit is None and flagged:
         limit = "probe"
         reasons.append(flagged[0])
-    doubts = [flag for flag in run.flags if flag.split(":")[0] in _PROBE_FLAGS]
+    # Latency that may be the probe's own says nothing against the server; a reply of 503 does.
+    words = _EXHAUSTED_PROBE_FLAGS + (() if limit == "failures" else _SLOW_PROBE_FLAGS)
+    doubts = [flag for flag in run.flags if flag.split(":")[0] in words]
     if limit is not None and doubts:
-        # Latency that may be the probe's own says nothing against the server.
         limit = "probe"
         reasons.insert(0, doubts[0])
     return CapacityStep(

@@ -24,6 +24,7 @@ error_log {dir}/error.log;
 events {{ worker_connections 512; }}
 http {{
     access_log off;
+    {http}
     client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy; fastcgi_temp_path {dir}/fcgi;
     uwsgi_temp_path {dir}/uwsgi; scgi_temp_path {dir}/scgi;
     server {{
@@ -52,6 +53,7 @@ def start_nginx(tmp_path: Path) -> Iterator[StartNginx]:
         def start(
             *,
             main: str = "",
+            http: str = "",
             server: str = "",
             argv: Sequence[str] = (),
             env: dict[str, str] | None = None,
@@ -62,7 +64,7 @@ def start_nginx(tmp_path: Path) -> Iterator[StartNginx]:
             user = "user root;" if os.geteuid() == 0 else ""
             conf = tmp_path / "nginx.conf"
             conf.write_text(
-                CONF.format(dir=tmp_path, port=port, main=main, server=server, user=user)
+                CONF.format(dir=tmp_path, port=port, main=main, http=http, server=server, user=user)
             )
             log = tmp_path / "error.log"
             command = [*argv, nginx_binary(), "-e", str(log), "-c", str(conf)]

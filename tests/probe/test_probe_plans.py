@@ -1,0 +1,322 @@
+"""Loads of one URL by options, load plans as files, replays and the search, on the real nginx."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+from probe_loads import SIZES, Nginx, StartNginx
+
+from nginx_tune.cli.probe_words import (
+    parse_bytes,
+    parse_headers,
+    parse_keepalive,
+    parse_moment,
+    parse_range,
+    parse_rate,
+    parse_statuses,
+    parse_stripe,
+)
+from nginx_tune.documents.base import decode, json_schema
+from nginx_tune.documents.capacity import Capacity
+from nginx_tune.documents.loadplan import LoadPlan
+from nginx_tune.documents.measurement import ClassMeasurement, Measurement
+from nginx_tune.errors import UsageError
+from nginx_tune.measure.asked_paths import find_files, read_paths
+from nginx_tune.measure.plan_probe import Asked, Keepalive, Load, Rate, plan_load
+from nginx_tune.measure.plan_rate import plan_at_rate
+from nginx_tune.measure.probe_target import resolve_url
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "loadplan" / "hot-and-cold.json"
+
+SHORT = ("--allow-live", "--duration", "500ms", "--warmup", "0", "-f", "json")
+
+
+def measure(run_cli: RunCli, *arguments: str | Path) -> Measurement:
+    run = run_cli("probe", *arguments)
+    assert run.returncode == 0, run.stderr
+    return decode(Measurement, run.stdout.encode())
+
+
+def url_class(run_cli: RunCli, *arguments: str | Path) -> ClassMeasurement:
+    return measure(run_cli, *arguments, *SHORT).classes["url"]
+
+
+@pytest.mark.needs("nginx", "probe")
+def test_the_example_runs(nginx: Nginx, run_cli: RunCli, tmp_path: Path) -> None:
+    plan = json.loads(EXAMPLE.read_text())
+    jsonschema.validate(plan, json.loads(json_schema(LoadPlan)))
+    plan["target"]["port"] = nginx.port
+    plan["warmup_seconds"], plan["duration_seconds"] = 0.2, 1.5
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(plan))
+    measurement = measure(run_cli, file, "--allow-live", "-f", "json")
+    assert set(measurement.classes) == {"hot", "cold", "arriving", "slow"}
+    for name, part in measurement.classes.items():
+        assert part.errors == {}, name
+        assert part.requests > 0, name
+    arriving = measurement.classes["arriving"]
+    assert arriving.connections_opened >= arriving.requests
+    assert measurement.classes["cold"].statuses.keys() == {"206"}
+    assert measurement.generator.idle_connections is not None
+    assert measurement.generator.idle_connections.open == 50
+
+
+@pytest.mark.needs("nginx", "probe")
+def test_a_url_is_loaded_as_its_options_say(nginx: Nginx, run_cli: RunCli, tmp_path: Path) -> None:
+    url = nginx.url("/100k")
+    steady = ("--rate", "200", "--arrivals", "constant")
+    kept = url_class(run_cli, url, *steady, "--max-connections", "1", "--keepalive", "10")
+    assert (kept.requests, kept.connections_opened, kept.errors) == (100, 10, {})
+    part = url_class(
+        run_cli, url, *steady, "--range", "random:1k", "--document-root", tmp_path / "files"
+    )
+    assert part.statuses == {"206": 100}
+    assert part.bodies is not None
+    assert (part.bodies.compared >= 1, part.bodies.differing) == (True, 0)
+    head = url_class(run_cli, url, *steady, "-I", "-H", "Range: bytes=0-9", "--status", "206")
+    assert (head.requests, head.bytes) == (100, 0)
+    slow = url_class(run_cli, url, "--connections", "1", "--slow-read", "400k")
+    # A quarter of a second each: at 500 ms and the drain no more than two are measured.
+    assert slow.requests <= 3
+    ramp = url_class(run_cli, url, "--rate", "0-400", "--arrivals", "constant")
+    assert 98 <= ramp.requests <= 102
+    steps = url_class(run_cli, url, "--rate", "100,300", "--arrivals", "constant")
+    assert 98 <= steps.requests <= 102
+
+
+@pytest.mark.needs("nginx", "probe")
+def test_content_that_differs_from_the_files_is_told(
+    nginx: Nginx, run_cli: RunCli, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "1k").write_bytes(b"x" * SIZES["/1k"])
+    arguments = (nginx.url("/1k"), "--rate", "200", "--document-root", other, *SHORT)
+    run = run_cli("probe", *arguments)
+    measurement = decode(Measurement, run.stdout.encode())
+    assert measurement.classes["url"].errors["hash"] >= 1
+    assert any(flag.startswith("hash: url: ") for flag in measurement.flags)
+
+
+def write_manifest(file: Path, count: int, gap_seconds: float) -> Path:
+    lines = [{"schema": "nginx-tune/manifest/1", "requests": count, "paths": "kept"}]
+    lines[0]["duration_seconds"] = count * gap_seconds
+    for number in range(count):
+        line = {"offset_seconds": round(number * gap_seconds, 6), "path": "/1k", "bytes": 1024}
+        if number % 2:
+            line = {**line, "path": "/100k", "bytes": 102_400, "range": [5, 104]}
+        lines.append(line)
+    text = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    file.write_bytes(gzip.compress(text) if file.name.endswith(".gz") else text)
+    return file
+
+
+@pytest.mark.needs("nginx", "probe")
+@pytest.mark.parametrize("name", ["manifest.jsonl", "manifest.jsonl.gz"])
+def test_a_recorded_stream_is_sent_again(
+    nginx: Nginx, run_cli: RunCli, tmp_path: Path, name: str
+) -> None:
+    manifest = write_manifest(tmp_path / name, 200, 0.01)
+    replay = ("--paths-from", manifest, "--replay", "--speed", "4", "--allow-live", "-f", "json")
+    measurement = measure(run_cli, nginx.url("/"), *replay)
+    result = measurement.classes["url"]
+    assert (result.intended, result.requests, result.errors) == (200, 200, {})
+    assert result.statuses == {"200": 100, "206": 100}
+    # Two recorded seconds in half a second, and what a busy machine adds.
+    assert 0.45 < measurement.duration_seconds < 5
+    paths = ("--paths-from", manifest, "--rate", "100", "--arrivals", "constant")
+    assert url_class(run_cli, nginx.url("/"), *paths).requests == 50
+
+
+@pytest.mark.needs("nginx", "probe")
+def test_a_list_of_paths_is_asked_for(nginx: Nginx, run_cli: RunCli, tmp_path: Path) -> None:
+    listed = tmp_path / "paths"
+    listed.write_text(f"# hot first\n/1k\n\n{nginx.url('/100k')}\n/none\n")
+    arguments = ("--paths-from", listed, "--pick", "once", "--rate", "300", "--status", "200,404")
+    result = url_class(run_cli, nginx.url("/"), *arguments, "--arrivals", "constant")
+    assert result.statuses == {"200": 100, "404": 50}
+
+
+@pytest.mark.needs("nginx", "probe")
+def test_the_search_finds_the_limit_that_nginx_was_given(
+    start_nginx: StartNginx, run_cli: RunCli
+) -> None:
+    # A limit that hangs on no machine: nginx refuses what is above 100 requests a second, with
+    # room for 20 at once.
+    nginx = start_nginx(
+        http="limit_req_zone $server_addr zone=all:1m rate=100r/s;",
+        server="limit_req zone=all burst=20 nodelay;",
+    )
+    arguments = ("--objective", "p50 <= 1s", "--rate", "40", "--arrivals", "constant")
+    run = run_cli("probe", nginx.url("/1k"), *arguments, *SHORT[:1], *_step("600ms"), "-f", "json")
+    assert run.returncode == 0, run.stderr
+    capacity = decode(Capacity, run.stdout.encode())
+    assert capacity.limited_by == "failures"
+    assert capacity.capacity_per_second is not None
+    # 600 ms at R a second, less the burst of 20 and the one that is free: R up to 135. A busy
+    # machine sends late, in bursts that fill the 20 sooner.
+    assert 25 <= capacity.capacity_per_second <= 150
+    assert capacity.measurement is not None
+    assert capacity.measurement.classes["url"].errors == {}
+    assert [step.met for step in capacity.steps].count(True) >= 2
+
+
+@pytest.mark.needs("nginx", "probe")
+def test_a_search_that_ends_at_a_bound_names_no_capacity(nginx: Nginx, run_cli: RunCli) -> None:
+    arguments = ("--objective", "p50 <= 5s", "--rate", "50", "--max-rate", "80", "--allow-live")
+    run = run_cli("probe", nginx.url("/1k"), *arguments, *_step("300ms"))
+    assert run.returncode == 0, run.stderr
+    assert "no capacity found: p50 <= 5s holds at 80/s" in run.stdout
+    assert "the highest rate allowed" in run.stdout
+    never = ("--objective", "mean <= 1ns", "--rate", "4", "--allow-live", "-f", "json")
+    run = run_cli("probe", nginx.url("/1k"), *never, *_step("20ms"))
+    assert run.returncode == 4
+    assert run.stderr.startswith("nginx-tune: no capacity found: it does not even hold at 1/s")
+
+
+def _step(duration: str) -> tuple[str, ...]:
+    return ("--duration", duration, "--warmup", "0")
+
+
+@pytest.mark.needs("root", "ip", "probe")
+def test_ports_that_run_out_are_named_or_had_from_other_addresses() -> None:
+    # A network of its own, with ten local ports.
+    setup = "ip link set lo up && echo 40000 40009 > /proc/sys/net/ipv4/ip_local_port_range"
+    script = Path(__file__).with_name("few_ports.py")
+    command = ["unshare", "-n", "sh", "-c", f'{setup} && exec "$@"', "sh"]
+    run = subprocess.run(
+        [*command, sys.executable, script], capture_output=True, check=True, timeout=60
+    )
+    spread, exhausted = (decode(Measurement, line) for line in run.stdout.splitlines())
+    # 127.0.0.1 has ten ports, and so has each other address of 127.0.0.0/8.
+    part = spread.classes["c"]
+    assert part.errors == {}
+    assert part.connections_opened == 40
+    assert 4 <= spread.generator.source_addresses <= 8
+    # ::1 is alone, and nine of its ports are held: one connection is what remains.
+    part = exhausted.classes["c"]
+    assert exhausted.generator.source_addresses == 1
+    assert part.errors.keys() == {"local_ports"}
+    assert part.requests > 0
+    [flag] = [flag for flag in exhausted.flags if flag.startswith("local_ports: c: ")]
+    assert "none of the 10 local ports free" in flag
+    assert "net.ipv4.ip_local_port_range" in flag
+
+
+@pytest.mark.needs("nginx", "probe")
+def test_load_hosts_share_a_load_from_one_moment(nginx: Nginx, run_cli: RunCli) -> None:
+    start = str(time.time() + 3)
+    arguments = ("--rate", "100", "--arrivals", "constant", "--start-at", start)
+    part = measure(run_cli, nginx.url("/1k"), *arguments, "--stripe", "2/4", *SHORT)
+    assert part.classes["url"].requests in (12, 13)
+    assert part.generator.start_skew_seconds is not None
+    assert 0 <= part.generator.start_skew_seconds < 1
+    late = run_cli("probe", nginx.url("/1k"), "--start-at", "2020-01-01T00:00:00Z", *SHORT)
+    assert late.returncode == 2
+    assert "s ago" in late.stderr
+
+
+@pytest.mark.needs("nginx", "probe")
+def test_a_new_connection_for_each_request_leaks_none(nginx: Nginx, run_cli: RunCli) -> None:
+    arguments = ("--connections", "20", "--keepalive", "off", "--duration", "3s", "--warmup", "0")
+    measurement = measure(run_cli, nginx.url("/1k"), *arguments, "--allow-live", "-f", "json")
+    result = measurement.classes["url"]
+    assert result.errors == {}
+    assert result.connections_opened >= result.requests > 1000
+    # Neither descriptors nor memory grow with the connections that were.
+    assert measurement.generator.max_rss_bytes < 40 << 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--rate", "fast"], "is no rate"),
+        (["--rate", "0"], "a rate is above 0"),
+        (["--keepalive", "sometimes"], "--keepalive 'sometimes'"),
+        (["--range", "9-1"], "--range '9-1'"),
+        (["--range", "random:0"], "no number of bytes"),
+        (["-H", "no colon"], "--header 'no colon'"),
+        (["--stripe", "4/3"], "--stripe '4/3'"),
+        (["--status", "ok"], "--status 'ok'"),
+        (["--start-at", "noon"], "is no moment"),
+        (["--start-at", "2026-11-20T19:00:00"], "is no moment"),
+        (["--replay"], "go with a manifest"),
+        (["--pick", "once"], "go with --paths-from"),
+        (["--paths-from", "/no/such/list"], "cannot read /no/such/list"),
+        (["--paths-from", "/dev/null"], "no path in it"),
+        (["--document-root", "/usr"], "no such file below /usr"),
+        (["--think", "1s", "--rate", "5"], "--think is for a closed loop"),
+        (["--max-rate", "5"], "--max-rate goes with --objective"),
+        (["--objective", "p98 < 1"], "unknown metric"),
+        (["--objective", "p99 <= 1s", "--rate", "1,2"], "needs one rate"),
+        (["--objective", "p99 <= 1s", "--connections", "3"], "exclude each other"),
+        (["--slow-read", "fast"], "--slow-read 'fast'"),
+    ],
+)
+def test_options_that_mean_nothing_are_one_line(
+    run_cli: RunCli, arguments: list[str], words: str
+) -> None:
+    run = run_cli("probe", "http://127.0.0.1:1/nothing", *arguments, "--allow-live")
+    assert run.returncode == 2, run.stdout
+    assert words in run.stderr
+    assert run.stderr.count("\n") == 1
+
+
+def test_words_become_values() -> None:
+    assert parse_rate("100") == Rate((100.0,))
+    assert parse_rate("1e3, 2.5") == Rate((1000.0, 2.5))
+    assert parse_rate("10-20") == Rate((10.0, 20.0), ramp=True)
+    assert parse_keepalive("on") == Keepalive()
+    assert parse_keepalive("off") == Keepalive(kept=False)
+    assert parse_keepalive("100") == Keepalive(requests=100)
+    assert parse_keepalive("1/50") == Keepalive(close_probability=0.02)
+    assert (parse_range("0-99").first, parse_range("0-99").last) == (0, 99)
+    assert parse_range("random:64k").bytes == 65_536
+    assert [parse_bytes(text, "x") for text in ("1", "2K", "3m", "1GiB")] == [
+        1, 2048, 3 << 20, 1 << 30,
+    ]  # fmt: skip
+    assert parse_headers(("A: b:c", "D:")) == {"A": "b:c", "D": ""}
+    assert (parse_stripe("2/3").index, parse_stripe("2/3").count) == (1, 3)
+    assert parse_statuses("200, 304") == [200, 304]
+    assert parse_moment("2026-11-20T19:00:00Z") == parse_moment("2026-11-20T20:00:00+01:00")
+    assert parse_moment("12.5") == 12.5
+
+
+def test_files_stay_below_their_root(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a b").write_bytes(b"12345")
+    (tmp_path / "secret").write_bytes(b"x")
+    assert find_files(root, ["/a%20b?x=1"]) == ([5], [str(root / "a b")])
+    for path in ("/../secret", "/%2e%2e/secret", "/gone"):
+        with pytest.raises(UsageError, match="no such file"):
+            find_files(root, [path])
+    listed = tmp_path / "list"
+    listed.write_text("/ä b\n/c%20d\n")
+    assert read_paths(listed) == ["/%C3%A4%20b", "/c%20d"]
+
+
+def test_a_load_at_another_rate_keeps_its_shares() -> None:
+    place = resolve_url("http://127.0.0.1:8080/")
+    plan = plan_load(
+        place.target,
+        place.path,
+        Load(rate=Rate((30.0,)), new_connections_per_second=10.0, duration_seconds=1),
+    )
+    faster = plan_at_rate(plan, 400, samples=1300, seed=9)
+    assert [c.arrivals.rate_per_second for c in faster.classes] == [300, 100]
+    assert faster.duration_seconds == 13
+    assert faster.seed == 9
+    closed = plan_load(place.target, place.path, Load(users=3, asked=Asked()))
+    with pytest.raises(UsageError, match="needs a class with a rate"):
+        plan_at_rate(closed, 10, samples=0, seed=1)
