@@ -57,7 +57,7 @@ def main() -> None:
     server = Server(("::", 8080), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     sys.stdout.buffer.write(load("127.0.0.1", 40).strip().replace(b"\n", b" ") + b"\n")
-    held = [socket.create_connection(("::1", 8080)) for _ in range(9)]
+    held = [socket.create_connection(("::1", 8080)) for _ in range(7)]
     sys.stdout.buffer.write(load("::1", 5).strip().replace(b"\n", b" ") + b"\n")
     for connection in held:
         connection.close()
