@@ -19,7 +19,7 @@ from nginx_tune.decide.answer import (
     setting,
     validate_command,
 )
-from nginx_tune.decide.model_pool import DEFAULT_QUEUE, DEFAULT_THREADS, THREADS_PER_KNEE
+from nginx_tune.decide.model_pool import DEFAULT_QUEUE, DEFAULT_THREADS, THREADS_PER_KNEE, PoolSize
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
@@ -167,7 +167,7 @@ def _apart(s: Situation, plan: PoolPlan) -> Decision:
         id="thread-pool-size",
         verdict="set",
         summary=f"Two pools: {plan.size.needed} threads would be needed for hot and cold reads "
-        f"together, and {plan.size.limit} is the most that helps ({plan.size.limit_reason}).",
+        f"together, and {_why_apart(plan.size)}.",
         settings=lines,
         evidence=_evidence(s, plan),
         confidence=_confidence(s),
@@ -177,6 +177,12 @@ def _apart(s: Situation, plan: PoolPlan) -> Decision:
     )
 
 
+def _why_apart(size: PoolSize) -> str:
+    if size.fits:
+        return "a hot file that has left the page cache would wait for all the cold ones there"
+    return f"{size.limit} is the most that helps ({size.limit_reason})"
+
+
 def _cold(plan: PoolPlan) -> str:
     return f"{plan.size.cold_per_worker:.0f}" if plan.size else "?"
 
@@ -184,7 +190,8 @@ def _cold(plan: PoolPlan) -> str:
 def _flips(plan: PoolPlan) -> list[str]:
     if plan.size is None:
         return []
-    enough = int(plan.size.limit * 4 / 5)
+    apart = plan.mode == "hot_and_cold"
+    enough = int((DEFAULT_THREADS if apart else plan.size.limit) * 4 / 5)
     return [f"one pool is enough while a worker has fewer than {enough} cold transfers at once"]
 
 

@@ -84,6 +84,8 @@ class Claim(Part, frozen=True, kw_only=True):
     """The arm that it is compared with."""
     expect: Literal["holds", "fails"] = "holds"
     """``fails`` for a gate that must not pass; one that was not measured shows nothing."""
+    less_than: str = ""
+    """Another claim, by its name, whose measured number must be larger than this one's."""
 
 
 class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1"):
@@ -130,6 +132,7 @@ class ClaimResult(Part, frozen=True, kw_only=True):
     held: bool
     reason: str = ""
     expect: Literal["holds", "fails"] = "holds"
+    less_than: str = ""
     arm: str = "candidate"
     against: str = "baseline"
     left_out: bool = False

@@ -28,7 +28,10 @@ def check_arms(scenario: Scenario, check: Check) -> None:
         names, (scenario.baseline, scenario.candidate, *scenario.arms), strict=True
     ):
         _check_arm(scenario, name, spec, check)
+    claims = {claim.name for claim in scenario.claims}
     for claim in scenario.claims:
+        fault = f"claims: less_than: no claim {claim.less_than[:60]!a}"
+        check(claim.less_than in {"", *claims} - {claim.name}, fault)
         for name in (claim.arm, claim.against):
             check(name in names, f"claims: no arm {name[:60]!a}")
 

@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, ClaimResult
@@ -108,7 +110,21 @@ def judge_claims(
         expression = parse_expression(claim.expression)
         answer = answer_expression(expression, pair_blocks(chosen), decisions, classes)
         results.append(_claim_result(claim, answer))
-    return results
+    return [_compared(result, results) for result in results]
+
+
+def _compared(result: ClaimResult, results: Sequence[ClaimResult]) -> ClaimResult:
+    """The result held against the other claim that its number must be less than."""
+    if not result.less_than or result.left_out:
+        return result
+    other = next((one for one in results if one.name == result.less_than), None)
+    if other is None or other.measured is None or result.measured is None:
+        reason = result.reason or "the claim that it is compared with was not measured"
+        return msgspec.structs.replace(result, held=False, reason=reason)
+    less = result.measured < other.measured
+    return msgspec.structs.replace(
+        result, held=result.held and less, reason=f"against {other.measured:.4g}"
+    )
 
 
 def _claim_result(claim: Claim, answer: Answer, *, left_out: bool = False) -> ClaimResult:
@@ -123,6 +139,7 @@ def _claim_result(claim: Claim, answer: Answer, *, left_out: bool = False) -> Cl
         held=answer.passed if claim.expect == "holds" else failed,
         reason=answer.reason,
         expect=claim.expect,
+        less_than=claim.less_than,
         arm=claim.arm,
         against=claim.against,
         left_out=left_out,

@@ -120,6 +120,7 @@ def expected_text(claim: Claim | ClaimResult) -> str:
     text = one_line(claim.expression if isinstance(claim, Claim) else claim.expected)
     place = _place(claim.arm, claim.against, text)
     text = f"{place}: {text}" if place else text
+    text = f"{text}, less than that of “{one_line(claim.less_than)}”" if claim.less_than else text
     return f"fails: {text}" if claim.expect == "fails" else text
 
 

@@ -190,6 +190,18 @@ def test_a_claim_is_judged_on_the_arms_it_names() -> None:
     assert not measured(f"{share} <= 0.8", expect="fails").held
     assert not measured("total.truncated == 0", expect="fails").held, "nothing was measured"
     assert not measured(f"outcome({share}) != better").held, "two pairs are no evidence"
+    claims = [
+        Claim(name="large", source_row="B4", expression=f"ratio({share}) > 0", arm="third"),
+        Claim(name="small", source_row="B4", expression=f"ratio({share}) > 0", less_than="large"),
+        Claim(
+            name="wrong",
+            source_row="B4",
+            expression=f"ratio({share}) > 0",
+            arm="third",
+            less_than="small",
+        ),
+    ]
+    assert [result.held for result in judge_claims(claims, blocks)] == [True, True, False]
     blocks[0] = _block("third", 0, connections=90, flags=["lateness: x: y"])
     assert count_valid(blocks, names) == 1
 
