@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -95,6 +95,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             for name in marker.args:
                 if not has(name) and name not in required:
                     item.add_marker(pytest.mark.skip(reason=f"this host has no {name}"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Runs that tests store are not among the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.fixture

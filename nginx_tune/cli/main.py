@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "merge": "The measurements of several load hosts as one.",
     "validate": "A/B of two configurations on a scratch nginx, with gates.",
     "scenario": "The built-in experiments: the sources' claims, reproduced here.",
+    "runs": "What validate and scenario run measured: kept, shown and judged again.",
     "lab": "What labs keep and have left on this machine; cleaning it.",
     "doctor": "What this host lets nginx-tune measure, and what would allow the rest.",
     "schema": "JSON Schema of a document.",

@@ -6,6 +6,7 @@ import click
 
 from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.cli.progress import progress_printer
+from nginx_tune.cli.storing import keep_run, store_option
 from nginx_tune.errors import ExitStatus
 
 
@@ -29,6 +30,7 @@ def list_command() -> None:
 @click.option("--duration", "duration", metavar="TIME", help="Measured time of a block, e.g. 8s.")
 @click.option("--seed", type=int, help="Order of blocks and requests (scenario's own).")
 @click.option("--nginx", "nginx_binary", metavar="BIN", help="The nginx to run.")
+@store_option
 @output_options("console", "json")
 @click.pass_context
 def run_command(  # one parameter an option
@@ -39,6 +41,7 @@ def run_command(  # one parameter an option
     duration: str | None,
     seed: int | None,
     nginx_binary: str | None,
+    no_store: bool,
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
@@ -48,6 +51,7 @@ def run_command(  # one parameter an option
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.emit.arms import write_arm  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.measure.runs import Clock  # noqa: PLC0415
     from nginx_tune.measure.scenario import (  # noqa: PLC0415
         Shorter,
         load_scenario,
@@ -57,6 +61,7 @@ def run_command(  # one parameter an option
     from nginx_tune.prove.verdict import scenario_status  # noqa: PLC0415
     from nginx_tune.report.scenario import render_scenario_run  # noqa: PLC0415
 
+    clock = Clock()
     run = run_scenario(
         load_scenario(name, read_toml),
         nginx=read_nginx(LiveHost(), binary=nginx_binary)[0],
@@ -64,6 +69,8 @@ def run_command(  # one parameter an option
         shorter=Shorter(pairs, parse_duration(duration) if duration else None, seed),
         progress=progress_printer(ctx),
     )
+    if not no_store:
+        keep_run(ctx, run, kind="scenario", name=run.name, clock=clock)
     renderers = {
         "console": lambda: render_scenario_run(run).encode(),
         "json": lambda: encode(run),

@@ -9,6 +9,7 @@ import click
 from nginx_tune.cli.durations import parse_duration
 from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.cli.progress import progress_printer
+from nginx_tune.cli.storing import keep_run, store_option
 from nginx_tune.errors import ExitStatus, UsageError
 
 
@@ -47,6 +48,7 @@ from nginx_tune.errors import ExitStatus, UsageError
 @click.option("--self-check", is_flag=True, help="Measure the noise floor first (A against A).")
 @click.option("--accept-inconclusive", is_flag=True, help="Exit 0 when nothing can be told.")
 @click.option("--nginx", "nginx_binary", metavar="BIN", help="The nginx to run.")
+@store_option
 @output_options("console", "json")
 @click.pass_context
 def command(
@@ -67,6 +69,7 @@ def command(
     self_check: bool,
     accept_inconclusive: bool,
     nginx_binary: str | None,
+    no_store: bool,
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
@@ -80,9 +83,11 @@ def command(
     from nginx_tune.cli.trees import host_configuration, read_configuration  # noqa: PLC0415
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.measure.runs import Clock  # noqa: PLC0415
     from nginx_tune.measure.validate import Plan, run_validation  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
     from nginx_tune.prove.verdict import verdict_status  # noqa: PLC0415
+    from nginx_tune.report.text import plain  # noqa: PLC0415
     from nginx_tune.report.verdict import render_verdict  # noqa: PLC0415
 
     if conf and conf_option:
@@ -90,6 +95,7 @@ def command(
     candidate = conf or conf_option
     if candidate is None:
         raise UsageError("no candidate configuration", hint="nginx-tune validate CONF")
+    clock = Clock()
     lab_plan = read_lab_plan(lab, scale)
     prefix = os.path.abspath(prefix) if prefix else None  # noqa: PTH100  # links stay
     host = LiveHost()
@@ -111,6 +117,8 @@ def command(
         nginx=nginx,
         progress=progress_printer(ctx),
     )
+    if not no_store:
+        keep_run(ctx, validation, kind="validate", name=plain(candidate), clock=clock)
     verdict = validation.verdict
     renderers = {
         "console": lambda: render_verdict(verdict).encode(),

@@ -17,8 +17,10 @@ from nginx_tune.documents.labs import Labs
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Observation
+from nginx_tune.documents.run import Run, RunComparison, Runs, RunSummary
 from nginx_tune.documents.scenario import Scenario, ScenarioRun
 from nginx_tune.documents.site import Site
+from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.documents.workload import Workload
 
@@ -38,9 +40,14 @@ DOCUMENTS: dict[str, type[Document]] = {
     "loadplan": LoadPlan,
     "measurement": Measurement,
     "observation": Observation,
+    "run": Run,
+    "run_comparison": RunComparison,
+    "run_summary": RunSummary,
+    "runs": Runs,
     "scenario": Scenario,
     "scenario_run": ScenarioRun,
     "site": Site,
+    "validation": Validation,
     "verdict": Verdict,
     "workload": Workload,
 }

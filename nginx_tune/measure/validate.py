@@ -8,11 +8,14 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 from urllib.parse import quote_from_bytes
 
+from nginx_tune.conf.secrets import redact_configuration
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.documents.verdict import Environment, Verdict
+from nginx_tune.documents.scenario import ArmText
+from nginx_tune.documents.validation import Validation
+from nginx_tune.documents.verdict import Environment
 from nginx_tune.errors import ConfigurationError, MissingToolError, UndecidedError
 from nginx_tune.lab.check import is_below
 from nginx_tune.lab.kinds import describe_disk
@@ -44,13 +47,6 @@ class Plan(NamedTuple):
     self_check: bool
     prefix: str | None = None
     """nginx's ``-p``; None for the build's own."""
-
-
-class Validation(NamedTuple):
-    """The verdict and what it stands on."""
-
-    verdict: Verdict
-    measurements: list[Measurement]
 
 
 def run_validation(
@@ -108,17 +104,17 @@ def run_validation(
                 ("baseline", "candidate"), (baseline, candidate), targets, strict=True
             )
         ]
-        floor = None
+        checked: list[Measurement] = []
         if plan.self_check:
             same = [arms[0], arms[0]._replace(name="candidate")]
             progress("self-check: the baseline against itself")
-            trial = run_pairs(
+            checked = run_pairs(
                 session, same, load, pairs=plan.pairs, seed=plan.seed + 1000, progress=progress
             )
-            floor = measure_noise_floor(trial)
         measurements = run_pairs(
             session, arms, load, pairs=plan.pairs, seed=plan.seed, progress=progress
         )
+    floor = measure_noise_floor(checked)
     verdict = judge(
         measurements,
         primary_metric=metric,
@@ -136,7 +132,29 @@ def run_validation(
             ],
         ),
     )
-    return Validation(verdict, measurements)
+    return Validation(
+        verdict=verdict,
+        requires=list(plan.requires),
+        noise_floor=floor,
+        arms=[
+            ArmText(arm=arm.name, nginx_conf=_dump(tree))
+            for arm, tree in zip(arms, (baseline, candidate), strict=True)
+        ],
+        measurements=measurements,
+        self_check=checked,
+    )
+
+
+def _dump(tree: ConfTree) -> str:
+    """The configuration in the form of ``nginx -T``, without its secrets."""
+    parts = [
+        f"# configuration file {_shown(file.source.file)}:\n"
+        + redact_configuration(file.source.text.encode("utf-8", "surrogateescape")).decode(
+            errors="replace"
+        )
+        for file in tree.parsed
+    ]
+    return "\n".join(parts)
 
 
 def _target(tree: ConfTree, nginx: Nginx) -> Target:

@@ -11,22 +11,47 @@ from nginx_tune.documents.base import decode, encode, json_schema, schema_of
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Dataset, Disk, Facts, Storage
 from nginx_tune.documents.registry import DOCUMENTS
+from nginx_tune.documents.run import RunSummary
+from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.errors import ExitStatus, UsageError, worst
 
+SUMMARY = {
+    "id": "0123456789",
+    "kind": "validate",
+    "name": "n",
+    "started_at": "2026-11-20T19:00:00+00:00",
+    "outcome": "better",
+    "primary_metric": "a.p99",
+}
+TAGGED_SUMMARY = {"schema": schema_of(RunSummary), **SUMMARY}
+VERDICT = {"schema": schema_of(Verdict), "outcome": "better", "primary_metric": "a.p99"}
 SMALLEST = {
+    "comparison": {"outcome": "better", "primary_metric": "a.p99"},
     "diskplan": {"paths": ["/srv/file"], "steps": []},
     "loadplan": {
         "target": {"address": "127.0.0.1", "port": 80},
         "classes": [],
         "duration_seconds": 1.0,
     },
+    "run": {
+        "summary": TAGGED_SUMMARY,
+        "result": {"schema": schema_of(Validation), "verdict": VERDICT},
+    },
+    "run_comparison": {
+        "a": TAGGED_SUMMARY,
+        "b": TAGGED_SUMMARY,
+        "outcome": "better",
+        "primary_metric": "a.p99",
+    },
+    "run_summary": SUMMARY,
     "scenario": {"name": "n", "title": "t", "lab": {}, "classes": [], "primary_metric": "a.p99"},
     "scenario_run": {
         "name": "n",
         "prediction": {"schema": schema_of(Decisions)},
-        "verdict": {"schema": schema_of(Verdict), "outcome": "better", "primary_metric": "a.p99"},
+        "verdict": VERDICT,
     },
+    "validation": {"verdict": VERDICT},
     "verdict": {"outcome": "better", "primary_metric": "a.p99"},
 }
 

@@ -1,0 +1,119 @@
+"""``nginx-tune runs list``, ``runs show ID`` and ``runs compare A B``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.errors import ExitStatus, UsageError
+
+if TYPE_CHECKING:
+    from nginx_tune.documents.run import Run
+
+
+@click.group()
+def command() -> None:
+    """What validate and scenario run measured: kept, shown and judged again."""
+
+
+@command.command("list")
+@output_options("console", "json")
+def list_command(formats: tuple[str, ...], output: str | None) -> None:
+    """The stored runs, the newest first; files that are none are skipped and named."""
+    from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.measure.runs import list_runs  # noqa: PLC0415
+    from nginx_tune.report.runs import render_runs  # noqa: PLC0415
+
+    runs = list_runs()
+    renderers = {"console": lambda: render_runs(runs).encode(), "json": lambda: encode(runs)}
+    write_result(renderers, formats, output)
+
+
+@command.command("show")
+@click.argument("run_id", metavar="ID|FILE")
+@click.option(
+    "--require",
+    "requires",
+    multiple=True,
+    metavar="EXPR",
+    help="Judge a validation again with these gates; may repeat.",
+)
+@click.option("--primary", metavar="METRIC", help="Judge it again by another metric.")
+@output_options("console", "json")
+def show_command(
+    run_id: str,
+    *,
+    requires: tuple[str, ...],
+    primary: str | None,
+    formats: tuple[str, ...],
+    output: str | None,
+) -> ExitStatus:
+    """One run, by its id, the first digits of that, 'last', or a file that 'runs show' wrote.
+
+    As JSON it is whole: every block with its histograms and seconds, and both configurations.
+    Judged again, the exit status is that of the new verdict, as validate's.
+    """
+    from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.measure.runs import read_run  # noqa: PLC0415
+    from nginx_tune.prove.verdict import verdict_status  # noqa: PLC0415
+    from nginx_tune.report.runs import render_run  # noqa: PLC0415
+
+    run = read_run(run_id)
+    again = bool(requires or primary)
+    if again:
+        run = _judge_again(run, requires, primary)
+    renderers = {"console": lambda: render_run(run).encode(), "json": lambda: encode(run)}
+    # A whole run holds configurations: for nobody else.
+    write_result(renderers, formats, output, mode=0o600)
+    return verdict_status(run.result.verdict) if again else ExitStatus.OK
+
+
+def _judge_again(run: Run, requires: tuple[str, ...], primary: str | None) -> Run:
+    import msgspec  # noqa: PLC0415
+
+    from nginx_tune.documents.validation import Validation  # noqa: PLC0415
+    from nginx_tune.prove.again import judge_again  # noqa: PLC0415
+
+    if not isinstance(run.result, Validation):
+        raise UsageError("a scenario has its own claims", hint="--require is for validations")
+    result = judge_again(run.result, requires=requires, primary_metric=primary)
+    return msgspec.structs.replace(run, result=result)
+
+
+@command.command("compare")
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@click.option("--primary", metavar="METRIC", help="The metric that decides (default: A's).")
+@click.option("--accept-inconclusive", is_flag=True, help="Exit 0 when nothing can be told.")
+@output_options("console", "json")
+def compare_command(
+    first: str,
+    second: str,
+    *,
+    primary: str | None,
+    accept_inconclusive: bool,
+    formats: tuple[str, ...],
+    output: str | None,
+) -> ExitStatus:
+    """Two runs: the candidate of B against the candidate of A.
+
+    Where both had the same baseline, that is the control: what moved the host moved it too, and
+    falls out of the ratio. Exit status as validate's.
+    """
+    from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.measure.runs import read_run  # noqa: PLC0415
+    from nginx_tune.prove.run_comparison import (  # noqa: PLC0415
+        compare_runs,
+        run_comparison_status,
+    )
+    from nginx_tune.report.runs import render_run_comparison  # noqa: PLC0415
+
+    comparison = compare_runs(read_run(first), read_run(second), primary_metric=primary)
+    renderers = {
+        "console": lambda: render_run_comparison(comparison).encode(),
+        "json": lambda: encode(comparison),
+    }
+    write_result(renderers, formats, output)
+    return run_comparison_status(comparison, accept_inconclusive=accept_inconclusive)

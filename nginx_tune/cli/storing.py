@@ -1,0 +1,39 @@
+"""``--no-store``: keeping what validate and scenario measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from nginx_tune.documents.run import RunKind
+    from nginx_tune.documents.scenario import ScenarioRun
+    from nginx_tune.documents.validation import Validation
+    from nginx_tune.measure.runs import Clock
+
+store_option = click.option(
+    "--no-store", is_flag=True, help="Do not keep the run for 'nginx-tune runs'."
+)
+
+
+def keep_run(
+    ctx: click.Context,
+    result: Validation | ScenarioRun,
+    *,
+    kind: RunKind,
+    name: str,
+    clock: Clock,
+) -> None:
+    """Store a run and say its id; where that fails the run is still good, so it is only said."""
+    from nginx_tune.errors import UndecidedError  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.measure.runs import store_run  # noqa: PLC0415
+    from nginx_tune.report.text import plain  # noqa: PLC0415
+
+    try:
+        summary = store_run(result, kind=kind, name=name, clock=clock)
+        said = f"stored as run {summary.id}"
+    except UndecidedError as error:
+        said = f"{plain(error.message)} ({plain(error.hint)})"
+    if not (ctx.obj or {}).get("quiet"):
+        click.echo(f"nginx-tune: {said}", err=True)

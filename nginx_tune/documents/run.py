@@ -1,0 +1,106 @@
+"""``run``: a stored validation or scenario; ``runs``: which there are; two of them compared."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from nginx_tune.documents.base import Document, Part
+from nginx_tune.documents.scenario import ScenarioRun
+from nginx_tune.documents.validation import Validation
+from nginx_tune.documents.verdict import Outcome
+
+RunKind = Literal["validate", "scenario"]
+
+
+class RunSummary(Document, frozen=True, kw_only=True, tag="nginx-tune/run_summary/1"):
+    """What a list of runs says of one of them."""
+
+    id: str
+    """The first digits of the digest of what is stored: stable, and alike nowhere else."""
+    kind: RunKind
+    name: str
+    """Of the scenario, or the path of the candidate."""
+    started_at: str
+    """RFC 3339, in UTC."""
+    seconds: float = 0.0
+    """How long it took."""
+    version: str = ""
+    """Of nginx-tune."""
+    nginx_version: str | None = None
+    lab: str = "none"
+    seed: int = 1
+    outcome: Outcome
+    primary_metric: str
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    pairs: int = 0
+    gates: int = 0
+    gates_passed: int = 0
+    claims: int = 0
+    claims_held: int = 0
+
+
+class Run(Document, frozen=True, kw_only=True, tag="nginx-tune/run/1"):
+    """A stored run, whole."""
+
+    summary: RunSummary
+    result: Validation | ScenarioRun
+
+
+class SkippedFile(Part, frozen=True, kw_only=True):
+    """A file among the stored runs that is none, or a broken one."""
+
+    file: str
+    reason: str
+
+
+class Runs(Document, frozen=True, kw_only=True, tag="nginx-tune/runs/1"):
+    """The stored runs, the newest first."""
+
+    directory: str = ""
+    runs: list[RunSummary] = []
+    bytes: int = 0
+    """Of all of them on disk."""
+    bytes_most: int = 0
+    """Bound on that; the oldest go first."""
+    skipped: list[SkippedFile] = []
+
+
+class RunMetric(Part, frozen=True, kw_only=True):
+    """One metric of two runs."""
+
+    name: str
+    a: float | None
+    """Of the candidate of the first run."""
+    b: float | None
+    baseline_ratio: float | None = None
+    """The baseline's in the second run / in the first: how far the host itself moved."""
+    ratio: float | None = None
+    """b / a; where both runs have the same baseline, freed of what moved that."""
+    low: float | None = None
+    high: float | None = None
+    level: float | None = None
+    p_value: float | None = None
+    """Exact rank-sum test, two-sided, after Holm for all but the primary metric."""
+    pairs_a: int = 0
+    pairs_b: int = 0
+    better_when: Literal["higher", "lower"] = "lower"
+    outcome: Outcome
+    """Of the second run's candidate against the first's."""
+    reason: str = ""
+
+
+class RunComparison(Document, frozen=True, kw_only=True, tag="nginx-tune/run_comparison/1"):
+    """Two runs against each other."""
+
+    a: RunSummary
+    b: RunSummary
+    outcome: Outcome
+    primary_metric: str
+    reason: str = ""
+    same_baseline: bool = False
+    """Whether both had the same baseline, which then is the control."""
+    metrics: list[RunMetric] = []
+    warnings: list[str] = []
+    """What differs between the runs besides the candidate."""

@@ -1,0 +1,29 @@
+"""A stored validation judged again: what was measured stays, what is asked of it may change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from nginx_tune.documents.validation import Validation
+from nginx_tune.prove.verdict import judge
+
+
+def judge_again(
+    validation: Validation, *, requires: Sequence[str] = (), primary_metric: str | None = None
+) -> Validation:
+    """A stored validation with other gates, or by another metric.
+
+    Errors: as those of ``judge``.
+    """
+    before = validation.verdict
+    gates = list(requires) or validation.requires
+    verdict = judge(
+        validation.measurements,
+        primary_metric=primary_metric or before.primary_metric,
+        requires=gates,
+        noise_floor=validation.noise_floor or None,
+        environment=before.environment,
+    )
+    return msgspec.structs.replace(validation, verdict=verdict, requires=gates)

@@ -1,0 +1,111 @@
+"""Stored runs for people: the list, one of them, two compared."""
+
+from __future__ import annotations
+
+from nginx_tune.documents.run import Run, RunComparison, RunMetric, Runs, RunSummary
+from nginx_tune.documents.scenario import ScenarioRun
+from nginx_tune.documents.units import bytes_text
+from nginx_tune.report.columns import align
+from nginx_tune.report.quantities import metric_words, one_line, ratio_text, value_text
+from nginx_tune.report.scenario import render_scenario_run
+from nginx_tune.report.verdict import render_verdict
+
+
+def render_runs(runs: Runs) -> str:
+    """A line for each run, then what was skipped and how much room they take."""
+    header = ("id", "started (UTC)", "run", "outcome", "primary metric", "ratio", "pairs")
+    rows = [
+        (
+            one_line(run.id),
+            started_text(run),
+            f"{run.kind} {one_line(run.name)}",
+            run.outcome.replace("_", " ") + _counts(run),
+            one_line(run.primary_metric),
+            _ratio(run),
+            str(run.pairs),
+        )
+        for run in runs.runs
+    ]
+    lines = align([header, *rows], right=(6,)) if rows else "no runs are stored\n"
+    skipped = [f"skipped {one_line(s.file)}: {one_line(s.reason)}\n" for s in runs.skipped]
+    where = (
+        f"{bytes_text(runs.bytes)} of at most {bytes_text(runs.bytes_most)} "
+        f"in {one_line(runs.directory)}\n"
+    )
+    return lines + "".join(skipped) + where
+
+
+def render_run(run: Run) -> str:
+    """A run as it was shown when it ran, below a line that says when that was."""
+    summary = run.summary
+    head = (
+        f"run {one_line(summary.id)}: {summary.kind} {one_line(summary.name)}, "
+        f"started {started_text(summary)} UTC, {summary.seconds:.0f} s, "
+        f"nginx-tune {one_line(summary.version)}\n"
+    )
+    result = run.result
+    if isinstance(result, ScenarioRun):
+        return f"{head}\n{render_scenario_run(result)}"
+    return f"{head}\n{render_verdict(result.verdict)}"
+
+
+def render_run_comparison(comparison: RunComparison) -> str:
+    """The comparison as text; its last line is the sentence."""
+    header = ("metric", comparison.a.id, comparison.b.id, "baseline", "ratio", "outcome")
+    rows = [
+        (
+            one_line(one.name) + (" (primary)" if one.name == comparison.primary_metric else ""),
+            value_text(one.name, one.a),
+            value_text(one.name, one.b),
+            ratio_text(one.baseline_ratio),
+            _interval(one),
+            one.outcome.replace("_", " ") + (f": {one_line(one.reason)}" if one.reason else ""),
+        )
+        for one in comparison.metrics
+    ]
+    parts = [
+        align([header, *rows], right=(1, 2, 3)),
+        "".join(f"warning: {one_line(warning)}\n" for warning in comparison.warnings),
+        run_comparison_sentence(comparison) + "\n",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def run_comparison_sentence(comparison: RunComparison) -> str:
+    """One sentence that can be quoted."""
+    primary = comparison.metrics[0]
+    basis = "freed of what moved the baseline" if comparison.same_baseline else "without a control"
+    said = (
+        f"{metric_words(primary.name)} in run {comparison.b.id} is {_interval(primary)} that in "
+        f"run {comparison.a.id} ({primary.pairs_a} and {primary.pairs_b} pairs, {basis})"
+    )
+    if comparison.outcome == "inconclusive":
+        return f"Not settled: {said}: {one_line(comparison.reason)}."
+    return f"{comparison.outcome.replace('_', ' ').capitalize()}: {said}."
+
+
+def started_text(summary: RunSummary) -> str:
+    """When a run began, to the minute, in UTC."""
+    day, _, moment = one_line(summary.started_at).partition("T")
+    return f"{day} {moment[:5]}"
+
+
+def _counts(run: RunSummary) -> str:
+    said = []
+    if run.gates:
+        said.append(f"{run.gates_passed} of {run.gates} gates")
+    if run.claims:
+        said.append(f"{run.claims_held} of {run.claims} claims")
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _ratio(run: RunSummary) -> str:
+    if run.low is None or run.high is None:
+        return ratio_text(run.ratio)
+    return f"{ratio_text(run.ratio)} [{run.low:.3g}–{run.high:.3g}]"
+
+
+def _interval(metric: RunMetric) -> str:
+    if metric.low is None or metric.high is None:
+        return ratio_text(metric.ratio)
+    return f"{ratio_text(metric.ratio)} [{metric.low:.3g}–{metric.high:.3g}]"

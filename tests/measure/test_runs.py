@@ -1,0 +1,249 @@
+"""Stored runs: whole or not at all, bounded, found by the first digits, never trusted."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nginx_tune.documents.base import decode
+from nginx_tune.documents.measurement import ClassMeasurement, Measurement
+from nginx_tune.documents.run import Run, RunComparison, Runs
+from nginx_tune.documents.scenario import ArmText
+from nginx_tune.documents.validation import Validation
+from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.measure import runs
+from nginx_tune.measure.runs import Clock, list_runs, read_run, store_run
+from nginx_tune.prove.verdict import judge
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+RATE = "hot.requests_per_second"
+
+
+def validation(candidate: float, *, host: float = 1.0, baseline: str = "aio off;") -> Validation:
+    """Eight pairs of a baseline that makes 100 requests a second and a candidate."""
+    blocks = []
+    for pair in range(8):
+        jitter = host * (1 + 0.01 * (pair % 3))
+        for half, (arm, rate) in enumerate((("baseline", 100.0), ("candidate", candidate))):
+            part = ClassMeasurement(requests_per_second=rate * jitter * (1 + 0.002 * pair * half))
+            blocks.append(Measurement(arm=arm, block=2 * pair + half, classes={"hot": part}))
+    return Validation(
+        verdict=judge(blocks, primary_metric=RATE, metrics=[]),
+        arms=[ArmText(arm="baseline", nginx_conf=baseline)],
+        measurements=blocks,
+    )
+
+
+def store(result: Validation, directory: Path | None = None, name: str = "a.conf") -> str:
+    return store_run(result, kind="validate", name=name, clock=Clock(), directory=directory).id
+
+
+def test_what_is_stored_is_read_back_whole(tmp_path: Path) -> None:
+    result = validation(120.0)
+    run_id = store(result, tmp_path)
+    assert read_run(run_id, tmp_path).result == result
+    assert read_run(run_id[:5], tmp_path).result == result
+    assert read_run("last", tmp_path).summary.ratio == pytest.approx(1.2, rel=0.05)
+    listed = list_runs(tmp_path)
+    assert [one.id for one in listed.runs] == [run_id]
+    assert listed.skipped == []
+    assert [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()] == [0o600]
+
+
+def test_the_same_result_has_the_same_id(tmp_path: Path) -> None:
+    assert store(validation(120.0), tmp_path) == store(validation(120.0), tmp_path)
+    assert store(validation(121.0), tmp_path) != store(validation(120.0), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "contents"),
+    [
+        ("0123456789", b""),
+        ("0123456789", b"no gzip"),
+        ("0123456789", gzip.compress(b"not json\n{}\n")),
+        ("0123456789", gzip.compress(b'{"schema":"nginx-tune/facts/1"}\n{}\n')),
+        ("0123456789", gzip.compress(os.urandom(5000))[:2000]),
+        ("\x1b[31m", b"\xff"),
+    ],
+)
+def test_files_that_are_no_runs_are_skipped_with_a_word(
+    tmp_path: Path, name: str, contents: bytes
+) -> None:
+    run_id = store(validation(120.0), tmp_path)
+    (tmp_path / f"{name}.run.gz").write_bytes(contents)
+    (tmp_path / "notes.txt").write_text("mine")
+    listed = list_runs(tmp_path)
+    assert [one.id for one in listed.runs] == [run_id]
+    assert [bool(one.reason) for one in listed.skipped] == [True]
+    if name.isdigit():
+        with pytest.raises(UsageError):
+            read_run(name, tmp_path)
+
+
+def test_a_pipe_among_the_files_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "0123456789.run.gz")
+    assert len(list_runs(tmp_path).skipped) == 1
+    with pytest.raises(UsageError):
+        read_run("0123456789", tmp_path)
+
+
+def test_a_run_that_was_changed_or_renamed_is_found_out(tmp_path: Path) -> None:
+    run_id = store(validation(120.0), tmp_path)
+    path = tmp_path / f"{run_id}.run.gz"
+    text = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(text.replace(b"aio off", b"aio  on")))
+    with pytest.raises(UsageError, match="changed since"):
+        read_run(run_id, tmp_path)
+    path.rename(tmp_path / "0123456789.run.gz")
+    assert "holds the run" in list_runs(tmp_path).skipped[0].reason
+
+
+def test_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "MOST_RUNS", 3)
+    stored = []
+    for number in range(5):
+        stored.append(store(validation(120.0 + number), tmp_path))
+        os.utime(tmp_path / f"{stored[-1]}.run.gz", (1000 + number, 1000 + number))
+    store(validation(200.0), tmp_path)
+    left = {one.id for one in list_runs(tmp_path).runs}
+    assert left == {*stored[3:], *left - set(stored)}
+    assert len(left) == 3
+    monkeypatch.setattr(runs, "MOST_BYTES", 1)
+    last = store(validation(300.0), tmp_path)
+    assert [one.id for one in list_runs(tmp_path).runs] == [last]
+
+
+def test_what_a_dead_process_left_half_written_goes(tmp_path: Path) -> None:
+    half = tmp_path / ".0123456789.run.gz.1.new"
+    half.write_bytes(b"x")
+    store(validation(120.0), tmp_path)
+    assert half.exists()  # it may still be being written
+    os.utime(half, (1000, 1000))
+    store(validation(121.0), tmp_path)
+    assert not half.exists()
+
+
+def test_many_at_once(tmp_path: Path) -> None:
+    threads = [
+        threading.Thread(target=store, args=(validation(100.0 + n), tmp_path)) for n in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    listed = list_runs(tmp_path)
+    assert (len(listed.runs), listed.skipped) == (8, [])
+
+
+def test_where_nothing_can_be_written_it_is_said_and_nothing_is_left(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UndecidedError, match="not stored"):
+        store(validation(120.0), tmp_path / "file" / "runs")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> dict[str, str]:
+    return {"XDG_STATE_HOME": str(tmp_path)}
+
+
+def test_list_and_show_through_the_command_line(
+    run_cli: RunCli, state: dict[str, str], tmp_path: Path
+) -> None:
+    empty = run_cli("runs", "list", env=state)
+    assert empty.returncode == 0
+    assert "no runs are stored" in empty.stdout
+    run_id = store(validation(120.0), tmp_path / "nginx-tune" / "runs", name="x\x1b[31m.conf")
+    listed = run_cli("runs", "list", env=state)
+    assert run_id in listed.stdout
+    assert "\x1b" not in listed.stdout
+    document = decode(Runs, run_cli("runs", "list", "-f", "json", env=state).stdout.encode())
+    assert document.runs[0].id == run_id
+    shown = run_cli("runs", "show", run_id[:4], env=state)
+    assert "better" in shown.stdout.splitlines()[-1]
+    file = tmp_path / "run.json"
+    whole = run_cli("runs", "show", "last", "-f", f"json={file}", env=state)
+    assert whole.returncode == 0
+    assert decode(Run, file.read_bytes()).result == validation(120.0)
+    assert run_cli("runs", "show", file, env=state).stdout == shown.stdout
+
+
+def test_judged_again_by_other_gates(
+    run_cli: RunCli, state: dict[str, str], tmp_path: Path
+) -> None:
+    store(validation(120.0), tmp_path / "nginx-tune" / "runs")
+    gate = f"ratio({RATE}) >= "
+    assert run_cli("runs", "show", "last", "--require", gate + "1.1", env=state).returncode == 0
+    failed = run_cli("runs", "show", "last", "--require", gate + "1.5", env=state)
+    assert failed.returncode == 1
+    assert "FAIL" in failed.stdout
+    assert run_cli("runs", "show", "last", "--require", "gone.p99<1", env=state).returncode == 2
+
+
+@pytest.mark.parametrize("name", ["nosuchrun", "abc", "0123456789", "missing.json", ""])
+def test_no_such_run_is_one_line(run_cli: RunCli, state: dict[str, str], name: str) -> None:
+    run = run_cli("runs", "show", name, env=state)
+    assert run.returncode == 2
+    assert len(run.stderr.splitlines()) == 1
+
+
+def compare(
+    run_cli: RunCli, tmp_path: Path, a: Validation, b: Validation
+) -> tuple[int, RunComparison]:
+    place = tmp_path / "nginx-tune" / "runs"
+    state = {"XDG_STATE_HOME": str(tmp_path)}
+    run = run_cli("runs", "compare", store(a, place), store(b, place), "-f", "json", env=state)
+    return run.returncode, decode(RunComparison, run.stdout.encode())
+
+
+def test_a_common_baseline_takes_the_host_out(run_cli: RunCli, tmp_path: Path) -> None:
+    status, found = compare(run_cli, tmp_path, validation(120.0), validation(150.0, host=0.5))
+    assert status == 0
+    assert found.same_baseline
+    assert found.outcome == "better"
+    assert found.metrics[0].ratio == pytest.approx(1.25, rel=0.02)
+    assert found.metrics[0].baseline_ratio == pytest.approx(0.5, rel=0.02)
+    status, found = compare(run_cli, tmp_path, validation(150.0), validation(120.0, host=2.0))
+    assert (status, found.outcome) == (1, "worse")
+
+
+def test_without_a_common_baseline_nothing_is_claimed(run_cli: RunCli, tmp_path: Path) -> None:
+    other = validation(150.0, baseline="aio threads;")
+    status, found = compare(run_cli, tmp_path, validation(120.0), other)
+    assert (status, found.outcome) == (4, "inconclusive")
+    assert any("different baselines" in warning for warning in found.warnings)
+    assert found.metrics[0].ratio == pytest.approx(1.25, rel=0.02)
+
+
+@pytest.mark.needs("root", "nginx", "probe")
+def test_validate_stores_what_it_measured(run_cli: RunCli, tmp_path: Path) -> None:
+    root = tmp_path / "www"
+    root.mkdir()
+    for index in range(3):
+        (root / f"f{index}").write_bytes(bytes(20_000))
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(
+        "user root; events {} http { server { listen 18082;"
+        f" proxy_set_header Authorization secret1; root {root}; }} }} # my comment"
+    )
+    short = ("--pairs", "1", "--duration", "300ms", "--warmup", "100ms", "--accept-inconclusive")
+    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    command = ("validate", conf, "--against", conf, *short)
+    run = run_cli(*command, "--no-store", env=state)
+    assert "stored" not in run.stderr
+    assert not (tmp_path / "state").exists()
+    run = run_cli(*command, env=state)
+    assert "stored as run" in run.stderr
+    shown = run_cli("runs", "show", "last", "-f", "json", env=state)
+    result = json.loads(shown.stdout)["result"]
+    blocks = result["measurements"]
+    assert {block["arm"] for block in blocks} == {"baseline", "candidate"}
+    assert all(block["classes"]["hot"]["response_seconds"]["histogram"] for block in blocks)
+    assert "listen 18082" in result["arms"][1]["nginx_conf"]
+    assert "secret1" not in shown.stdout
