@@ -258,6 +258,11 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     """New ``worker_connections are not enough`` lines that refused a connection."""
     error_lines: dict[str, int] = {}
     """New error-log lines by level."""
+    read_errors: int | None = None
+    """New error-log lines on a call that failed with EIO: a disk gave an error."""
+    disk_read_errors: dict[str, int] = {}
+    """Reads that a modelled disk of the lab answered with EIO, by the disk's name; only disks
+    that had some. The kernel tries again what a read-ahead did not get, so not each is seen."""
     listen_overflows: int | None = None
     listen_drops: int | None = None
     listeners: list[ListenerUse] = []

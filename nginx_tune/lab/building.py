@@ -81,6 +81,16 @@ class LabDisks:
         return {mounted.disk.name: mounted.loop.number for mounted in self._mounted}
 
     @property
+    def read_errors(self) -> dict[str, int]:
+        """Reads that modelled disks failed in the last load, by the disk's name."""
+        found = {
+            mounted.disk.name: mounted.modelled.failed_reads
+            for mounted in self._mounted
+            if mounted.modelled is not None
+        }
+        return {name: count for name, count in found.items() if count}
+
+    @property
     def files(self) -> dict[str, list[tuple[str, int]]]:
         """Path and bytes of every file, by the disk's name."""
         return {

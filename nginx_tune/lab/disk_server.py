@@ -6,8 +6,8 @@ the model gives, so any number of reads can be under way, and the model's channe
 how many move. Run with real-time priority, since a late answer is a disk of another speed.
 
 Standard input takes ``on`` and ``off`` (answer as the model says, or at once) and is answered by
-the same word; its end, or an unmount, ends the process. The kernel then fails what is still asked
-for, so nothing waits for a dead server.
+the same word and the reads that failed since the last ``on``; its end, or an unmount, ends the
+process. The kernel then fails what is still asked for, so nothing waits for a dead server.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class DiskServer:
         self._process: ServiceProcess | None = None
         self._due: list[tuple[float, int, int, int, int, bool]] = []
         self._served = 0
+        self._failed = 0
         flags = os.O_RDWR if request.writable else os.O_RDONLY
         self._image = os.open(request.image, flags | os.O_CLOEXEC)
         self._size = os.fstat(self._image).st_size
@@ -107,10 +108,11 @@ class DiskServer:
             return False
         self._process = None
         if order == "on":
+            self._failed = 0
             self._process = ServiceProcess(
                 self._request.model, self._random.random, salt=self._request.seed
             )
-        os.write(1, f"{order}\n".encode())
+        os.write(1, f"{order} {self._failed}\n".encode())
         return True
 
     def _take_requests(self) -> bool:
@@ -170,6 +172,7 @@ class DiskServer:
 
     def _answer_read(self, unique: int, offset: int, length: int, *, failed: bool) -> None:
         if failed:
+            self._failed += 1
             self._reply(unique, error=errno.EIO)
         else:
             self._reply(unique, self._data[offset : offset + length])
@@ -198,7 +201,7 @@ def _main() -> None:
     request = msgspec.json.decode(sys.argv[1], type=ServerRequest)
     Path(request.point).touch()
     server = DiskServer(request)
-    os.write(1, b"off\n")
+    os.write(1, b"off 0\n")
     server.run()
 
 

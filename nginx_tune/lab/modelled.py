@@ -38,6 +38,8 @@ class ModelledFile:
             image=str(image), point=str(point), model=model, seed=seed, writable=writable
         )
         self.path = point
+        self.failed_reads = 0
+        """Since the model was last turned on, as told when it was turned off."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "nginx_tune.lab.disk_server", msgspec.json.encode(request)],
             stdin=subprocess.PIPE,
@@ -68,9 +70,11 @@ class ModelledFile:
         self._process.wait()
 
     def _expect(self, word: str) -> None:
-        line = "" if self._process.stdout is None else self._process.stdout.readline().strip()
-        if line != word:
+        line = "" if self._process.stdout is None else self._process.stdout.readline()
+        said, _, failed = line.strip().partition(" ")
+        if said != word:
             raise UndecidedError(f"the modelled disk ended: {self._last_words()}")
+        self.failed_reads = int(failed)
 
     def _last_words(self) -> str:
         self._process.kill()

@@ -110,6 +110,8 @@ def run_block(request: BlockRequest, lab: OpenLab) -> Measurement:
         operations_too_slow=counts.operations_too_slow,
         connections_exhausted=sum(counts.connections_exhausted.values()),
         error_lines=counts.levels,
+        read_errors=counts.read_errors,
+        disk_read_errors=lab.disks.read_errors,
         resident_bytes_before=resident_before,
         resident_bytes_after=_resident_bytes(request.evict),
     )
@@ -193,7 +195,7 @@ def _run_load(
     return with_imbalance(measurement, subjects.workers), server
 
 
-_FROM_THE_LOG = ("/pool_overflow", "/operations_too_slow", "/connections_exhausted")
+_FROM_THE_LOG = ("/pool_overflow", "/operations_too_slow", "/connections_exhausted", "/read_errors")
 """Counted over the whole block, not by the watch."""
 
 

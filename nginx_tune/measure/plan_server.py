@@ -27,6 +27,7 @@ from nginx_tune.observe.turn_counts import TurnCounts
 from nginx_tune.prove.tally import latency_of
 
 N = TypeVar("N", int, float)
+_FROM_LOGS = ("pool_overflow", "operations_too_slow", "connections_exhausted", "read_errors")
 
 
 def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
@@ -37,7 +38,7 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
     delay, method = _block_delay(window, turns, gaps)
     workers = [plan_worker(window, pid) for pid in window.subjects.workers]
     if isinstance(window.logs, Missing):
-        for name in ("pool_overflow", "operations_too_slow", "connections_exhausted"):
+        for name in _FROM_LOGS:
             gaps[f"/{name}"] = window.logs.reason
     logs = None if isinstance(window.logs, Missing) else window.logs
     status = _status(window, gaps)
@@ -58,6 +59,7 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
         operations_too_slow=None if logs is None else logs.operations_too_slow,
         connections_exhausted=None if logs is None else sum(logs.connections_exhausted.values()),
         error_lines={} if logs is None else logs.levels,
+        read_errors=None if logs is None else logs.read_errors,
         listen_overflows=difference(first.listen_overflows, last.listen_overflows),
         listen_drops=difference(first.listen_drops, last.listen_drops),
         listeners=_listeners(window, gaps),

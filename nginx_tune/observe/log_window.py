@@ -86,9 +86,11 @@ def add_counts(counts: Sequence[ErrorLogCounts]) -> ErrorLogCounts:
     pools: Counter[str] = Counter()
     exhausted: Counter[str] = Counter()
     slow = 0
+    failed = 0
     for one in counts:
         levels.update(one.levels)
         pools.update(one.pool_overflow)
         exhausted.update(one.connections_exhausted)
         slow += one.operations_too_slow
-    return ErrorLogCounts(dict(levels), dict(pools), dict(exhausted), slow)
+        failed += one.read_errors
+    return ErrorLogCounts(dict(levels), dict(pools), dict(exhausted), slow, failed)

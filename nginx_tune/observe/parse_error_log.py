@@ -11,6 +11,8 @@ _LEVEL = re.compile(rb"^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(\w{3,6})\] ")
 _OVERFLOW = re.compile(rb'thread pool "([^"]{1,200})" queue overflow: -?\d+ tasks waiting')
 _EXHAUSTED = re.compile(rb"\[alert\] \S+ (?:\*\d+ )?(\d{1,10}) worker_connections are not enough$")
 _SLOW = b" operation took too long"
+_READ_ERROR = re.compile(rb"\bfailed \(5: ")
+"""EIO, in whatever language the C library says it: a disk gave an error for bytes."""
 """Of threads, and of ``aio on``."""
 
 
@@ -22,6 +24,8 @@ class ErrorLogCounts(NamedTuple):
     connections_exhausted: dict[str, int]
     """By the ``worker_connections`` they name."""
     operations_too_slow: int
+    read_errors: int = 0
+    """Lines on a call that failed with EIO: a disk did not give what it holds."""
 
     @property
     def overflow_total(self) -> int:
@@ -39,6 +43,7 @@ def parse_error_log(lines: Iterable[bytes]) -> ErrorLogCounts:
     pools: Counter[str] = Counter()
     exhausted: Counter[str] = Counter()
     slow = 0
+    failed = 0
     for line in lines:
         level = _LEVEL.match(line)
         if level is None:
@@ -53,9 +58,12 @@ def parse_error_log(lines: Iterable[bytes]) -> ErrorLogCounts:
             exhausted[connections[1].decode("ascii")] += 1
         elif _SLOW in line:
             slow += 1
+        elif _READ_ERROR.search(line) is not None:
+            failed += 1
     return ErrorLogCounts(
         dict(sorted(levels.items())),
         dict(sorted(pools.items())),
         dict(sorted(exhausted.items())),
         slow,
+        failed,
     )

@@ -112,6 +112,7 @@ _PART_NUMBERS = {
             _Number("seconds", "lower", math.fsum, "run_queue_seconds"),
             _Number("count", "lower", math.fsum, "operations_too_slow"),
             _Number("count", "lower", math.fsum, "connections_exhausted"),
+            _Number("count", "lower", math.fsum, "read_errors"),
             _Number("count", "lower", math.fsum, "refaults"),
             _Number("seconds", "lower", _average, "observer_cpu_seconds"),
             _Number("bytes", "lower", math.fsum, "disk_read_bytes"),

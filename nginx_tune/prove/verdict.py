@@ -4,7 +4,8 @@ An outcome needs all of: at least six pairs, an exact interval clear of 1, an es
 smallest effect worth having and beyond the noise floor of the host, and for every metric but the
 primary one a p that survives Holm's correction. ``no_difference`` is as strict: the whole
 interval lies inside the margin. Anything else is ``inconclusive``, with the pairs that would
-settle it. A candidate that fails more requests is never better, however fast the rest came.
+settle it. A candidate that fails more requests is never better, however fast the rest came. Where
+disks failed reads the comparison is invalid, since it is theirs.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from nginx_tune.prove.comparison import Comparison
 from nginx_tune.prove.gates import judge_gates
 from nginx_tune.prove.metrics import default_metrics, find_metric
 from nginx_tune.prove.outcome import MARGIN, is_noise, outcome_of, p_value_of
+from nginx_tune.prove.read_errors import find_read_errors
 from nginx_tune.prove.statistics import (
     holm,
     pairs_needed,
@@ -59,7 +61,7 @@ def judge(
     names = list(dict.fromkeys((primary_metric, *metrics)))
     judged = _judge_metrics(names, blocks, classes, margin, noise_floor)
     primary = judged[0]
-    outcome, reason = _overall(primary, blocks)
+    outcome, reason = _overall(primary, blocks, find_read_errors(measurements))
     environment = environment or Environment()
     return Verdict(
         outcome=outcome,
@@ -163,7 +165,9 @@ def _judge_metric(
     )
 
 
-def _overall(primary: MetricVerdict, blocks: Blocks) -> tuple[Outcome, str]:
+def _overall(primary: MetricVerdict, blocks: Blocks, failing_disks: str) -> tuple[Outcome, str]:
+    if failing_disks:
+        return "invalid", failing_disks
     if not blocks.pairs or len(blocks.discarded) > len(blocks.pairs):
         planned = len(blocks.pairs) + len(blocks.discarded)
         first = f"; {blocks.discarded[0].reason}" if blocks.discarded else ""

@@ -13,7 +13,8 @@ from nginx_tune.documents.measurement import (
     ServerMeasurement,
 )
 from nginx_tune.documents.verdict import MetricVerdict, Verdict
-from nginx_tune.prove.verdict import judge, measure_noise_floor
+from nginx_tune.errors import ExitStatus
+from nginx_tune.prove.verdict import judge, measure_noise_floor, verdict_status
 
 MakeBlocks = Callable[..., list[Measurement]]
 MakeLatency = Callable[[Sequence[float]], Latency]
@@ -55,6 +56,35 @@ def test_fewer_than_six_pairs_decide_nothing(make_blocks: MakeBlocks, pairs: int
         assert verdict.outcome == "inconclusive"
         assert "6 are needed" in verdict.reason
         assert of(verdict, RATE).pairs_needed == 6
+
+
+@pytest.mark.parametrize("arm", ["baseline", "candidate"])
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        (
+            ServerMeasurement(disk_read_errors={"disk1": 1200}, read_errors=7),
+            "1,200 of disk1, 7 in",
+        ),
+        (ServerMeasurement(disk_read_errors={"disk1": 1}), "1 of disk1, in 1 of 6 blocks"),
+        (ServerMeasurement(read_errors=3), "3 in nginx's error log, in 1 of 6 blocks"),
+    ],
+)
+def test_disks_that_fail_reads_make_a_comparison_invalid(
+    make_blocks: MakeBlocks, arm: str, server: ServerMeasurement, said: str
+) -> None:
+    blocks = make_blocks([(100.0, 200.0)] * 6)
+    place = next(i for i, block in enumerate(blocks) if block.arm == arm)
+    blocks[place] = msgspec.structs.replace(blocks[place], server=server)
+    verdict = judge(blocks, primary_metric=RATE)
+    assert verdict.outcome == "invalid"
+    assert verdict.reason.startswith(f"disks failed reads (EIO): {arm}: ")
+    assert said in verdict.reason
+    assert verdict_status(verdict) == ExitStatus.UNDECIDED
+    blocks[place] = msgspec.structs.replace(
+        blocks[place], server=ServerMeasurement(read_errors=0, error_lines={"error": 9})
+    )
+    assert judge(blocks, primary_metric=RATE).outcome == "better"
 
 
 def test_a_small_effect_is_not_worth_having(make_blocks: MakeBlocks) -> None:
