@@ -1,12 +1,13 @@
 """The probe held to servers of known behaviour, with the tolerances of a quiet machine.
 
-    python benchmarks/conformance.py [--only NUMBER]… [--seconds N] [--list]
+    python benchmarks/conformance.py [--only NUMBER]… [--seconds N] [--realtime] [--list]
 
 The numbers are those of the conformance tests of load generators that CONTRIBUTING names; what
 holds on any machine is a test (``tests/probe/test_conformance.py``, ``probes/tests``), this is
-what needs quiet: nothing else at work, the server (``tests/probe/ground_truth.py``) on the first
-CPU and the probe on the last. Prints a Markdown table: number, what was asked, what was seen,
-whether it held; exit status 1 when something did not.
+what needs quiet: nothing else at work (or, as root, ``--realtime``), the server
+(``tests/probe/ground_truth.py``) on the first CPU and the probe on the last. Prints a Markdown
+table: number, what was asked, what was seen, whether it held; exit status 1 when something did
+not.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ RATE = 1000.0
 STALL, EVERY = 1.0, 5.0
 CPUS = sorted(os.sched_getaffinity(0))
 SERVER_CPU, PROBE_CPU = CPUS[0], CPUS[-1]
+PLACE: list[object] = ["--cpu", SERVER_CPU]
 
 
 class Row(NamedTuple):
@@ -45,7 +47,8 @@ class Row(NamedTuple):
     number: str
     asked: str
     seen: str
-    held: bool
+    held: bool | None
+    """None where it could not be tried."""
 
 
 Check = Callable[[argparse.Namespace], Iterator[Row]]
@@ -55,26 +58,33 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", choices=sorted(CHECKS), default=[])
     parser.add_argument("--seconds", type=int, default=20, help="of each stall run; × 5 s")
+    parser.add_argument(
+        "--realtime", action="store_true", help="both ahead of ordinary processes, as root"
+    )
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     if options.list:
         for number, check in CHECKS.items():
             print(number, (check.__doc__ or "").splitlines()[0])
         return 0
+    if options.realtime:
+        PLACE.append("--realtime")
     print("| # | asked | seen | held |\n|---|---|---|---|")
     held = True
     for number, check in CHECKS.items():
         if options.only and number not in options.only:
             continue
         for row in check(options):
-            held = held and row.held
-            print(f"| {row.number} | {row.asked} | {row.seen} | {'yes' if row.held else 'NO'} |")
+            held = held and row.held is not False
+            word = {True: "yes", False: "NO", None: "–"}[row.held]
+            print(f"| {row.number} | {row.asked} | {row.seen} | {word} |")
             sys.stdout.flush()
     return 0 if held else 1
 
 
 def run(server: Truth, **changes: Any) -> tuple[Measurement, ClassMeasurement]:
-    measurement = run_probe(truth_plan(server.port, **{"rate": RATE, **changes}), cpus=[PROBE_CPU])
+    changes = {"rate": RATE, "realtime": "--realtime" in PLACE, **changes}
+    measurement = run_probe(truth_plan(server.port, **changes), cpus=[PROBE_CPU])
     return measurement, measurement.classes["c"]
 
 
@@ -86,7 +96,7 @@ def stalls(options: argparse.Namespace) -> Iterator[Row]:
     """A server that stands still for 1 s of every 5: the tail in closed form."""
     for kind, connections in (("constant", 20), ("constant", 2000), ("poisson", 2000)):
         name = f"1 {kind}, {connections} connections"
-        with ground_truth("--stall", STALL, "--every", EVERY, "--cpu", SERVER_CPU) as server:
+        with ground_truth("--stall", STALL, "--every", EVERY, *PLACE) as server:
             measurement, seen = run(
                 server, kind=kind, connections=connections, duration_seconds=options.seconds
             )
@@ -137,7 +147,7 @@ def _sampling_error(share: float, count: int) -> float:
 def stopped_once(_options: argparse.Namespace) -> Iterator[Row]:
     """A server stopped for 1.4 s once (SIGSTOP)."""
     seconds = []
-    with ground_truth("--cpu", SERVER_CPU) as server:
+    with ground_truth(*PLACE) as server:
 
         def stop() -> None:
             time.sleep(2.0)
@@ -164,7 +174,7 @@ def stopped_once(_options: argparse.Namespace) -> Iterator[Row]:
 
 def silence(_options: argparse.Namespace) -> Iterator[Row]:
     """One request in 200 is never answered."""
-    with ground_truth("--never", 200, "--cpu", SERVER_CPU) as server:
+    with ground_truth("--never", 200, *PLACE) as server:
         _, seen = run(server, duration_seconds=5.0, drain_seconds=1.0)
         silent = server.end()["unanswered"]
     latency = seen.response_seconds
@@ -177,7 +187,7 @@ def silence(_options: argparse.Namespace) -> Iterator[Row]:
 def accept_queue(_options: argparse.Namespace) -> Iterator[Row]:
     """A backlog of one that nobody empties for a while: handshakes are tried again."""
     before = read_listen_counters()[0]
-    with ground_truth("--backlog", 1, "--accept-after", 0.5, "--cpu", SERVER_CPU) as server:
+    with ground_truth("--backlog", 1, "--accept-after", 0.5, *PLACE) as server:
         _, seen = run(server, rate=100.0, duration_seconds=0.4, drain_seconds=10.0)
     after = read_listen_counters()[0]
     overflows = (after or 0) - (before or 0)
@@ -197,7 +207,7 @@ def workers(_options: argparse.Namespace) -> Iterator[Row]:
     """Four workers with a known skew, and nginx with one queue and with four."""
     weights = {"70": 4, "71": 3, "72": 2, "73": 1}
     given = ",".join(f"{pid}={weight}" for pid, weight in weights.items())
-    with ground_truth("--workers", given, "--cpu", SERVER_CPU) as server:
+    with ground_truth("--workers", given, *PLACE) as server:
         measurement, seen = run(server, duration_seconds=5.0)
         told = server.end()["by_worker"]
     held = {pid: told[pid] for pid in sorted(told)} == dict(sorted(seen.workers.items()))
@@ -219,9 +229,9 @@ def cross_check(options: argparse.Namespace) -> Iterator[Row]:
     for name, arguments in commands.items():
         program = shutil.which(name)
         if program is None:
-            yield Row("19", f"{name} agrees", "not installed", held=True)
+            yield Row("19", f"{name} agrees", "not installed", held=None)
             continue
-        with ground_truth("--stall", STALL, "--every", EVERY, "--cpu", SERVER_CPU) as server:
+        with ground_truth("--stall", STALL, "--every", EVERY, *PLACE) as server:
             url = f"http://127.0.0.1:{server.port}/"
             output = subprocess.run(
                 ["taskset", "-c", str(PROBE_CPU), program, *arguments, url],

@@ -1,7 +1,7 @@
 """A web server whose behaviour is known in closed form: the truth that the probe is held to.
 
     python ground_truth.py [--body N] [--stall S --every S] [--never N] [--workers PID=WEIGHT,…]
-                           [--backlog N --accept-after S] [--cpu N]
+                           [--backlog N --accept-after S] [--cpu N] [--realtime]
 
 One thread on epoll, in a process of its own, so that it can be pinned and stopped (SIGSTOP).
 Prints the port that it listens on; on SIGTERM one JSON line of what it did: ``requests``,
@@ -39,9 +39,12 @@ def main() -> None:
     parser.add_argument("--backlog", type=int, default=4096)
     parser.add_argument("--accept-after", type=float, default=0.0)
     parser.add_argument("--cpu", type=int, default=None)
+    parser.add_argument("--realtime", action="store_true", help="ahead of ordinary processes")
     options = parser.parse_args()
     if options.cpu is not None:
         os.sched_setaffinity(0, {options.cpu})
+    if options.realtime:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     Server(options).run()
 
 
@@ -57,6 +60,7 @@ class Server:
         self._body = b"x" * options.body
         self._workers = _deal(options.workers)
         self._by_worker: Counter[str] = Counter()
+        self._answers: dict[str, bytes] = {}
         self._own: list[float] = []
         self._requests = self._connections = self._unanswered = 0
         self._start: float | None = None
@@ -137,11 +141,18 @@ class Server:
             return
         worker = next(self._workers)
         self._by_worker[worker] += 1
+        answer = self._answers.get(worker) or self._render(worker)
+        sent = stream.send(answer)
+        if sent < len(answer):
+            stream.setblocking(True)
+            stream.sendall(answer[sent:])
+            stream.setblocking(False)
+
+    def _render(self, worker: str) -> bytes:
         name = f"X-Probe-Worker: {worker}\r\n" if worker else ""
         head = f"HTTP/1.1 200 OK\r\n{name}Content-Length: {len(self._body)}\r\n\r\n"
-        stream.setblocking(True)
-        stream.sendall(head.encode() + self._body)
-        stream.setblocking(False)
+        self._answers[worker] = head.encode() + self._body
+        return self._answers[worker]
 
     def _told(self) -> dict[str, object]:
         own = sorted(self._own) or [0.0]
