@@ -87,9 +87,7 @@ def score_cell(
     # Round n is scored against the best of the other half.
     differences = [gains[recommended][n] - gains[best[1 - n % 2]][n] for n in range(size)]
     middle, interval = _middle(differences)
-    stock_middle, stock_interval = _middle(
-        [a - b for a, b in zip(gains[recommended], gains[stock], strict=True)]
-    )
+    over_stock, stock_low, stock_high = ratio_of(rounds, better, recommended, stock)
     allowed = -math.log1p(TOLERATED)
     beyond = [d - allowed for d in differences]
     p_two_sided = sign_flip_p(beyond)
@@ -101,9 +99,9 @@ def score_cell(
         high=math.expm1(-interval.low),
         level=interval.level,
         p_beyond=p_two_sided / 2 if math.fsum(beyond) < 0 else 1 - p_two_sided / 2,
-        against_stock=math.exp(stock_middle),
-        stock_low=math.exp(stock_interval.low),
-        stock_high=math.exp(stock_interval.high),
+        against_stock=over_stock,
+        stock_low=stock_low,
+        stock_high=stock_high,
         noise_floor=_noise(gains, stock, again),
     )
 
@@ -116,6 +114,13 @@ def judge_cells(scores: Sequence[CellScore]) -> list[Judged]:
     """
     adjusted = holm([score.p_beyond for score in scores])
     return [Judged(score, _outcome(score, p), p) for score, p in zip(scores, adjusted, strict=True)]
+
+
+def ratio_of(rounds: Rounds, better: Better, name: str, other: str) -> tuple[float, float, float]:
+    """How many times as good one candidate is as another: middle, low and high of the interval."""
+    gains = _log_gains(rounds, better)
+    middle, interval = _middle([a - b for a, b in zip(gains[name], gains[other], strict=True)])
+    return math.exp(middle), math.exp(interval.low), math.exp(interval.high)
 
 
 def geometric_mean_over(cells: Sequence[tuple[Rounds, Better]], name: str, other: str) -> float:

@@ -27,6 +27,8 @@ class ScenarioClass(Part, frozen=True, kw_only=True):
     """Disk whose files are asked for; empty for the first."""
     keepalive: bool = True
     headers: dict[str, str] = {}
+    first_files: int | None = None
+    """Of the files, only so many of the first are asked for; null for all."""
     checks_length: bool = True
     """Whether a body must be as long as its file; not so when nginx compresses it."""
 
@@ -38,6 +40,8 @@ class Reload(Part, frozen=True, kw_only=True):
     worker_processes: list[int]
     """One after the other, from the start again; the first is what nginx starts with."""
 
+
+Start = Literal["cold", "warm", "full"]
 
 StandIn = Literal["none", "raw-blocking-accept", "raw-epoll-accept"]
 
@@ -56,6 +60,9 @@ class ArmSpec(Part, frozen=True, kw_only=True):
     """nginx of another series, such as ``1.18``, that ``tools/nginx-matrix`` has unpacked."""
     sysctls: dict[str, str] = {}
     """Of the lab's own network namespace, while this arm runs; ``net.`` alone."""
+    warm_names: bool = False
+    """Whether every file's name is looked up before nginx starts, so that ``open()`` waits for
+    no disk; for a lab with ``cold_names``."""
     reload: Reload | None = None
     classes: list[ScenarioClass] = []
     """Replace the scenario's classes of the same names; for a load of another size."""
@@ -106,8 +113,11 @@ class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1")
     """Of the site: location prefixes whose files are asked for all the time."""
     counts_connections: bool = False
     """Whether each worker's connections are counted, from a log of its own."""
-    starts: Literal["cold", "warm"] = "cold"
-    """Whether a block finds none of the data in the page cache, or all of it."""
+    counts_opens: bool = False
+    """Whether the workers' calls of ``open()`` are counted: ``server.open_seconds``."""
+    starts: Start = "cold"
+    """Whether a block finds none of the data in the page cache (``cold``), all of it (``warm``),
+    or as much as the memory limit allows, files taken at random (``full``)."""
     traces: bool = True
     """Whether loop turns are traced; tracing costs nginx CPU in each."""
     classes: list[ScenarioClass]

@@ -13,12 +13,12 @@ import msgspec
 from nginx_tune.documents.base import Unknown
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement, ServerMeasurement
-from nginx_tune.documents.scenario import StandIn
+from nginx_tune.documents.scenario import StandIn, Start
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.live import LiveHost
-from nginx_tune.lab.disks import evict
 from nginx_tune.lab.opened import OpenLab
 from nginx_tune.measure.arm_server import kernel_settings, reloading, start_stand_in
+from nginx_tune.measure.page_cache import make_cold, make_full, make_warm, resident_bytes
 from nginx_tune.measure.probe import run_probe
 from nginx_tune.measure.server_moment import Subjects, disk_names
 from nginx_tune.measure.server_watch import ServerWatch
@@ -62,10 +62,16 @@ class BlockRequest(msgspec.Struct, frozen=True, kw_only=True):
     """From one reload to the next."""
     connections_log: str | None = None
     """Where the server says which worker served which connection."""
-    is_warm: bool = False
-    """Whether their files are then read, all of them."""
+    starts: Start = "cold"
+    """What of their files is then read."""
+    memory_bytes: int | None = None
+    """Limit of the group; a full page cache is one that reaches it."""
     traces: bool = True
     """Whether loop turns are traced."""
+    counts_opens: bool = False
+    """Whether calls of open() are counted."""
+    warm_names: bool = False
+    """Whether every name is looked up before nginx starts."""
     ahead: bool = False
     """Whether nginx runs ahead of other processes."""
 
@@ -80,10 +86,20 @@ def run_block(request: BlockRequest, lab: OpenLab) -> Measurement:
         conf_path.parent.mkdir(parents=True, exist_ok=True)
         conf_path.write_text(request.conf_text)
     lab.disks.restore()
-    resident_before = _make_cold(request.evict)
+    resident_before = make_cold(request.evict)
     lab.disks.make_names_cold()
-    if request.is_warm:
-        resident_before = _make_warm(request.evict)
+    if request.warm_names:
+        lab.disks.look_names_up()
+    if request.starts == "warm":
+        resident_before = make_warm(request.evict)
+    elif request.starts == "full" and request.memory_bytes is not None:
+        make_full(
+            request.evict,
+            limit_bytes=request.memory_bytes,
+            join_files=request.join_files,
+            seed=request.plan.seed,
+        )
+        resident_before = resident_bytes(request.evict)
     stderr_path = Path("/run") / f"nginx-tune-{request.arm}.stderr"
     log = Path(request.error_log) if request.error_log else stderr_path
     log_start = log.stat().st_size if log.exists() and log != stderr_path else 0
@@ -113,7 +129,7 @@ def run_block(request: BlockRequest, lab: OpenLab) -> Measurement:
         read_errors=counts.read_errors,
         disk_read_errors=lab.disks.read_errors,
         resident_bytes_before=resident_before,
-        resident_bytes_after=_resident_bytes(request.evict),
+        resident_bytes_after=resident_bytes(request.evict),
     )
     return msgspec.structs.replace(
         measurement,
@@ -158,7 +174,7 @@ def _run_load(
     before: dict[str, int] = {}
     connections = Path(request.connections_log) if request.connections_log else None
     means: Means = "auto" if request.traces else "off"
-    with ServerWatch(LiveHost(), subjects, means=means) as watch:
+    with ServerWatch(LiveHost(), subjects, means=means, opens=request.counts_opens) as watch:
 
         def start_measuring() -> None:
             before["connections"] = log_size(connections) if connections else 0
@@ -201,32 +217,6 @@ _FROM_THE_LOG = ("/pool_overflow", "/operations_too_slow", "/connections_exhaust
 
 def _connections(log: Path | None, start: int) -> dict[str, int]:
     return (count_connections(log, start=start) if log else None) or {}
-
-
-def _make_cold(directories: list[str]) -> int | None:
-    """Drop the lab's own files from the page cache; the bytes that are still resident."""
-    for directory in directories:
-        evict(Path(directory))
-    return _resident_bytes(directories)
-
-
-def _make_warm(directories: list[str]) -> int | None:
-    """Read the lab's own files; the bytes that are resident."""
-    for directory in directories:
-        for path in Path(directory).rglob("*"):
-            if path.is_file():
-                path.read_bytes()
-    return _resident_bytes(directories)
-
-
-def _resident_bytes(directories: list[str]) -> int | None:
-    total = 0.0
-    for directory in directories:
-        dataset = LiveHost().scan_dataset(directory, budget_seconds=5.0)
-        if dataset.residency.ratio is None or dataset.bytes is None:
-            return None
-        total += dataset.residency.ratio * dataset.bytes
-    return int(total) if directories else None
 
 
 def _prime(target: tuple[str, int], host: str, urls: list[str]) -> None:

@@ -25,6 +25,14 @@ def check_scenario(scenario: Scenario) -> None:
     _check(scenario.warmup_seconds >= 0, "warmup_seconds: below 0")
     _check(scenario.seed >= 0, "seed: below 0")
     _check_lab(scenario.lab)
+    _check(
+        scenario.starts != "full" or scenario.lab.memory_bytes is not None,
+        "lab.memory_bytes: none, which starts = 'full' needs",
+    )
+    _check(
+        scenario.starts == "cold" or not scenario.lab.cold_names,
+        "starts: files that were read have no cold names",
+    )
     check_arms(scenario, _check)
     claimed = [claim.expression for claim in scenario.claims]
     check_expressions([*claimed, f"{scenario.primary_metric} >= 0"], names)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import msgspec
 
-from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.facts import Dataset, Facts
 from nginx_tune.documents.scenario import Scenario, ScenarioClass
 from nginx_tune.documents.workload import (
     Concurrency,
     ConnectionReuse,
+    CurveShare,
     HttpVersion,
     ObjectSizes,
     Popularity,
@@ -26,28 +29,17 @@ def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
     answered without a file is no part of it. Random requests spread evenly over the files, and
     all of them may miss the page cache at once.
     """
-    dataset = facts.datasets[0] if facts.datasets else None
     reading = [c for c in scenario.classes if c.source != "memory"]
     closed = [c for c in reading if c.arrivals.kind == "closed"]
     rates = [c.arrivals.rate_per_second or 0.0 for c in reading]
     thinking = [c.arrivals.think_seconds for c in closed if c.source == "hot"]
+    data, sizes = _data(facts.datasets), _sizes(facts.datasets)
     return Workload(
         kind=scenario.kind,
         kind_provenance="declared",
-        dataset=ServedData(
-            path=dataset.path if dataset else None,
-            files=dataset.files if dataset else None,
-            bytes=dataset.bytes if dataset else None,
-            provenance="measured" if dataset else "assumed",
-        ),
-        popularity=Popularity(exponent=0.0, provenance="declared"),
-        sizes=ObjectSizes(
-            mean_bytes=dataset.sizes.mean_bytes if dataset and dataset.sizes else None,
-            p50_bytes=dataset.sizes.p50_bytes if dataset and dataset.sizes else None,
-            p90_bytes=dataset.sizes.p90_bytes if dataset and dataset.sizes else None,
-            p99_bytes=dataset.sizes.p99_bytes if dataset and dataset.sizes else None,
-            provenance="measured",
-        ),
+        dataset=data,
+        popularity=_popularity(reading, sizes, data),
+        sizes=sizes,
         rate=Rate(
             mean_per_second=sum(rates) or None,
             peak_per_second=sum(rates) or None,
@@ -69,6 +61,52 @@ def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
     )
 
 
+def _data(datasets: Sequence[Dataset]) -> ServedData:
+    """The files of all disks together."""
+    if not datasets:
+        return ServedData()
+    return ServedData(
+        path=datasets[0].path,
+        files=_sum(item.files for item in datasets),
+        bytes=_sum(item.bytes for item in datasets),
+        provenance="measured",
+    )
+
+
+def _sizes(datasets: Sequence[Dataset]) -> ObjectSizes:
+    """Sizes of the files; several disks have the mean of all and the quantiles of the first."""
+    first = datasets[0].sizes if datasets else None
+    if first is None:
+        return ObjectSizes(provenance="measured")
+    files, total = _sum(d.files for d in datasets), _sum(d.bytes for d in datasets)
+    return ObjectSizes(
+        mean_bytes=total / files if files and total else first.mean_bytes,
+        p50_bytes=first.p50_bytes,
+        p90_bytes=first.p90_bytes,
+        p99_bytes=first.p99_bytes,
+        provenance="measured",
+    )
+
+
+def _popularity(
+    reading: Sequence[ScenarioClass], sizes: ObjectSizes, data: ServedData
+) -> Popularity:
+    """Even, but for the hot file, whose share is known where every class has a rate."""
+    even = Popularity(exponent=0.0, provenance="declared")
+    hot = [c for c in reading if c.source == "hot"]
+    if not hot or not sizes.mean_bytes or not data.bytes:
+        return even
+    if any(c.arrivals.rate_per_second is None for c in reading):
+        return even  # who waits for answers asks as often as they come
+    asked = sum(c.arrivals.rate_per_second or 0.0 for c in reading)
+    share = sum(c.arrivals.rate_per_second or 0.0 for c in hot) / asked
+    curve = [
+        CurveShare(requests_ratio=share, bytes=round(sizes.mean_bytes)),
+        CurveShare(requests_ratio=1.0, bytes=max(data.bytes, round(sizes.mean_bytes))),
+    ]
+    return Popularity(curve=curve, provenance="declared")
+
+
 def declare_workers(facts: Facts, workers: int) -> Facts:
     """The facts of a host with at least as many CPUs as the experiment has workers.
 
@@ -84,6 +122,12 @@ def declare_workers(facts: Facts, workers: int) -> Facts:
 
 def _requests_per_connection(classes: list[ScenarioClass]) -> float:
     return 1.0 if classes and not any(c.keepalive for c in classes) else 1000.0
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """The sum of what is known; None where nothing is."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _users(classes: list[ScenarioClass]) -> int:

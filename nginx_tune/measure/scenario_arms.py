@@ -113,8 +113,10 @@ def make_arms(
             sysctls=spec.sysctls,
             reload_texts=texts,
             reload_seconds=spec.reload.every_seconds if spec.reload else 1.0,
-            is_warm=scenario.starts == "warm",
+            starts=scenario.starts,
             traces=scenario.traces,
+            counts_opens=scenario.counts_opens,
+            warm_names=spec.warm_names,
             ahead=True,
             connections_log=CONNECTIONS_LOG if scenario.counts_connections else None,
         )

@@ -12,7 +12,7 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.documents.scenario import StandIn
+from nginx_tune.documents.scenario import StandIn, Start
 from nginx_tune.documents.site import Site
 from nginx_tune.errors import MissingPermissionError
 from nginx_tune.lab.cgroups import why_no_controller
@@ -42,10 +42,14 @@ class Conduct(NamedTuple):
     reload_texts: Sequence[str] = ()
     reload_seconds: float = 1.0
     connections_log: str | None = None
-    is_warm: bool = False
-    """Whether all of the data is read before a block."""
+    starts: Start = "cold"
+    """What of the data is in the page cache as a block starts."""
     traces: bool = True
     """Whether loop turns are traced."""
+    counts_opens: bool = False
+    """Whether calls of open() are counted."""
+    warm_names: bool = False
+    """Whether every name is looked up before nginx starts."""
     ahead: bool = False
     """Whether nginx runs ahead of what else the machine does; not for a host that serves."""
 
@@ -165,8 +169,11 @@ class Session:
             reload_texts=list(arm.conduct.reload_texts),
             reload_seconds=arm.conduct.reload_seconds,
             connections_log=arm.conduct.connections_log,
-            is_warm=arm.conduct.is_warm,
+            starts=arm.conduct.starts,
+            memory_bytes=self.lab.memory_bytes,
             traces=arm.conduct.traces,
+            counts_opens=arm.conduct.counts_opens,
+            warm_names=arm.conduct.warm_names,
             ahead=arm.conduct.ahead,
         )
         return msgspec.convert(self._walls.ask("block", {"request": _plain(request)}), Measurement)

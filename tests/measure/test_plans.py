@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
-from nginx_tune.documents.facts import Cpu, Dataset, Facts, Memory
+from nginx_tune.documents.facts import Cpu, Dataset, Facts, Memory, Sizes
 from nginx_tune.documents.lab import Lab, LabDisk
 from nginx_tune.documents.loadplan import Arrivals
 from nginx_tune.documents.scenario import Scenario, ScenarioClass
@@ -125,3 +127,30 @@ def test_the_workload_of_a_scenario_tells_cold_from_hot() -> None:
     assert workload.rate.mean_per_second is None, "the memory class reads no file"
     assert workload.dataset.files == 9
     assert workload.popularity.exponent == 0
+    assert workload.popularity.curve == [], "who waits for answers has no rate"
+
+
+def test_the_workload_of_several_disks_is_all_of_their_data() -> None:
+    scenario = Scenario(
+        name="n",
+        title="t",
+        kind="static",
+        lab=LAB,
+        primary_metric="hot.p99",
+        classes=[open_class("cold", "random", 30), open_class("hot", "hot", 90)],
+    )
+    sizes = Sizes(mean_bytes=100.0, p50_bytes=100, p90_bytes=100, p99_bytes=100, max_bytes=100)
+    datasets = [
+        Dataset(path="/srv/a", files=3, bytes=300, sizes=sizes),
+        Dataset(path="/srv/b", files=1, bytes=100, sizes=sizes),
+    ]
+    workload = plan_workload(scenario, Facts(datasets=datasets))
+    assert (workload.dataset.files, workload.dataset.bytes) == (4, 400)
+    assert workload.sizes.mean_bytes == 100
+    shares = [(point.requests_ratio, point.bytes) for point in workload.popularity.curve]
+    assert shares == [(0.75, 100), (1.0, 400)], "three requests in four are for one file"
+
+
+def open_class(name: str, source: Literal["random", "hot"], rate: float) -> ScenarioClass:
+    arrivals = Arrivals(kind="poisson", rate_per_second=rate)
+    return ScenarioClass(name=name, source=source, connections=8, arrivals=arrivals)

@@ -1,0 +1,172 @@
+"""The report of the regret benchmark, as Markdown. Pure: runs in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import matrix
+import predicted
+import scoring
+
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.scenario import Scenario, ScenarioRun
+from nginx_tune.prove.blocks import pair_blocks
+from nginx_tune.prove.metrics import find_metric
+from nginx_tune.prove.rounds import select_pairs
+
+OTHERS = ("stock", "always-on", "form")
+"""What the recommended configuration is held against over all cells."""
+FEWEST_FOR_TAIL = 500
+"""Samples that each block must have for its p99 to be scored: five beyond it."""
+
+
+class Cell(NamedTuple):
+    """A cell as it was planned and as it ran."""
+
+    name: str
+    scenario: Scenario
+    run: ScenarioRun
+
+
+class Scored(NamedTuple):
+    """A metric of a cell."""
+
+    cell: Cell
+    metric: str
+    rounds: scoring.Rounds
+    better: scoring.Better
+    score: scoring.CellScore
+
+
+def render(cells: Sequence[Cell], missing: Iterable[str] = ()) -> str:
+    """The tables: regret, tails, candidates, predictions, and what could not be scored."""
+    notes = [f"- {name}: not measured" for name in missing]
+    first = _score_all(cells, {c.name: c.scenario.primary_metric for c in cells}, notes)
+    tails = _score_all(cells, {c.name: tail for c in cells if (tail := _tail_of(c))}, notes)
+    parts = [_regret_table(first), *_means(first)]
+    if tails:
+        parts += ["", "The 99th percentile, where every block has the samples for it:", ""]
+        parts += [_regret_table(tails)]
+    parts += ["", _candidate_table(first), "", _prediction_table(cells)]
+    return "\n".join([*parts, *(["", *notes] if notes else [])])
+
+
+def rounds_of(measurements: Sequence[Measurement], metric: str) -> dict[str, list[float]]:
+    """Each candidate's values, of rounds in which no arm has a flag that discards it."""
+    found = find_metric(metric)
+    arms = sorted({block.arm for block in measurements})
+    valid = _valid_rounds(measurements, arms)
+    by_round: dict[int, dict[str, float]] = {}
+    for block in measurements:
+        value, number = found.read([block]).value, block.block // len(arms)
+        if value is not None and value > 0 and number in valid:
+            by_round.setdefault(number, {})[block.arm] = value
+    whole = [values for _, values in sorted(by_round.items()) if len(values) == len(arms)]
+    return {matrix.name_of_arm(arm): [values[arm] for values in whole] for arm in arms}
+
+
+def _valid_rounds(measurements: Sequence[Measurement], arms: Sequence[str]) -> set[int]:
+    first, *others = arms
+    pairs = [
+        pair_blocks(select_pairs(measurements, len(arms), against=first, arm=arm)).pairs
+        for arm in others
+    ]
+    return set.intersection(*({pair.index for pair in of_arm} for of_arm in pairs))
+
+
+def _score_all(cells: Sequence[Cell], metrics: Mapping[str, str], notes: list[str]) -> list[Scored]:
+    scored = []
+    for cell in cells:
+        metric = metrics.get(cell.name)
+        if metric is None:
+            continue
+        rounds = rounds_of(cell.run.measurements, metric)
+        count = len(rounds.get("stock", ()))
+        if count < scoring.FEWEST_ROUNDS:
+            notes.append(f"- {cell.name}: {metric} has {count} valid rounds, too few to score")
+            continue
+        better: scoring.Better = (
+            "higher" if find_metric(metric).better_when == "higher" else "lower"
+        )
+        score = scoring.score_cell(cell.name, rounds, better)
+        scored.append(Scored(cell, metric, rounds, better, score))
+    return scored
+
+
+def _tail_of(cell: Cell) -> str | None:
+    name = cell.scenario.primary_metric.partition(".")[0]
+    counts = [block.classes[name].response_seconds.count for block in cell.run.measurements]
+    return f"{name}.p99" if counts and min(counts) >= FEWEST_FOR_TAIL else None
+
+
+def _regret_table(scored: Sequence[Scored]) -> str:
+    lines = [
+        "| cell | metric | regret | interval | verdict | best of each half | over stock | noise |",
+        "|---|---|--:|--:|---|---|--:|--:|",
+    ]
+    judged = scoring.judge_cells([one.score for one in scored])
+    for one, verdict in zip(scored, judged, strict=True):
+        s = one.score
+        lines.append(
+            f"| {s.cell} | {one.metric} | {s.regret:+.1%} | {s.low:+.1%} to {s.high:+.1%} "
+            f"| {verdict.outcome} (p {verdict.p_adjusted:.2g}) "
+            f"| {', '.join(dict.fromkeys(s.opponents))} "
+            f"| {s.against_stock:.2f} ({s.stock_low:.2f} to {s.stock_high:.2f}) "
+            f"| {s.noise_floor:.1%} |"
+        )
+    return "\n".join(lines)
+
+
+def _means(scored: Sequence[Scored]) -> list[str]:
+    pairs = [(one.rounds, one.better) for one in scored]
+    if not pairs:
+        return []
+    means = [
+        f"{scoring.geometric_mean_over(pairs, 'recommended', other):.2f} times {other}"
+        for other in OTHERS
+    ]
+    return ["", f"Geometric mean of the recommended configuration: {', '.join(means)}."]
+
+
+def _candidate_table(scored: Sequence[Scored]) -> str:
+    lines = [
+        "| cell | metric | candidate | median | times as good as stock |",
+        "|---|---|---|--:|--:|",
+    ]
+    for one in scored:
+        for name, values in one.rounds.items():
+            ratio = scoring.ratio_of(one.rounds, one.better, name, "stock")
+            shown = "" if name == "stock" else f"{ratio[0]:.2f} ({ratio[1]:.2f} to {ratio[2]:.2f})"
+            marked = f"**{name}**" if name == "recommended" else name
+            lines.append(
+                f"| {one.cell.name} | {one.metric} | {marked} "
+                f"| {_quantity(one.metric, sorted(values)[len(values) // 2])} | {shown} |"
+            )
+    return "\n".join(lines)
+
+
+def _quantity(metric: str, value: float) -> str:
+    unit = find_metric(metric).unit
+    return f"{1e3 * value:.3g} ms" if unit == "seconds" else f"{value:.4g}"
+
+
+def _prediction_table(cells: Sequence[Cell]) -> str:
+    lines = [
+        "| cell | hits predicted | measured | off by | blocked predicted | measured | off by |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for cell in cells:
+        hits = predicted.compare_hits(cell.run, cell.scenario)
+        blocked = predicted.compare_blocked(cell.run)
+        lines.append(f"| {cell.name} | {_beside(hits)} | {_beside(blocked)} |")
+    return "\n".join(lines)
+
+
+def _beside(one: predicted.Compared) -> str:
+    expected = "" if one.predicted is None else f"{one.predicted:.3f}"
+    if one.low is not None and one.high is not None:
+        expected += f" ({one.low:.3f} to {one.high:.3f})"
+    measured = "" if one.measured is None else f"{one.measured:.3f}"
+    error = "" if one.error is None else f"{one.error:+.0%}"
+    return f"{expected} | {measured} | {error}"
