@@ -50,8 +50,8 @@ class _Number:
 
 
 _FAILURE_KINDS = (
-    "refused", "connect_timeout", "unreachable", "reset", "empty", "truncated", "parse", "status",
-    "length", "range", "hash", "timeout", "local_ports", "descriptors", "other",
+    "refused", "connect_timeout", "unreachable", "tls", "reset", "empty", "truncated", "parse",
+    "status", "length", "range", "hash", "timeout", "local_ports", "descriptors", "other",
 )  # fmt: skip
 
 _LATENCY_FIELDS = {
