@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from fleet import Fleet, fleet_of
+from hdrh.histogram import HdrHistogram
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ansible"
 COLLECTION = EXAMPLE / "collections/ansible_collections/nginx_tune/nginx"
@@ -72,10 +73,12 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 Recap = dict[str, dict[str, int]]
 
 
-def play(fleet: Fleet, playbooks: Path, book: str, **variables: Any) -> tuple[int, Recap, str]:
+def play(
+    fleet: Fleet, playbooks: Path, book: str, *, limit: str = "", **variables: Any
+) -> tuple[int, Recap, str]:
     """Exit code, what ansible counted for each host, and what it said."""
     run = fleet.run(
-        str(BIN / "ansible-playbook"), "-i", str(fleet.inventory), book, "--diff",
+        str(BIN / "ansible-playbook"), "-i", str(fleet.inventory), book, "--diff", *(["--limit", limit] if limit else []),
         "-e", json.dumps(variables),
         cwd=playbooks,
         PATH=f"{BIN}:{os.environ['PATH']}",
@@ -91,19 +94,16 @@ def play(fleet: Fleet, playbooks: Path, book: str, **variables: Any) -> tuple[in
 @pytest.fixture(scope="module")
 def installed(fleet: Fleet, playbooks: Path, native_wheel: Path, wheelhouse: Path) -> Fleet:
     """The fleet with the tool, put there by the role; the hosts share one /opt."""
-    (playbooks / "install.yml").write_text(
-        "- hosts: nginx[0]\n  gather_facts: false\n  roles: [nginx_tune.nginx.install]\n"
-    )
     given = {
         "install_wheel": str(native_wheel),
         "install_wheelhouse": str(wheelhouse),
         "install_packages": [],
         "install_python": sys.executable,
     }
-    status, recap, said = play(fleet, playbooks, "install.yml", **given)
+    status, recap, said = play(fleet, playbooks, "install.yml", limit="web1", **given)
     assert status == 0, said
     assert recap["web1"]["changed"] > 0
-    status, recap, said = play(fleet, playbooks, "install.yml", **given)
+    status, recap, said = play(fleet, playbooks, "install.yml", limit="web1", **given)
     assert (status, recap["web1"]["changed"]) == (0, 0), said
     return fleet
 
@@ -228,3 +228,50 @@ def test_a_generated_configuration_changes_nothing_the_second_time(
     finally:
         for host, text in zip(installed.hosts, before, strict=True):
             host.conf.write_bytes(text)
+
+
+def recorded(histogram: HdrHistogram) -> dict[int, int]:
+    return {
+        item.value_iterated_to: item.count_at_value_iterated_to
+        for item in histogram.get_recorded_iterator()
+    }
+
+
+@needs_fleet
+def test_three_load_hosts_measure_one_server_and_their_results_add_up(
+    installed: Fleet, playbooks: Path
+) -> None:
+    target = installed.hosts[-1].address
+    status, _, said = play(
+        installed, playbooks, "distributed-load.yml",
+        target_address=target, lead_seconds=15, nginx_tune=str(BIN / "nginx-tune"),
+        plan={
+            "duration_seconds": 3,
+            "warmup_seconds": 1,
+            "classes": [
+                {
+                    "name": "all",
+                    "arrivals": {"kind": "poisson", "rate_per_second": 300},
+                    "paths": {"kind": "fixed", "paths": ["/index.html"]},
+                    "connections": 64,
+                }
+            ],
+        },
+    )  # fmt: skip
+    assert status == 0, said
+    results = playbooks / "results"
+    read = [json.loads((results / f"{h.name}.json").read_text()) for h in installed.hosts[:3]]
+    merged = json.loads((results / "merged.json").read_text())
+    whole = merged["classes"]["all"]
+    assert whole["requests"] == sum(one["classes"]["all"]["requests"] for one in read)
+    assert 600 < whole["requests"] < 1200, "each host had a third of 300 a second"
+    # One recorder that is fed with what every host recorded, in the public library.
+    recorder = HdrHistogram.decode(read[0]["classes"]["all"]["response_seconds"]["histogram"])
+    for one in read[1:]:
+        recorder.add(HdrHistogram.decode(one["classes"]["all"]["response_seconds"]["histogram"]))
+    found = HdrHistogram.decode(whole["response_seconds"]["histogram"])
+    assert recorded(found) == recorded(recorder)
+    assert 0 <= merged["start_skew_seconds"] < 5
+    for name, quantile in (("p50", 50), ("p90", 90)):
+        nanoseconds = recorder.get_value_at_percentile(quantile)
+        assert whole["response_seconds"][name] == pytest.approx(nanoseconds / 1e9, rel=0.002)

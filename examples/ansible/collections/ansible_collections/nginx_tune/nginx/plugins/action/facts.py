@@ -45,7 +45,11 @@ class ActionModule(ActionBase):
         name = self._task.args.get("controller_executable", "nginx-tune")
         try:
             run = subprocess.run(
-                [name] + arguments, input=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+                [name] + arguments,
+                input=given,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                check=False,
             )
         except OSError as error:
             raise AnsibleActionFail(
