@@ -65,6 +65,9 @@ class LabData(Part, frozen=True, kw_only=True):
     file_bytes: int
     prefix: str = ""
     """In front of the files' names: files of several disks that one location serves."""
+    directories: int = 0
+    """Over which the files are spread; 0 puts them all into the root. Each directory is one more
+    thing that a cold ``open()`` has to read."""
     sizes: dict[str, int] = {}
     """Files by name, below the mount, with their bytes; in place of ``files`` × ``file_bytes``
     where it is not empty."""

@@ -273,6 +273,8 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     """``taskstats``, ``stat`` (10-ms ticks) or ``sched_switch`` (time in state D)."""
     state_d_ratio: float | None = None
     """Mean over the workers' main threads."""
+    open_seconds: Latency | None = None
+    """Calls of open() by the workers' main threads, each with its time; only when asked for."""
     pool_queue_wait_seconds: Latency | None = None
     """From posting a task to a pool thread taking it; only when asked for."""
     cpu_seconds: float | None = None

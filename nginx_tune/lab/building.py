@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from nginx_tune.documents.lab import Lab, LabDisk
+from nginx_tune.documents.lab import Lab, LabData, LabDisk
 from nginx_tune.errors import UndecidedError
 from nginx_tune.lab import mounts
 from nginx_tune.lab.disks import run_tool
@@ -122,6 +122,12 @@ class LabDisks:
             run_tool("umount", str(mounted.mount))
             _mount(mounted)
 
+    def look_names_up(self) -> None:
+        """Have the name and the inode of every file in memory; of their data nothing."""
+        for mounted in self._mounted:
+            for name in mounted.files:
+                (mounted.mount / name).stat()
+
     @contextlib.contextmanager
     def under_load(self) -> Iterator[None]:
         """The time in which modelled disks answer as their models say, errors included."""
@@ -140,10 +146,14 @@ def contents_of(lab: Lab, disk: LabDisk) -> Contents:
         if item.disk != disk.name:
             continue
         found |= item.sizes or {
-            f"{item.prefix}f{len(found) + index:05d}.bin": item.file_bytes
-            for index in range(item.files)
+            _name(item, len(found) + index): item.file_bytes for index in range(item.files)
         }
     return Contents(found, lab.seed, disk.room_bytes)
+
+
+def _name(item: LabData, number: int) -> str:
+    place = f"d{number % item.directories:05d}/" if item.directories else ""
+    return f"{place}{item.prefix}f{number:05d}.bin"
 
 
 def _mount(mounted: _Mounted) -> None:

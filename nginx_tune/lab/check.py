@@ -134,6 +134,7 @@ def _data_faults(item: LabData, disks: list[str]) -> list[str]:
             not item.sizes and not (item.files > 0 and item.file_bytes > 0),
             "data: files and file_bytes above 0",
         ),
+        (not 0 <= item.directories <= item.files, "data.directories: not 0 to the number of files"),
         (max(item.files, len(item.sizes)) > _MOST_FILES, f"data: more than {_MOST_FILES} files"),
         (total > _MOST_BYTES, "data: more than 1 TiB"),
         (

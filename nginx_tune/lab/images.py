@@ -17,7 +17,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from nginx_tune.errors import UndecidedError
@@ -98,11 +98,17 @@ class Contents(NamedTuple):
         return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
 
     @property
+    def directories(self) -> int:
+        """How many the files lie in; each takes an inode and a block."""
+        return len({parent for name in self.files for parent in PurePosixPath(name).parents})
+
+    @property
     def image_bytes(self) -> int:
         """The size of the image: data in whole blocks, and what ext4 needs itself."""
         data = sum(-(-size // _BLOCK_BYTES) * _BLOCK_BYTES for size in self.files.values())
-        data += self.room_bytes
-        return data + data // 64 + len(self.files) * 512 + _OVERHEAD_BYTES
+        data += self.room_bytes + self.directories * _BLOCK_BYTES
+        inodes = (len(self.files) + self.directories) * 512
+        return data + data // 64 + inodes + _OVERHEAD_BYTES
 
 
 def obtain_image(contents: Contents, scratch: Path, *, progress: Progress) -> Image:
@@ -162,8 +168,7 @@ def _make(contents: Contents, scratch: Path, progress: Progress) -> Path:
     with image.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, size)
     files = contents.files
-    directories = {parent for name in files for parent in Path(name).parents}
-    inodes = str(len(files) + len(directories) + 64)
+    inodes = str(len(files) + contents.directories + 64)
     options = ("-m", "0", "-N", inodes, "-O", "^has_journal", "-E", "nodiscard,lazy_itable_init=0")
     run_tool("mkfs.ext4", "-F", "-q", *options, str(image))
     mount = scratch / "filling"

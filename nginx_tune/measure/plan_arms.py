@@ -44,6 +44,7 @@ def _check_arm(scenario: Scenario, name: str, spec: ArmSpec, check: Check) -> No
         f"{name}: its classes need the names of the scenario's: {', '.join(sorted(classes))}",
     )
     for item in (*scenario.classes, *spec.classes):
+        check(item.first_files is None or item.first_files > 0, "classes.first_files: below 1")
         check(item.disk in {"", *disks}, f"classes: no disk {item.disk[:60]!a}")
     for key, value in spec.sysctls.items():
         fine = _SYSCTL.fullmatch(key) and _SYSCTL_VALUE.fullmatch(value)
@@ -51,6 +52,10 @@ def _check_arm(scenario: Scenario, name: str, spec: ArmSpec, check: Check) -> No
     check(
         not spec.series or _SERIES.fullmatch(spec.series) is not None,
         f"{name}: series: not like 1.18: {spec.series[:60]!a}",
+    )
+    check(
+        not spec.warm_names or scenario.lab.cold_names,
+        f"{name}: warm_names: the lab has no cold_names",
     )
     check(
         spec.stand_in == "none" or not (spec.series or spec.reload or spec.settings),

@@ -111,7 +111,8 @@ def plan_load(
 
 
 def _files_for(item: ScenarioClass, files: Sequence[ServedFile]) -> Sequence[ServedFile]:
-    wanted = files[:1] if item.source == "hot" else (files[1:] or files[:1])
+    random = files[1:] or files[:1]
+    wanted = files[:1] if item.source == "hot" else random[: item.first_files]
     if not wanted:
         raise UndecidedError(
             f"class {item.name}: no file to ask for", hint="name a root with files in it"

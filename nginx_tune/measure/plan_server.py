@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeVar
@@ -10,6 +11,7 @@ from typing import TypeVar
 from nginx_tune.documents.listening import ListenSocket
 from nginx_tune.documents.measurement import (
     DiskUse,
+    Latency,
     ListenerUse,
     LoopTurn,
     ServerMeasurement,
@@ -67,6 +69,7 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
         block_io_delay_seconds=delay,
         block_io_delay_method=method,
         state_d_ratio=_mean([w.state_d_ratio for w in workers], gaps),
+        open_seconds=_opens(window, gaps),
         pool_queue_wait_seconds=latency_of(wait.values) if isinstance(wait, QueueWaits) else None,
         cpu_seconds=_cpu_seconds(window),
         run_queue_seconds=sum_known([worker.run_queue_seconds for worker in workers]),
@@ -82,6 +85,13 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
         observer_cpu_seconds=window.observer_cpu_seconds,
     )
     return server, gaps
+
+
+def _opens(window: Window, gaps: Gaps) -> Latency | None:
+    if isinstance(window.opens, Counter):
+        return latency_of(window.opens)
+    gaps["/open_seconds"] = window.opens.reason if window.opens else "not asked for"
+    return None
 
 
 def _loop_turns(window: Window, gaps: Gaps) -> LoopTurn | None:

@@ -21,6 +21,7 @@ from nginx_tune.observe.block_delay import BlockDelayMeter
 from nginx_tune.observe.held_connections import count_held
 from nginx_tune.observe.log_window import LogWindow, add_counts
 from nginx_tune.observe.loop_turns import Means, Tracing, start_tracing
+from nginx_tune.observe.open_calls import OpenTracer, start_open_tracing
 from nginx_tune.observe.parse_error_log import ErrorLogCounts
 from nginx_tune.observe.processes import read_cpu_seconds
 from nginx_tune.observe.queue_wait import QueueWaits, QueueWaitTracer, start_queue_wait
@@ -44,17 +45,20 @@ class ServerWatch:
         *,
         means: Means = "auto",
         queue_wait: bool = False,
+        opens: bool = False,
         every_second: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._subjects = subjects
         self._means = means
         self._asks_queue_wait = queue_wait
+        self._asks_opens = opens
         self._every_second = every_second
         self._meter = BlockDelayMeter(subjects.workers)
         self._reader = MomentReader(host, subjects, self._meter)
         self._tracing = Tracing(None, {}, ["not started"])
         self._queue_tracer: QueueWaitTracer | Missing | None = None
         self._queue_waits: QueueWaits | Missing | None = None
+        self._open_tracer: OpenTracer | Missing | None = None
         self._sampler = StateSampler(subjects.workers)
         self._moments: list[Moment] = []
         self._d_ratios: list[float | None] = []
@@ -72,6 +76,8 @@ class ServerWatch:
             self._queue_tracer = (
                 start_queue_wait(workers[0], workers) if workers else Missing("no worker to trace")
             )
+        if self._asks_opens:
+            self._open_tracer = start_open_tracing(self._subjects.workers)
         self._reader.read()  # what it imports takes a moment the first time
         return self
 
@@ -82,6 +88,8 @@ class ServerWatch:
         self._own_cpu = time.process_time()
         self._sampler.start()
         self._read()
+        if isinstance(self._open_tracer, OpenTracer):
+            self._open_tracer.start()
         self._ticker.start()
 
     def _tick(self) -> None:
@@ -112,6 +120,8 @@ class ServerWatch:
 
     def finish(self) -> tuple[ServerMeasurement, Gaps]:
         """What the window showed, and why some of it is null."""
+        asked = self._open_tracer
+        opens = asked.finish() if isinstance(asked, OpenTracer) else asked
         self._ended.set()
         self._ticker.join()
         self._d_ratios.append(self._sampler.mark())
@@ -145,6 +155,7 @@ class ServerWatch:
                 held=held,
                 refault_source=self._reader.refault_source,
                 queue_waits=self._queue_waits,
+                opens=opens,
                 observer_cpu_seconds=cost,
             )
         )
@@ -169,4 +180,6 @@ class ServerWatch:
             self._tracing.tracer.kill()
         if isinstance(self._queue_tracer, QueueWaitTracer):
             self._queue_tracer.kill()
+        if isinstance(self._open_tracer, OpenTracer):
+            self._open_tracer.kill()
         self._meter.close()

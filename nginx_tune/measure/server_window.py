@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -36,6 +37,8 @@ class Window:
     held: tuple[dict[int, int] | None, dict[int, int] | None] = (None, None)
     refault_source: str = ""
     queue_waits: QueueWaits | Missing | None = None
+    opens: Counter[int] | Missing | None = None
+    """Calls of open() by their nanoseconds."""
     observer_cpu_seconds: float | None = None
 
     @property

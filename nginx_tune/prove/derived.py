@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.prove.latency import Reading
+from nginx_tune.prove.latency import Reading, Sample, read_statistic, sample_of
 
 _FIRST_ERROR_STATUS = 400
 
@@ -52,9 +52,45 @@ def read_error_statuses(blocks: Sequence[Measurement]) -> Reading:
     )
 
 
+def read_loop_turn_per_ttfb(blocks: Sequence[Measurement], name: str, statistic: str) -> Reading:
+    """A statistic of the loop turns by the same one of a class's time to first byte.
+
+    Near 1, what a client waits for is the turn that the loop was in when its request came.
+    """
+    turns, waits = [], []
+    for block in blocks:
+        part, turn = block.classes.get(name), block.server.loop_turn_seconds
+        if part is None or turn is None:
+            lacking = f"no class '{name}'" if part is None else "no loop turns"
+            return Reading(None, f"block {block.block} has {lacking}")
+        turns.append(Sample(turn))
+        waits.append(sample_of(part, "ttfb_seconds"))
+    turn_reading, wait = read_statistic(turns, statistic), read_statistic(waits, statistic)
+    if turn_reading.value is None or not wait.value:
+        return turn_reading if turn_reading.value is None else wait
+    return Reading(turn_reading.value / wait.value)
+
+
+def read_open_per_blocked(blocks: Sequence[Measurement]) -> Reading:
+    """Time that main threads were in open(), by the time that their loops waited for disks."""
+    inside, blocked = 0.0, 0.0
+    for block in blocks:
+        opens, turns = block.server.open_seconds, block.server.loop_turn_seconds
+        if opens is None:
+            return Reading(None, "the calls of open() were not counted")
+        if turns is None or turns.blocked_seconds is None or not turns.traced_ratio:
+            return Reading(None, "the loop turns were not traced")
+        inside += (opens.mean or 0.0) * opens.count
+        blocked += turns.blocked_seconds / turns.traced_ratio
+    if not blocked:
+        return Reading(None, "no loop waited for a disk" if blocks else "no valid block")
+    return Reading(inside / blocked)
+
+
 RATIOS: dict[str, Callable[[Sequence[Measurement]], Reading]] = {
     "server.busiest_worker_ratio": read_busiest_worker_ratio,
     "server.pool_overflow_per_truncated": read_overflow_per_truncated,
+    "server.open_per_blocked": read_open_per_blocked,
 }
 COUNTS: dict[str, Callable[[Sequence[Measurement]], Reading]] = {
     "total.error_statuses": read_error_statuses,

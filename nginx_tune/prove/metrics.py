@@ -11,11 +11,12 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from nginx_tune.documents.measurement import ClassMeasurement, Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.prove.derived import COUNTS, RATIOS
+from nginx_tune.prove.derived import COUNTS, RATIOS, read_loop_turn_per_ttfb
 from nginx_tune.prove.latency import STATISTICS, Reading, Sample, read_statistic, sample_of
 
 BetterWhen = Literal["higher", "lower"]
@@ -113,6 +114,7 @@ _PART_NUMBERS = {
             _Number("count", "lower", math.fsum, "operations_too_slow"),
             _Number("count", "lower", math.fsum, "connections_exhausted"),
             _Number("count", "lower", math.fsum, "read_errors"),
+            _Number("count", "lower", math.fsum, "open_seconds.count"),
             _Number("count", "lower", math.fsum, "refaults"),
             _Number("seconds", "lower", _average, "observer_cpu_seconds"),
             _Number("bytes", "lower", math.fsum, "disk_read_bytes"),
@@ -130,7 +132,9 @@ _PART_NUMBERS = {
     },
 }
 
-SERVER_LATENCIES = ("loop_turn_seconds", "pool_queue_wait_seconds")
+SERVER_LATENCIES = ("loop_turn_seconds", "open_seconds", "pool_queue_wait_seconds")
+
+_LOOP_TURN_PER_TTFB = "loop_turn_per_ttfb"
 
 _DEFAULT_CLASS_METRICS = ("requests_per_second", "mean", "p99", "ttfb.p99", "truncated")
 _DEFAULT_SERVER_METRICS = (
@@ -165,6 +169,7 @@ def metric_names(classes: Iterable[str]) -> list[str]:
     tails = [
         *STATISTICS,
         *(f"{kind}.{statistic}" for kind in ("ttfb", "service") for statistic in STATISTICS),
+        *(f"{_LOOP_TURN_PER_TTFB}.{statistic}" for statistic in STATISTICS),
         *_CLASS_NUMBERS,
         "errors",
         *(f"errors.{kind}" for kind in _FAILURE_KINDS),
@@ -228,6 +233,9 @@ def _class_metric(name: str, head: str, tail: str) -> Metric | None:
         number = _Number("count", "lower", math.fsum, tail)
         return _of_class(name, head, number, lambda part: float(part.errors.get(kind, 0)))
     kind, dot, statistic = tail.rpartition(".")
+    if kind == _LOOP_TURN_PER_TTFB and statistic in STATISTICS:
+        read = partial(read_loop_turn_per_ttfb, name=head, statistic=statistic)
+        return Metric(name, "ratio", "lower", read)
     if statistic not in STATISTICS or kind not in _LATENCY_FIELDS or bool(kind) != bool(dot):
         return None
     return _latency(name, head, _LATENCY_FIELDS[kind], statistic)

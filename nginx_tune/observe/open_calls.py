@@ -1,0 +1,108 @@
+"""How often main threads call open(), and how long each call takes: what no thread pool offloads.
+
+By tracefs alone, two events a call and no process stopped for them, so that counts are exact. A
+call that finds its names in memory takes some microseconds; one that does not waits in the loop
+for each directory and inode that has to be read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from nginx_tune.host.gaps import Missing
+from nginx_tune.host.global_ids import read_global_ids
+from nginx_tune.observe.parse_opens import OpenReader
+from nginx_tune.observe.tracefs import Instance, TraceFs, open_tracefs
+
+_POLL_SECONDS = 0.05
+_BUFFER_KIB = 2048
+"""For each CPU: about 10,000 calls between two polls."""
+_CALLS = ("openat", "open", "openat2")
+
+
+class OpenTracer:
+    """Traces some threads, whose ids are those of the initial process namespace."""
+
+    def __init__(self, threads: Sequence[int], tracefs: TraceFs) -> None:
+        """Errors: OSError when it cannot be traced."""
+        self._tracefs = tracefs
+        self._instance = Instance(tracefs)
+        self._reader = OpenReader()
+        self._rest = b""
+        self._ended = threading.Event()
+        try:
+            self._set_up(threads, tracefs)
+        except OSError:
+            self._instance.remove()
+            raise
+        self._thread = threading.Thread(target=self._run, daemon=True, name="open-calls")
+
+    def _set_up(self, threads: Sequence[int], tracefs: TraceFs) -> None:
+        write = self._instance.write
+        write("tracing_on", "0")
+        write("trace_clock", "mono")
+        write("buffer_size_kb", str(_BUFFER_KIB))
+        write("set_event_pid", " ".join(map(str, threads)))
+        names = [f"sys_{side}_{call}" for call in _CALLS for side in ("enter", "exit")]
+        found = tracefs.events("syscalls", *names)
+        if not found:
+            raise FileNotFoundError("the kernel traces no system calls (CONFIG_FTRACE_SYSCALLS)")
+        for name in found:
+            write(f"events/syscalls/{name}/enable", "1")
+
+    def start(self) -> None:
+        """Begin to count."""
+        self._instance.write("tracing_on", "1")
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_POLL_SECONDS):
+            self._read()
+
+    def _read(self) -> None:
+        lines = (self._rest + self._instance.read()).split(b"\n")
+        self._rest = lines.pop()
+        self._reader.read([line.decode("ascii", "replace") for line in lines])
+
+    def finish(self) -> Counter[int] | Missing:
+        """Calls by the nanoseconds that they took; Missing when some were not seen."""
+        with contextlib.suppress(OSError):
+            self._instance.write("tracing_on", "0")
+        self._stop_reading()
+        self._read()
+        self._reader.finish(time.monotonic_ns())
+        self._remove()
+        if self._reader.lost:
+            return Missing(f"{self._reader.lost:,} events of open() were lost")
+        return self._reader.values
+
+    def kill(self) -> None:
+        """End it at once; nothing was counted."""
+        self._stop_reading()
+        self._remove()
+
+    def _remove(self) -> None:
+        self._instance.remove()
+        self._tracefs.close()
+
+    def _stop_reading(self) -> None:
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+
+def start_open_tracing(pids: Sequence[int]) -> OpenTracer | Missing:
+    """A tracer of the main threads of these processes, not started yet."""
+    ids = read_global_ids(pids)
+    tracefs = ids if isinstance(ids, Missing) else open_tracefs()
+    if isinstance(ids, Missing) or isinstance(tracefs, Missing):
+        return tracefs if isinstance(tracefs, Missing) else Missing("no ids")
+    try:
+        return OpenTracer(list(ids.values()), tracefs)
+    except OSError as error:
+        tracefs.close()
+        return Missing(f"tracefs: {error.strerror or error}")
