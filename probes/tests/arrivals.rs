@@ -8,7 +8,9 @@ use std::io::Write as _;
 use std::thread;
 use std::time::Duration;
 
-use ground_truth::{Server, Then, class, closed, number, ok, plan, run, run_class};
+use ground_truth::{
+    Server, Then, class, closed, number, ok, plan, run, run_class, unless, within_four_tries,
+};
 use nginx_tune_probe::engine::Engine;
 use nginx_tune_probe::plan::Plan;
 use nginx_tune_probe::progress::Progress;
@@ -46,49 +48,54 @@ fn run_stalled(kind: &str, connections: usize) -> Value {
     run_class(&plan)
 }
 
-/// Asserts the truth of the stall. The bounds above leave room for a busy machine: what is
-/// wrong with a probe that omits waiting requests is a p99 near zero.
-fn assert_stall_is_seen(class: &Value) {
+/// Judges the truth of the stall. A probe that omits waiting requests has a p99 near zero; what
+/// a busy machine adds lies above.
+fn judge_stall(class: &Value) -> Result<(), String> {
     assert_eq!(class["errors"], json!({}));
     let stall = STALL.as_secs_f64();
-    let of_stall = |q: &str| number(class, &format!("response_seconds.{q}")) / stall;
     for (quantile, low, high) in [
         ("p50", 0.0, 0.2),
         ("p90", 0.4, 0.7),
         ("p99", 0.9, 1.2),
         ("p999", 0.95, 1.4),
     ] {
-        let seen = of_stall(quantile);
-        assert!((low..high).contains(&seen), "{quantile}: {seen} stalls");
+        let seen = number(class, &format!("response_seconds.{quantile}")) / stall;
+        assert!(seen >= low, "{quantile}: {seen} stalls");
+        unless(seen < high, || format!("{quantile}: {seen} stalls"))?;
     }
+    Ok(())
 }
 
 #[test]
 fn a_stalled_server_hides_no_arrival() {
     for connections in [20, 400] {
-        let class = run_stalled("constant", connections);
-        assert_eq!(class["intended"], 1600);
-        assert_eq!(class["requests"], 1600);
-        assert_stall_is_seen(&class);
-        if connections == 20 {
+        within_four_tries(|| {
+            let class = run_stalled("constant", connections);
+            assert_eq!(class["intended"], 1600);
+            assert_eq!(class["requests"], 1600);
+            judge_stall(&class)?;
+            if connections == 400 {
+                return unless(class["at_cap"] == 0, || format!("{class}"));
+            }
             // Most arrivals of a stall waited for one of the 20 connections: their service
             // time hides what the response time shows.
             assert!(number(&class, "at_cap") > 100.0);
-            assert!(number(&class, "service_seconds.p90") * 2.0 < 0.5 * STALL.as_secs_f64());
-        } else {
-            assert_eq!(class["at_cap"], 0);
-        }
+            let service = number(&class, "service_seconds.p90") / STALL.as_secs_f64();
+            unless(service * 2.0 < 0.5, || format!("service: {service} stalls"))
+        });
     }
 }
 
 #[test]
 fn poisson_arrivals_see_the_same_stall() {
-    let class = run_stalled("poisson", 400);
-    let count = number(&class, "intended");
-    // Four standard deviations of a Poisson count of 1600.
-    assert!((count - 1600.0).abs() < 160.0, "{count}");
-    assert_eq!(number(&class, "requests"), count);
-    assert_stall_is_seen(&class);
+    within_four_tries(|| {
+        let class = run_stalled("poisson", 400);
+        let count = number(&class, "intended");
+        // Four standard deviations of a Poisson count of 1600.
+        assert!((count - 1600.0).abs() < 160.0, "{count}");
+        assert_eq!(number(&class, "requests"), count);
+        judge_stall(&class)
+    });
 }
 
 #[test]

@@ -270,3 +270,117 @@ fn its_memory_stays_small() {
     let rss = number(&run(&plan), "generator.max_rss_bytes");
     assert!(rss < 20e6, "{rss}");
 }
+
+/// Has a child find no `epoll_pwait2`, as on kernels before 5.11 and in strict containers.
+fn without_pwait2(command: &mut Command) -> &mut Command {
+    use std::os::unix::process::CommandExt as _;
+    const fn step(code: u32, yes: u8, no: u8, value: u32) -> libc::sock_filter {
+        libc::sock_filter {
+            code: code as u16,
+            jt: yes,
+            jf: no,
+            k: value,
+        }
+    }
+    let refuse = || {
+        let mut filter = [
+            // The number of the call stands first.
+            step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+            step(
+                libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+                0,
+                1,
+                libc::SYS_epoll_pwait2 as u32,
+            ),
+            step(
+                libc::BPF_RET | libc::BPF_K,
+                0,
+                0,
+                libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32,
+            ),
+            step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog {
+            len: filter.len() as u16,
+            filter: filter.as_mut_ptr(),
+        };
+        #[allow(unsafe_code)]
+        // SAFETY: the program and its steps live across the calls, which only read them.
+        let results = unsafe {
+            [
+                libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+                libc::prctl(
+                    libc::PR_SET_SECCOMP,
+                    libc::SECCOMP_MODE_FILTER,
+                    &raw const program,
+                ),
+            ]
+        };
+        if results == [0, 0] {
+            Ok(())
+        } else {
+            Err(std::io::Error::last_os_error())
+        }
+    };
+    #[allow(unsafe_code)]
+    // SAFETY: between fork and exec it makes two system calls and allocates nothing.
+    unsafe {
+        command.pre_exec(refuse)
+    }
+}
+
+#[test]
+fn a_kernel_without_pwait2_measures_as_well() {
+    let server = Server::answering(ok(100));
+    let mut plan = plan(&server);
+    plan["classes"][0]["arrivals"] = json!({"kind": "poisson", "rate_per_second": 500});
+    let mut child = without_pwait2(&mut command())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(plan.to_string().as_bytes()).unwrap();
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let measurement: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let class = &measurement["classes"]["c"];
+    assert_eq!(class["errors"], json!({}));
+    assert_eq!(class["requests"], class["intended"]);
+    assert!(number(class, "requests") > 90.0);
+}
+
+#[test]
+fn a_precise_run_on_one_cpu_is_refused() {
+    let server = Server::answering(ok(1));
+    let mut plan = plan(&server);
+    plan["precise"] = json!(true);
+    let cpu = first_allowed_cpu();
+    let mut child = Command::new("taskset")
+        .args(["-c", &cpu, env!("CARGO_BIN_EXE_nginx-tune-probe")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(plan.to_string().as_bytes()).unwrap();
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        errors.contains("precise needs a CPU of its own"),
+        "{errors}"
+    );
+}
+
+fn first_allowed_cpu() -> String {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let first = list.unwrap().trim().split([',', '-']).next();
+    first.unwrap().to_owned()
+}

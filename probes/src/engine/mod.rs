@@ -498,14 +498,11 @@ impl<'p> Engine<'p> {
         let now = self.clock.now();
         for slot in &self.slots {
             if let Some(connection) = &slot.connection {
+                let recorder = &mut self.classes[connection.class].recorder;
+                recorder.retransmits += sys::retransmits(&connection.stream).unwrap_or(0);
                 if connection.phase != Phase::Idle {
                     let sent = connection.phase == Phase::Busy;
-                    self.classes[connection.class].recorder.censor(
-                        &connection.request,
-                        sent,
-                        connection.first_byte,
-                        now,
-                    );
+                    recorder.censor(&connection.request, sent, connection.first_byte, now);
                 }
             }
         }

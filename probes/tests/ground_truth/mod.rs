@@ -228,3 +228,20 @@ pub fn number(value: &Value, path: &str) -> f64 {
         .and_then(Value::as_f64)
         .unwrap_or_else(|| panic!("{path} in {value}"))
 }
+
+/// Tries at most four times for what a busy machine may spoil; panics with the last reason.
+pub fn within_four_tries(mut attempt: impl FnMut() -> Result<(), String>) {
+    let mut reason = String::new();
+    for _ in 0..4 {
+        match attempt() {
+            Ok(()) => return,
+            Err(why) => reason = why,
+        }
+    }
+    panic!("four times: {reason}");
+}
+
+/// A reason, unless something holds.
+pub fn unless(holds: bool, reason: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(reason()) }
+}
