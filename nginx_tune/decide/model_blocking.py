@@ -42,7 +42,13 @@ MARGIN = 2.0
 FITS_RATIO = 0.9
 """Data up to this share of the page cache counts as fitting: some of it holds metadata, logs
 and buffers, and reclaim starts before the limit."""
+OBJECT_OVERHEAD_BYTES = 2048 + 1128 + 192
+"""Memory that a file takes besides its bytes: half a page that its last one does not fill, on
+average, and its inode and directory entry, which share the same limit. Source: slabinfo of Linux
+6.18, ext4_inode_cache and dentry; other file systems' inodes are about as large."""
 _SATURATED = 0.95
+_ROUNDS = 20
+"""Steps of the fixed point below; it halves its error in each."""
 
 
 @dataclass(frozen=True)
@@ -128,11 +134,12 @@ class Prediction:
 
 def miss_ratio(i: BlockingInputs) -> float:
     """Share of requests that find their object outside the page cache."""
-    if i.dataset_bytes <= FITS_RATIO * i.page_cache_bytes:
-        return 0.0
     objects = sum(c.objects for c in i.classes)
+    footprint = i.dataset_bytes + objects * OBJECT_OVERHEAD_BYTES
+    if footprint <= FITS_RATIO * i.page_cache_bytes:
+        return 0.0
     # The cache holds bytes; in objects of mean size it holds the same share of the dataset.
-    usable = FITS_RATIO * i.page_cache_bytes / i.dataset_bytes * objects
+    usable = FITS_RATIO * i.page_cache_bytes / footprint * objects
     return max(0.0, 1.0 - hit_ratio(i.classes, usable))
 
 
@@ -147,14 +154,14 @@ def predict(i: BlockingInputs) -> Prediction:
     cold = _cold_per_turn(i, miss)
     closed_hold = hold * max(1.0, min(i.workers, cold * i.workers) / i.disk.heads)
     turn = cold * closed_hold
-    utilisation = (i.rate_per_second or 0.0) * miss * reads * hold / i.workers
+    open_hold, utilisation = open_reads(i, (i.rate_per_second or 0.0) * miss * reads)
     open_loop = i.rate_per_second is not None and utilisation < _SATURATED
     if open_loop:
-        hold_seen = hold
-        wait = waiting_seconds(utilisation, hold, i.disk.spread)
+        hold_seen = open_hold
+        wait = waiting_seconds(utilisation, open_hold, i.disk.spread)
         if in_flight:
             wait = min(wait, turn)
-        tail = waiting_p99_seconds(utilisation, hold, i.disk.spread)
+        tail = waiting_p99_seconds(utilisation, open_hold, i.disk.spread)
         blocked = utilisation
     else:
         hold_seen, wait = closed_hold, turn
@@ -179,6 +186,32 @@ def predict(i: BlockingInputs) -> Prediction:
         closed_loop=not open_loop,
         can_offload=i.can_offload,
     )
+
+
+def open_reads(i: BlockingInputs, reads_per_second: float) -> tuple[float, float]:
+    """Time that one cold read holds its loop, and the share of time that each loop stands in them.
+
+    The first read of a file positions the disk; those that follow go on where it stands, unless
+    a read of something else came between, which is as likely as the disk is busy. Where there
+    are more loops than heads a loop also waits for the others' reads. Both depend on each other,
+    so this is a fixed point.
+
+    Source: tests/decide/test_model_simulated.py holds it against a simulated disk; the kernel's
+            read-ahead keeps a file's reads in order (mm/readahead.c).
+    """
+    reads = i.disk_reads_per_miss
+    transfer = i.disk_read_bytes / i.disk.bytes_per_second
+    rivals = max(0.0, i.workers - i.disk.heads) / i.disk.heads
+    # Who is in front is being read for, which leaves a part of a read, or waits for a whole one.
+    ahead = (1 + (1 + i.disk.spread**2) / 2) / 2
+    busy = 0.0
+    for _ in range(_ROUNDS):
+        disk_use = min(1.0, busy * i.workers / i.disk.heads)
+        positions = (1 + (reads - 1) * disk_use) / reads
+        read = i.disk.latency_seconds * positions + transfer
+        hold = read * (1 + rivals * busy * ahead)
+        busy = (busy + min(1.0, reads_per_second * hold / i.workers)) / 2
+    return hold, reads_per_second * hold / i.workers
 
 
 def predict_measured(i: BlockingInputs, blocked_ratio: float) -> Prediction:

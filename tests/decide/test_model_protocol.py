@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from simulation import Clock, Station, gamma, poisson
+from simulation import Action, Clock, Station, gamma, poisson
 
 from nginx_tune.decide.model_blocking import BlockingInputs, predict
 from nginx_tune.decide.model_cache import zipf_classes
@@ -46,34 +46,42 @@ def test_small_reads_find_what_was_read_ahead() -> None:
 def simulate_blocked(path: ReadPath, *, workers: int, rate: float, size: int, miss: float) -> float:
     """Share of time in disk reads of loops that read every cold window themselves.
 
-    The disk takes a start and a transfer for each window; reads that follow inside a window take
-    nothing. Each worker does one thing at a time.
+    A window takes its transfer, and a start unless the loop's last one was of the same file;
+    reads that follow inside a window take nothing. Each worker does one thing at a time.
     """
     clock, rng = Clock(), random.Random(23)
     loops = [Station(clock, 1) for _ in range(workers)]
+    last: dict[int, object] = {}
 
     def request() -> None:
         if rng.random() >= miss:
             return
-        loop = rng.choice(loops)
-        left = size
+        number = rng.randrange(workers)
+        left, me = size, object()
 
         def one_window() -> None:
+            loops[number].take(read)
+
+        def read(done: Action) -> None:
             nonlocal left
             window = min(left, path.window_bytes(0))
             left -= window
-            then = one_window if left > 0 else _nothing
-            loop.work(gamma(rng, 0.004 + window / 100e6, 0.5), then)
+            start = 0.0 if last.get(number) is me else gamma(rng, 0.004, 0.5)
+            last[number] = me
+
+            def finish() -> None:
+                loops[number].busy_seconds += start + window / 100e6
+                done()
+                if left > 0:
+                    one_window()
+
+            clock.after(start + window / 100e6, finish)
 
         one_window()
 
     poisson(clock, rng, rate, request)
     clock.run(400)
     return sum(loop.busy_seconds for loop in loops) / workers / 400
-
-
-def _nothing() -> None:
-    pass
 
 
 @pytest.mark.parametrize(

@@ -138,3 +138,63 @@ def test_the_hit_ratio_of_a_learnt_curve_is_that_of_a_simulated_cache(capacity: 
     assert hit_ratio(classes, float(capacity)) == pytest.approx(
         simulate_curve(curve, capacity), abs=0.02
     )
+
+
+def simulate_loops(
+    disk: DiskModel, workers: int, objects_per_second: float, reads: int, window: float
+) -> float:
+    """Share of time that loops stand in reads of one disk that positions where it has to."""
+    clock, rng = Clock(), random.Random(43)
+    head = Station(clock, 1)
+    loops = [Station(clock, 1) for _ in range(workers)]
+    last, arrived, blocked = 0, 0, 0.0
+
+    def read_on(number: int, loop: Station, left: int) -> None:
+        def on_loop(done) -> None:
+            since = clock.now
+
+            def on_disk(free) -> None:
+                nonlocal last
+                start = 0.0 if last == number else gamma(rng, disk.latency_seconds, disk.spread)
+                last = number
+
+                def finish() -> None:
+                    nonlocal blocked
+                    blocked += clock.now - since
+                    free()
+                    done()
+                    if left > 1:
+                        read_on(number, loop, left - 1)
+
+                clock.after(start + window / disk.bytes_per_second, finish)
+
+            head.take(on_disk)
+
+        loop.take(on_loop)
+
+    def arrive() -> None:
+        nonlocal arrived
+        arrived += 1
+        read_on(arrived, rng.choice(loops), reads)
+
+    poisson(clock, rng, objects_per_second, arrive)
+    clock.run(400)
+    return blocked / 400 / workers
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize(("reads", "rate"), [(1, 40.0), (2, 20.0), (8, 8.0)])
+def test_loops_stand_in_reads_as_long_as_simulated(workers: int, reads: int, rate: float) -> None:
+    """Files of one to eight windows, at rates that one head bears."""
+    window = 512.0 * 1024
+    disk = DiskModel(0.008, 160e6, heads=1, spread=0.3)
+    i = inputs(
+        disk,
+        workers=workers,
+        page_cache_bytes=1.0,
+        object_bytes=reads * window,
+        classes=zipf_classes(1000.0, 0.0),
+        rate_per_second=rate,
+    )
+    simulated = simulate_loops(disk, workers, rate, reads, window)
+    assert predict(i).blocked_ratio == pytest.approx(simulated, rel=0.25)
