@@ -125,6 +125,9 @@ class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1")
     pairs: int = 6
     warmup_seconds: float = 2.0
     duration_seconds: float = 8.0
+    drain_seconds: float | None = None
+    """How long a block waits for the last answers; null for half of its time, at least 5 s. What
+    is unanswered then counts at its age."""
     claims: list[Claim] = []
     seed: int = 1
     learn: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import ssl
 import threading
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from nginx_tune.documents.base import Unknown
-from nginx_tune.documents.loadplan import LoadPlan
+from nginx_tune.documents.loadplan import LoadPlan, Target
 from nginx_tune.documents.measurement import Measurement, ServerMeasurement
 from nginx_tune.documents.scenario import StandIn, Start
 from nginx_tune.errors import UndecidedError
@@ -103,11 +104,10 @@ def run_block(request: BlockRequest, lab: OpenLab) -> Measurement:
     stderr_path = Path("/run") / f"nginx-tune-{request.arm}.stderr"
     log = Path(request.error_log) if request.error_log else stderr_path
     log_start = log.stat().st_size if log.exists() and log != stderr_path else 0
-    target = (request.plan.target.address, request.plan.target.port)
     with kernel_settings(request.sysctls):
         instance = _start(request, conf_path, stderr_path)
         try:
-            _prime(target, request.plan.target.host, request.prime)
+            _prime(request.plan.target, request.prime)
             reloads = reloading(
                 instance.pid, conf_path, request.reload_texts, request.reload_seconds
             )
@@ -219,11 +219,11 @@ def _connections(log: Path | None, start: int) -> dict[str, int]:
     return (count_connections(log, start=start) if log else None) or {}
 
 
-def _prime(target: tuple[str, int], host: str, urls: list[str]) -> None:
+def _prime(target: Target, urls: list[str]) -> None:
     for url in urls:
-        connection = http.client.HTTPConnection(*target, timeout=60)
+        connection = _connect(target)
         try:
-            connection.request("GET", url, headers={"Host": host})
+            connection.request("GET", url, headers={"Host": target.host})
             response = connection.getresponse()
             response.read()
             if response.status != http.client.OK:
@@ -235,3 +235,11 @@ def _prime(target: tuple[str, int], host: str, urls: list[str]) -> None:
             raise UndecidedError(f"GET {url} fails before any load: {error}") from None
         finally:
             connection.close()
+
+
+def _connect(target: Target) -> http.client.HTTPConnection:
+    if target.tls is None:
+        return http.client.HTTPConnection(target.address, target.port, timeout=60)
+    # The certificate of a lab has its address among its names.
+    context = ssl.create_default_context(cafile=target.tls.ca_file)
+    return http.client.HTTPSConnection(target.address, target.port, timeout=60, context=context)

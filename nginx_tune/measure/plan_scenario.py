@@ -23,6 +23,7 @@ def check_scenario(scenario: Scenario) -> None:
     _check(1 <= scenario.pairs <= _MOST_PAIRS, f"pairs: not from 1 to {_MOST_PAIRS}")
     _check(scenario.duration_seconds > 0, "duration_seconds: not above 0")
     _check(scenario.warmup_seconds >= 0, "warmup_seconds: below 0")
+    _check((scenario.drain_seconds or 0) >= 0, "drain_seconds: below 0")
     _check(scenario.seed >= 0, "seed: below 0")
     _check_lab(scenario.lab)
     _check(

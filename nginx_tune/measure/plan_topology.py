@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from nginx_tune.documents.lab import Lab
-from nginx_tune.documents.loadplan import LoadPlan
+from nginx_tune.documents.loadplan import LoadPlan, Tls
 from nginx_tune.documents.site import Site, SiteTls, Upstream
-from nginx_tune.errors import UndecidedError
 from nginx_tune.lab.topology import LOOPBACK, Around
 
 
@@ -33,19 +32,19 @@ def _listen(listen: str, around: Around) -> str:
 
 
 def place_plan(plan: LoadPlan, around: Around) -> LoadPlan:
-    """The plan aimed at nginx from where the lab's clients are.
+    """The plan aimed at nginx from where the lab's clients are, in TLS where nginx speaks it.
 
-    Errors: UndecidedError for TLS with a probe that speaks none.
+    Clients trust the lab's own certificate and nothing else, and know it by the site's name.
     """
+    target, permit = plan.target, plan.permit
     if around.certificate is not None:
-        raise UndecidedError(
-            "the load probe of this version speaks no TLS",
-            hint="run the lab without tls = true",
-        )
-    if around.address == LOOPBACK:
-        return plan
-    return msgspec.structs.replace(
-        plan,
-        target=msgspec.structs.replace(plan.target, address=around.address),
-        permit=msgspec.structs.replace(plan.permit, hosts=[*plan.permit.hosts, around.address]),
-    )
+        tls = Tls(ca_file=around.certificate, server_name=_LAB_NAME)
+        target = msgspec.structs.replace(target, tls=tls)
+    if around.address != LOOPBACK:
+        target = msgspec.structs.replace(target, address=around.address)
+        permit = msgspec.structs.replace(permit, hosts=[*permit.hosts, around.address])
+    return msgspec.structs.replace(plan, target=target, permit=permit)
+
+
+_LAB_NAME = "localhost"
+"""The first of the names in the certificate."""

@@ -115,6 +115,7 @@ def make_arms(
             reload_seconds=spec.reload.every_seconds if spec.reload else 1.0,
             starts=scenario.starts,
             traces=scenario.traces,
+            drain_seconds=scenario.drain_seconds,
             counts_opens=scenario.counts_opens,
             warm_names=spec.warm_names,
             ahead=True,

@@ -46,6 +46,8 @@ class Conduct(NamedTuple):
     """What of the data is in the page cache as a block starts."""
     traces: bool = True
     """Whether loop turns are traced."""
+    drain_seconds: float | None = None
+    """How long to wait for the last answers; null for what the plan says."""
     counts_opens: bool = False
     """Whether calls of open() are counted."""
     warm_names: bool = False
@@ -150,6 +152,8 @@ class Session:
 
     def block(self, arm: Arm, number: int, plan: LoadPlan, *, prime: Sequence[str]) -> Measurement:
         """Run one block."""
+        if arm.conduct.drain_seconds is not None:
+            plan = msgspec.structs.replace(plan, drain_seconds=arm.conduct.drain_seconds)
         request = BlockRequest(
             arm=arm.name,
             block=number,

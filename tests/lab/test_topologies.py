@@ -18,9 +18,8 @@ import msgspec
 import pytest
 
 from nginx_tune.documents.lab import Lab, LabDisk, LabLink, LabOrigin
-from nginx_tune.documents.loadplan import LoadPlan, Target
+from nginx_tune.documents.loadplan import LoadPlan, Target, Tls
 from nginx_tune.documents.site import Site
-from nginx_tune.errors import UndecidedError
 from nginx_tune.lab.certificate import make_certificate
 from nginx_tune.lab.origin import OriginRequest, origin_objects
 from nginx_tune.lab.topology import Around
@@ -181,5 +180,6 @@ def test_a_plan_is_aimed_at_nginx_from_where_clients_are() -> None:
     placed = place_plan(plan, Around(address="198.18.0.1"))
     assert placed.target.address == "198.18.0.1"
     assert placed.permit.hosts == ["198.18.0.1"]
-    with pytest.raises(UndecidedError, match="no TLS"):
-        place_plan(plan, Around(certificate="/c", certificate_key="/k"))
+    secured = place_plan(plan, Around(certificate="/c", certificate_key="/k"))
+    assert secured.target.tls == Tls(ca_file="/c", server_name="localhost")
+    assert secured.permit == plan.permit
