@@ -9,11 +9,13 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.lab import LabData
+from nginx_tune.documents.measurement import Measurement, ServerSecond
 from nginx_tune.documents.scenario import Scenario, ScenarioRun
 
 HIT_RATIO = "page_cache.hit_ratio"
 BLOCKED_RATIO = "server.loop_blocked_ratio without pools"
+_PAGE = 4096
 WITHOUT_POOLS = ("baseline", "stock-again")
 """Arms that read on the loop; both are stock."""
 
@@ -37,19 +39,32 @@ class Compared(NamedTuple):
 def compare_hits(run: ScenarioRun, scenario: Scenario) -> Compared:
     """The share of requests that the page cache answers.
 
-    Measured: bytes that no disk was read for, over bytes served; files of a cell are of one size,
-    so that is a share of requests too. Where clients wait for answers nobody can say beforehand
-    how often the hot file is asked for: prediction and measurement are then of the random
-    requests alone.
+    Measured: bytes that no disk was read for, over bytes served, each file in whole pages; files
+    of a cell are of one size, so that is a share of requests too. Where clients wait for answers
+    nobody can say beforehand how often the hot file is asked for: prediction and measurement are
+    then of the random requests alone.
     """
     counted = _counted_classes(scenario)
     read = served = 0.0
     for block in _without_pools(run.measurements):
-        if block.server.disk_read_bytes is None:
+        seconds = _load_seconds(block)
+        if any(second.disk_read_bytes is None for second in seconds) or not seconds:
             continue
-        read += block.server.disk_read_bytes
-        served += sum(block.classes[name].bytes for name in counted if name in block.classes)
-    return _compared(run, HIT_RATIO, 1 - read / served if served else None)
+        read += sum(second.disk_read_bytes or 0 for second in seconds) / len(seconds)
+        served += sum(block.classes[name].bytes_per_second for name in counted)
+    pages = _in_pages(scenario.lab.data)
+    return _compared(run, HIT_RATIO, 1 - read / (served * pages) if served else None)
+
+
+def _load_seconds(block: Measurement) -> list[ServerSecond]:
+    """The whole seconds in which load was measured: the server is watched to the last answer."""
+    return [one for one in block.server.series if one.second + 1 <= block.duration_seconds]
+
+
+def _in_pages(data: Sequence[LabData]) -> float:
+    """Bytes that files take in the page cache over their own."""
+    own = sum(one.files * one.file_bytes for one in data)
+    return sum(one.files * math.ceil(one.file_bytes / _PAGE) * _PAGE for one in data) / own
 
 
 def compare_blocked(run: ScenarioRun) -> Compared:
@@ -67,12 +82,17 @@ def compare_blocked(run: ScenarioRun) -> Compared:
 
 
 def _blocked_share(block: Measurement) -> float | None:
-    server = block.server
-    if not server.workers or not block.duration_seconds:
+    seconds = _load_seconds(block)
+    workers = len(block.server.workers)
+    if not seconds or not workers:
         return None
-    if server.block_io_delay_seconds is None:
-        return server.state_d_ratio
-    return min(1.0, server.block_io_delay_seconds / block.duration_seconds / len(server.workers))
+    delays = [
+        one.block_io_delay_seconds for one in seconds if one.block_io_delay_seconds is not None
+    ]
+    if len(delays) == len(seconds):
+        return min(1.0, math.fsum(delays) / len(seconds) / workers)
+    seen = [one.state_d_ratio for one in seconds if one.state_d_ratio is not None]
+    return math.fsum(seen) / len(seen) if seen else None
 
 
 def _counted_classes(scenario: Scenario) -> Sequence[str]:

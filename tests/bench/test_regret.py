@@ -31,7 +31,7 @@ def scenario(path: Path) -> Scenario:
 def test_there_are_the_ten_cells() -> None:
     assert len(CELLS) == 10
     total = matrix.minutes(scenario(path) for path in CELLS)
-    assert total < 180
+    assert total < 50
 
 
 @pytest.mark.parametrize("path", CELLS, ids=lambda path: path.stem)
