@@ -23,6 +23,6 @@ def write_arm(
     quiet = Setting(context="http", directive="access_log", args=["off"])
     if spec.decisions == "none":
         workers = [s for d in decisions.decisions if d.id == "workers" for s in d.settings]
-        return emit_plain(placed, forced=[*workers, *spec.settings])
+        return emit_plain(placed, kind, forced=[*workers, *spec.settings])
     decided = msgspec.structs.replace(decisions, kind=kind)
     return emit_decided(decided, placed, forced=[quiet, *spec.settings])

@@ -108,9 +108,24 @@ def emit_decided(
     )
 
 
-def emit_plain(site: Site, *, forced: Sequence[Setting] = ()) -> str:
-    """The source's plain static configuration for this site: the arm to compare with."""
-    return emit_nginx_conf(PLAIN_SETTINGS, site, "static", forced=forced)
+def emit_plain(site: Site, kind: Kind = "static", *, forced: Sequence[Setting] = ()) -> str:
+    """The source's plain configuration for this site: the arm to compare with.
+
+    A site with an upstream passes requests on to it; of kind ``cache``, through one cache in the
+    first of its cache directories, as nginx's documentation shows it.
+    """
+    if kind not in ("proxy", "cache") or not site.upstreams:
+        return emit_nginx_conf(PLAIN_SETTINGS, site, "static", forced=forced)
+    cache = _plain_cache(site.cache_dirs[0]) if kind == "cache" and site.cache_dirs else ()
+    return emit_nginx_conf((*PLAIN_SETTINGS, *cache), site, kind, forced=forced)
+
+
+def _plain_cache(directory: str) -> tuple[Setting, ...]:
+    zone = [directory, "levels=1:2", "keys_zone=plain:10m"]
+    return (
+        Setting(context="http", directive="proxy_cache_path", args=zone),
+        Setting(context="location", directive="proxy_cache", args=["plain"]),
+    )
 
 
 _DIRECTIVES = {

@@ -50,6 +50,28 @@ def test_the_plain_arm_is_the_baseline_of_the_source() -> None:
     assert "thread_pool" not in text
 
 
+def test_the_plain_arm_of_a_proxy_passes_requests_on() -> None:
+    given = site(
+        access_log=None,
+        upstreams=[Upstream(name="origin", servers=["127.0.0.1:9"])],
+        cache_dirs=["/c/1", "/c/2"],
+    )
+    cache = emit_plain(given, "cache")
+    assert lines_of(cache, "proxy_pass") == ["proxy_pass http://origin;"]
+    assert lines_of(cache, "proxy_cache_path") == [
+        "proxy_cache_path /c/1 levels=1:2 keys_zone=plain:10m;"
+    ]
+    assert lines_of(cache, "proxy_cache ") == ["proxy_cache plain;"]
+    proxy = emit_plain(given, "proxy")
+    assert lines_of(proxy, "proxy_pass") == ["proxy_pass http://origin;"]
+    assert "proxy_cache_path" not in proxy
+    assert emit_plain(given) == emit_plain(given, "media"), "files are served as before"
+    assert "proxy_pass" not in emit_plain(given)
+    for text in (cache, proxy):
+        assert "aio" not in text
+        assert "sendfile_max_chunk 512k;" in text
+
+
 def test_forced_settings_replace_the_same_directive_and_nothing_else() -> None:
     decisions = decide(host(), load(data_bytes=10**6, file_bytes=1000), site=site())
     before = emit_decided(decisions, site())
