@@ -25,13 +25,13 @@ CELLS = sorted((HERE / "cells").glob("*.toml"))
 
 def scenario(path: Path) -> Scenario:
     cell = msgspec.toml.decode(path.read_bytes())
-    return matrix.scenario_of(path.stem, cell, CANDIDATES, rounds=8, seconds=6.0)
+    return matrix.scenario_of(path.stem, cell, CANDIDATES, rounds=8)
 
 
 def test_there_are_the_ten_cells() -> None:
     assert len(CELLS) == 10
     total = matrix.minutes(scenario(path) for path in CELLS)
-    assert total < 50
+    assert total <= 45, "one evening's quiet hour, with room for what is filled and repeated"
 
 
 @pytest.mark.parametrize("path", CELLS, ids=lambda path: path.stem)
