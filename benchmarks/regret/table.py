@@ -109,13 +109,18 @@ def _regret_table(scored: Sequence[Scored]) -> str:
     for one, verdict in zip(scored, judged, strict=True):
         s = one.score
         lines.append(
-            f"| {s.cell} | {one.metric} | {s.regret:+.1%} | {s.low:+.1%} to {s.high:+.1%} "
+            f"| {s.cell} | {one.metric} | {_share(s.regret)} | {_share(s.low)} to {_share(s.high)} "
             f"| {verdict.outcome} (p {verdict.p_adjusted:.2g}) "
             f"| {', '.join(dict.fromkeys(s.opponents))} "
             f"| {s.against_stock:.2f} ({s.stock_low:.2f} to {s.stock_high:.2f}) "
             f"| {s.noise_floor:.1%} |"
         )
     return "\n".join(lines)
+
+
+def _share(value: float) -> str:
+    text = f"{value:+.1%}"
+    return "+0.0%" if text == "-0.0%" else text
 
 
 def _means(scored: Sequence[Scored]) -> list[str]:
