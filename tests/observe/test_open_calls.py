@@ -1,0 +1,92 @@
+"""Calls of open() by main threads: what the kernel's lines say, and those of a real nginx."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from nginx_tune.nginx.instance import start_instance
+from nginx_tune.observe.open_calls import OpenTracer, start_open_tracing
+from nginx_tune.observe.parse_opens import OpenReader
+
+LINES = """\
+           nginx-4711    [001] .....  9075.000001: sys_openat -> 0x5
+           nginx-4711    [001] .....  9075.000010: sys_openat(dfd: ffffff9c, filename: 55d0, flags: 800)
+           nginx-4711    [001] .....  9075.000025: sys_openat -> 0x6
+           nginx-4711    [000] .....  9075.100000: sys_open(filename: 55d0, flags: 800, mode: 0)
+           nginx-4712    ( 4712) [001] ...1.  9075.100100: sys_openat2(dfd: ffffff9c, filename: 55d0)
+           nginx-4711    [000] .....  9075.130000: sys_open -> 0xfffffffffffffffe
+           nginx-4712    ( 4712) [001] ...1.  9075.100101: sys_openat2 -> 0x7
+           nginx-4711    [000] .....  9075.200000: sys_openat(dfd: ffffff9c, filename: 55d0)
+           nginx-4711    [000] .....  9075.200001: sys_close(fd: 5)
+          noise sys_openat(
+""".splitlines()  # noqa: E501  # as they are
+
+
+def test_calls_are_counted_with_their_time() -> None:
+    reader = OpenReader()
+    reader.read(LINES[:6])
+    reader.read(LINES[6:])
+    assert reader.values == Counter({15_000: 1, 30_000_000: 1, 1_000: 1})
+    reader.finish(9_075_250_000_000)
+    assert reader.values[50_000_000] == 1, "one is still under way"
+    assert reader.lost == 0
+    reader.read(["CPU:1 [LOST 512 EVENTS]", "CPU:0 [LOST 3 EVENTS]"])
+    assert reader.lost == 515
+
+
+CONF = """\
+worker_processes 1;
+pid {directory}/nginx.pid;
+error_log {directory}/error.log;
+events {{ worker_connections 64; }}
+http {{
+    access_log off;
+    server {{
+        listen 127.0.0.1:{port};
+        location /plain/ {{ alias {directory}/; }}
+        location /kept/ {{ alias {directory}/; open_file_cache max=8; }}
+    }}
+}}
+"""
+
+
+@pytest.mark.needs("root", "nginx", "tracefs")
+@pytest.mark.parametrize(("path", "opens"), [("/plain/file", 40), ("/kept/file", 1)])
+def test_each_open_of_a_worker_is_counted_and_nothing_else(
+    tmp_path: Path, free_port: int, path: str, opens: int
+) -> None:
+    for directory in (tmp_path, *tmp_path.parents):
+        if directory.stat().st_uid == os.geteuid() and directory.is_relative_to("/tmp"):
+            directory.chmod(directory.stat().st_mode | 0o755)
+    (tmp_path / "file").write_bytes(b"x" * 5000)
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(CONF.format(directory=tmp_path, port=free_port))
+    instance = start_instance(
+        "nginx", conf, stderr_path=tmp_path / "stderr", address=("127.0.0.1", free_port)
+    )
+    try:
+        deadline = time.monotonic() + 20
+        while not instance.workers():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        tracer = start_open_tracing(instance.workers())
+        assert isinstance(tracer, OpenTracer), tracer
+        tracer.start()
+        for _ in range(40):
+            connection = http.client.HTTPConnection("127.0.0.1", free_port, timeout=20)
+            connection.request("GET", path)
+            assert len(connection.getresponse().read()) == 5000
+            connection.close()
+        (tmp_path / "file").read_bytes()  # somebody else's
+        calls = tracer.finish()
+    finally:
+        instance.stop()
+    assert isinstance(calls, Counter), calls
+    assert calls.total() == opens
+    assert min(calls) >= 0
