@@ -25,6 +25,8 @@ class MetricVerdict(Part, frozen=True, kw_only=True):
     p_value: float | None = None
     """Exact sign-flip test, two-sided, after Holm for secondary metrics."""
     pairs: int = 0
+    discarded_pairs: int = 0
+    """Pairs that do not count here, for their validity flags; some spoil a single class."""
     better_when: Literal["higher", "lower"] = "lower"
     outcome: Outcome
     pairs_needed: int | None = None

@@ -10,6 +10,11 @@ from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.measure.plan_load import ServedFile, plan_load
 from nginx_tune.measure.session import Arm, Session
 from nginx_tune.prove.rounds import count_valid, schedule_rounds
+from nginx_tune.prove.steady import warmup_seconds, with_steadiness
+
+_MOST_ROUNDS = 1000
+GoesOn = Callable[[Sequence[Measurement]], bool]
+"""Whether another round is wanted after these blocks."""
 
 
 class Load(NamedTuple):
@@ -37,6 +42,7 @@ def run_pairs(
     pairs: int,
     seed: int,
     progress: Callable[[str], None],
+    goes_on: GoesOn | None = None,
 ) -> list[Measurement]:
     """One measurement a block, in the order they ran.
 
@@ -44,13 +50,16 @@ def run_pairs(
     (one seed a round); the order inside rounds is randomised (ABBA/BAAB for two), so that drift
     of the machine falls on all arms. A round that its validity flags discard is run again, at
     most as many times as there are pairs: the flags know nothing of the result, so running on
-    does not choose it.
+    does not choose it. With ``goes_on`` it decides after each round instead.
     """
     by_name = {arm.name: arm for arm in arms}
     names = list(by_name)
     measurements: list[Measurement] = []
-    for number, name in enumerate(schedule_rounds(names, 2 * pairs, seed)):
-        if number % len(names) == 0 and count_valid(measurements, names) == pairs:
+    most = _MOST_ROUNDS if goes_on else 2 * pairs
+    for number, name in enumerate(schedule_rounds(names, most, seed)):
+        if number % len(names) == 0 and not (
+            goes_on(measurements) if goes_on else count_valid(measurements, names) < pairs
+        ):
             break
         classes = load.classes_of.get(name, load.classes)
         prime = [load.files[0].url] if any(c.source == "hot" for c in classes) else []
@@ -67,10 +76,31 @@ def run_pairs(
             realtime=session.probe_cpus != session.nginx_cpus,
             files_of=load.files_of,
         )
-        measurement = session.block(by_name[name], number, plan, prime=prime)
+        measurement = with_steadiness(session.block(by_name[name], number, plan, prime=prime))
         progress(f"block {number + 1}, {name}: {_glance(measurement)}")
         measurements.append(measurement)
     return measurements
+
+
+def find_warmup(
+    session: Session,
+    arms: Sequence[Arm],
+    load: Load,
+    *,
+    seed: int,
+    progress: Callable[[str], None],
+) -> float:
+    """The seconds after which no arm shows a trend any more, from one block of each.
+
+    Where one never stops, half of the block: its blocks will be flagged.
+    """
+    trial = load._replace(warmup_seconds=0.0, duration_seconds=max(load.duration_seconds, 10.0))
+    longest = 0.0
+    for block in run_pairs(session, arms, trial, pairs=1, seed=seed, progress=progress):
+        cut = warmup_seconds(block)
+        longest = max(longest, trial.duration_seconds / 2 if cut is None else cut)
+    # The first second is never steady: connections are made and workers woken.
+    return longest + 1.0
 
 
 def _glance(measurement: Measurement) -> str:

@@ -8,6 +8,7 @@ A validity flag of either half discards the pair, but for two kinds, which becom
 flags that a slow server raises by being slow: to discard by those would be to choose blocks by
 their result; what they mean for a tail is settled where quantiles are read. And the flags of what
 else the host did: that falls on both arms alike, as interleaving is for, and widens the interval.
+Where the probe was late for one class alone, the pair counts for the others.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from nginx_tune.documents.measurement import Measurement
@@ -23,9 +24,13 @@ from nginx_tune.errors import UsageError
 
 Arm = Literal["baseline", "candidate"]
 
-_RESULT_FLAGS = ("at_cap", "censored", "not_sent")
+_RESULT_FLAGS = ("at_cap", "censored", "not_sent", "not_steady")
 """First words of the flags that depend on the server: arrivals waited for a connection because
-requests took long, and some were unanswered or unsent at the end."""
+requests took long, some were unanswered or unsent at the end, it was still warming up."""
+
+_CLASS_FLAG = "lateness"
+"""First word of the flag that spoils the class it names and no other: how late the probe may be
+depends on how fast that class is answered."""
 
 _HOST_FLAGS = ("foreign_cpu", "steal", "throttled", "clock", "ack_stalls", "hlog")
 """First words of the flags about the host that both arms ran on."""
@@ -56,6 +61,8 @@ class Pair:
     index: int
     baseline: Measurement
     candidate: Measurement
+    spoilt: frozenset[str] = frozenset()
+    """Request classes for which the pair does not count."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,22 @@ class Blocks:
     def candidate(self) -> list[Measurement]:
         """The valid blocks of the candidate."""
         return [pair.candidate for pair in self.pairs]
+
+    def counting_for(self, metric: str) -> Blocks:
+        """These without the pairs in which a class of the metric is spoilt.
+
+        What adds all classes up is spoilt by any; what the server says by none.
+        """
+        head = metric.partition(".")[0]
+        if head in ("server", "generator") or not any(pair.spoilt for pair in self.pairs):
+            return self
+        named = head in self.classes
+        return replace(
+            self,
+            pairs=tuple(
+                pair for pair in self.pairs if not (head in pair.spoilt if named else pair.spoilt)
+            ),
+        )
 
     @property
     def classes(self) -> list[str]:
@@ -111,14 +134,22 @@ def pair_blocks(measurements: Sequence[Measurement]) -> Blocks:
             f"block {half.block} ({arm}): {flag}"
             for arm, half in sorted(arms.items())
             for flag in half.flags
-            if not _is_warning(flag)
+            if not _is_warning(flag) and _spoilt_class(half, flag) is None
         ]
         if len(arms) == 1:
             reasons.append(f"the other half of block {next(iter(arms.values())).block} is missing")
         if reasons:
             discarded.append(Discarded(index, "; ".join(reasons)))
         else:
-            pairs.append(Pair(index, arms["baseline"], arms["candidate"]))
+            spoilt = {_spoilt_class(half, flag) for half in arms.values() for flag in half.flags}
+            pairs.append(
+                Pair(
+                    index,
+                    arms["baseline"],
+                    arms["candidate"],
+                    frozenset(name for name in spoilt if name is not None),
+                )
+            )
     return Blocks(tuple(pairs), tuple(discarded))
 
 
@@ -141,6 +172,14 @@ def degraded_by(blocks: Blocks) -> list[str]:
     halves = [half for pair in blocks.pairs for half in (pair.baseline, pair.candidate)]
     seen = Counter(word for half in halves for word in {_word(flag) for flag in half.flags})
     return [f"{word} ({count} of {len(halves)} blocks)" for word, count in sorted(seen.items())]
+
+
+def _spoilt_class(block: Measurement, flag: str) -> str | None:
+    """The one class that a flag is about; None when it is about more than one class."""
+    word, _, rest = flag.partition(": ")
+    name = rest.partition(": ")[0]
+    others = len(block.classes) > 1
+    return name if word == _CLASS_FLAG and name in block.classes and others else None
 
 
 def _word(flag: str) -> str:

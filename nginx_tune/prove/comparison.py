@@ -17,7 +17,18 @@ class Comparison:
     """A metric over the valid pairs of two arms."""
 
     metric: Metric
-    blocks: Blocks
+    all_blocks: Blocks
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """Those that count for this metric."""
+        return self.all_blocks.counting_for(self.metric.name)
+
+    @property
+    def discarded(self) -> int:
+        """Pairs that do not count."""
+        spoilt = len(self.all_blocks.pairs) - len(self.blocks.pairs)
+        return len(self.all_blocks.discarded) + spoilt
 
     @cached_property
     def baseline(self) -> Reading:

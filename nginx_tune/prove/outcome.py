@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from nginx_tune.documents.verdict import Outcome
 from nginx_tune.prove.comparison import Comparison
@@ -24,18 +25,27 @@ MARGIN = 0.05
 """The smallest effect worth having, as a share."""
 
 
-def outcome_of(
-    comparison: Comparison,
-    p: float | None,
-    *,
-    tests: int = 1,
-    margin: float = MARGIN,
-    floor: float = 0.0,
-) -> tuple[Outcome, str]:
+class Bar(NamedTuple):
+    """What a claim must clear."""
+
+    tests: int = 1
+    """Metrics that are tested together with this one."""
+    margin: float = MARGIN
+    floor: float = 0.0
+    """Share that two equal arms come out apart on this host."""
+    alpha: float = ALPHA
+    """Share of wrong claims; less when this is one of several looks."""
+
+
+ALONE = Bar()
+"""Of a metric that is looked at once, by itself."""
+
+
+def outcome_of(comparison: Comparison, p: float | None, bar: Bar = ALONE) -> tuple[Outcome, str]:
     """The outcome of a metric, and why it is not decided."""
     if comparison.log_ratios:
-        return _outcome_of_ratios(comparison, p, tests, margin, floor)
-    return _outcome_of_differences(comparison, p)
+        return _outcome_of_ratios(comparison, p, bar)
+    return _outcome_of_differences(comparison, p, bar.alpha)
 
 
 def p_value_of(comparison: Comparison) -> float | None:
@@ -47,45 +57,46 @@ def p_value_of(comparison: Comparison) -> float | None:
     return None
 
 
-def _outcome_of_ratios(
-    comparison: Comparison, p: float | None, tests: int, margin: float, floor: float
-) -> tuple[Outcome, str]:
+def _outcome_of_ratios(comparison: Comparison, p: float | None, bar: Bar) -> tuple[Outcome, str]:
     """The outcome of a metric that has a ratio in every pair, and why it is not decided."""
     pairs = len(comparison.log_ratios)
-    if pairs < fewest_pairs():
-        return "inconclusive", f"{_count(pairs, 'pair')}; at least {fewest_pairs()} are needed"
-    interval = signed_rank_interval(comparison.log_ratios)
+    fewest = fewest_pairs(alpha=bar.alpha)
+    if pairs < fewest:
+        return "inconclusive", f"{_count(pairs, 'pair')}; at least {fewest} are needed"
+    interval = signed_rank_interval(comparison.log_ratios, bar.alpha)
     if interval is None:
         return "inconclusive", "no interval"
-    edge = math.log1p(margin)
+    edge = math.log1p(bar.margin)
     if -edge < interval.low and interval.high < edge:
         return "no_difference", ""
     if interval.low <= 0 <= interval.high:
         return "inconclusive", "the interval holds 1"
     estimate = hodges_lehmann(comparison.log_ratios)
     if abs(estimate) <= edge:
-        share = f"{margin * 100:.0f} %"
+        share = f"{bar.margin * 100:.0f} %"
         return "inconclusive", f"less than the smallest effect worth having, {share}"
-    if is_noise(comparison.log_ratios, margin, floor):
-        return "inconclusive", f"within the noise of this host, {floor * 100:.0f} %"
+    if is_noise(comparison.log_ratios, bar.margin, bar.floor):
+        return "inconclusive", f"within the noise of this host, {bar.floor * 100:.0f} %"
     # One metric needs no correction, and its interval has decided.
-    if tests > 1 and (p is None or p > ALPHA):
-        return "inconclusive", f"clear of 1 alone, but one of {tests} metrics tested together"
+    if bar.tests > 1 and (p is None or p > bar.alpha):
+        return "inconclusive", f"clear of 1 alone, but one of {bar.tests} metrics tested together"
     return _direction(comparison, estimate), ""
 
 
-def _outcome_of_differences(comparison: Comparison, p: float | None) -> tuple[Outcome, str]:
+def _outcome_of_differences(
+    comparison: Comparison, p: float | None, alpha: float
+) -> tuple[Outcome, str]:
     """The outcome of a metric without ratios: not measured in every block, or zero somewhere."""
     pairs = comparison.pairs
     if not pairs:
         return "inconclusive", comparison.missing
     if p is None:
-        if len(pairs) < fewest_pairs():
+        if len(pairs) < fewest_pairs(alpha=alpha):
             return "inconclusive", f"{_count(len(pairs), 'pair')}, the same in both arms"
         return "no_difference", "the same in every pair"
     zeros = sum(value <= 0 for pair in pairs for value in pair)
     reason = f"no ratio: zero in {zeros} of {2 * len(pairs)} blocks"
-    if p > ALPHA:
+    if p > alpha:
         return "inconclusive", reason
     return _direction(comparison, math.fsum(comparison.differences)), reason
 

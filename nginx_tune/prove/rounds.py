@@ -54,11 +54,11 @@ def select_pairs(
 
 
 def count_valid(measurements: Sequence[Measurement], arms: Sequence[str]) -> int:
-    """Rounds in which no arm has a flag that discards."""
+    """Rounds in which no arm has a flag that discards, be it for one class."""
     first, *others = arms
     valid: set[int] | None = None
     for other in others:
         pairs = pair_blocks(select_pairs(measurements, len(arms), against=first, arm=other)).pairs
-        indices = {pair.index for pair in pairs}
+        indices = {pair.index for pair in pairs if not pair.spoilt}
         valid = indices if valid is None else valid & indices
     return len(valid or ())

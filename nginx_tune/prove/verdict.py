@@ -24,9 +24,10 @@ from nginx_tune.prove.blocks import Blocks, flag_warnings, pair_blocks
 from nginx_tune.prove.comparison import Comparison
 from nginx_tune.prove.gates import judge_gates
 from nginx_tune.prove.metrics import default_metrics, find_metric
-from nginx_tune.prove.outcome import MARGIN, is_noise, outcome_of, p_value_of
+from nginx_tune.prove.outcome import MARGIN, Bar, is_noise, outcome_of, p_value_of
 from nginx_tune.prove.read_errors import find_read_errors
 from nginx_tune.prove.statistics import (
+    ALPHA,
     holm,
     pairs_needed,
     signed_rank_interval,
@@ -44,11 +45,13 @@ def judge(
     requires: Sequence[str] = (),
     margin: float = MARGIN,
     noise_floor: float | Mapping[str, float] | None = None,
+    alpha: float = ALPHA,
     environment: Environment | None = None,
     decisions: Decisions | None = None,
 ) -> Verdict:
     """The verdict over all blocks of two arms.
 
+    ``alpha`` is the share of wrong claims that this look may make; less when it is one of several.
     Units:  ``margin`` and ``noise_floor`` are shares: 0.05 is 5 %. A mapping gives the floor of
             each metric, as ``measure_noise_floor`` returns it.
     Errors: UsageError for an unknown metric, an expression that cannot be read, or blocks that
@@ -59,7 +62,7 @@ def judge(
     if metrics is None:
         metrics = default_metrics(blocks.baseline + blocks.candidate)
     names = list(dict.fromkeys((primary_metric, *metrics)))
-    judged = _judge_metrics(names, blocks, classes, margin, noise_floor)
+    judged = _judge_metrics(names, blocks, classes, noise_floor, Bar(margin=margin, alpha=alpha))
     primary = judged[0]
     outcome, reason = _overall(primary, blocks, find_read_errors(measurements))
     environment = environment or Environment()
@@ -118,8 +121,8 @@ def _judge_metrics(
     names: Sequence[str],
     blocks: Blocks,
     classes: Sequence[str],
-    margin: float,
     noise_floor: float | Mapping[str, float] | None,
+    bar: Bar,
 ) -> list[MetricVerdict]:
     compared = [Comparison(find_metric(name, classes or None), blocks) for name in names]
     p_values = [p_value_of(comparison) for comparison in compared]
@@ -132,22 +135,22 @@ def _judge_metrics(
     )
     results = []
     for index, (comparison, p) in enumerate(zip(compared, p_values, strict=True)):
-        floor = floors.get(names[index], 0.0)
         tests = len(tested) if index else 1
-        results.append(_judge_metric(comparison, p, tests, margin, floor))
+        own = bar._replace(tests=tests, floor=floors.get(names[index], 0.0))
+        results.append(_judge_metric(comparison, p, own))
     return results
 
 
-def _judge_metric(
-    comparison: Comparison, p: float | None, tests: int, margin: float, floor: float
-) -> MetricVerdict:
+def _judge_metric(comparison: Comparison, p: float | None, bar: Bar) -> MetricVerdict:
     log_ratios = comparison.log_ratios
-    interval = signed_rank_interval(log_ratios)
-    outcome, reason = outcome_of(comparison, p, tests=tests, margin=margin, floor=floor)
+    interval = signed_rank_interval(log_ratios, bar.alpha)
+    outcome, reason = outcome_of(comparison, p, bar)
     needed = None
     # No number of pairs settles what the host's own noise hides.
-    if outcome == "inconclusive" and log_ratios and not is_noise(log_ratios, margin, floor):
-        needed = pairs_needed(log_ratios, worth=math.log1p(margin), tests=tests)
+    if outcome == "inconclusive" and log_ratios and not is_noise(log_ratios, bar.margin, bar.floor):
+        needed = pairs_needed(
+            log_ratios, worth=math.log1p(bar.margin), tests=bar.tests, alpha=bar.alpha
+        )
     return MetricVerdict(
         name=comparison.metric.name,
         baseline=comparison.baseline.value,
@@ -158,6 +161,7 @@ def _judge_metric(
         level=None if interval is None else interval.level,
         p_value=p,
         pairs=len(comparison.pairs),
+        discarded_pairs=comparison.discarded,
         better_when=comparison.metric.better_when,
         outcome=outcome,
         pairs_needed=needed,
@@ -168,15 +172,24 @@ def _judge_metric(
 def _overall(primary: MetricVerdict, blocks: Blocks, failing_disks: str) -> tuple[Outcome, str]:
     if failing_disks:
         return "invalid", failing_disks
-    if not blocks.pairs or len(blocks.discarded) > len(blocks.pairs):
-        planned = len(blocks.pairs) + len(blocks.discarded)
-        first = f"; {blocks.discarded[0].reason}" if blocks.discarded else ""
-        return "invalid", f"{len(blocks.discarded)} of {planned} pairs discarded{first}"
+    counted = len(blocks.counting_for(primary.name).pairs)
+    if not counted or primary.discarded_pairs > counted:
+        first = _first_flag(blocks)
+        planned = counted + primary.discarded_pairs
+        return "invalid", f"{primary.discarded_pairs} of {planned} pairs discarded{first}"
     if not primary.pairs:
         return "invalid", f"{primary.name}: {primary.reason}"
     if primary.outcome != "worse" and (failing := _failing_class(blocks)):
         return "worse", failing
     return primary.outcome, primary.reason
+
+
+def _first_flag(blocks: Blocks) -> str:
+    """Why the first pair does not count."""
+    if blocks.discarded:
+        return f"; {blocks.discarded[0].reason}"
+    spoilt = next((pair for pair in blocks.pairs if pair.spoilt), None)
+    return f"; the probe was late for {', '.join(sorted(spoilt.spoilt))}" if spoilt else ""
 
 
 def _failing_class(blocks: Blocks) -> str:

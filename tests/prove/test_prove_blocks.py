@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.measurement import ClassMeasurement, Measurement
 from nginx_tune.documents.verdict import Environment
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.blocks import pair_blocks, schedule_blocks
@@ -78,3 +78,53 @@ def test_blocks_that_make_no_pairs_are_refused(make_blocks: MakeBlocks) -> None:
         pair_blocks([msgspec.structs.replace(block, arm="baseline") for block in blocks])
     with pytest.raises(UsageError, match="not baseline or candidate"):
         pair_blocks([msgspec.structs.replace(blocks[0], arm="A")])
+
+
+def two_classes(flags: dict[int, list[str]], pairs: int = 8) -> list[Measurement]:
+    """Blocks of a class hot that the candidate serves twice as fast, and one that is equal."""
+    blocks = []
+    for number in range(2 * pairs):
+        candidate = number % 2
+        jitter = 1 + 0.01 * (number % 5)
+        rates = {"hot": 100.0 * jitter * (1 + candidate), "cold": 10.0 * jitter}
+        blocks.append(
+            Measurement(
+                arm="candidate" if candidate else "baseline",
+                block=number,
+                flags=flags.get(number, []),
+                classes={
+                    name: ClassMeasurement(requests_per_second=rate) for name, rate in rates.items()
+                },
+            )
+        )
+    return blocks
+
+
+LATE = "lateness: cold: the probe released arrivals up to 3.00 ms late (p99)"
+
+
+def test_lateness_in_one_class_discards_its_pairs_for_that_class_alone() -> None:
+    verdict = judge(two_classes({2: [LATE], 5: [LATE]}), primary_metric="hot.requests_per_second")
+    counted = {m.name: (m.pairs, m.discarded_pairs) for m in verdict.metrics}
+    assert counted["hot.requests_per_second"] == (8, 0)
+    assert counted["cold.requests_per_second"] == (6, 2)
+    assert verdict.outcome == "better"
+    total = judge(two_classes({2: [LATE]}), primary_metric="total.requests_per_second")
+    assert (total.metrics[0].pairs, total.metrics[0].discarded_pairs) == (7, 1)
+
+
+def test_lateness_in_the_class_that_decides_makes_it_invalid() -> None:
+    verdict = judge(
+        two_classes({number: [LATE] for number in range(0, 10, 2)}),
+        primary_metric="cold.requests_per_second",
+    )
+    assert verdict.outcome == "invalid"
+    assert "cold" in verdict.reason
+
+
+def test_lateness_in_the_only_class_discards_the_pair() -> None:
+    alone = [
+        msgspec.structs.replace(block, classes={"cold": block.classes["cold"]})
+        for block in two_classes({2: [LATE]})
+    ]
+    assert len(pair_blocks(alone).discarded) == 1

@@ -1,0 +1,129 @@
+"""Records blocks of one configuration of a real nginx, all alike: what noise this host has.
+
+    sudo python benchmarks/record_equal_blocks.py [--pairs 20] [--duration 3] [-o FILE]
+
+The same configuration is run as both arms, as scenarios run two: nginx and the probe ahead of
+other processes, each on CPUs of its own where there are two. Of each block the values of some
+metrics, its flags and its seconds are kept; ``verdict_errors.py`` deals them out again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.host.live import LiveHost
+from nginx_tune.lab.walls import Walls
+from nginx_tune.measure.experiment import Load, run_pairs
+from nginx_tune.measure.plan_load import ServedFile, default_classes
+from nginx_tune.measure.plan_places import plan_places
+from nginx_tune.measure.session import MODULE_INSIDE, Arm, Conduct, Session
+from nginx_tune.nginx.binary import read_nginx
+from nginx_tune.prove.metrics import find_metric
+
+RECORDED = Path(__file__).resolve().parent.parent / "tests/prove/data/equal-blocks.json"
+METRICS = [
+    f"{name}.{tail}"
+    for name in ("hot", "cold", "memory")
+    for tail in ("requests_per_second", "mean", "p50", "p90", "p99", "ttfb.p99")
+] + ["server.cpu_seconds_per_request"]
+PORT = 18090
+
+CONFIGURATION = """
+user root;
+worker_processes 1;
+events {{ worker_connections 512; }}
+http {{
+    access_log off;
+    server {{
+        listen 127.0.0.1:{port};
+        root {root};
+        location = /healthz {{ return 200 "ok"; }}
+    }}
+}}
+"""
+
+
+def main() -> None:
+    """Run the blocks and write what they showed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--duration", type=float, default=3.0)
+    parser.add_argument("--warmup", type=float, default=1.0)
+    parser.add_argument("-o", "--output", type=Path, default=RECORDED)
+    given = parser.parse_args()
+    nginx, _ = read_nginx(LiveHost())
+    if nginx.binary is None:
+        sys.exit("nginx is not installed")
+    with tempfile.TemporaryDirectory() as directory, Walls(MODULE_INSIDE) as walls:
+        conf, root = _make_site(Path(directory))
+        session = Session(
+            walls, Lab(name="none"), binary=nginx.binary, covers=plan_places(nginx.flags)
+        )
+        arms = [
+            Arm(name, str(conf), None, nginx.error_log_path, conduct=Conduct(ahead=True))
+            for name in ("baseline", "candidate")
+        ]
+        load = Load(
+            classes=default_classes(),
+            files=[ServedFile(f"/{file.name}", file.stat().st_size) for file in root.iterdir()],
+            port=PORT,
+            memory_url="/healthz",
+            host="localhost",
+            warmup_seconds=given.warmup,
+            duration_seconds=given.duration,
+        )
+        measurements = run_pairs(session, arms, load, pairs=given.pairs, seed=1, progress=_say)
+    head = {
+        "host": f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release()}",
+        "nginx": nginx.version,
+        "warmup_seconds": given.warmup,
+        "duration_seconds": given.duration,
+    }
+    given.output.write_text(_written(head, [_kept(block) for block in measurements]))
+
+
+def _written(head: dict[str, Any], blocks: list[dict[str, Any]]) -> str:
+    """JSON with a line for each block."""
+    lines = ",\n".join(json.dumps(block) for block in blocks)
+    return f'{json.dumps(head)[:-1]}, "blocks": [\n{lines}\n]}}\n'
+
+
+def _make_site(directory: Path) -> tuple[Path, Path]:
+    root = directory / "www"
+    root.mkdir(parents=True)
+    directory.chmod(0o755)
+    chance = random.Random(1)  # noqa: S311  # file contents
+    for number in range(64):
+        (root / f"file-{number}").write_bytes(chance.randbytes(100_000))
+    conf = directory / "nginx.conf"
+    conf.write_text(CONFIGURATION.format(root=root, port=PORT))
+    return conf, root
+
+
+def _kept(block: Measurement) -> dict[str, Any]:
+    return {
+        "flags": block.flags,
+        "values": {name: find_metric(name).read([block]).value for name in METRICS},
+        "seconds": [
+            {name: [one.requests, one.p50, one.p99, one.max] for name, one in point.classes.items()}
+            for point in block.series
+        ],
+    }
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

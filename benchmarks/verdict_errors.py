@@ -1,0 +1,94 @@
+"""How often a verdict is wrong, and how often it misses, on blocks of a real nginx.
+
+    python benchmarks/verdict_errors.py [--experiments 4000] [--blocks FILE]
+
+The recorded blocks are all of one configuration (``record_equal_blocks.py``). They are dealt out
+to two arms thousands of times and judged as ``validate`` judges: any winner is an error. Then the
+same with one arm's values multiplied by 1.2, a true difference of 20 %: the fewest pairs with
+which it is found in 80 % are printed. Exit 1 when a metric has winners in more than 5 %, or the
+20 % is not found with the pairs that the documentation states for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+# The tests deal the same way.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "prove"))
+
+from dealing import RECORDED, deal, deal_neighbours, outcome, read_recorded, values_of
+
+from nginx_tune.documents.measurement import Measurement
+
+Deal = Callable[..., list[Measurement]]
+STATED_PAIRS = {"hot.requests_per_second": 6, "cold.requests_per_second": 6, "cold.p50": 16}
+"""What the documentation promises for a host as noisy as the recorded one."""
+PAIRS = (6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 32, 48)
+TRUE_RATIO = 1.2
+MOST_WINNERS = 0.05
+POWER = 0.8
+
+
+def main() -> int:
+    """Print the table; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--experiments", type=int, default=4000)
+    parser.add_argument("--blocks", type=Path, default=RECORDED)
+    given = parser.parse_args()
+    recorded = read_recorded(given.blocks)
+    blocks = recorded["blocks"]
+    flags = sum(bool(block["flags"]) for block in blocks)
+    print(
+        f"{len(blocks)} blocks of {recorded['duration_seconds']:g} s of nginx {recorded['nginx']} "
+        f"on {recorded['host']}, {flags} of them with a flag; {given.experiments} "
+        "pseudo-experiments a cell.\n"
+    )
+    print("| metric | spread | winners at 6 / 12 pairs | in pairs as they ran | 20 % found |")
+    print("|---|---|---|---|---|")
+    good = True
+    for metric in blocks[0]["values"]:
+        values = values_of(recorded, metric)
+        if not values:
+            continue
+        false = [winners(deal, values, n, given.experiments) for n in (6, 12)]
+        ran = winners(deal_neighbours, values, 8, given.experiments)
+        needed = pairs_for_power(values, given.experiments)
+        stated = STATED_PAIRS.get(metric)
+        good &= max(*false, ran) <= MOST_WINNERS
+        good &= stated is None or (needed is not None and needed <= stated)
+        spread = statistics.stdev(values) / statistics.mean(values)
+        found = f"{needed} pairs" if needed else f"more than {PAIRS[-1]} pairs"
+        if stated:
+            found += f" (stated: {stated})"
+        print(
+            f"| {metric} | {spread:.1%} | {false[0]:.1%} / {false[1]:.1%} | {ran:.1%} | {found} |"
+        )
+    print(f"\n{'all within bounds' if good else 'OUT OF BOUNDS'}")
+    return 0 if good else 1
+
+
+def winners(how: Deal, values: list[float], pairs: int, experiments: int) -> float:
+    """Share of the experiments without any effect in which one arm wins."""
+    chance = random.Random(f"{pairs}")  # noqa: S311  # dealing
+    seen = [outcome(how(values, chance, pairs=pairs)) for _ in range(experiments)]
+    return sum(one in ("better", "worse") for one in seen) / experiments
+
+
+def pairs_for_power(values: list[float], experiments: int) -> int | None:
+    """The fewest pairs with which the true difference is found often enough; None for none."""
+    for pairs in PAIRS:
+        chance = random.Random(f"power {pairs}")  # noqa: S311  # dealing
+        tries = max(experiments // 4, 200)
+        seen = [outcome(deal(values, chance, pairs=pairs, ratio=TRUE_RATIO)) for _ in range(tries)]
+        if seen.count("better") >= POWER * tries:
+            return pairs
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
