@@ -80,6 +80,49 @@ def test_values_of_an_arm(blocks: list[Measurement], name: str, value: float) ->
     assert metric.read(blocks).value == pytest.approx(value, rel=2e-3, abs=6e-7)
 
 
+def test_turns_stand_beside_what_clients_wait_for(latency: MakeLatency) -> None:
+    def block(turns: list[float], waits: list[float]) -> Measurement:
+        turn = msgspec.convert(msgspec.structs.asdict(latency(turns)), LoopTurn)
+        part = ClassMeasurement(ttfb_seconds=latency(waits))
+        return Measurement(classes={"hot": part}, server=ServerMeasurement(loop_turn_seconds=turn))
+
+    half = block([0.001] * 900 + [0.02] * 100, [0.04] * 1000)
+    metric = find_metric("hot.loop_turn_per_ttfb.p99", ["hot"])
+    assert metric.unit == "ratio"
+    assert metric.read([half]).value == pytest.approx(0.5, rel=0.02)
+    assert metric.read([half, half]).value == pytest.approx(0.5, rel=0.02)
+    few = block([0.02] * 100, [0.04] * 1000)
+    assert "p99 not measured" in metric.read([few]).reason
+    assert "p99 not measured" in metric.read([block([0.02] * 1000, [0.04] * 10)]).reason
+    assert "no loop turns" in metric.read([Measurement(classes=half.classes)]).reason
+    assert "no class 'hot'" in metric.read([Measurement(server=half.server)]).reason
+
+
+@pytest.mark.parametrize(
+    ("opens", "blocked", "traced", "value", "said"),
+    [
+        (Latency(count=10, mean=0.03), 0.4, 1.0, 0.75, ""),
+        (Latency(count=10, mean=0.03), 0.2, 0.5, 0.75, ""),
+        (Latency(), 0.2, 1.0, 0.0, ""),
+        (Latency(count=10, mean=0.03), 0.0, 1.0, None, "no loop waited for a disk"),
+        (None, 0.4, 1.0, None, "the calls of open() were not counted"),
+        (Latency(), None, 1.0, None, "the loop turns were not traced"),
+    ],
+)
+def test_open_is_set_against_what_blocked_the_loop(
+    opens: Latency | None, blocked: float | None, traced: float, value: float | None, said: str
+) -> None:
+    turns = LoopTurn(blocked_seconds=blocked, traced_ratio=traced)
+    one = Measurement(server=ServerMeasurement(open_seconds=opens, loop_turn_seconds=turns))
+    for blocks in ([one], [one, one]):
+        reading = find_metric("server.open_per_blocked").read(blocks)
+        assert reading.value == (None if value is None else pytest.approx(value))
+        assert reading.reason == said
+    if opens is not None:
+        count = find_metric("server.open_seconds.count").read([one, one])
+        assert count.value == 2 * opens.count
+
+
 def test_a_spread_of_blocks_is_pooled(latency: MakeLatency) -> None:
     both = latency([0.001] * 50 + [0.003] * 50)
     halves = [latency([0.001] * 50), latency([0.003] * 50)]
