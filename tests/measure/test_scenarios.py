@@ -102,7 +102,7 @@ def test_ctrl_c_ends_a_scenario_with_130_and_leaves_nothing(tmp_path: Path) -> N
     )
     assert process.stderr is not None
     for line in process.stderr:
-        if line.startswith("filling"):
+        if line.startswith("disk1: "):  # it is filled next, or found
             break
     time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)
