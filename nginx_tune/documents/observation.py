@@ -8,6 +8,7 @@ from nginx_tune.documents.base import Document, Part, Unknown
 from nginx_tune.documents.measurement import ServerMeasurement
 
 CauseId = Literal[
+    "disk-read-errors",
     "loop-blocked-on-disk",
     "pool-queue-overflow",
     "pool-queue-wait",

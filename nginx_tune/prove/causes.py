@@ -53,6 +53,7 @@ def find_causes(
         short = f"{number_text(duration_seconds)} s" if server.workers else "no worker was seen"
         return [_not_enough([f"the window: {short}"])]
     find: list[Callable[[], Cause | None]] = [
+        lambda: _read_errors(server),
         lambda: _pool_overflow(server),
         lambda: _exhausted(server),
         lambda: _accept_overflow(server),
@@ -192,6 +193,20 @@ def _blocking_evidence(
         found.append(_figure(f"{disk.name} utilisation", disk.utilisation_ratio, "ratio"))
     found.append(_figure(f"blocked share by {blocked.method}", blocked.ratio, "ratio"))
     return [one for one in found if one is not None]
+
+
+def _read_errors(server: ServerMeasurement) -> Cause | None:
+    if not server.read_errors:
+        return None
+    return Cause(
+        id="disk-read-errors",
+        summary=f"{server.read_errors:,} calls failed with an input/output error (EIO): a disk "
+        "does not give what it holds, and clients get bodies cut short or no reply",
+        confidence="high",
+        evidence=_figures(("server.read_errors", server.read_errors, "lines")),
+        not_known=["which disk: the error log names files, the kernel's log the device"],
+        next_command="dmesg --level=err",
+    )
 
 
 def _pool_overflow(server: ServerMeasurement) -> Cause | None:

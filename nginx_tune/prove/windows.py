@@ -61,7 +61,7 @@ SERVER: dict[str, Quantity] = {
 }
 """Everything counted is per second; ``p99`` is the mean of the seconds' p99."""
 
-_TOTALS = ("pool_overflow", "connections_exhausted", "operations_too_slow")
+_TOTALS = ("pool_overflow", "connections_exhausted", "operations_too_slow", "read_errors")
 
 _CLASS: dict[str, tuple[Literal["higher", "lower"], Callable[[ClassSecond], float | None]]] = {
     "requests_per_second": ("higher", lambda s: s.requests),

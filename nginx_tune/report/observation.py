@@ -114,6 +114,7 @@ def _counts(server: ServerMeasurement) -> str:
         ("pool overflows", server.pool_overflow),
         ("slow operations", server.operations_too_slow),
         ("refused connections", server.connections_exhausted),
+        ("read errors", server.read_errors),
     ]
     known = [f"{count:,} {name}" for name, count in logged if count is not None]
     lines += [f"error logs: {', '.join(known)}"] if known else []

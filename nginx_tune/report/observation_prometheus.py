@@ -54,6 +54,7 @@ def _server(server: ServerMeasurement) -> list[Family]:
          server.operations_too_slow),
         ("connections_exhausted", "Connections refused for want of worker_connections.",
          server.connections_exhausted),
+        ("read_errors", "Calls that failed with EIO, by nginx's error logs.", server.read_errors),
         ("listen_overflows", "Accept queues found full, in nginx's network namespace.",
          server.listen_overflows),
         ("listen_drops", "Connection attempts dropped, in nginx's network namespace.",

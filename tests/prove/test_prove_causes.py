@@ -50,6 +50,12 @@ def test_nothing_is_named_where_nothing_is() -> None:
     assert ids(QUIET) == ["nothing-found"]
 
 
+def test_a_disk_that_fails_is_named_first() -> None:
+    failing = replace(QUIET, read_errors=3, pool_overflow=2)
+    assert ids(failing) == ["disk-read-errors", "pool-queue-overflow"]
+    assert ids(replace(QUIET, read_errors=0)) == ["nothing-found"]
+
+
 def test_high_load_and_busy_disks_alone_are_no_cause() -> None:
     busy = replace(QUIET, disks=[DiskUse(name="sda", utilisation_ratio=1.0, in_flight=40.0)])
     assert ids(busy) == ["nothing-found"]
