@@ -78,11 +78,58 @@ def disk_model(disk: Disk) -> DiskModel:
         bytes_per_second=bandwidth,
         # The mean of the plateau: the best of several noisy points is the luckiest.
         heads=max(1.0, (curve.plateau_reads_per_second or best) / single),
-        spread=typical.spread,
+        spread=_spread(points[0], typical.spread),
         name=disk.name,
         provenance=curve.provenance,
         most_bytes_per_second=max(bandwidth, best * curve.read_bytes) if measured else math.inf,
     )
+
+
+_STEPS = 50
+_SURVIVE_P50, _SURVIVE_P99, _SURVIVE_P999 = 0.5, 0.01, 0.001
+
+
+def _spread(point: CurvePoint, typical: float) -> float:
+    """Coefficient of variation of a read's time, from the quantiles of a measured depth.
+
+    Between two quantiles, and past the last, times are taken to fall off exponentially; below
+    the median they mirror what is above. What the mean has more than these, rare stalls added:
+    reads as long as the longest. Without the quantile that only thousands of reads give, nobody
+    has seen what is rare, and the class's spread stands.
+    """
+    p50, p99, p999 = point.p50_seconds, point.p99_seconds, point.p999_seconds
+    if p50 is None or p99 is None or p999 is None or not 0 < p50 <= p99 <= p999:
+        return typical
+    low = max(0.0, 2 * p50 - p99)
+    below = [low + (p50 - low) * (n + 0.5) / _STEPS for n in range(_STEPS)]
+    weighted = [
+        *((time, _SURVIVE_P50 / _STEPS) for time in below),
+        *_falling(p50, _SURVIVE_P50, p99, _SURVIVE_P99),
+        *_falling(p99, _SURVIVE_P99, p999, _SURVIVE_P999),
+    ]
+    beyond = (p999 - p99) / math.log(_SURVIVE_P99 / _SURVIVE_P999)
+    mean = sum(t * share for t, share in weighted) + _SURVIVE_P999 * (p999 + beyond)
+    square = sum(t * t * share for t, share in weighted)
+    square += _SURVIVE_P999 * ((p999 + beyond) ** 2 + beyond**2)
+    longest = point.max_seconds or 0.0
+    if longest > p999:
+        share = max(0.0, _read_seconds(point) - mean) / longest
+        if point.outliers is not None and point.reads:
+            share = min(share, point.outliers / point.reads)
+        mean, square = mean + share * longest, square + share * longest**2
+    return math.sqrt(max(0.0, square / mean**2 - 1))
+
+
+def _falling(
+    low: float, survive_low: float, high: float, survive_high: float
+) -> list[tuple[float, float]]:
+    """Times between two quantiles and their shares, falling off exponentially."""
+    share = (survive_low - survive_high) / _STEPS
+    times = []
+    for n in range(_STEPS):
+        left = math.log(survive_low / (survive_low - (n + 0.5) * share))
+        times.append((low + (high - low) * left / math.log(survive_low / survive_high), share))
+    return times
 
 
 def disk_models(disks: Sequence[Disk], shared: Sequence[SharedCurve]) -> list[DiskModel]:

@@ -35,6 +35,8 @@ _SMALL_READ_BYTES = 4096
 _REGION_BYTES = 128 << 10
 """Of the disk, that are bad or good together: the kernel's usual read-ahead."""
 _SEQUENTIAL_READ_BYTES = 1 << 20
+_PROBED_READS = 10_000
+"""Of a probe, at each depth: the longest of so many is the longest that it tells."""
 
 
 class Answer(NamedTuple):
@@ -206,12 +208,16 @@ def _point(model: DiskModel, read_bytes: int, depth: int) -> CurvePoint:
         queued + predict_quantile_seconds(model, read_bytes, quantile)
         for quantile in (0.5, 0.99, 0.999)
     )
+    longest = predict_quantile_seconds(model, read_bytes, 1 - 1 / _PROBED_READS)
+    if model.stall_every_seconds is not None:
+        longest += model.stall_seconds
     return CurvePoint(
         depth=depth,
         reads_per_second=predict_reads_per_second(model, read_bytes, depth),
         p50_seconds=p50,
         p99_seconds=p99,
         p999_seconds=p999,
+        max_seconds=queued + longest,
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import random
+import statistics
 
 import pytest
 
@@ -42,6 +44,50 @@ def measured(
         small_reads=sweep(4 * KIB),
         sequential_bytes_per_second=stream_bytes_per_second or bytes_per_second,
     )
+
+
+def probed(times: list[float], quantiles: int = 3) -> Curve:
+    """What a probe says of reads that took these times, one after the other."""
+    ordered = sorted(times)
+    count = len(ordered)
+    p50, p99, p999 = (ordered[int(q * count)] for q in (0.5, 0.99, 0.999))
+    point = CurvePoint(
+        depth=1,
+        reads_per_second=count / math.fsum(ordered),
+        p50_seconds=p50,
+        p99_seconds=p99,
+        p999_seconds=p999 if quantiles > 2 else None,
+        max_seconds=ordered[-1],
+        reads=count,
+        outliers=sum(time > 10 * p50 for time in ordered),
+    )
+    return Curve(read_bytes=128 * KIB, points=[point], sequential_bytes_per_second=500e6)
+
+
+def draw(kind: str, rng: random.Random) -> float:
+    """The time of one read."""
+    if kind == "one head":
+        return 0.008 * rng.uniform(0.5, 1.5)
+    if kind == "exponential":
+        return rng.expovariate(1 / 0.001)
+    if kind == "pauses":
+        return 0.0002 + (rng.expovariate(1 / 0.004) if rng.random() < 0.001 else 0.0)
+    return 0.0004 * rng.uniform(0.9, 1.1) + (0.2 if rng.random() < 0.0004 else 0.0)
+
+
+@pytest.mark.parametrize("kind", ["one head", "exponential", "pauses", "stalls"])
+def test_the_spread_of_a_disk_is_that_of_its_reads(kind: str) -> None:
+    rng = random.Random(47)
+    times = [draw(kind, rng) for _ in range(50_000)]
+    true = statistics.pstdev(times) / statistics.fmean(times)
+    model = disk_model(Disk(name="d", class_="ssd", curve=probed(times)))
+    assert model.spread == pytest.approx(true, rel=0.35)
+
+
+def test_what_is_rare_is_as_the_class_has_it_where_too_few_reads_were_made() -> None:
+    times = [draw("pauses", random.Random(1)) for _ in range(2000)]
+    model = disk_model(Disk(name="d", class_="ssd", curve=probed(times, quantiles=2)))
+    assert model.spread == TYPICAL["ssd"].spread
 
 
 TRUTHS = [
