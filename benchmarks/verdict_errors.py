@@ -28,7 +28,7 @@ from nginx_tune.documents.measurement import Measurement
 Deal = Callable[..., list[Measurement]]
 STATED_PAIRS = {"hot.requests_per_second": 6, "cold.requests_per_second": 6, "cold.p50": 16}
 """What the documentation promises for a host as noisy as the recorded one."""
-PAIRS = (6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 32, 48)
+PAIRS = (6, 7, 8, 9, 10, 12, 14, 16, 20, 24)
 TRUE_RATIO = 1.2
 MOST_WINNERS = 0.05
 POWER = 0.8

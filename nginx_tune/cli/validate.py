@@ -43,7 +43,25 @@ from nginx_tune.errors import ExitStatus, UsageError
 @click.option("--primary", metavar="METRIC", help="The metric that decides, named before the run.")
 @click.option("--pairs", default=6, show_default=True, type=click.IntRange(1, 100))
 @click.option("--duration", default="8s", show_default=True, metavar="TIME", help="Of a block.")
-@click.option("--warmup", default="2s", show_default=True, metavar="TIME", help="Of a block.")
+@click.option(
+    "--warmup",
+    default="2s",
+    show_default=True,
+    metavar="TIME|auto",
+    help="Of a block; auto measures first when it is steady.",
+)
+@click.option(
+    "--max-time",
+    metavar="TIME",
+    help="Add pairs (from --pairs, at least 7, on) until it is settled or this is over.",
+)
+@click.option(
+    "--objective",
+    "objectives",
+    multiple=True,
+    metavar="EXPR",
+    help="Also search the capacity of each arm under it: 'hot.p99 <= 50ms'; may repeat.",
+)
 @click.option("--seed", default=1, show_default=True, type=int)
 @click.option("--self-check", is_flag=True, help="Measure the noise floor first (A against A).")
 @click.option("--accept-inconclusive", is_flag=True, help="Exit 0 when nothing can be told.")
@@ -65,6 +83,8 @@ def command(
     pairs: int,
     duration: str,
     warmup: str,
+    max_time: str | None,
+    objectives: tuple[str, ...],
     seed: int,
     self_check: bool,
     accept_inconclusive: bool,
@@ -108,11 +128,13 @@ def command(
             requires=requires,
             primary_metric=primary,
             pairs=pairs,
-            warmup_seconds=parse_duration(warmup),
+            warmup_seconds=None if warmup == "auto" else parse_duration(warmup),
             duration_seconds=parse_duration(duration),
             seed=seed,
             self_check=self_check,
             prefix=prefix,
+            max_seconds=parse_duration(max_time) if max_time else None,
+            objectives=objectives,
         ),
         nginx=nginx,
         progress=progress_printer(ctx),

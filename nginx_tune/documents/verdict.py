@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from nginx_tune.documents.base import Document, Part
+from nginx_tune.documents.capacity import Capacity
 
 Outcome = Literal["better", "worse", "no_difference", "inconclusive", "invalid"]
+
+Stopped = Literal["pairs", "settled", "time"]
 
 
 class MetricVerdict(Part, frozen=True, kw_only=True):
@@ -66,4 +69,10 @@ class Verdict(Document, frozen=True, kw_only=True, tag="nginx-tune/verdict/1"):
     gates: list[GateResult] = []
     warnings: list[str] = []
     """What a reader must know that did not discard a block."""
+    looks: int = 1
+    """How often the pairs so far were looked at; each look claims wrongly in its share alone."""
+    stopped: Stopped = "pairs"
+    """Why no more pairs were run: so many were asked for, it was settled, time was up."""
+    capacities: dict[str, Capacity] = {}
+    """Of each arm, under the objective."""
     environment: Environment = Environment()

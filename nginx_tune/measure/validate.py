@@ -8,6 +8,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 from urllib.parse import quote_from_bytes
 
+import msgspec
+
 from nginx_tune.conf.secrets import redact_configuration
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.facts import Nginx
@@ -15,22 +17,30 @@ from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import ArmText
 from nginx_tune.documents.validation import Validation
-from nginx_tune.documents.verdict import Environment
+from nginx_tune.documents.verdict import Environment, Stopped
 from nginx_tune.errors import ConfigurationError, MissingToolError, UndecidedError
 from nginx_tune.lab.check import is_below
 from nginx_tune.lab.kinds import describe_disk
 from nginx_tune.lab.spec import LabPlan, Planned, Shape
 from nginx_tune.lab.walls import Walls
-from nginx_tune.measure.experiment import Load, run_pairs
+from nginx_tune.measure.experiment import Load, find_warmup, run_pairs
+from nginx_tune.measure.objective import search_arms
 from nginx_tune.measure.plan_load import ServedFile, default_classes
 from nginx_tune.measure.plan_places import plan_places
 from nginx_tune.measure.plan_target import Target, plan_target
+from nginx_tune.measure.sequential import Deadline, Looking
 from nginx_tune.measure.session import MODULE_INSIDE, Arm, Session
 from nginx_tune.prove.gates import check_expressions
+from nginx_tune.prove.objective import parse_objective
+from nginx_tune.prove.statistics import ALPHA
 from nginx_tune.prove.verdict import judge, measure_noise_floor
 
 _MOST_FILES = 20_000
 """Files of the operator's root that the random load asks for."""
+
+
+_SHARE_OF_PAIRS = 0.5
+"""Of the time, when an objective's search wants the rest."""
 
 
 class Plan(NamedTuple):
@@ -41,12 +51,17 @@ class Plan(NamedTuple):
     requires: Sequence[str]
     primary_metric: str | None
     pairs: int
-    warmup_seconds: float
+    warmup_seconds: float | None
+    """None has it found by a block of each arm."""
     duration_seconds: float
     seed: int
     self_check: bool
     prefix: str | None = None
     """nginx's ``-p``; None for the build's own."""
+    max_seconds: float | None = None
+    """Pairs are added until it is settled or this is over; None for just ``pairs``."""
+    objectives: Sequence[str] = ()
+    """What the capacity of each arm is searched under; none for no search."""
 
 
 def run_validation(
@@ -67,6 +82,7 @@ def run_validation(
         raise MissingToolError(
             "nginx is not installed", hint="apt-get install nginx, or name one with --nginx"
         )
+    deadline = Deadline(plan.max_seconds)
     targets = [_target(tree, nginx) for tree in (baseline, candidate)]
     classes = [
         item
@@ -76,6 +92,8 @@ def run_validation(
     names = [item.name for item in classes]
     metric = plan.primary_metric or "hot.requests_per_second"
     check_expressions([*plan.requires, f"{metric} >= 0"], names)
+    if plan.objectives:
+        parse_objective(plan.objectives, names)
     _same_site(*targets)
     target = targets[1]
     shape = served_files(target.root)
@@ -95,7 +113,7 @@ def run_validation(
             port=target.port,
             memory_url=target.memory_url,
             host=target.host,
-            warmup_seconds=plan.warmup_seconds,
+            warmup_seconds=plan.warmup_seconds or 0.0,
             duration_seconds=plan.duration_seconds,
         )
         arms = [
@@ -104,6 +122,9 @@ def run_validation(
                 ("baseline", "candidate"), (baseline, candidate), targets, strict=True
             )
         ]
+        if plan.warmup_seconds is None:
+            found = find_warmup(session, arms, load, seed=plan.seed, progress=progress)
+            load = load._replace(warmup_seconds=found)
         checked: list[Measurement] = []
         if plan.self_check:
             same = [arms[0], arms[0]._replace(name="candidate")]
@@ -111,8 +132,30 @@ def run_validation(
             checked = run_pairs(
                 session, same, load, pairs=plan.pairs, seed=plan.seed + 1000, progress=progress
             )
+        # A search for the capacity has the other half of the time.
+        share = _SHARE_OF_PAIRS if plan.objectives else 1.0
+        looking = Looking(metric, deadline, first_pairs=plan.pairs, share=share)
         measurements = run_pairs(
-            session, arms, load, pairs=plan.pairs, seed=plan.seed, progress=progress
+            session,
+            arms,
+            load,
+            pairs=plan.pairs,
+            seed=plan.seed,
+            progress=progress,
+            goes_on=looking.wants_more if plan.max_seconds is not None else None,
+        )
+        capacities = (
+            search_arms(
+                session,
+                arms,
+                load,
+                plan.objectives,
+                seed=plan.seed,
+                has_time=lambda: deadline.has(load.warmup_seconds + load.duration_seconds),
+                progress=progress,
+            )
+            if plan.objectives
+            else {}
         )
     floor = measure_noise_floor(checked)
     verdict = judge(
@@ -120,6 +163,7 @@ def run_validation(
         primary_metric=metric,
         requires=plan.requires,
         noise_floor=floor,
+        alpha=looking.look.alpha if looking.look else ALPHA,
         environment=Environment(
             nginx_version=nginx.version,
             kernel_release=os.uname().release,
@@ -132,6 +176,12 @@ def run_validation(
             ],
         ),
     )
+    verdict = msgspec.structs.replace(
+        verdict,
+        looks=looking.look.number if looking.look else 1,
+        stopped=_why_stopped(plan, looking),
+        capacities=capacities,
+    )
     return Validation(
         verdict=verdict,
         requires=list(plan.requires),
@@ -143,6 +193,12 @@ def run_validation(
         measurements=measurements,
         self_check=checked,
     )
+
+
+def _why_stopped(plan: Plan, looking: Looking) -> Stopped:
+    if plan.max_seconds is None:
+        return "pairs"
+    return "settled" if looking.is_over else "time"
 
 
 def _dump(tree: ConfTree) -> str:

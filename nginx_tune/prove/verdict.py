@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from nginx_tune.documents.capacity import Capacity
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import ScenarioRun
@@ -106,7 +107,14 @@ def verdict_status(verdict: Verdict, *, accept_inconclusive: bool = False) -> Ex
         statuses.append(ExitStatus.UNDECIDED)
     if verdict.outcome == "inconclusive" and not accept_inconclusive:
         statuses.append(ExitStatus.UNDECIDED)
+    if any(is_unknown(capacity) for capacity in verdict.capacities.values()):
+        statuses.append(ExitStatus.UNDECIDED)
     return worst(*statuses)
+
+
+def is_unknown(capacity: Capacity) -> bool:
+    """Whether a search came to no capacity: what was in the way is not the server."""
+    return capacity.capacity_per_second is None and capacity.limited_by != "bound"
 
 
 def scenario_status(run: ScenarioRun) -> ExitStatus:

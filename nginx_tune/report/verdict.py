@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nginx_tune.documents.capacity import Capacity
 from nginx_tune.documents.verdict import Environment, GateResult, MetricVerdict, Verdict
 from nginx_tune.report.columns import align
 from nginx_tune.report.quantities import (
@@ -11,18 +12,53 @@ from nginx_tune.report.quantities import (
     one_line,
     value_text,
 )
+from nginx_tune.report.text import number_text
 
 
 def render_verdict(verdict: Verdict) -> str:
     """The verdict as text; its last line is the sentence."""
     parts = [
-        _environment(verdict.environment),
+        _environment(verdict.environment) + _looks(verdict),
         _metrics(verdict),
         "".join(f"warning: {one_line(warning)}\n" for warning in verdict.warnings),
         _gates(verdict.gates),
+        _capacities(verdict),
         verdict_sentence(verdict) + "\n",
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _looks(verdict: Verdict) -> str:
+    if verdict.stopped == "pairs":
+        return ""
+    why = "it was settled" if verdict.stopped == "settled" else "time was up"
+    times = "once" if verdict.looks == 1 else f"{verdict.looks} times"
+    return f"  {why}; looked at {times}, and all looks together claim wrongly in at most 5 %\n"
+
+
+def _capacities(verdict: Verdict) -> str:
+    """``hot.p99 <= 50ms: 310/s → 2,900/s``, and where something else than nginx was the limit."""
+    if not verdict.capacities:
+        return ""
+    found = verdict.capacities
+    first = next(iter(found.values()))
+    objective = " and ".join(one_line(text) for text in first.objectives)
+    lines = [f"{objective}: " + " → ".join(map(_capacity_text, found.values())) + "\n"]
+    lines += [
+        f"  {one_line(arm)}: {one_line(capacity.reason)}\n"
+        for arm, capacity in found.items()
+        if capacity.reason
+    ]
+    return "".join(lines)
+
+
+def _capacity_text(capacity: Capacity) -> str:
+    if capacity.capacity_per_second is not None:
+        return f"{number_text(capacity.capacity_per_second)}/s"
+    if capacity.at_least_per_second is not None:
+        limit = " (the probe was the limit)" if capacity.limited_by == "probe" else ""
+        return f"at least {number_text(capacity.at_least_per_second)}/s{limit}"
+    return "unknown"
 
 
 def verdict_sentence(verdict: Verdict) -> str:

@@ -1,0 +1,190 @@
+"""``validate --max-time`` and ``--objective``: when pairs end, and what each arm can bear."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from nginx_tune.documents.base import decode
+from nginx_tune.documents.loadplan import LoadPlan
+from nginx_tune.documents.measurement import ClassMeasurement, Latency, Measurement
+from nginx_tune.documents.verdict import Verdict
+from nginx_tune.errors import UsageError
+from nginx_tune.measure.experiment import Load
+from nginx_tune.measure.objective import search_arms
+from nginx_tune.measure.plan_load import ServedFile, default_classes
+from nginx_tune.measure.sequential import Deadline, Looking
+from nginx_tune.measure.session import Arm, Session
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+RATE = "hot.requests_per_second"
+ARMS = [Arm("baseline", "/b.conf", None, None), Arm("candidate", "/c.conf", None, None)]
+LOAD = Load(
+    classes=default_classes(),
+    files=[ServedFile("/a", 1000), ServedFile("/b", 1000)],
+    port=8080,
+    memory_url="/healthz",
+    host="localhost",
+    warmup_seconds=0.1,
+    duration_seconds=1.0,
+)
+
+
+class PretendSession:
+    """Arms whose p99 passes 50 ms at a known rate."""
+
+    probe_cpus = nginx_cpus = ()
+
+    def __init__(self, **capacities: float) -> None:
+        self._capacities = capacities
+        self.asked: list[tuple[str, float, list[str]]] = []
+
+    def block(self, arm: Arm, number: int, plan: LoadPlan, *, prime: list[str]) -> Measurement:
+        rates = {item.name: item.arrivals.rate_per_second for item in plan.classes}
+        rate = sum(one or 0.0 for one in rates.values())
+        self.asked.append((arm.name, rate, list(rates)))
+        slow = rate > self._capacities[arm.name]
+        latency = Latency(count=10_000, p99=0.3 if slow else 0.01)
+        classes = {name: ClassMeasurement(response_seconds=latency) for name in rates}
+        return Measurement(classes=classes)
+
+
+def search(session: PretendSession, *objectives: str, steps: int = 1000) -> Any:
+    left = iter(range(steps))
+    return search_arms(
+        cast("Session", session),
+        ARMS,
+        LOAD,
+        objectives or ("hot.p99 <= 50ms",),
+        seed=1,
+        has_time=lambda: next(left, None) is not None,
+        progress=lambda _: None,
+    )
+
+
+def test_each_arm_has_its_own_capacity() -> None:
+    found = search(PretendSession(baseline=310.0, candidate=2900.0))
+    assert found["baseline"].capacity_per_second == pytest.approx(310, rel=0.06)
+    assert found["candidate"].capacity_per_second == pytest.approx(2900, rel=0.06)
+    assert {found[arm.name].limited_by for arm in ARMS} == {"objective"}
+
+
+def test_the_arms_take_turns_and_the_other_classes_stay() -> None:
+    session = PretendSession(baseline=1000.0, candidate=1000.0)
+    search(session)
+    names = [name for name, _, _ in session.asked]
+    assert names[:4] == ["baseline", "candidate", "candidate", "baseline"]
+    assert names.count("baseline") == names.count("candidate")
+    # memory has a rate of its own, which the search would change
+    assert {tuple(classes) for _, _, classes in session.asked} == {("cold", "hot")}
+
+
+def test_an_objective_without_a_class_is_meant_of_each() -> None:
+    session = PretendSession(baseline=1000.0, candidate=1000.0)
+    search(session, "p99 <= 50ms")
+    assert set(session.asked[0][2]) == {"cold", "hot", "memory"}
+
+
+@pytest.mark.parametrize("steps", [0, 1, 5])
+def test_what_is_known_when_time_is_up_is_no_capacity(steps: int) -> None:
+    session = PretendSession(baseline=310.0, candidate=2900.0)
+    found = search(session, steps=steps)
+    assert len(session.asked) == steps
+    assert all(one.capacity_per_second is None for one in found.values())
+    assert all("time was up" in one.reason for one in found.values())
+
+
+def test_no_such_class_is_wrong_usage() -> None:
+    with pytest.raises(UsageError):
+        search(PretendSession(baseline=1.0, candidate=1.0), "gone.p99 <= 50ms")
+
+
+def blocks(pairs: int, ratio: float) -> list[Measurement]:
+    return [
+        Measurement(
+            arm="candidate" if number % 2 else "baseline",
+            block=number,
+            classes={
+                "hot": ClassMeasurement(
+                    requests_per_second=(100.0 + number % 3) * (ratio if number % 2 else 1.0)
+                )
+            },
+        )
+        for number in range(2 * pairs)
+    ]
+
+
+def run(ratio: float, *, most_pairs: int) -> tuple[int, Looking]:
+    """Pairs until enough; time for ``most_pairs``."""
+    deadline = Deadline(None)
+    looking = Looking(RATE, deadline, first_pairs=6, share=1.0)
+    pairs = 0
+    while looking.wants_more(blocks(pairs, ratio)):
+        pairs += 1
+        if pairs == most_pairs:
+            looking._deadline = Deadline(-1.0)  # time goes by
+    return pairs, looking
+
+
+def test_pairs_end_with_the_first_look_that_settles_it() -> None:
+    pairs, looking = run(1.5, most_pairs=100)
+    assert (pairs, looking.is_over) == (7, True)
+    assert looking.look is not None
+    assert looking.look.alpha < 0.05
+
+
+def test_pairs_end_with_the_time_and_are_looked_at_then() -> None:
+    pairs, looking = run(1.06, most_pairs=9)
+    assert pairs <= 9
+    assert looking.look is not None
+    assert looking.look.pairs == pairs
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    root = tmp_path / "www"
+    root.mkdir()
+    for index in range(3):
+        (root / f"f{index}").write_bytes(bytes(5000))
+    path = tmp_path / "free.conf"
+    path.write_text(
+        "user root; events { worker_connections 1024; } http { access_log off;"
+        f" server {{ listen 18084; root {root}; }} }}"
+    )
+    limited = path.read_text().replace(
+        "access_log off;",
+        "access_log off; limit_req_zone $server_port zone=z:1m rate=50r/s; limit_req zone=z;",
+    )
+    (tmp_path / "limited.conf").write_text(limited)
+    return path
+
+
+@pytest.mark.needs("root", "nginx", "probe")
+def test_the_capacity_of_two_real_arms(run_cli: RunCli, conf: Path) -> None:
+    """The baseline refuses what is above 50 a second, whatever the machine does."""
+    run = run_cli(
+        "-q", "validate", conf, "--against", conf.with_name("limited.conf"), "--pairs", "1",
+        "--duration", "300ms", "--warmup", "100ms", "--max-time", "12s",
+        "--objective", "hot.p50 <= 10s", "-f", "json", "--no-store",
+    )  # fmt: skip
+    verdict = decode(Verdict, run.stdout.encode())
+    assert run.stderr == ""
+    assert set(verdict.capacities) == {"baseline", "candidate"}
+    above = [s for s in verdict.capacities["baseline"].steps if s.rate_per_second > 100]
+    assert not any(step.met for step in above)
+    assert verdict.stopped in {"time", "settled"}
+
+
+@pytest.mark.needs("nginx")
+@pytest.mark.parametrize(
+    "arguments",
+    [("--objective", "gone.p99 <= 1s"), ("--objective", "hot.p99 <="), ("--max-time", "soon")],
+)
+def test_bad_words_are_one_line(run_cli: RunCli, conf: Path, arguments: tuple[str, ...]) -> None:
+    run = run_cli("validate", conf, "--against", conf, *arguments)
+    assert run.returncode == 2
+    assert len(run.stderr.splitlines()) == 1
