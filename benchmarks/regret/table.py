@@ -12,13 +12,14 @@ import scoring
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Scenario, ScenarioRun
 from nginx_tune.prove.blocks import pair_blocks
+from nginx_tune.prove.latency import FEWEST_BEYOND
 from nginx_tune.prove.metrics import find_metric
 from nginx_tune.prove.rounds import select_pairs
 
 OTHERS = ("stock", "always-on", "form")
 """What the recommended configuration is held against over all cells."""
-FEWEST_FOR_TAIL = 500
-"""Samples that each block must have for its p99 to be scored: five beyond it."""
+FEWEST_FOR_TAIL = 100 * FEWEST_BEYOND
+"""Samples that each block must have for its p99 to be scored."""
 
 
 class Cell(NamedTuple):
