@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from loop_disks import loop_over
 from prometheus_client.parser import text_string_to_metric_families
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.observation import Observation
 from nginx_tune.lab.cgroups import Group
 from nginx_tune.lab.disks import device_number, evict, run_tool
+from nginx_tune.lab.loops import Loop
 from nginx_tune.nginx.instance import Instance, start_instance
 from nginx_tune.report.observation import render_observation
 
@@ -106,7 +106,9 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]
     with image.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, (FILES + 64) * MIB)
     run_tool("mkfs.ext4", "-F", "-q", str(image))
-    with loop_over(image) as device:
+    # It is not waited for at the end: a lab that runs meanwhile has a copy of the mount.
+    with Loop(str(image)) as loop:
+        device = loop.device
         run_tool("mount", "-o", "noatime", device, str(mount))
         try:
             (mount / "files").mkdir()
