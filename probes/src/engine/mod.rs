@@ -9,14 +9,13 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::mem;
 use std::net::SocketAddr;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use crate::ballast::{self, Ballast};
 use crate::class::Class;
-use crate::clock::{Clock, MILLISECOND, NEVER, Nanos, SECOND, nanos, seconds};
+use crate::clock::{Clock, MILLISECOND, NEVER, Nanos, SECOND, nanos};
 use crate::connection::{Connection, Phase};
 use crate::error::Error;
 use crate::failure::Failure;
@@ -26,17 +25,20 @@ use crate::progress::Progress;
 use crate::receive::Receiver;
 use crate::recorder::first_second_end;
 use crate::sources::Sources;
-use crate::surroundings::Surroundings;
 use crate::sys::{self, Event, Poller, READABLE};
 use crate::tls::Client;
 use crate::trickle::Resting;
 
 mod acknowledge;
+mod connect;
+mod outcome;
 mod pace;
 mod start;
 mod traffic;
 
 use self::acknowledge::{Unacknowledged, still_waits};
+pub use self::outcome::Outcome;
+use self::outcome::Usage;
 use self::pace::Pace;
 
 /// The token of the descriptor that tells signals.
@@ -44,10 +46,6 @@ const SIGNALS: u64 = u64::MAX - 1;
 
 /// Drain after an interruption: the result is out within a second.
 const INTERRUPTED_DRAIN: Nanos = 500 * MILLISECOND;
-
-/// Time for comparing bodies with files after the run; after an interruption.
-const MOST_COMPARING: Duration = Duration::from_secs(5);
-const LEAST_COMPARING: Duration = Duration::from_millis(200);
 
 /// A precise run looks for events without sleeping for so long before it has to do something: a
 /// thread that sleeps wakes some 40 µs late, now and then 200.
@@ -101,64 +99,6 @@ pub struct Engine<'p> {
 struct Slot {
     generation: u32,
     connection: Option<Connection>,
-}
-
-/// What had been used by a moment.
-#[derive(Debug, Clone, Copy)]
-struct Usage {
-    cpu: Nanos,
-    preempted: u64,
-    host: Option<Surroundings>,
-}
-
-impl Usage {
-    fn now() -> Self {
-        Self {
-            cpu: sys::cpu_time(),
-            preempted: sys::preemptions(),
-            host: Surroundings::read(),
-        }
-    }
-}
-
-/// What a run left behind.
-#[derive(Debug)]
-pub struct Outcome<'p> {
-    /// The classes with their records.
-    pub classes: Vec<Class<'p>>,
-    /// Length of the measured time.
-    pub measured: Nanos,
-    /// CPU time of the probe in the measured time.
-    pub cpu: Nanos,
-    /// What the host did in the measured time, where it says.
-    pub host: Option<Surroundings>,
-    /// When the measured time began, in seconds since 1970 of this host's clock.
-    pub started_unix_seconds: f64,
-    /// Why the histogram log is not whole.
-    pub log_fault: Option<String>,
-    /// Why the first TLS session that failed did.
-    pub tls_fault: Option<String>,
-    /// Whether the probe spun before arrivals.
-    pub is_precise: bool,
-    /// Times that another process took the CPU while the probe wanted it, in the measured time.
-    pub preempted: u64,
-    /// Why the run ended early.
-    pub stopped_by: Option<String>,
-    /// Whether a signal ended it.
-    pub interrupted: bool,
-    /// How long after the wall-clock moment of the plan it began.
-    pub start_skew_seconds: Option<f64>,
-    /// What became of the idle connections.
-    pub ballast: ballast::Tally,
-    /// Local addresses that connections came from.
-    pub source_addresses: u64,
-}
-
-impl Outcome<'_> {
-    /// Share of one CPU that the probe used in the measured time.
-    pub fn cpu_ratio(&self) -> f64 {
-        self.cpu as f64 / self.measured.max(1) as f64
-    }
 }
 
 impl<'p> Engine<'p> {
@@ -490,70 +430,6 @@ impl<'p> Engine<'p> {
             }
             let class = &mut self.classes[class];
             class.next_deadline = class.next_deadline.min(next_deadline);
-        }
-    }
-
-    /// Counts what is unfinished at its age.
-    fn finish(mut self, started: SystemTime) -> Outcome<'p> {
-        let now = self.clock.now();
-        for slot in &self.slots {
-            if let Some(connection) = &slot.connection {
-                let recorder = &mut self.classes[connection.class].recorder;
-                recorder.retransmits += sys::retransmits(&connection.stream).unwrap_or(0);
-                if connection.phase != Phase::Idle {
-                    let sent = connection.phase == Phase::Busy;
-                    recorder.censor(&connection.request, sent, connection.first_byte, now);
-                }
-            }
-        }
-        for class in &mut self.classes {
-            for request in &class.pending {
-                class.recorder.censor(request, false, 0, now);
-            }
-            class.recorder.finish();
-        }
-        let patience = if self.interrupted {
-            LEAST_COMPARING
-        } else {
-            MOST_COMPARING
-        };
-        let deadline = Instant::now() + patience;
-        for class in &mut self.classes {
-            class.compare_bodies(deadline);
-        }
-        let log_fault = self.log.take().and_then(|log| {
-            let classes = self.classes.iter_mut();
-            let last = classes.map(|class| mem::take(&mut class.recorder.latencies));
-            let (totals, written) = log.finish(now, last.collect());
-            for (class, total) in self.classes.iter_mut().zip(totals) {
-                class.recorder.latencies = total;
-            }
-            written.err().map(|error| error.to_string())
-        });
-        let (cpu, preempted, host) = match (self.before, self.after) {
-            (Some(before), Some(after)) => (
-                after.cpu - before.cpu,
-                after.preempted - before.preempted,
-                after.host.zip(before.host).map(|(a, b)| a.since(b)),
-            ),
-            _ => (0, 0, None),
-        };
-        let since_1970 = started.duration_since(UNIX_EPOCH).unwrap_or_default();
-        Outcome {
-            host,
-            started_unix_seconds: since_1970.as_secs_f64() + seconds(self.plan.window().start),
-            log_fault,
-            classes: self.classes,
-            measured: self.stop_at.saturating_sub(self.plan.window().start),
-            cpu,
-            tls_fault: self.tls_fault,
-            is_precise: self.plan.precise,
-            preempted,
-            stopped_by: self.stopped_by,
-            interrupted: self.interrupted,
-            start_skew_seconds: self.start_skew_seconds,
-            ballast: self.ballast.tally,
-            source_addresses: self.sources.used(),
         }
     }
 }

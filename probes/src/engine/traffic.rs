@@ -1,24 +1,18 @@
 //! What happens on the connections: a request's way from its start to its end.
 
 use std::io;
-use std::net::TcpStream;
 
 use super::{Engine, Slot, find, token};
-use crate::clock::{MILLISECOND, Nanos};
-use crate::connection::{Connection, Phase};
+use crate::clock::Nanos;
+use crate::connection::Phase;
 use crate::failure::Failure;
 use crate::receive::{Received, broken};
 use crate::request::Request;
-use crate::sources;
-use crate::sys::{self, Dial, EDGE, Event, PEER_CLOSED, READABLE, WRITABLE};
-use crate::tls::{Client, Session};
+use crate::sys::{self, EDGE, Event, PEER_CLOSED, READABLE, WRITABLE};
 
 /// What a connection is watched for, each change reported once. A request that the socket does
 /// not take at once is rare and waits for `WRITABLE`.
-const ANSWERS: u32 = READABLE | PEER_CLOSED | EDGE;
-
-/// A handshake that takes so long was asked for more than once: a kernel waits for a second.
-const FIRST_SYN_RETRY: Nanos = 900 * MILLISECOND;
+pub(super) const ANSWERS: u32 = READABLE | PEER_CLOSED | EDGE;
 
 impl Engine<'_> {
     /// Gives a request to a connection, or lets it wait for one.
@@ -30,60 +24,6 @@ impl Engine<'_> {
             self.open(class, request);
         } else {
             self.classes[class].wait(request);
-        }
-    }
-
-    /// Opens a connection for a request.
-    fn open(&mut self, class: usize, request: Request) {
-        self.classes[class].recorder.dispatched(&request);
-        let stream = match self.connect(class) {
-            Ok(stream) => stream,
-            Err(error) => return self.fail(class, &request, Failure::from(&error)),
-        };
-        let session = self.tls.as_ref().map(Client::session).transpose();
-        let session = match session {
-            Ok(session) => session,
-            Err(error) => return self.fail(class, &request, Failure::from(&error)),
-        };
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
-            self.slots.len() as u32 - 1
-        });
-        let place = &mut self.slots[slot as usize];
-        let token = token(slot, place.generation);
-        let connection = Connection::new(stream, session, class, request, self.clock.now());
-        let added = self
-            .poller
-            .add(&connection.stream, token, ANSWERS | WRITABLE);
-        place.connection = Some(connection);
-        let owner = &mut self.classes[class];
-        owner.open += 1;
-        owner.in_flight += 1;
-        owner.recorder.connections_opened += 1;
-        self.total_sent += 1;
-        if let Err(error) = added {
-            self.lose(slot, Failure::from(&error));
-        }
-    }
-
-    /// Starts a connect, from another address of this host where this one has no free port.
-    fn connect(&mut self, class: usize) -> io::Result<TcpStream> {
-        let mut tries = 1;
-        loop {
-            let dial = Dial {
-                source: self.sources.current(),
-                receive_buffer_bytes: self.classes[class].plan.receive_buffer_bytes(),
-            };
-            match sys::connect(&self.address, dial) {
-                Err(error)
-                    if Failure::from(&error) == Failure::LocalPorts
-                        && tries < sources::TRIES
-                        && self.sources.advance() =>
-                {
-                    tries += 1;
-                }
-                result => return result,
-            }
         }
     }
 
@@ -101,7 +41,7 @@ impl Engine<'_> {
     }
 
     /// Puts the request of a connection on the wire.
-    fn transmit(&mut self, slot: u32) {
+    pub(super) fn transmit(&mut self, slot: u32) {
         let Slot {
             generation,
             connection: Some(connection),
@@ -153,81 +93,6 @@ impl Engine<'_> {
             Some(Phase::Idle) | None => {}
         }
         if now == 0 { self.clock.now() } else { now }
-    }
-
-    /// The handshake of a connection is settled.
-    fn connected(&mut self, slot: u32, event: Event) {
-        let Slot {
-            generation,
-            connection: Some(connection),
-        } = &mut self.slots[slot as usize]
-        else {
-            return;
-        };
-        let error = if event.is_broken() {
-            connection.stream.take_error()
-        } else {
-            Ok(None)
-        };
-        match error {
-            Ok(None) if event.is_writable() => {
-                let token = token(slot, *generation);
-                match self.poller.modify(&connection.stream, token, ANSWERS) {
-                    Ok(()) => self.established(slot),
-                    Err(error) => self.lose(slot, Failure::from(&error)),
-                }
-            }
-            Ok(None) => {}
-            Ok(Some(error)) | Err(error) => self.lose(slot, Failure::from(&error)),
-        }
-    }
-
-    /// The TCP connection stands: speak TLS first, or send the request.
-    fn established(&mut self, slot: u32) {
-        let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
-            return;
-        };
-        let took = self.clock.now() - connection.opened;
-        let recorder = &mut self.classes[connection.class].recorder;
-        recorder.connected(&connection.request, took);
-        if took >= FIRST_SYN_RETRY {
-            recorder.syn_retries += sys::retransmits(&connection.stream).unwrap_or(0);
-        }
-        let Some(tls) = &mut connection.tls else {
-            // Without it there is a diagnosis less, and no other harm.
-            connection.is_stamped = sys::stamp_arrivals(&connection.stream).is_ok();
-            return self.transmit(slot);
-        };
-        connection.phase = Phase::Securing;
-        match tls.flush(&mut connection.stream) {
-            Ok(_) => {}
-            Err(error) => self.broke(slot, &error),
-        }
-    }
-
-    /// Goes on with a TLS handshake.
-    fn secure(&mut self, slot: u32) {
-        let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
-            return;
-        };
-        match self.receiver.secure(connection) {
-            Ok(true) => {
-                let took = self.clock.now() - connection.opened;
-                let resumed = connection.tls.as_ref().is_some_and(Session::is_resumed);
-                self.classes[connection.class]
-                    .recorder
-                    .secured(&connection.request, took, resumed);
-                self.transmit(slot);
-            }
-            Ok(false) => {}
-            Err(error) => {
-                let failure = Failure::from(&error);
-                if failure == Failure::Tls {
-                    self.tls_fault.get_or_insert_with(|| error.to_string());
-                }
-                self.lose(slot, failure);
-            }
-        }
     }
 
     /// The socket takes more of a long request.
@@ -388,7 +253,7 @@ impl Engine<'_> {
     }
 
     /// The socket of a busy connection broke while sending.
-    fn broke(&mut self, slot: u32, error: &io::Error) {
+    pub(super) fn broke(&mut self, slot: u32, error: &io::Error) {
         let Some(connection) = self.slots[slot as usize].connection.as_ref() else {
             return;
         };

@@ -1,0 +1,148 @@
+//! From the wish for a connection to one that can carry requests: TCP, then TLS.
+
+use std::io;
+use std::net::TcpStream;
+
+use super::traffic::ANSWERS;
+use super::{Engine, Slot, token};
+use crate::clock::{MILLISECOND, Nanos};
+use crate::connection::{Connection, Phase};
+use crate::failure::Failure;
+use crate::request::Request;
+use crate::sources;
+use crate::sys::{self, Dial, Event, WRITABLE};
+use crate::tls::{Client, Session};
+
+/// A handshake that takes so long was asked for more than once: a kernel waits for a second.
+const FIRST_SYN_RETRY: Nanos = 900 * MILLISECOND;
+
+impl Engine<'_> {
+    /// Opens a connection for a request.
+    pub(super) fn open(&mut self, class: usize, request: Request) {
+        self.classes[class].recorder.dispatched(&request);
+        let stream = match self.connect(class) {
+            Ok(stream) => stream,
+            Err(error) => return self.fail(class, &request, Failure::from(&error)),
+        };
+        let session = self.tls.as_ref().map(Client::session).transpose();
+        let session = match session {
+            Ok(session) => session,
+            Err(error) => return self.fail(class, &request, Failure::from(&error)),
+        };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        });
+        let place = &mut self.slots[slot as usize];
+        let token = token(slot, place.generation);
+        let connection = Connection::new(stream, session, class, request, self.clock.now());
+        let added = self
+            .poller
+            .add(&connection.stream, token, ANSWERS | WRITABLE);
+        place.connection = Some(connection);
+        let owner = &mut self.classes[class];
+        owner.open += 1;
+        owner.in_flight += 1;
+        owner.recorder.connections_opened += 1;
+        self.total_sent += 1;
+        if let Err(error) = added {
+            self.lose(slot, Failure::from(&error));
+        }
+    }
+
+    /// Starts a connect, from another address of this host where this one has no free port.
+    fn connect(&mut self, class: usize) -> io::Result<TcpStream> {
+        let mut tries = 1;
+        loop {
+            let dial = Dial {
+                source: self.sources.current(),
+                receive_buffer_bytes: self.classes[class].plan.receive_buffer_bytes(),
+            };
+            match sys::connect(&self.address, dial) {
+                Err(error)
+                    if Failure::from(&error) == Failure::LocalPorts
+                        && tries < sources::TRIES
+                        && self.sources.advance() =>
+                {
+                    tries += 1;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// The handshake of a connection is settled.
+    pub(super) fn connected(&mut self, slot: u32, event: Event) {
+        let Slot {
+            generation,
+            connection: Some(connection),
+        } = &mut self.slots[slot as usize]
+        else {
+            return;
+        };
+        let error = if event.is_broken() {
+            connection.stream.take_error()
+        } else {
+            Ok(None)
+        };
+        match error {
+            Ok(None) if event.is_writable() => {
+                let token = token(slot, *generation);
+                match self.poller.modify(&connection.stream, token, ANSWERS) {
+                    Ok(()) => self.established(slot),
+                    Err(error) => self.lose(slot, Failure::from(&error)),
+                }
+            }
+            Ok(None) => {}
+            Ok(Some(error)) | Err(error) => self.lose(slot, Failure::from(&error)),
+        }
+    }
+
+    /// The TCP connection stands: speak TLS first, or send the request.
+    fn established(&mut self, slot: u32) {
+        let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
+            return;
+        };
+        let took = self.clock.now() - connection.opened;
+        let recorder = &mut self.classes[connection.class].recorder;
+        recorder.connected(&connection.request, took);
+        if took >= FIRST_SYN_RETRY {
+            recorder.syn_retries += sys::retransmits(&connection.stream).unwrap_or(0);
+        }
+        let Some(tls) = &mut connection.tls else {
+            // Without it there is a diagnosis less, and no other harm.
+            connection.is_stamped = sys::stamp_arrivals(&connection.stream).is_ok();
+            return self.transmit(slot);
+        };
+        connection.phase = Phase::Securing;
+        match tls.flush(&mut connection.stream) {
+            Ok(_) => {}
+            Err(error) => self.broke(slot, &error),
+        }
+    }
+
+    /// Goes on with a TLS handshake.
+    pub(super) fn secure(&mut self, slot: u32) {
+        let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
+            return;
+        };
+        match self.receiver.secure(connection) {
+            Ok(true) => {
+                let took = self.clock.now() - connection.opened;
+                let resumed = connection.tls.as_ref().is_some_and(Session::is_resumed);
+                self.classes[connection.class]
+                    .recorder
+                    .secured(&connection.request, took, resumed);
+                self.transmit(slot);
+            }
+            Ok(false) => {}
+            Err(error) => {
+                let failure = Failure::from(&error);
+                if failure == Failure::Tls {
+                    self.tls_fault.get_or_insert_with(|| error.to_string());
+                }
+                self.lose(slot, failure);
+            }
+        }
+    }
+}
