@@ -35,5 +35,7 @@ class Labs(Document, frozen=True, kw_only=True, tag="nginx-tune/labs/1"):
     images: list[KeptImage] = []
     image_bytes_most: int = 0
     """Bound on all images together."""
+    tracing: list[str] = []
+    """Tracing instances of dead runs that were removed; only ``clean`` looks for them."""
     failures: list[str] = []
     """What could not be removed, and why."""

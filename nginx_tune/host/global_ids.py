@@ -15,14 +15,14 @@ from nginx_tune.host.gaps import Missing
 
 OUTER_PROC_VARIABLE = "NGINX_TUNE_OUTER_PROC"
 """Names the descriptor of the /proc of the initial process namespace."""
-_INITIAL = "pid:[4026531836]"
+INITIAL_NAMESPACE = "pid:[4026531836]"
 """The initial namespace has this number on every kernel (PROC_PID_INIT_INO)."""
 
 
 def is_initial_namespace() -> bool:
     """Whether the ids that this process sees are the kernel's own."""
     try:
-        return Path("/proc/self/ns/pid").readlink() == Path(_INITIAL)
+        return Path("/proc/self/ns/pid").readlink() == Path(INITIAL_NAMESPACE)
     except OSError:
         return False
 

@@ -11,6 +11,7 @@ from nginx_tune.errors import MissingToolError
 from nginx_tune.host.cgroup import Group, read_group
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Missing, attempt
+from nginx_tune.host.global_ids import INITIAL_NAMESPACE
 from nginx_tune.host.parse_process import parse_capabilities, parse_status
 from nginx_tune.measure.probe import find_probe
 from nginx_tune.nginx.binary import read_nginx
@@ -149,17 +150,42 @@ def _tracepoints(host: Host) -> _Finding:
     reasons = []
     for directory in _TRACEFS:
         events = attempt(host.list_dir, f"{directory}/events/syscalls")
-        if isinstance(events, Missing):
-            reasons.append(events.reason)
-            continue
-        if set(_EPOLL_EVENTS) & set(events):
+        if not isinstance(events, Missing) and set(_EPOLL_EVENTS) & set(events):
             return _Finding("ok", f"epoll events at {directory}")
-        return _Finding("missing", "the kernel traces no system calls (CONFIG_FTRACE_SYSCALLS)")
+        if not isinstance(attempt(host.list_dir, f"{directory}/events"), Missing):
+            return _Finding("missing", "the kernel traces no system calls (CONFIG_FTRACE_SYSCALLS)")
+        reasons += [events.reason] if isinstance(events, Missing) else []
     if any("Permission denied" in reason for reason in reasons):
         return _Finding("missing", "no right to look into tracefs", "run it with sudo")
     if isinstance(attempt(host.list_dir, _TRACEFS[0]), Missing):
         return _Finding("missing", "the kernel has no tracefs (CONFIG_TRACING)")
+    own = _with_capability("sys_admin", _Finding("ok", _MOUNTED_APART), host)
+    if own.status == "ok":
+        return own
     return _Finding("missing", "tracefs is not mounted", f"mount -t tracefs none {_TRACEFS[0]}")
+
+
+_MOUNTED_APART = "tracefs is not mounted; observe mounts it for itself alone"
+
+
+def _uprobes(host: Host) -> _Finding:
+    for directory in _TRACEFS:
+        if not isinstance(attempt(host.list_dir, f"{directory}/events"), Missing):
+            if "uprobe_events" in host.list_dir(directory):
+                return _and_programs(host, _Finding("ok", f"uprobes at {directory}"), ("bpftrace",))
+            return _Finding("missing", "the kernel has no uprobes (CONFIG_UPROBE_EVENTS)")
+    return _Finding("unknown", "tracefs is not mounted, which would tell")
+
+
+def _process_ids(host: Host) -> _Finding:
+    link = attempt(host.read_link, "/proc/self/ns/pid")
+    if isinstance(link, Missing):
+        return _Finding("unknown", link.reason)
+    if link == INITIAL_NAMESPACE:
+        return _Finding("ok", "processes have the ids that the kernel's events name")
+    return _Finding(
+        "missing", "a process namespace: events name other ids", "run it on the host itself"
+    )
 
 
 def _delay_accounting(host: Host) -> _Finding:
@@ -287,7 +313,9 @@ _NEEDS = (
     _Need("nbdkit", "modelled disks in the lab", _program("nbdkit")),
     _Need("nbdfuse", "modelled disks in the lab", _program("nbdfuse")),
     _Need("tracepoints", "time of each turn of the event loop", _tracepoints),
+    _Need("process-ids", "time of each turn of the event loop", _process_ids),
     _Need("bpftrace", "time of each turn of the event loop", _program("bpftrace")),
+    _Need("uprobes", "observe --queue-wait", _uprobes),
     _Need("delay-accounting", "time that workers wait for disks", _delay_accounting),
     _Need("taskstats", "time that workers wait for disks, exactly", _taskstats),
     _Need("sock-diag", "accept queues and drops by listener", _sock_diag),

@@ -8,6 +8,7 @@ from pathlib import Path
 from nginx_tune.documents.labs import KeptImage, LabRun, Labs
 from nginx_tune.lab import images
 from nginx_tune.lab.leftovers import Left, clean_dead, find_labs
+from nginx_tune.observe.tracefs import sweep_tracing
 
 
 def list_labs() -> Labs:
@@ -37,6 +38,7 @@ def clean_labs(*, with_images: bool) -> Labs:
         runs=[run for run in described if run.directory in gone],
         images=removed,
         image_bytes_most=images.CACHE_BYTES,
+        tracing=sweep_tracing(),
         failures=failures,
     )
 

@@ -27,6 +27,7 @@ def render_cleaned(labs: Labs) -> str:
     """What was removed, and what would not go."""
     lines = [f"removed {_run_line(run)}" for run in labs.runs]
     lines += [f"removed {_image_line(image)}" for image in labs.images]
+    lines += [f"removed tracing instance {plain(name)}" for name in labs.tracing]
     lines += [f"kept {plain(failure)}" for failure in labs.failures]
     return "\n".join(lines or ["nothing to clean"]) + "\n"
 

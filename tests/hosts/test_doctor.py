@@ -38,12 +38,14 @@ def able(*, capabilities: str = ALL_CAPABILITIES) -> Machine:
     mounts(machine, "28 1 8:1 / / rw - ext4 /dev/sda1 rw")
     nginx(machine, "1.28.0")
     for kind in ("net", "pid", "ipc"):
-        machine.link(f"/proc/self/ns/{kind}", f"{kind}:[4026531840]")
+        machine.link(f"/proc/self/ns/{kind}", f"{kind}:[4026531836]")
     for path in ("/dev/loop-control", "/proc/self/io"):
         machine.write(path, "")
     machine.write("/proc/sys/kernel/task_delayacct", "1\n")
     machine.write("/etc/os-release", 'ID=ubuntu\nID_LIKE="debian"\n')
     machine.write("/sys/kernel/tracing/events/syscalls/sys_enter_epoll_pwait/id", "700\n")
+    machine.write("/sys/kernel/tracing/events/sched/sched_switch/id", "300\n")
+    machine.write("/sys/kernel/tracing/uprobe_events", "")
     for program in ("nbdkit", "nbdfuse", "bpftrace", "unshare", "losetup", "mkfs.ext4"):
         machine.programs[f"/usr/bin/{program}"] = ProgramResult(0, "", "")
     machine.sockets[None] = Listening()
@@ -93,6 +95,7 @@ def test_an_ordinary_user_is_told_which_right_is_missing() -> None:
         ("taskstats", ("/proc/self/io", None), "unknown", ""),
         ("tracepoints", ("/sys/kernel/tracing/events/syscalls/sys_enter_epoll_pwait/id", None),
          "missing", ""),
+        ("uprobes", ("/sys/kernel/tracing/uprobe_events", None), "missing", ""),
         ("nbdfuse", ("/usr/bin/nbdfuse", None), "missing", "apt-get install libnbd-bin"),
         ("loop-devices", ("/usr/bin/mkfs.ext4", None), "missing", "apt-get install e2fsprogs"),
     ],
@@ -128,12 +131,26 @@ def test_the_distribution_decides_how_to_install(release: str, command: str) -> 
 
 
 def test_tracefs_that_is_not_mounted() -> None:
+    for capabilities, expected in (
+        (ALL_CAPABILITIES, ("tracefs is not mounted; observe mounts it for itself alone", "")),
+        (
+            "0000000000000000",
+            ("tracefs is not mounted", "mount -t tracefs none /sys/kernel/tracing"),
+        ),
+    ):
+        machine = able(capabilities=capabilities)
+        del machine.files["/sys/kernel/tracing/events/syscalls/sys_enter_epoll_pwait/id"]
+        del machine.files["/sys/kernel/tracing/events/sched/sched_switch/id"]
+        del machine.files["/sys/kernel/tracing/uprobe_events"]
+        machine.directories.add("/sys/kernel/tracing")
+        assert said(examine(machine), "tracepoints")[1:] == expected
+        assert said(examine(machine), "uprobes")[0] == "unknown"
+
+
+def test_what_only_the_initial_process_namespace_sees() -> None:
     machine = able()
-    del machine.files["/sys/kernel/tracing/events/syscalls/sys_enter_epoll_pwait/id"]
-    machine.directories.add("/sys/kernel/tracing")
-    assert said(examine(machine), "tracepoints")[1:] == (
-        "tracefs is not mounted", "mount -t tracefs none /sys/kernel/tracing",
-    )  # fmt: skip
+    machine.link("/proc/self/ns/pid", "pid:[4026532999]")
+    assert said(examine(machine), "process-ids")[::2] == ("missing", "run it on the host itself")
 
 
 def test_what_is_required_and_not_there() -> None:
