@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import click
@@ -30,8 +31,10 @@ def keep_run(
     from nginx_tune.measure.runs import store_run  # noqa: PLC0415
     from nginx_tune.report.text import plain  # noqa: PLC0415
 
+    # A path may hold bytes that are no UTF-8.
+    shown = os.fsencode(name).decode(errors="backslashreplace")
     try:
-        summary = store_run(result, kind=kind, name=name, clock=clock)
+        summary = store_run(result, kind=kind, name=shown, clock=clock)
         said = f"stored as run {summary.id}"
     except UndecidedError as error:
         said = f"{plain(error.message)} ({plain(error.hint)})"

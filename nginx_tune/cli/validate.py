@@ -107,7 +107,6 @@ def command(
     from nginx_tune.measure.validate import Plan, run_validation  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
     from nginx_tune.prove.verdict import verdict_status  # noqa: PLC0415
-    from nginx_tune.report.text import plain  # noqa: PLC0415
     from nginx_tune.report.verdict import render_verdict  # noqa: PLC0415
 
     if conf and conf_option:
@@ -140,7 +139,7 @@ def command(
         progress=progress_printer(ctx),
     )
     if not no_store:
-        keep_run(ctx, validation, kind="validate", name=plain(candidate), clock=clock)
+        keep_run(ctx, validation, kind="validate", name=candidate, clock=clock)
     verdict = validation.verdict
     renderers = {
         "console": lambda: render_verdict(verdict).encode(),

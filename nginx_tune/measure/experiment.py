@@ -17,6 +17,16 @@ GoesOn = Callable[[Sequence[Measurement]], bool]
 """Whether another round is wanted after these blocks."""
 
 
+class Door(NamedTuple):
+    """Where an arm is asked."""
+
+    address: str
+    port: int
+    host: str
+    """``Host`` header."""
+    memory_url: str | None
+
+
 class Load(NamedTuple):
     """What both arms are asked."""
 
@@ -32,6 +42,13 @@ class Load(NamedTuple):
     """The files of each disk, for classes that name one."""
     classes_of: Mapping[str, Sequence[ScenarioClass]] = {}
     """What an arm is asked that is not asked what the others are."""
+    doors: Mapping[str, Door] = {}
+    """Of arms that are asked elsewhere than at loopback, ``port`` and ``host``."""
+
+    def door_of(self, arm: str) -> Door:
+        """Where an arm is asked."""
+        default = Door("127.0.0.1", self.port, self.host, self.memory_url)
+        return self.doors.get(arm, default)
 
 
 def run_pairs(
@@ -63,12 +80,14 @@ def run_pairs(
             break
         classes = load.classes_of.get(name, load.classes)
         prime = [load.files[0].url] if any(c.source == "hot" for c in classes) else []
+        door = load.door_of(name)
         plan = plan_load(
             classes,
             load.files,
-            port=load.port,
-            memory_url=load.memory_url,
-            host=load.host,
+            address=door.address,
+            port=door.port,
+            memory_url=door.memory_url,
+            host=door.host,
             duration_seconds=load.duration_seconds,
             warmup_seconds=load.warmup_seconds,
             seed=seed + number // len(names),

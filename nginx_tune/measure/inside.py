@@ -63,6 +63,18 @@ class Inside:
         around = msgspec.to_builtins(self._lab.topology.around)
         return {"devices": disks.device_numbers, "files": disks.files, "around": around}
 
+    def surround(self, addresses: list[str], commands: list[list[str]]) -> dict[str, Any]:
+        """Have addresses of the host here, and names that configurations need resolve.
+
+        ``commands`` test a configuration each. Shape: ``names`` that were made up.
+        """
+        from nginx_tune.lab.addresses import take_addresses  # noqa: PLC0415  # not for scenarios
+        from nginx_tune.measure.trial import give_names  # noqa: PLC0415
+
+        take_addresses(addresses)
+        names = [name for argv in commands for name in give_names(argv, self._directory)]
+        return {"names": names}
+
     def facts(self, paths: list[str], binary: str, memory_cgroup: str | None) -> dict[str, Any]:
         """Facts as a program inside the lab reads them."""
         from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # heavy, once
@@ -110,6 +122,7 @@ def _main() -> None:
     handlers: dict[str, Callable[..., Any]] = {
         "hello": inside.hello,
         "open_lab": inside.open_lab,
+        "surround": inside.surround,
         "facts": inside.facts,
         "block": inside.block,
         "try_configuration": inside.try_configuration,

@@ -35,8 +35,9 @@ def search_arms(
     Errors: UsageError for an objective that cannot be read or names no class.
     """
     objective = parse_objective(objectives, [item.name for item in load.classes])
-    plan = _plan(session, load, objective, seed)
-    bounds = Bounds(total_rate(plan), LOWEST_PER_SECOND, plan.caps.rate_per_second)
+    plans = {arm.name: _plan(session, load, arm.name, objective, seed) for arm in arms}
+    any_plan = next(iter(plans.values()))
+    bounds = Bounds(total_rate(any_plan), LOWEST_PER_SECOND, any_plan.caps.rate_per_second)
     steps: dict[str, list[CapacityStep]] = {arm.name: [] for arm in arms}
     number = turn = 0
     in_time = True
@@ -46,8 +47,9 @@ def search_arms(
             in_time = in_time and has_time()
             if rate is None or not in_time:
                 continue
-            seed = plan.seed + number
-            planned = plan_at_rate(plan, rate, samples=objective.samples, seed=seed)
+            planned = plan_at_rate(
+                plans[arm.name], rate, samples=objective.samples, seed=seed + number
+            )
             prime = [item.paths.paths[0] for item in planned.classes if item.name == "hot"]
             step = judge_run(objective, session.block(arm, number, planned, prime=prime), rate)
             steps[arm.name].append(step)
@@ -58,13 +60,15 @@ def search_arms(
     return {name: _answer(objective, found, bounds) for name, found in steps.items()}
 
 
-def _plan(session: Session, load: Load, objective: Objective, seed: int) -> LoadPlan:
+def _plan(session: Session, load: Load, arm: str, objective: Objective, seed: int) -> LoadPlan:
+    door = load.door_of(arm)
     return plan_load(
         open_classes(load.classes, objective),
         load.files,
-        port=load.port,
-        memory_url=load.memory_url,
-        host=load.host,
+        address=door.address,
+        port=door.port,
+        memory_url=door.memory_url,
+        host=door.host,
         duration_seconds=load.duration_seconds,
         warmup_seconds=load.warmup_seconds,
         seed=seed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
@@ -27,6 +28,7 @@ _WRITTEN = {
     "scgi_cache_path": 0,
 }
 _NOT_FILES = ("off", "stderr")
+_LOOPBACK = "127.0.0.1"
 _OTHER_WIRE = {"ssl", "http2", "proxy_protocol"}
 """Parameters of ``listen`` under which a plain HTTP/1.1 request is not understood."""
 
@@ -34,6 +36,8 @@ _OTHER_WIRE = {"ssl", "http2", "proxy_protocol"}
 class Target(NamedTuple):
     """What the load asks of a configuration."""
 
+    address: str
+    """Where the listener is reached inside the walls: its own address, or loopback."""
     port: int
     host: str
     """``Host`` header that leads to the server."""
@@ -56,10 +60,11 @@ def plan_target(tree: ConfTree, *, default_error_log: str | None) -> Target:
     static = [served for served in served_paths(tree) if _can_load(served)]
     for served in static:
         server = served.scope.server
-        port = _plain_port(tree, server)
-        if port is not None:
+        place = _plain_place(tree, server)
+        if place is not None:
             return Target(
-                port=port,
+                address=place[0],
+                port=place[1],
                 host=_host(server),
                 root=served.path,
                 url_prefix=_url_prefix(served),
@@ -69,7 +74,7 @@ def plan_target(tree: ConfTree, *, default_error_log: str | None) -> Target:
             )
     raise UndecidedError(
         f"{tree.path}: no server with a plain-HTTP listener serves files from a directory",
-        hint="listen on a loopback or wildcard address without ssl, and serve from root or alias",
+        hint="listen on an IP address without ssl, and serve from root or alias",
     )
 
 
@@ -82,7 +87,8 @@ def _can_load(served: Served) -> bool:
     )
 
 
-def _plain_port(tree: ConfTree, server: Directive) -> int | None:
+def _plain_place(tree: ConfTree, server: Directive) -> tuple[str, int] | None:
+    """Address and port of the server's first listener that takes plain HTTP/1.1."""
     for listener in listeners(tree):
         own = [
             line
@@ -92,10 +98,30 @@ def _plain_port(tree: ConfTree, server: Directive) -> int | None:
         if not own or listener.is_unix or listener.is_quic or _OTHER_WIRE & {*own[0].args}:
             continue
         host, _, port = listener.address.rpartition(":")
-        if host in {"*", "[::]", "localhost"} or host.startswith(("127.", "[::1]")):
-            return int(port) if port.isdigit() else None
+        address = _reached_at(host)
+        first = port.partition("-")[0]  # a range of ports: the first of them
+        if address is not None and first.isascii() and first.isdigit():
+            return address, int(first)
     has_listen = any(True for _ in (server.block or Block([])).all("listen"))
-    return None if has_listen else 80
+    return None if has_listen else (_LOOPBACK, 80)
+
+
+def _reached_at(host: str) -> str | None:
+    """The address that a client connects to; None for a name."""
+    known = {"*": _LOOPBACK, "localhost": _LOOPBACK, "[::]": "::1"}
+    if host in known:
+        return known[host]
+    try:
+        return str(ipaddress.ip_address(host.removeprefix("[").removesuffix("]")))
+    except ValueError:
+        return None
+
+
+def listen_addresses(tree: ConfTree) -> list[str]:
+    """The addresses of the host that its listeners name; loopback is there anyway."""
+    found = {_reached_at(one.address.rpartition(":")[0]) for one in listeners(tree)}
+    known = {address for address in found if address is not None}
+    return sorted(one for one in known if not ipaddress.ip_address(one).is_loopback)
 
 
 def _host(server: Directive) -> str:

@@ -146,6 +146,15 @@ class Session:
         facts = msgspec.convert(answer, Facts)
         return emulate(facts, self.lab, cpus=len(self.nginx_cpus))
 
+    def surround(self, addresses: Sequence[str], arms: Sequence[Arm]) -> list[str]:
+        """Have addresses of the host inside, and resolve what the arms name; names made up."""
+        commands = [
+            [self._binary, "-t", "-c", arm.conf_path, *(["-p", arm.prefix] if arm.prefix else [])]
+            for arm in arms
+        ]
+        answer = self._walls.ask("surround", {"addresses": list(addresses), "commands": commands})
+        return [str(name) for name in answer["names"]]
+
     def place(self, site: Site) -> Site:
         """A site with what the lab's topology has for it: address, certificate, origin, cache."""
         return place_site(site, self.lab, self.around)

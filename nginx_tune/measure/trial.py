@@ -77,6 +77,30 @@ def try_inside(argv: list[str], files: dict[str, str], directory: Path, *, seal:
     return {"status": run.status, "messages": [line for line in run.stderr.splitlines() if line]}
 
 
+UNREACHABLE = "192.0.2.1"
+"""For names that nothing inside the walls knows: of no network there is (RFC 5737), so that a
+request to it fails at once."""
+
+
+def give_names(argv: list[str], directory: Path) -> list[str]:
+    """Have every name that a configuration needs resolve, to where nothing answers; the names.
+
+    Called by the process inside the walls. What else nginx says of the configuration it says
+    again when it is started.
+    """
+    given: list[str] = []
+    hosts = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else ""
+    for _ in range(MOST_RUNS):
+        run = _run(argv)
+        wanted = _lacking(run.stderr) if run.status else None
+        if wanted is None or wanted.startswith("/") or wanted in given:
+            break
+        given.append(wanted)
+        hosts = f"{hosts.rstrip()}\n{UNREACHABLE} {wanted}\n"
+        _show_hosts(hosts, directory)
+    return given
+
+
 def _run(argv: list[str]) -> ProgramResult:
     return LiveHost().run(argv, timeout_seconds=_SECONDS)
 

@@ -23,11 +23,11 @@ from nginx_tune.lab.check import is_below
 from nginx_tune.lab.kinds import describe_disk
 from nginx_tune.lab.spec import LabPlan, Planned, Shape
 from nginx_tune.lab.walls import Walls
-from nginx_tune.measure.experiment import Load, find_warmup, run_pairs
+from nginx_tune.measure.experiment import Door, Load, find_warmup, run_pairs
 from nginx_tune.measure.objective import search_arms
 from nginx_tune.measure.plan_load import ServedFile, default_classes
 from nginx_tune.measure.plan_places import plan_places
-from nginx_tune.measure.plan_target import Target, plan_target
+from nginx_tune.measure.plan_target import Target, listen_addresses, plan_target
 from nginx_tune.measure.sequential import Deadline, Looking
 from nginx_tune.measure.session import MODULE_INSIDE, Arm, Session
 from nginx_tune.prove.gates import check_expressions
@@ -122,6 +122,9 @@ def run_validation(
                 ("baseline", "candidate"), (baseline, candidate), targets, strict=True
             )
         ]
+        load = load._replace(doors=_doors(arms, targets))
+        addresses = {one for tree in (baseline, candidate) for one in listen_addresses(tree)}
+        names = session.surround(sorted(addresses), arms)
         if plan.warmup_seconds is None:
             found = find_warmup(session, arms, load, seed=plan.seed, progress=progress)
             load = load._replace(warmup_seconds=found)
@@ -171,6 +174,7 @@ def run_validation(
             seed=plan.seed,
             differences=[
                 *_differences(lab, covers, overlays),
+                *_stubbed(names, sorted(addresses)),
                 *planned.notes,
                 *session.notes,
             ],
@@ -193,6 +197,24 @@ def run_validation(
         measurements=measurements,
         self_check=checked,
     )
+
+
+def _doors(arms: Sequence[Arm], targets: Sequence[Target]) -> dict[str, Door]:
+    """Each arm is asked where it listens, by its own name."""
+    return {
+        arm.name: Door(target.address, target.port, target.host, target.memory_url)
+        for arm, target in zip(arms, targets, strict=True)
+    }
+
+
+def _stubbed(names: Sequence[str], addresses: Sequence[str]) -> list[str]:
+    found = []
+    if addresses:
+        found.append(f"on the loopback link inside: {', '.join(addresses)}")
+    if names:
+        shown = ", ".join(map(_shown, dict.fromkeys(names)))
+        found.append(f"resolved to an address where nothing answers: {shown}")
+    return found
 
 
 def _why_stopped(plan: Plan, looking: Looking) -> Stopped:
@@ -221,11 +243,12 @@ def _target(tree: ConfTree, nginx: Nginx) -> Target:
 
 
 def _same_site(baseline: Target, candidate: Target) -> None:
-    if (baseline.port, baseline.root) != (candidate.port, candidate.root):
+    sites = [(target.url_prefix, target.root) for target in (baseline, candidate)]
+    if sites[0] != sites[1]:
         raise UndecidedError(
             "the two configurations serve different sites: "
-            f"port {baseline.port} from {baseline.root} and port {candidate.port} "
-            f"from {candidate.root}",
+            f"{_shown(baseline.root)} at {baseline.url_prefix or '/'} and "
+            f"{_shown(candidate.root)} at {candidate.url_prefix or '/'}",
             hint="compare two configurations of one site",
         )
 

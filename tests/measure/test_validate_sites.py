@@ -26,6 +26,17 @@ SITES = {
     f" http {{{{ access_log {{top}}/a.log; server {{{{ {SERVER} }}}} }}}}",
     "cache in the root": "events {{}} http {{ proxy_cache_path {root}/c keys_zone=z:1m;"
     f" server {{{{ {SERVER} }}}} }}}}",
+    "an address of another host": "events {{}} http {{"
+    " server {{ listen 198.51.100.7:18081; root {root}; }} }}",
+    "an IPv6 address of another host": "events {{}} http {{"
+    " server {{ listen [2001:db8::7]:18081; root {root}; }} }}",
+    "IPv6 alone": "events {{}} http {{ server {{ listen [::]:18081; root {root}; }} }}",
+    "a range of ports": "events {{}} http {{"
+    " server {{ listen 127.0.0.1:18081-18083; root {root}; }} }}",
+    "upstreams that only the site knows": "events {{}} http {{"
+    " upstream app {{ server app1.internal:9000; server app2.internal:9000; }}"
+    f" server {{{{ {SERVER} location /api {{{{ proxy_pass http://app; }}}}"
+    " location /auth {{ proxy_pass http://auth.internal; }} }} }}",
     "one process": "daemon off; master_process off; events {{}} http {{"
     f" server {{{{ {SERVER} }}}} }}}}",
 }
@@ -106,3 +117,34 @@ def test_the_prefix_is_nginx_s_too(run_cli: RunCli, root: Path) -> None:
     run = run_cli("-q", "validate", *arguments, cwd=root.parent)
     assert run.returncode in {0, 4}, run.stderr
     assert run.stderr == ""
+
+
+def test_each_arm_is_asked_where_it_listens_by_its_own_name(run_cli: RunCli, root: Path) -> None:
+    """Asked for at the other's port or name they would answer 403."""
+    plain = root.rename(root.parent / "site")
+    text = (
+        "user root; events {{}} http {{ server {{ listen {listen} default_server; return 403; }}"
+        " server {{ listen {listen}; server_name {name}; root {root}; }} }}"
+    )
+    confs = []
+    for name, listen in (("old.example", "18081"), ("new.example", "198.51.100.8:18082")):
+        confs.append(root.parent / f"{name}.conf")
+        confs[-1].write_text(text.format(listen=listen, name=name, root=plain))
+    run = run_cli("-q", "validate", confs[1], "--against", confs[0], *SHORT, "-f", "json")
+    assert run.returncode in {0, 4}, run.stderr
+    assert run.stderr == ""
+    said = json.loads(run.stdout)["environment"]["differences"]
+    assert any("198.51.100.8" in line for line in said)
+
+
+def test_names_that_were_made_up_are_said(run_cli: RunCli, root: Path) -> None:
+    plain = root.rename(root.parent / "site")
+    conf = root.parent / "nginx.conf"
+    conf.write_text(
+        "user root; events {} http { server { listen 18081; "
+        f"root {plain}; location /api {{ proxy_pass http://app.internal; }} }} }}"
+    )
+    run = run_cli("-q", "validate", conf, "--against", conf, *SHORT, "-f", "json")
+    assert run.returncode in {0, 4}, run.stderr
+    said = json.loads(run.stdout)["environment"]["differences"]
+    assert any("app.internal" in line for line in said)
