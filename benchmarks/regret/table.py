@@ -45,10 +45,14 @@ def render(cells: Sequence[Cell], missing: Iterable[str] = ()) -> str:
     notes = [f"- {name}: not measured" for name in missing]
     first = _score_all(cells, {c.name: c.scenario.primary_metric for c in cells}, notes)
     tails = _score_all(cells, {c.name: tail for c in cells if (tail := _tail_of(c))}, notes)
+    medians = _score_all(cells, {c.name: m for c in cells if (m := _median_of(c))}, notes)
     parts = [_regret_table(first), *_means(first)]
     if tails:
         parts += ["", "The 99th percentile, where every block has the samples for it:", ""]
         parts += [_regret_table(tails)]
+    if medians:
+        parts += ["", "The median, which what else the machine does disturbs least:", ""]
+        parts += [_regret_table(medians)]
     parts += ["", _candidate_table(first), "", _prediction_table(cells)]
     return "\n".join([*parts, *(["", *notes] if notes else [])])
 
@@ -99,6 +103,11 @@ def _tail_of(cell: Cell) -> str | None:
     name = cell.scenario.primary_metric.partition(".")[0]
     counts = [block.classes[name].response_seconds.count for block in cell.run.measurements]
     return f"{name}.p99" if counts and min(counts) >= FEWEST_FOR_TAIL else None
+
+
+def _median_of(cell: Cell) -> str | None:
+    name, _, statistic = cell.scenario.primary_metric.rpartition(".")
+    return f"{name}.p50" if statistic == "mean" else None
 
 
 def _regret_table(scored: Sequence[Scored]) -> str:
