@@ -373,9 +373,7 @@ impl<'p> Reader<'p> {
             };
         }
         let answered = content_range(&self.format.text(fields.or_empty(Slot::ContentRange)));
-        if let Some(answered) = answered
-            && let Some(last) = answered.last
-        {
+        if let Some((answered, last)) = answered.and_then(|it| it.last.map(|last| (it, last))) {
             let total = answered.total.unwrap_or(UNKNOWN);
             return Extent {
                 size: total,

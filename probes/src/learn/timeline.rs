@@ -128,9 +128,10 @@ impl Timeline {
     /// Moves the window on, and what leaves it to the peaks.
     fn advance(&mut self, second: i64) {
         let oldest = second + 1 - WINDOW_SECONDS;
-        while let Some(entry) = self.seconds.first_entry()
-            && *entry.key() < oldest
-        {
+        while let Some(entry) = self.seconds.first_entry() {
+            if *entry.key() >= oldest {
+                break;
+            }
             let (left, counts) = entry.remove_entry();
             self.peaks.take(left, counts);
         }

@@ -5,17 +5,19 @@ pub(crate) fn unescape_default(value: &[u8]) -> Vec<u8> {
     let mut found = Vec::with_capacity(value.len());
     let mut rest = value;
     while let Some((&byte, after)) = rest.split_first() {
-        if let [b'\\', b'x', high, low, after @ ..] = rest
-            && let (Some(high), Some(low)) = (hex(*high), hex(*low))
-        {
-            found.push((high * 16 + low) as u8);
-            rest = after;
-        } else {
-            found.push(byte);
-            rest = after;
-        }
+        let (byte, after) = escaped_byte(rest).unwrap_or((byte, after));
+        found.push(byte);
+        rest = after;
     }
     found
+}
+
+/// The byte of `\xHH` and what follows it.
+fn escaped_byte(text: &[u8]) -> Option<(u8, &[u8])> {
+    let [b'\\', b'x', high, low, after @ ..] = text else {
+        return None;
+    };
+    Some(((hex(*high)? * 16 + hex(*low)?) as u8, after))
 }
 
 /// A field as `escape=json` writes it; half a surrogate pair becomes a replacement character.
@@ -55,10 +57,12 @@ pub(crate) fn unescape_json(value: &[u8]) -> Vec<u8> {
 /// The character of `uHHHH` or of a pair of them, and the length read.
 fn unicode(text: &[u8]) -> Option<(char, usize)> {
     let unit = code_unit(text)?;
-    if let 0xd800..0xdc00 = unit
-        && text.get(5) == Some(&b'\\')
-        && let Some(low @ 0xdc00..0xe000) = code_unit(&text[6..])
-    {
+    let is_high = (0xd800..0xdc00).contains(&unit);
+    let second = match text.get(5..) {
+        Some([b'\\', second @ ..]) if is_high => code_unit(second),
+        _ => None,
+    };
+    if let Some(low @ 0xdc00..0xe000) = second {
         let code = 0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00);
         return char::from_u32(code).map(|character| (character, 11));
     }
