@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.cli.storing import keep_run, store_option
 from nginx_tune.errors import ExitStatus, UsageError
+
+if TYPE_CHECKING:
+    from nginx_tune.measure.plan_site_load import SiteLoad
 
 
 @click.command()
@@ -62,6 +66,23 @@ from nginx_tune.errors import ExitStatus, UsageError
     metavar="EXPR",
     help="Also search the capacity of each arm under it: 'hot.p99 <= 50ms'; may repeat.",
 )
+@click.option(
+    "--manifest",
+    metavar="FILE",
+    help="Replay the requests that 'learn --manifest FILE --keep-paths' recorded.",
+)
+@click.option(
+    "--speed",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0.01, 1000),
+    help="Of the replay: recorded seconds that pass in a second.",
+)
+@click.option(
+    "--workload",
+    metavar="FILE",
+    help="Ask at the rate and popularity of a workload ('learn', JSON).",
+)
 @click.option("--seed", default=1, show_default=True, type=int)
 @click.option("--self-check", is_flag=True, help="Measure the noise floor first (A against A).")
 @click.option("--accept-inconclusive", is_flag=True, help="Exit 0 when nothing can be told.")
@@ -85,6 +106,9 @@ def command(
     warmup: str,
     max_time: str | None,
     objectives: tuple[str, ...],
+    manifest: str | None,
+    speed: float,
+    workload: str | None,
     seed: int,
     self_check: bool,
     accept_inconclusive: bool,
@@ -134,6 +158,7 @@ def command(
             prefix=prefix,
             max_seconds=parse_duration(max_time) if max_time else None,
             objectives=objectives,
+            load=_site_load(manifest, workload, speed),
         ),
         nginx=nginx,
         progress=progress_printer(ctx),
@@ -147,3 +172,29 @@ def command(
     }
     write_result(renderers, formats, output)
     return verdict_status(verdict, accept_inconclusive=accept_inconclusive)
+
+
+def _site_load(manifest: str | None, workload: str | None, speed: float) -> SiteLoad | None:
+    """What is asked for, where the caller names it."""
+    from pathlib import Path  # noqa: PLC0415  # heavy imports stay here
+
+    from nginx_tune.cli.inputs import read_document  # noqa: PLC0415
+    from nginx_tune.documents.workload import Workload  # noqa: PLC0415
+    from nginx_tune.measure.asked_paths import read_manifest_head  # noqa: PLC0415
+    from nginx_tune.measure.plan_site_load import replay_load, workload_load  # noqa: PLC0415
+
+    if manifest and workload:
+        raise UsageError("--manifest and --workload exclude each other")
+    if workload:
+        return workload_load(read_document(Workload, workload))
+    if manifest is None:
+        return None
+    head = read_manifest_head(Path(manifest))
+    if head is None:
+        raise UsageError(f"{manifest}: no manifest", hint="nginx-tune learn LOG --manifest FILE")
+    if head.get("paths") != "kept":
+        raise UsageError(
+            f"{manifest}: its paths are hashed, so no server knows them",
+            hint="record it with --keep-paths",
+        )
+    return replay_load(os.path.abspath(manifest), speed=speed)  # noqa: PTH100  # links stay

@@ -29,6 +29,10 @@ class ScenarioClass(Part, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     first_files: int | None = None
     """Of the files, only so many of the first are asked for; null for all."""
+    manifest: str = ""
+    """File of recorded requests that are asked for, in the place of files of the data."""
+    exponent: float | None = None
+    """Zipf exponent of the popularity of random files; null for all alike."""
     checks_length: bool = True
     """Whether a body must be as long as its file; not so when nginx compresses it."""
 

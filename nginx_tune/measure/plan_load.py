@@ -78,11 +78,15 @@ def plan_load(
                     hint="add 'location = /healthz { return 200; }' or leave the class out",
                 )
             paths = Paths(kind="fixed", paths=[memory_url])
+        elif item.manifest:
+            paths = Paths(kind="manifest", manifest=item.manifest)
         else:
             served = _files_for(item, (files_of or {}).get(item.disk, files))
-            kind = "fixed" if item.source == "hot" else "uniform"
+            popular = "uniform" if item.exponent is None else "zipf"
+            kind = "fixed" if item.source == "hot" else popular
             paths = Paths(
                 kind=kind,  # type: ignore[arg-type]  # one of Paths.kind
+                exponent=item.exponent if kind == "zipf" else None,
                 paths=[file.url for file in served],
                 bytes=[file.bytes for file in served] if item.checks_length else None,
             )

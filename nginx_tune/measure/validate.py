@@ -25,8 +25,9 @@ from nginx_tune.lab.spec import LabPlan, Planned, Shape
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.experiment import Door, Load, find_warmup, run_pairs
 from nginx_tune.measure.objective import search_arms
-from nginx_tune.measure.plan_load import ServedFile, default_classes
+from nginx_tune.measure.plan_load import ServedFile
 from nginx_tune.measure.plan_places import plan_places
+from nginx_tune.measure.plan_site_load import SiteLoad, default_load
 from nginx_tune.measure.plan_target import Target, listen_addresses, plan_target
 from nginx_tune.measure.sequential import Deadline, Looking
 from nginx_tune.measure.session import MODULE_INSIDE, Arm, Session
@@ -60,6 +61,8 @@ class Plan(NamedTuple):
     """nginx's ``-p``; None for the build's own."""
     max_seconds: float | None = None
     """Pairs are added until it is settled or this is over; None for just ``pairs``."""
+    load: SiteLoad | None = None
+    """What is asked for; None for a hot file and random ones."""
     objectives: Sequence[str] = ()
     """What the capacity of each arm is searched under; none for no search."""
 
@@ -84,13 +87,14 @@ def run_validation(
         )
     deadline = Deadline(plan.max_seconds)
     targets = [_target(tree, nginx) for tree in (baseline, candidate)]
+    asked = plan.load or default_load()
     classes = [
         item
-        for item in default_classes()
+        for item in asked.classes
         if item.source != "memory" or all(target.memory_url for target in targets)
     ]
     names = [item.name for item in classes]
-    metric = plan.primary_metric or "hot.requests_per_second"
+    metric = plan.primary_metric or asked.primary_metric
     check_expressions([*plan.requires, f"{metric} >= 0"], names)
     if plan.objectives:
         parse_objective(plan.objectives, names)
@@ -175,6 +179,7 @@ def run_validation(
             differences=[
                 *_differences(lab, covers, overlays),
                 *_stubbed(names, sorted(addresses)),
+                *asked.notes,
                 *planned.notes,
                 *session.notes,
             ],

@@ -148,3 +148,76 @@ def test_names_that_were_made_up_are_said(run_cli: RunCli, root: Path) -> None:
     assert run.returncode in {0, 4}, run.stderr
     said = json.loads(run.stdout)["environment"]["differences"]
     assert any("app.internal" in line for line in said)
+
+
+def manifest(root: Path, paths: str, requests: list[tuple[str, int]]) -> Path:
+    lines = [{"schema": "nginx-tune/manifest/1", "requests": len(requests), "paths": paths}]
+    lines += [
+        {"offset_seconds": 0.005 * number, "path": path, "bytes": size}
+        for number, (path, size) in enumerate(requests)
+    ]
+    file = root.parent / f"{paths}.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+@pytest.fixture
+def site(root: Path) -> Path:
+    plain = root.rename(root.parent / "site")
+    (plain / "a").write_bytes(bytes(700))
+    conf = root.parent / "nginx.conf"
+    conf.write_text(f"user root; events {{}} http {{ server {{ listen 18081; root {plain}; }} }}")
+    return conf
+
+
+def test_recorded_requests_are_replayed(run_cli: RunCli, site: Path) -> None:
+    """The second one is not there: its replies are failures of the class."""
+    wanted = manifest(site, "kept", [("/a", 700), ("/gone", 10)] * 30)
+    run = run_cli(
+        "-q", "validate", site, "--against", site, *SHORT, "--manifest", wanted, "-f", "json",
+        "--require", "site.errors.status > 0", "--require", "site.requests > 0",
+    )  # fmt: skip
+    verdict = json.loads(run.stdout)
+    assert run.stderr == ""
+    assert verdict["primary_metric"] == "site.mean"
+    assert any("manifest" in line for line in verdict["environment"]["differences"])
+    if verdict["outcome"] != "invalid":
+        assert [gate["passed"] for gate in verdict["gates"]] == [True, True]
+
+
+def test_a_workload_is_asked_for(run_cli: RunCli, site: Path) -> None:
+    file = site.parent / "workload.json"
+    file.write_text(
+        json.dumps(
+            {
+                "schema": "nginx-tune/workload/1",
+                "kind": "static",
+                "rate": {"mean_per_second": 120.0},
+                "popularity": {"exponent": 1.0},
+            }
+        )
+    )
+    run = run_cli(
+        "-q", "validate", site, "--against", site, *SHORT, "--workload", file, "-f", "json",
+        "--require", "site.intended > 0",
+    )  # fmt: skip
+    verdict = json.loads(run.stdout)
+    assert run.stderr == ""
+    said = verdict["environment"]["differences"]
+    assert any("120 requests a second, popularity exponent 1" in line for line in said)
+    if verdict["outcome"] != "invalid":
+        assert verdict["gates"][0]["passed"]
+
+
+def test_what_cannot_be_asked_for_is_one_line(run_cli: RunCli, site: Path) -> None:
+    hashed = manifest(site, "hashed", [("/0123456789abcdef", 10)])
+    for arguments, said in (
+        (("--manifest", hashed), "paths are hashed"),
+        (("--manifest", site), "no manifest"),
+        (("--manifest", site.parent / "none"), "cannot read"),
+        (("--workload", site), "not JSON"),
+        (("--manifest", hashed, "--workload", hashed), "exclude each other"),
+    ):
+        run = run_cli("validate", site, "--against", site, *arguments)
+        assert (run.returncode, len(run.stderr.splitlines())) == (2, 1)
+        assert said in run.stderr
