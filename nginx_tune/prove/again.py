@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from nginx_tune.documents.validation import Validation
+from nginx_tune.prove.looks import alpha_of
+from nginx_tune.prove.statistics import ALPHA
 from nginx_tune.prove.verdict import judge
 
 
@@ -24,6 +26,10 @@ def judge_again(
         primary_metric=primary_metric or before.primary_metric,
         requires=gates,
         noise_floor=validation.noise_floor or None,
+        alpha=ALPHA if before.stopped == "pairs" else alpha_of(before.looks),
         environment=before.environment,
+    )
+    verdict = msgspec.structs.replace(
+        verdict, looks=before.looks, stopped=before.stopped, capacities=before.capacities
     )
     return msgspec.structs.replace(validation, verdict=verdict, requires=gates)

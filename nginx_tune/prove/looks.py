@@ -43,8 +43,14 @@ def look_after(last: Look | None, *, first_pairs: int = FEWEST_FIRST) -> Look:
     if last is None:
         return Look(1, max(first_pairs, FEWEST_FIRST), FIRST_ALPHA)
     number = last.number + 1
-    alpha = (ALPHA - FIRST_ALPHA) * _SHARE * (1 - _SHARE) ** (number - 2)
-    return Look(number, math.ceil(last.pairs * _GROWTH), alpha)
+    return Look(number, math.ceil(last.pairs * _GROWTH), alpha_of(number))
+
+
+def alpha_of(number: int) -> float:
+    """The share that a look spends, by its number from 1."""
+    if number == 1:
+        return FIRST_ALPHA
+    return (ALPHA - FIRST_ALPHA) * _SHARE * (1 - _SHARE) ** (number - 2)
 
 
 def is_settled(metric: MetricVerdict, *, margin: float = MARGIN) -> bool:

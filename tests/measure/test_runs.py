@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.measurement import ClassMeasurement, Measurement
@@ -20,6 +21,8 @@ from nginx_tune.documents.validation import Validation
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.measure import runs
 from nginx_tune.measure.runs import Clock, list_runs, read_run, store_run
+from nginx_tune.prove.again import judge_again
+from nginx_tune.prove.looks import alpha_of
 from nginx_tune.prove.verdict import judge
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -184,6 +187,17 @@ def test_judged_again_by_other_gates(
     assert failed.returncode == 1
     assert "FAIL" in failed.stdout
     assert run_cli("runs", "show", "last", "--require", "gone.p99<1", env=state).returncode == 2
+
+
+def test_judged_again_it_claims_no_more_than_its_last_look_may() -> None:
+    stored = validation(120.0)
+    verdict = replace(stored.verdict, looks=2, stopped="settled")
+    again = judge_again(replace(stored, verdict=verdict), primary_metric=RATE)
+    assert (again.verdict.looks, again.verdict.stopped) == (2, "settled")
+    once, second = stored.verdict.metrics[0].level, again.verdict.metrics[0].level
+    assert once is not None
+    assert second is not None
+    assert second >= 1 - alpha_of(2) > once
 
 
 @pytest.mark.parametrize("name", ["nosuchrun", "abc", "0123456789", "missing.json", ""])
