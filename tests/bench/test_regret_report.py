@@ -111,6 +111,10 @@ def test_small_files_are_counted_in_whole_pages() -> None:
 def test_what_was_not_measured_has_no_number() -> None:
     assert predicted.compare_hits(run([]), MIXED).measured is None
     assert predicted.compare_blocked(run([])).error is None
+    names = scenario("10-tiny-files-cold-names")
+    assert (
+        predicted.compare_hits(run([block("baseline", 0, hot_mean=1.0)]), names).predicted is None
+    )
 
 
 def test_the_tables_have_every_candidate_and_name_what_is_missing() -> None:
