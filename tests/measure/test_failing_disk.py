@@ -1,4 +1,4 @@
-"""A disk that answers some reads with EIO, under a real nginx: counted, survived, and no verdict."""
+"""A disk that answers some reads with EIO, under a real nginx: counted, survived, no verdict."""
 
 from __future__ import annotations
 
