@@ -5,8 +5,9 @@
 nginx with one worker on one CPU, the load generator on another; for each body size both run in
 turn, the order reversed from pair to pair, and the ratios are formed pair by pair. CPU time is
 what the kernel charges to the generator's process (user and system; over loopback that contains
-a part of the network's work in both directions), so compare ratios, not absolutes. Prints a
-Markdown table of medians with the lowest and highest.
+a part of the network's work in both directions), so compare ratios, not absolutes. h2load and oha
+run in the same rounds where they are installed. Prints a Markdown table of medians with the lowest
+and highest.
 """
 
 from __future__ import annotations
@@ -111,20 +112,22 @@ def start_nginx(directory: Path, port: int, cpu: int) -> subprocess.Popen[bytes]
 
 
 def compare(name: str, port: int, cpu: int, options: argparse.Namespace) -> None:
-    probe, wrk = [], []
+    programs = {tool: run for tool, run in RUNS.items() if tool == "probe" or shutil.which(tool)}
+    found: dict[str, list[Run]] = {tool: [] for tool in programs}
     for pair in range(options.pairs):
-        runs = [(probe, run_probe), (wrk, run_wrk)]
-        for results, run in runs if pair % 2 == 0 else reversed(runs):
-            results.append(run(port, SIZES[name], cpu, options))
-    pairs = list(zip(probe, wrk, strict=True))
-    costs = [a.cpu_seconds_per_request / b.cpu_seconds_per_request for a, b in pairs]
-    rates = [a.requests_per_second / b.requests_per_second for a, b in pairs]
-    for tool, runs, cost, rate in (("probe", probe, costs, rates), ("wrk", wrk, [1.0], [1.0])):
+        order = list(programs) if pair % 2 == 0 else list(reversed(programs))
+        for tool in order:
+            found[tool].append(programs[tool](port, SIZES[name], cpu, options))
+    for tool, runs in found.items():
+        pairs = list(zip(runs, found["wrk"], strict=True))
+        costs = [a.cpu_seconds_per_request / b.cpu_seconds_per_request for a, b in pairs]
+        rates = [a.requests_per_second / b.requests_per_second for a, b in pairs]
         micros = [run.cpu_seconds_per_request * 1e6 for run in runs]
         per_second = statistics.median(run.requests_per_second for run in runs)
+        ratios = ("1", "1") if tool == "wrk" else (spread(costs, ".2f"), spread(rates, ".2f"))
         print(
-            f"| {name} | {tool} | {spread(micros, '.1f')} | {spread(cost, '.2f')} "
-            f"| {per_second:,.0f} | {spread(rate, '.2f')} |",
+            f"| {name} | {tool} | {spread(micros, '.1f')} | {ratios[0]} "
+            f"| {per_second:,.0f} | {ratios[1]} |",
             flush=True,
         )
 
@@ -169,6 +172,29 @@ def run_wrk(port: int, size: int, cpu: int, options: argparse.Namespace) -> Run:
         raise SystemExit(f"wrk says: {output}")
     requests = int(found[1])
     return Run(requests / options.seconds, cpu_seconds / requests)
+
+
+def run_h2load(port: int, size: int, cpu: int, options: argparse.Namespace) -> Run:
+    url = f"http://127.0.0.1:{port}/{size}"
+    counts = ["--h1", "-t1", f"-c{options.connections}", f"-D{options.seconds}"]
+    output, cpu_seconds = run_and_charge(["taskset", "-c", str(cpu), "h2load", *counts, url])
+    found = re.search(r"(\d+) succeeded", output)
+    if not found:
+        raise SystemExit(f"h2load says: {output}")
+    requests = int(found[1])
+    return Run(requests / options.seconds, cpu_seconds / requests)
+
+
+def run_oha(port: int, size: int, cpu: int, options: argparse.Namespace) -> Run:
+    url = f"http://127.0.0.1:{port}/{size}"
+    counts = ["--no-tui", "--output-format", "json", f"-c{options.connections}"]
+    command = ["taskset", "-c", str(cpu), "oha", *counts, f"-z{options.seconds}s", url]
+    output, cpu_seconds = run_and_charge(command)
+    requests = sum(json.loads(output)["statusCodeDistribution"].values())
+    return Run(requests / options.seconds, cpu_seconds / requests)
+
+
+RUNS = {"probe": run_probe, "wrk": run_wrk, "h2load": run_h2load, "oha": run_oha}
 
 
 def run_and_charge(argv: list[str | Path], stdin: bytes = b"") -> tuple[str, float]:

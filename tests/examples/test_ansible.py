@@ -77,8 +77,9 @@ def play(
     fleet: Fleet, playbooks: Path, book: str, *, limit: str = "", **variables: Any
 ) -> tuple[int, Recap, str]:
     """Exit code, what ansible counted for each host, and what it said."""
+    only = ["--limit", limit] if limit else []
     run = fleet.run(
-        str(BIN / "ansible-playbook"), "-i", str(fleet.inventory), book, "--diff", *(["--limit", limit] if limit else []),
+        str(BIN / "ansible-playbook"), "-i", str(fleet.inventory), book, "--diff", *only,
         "-e", json.dumps(variables),
         cwd=playbooks,
         PATH=f"{BIN}:{os.environ['PATH']}",

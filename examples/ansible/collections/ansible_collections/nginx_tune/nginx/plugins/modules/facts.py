@@ -109,7 +109,11 @@ def main():
             # The action plugin sees this and runs the collector.
             module.exit_json(changed=False, is_installed=False)
     arguments = ["inspect", "-f", "json"]
-    for flag, name in (("--dataset", "datasets"), ("--path", "paths"), ("--cache-dir", "cache_dirs")):
+    for flag, name in (
+        ("--dataset", "datasets"),
+        ("--path", "paths"),
+        ("--cache-dir", "cache_dirs"),
+    ):
         for path in params[name]:
             arguments += [flag, path]
     arguments += ["--nginx", params["nginx"]] if params["nginx"] else []
