@@ -1,63 +1,48 @@
 """The probe held to servers of known behaviour, with the tolerances of a quiet machine.
 
-    python benchmarks/conformance.py [--only NUMBER]… [--seconds N] [--realtime] [--list]
+    python benchmarks/conformance.py [--only NUMBER,…]… [--seconds N] [--minutes N] [--pairs N]
+                                     [--realtime] [--list]
 
 The numbers are those of the conformance tests of load generators that CONTRIBUTING names; what
 holds on any machine is a test (``tests/probe/test_conformance.py``, ``probes/tests``), this is
 what needs quiet: nothing else at work (or, as root, ``--realtime``), the server
 (``tests/probe/ground_truth.py``) on the first CPU and the probe on the last. Prints a Markdown
-table: number, what was asked, what was seen, whether it held; exit status 1 when something did
-not.
+table: number, what was asked, what was seen, whether it held (– where it was not tried here: the
+row names the test or benchmark that does); exit status 1 when something did not.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import os
 import re
 import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Iterator
 
-from nginx_tune.documents.measurement import ClassMeasurement, Measurement
-from nginx_tune.measure.probe import run_probe
+from conforming.arrivals import arrivals
+from conforming.classes import two_classes
+from conforming.delays import constant_delays, large_bodies, tails
+from conforming.elsewhere import ELSEWHERE, elsewhere
+from conforming.generator import stopped_generator
+from conforming.rows import PLACE, PROBE_CPU, RATE, Check, Row, ground_truth, milliseconds, run
+
 from nginx_tune.observe.processes import read_listen_counters
 from nginx_tune.prove.histogram import decode_histogram
 from nginx_tune.prove.imbalance import with_imbalance
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "probe"))
-from truth import Truth, ground_truth, truth_plan
-
-RATE = 1000.0
 STALL, EVERY = 1.0, 5.0
-CPUS = sorted(os.sched_getaffinity(0))
-SERVER_CPU, PROBE_CPU = CPUS[0], CPUS[-1]
-PLACE: list[object] = ["--cpu", SERVER_CPU]
-
-
-class Row(NamedTuple):
-    """One thing asked and seen."""
-
-    number: str
-    asked: str
-    seen: str
-    held: bool | None
-    """None where it could not be tried."""
-
-
-Check = Callable[[argparse.Namespace], Iterator[Row]]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", action="append", choices=sorted(CHECKS), default=[])
-    parser.add_argument("--seconds", type=int, default=20, help="of each stall run; × 5 s")
+    parser.add_argument("--only", type=_read_numbers, action="extend", default=[])
+    parser.add_argument("--seconds", type=int, default=20, help="of a run of 1, 4, 6, 19; × 5 s")
+    parser.add_argument("--minutes", type=float, help="of a run of 6 instead: drift wants ten")
+    parser.add_argument("--pairs", type=int, default=9, help="of runs of 13, of 4 s each")
     parser.add_argument(
         "--realtime", action="store_true", help="both ahead of ordinary processes, as root"
     )
@@ -82,14 +67,11 @@ def main() -> int:
     return 0 if held else 1
 
 
-def run(server: Truth, **changes: Any) -> tuple[Measurement, ClassMeasurement]:
-    changes = {"rate": RATE, "realtime": "--realtime" in PLACE, **changes}
-    measurement = run_probe(truth_plan(server.port, **changes), cpus=[PROBE_CPU])
-    return measurement, measurement.classes["c"]
-
-
-def milliseconds(seconds: float | None) -> float:
-    return math.nan if seconds is None else seconds * 1e3
+def _read_numbers(text: str) -> list[str]:
+    numbers = text.split(",")
+    if unknown := set(numbers) - set(CHECKS):
+        raise argparse.ArgumentTypeError(f"no number {', '.join(sorted(unknown))}")
+    return numbers
 
 
 def stalls(options: argparse.Namespace) -> Iterator[Row]:
@@ -204,7 +186,7 @@ def accept_queue(_options: argparse.Namespace) -> Iterator[Row]:
 
 
 def workers(_options: argparse.Namespace) -> Iterator[Row]:
-    """Four workers with a known skew, and nginx with one queue and with four."""
+    """Four workers with a known skew."""
     weights = {"70": 4, "71": 3, "72": 2, "73": 1}
     given = ",".join(f"{pid}={weight}" for pid, weight in weights.items())
     with ground_truth("--workers", given, *PLACE) as server:
@@ -215,6 +197,8 @@ def workers(_options: argparse.Namespace) -> Iterator[Row]:
     uneven = with_imbalance(measurement).classes["c"].worker_requests
     most = uneven.max_to_mean if uneven else math.nan
     yield Row("12", "busiest 1.6 × the mean", f"{most:.3f}", abs(most - 1.6) < 0.01)
+    scenarios = "`nginx-tune scenario run accept-balance`, `… reuseport-tail`"
+    yield Row("12", "nginx with one queue and with one per worker", scenarios, held=None)
 
 
 def cross_check(options: argparse.Namespace) -> Iterator[Row]:
@@ -253,11 +237,19 @@ def _told_milliseconds(output: str, share: str) -> float:
 CHECKS: dict[str, Check] = {
     "1": stalls,
     "2": stopped_once,
+    "3": constant_delays,
+    "4": tails,
+    "6": arrivals,
+    "7": stopped_generator,
     "8": silence,
     "11": accept_queue,
     "12": workers,
+    "13": two_classes,
+    "14": large_bodies,
     "19": cross_check,
+    **{number: elsewhere(number) for number in ELSEWHERE},
 }
+CHECKS = {number: CHECKS[number] for number in sorted(CHECKS, key=int)}
 
 
 if __name__ == "__main__":

@@ -1,12 +1,17 @@
 """A web server whose behaviour is known in closed form: the truth that the probe is held to.
 
     python ground_truth.py [--body N] [--stall S --every S] [--never N] [--workers PID=WEIGHT,…]
-                           [--backlog N --accept-after S] [--cpu N] [--realtime]
+                           [--backlog N --accept-after S] [--delay SHAPE:NUMBERS]
+                           [--hold PATH --hold-from S --hold-for S] [--log]
+                           [--cpu N] [--realtime]
 
 One thread on epoll, in a process of its own, so that it can be pinned and stopped (SIGSTOP).
 Prints the port that it listens on; on SIGTERM one JSON line of what it did: ``requests``,
 ``connections``, ``by_worker``, ``unanswered``, and ``own_seconds`` (p50, p99: from the event that
-told of a request to its whole answer being with the kernel). Standard library alone.
+told of a request to its whole answer being with the kernel, delays included). With ``--log`` also
+``each_own_seconds`` (of every answer), ``arrived_nanoseconds`` (when the kernel got each request,
+by the wall clock: the server's own lateness is not in it) and ``unstamped`` (requests of which the
+kernel did not say). Standard library alone.
 
 Used by the tests beside it and by ``benchmarks/conformance.py``.
 """
@@ -14,18 +19,34 @@ Used by the tests beside it and by ``benchmarks/conformance.py``.
 from __future__ import annotations
 
 import argparse
+import heapq
 import itertools
 import json
 import os
+import random
 import select
 import signal
 import socket
+import struct
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 _END = b"\r\n\r\n"
+_SO_TIMESTAMPNS = 35
+"""Of Linux; Python's ``socket`` does not name it. The message that comes has the same number."""
+_TIMESPEC = struct.Struct("qq")
+_SPIN_SECONDS = 0.0015
+"""epoll waits whole milliseconds: the rest of a delay is spun away."""
+
+_SHAPES: dict[str, Callable[..., Callable[[random.Random], float]]] = {
+    "constant": lambda seconds: lambda _: seconds,
+    "bimodal": lambda short, long, share: lambda dice: long if dice.random() < share else short,
+    "lognormal": lambda median, sigma: lambda dice: median * dice.lognormvariate(0.0, sigma),
+    "pareto": lambda least, shape: lambda dice: least * dice.paretovariate(shape),
+}
+"""Delays in seconds by the numbers of each shape."""
 
 
 def main() -> None:
@@ -38,6 +59,15 @@ def main() -> None:
     parser.add_argument("--workers", default="", help="PID=WEIGHT,…: who says to have answered")
     parser.add_argument("--backlog", type=int, default=4096)
     parser.add_argument("--accept-after", type=float, default=0.0)
+    parser.add_argument(
+        "--delay", type=_read_shape, default=None,
+        help="constant:S, bimodal:SHORT,LONG,SHARE, lognormal:MEDIAN,SIGMA or pareto:LEAST,SHAPE",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=1, help="of the delays")
+    parser.add_argument("--hold", default="", help="path whose requests wait …")
+    parser.add_argument("--hold-from", type=float, default=0.0, help="… if they come from then …")
+    parser.add_argument("--hold-for", type=float, default=0.0, help="… until so much later")
+    parser.add_argument("--log", action="store_true", help="tell of each request")
     parser.add_argument("--cpu", type=int, default=None)
     parser.add_argument("--realtime", action="store_true", help="ahead of ordinary processes")
     options = parser.parse_args()
@@ -63,6 +93,15 @@ class Server:
         self._answers: dict[str, bytes] = {}
         self._own: list[float] = []
         self._requests = self._connections = self._unanswered = 0
+        self._dice = random.Random(options.seed)
+        self._hold = f" {options.hold} ".encode() if options.hold else b""
+        self._order = itertools.count()
+        self._held: list[tuple[float, int, float, socket.socket]] = []
+        self._arrived: list[int] = []
+        self._unstamped = 0
+        if options.log:
+            # The sockets that it accepts inherit it.
+            self._listener.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         self._start: float | None = None
         self._ended = False
 
@@ -75,13 +114,14 @@ class Server:
             time.sleep(self._options.accept_after)
         self._poller.register(self._listener, select.EPOLLIN)
         while not self._ended:
-            events = self._poller.poll(0.2)
+            events = self._poller.poll(self._patience())
             self._stand_still()
             for descriptor, _ in events:
                 if descriptor == self._listener.fileno():
                     self._accept()
                 else:
                     self._serve(descriptor)
+            self._release()
         _say(json.dumps(self._told()))
 
     def _end(self, *_: object) -> None:
@@ -118,7 +158,7 @@ class Server:
         begun = time.perf_counter()
         stream, buffer = self._open[descriptor]
         try:
-            data = stream.recv(65536)
+            data = self._receive(stream)
         except BlockingIOError:
             return
         except OSError:
@@ -130,9 +170,49 @@ class Server:
             return
         buffer += data
         while (end := buffer.find(_END)) >= 0:
+            delay = self._delay(buffer)
             del buffer[: end + len(_END)]
-            self._answer(stream)
-            self._own.append(time.perf_counter() - begun)
+            if delay is None:
+                self._answer(stream)
+                self._own.append(time.perf_counter() - begun)
+            else:
+                heapq.heappush(self._held, (begun + delay, next(self._order), begun, stream))
+
+    def _receive(self, stream: socket.socket) -> bytes:
+        if not self._options.log:
+            return stream.recv(65536)
+        data, messages, _, _ = stream.recvmsg(65536, 64)
+        if data:
+            for level, kind, value in messages:
+                if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS):
+                    seconds, nanoseconds = _TIMESPEC.unpack(value)
+                    self._arrived.append(seconds * 1_000_000_000 + nanoseconds)
+                    break
+            else:
+                self._unstamped += 1
+        return data
+
+    def _delay(self, request: bytearray) -> float | None:
+        """How long to keep a request back; None to answer at once."""
+        if self._hold and self._hold in request and self._start is not None:
+            into = time.monotonic() - self._start - self._options.hold_from
+            if 0 <= into < self._options.hold_for:
+                return self._options.hold_for - into
+        return None if self._options.delay is None else self._options.delay(self._dice)
+
+    def _patience(self) -> float:
+        """How long to wait for events."""
+        if not self._held:
+            return 0.2
+        return min(max(self._held[0][0] - time.perf_counter() - _SPIN_SECONDS, 0.0), 0.2)
+
+    def _release(self) -> None:
+        """Answer those that were kept back long enough."""
+        while self._held and self._held[0][0] <= time.perf_counter():
+            _, _, begun, stream = heapq.heappop(self._held)
+            if stream.fileno() >= 0:
+                self._answer(stream)
+                self._own.append(time.perf_counter() - begun)
 
     def _answer(self, stream: socket.socket) -> None:
         self._requests += 1
@@ -156,13 +236,24 @@ class Server:
 
     def _told(self) -> dict[str, object]:
         own = sorted(self._own) or [0.0]
+        log = {
+            "arrived_nanoseconds": self._arrived,
+            "unstamped": self._unstamped,
+            "each_own_seconds": self._own,
+        }
         return {
+            **(log if self._options.log else {}),
             "requests": self._requests,
             "connections": self._connections,
             "unanswered": self._unanswered,
             "by_worker": dict(self._by_worker),
             "own_seconds": {"p50": own[len(own) // 2], "p99": own[len(own) * 99 // 100]},
         }
+
+
+def _read_shape(text: str) -> Callable[[random.Random], float]:
+    name, _, numbers = text.partition(":")
+    return _SHAPES[name](*map(float, numbers.split(",")))
 
 
 def _say(what: object) -> None:

@@ -1,0 +1,94 @@
+"""The conformance tests that need no quiet, or a benchmark of their own: where they are."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+
+from conforming.rows import REPOSITORY, Check, Row
+
+ELSEWHERE: dict[str, tuple[str, list[str]]] = {
+    "5": (
+        "first byte and last byte apart; answers without a body have a first byte",
+        [
+            "probes/tests/outcomes.rs::first_byte_and_last_byte_are_told_apart",
+            "probes/tests/receive.rs::the_kernel_tells_when_the_first_byte_came",
+            "probes/tests/outcomes.rs::every_framing_is_understood",
+        ],
+    ),
+    "9": (
+        "any cut, length and damage: the exact failure, nothing over-read",
+        [
+            "probes/tests/receive.rs::a_response_may_be_cut_anywhere",
+            "probes/tests/receive.rs::heads_and_bodies_of_any_length_are_told_apart",
+            "probes/tests/receive.rs::one_byte_behind_a_body_of_any_length_is_seen_at_once",
+            "probes/tests/receive.rs::damaged_responses_are_counted_once_each",
+            "probes/tests/outcomes.rs::a_short_body_is_truncated",
+            "probes/tests/outcomes.rs::another_length_than_the_file_has_is_length",
+            "probes/tests/outcomes.rs::an_unexpected_status_is_status",
+            "probes/tests/outcomes.rs::a_reset_is_a_reset",
+            "probes/tests/plans.rs::one_flipped_byte_is_a_hash_failure",
+        ],
+    ),
+    "10": (
+        "keepalive that ends: arrivals and intended times kept, reconnects counted",
+        [
+            "probes/tests/outcomes.rs::a_keepalive_limit_costs_no_request",
+            "probes/tests/receive.rs::a_connection_that_is_closed_while_idle_costs_no_arrival",
+            "probes/tests/receive.rs::a_request_that_is_sent_again_keeps_its_intended_time",
+            "probes/tests/plans.rs::connections_are_kept_as_long_as_the_plan_says",
+        ],
+    ),
+    "15": (
+        "merged histograms are exact; Python's and Java's libraries read the log alike",
+        [
+            "tests/probe/test_conformance.py::test_the_stripes_of_three_hosts_are_one_load",
+            "tests/probe/test_conformance.py::test_the_histogram_log_adds_up_to_the_total_in_the_python_library",
+            "tests/probe/test_conformance.py::test_the_java_tools_read_the_same_from_the_histogram_log",
+            "tests/prove/test_prove_histogram.py::test_adding_gives_what_recording_everything_gives",
+        ],
+    ),
+    "16": ("verdicts: false ones, coverage, power", ["benchmarks/verdict_errors.py"]),
+    "17": (
+        "CPU a request beside wrk; memory small and flat",
+        ["benchmarks/probe_vs_wrk.py", "benchmarks/probe_memory.py"],
+    ),
+    "18": (
+        "refused before any packet; caps hold; ends with a signal or its parent within a second",
+        [
+            "probes/tests/process.rs::a_target_that_is_not_permitted_gets_no_packet",
+            "probes/tests/plans.rs::redirects_are_not_followed",
+            "probes/tests/process.rs::the_caps_hold_during_the_run",
+            "probes/tests/process.rs::a_signal_ends_the_run_within_a_second_and_the_result_is_printed",
+            "probes/tests/process.rs::it_ends_with_its_parent",
+            "tests/probe/test_probe_command.py::test_the_probe_dies_with_a_killed_command",
+        ],
+    ),
+}
+"""By number: what is asked, and the tests (``file::function``) and benchmarks that ask it."""
+
+
+def elsewhere(number: str) -> Check:
+    """A row that names where a number is tried."""
+    asked, places = ELSEWHERE[number]
+
+    def name(_options: argparse.Namespace) -> Iterator[Row]:
+        gone = [place for place in places if not is_there(place)]
+        if gone:
+            yield Row(number, asked, f"gone: {', '.join(gone)}", held=False)
+        else:
+            yield Row(number, asked, ", ".join(f"`{place}`" for place in places), held=None)
+
+    name.__doc__ = f"Elsewhere: {asked}."
+    return name
+
+
+def is_there(place: str) -> bool:
+    """Whether a file, and the function in it that is named, are there."""
+    file, _, function = place.partition("::")
+    path = REPOSITORY / file
+    if not path.is_file():
+        return False
+    wanted = rf"\b(?:fn|def) {re.escape(function)}\("
+    return not function or re.search(wanted, path.read_text()) is not None

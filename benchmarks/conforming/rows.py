@@ -1,0 +1,73 @@
+"""What every conformance test prints, and how it runs the probe beside the ground truth."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from nginx_tune.documents.loadplan import LoadClass
+from nginx_tune.documents.measurement import ClassMeasurement, Measurement
+from nginx_tune.measure.probe import run_probe
+
+REPOSITORY = Path(__file__).parents[2]
+sys.path.insert(0, str(REPOSITORY / "tests" / "probe"))
+from truth import Truth, ground_truth, truth_plan  # noqa: E402
+
+RATE = 1000.0
+CPUS = sorted(os.sched_getaffinity(0))
+SERVER_CPU, PROBE_CPU = CPUS[0], CPUS[-1]
+PLACE: list[object] = ["--cpu", SERVER_CPU]
+"""Options of every server; ``--realtime`` is added where it was asked for."""
+
+
+class Row(NamedTuple):
+    """One thing asked and seen."""
+
+    number: str
+    asked: str
+    seen: str
+    held: bool | None
+    """None where it could not be tried, or is not tried here."""
+
+
+Check = Callable[[argparse.Namespace], Iterator[Row]]
+
+
+def run(server: Truth, **changes: Any) -> tuple[Measurement, ClassMeasurement]:
+    """What one class, 1000 constant arrivals a second unless changed, saw of a server."""
+    measurement = run_classes(server, [], **{"rate": RATE, **changes})
+    return measurement, measurement.classes["c"]
+
+
+def run_classes(server: Truth, classes: list[LoadClass], **changes: Any) -> Measurement:
+    """What these classes saw of a server; the plan's own one when there are none."""
+    plan = truth_plan(server.port, **{"realtime": "--realtime" in PLACE, **changes})
+    if classes:
+        plan = msgspec.structs.replace(plan, classes=classes)
+    return run_probe(plan, cpus=[PROBE_CPU])
+
+
+def milliseconds(seconds: float | None) -> float:
+    return math.nan if seconds is None else seconds * 1e3
+
+
+__all__ = [
+    "PLACE",
+    "PROBE_CPU",
+    "RATE",
+    "REPOSITORY",
+    "Check",
+    "Row",
+    "Truth",
+    "ground_truth",
+    "milliseconds",
+    "run",
+    "run_classes",
+]
