@@ -83,10 +83,12 @@ def test_a_distribution_beside_the_delays_and_the_way() -> None:
         indices = (layout.index_of(round((delay + added) * 1e9)) for delay in delays)
         return Histogram(layout, {index: 1 for index in sorted(indices)})  # noqa: C420
 
-    assert distances(told(0.0001), delays, 0.0002) == (0.0, 0.0)
-    early, late = distances(told(-0.0101), delays, 0.0002)
+    way = (0.0, 0.0002)
+    assert distances(told(0.0001), delays, way) == (0.0, 0.0)
+    assert distances(told(0.0), delays, (0.0001, 0.0002))[0] > 0
+    early, late = distances(told(-0.0101), delays, way)
     assert (early, late) == (pytest.approx(0.11), 0.0)
-    early, late = distances(told(0.0101), delays, 0.0002)
+    early, late = distances(told(0.0101), delays, way)
     assert (early, late) == (0.0, pytest.approx(0.1))
 
 

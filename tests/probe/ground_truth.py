@@ -8,10 +8,10 @@
 One thread on epoll, in a process of its own, so that it can be pinned and stopped (SIGSTOP).
 Prints the port that it listens on; on SIGTERM one JSON line of what it did: ``requests``,
 ``connections``, ``by_worker``, ``unanswered``, and ``own_seconds`` (p50, p99: from the event that
-told of a request to its whole answer being with the kernel, delays included). With ``--log`` also
-``each_own_seconds`` (of every answer), ``arrived_nanoseconds`` (when the kernel got each request,
-by the wall clock: the server's own lateness is not in it) and ``unstamped`` (requests of which the
-kernel did not say). Standard library alone.
+told of a request to its whole answer being with the kernel, delays included). With ``--log``
+these, and the delays, count from the request's arrival in the kernel, and there are also
+``each_own_seconds`` (of every answer), ``arrived_nanoseconds`` (of every request, by the wall
+clock) and ``unstamped`` (requests whose arrival the kernel did not tell). Standard library alone.
 
 Used by the tests beside it and by ``benchmarks/conformance.py``.
 """
@@ -158,16 +158,17 @@ class Server:
         begun = time.perf_counter()
         stream, buffer = self._open[descriptor]
         try:
-            data = self._receive(stream)
+            data, age = self._receive(stream)
         except BlockingIOError:
             return
         except OSError:
-            data = b""
+            data, age = b"", 0.0
         if not data:
             self._poller.unregister(descriptor)
             del self._open[descriptor]
             stream.close()
             return
+        begun -= age
         buffer += data
         while (end := buffer.find(_END)) >= 0:
             delay = self._delay(buffer)
@@ -178,19 +179,19 @@ class Server:
             else:
                 heapq.heappush(self._held, (begun + delay, next(self._order), begun, stream))
 
-    def _receive(self, stream: socket.socket) -> bytes:
+    def _receive(self, stream: socket.socket) -> tuple[bytes, float]:
+        """What came, and for how many seconds the kernel had it (with ``--log``)."""
         if not self._options.log:
-            return stream.recv(65536)
+            return stream.recv(65536), 0.0
+        now = time.time_ns()
         data, messages, _, _ = stream.recvmsg(65536, 64)
-        if data:
-            for level, kind, value in messages:
-                if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS):
-                    seconds, nanoseconds = _TIMESPEC.unpack(value)
-                    self._arrived.append(seconds * 1_000_000_000 + nanoseconds)
-                    break
-            else:
-                self._unstamped += 1
-        return data
+        for level, kind, value in messages:
+            if data and (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS):
+                seconds, nanoseconds = _TIMESPEC.unpack(value)
+                self._arrived.append(seconds * 1_000_000_000 + nanoseconds)
+                return data, max(now - self._arrived[-1], 0) / 1e9
+        self._unstamped += bool(data)
+        return data, 0.0
 
     def _delay(self, request: bytearray) -> float | None:
         """How long to keep a request back; None to answer at once."""
