@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -122,11 +122,11 @@ def main(args: Sequence[str] | None = None) -> int:
         return _say("interrupted", "", ExitStatus.INTERRUPTED)
     except BrokenPipeError:
         # The reader has what it wanted (head, less): as ripgrep, that is success.
-        _discard_output()
+        _discard(sys.stdout)
         return int(ExitStatus.OK)
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _FULL:
-            _discard_output()
+            _discard(sys.stdout)
             return _say(f"cannot write: {error.strerror}", "", ExitStatus.USAGE)
         # The last line of defence against a traceback.
         if any(argument.startswith("-v") for argument in arguments):
@@ -139,17 +139,19 @@ def main(args: Sequence[str] | None = None) -> int:
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
-def _discard_output() -> None:
+def _discard(stream: TextIO) -> None:
     """Let what is still in the buffer go nowhere, so that the end of the process is quiet."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _say(message: str, hint: str, status: ExitStatus) -> int:
     from nginx_tune.report.text import plain  # noqa: PLC0415  # only on the way out
 
     line = plain(" ".join(message.split()))
-    with contextlib.suppress(OSError):  # the status says it too
+    try:
         click.echo(f"nginx-tune: {line}" + (f" ({plain(hint)})" if hint else ""), err=True)
+    except OSError:  # the status says it too, if nothing is left to fail at the end
+        _discard(sys.stderr)
     return int(status)
 
 

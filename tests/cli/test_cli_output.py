@@ -37,8 +37,9 @@ def test_a_full_or_closed_end_is_one_line(command: str, said: str) -> None:
     assert len(run.stderr.splitlines()) == 1
 
 
-def test_the_status_holds_when_nothing_can_be_said() -> None:
-    assert shell(f"{PROGRAM} schema nosuch 2>/dev/full").returncode == 2
+@pytest.mark.parametrize("locale", ["", "env -i ", "LC_ALL=C.UTF-8 "])
+def test_the_status_holds_when_nothing_can_be_said(locale: str) -> None:
+    assert shell(f"{locale}{PROGRAM} schema nosuch 2>/dev/full").returncode == 2
 
 
 def test_a_reader_that_has_enough_is_no_failure() -> None:

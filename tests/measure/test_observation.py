@@ -183,7 +183,7 @@ def shows_blocking(found: Observation) -> bool:
     return (
         found.causes[0].id == "loop-blocked-on-disk"
         and (found.server.state_d_ratio or 0) > 0.3
-        and (turns is None or (turns.blocked_ratio or 0) > 0.5)
+        and (turns is None or (turns.blocked_ratio or 0) > 0.15)
     )
 
 
@@ -208,7 +208,7 @@ def test_blocking_is_named_by_every_means(
         assert found.causes[0].confidence == "medium"
     else:
         assert server.loop_turn_seconds is not None
-        assert (server.loop_turn_seconds.blocked_ratio or 0) > 0.5
+        assert (server.loop_turn_seconds.blocked_ratio or 0) > 0.15
         assert (server.loop_turn_seconds.max or 0) > 0.01
         assert server.block_io_delay_seconds is not None
     assert [disk.name for disk in server.disks if disk.name.startswith("loop")]
