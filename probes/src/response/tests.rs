@@ -1,0 +1,245 @@
+//! Responses as servers write them, whole, cut and damaged.
+
+use super::{NotHttp, Response};
+use crate::chance::{Chance, Purpose};
+use crate::failure::Failure;
+use crate::plan::Method;
+
+/// Everything that can be told of a response.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    complete: bool,
+    status: u16,
+    body_bytes: u64,
+    keeps_connection: bool,
+    left_over: usize,
+}
+
+fn feed(method: Method, pieces: &[&[u8]]) -> Result<Seen, NotHttp> {
+    let mut response = Response::new();
+    response.expect(method);
+    let mut left_over = 0;
+    for piece in pieces {
+        left_over += piece.len() - response.feed(piece)?;
+    }
+    Ok(Seen {
+        complete: response.is_complete(),
+        status: response.status(),
+        body_bytes: response.body_bytes(),
+        keeps_connection: response.keeps_connection(),
+        left_over,
+    })
+}
+
+const GOOD: [(&[u8], u64, bool); 10] = [
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 5, true),
+    (b"HTTP/1.1 200 OK\r\ncontent-length:5\r\nConnection: close\r\n\r\nhello", 5, false),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 0, true),
+    (b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello", 5, false),
+    (b"HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 2\r\n\r\nhi", 2, true),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", 5, true),
+    (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n00a;x=\"y\"\r\n0123456789\r\n1 \r\nz\r\n000\r\nA: b\r\nC: d\r\n\r\n",
+        11,
+        true,
+    ),
+    (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\nContent-Length: 9\r\n\r\n1\r\nh\r\n0\r\n\r\n",
+        1,
+        false,
+    ),
+    (b"HTTP/1.1 204 No Content\r\n\r\n", 0, true),
+    (
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
+        1,
+        true,
+    ),
+];
+
+#[test]
+fn a_response_is_the_same_wherever_it_is_split() {
+    for (bytes, body_bytes, keeps_connection) in GOOD {
+        let mut stream = bytes.to_vec();
+        stream.extend_from_slice(b"HTTP/1.1");
+        let whole = feed(Method::Get, &[&stream]).unwrap();
+        assert!(whole.complete);
+        assert_eq!(whole.body_bytes, body_bytes);
+        assert_eq!(whole.keeps_connection, keeps_connection);
+        assert_eq!(
+            whole.left_over,
+            8,
+            "of {:?}",
+            String::from_utf8_lossy(bytes)
+        );
+        for at in 1..stream.len() {
+            let (one, two) = stream.split_at(at);
+            assert_eq!(
+                feed(Method::Get, &[one, two]).unwrap(),
+                whole,
+                "split at {at}"
+            );
+        }
+        let single: Vec<&[u8]> = stream.chunks(1).collect();
+        assert_eq!(feed(Method::Get, &single).unwrap(), whole);
+    }
+}
+
+/// Damaged responses: whatever is made of one, it is the same however it is split, and no
+/// byte is taken that was not given.
+#[test]
+fn damage_is_judged_alike_wherever_it_is_split() {
+    let chance = Chance::new(11, "damage", Purpose::Path);
+    let mut draw = 0;
+    let mut below = |count: usize| {
+        draw += 1;
+        chance.below(draw, count as u64) as usize
+    };
+    for _ in 0..20_000 {
+        let mut bytes = GOOD[below(GOOD.len())].0.to_vec();
+        for _ in 0..=below(3) {
+            let at = below(bytes.len());
+            match below(4) {
+                0 => bytes[at] = below(256) as u8,
+                1 => bytes[at] ^= 1 << below(8),
+                2 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, b"0f\r\n :;-"[below(8)]),
+            }
+        }
+        let whole = feed(Method::Get, &[&bytes]);
+        let (one, two) = bytes.split_at(below(bytes.len() + 1));
+        assert_eq!(feed(Method::Get, &[one, two]), whole, "{bytes:?}");
+        let single: Vec<&[u8]> = bytes.chunks(1).collect();
+        assert_eq!(feed(Method::Get, &single), whole, "{bytes:?}");
+    }
+}
+
+#[test]
+fn a_long_body_behind_a_split_head_is_no_part_of_the_head() {
+    let mut stream = b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n".to_vec();
+    stream.resize(stream.len() + 200_000, b'x');
+    for at in [1, 20, 42] {
+        let (one, two) = stream.split_at(at);
+        let seen = feed(Method::Get, &[one, two]).unwrap();
+        assert!(seen.complete);
+        assert_eq!(seen.body_bytes, 200_000);
+    }
+}
+
+#[test]
+fn payload_may_be_skipped_up_to_its_end_and_no_further() {
+    let mut response = Response::new();
+    response
+        .feed(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
+        .unwrap();
+    assert_eq!(response.payload_ahead(), 6);
+    response.skip_payload(6);
+    assert!(response.is_complete());
+    assert_eq!(response.payload_ahead(), 0);
+
+    response.expect(Method::Get);
+    response
+        .feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\nabc")
+        .unwrap();
+    assert_eq!(response.payload_ahead(), 13);
+    response.skip_payload(13);
+    assert_eq!(response.payload_ahead(), 0);
+    assert_eq!(response.feed(b"\r\n0\r\n\r\nHTTP"), Ok(7));
+    assert!(response.is_complete());
+    assert_eq!(response.body_bytes(), 16);
+}
+
+#[test]
+fn the_worker_is_a_number_or_nothing() {
+    let mut response = Response::new();
+    for (value, worker) in [("4711", Some(4711)), ("-", None), ("", None), ("1e9", None)] {
+        response.expect(Method::Get);
+        let head = format!("HTTP/1.1 204 x\r\nX-Probe-Worker: {value}\r\n\r\n");
+        response.feed(head.as_bytes()).unwrap();
+        assert_eq!(response.worker(), worker, "{value}");
+    }
+}
+
+#[test]
+fn head_and_not_modified_have_no_body_whatever_they_declare() {
+    let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
+    assert!(feed(Method::Head, &[bytes]).unwrap().complete);
+    let bytes = b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n";
+    assert!(feed(Method::Get, &[bytes]).unwrap().complete);
+}
+
+#[test]
+fn junk_is_refused() {
+    let many = [b"HTTP/1.1 200 OK\r\nA: ".as_slice(), &vec![b'a'; 70_000]].concat();
+    for bytes in [
+        b"hello".as_slice(),
+        b"HTTP/2 200 OK\r\n\r\n",
+        b"HTTP/1.1 101 Switching\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n11111111111111111\r\n",
+        &many,
+    ] {
+        let got = feed(Method::Get, &[bytes]);
+        assert_eq!(got, Err(NotHttp), "{:?}", String::from_utf8_lossy(bytes));
+    }
+}
+
+#[test]
+fn an_early_end_is_told_by_kind() {
+    let mut response = Response::new();
+    assert_eq!(response.end(), Some(Failure::Empty));
+    for (bytes, failure) in [
+        (
+            b"HTTP/1.1 200 OK\r\nConte".as_slice(),
+            Some(Failure::Truncated),
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
+            Some(Failure::Truncated),
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell",
+            Some(Failure::Truncated),
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
+            Some(Failure::Truncated),
+        ),
+        (b"HTTP/1.1 200 OK\r\n\r\nhell", None),
+    ] {
+        response.expect(Method::Get);
+        response.feed(bytes).unwrap();
+        assert_eq!(
+            response.end(),
+            failure,
+            "{:?}",
+            String::from_utf8_lossy(bytes)
+        );
+    }
+    assert!(response.is_complete());
+}
+
+#[test]
+fn a_complete_response_is_judged_by_status_and_length() {
+    let mut response = Response::new();
+    response
+        .feed(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+        .unwrap();
+    assert_eq!(response.fault(&[200], None), None);
+    assert_eq!(response.fault(&[200], Some(5)), None);
+    assert_eq!(response.fault(&[200], Some(6)), Some(Failure::Length));
+    assert_eq!(response.fault(&[206], Some(5)), Some(Failure::Status));
+    response.expect(Method::Head);
+    response
+        .feed(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")
+        .unwrap();
+    assert_eq!(response.fault(&[200], Some(5)), None);
+    assert_eq!(response.fault(&[200], Some(6)), Some(Failure::Length));
+}
