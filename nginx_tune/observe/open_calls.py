@@ -35,24 +35,11 @@ class OpenTracer:
         self._rest = b""
         self._ended = threading.Event()
         try:
-            self._set_up(threads, tracefs)
+            self._instance.watch_calls(tracefs, threads, _CALLS, buffer_kib=_BUFFER_KIB)
         except OSError:
             self._instance.remove()
             raise
         self._thread = threading.Thread(target=self._run, daemon=True, name="open-calls")
-
-    def _set_up(self, threads: Sequence[int], tracefs: TraceFs) -> None:
-        write = self._instance.write
-        write("tracing_on", "0")
-        write("trace_clock", "mono")
-        write("buffer_size_kb", str(_BUFFER_KIB))
-        write("set_event_pid", " ".join(map(str, threads)))
-        names = [f"sys_{side}_{call}" for call in _CALLS for side in ("enter", "exit")]
-        found = tracefs.events("syscalls", *names)
-        if not found:
-            raise FileNotFoundError("the kernel traces no system calls (CONFIG_FTRACE_SYSCALLS)")
-        for name in found:
-            write(f"events/syscalls/{name}/enable", "1")
 
     def start(self) -> None:
         """Begin to count."""

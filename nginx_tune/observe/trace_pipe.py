@@ -39,7 +39,9 @@ class TracefsTurns:
         self._ended = threading.Event()
         self._rest = b""
         try:
-            self._set_up(threads, tracefs)
+            self._instance.watch_calls(tracefs, threads, _CALLS, buffer_kib=_BUFFER_KIB)
+            self._instance.write("events/sched/sched_switch/enable", "1")
+            self._instance.write("tracing_on", "1")
         except OSError:
             self._instance.remove()
             raise
@@ -48,21 +50,6 @@ class TracefsTurns:
         self._traced = 0.0
         self._thread = threading.Thread(target=self._run, daemon=True, name="trace-pipe")
         self._thread.start()
-
-    def _set_up(self, threads: Sequence[int], tracefs: TraceFs) -> None:
-        write = self._instance.write
-        write("tracing_on", "0")
-        write("trace_clock", "mono")
-        write("buffer_size_kb", str(_BUFFER_KIB))
-        write("set_event_pid", " ".join(map(str, threads)))
-        names = [f"sys_{side}_{call}" for call in _CALLS for side in ("enter", "exit")]
-        found = tracefs.events("syscalls", *names)
-        if not found:
-            raise FileNotFoundError("the kernel traces no system calls (CONFIG_FTRACE_SYSCALLS)")
-        for name in found:
-            write(f"events/syscalls/{name}/enable", "1")
-        write("events/sched/sched_switch/enable", "1")
-        write("tracing_on", "1")
 
     def _run(self) -> None:
         while not self._ended.wait(_POLL_SECONDS):

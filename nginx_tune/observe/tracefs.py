@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -103,6 +104,25 @@ class Instance:
             os.write(descriptor, text.encode())
         finally:
             os.close(descriptor)
+
+    def watch_calls(
+        self, tracefs: TraceFs, threads: Sequence[int], calls: Sequence[str], *, buffer_kib: int
+    ) -> None:
+        """Let entries and exits of these system calls of these threads be recorded; still off.
+
+        Units: ``buffer_kib`` for each CPU; the clock is CLOCK_MONOTONIC.
+        Errors: OSError, FileNotFoundError when the kernel traces none of the calls.
+        """
+        self.write("tracing_on", "0")
+        self.write("trace_clock", "mono")
+        self.write("buffer_size_kb", str(buffer_kib))
+        self.write("set_event_pid", " ".join(map(str, threads)))
+        names = [f"sys_{side}_{call}" for call in calls for side in ("enter", "exit")]
+        found = tracefs.events("syscalls", *names)
+        if not found:
+            raise FileNotFoundError("the kernel traces no system calls (CONFIG_FTRACE_SYSCALLS)")
+        for name in found:
+            self.write(f"events/syscalls/{name}/enable", "1")
 
     def read(self) -> bytes:
         """Lines that are there and were not read yet; empty for none."""

@@ -88,7 +88,8 @@ def test_turns_are_counted(nginx: tuple[Instance, int], means: Means) -> None:
     busy, quiet = tracer.finish()
     # Each connection is an accept and a request: one turn or more, and never hundreds.
     assert 40 <= busy.turns.total() <= 400
-    assert busy.turns.total() == busy.values.total()
+    # The maps are read one after the other: a turn that ends in between may be in one of them.
+    assert abs(busy.turns.total() - busy.values.total()) <= len(instance.workers())
     assert set(busy.turns) <= set(tracing.global_ids.values())
     assert 0 < busy.busy.total() / 1e9 < 60
     assert quiet.turns.total() < 40
