@@ -1,6 +1,7 @@
 //! One request class at work: its arrivals, its connections, its record.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use crate::bodies::{Bodies, Compared};
@@ -14,6 +15,7 @@ use crate::recorder::Recorder;
 use crate::request::{Request, Template};
 use crate::response::Response;
 use crate::source::Source;
+use crate::tls::Client;
 use crate::trickle::Trickle;
 
 /// One class at work.
@@ -21,6 +23,10 @@ use crate::trickle::Trickle;
 pub struct Class<'p> {
     /// What the plan says of it.
     pub plan: &'p plan::Class,
+    /// The server that it asks.
+    pub address: SocketAddr,
+    /// Makes its sessions; none is cleartext.
+    pub tls: Option<Client>,
     /// What its requests came to.
     pub recorder: Recorder,
     /// Idle connections, the last used on top.
@@ -54,11 +60,17 @@ impl<'p> Class<'p> {
     /// A class that has sent nothing yet.
     ///
     /// # Errors
-    /// `Error::Plan` when its manifest cannot be read.
+    /// `Error::Plan` when its manifest or its certificates cannot be read.
     pub fn new(class: &'p plan::Class, plan: &Plan) -> Result<Self, Error> {
         let mut picker = Picker::new(class, plan.seed)?;
         Ok(Self {
             plan: class,
+            tls: plan
+                .target_of(class)
+                .tls
+                .as_ref()
+                .map(|tls| Client::new(tls, plan.target_of(class)))
+                .transpose()?,
             recorder: Recorder::new(plan.window()),
             idle: Vec::with_capacity(class.connections),
             open: 0,
@@ -68,7 +80,8 @@ impl<'p> Class<'p> {
             next_deadline: NEVER,
             source: Source::new(class, plan, &mut picker).map_err(Error::Plan)?,
             picker,
-            template: Template::new(class, &plan.target),
+            address: plan.target_of(class).socket_address(),
+            template: Template::new(class, plan.target_of(class)),
             closing: Chance::new(plan.seed, &class.name, Purpose::Close),
             bodies: Bodies::new(class, plan.seed),
             trickle: class.read_bytes_per_second.map(Trickle::new),

@@ -22,15 +22,20 @@ pub enum Place {
     Elsewhere,
 }
 
-/// Checks a plan against this host; where its target is.
+/// Checks a plan against this host; where its targets are: elsewhere when one of them is.
 ///
 /// # Errors
-/// `Error::Refused` when the target is not permitted, `Error::Plan` when the host cannot carry
+/// `Error::Refused` when a target is not permitted, `Error::Plan` when the host cannot carry
 /// so many connections.
 pub fn check(plan: &Plan) -> Result<Place, Error> {
     let own = sys::own_addresses().map_err(|error| Error::System("own addresses", error))?;
-    let place = decide(plan.target.address, plan.target.port, &plan.permit, &own)?;
-    let addresses = sources::addresses(plan.target.address);
+    let mut place = Place::Here;
+    for target in plan.targets() {
+        if decide(target.address, target.port, &plan.permit, &own)? == Place::Elsewhere {
+            place = Place::Elsewhere;
+        }
+    }
+    let addresses = sources::addresses(plan.targets());
     check_connections(plan.connections() as u64, addresses)?;
     if plan.precise && thread::available_parallelism().map_or(1, NonZero::get) < 2 {
         return Err(Error::Plan(

@@ -4,7 +4,9 @@
 //! once, those closed within the last minute included. Over loopback every address of 127.0.0.0/8
 //! is this host's, so when one has no free port left the next one takes over.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
+
+use crate::plan::Target;
 
 /// Addresses besides the one that the kernel would pick.
 const MORE_ADDRESSES: u8 = 250;
@@ -12,7 +14,7 @@ const MORE_ADDRESSES: u8 = 250;
 /// Tries for one connection: another address may be as full as the first.
 pub const TRIES: usize = 3;
 
-/// The local addresses of connections to one target.
+/// The local addresses of connections to the targets of a plan.
 #[derive(Debug, Clone, Copy)]
 pub struct Sources {
     spreads: bool,
@@ -22,10 +24,10 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// The sources for a target.
-    pub fn new(target: SocketAddr) -> Self {
+    /// The sources for some targets.
+    pub fn new<'t>(targets: impl Iterator<Item = &'t Target>) -> Self {
         Self {
-            spreads: addresses(target.ip()) > 1,
+            spreads: addresses(targets) > 1,
             current: 0,
             highest: 0,
         }
@@ -51,9 +53,10 @@ impl Sources {
     }
 }
 
-/// How many addresses connections to a target can come from.
-pub fn addresses(target: IpAddr) -> u64 {
-    let spreads = matches!(target, IpAddr::V4(address) if address.is_loopback());
+/// How many addresses connections to some targets can come from: what all of them allow.
+pub fn addresses<'t>(mut targets: impl Iterator<Item = &'t Target>) -> u64 {
+    let spreads = targets
+        .all(|target| matches!(target.address, IpAddr::V4(address) if address.is_loopback()));
     if spreads {
         u64::from(MORE_ADDRESSES) + 1
     } else {
@@ -63,12 +66,22 @@ pub fn addresses(target: IpAddr) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::Sources;
+    use super::{Sources, Target};
     use std::net::Ipv4Addr;
+
+    fn targets(addresses: &[&str]) -> Vec<Target> {
+        let target = |address: &&str| Target {
+            address: address.parse().unwrap(),
+            port: 80,
+            host: "localhost".into(),
+            tls: None,
+        };
+        addresses.iter().map(target).collect()
+    }
 
     #[test]
     fn loopback_goes_on_to_the_next_address_and_round() {
-        let mut sources = Sources::new("127.0.0.1:80".parse().unwrap());
+        let mut sources = Sources::new(targets(&["127.0.0.1", "127.0.0.2"]).iter());
         assert_eq!(sources.current(), None);
         assert!(sources.advance());
         assert_eq!(sources.current(), Some(Ipv4Addr::new(127, 1, 0, 1)));
@@ -80,8 +93,8 @@ mod tests {
 
     #[test]
     fn other_targets_have_the_one_address() {
-        for target in ["192.0.2.1:80", "[::1]:80", "[::ffff:127.0.0.1]:80"] {
-            let mut sources = Sources::new(target.parse().unwrap());
+        for target in ["192.0.2.1", "::1", "::ffff:127.0.0.1"] {
+            let mut sources = Sources::new(targets(&["127.0.0.1", target]).iter());
             assert!(!sources.advance(), "{target}");
             assert_eq!((sources.current(), sources.used()), (None, 1));
         }

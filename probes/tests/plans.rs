@@ -374,6 +374,36 @@ fn idle_connections_stay_open_and_are_opened_again() {
     );
 }
 
+#[test]
+fn a_class_may_ask_a_server_of_its_own() {
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let seen = heads.clone();
+    let other = Server::start(move |ask| {
+        seen.lock().unwrap().push(ask.head.to_owned());
+        ask.stream.write_all(&ok(7)).unwrap();
+        Then::Keep
+    });
+    let server = Server::answering(ok(1));
+    let mut plan = plan(&server);
+    let mut elsewhere = class("elsewhere");
+    let port = other.address.port();
+    elsewhere["target"] = json!({"address": "127.0.0.1", "port": port, "host": "b.example"});
+    plan["classes"] = json!([class("c"), elsewhere]);
+    plan["permit"] = json!({"ports": [server.address.port(), port]});
+    let classes = &run(&plan)["classes"];
+    for (name, bytes) in [("c", 1.0), ("elsewhere", 7.0)] {
+        let class = &classes[name];
+        assert_eq!(class["errors"], json!({}), "{class}");
+        assert!(number(class, "requests") > 0.0);
+        assert_eq!(number(class, "bytes"), bytes * number(class, "requests"));
+    }
+    let heads = heads.lock().unwrap();
+    assert!(
+        heads.iter().all(|head| head.contains("b.example")),
+        "{heads:?}"
+    );
+}
+
 fn unix_seconds() -> f64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -70,6 +70,9 @@ fn a_target_that_is_not_permitted_gets_no_packet() {
     }
     plan["target"]["address"] = json!("0.0.0.0");
     assert_refused(&plan, "is not one server");
+    plan["target"]["address"] = json!("127.0.0.1");
+    plan["classes"][0]["target"] = json!({"address": "192.0.2.1", "port": 80});
+    assert_refused(&plan, "is not an address of this host");
 }
 
 #[test]

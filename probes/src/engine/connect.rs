@@ -24,7 +24,8 @@ impl Engine<'_> {
             Ok(stream) => stream,
             Err(error) => return self.fail(class, &request, Failure::from(&error)),
         };
-        let session = self.tls.as_ref().map(Client::session).transpose();
+        let client = self.classes[class].tls.as_ref();
+        let session = client.map(Client::session).transpose();
         let session = match session {
             Ok(session) => session,
             Err(error) => return self.fail(class, &request, Failure::from(&error)),
@@ -58,7 +59,7 @@ impl Engine<'_> {
                 source: self.sources.current(),
                 receive_buffer_bytes: self.classes[class].plan.receive_buffer_bytes(),
             };
-            match sys::connect(&self.address, dial) {
+            match sys::connect(&self.classes[class].address, dial) {
                 Err(error)
                     if Failure::from(&error) == Failure::LocalPorts
                         && tries < sources::TRIES

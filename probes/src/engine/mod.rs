@@ -26,7 +26,6 @@ use crate::receive::Receiver;
 use crate::recorder::first_second_end;
 use crate::sources::Sources;
 use crate::sys::{self, Event, Poller, READABLE};
-use crate::tls::Client;
 use crate::trickle::Resting;
 
 mod acknowledge;
@@ -54,10 +53,11 @@ const SPIN: Nanos = MILLISECOND / 5;
 /// Seconds in a row above `abort_error_ratio` that stop the run.
 const ABORT_SECONDS: u32 = 3;
 
-/// Drives one plan against its target.
+/// Drives one plan against its targets.
 #[derive(Debug)]
 pub struct Engine<'p> {
     plan: &'p Plan,
+    /// Of the connections that stay idle.
     address: SocketAddr,
     clock: Clock,
     poller: Poller,
@@ -69,7 +69,6 @@ pub struct Engine<'p> {
     free: Vec<u32>,
     /// Connections on which more may have come than was read.
     unread: Vec<Event>,
-    tls: Option<Client>,
     /// Why the first session that failed did.
     tls_fault: Option<String>,
     unacknowledged: Unacknowledged,
@@ -120,7 +119,7 @@ impl<'p> Engine<'p> {
         let window = plan.window();
         Ok(Self {
             plan,
-            address: plan.address(),
+            address: plan.target.socket_address(),
             clock: Clock::start(),
             poller,
             signals,
@@ -134,17 +133,11 @@ impl<'p> Engine<'p> {
             slots: Vec::new(),
             free: Vec::new(),
             unread: Vec::new(),
-            tls: plan
-                .target
-                .tls
-                .as_ref()
-                .map(|tls| Client::new(tls, &plan.target))
-                .transpose()?,
             tls_fault: None,
             unacknowledged: Unacknowledged::default(),
             pace: Pace::new(plan.classes.iter().all(|class| class.arrivals.is_closed())),
             rendered: Vec::new(),
-            sources: Sources::new(plan.address()),
+            sources: Sources::new(plan.targets()),
             resting: Resting::default(),
             ballast: Ballast::new(plan.idle_connections),
             start_skew_seconds: None,

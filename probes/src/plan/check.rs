@@ -8,10 +8,12 @@ use crate::error::Error;
 impl Plan {
     /// Checks the plan against itself and its caps.
     pub(super) fn check(&self) -> Result<(), Error> {
-        require(self.target.port != 0, || "port 0 cannot be asked".into())?;
-        require(is_field_value(&self.target.host), || {
-            "target.host is no header value".into()
-        })?;
+        for target in self.targets() {
+            require(target.port != 0, || "port 0 cannot be asked".into())?;
+            require(is_field_value(&target.host), || {
+                "target.host is no header value".into()
+            })?;
+        }
         for (name, value, least) in [
             ("duration_seconds", self.duration_seconds, 0.001),
             ("warmup_seconds", self.warmup_seconds, 0.0),

@@ -4,6 +4,7 @@
 //! not know is an error, so that an older probe never silently measures something else.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::clock::{Nanos, nanos};
@@ -27,7 +28,7 @@ const LONGEST_TEXT_BYTES: usize = 8_000;
 /// One load measurement.
 #[derive(Debug)]
 pub struct Plan {
-    /// The server that is asked.
+    /// The server that is asked by classes that name no other.
     pub target: Target,
     /// The request classes.
     pub classes: Vec<Class>,
@@ -61,7 +62,7 @@ pub struct Plan {
     pub digest: String,
 }
 
-/// The one server address that is asked.
+/// One server address that is asked.
 #[derive(Debug)]
 pub struct Target {
     /// Address; names are resolved by the caller, once.
@@ -72,6 +73,13 @@ pub struct Target {
     pub host: String,
     /// How to speak TLS; none is cleartext.
     pub tls: Option<Tls>,
+}
+
+impl Target {
+    /// Where it listens.
+    pub fn socket_address(&self) -> SocketAddr {
+        SocketAddr::new(self.address, self.port)
+    }
 }
 
 /// How to speak TLS with the target.
@@ -92,6 +100,8 @@ pub struct Tls {
 pub struct Class {
     /// Name in the results.
     pub name: String,
+    /// The server that is asked in the place of the plan's.
+    pub target: Option<Target>,
     /// When requests are due.
     pub arrivals: Arrivals,
     /// What is asked for.
@@ -247,9 +257,18 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The address that is asked.
-    pub fn address(&self) -> SocketAddr {
-        SocketAddr::new(self.target.address, self.target.port)
+    /// The server that a class asks.
+    pub fn target_of<'p>(&'p self, class: &'p Class) -> &'p Target {
+        class.target.as_ref().unwrap_or(&self.target)
+    }
+
+    /// Every server that may be asked, the plan's own first.
+    pub fn targets(&self) -> impl Iterator<Item = &Target> {
+        iter::once(&self.target).chain(
+            self.classes
+                .iter()
+                .filter_map(|class| class.target.as_ref()),
+        )
     }
 
     /// When the measured time starts and ends, from the start of the run.

@@ -89,6 +89,7 @@ impl Read for Class {
         let mut fields = Fields::of(value, place)?;
         let class = Self {
             name: fields.required("name")?,
+            target: fields.optional("target")?,
             arrivals: fields.required("arrivals")?,
             paths: fields.required("paths")?,
             connections: fields.required("connections")?,
