@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 
 from nginx_tune.decide.model_cache import PopularityClass, hit_ratio
 from nginx_tune.decide.model_disk import DiskModel
+from nginx_tune.decide.model_waiting import LoopWait, loop_wait, peak_under_way
 
 OFFLOAD_SECONDS = 18e-6
 """Handing one read to a thread and taking it back. Source: LAB-NOTES §2, 1-KB requests."""
@@ -47,8 +48,9 @@ OBJECT_OVERHEAD_BYTES = 2048 + 1128 + 192
 average, and its inode and directory entry, which share the same limit. Source: slabinfo of Linux
 6.18, ext4_inode_cache and dentry; other file systems' inodes are about as large."""
 _SATURATED = 0.95
-_ROUNDS = 20
-"""Steps of the fixed point below; it halves its error in each."""
+_MOST_FILES = 128
+"""Files under way at once that are reckoned with, at least."""
+_NEGLIGIBLE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,9 @@ class BlockingInputs:
     """Bytes of one read by nginx: a sendfile chunk, or a buffer where sendfile cannot be used."""
     window_bytes: float = 0.0
     """Bytes that one read from the disk brings, where that is more: the read-ahead."""
+    turn_bytes: float = 0.0
+    """Bytes after which the disk may turn to another loop's file, however long nginx's read is;
+    0: as many as one read brings."""
     rate_per_second: float | None = None
     concurrency: float | None = None
     """Transfers in flight at the busy time, whole server."""
@@ -86,6 +91,12 @@ class BlockingInputs:
     def disk_reads_per_miss(self) -> float:
         """Times that one cold object holds the loop."""
         return max(1.0, math.ceil(self.object_bytes / max(self.read_bytes, self.window_bytes)))
+
+    @property
+    def turns_per_miss(self) -> float:
+        """Pieces of one cold object between which the disk may read for another loop."""
+        turn = min(self.turn_bytes or self.disk_read_bytes, self.disk_read_bytes)
+        return max(self.disk_reads_per_miss, math.ceil(self.object_bytes / turn))
 
     @property
     def tasks_per_request(self) -> float:
@@ -116,6 +127,8 @@ class Prediction:
     """Cold bytes per second with pools over without."""
     cold_transfers: float
     """Transfers that miss the page cache at once, whole server, with pools on."""
+    cold_peak: float
+    """The same at its peak: more in less than a thousandth of the time."""
     closed_loop: bool
     """Clients wait for their answers, so faster answers are more requests."""
     can_offload: bool = True
@@ -158,11 +171,9 @@ def predict(i: BlockingInputs) -> Prediction:
     open_loop = i.rate_per_second is not None and utilisation < _SATURATED
     if open_loop:
         hold_seen = open_hold
-        wait = waiting_seconds(utilisation, open_hold, i.disk.spread)
+        blocked, wait, tail = _open_wait(i, utilisation, open_hold, miss)
         if in_flight:
             wait = min(wait, turn)
-        tail = waiting_p99_seconds(utilisation, open_hold, i.disk.spread)
-        blocked = utilisation
     else:
         hold_seen, wait = closed_hold, turn
         # A turn ends when the slowest of its reads does; two turns bound the unlucky arrival.
@@ -183,8 +194,20 @@ def predict(i: BlockingInputs) -> Prediction:
         hot_on_seconds=BUSY_HOST_SECONDS + max(hot_copy, _shared_send_seconds(i, transfers)),
         cold_ratio=_cold_ratio(i, transfers) if miss else 1.0,
         cold_transfers=transfers,
+        cold_peak=_cold_peak(i, miss, transfers),
         closed_loop=not open_loop,
         can_offload=i.can_offload,
+    )
+
+
+def _open_wait(i: BlockingInputs, utilisation: float, hold: float, miss: float) -> LoopWait:
+    """Waits where requests come by themselves.
+
+    A loop runs into a stall with the first read of a cold object; those that follow wait with it.
+    """
+    arrivals = (i.rate_per_second or 0.0) * miss / i.workers
+    return loop_wait(
+        utilisation, hold, i.disk.spread, stalls=i.disk.stalls, reads_per_second=arrivals
     )
 
 
@@ -192,26 +215,44 @@ def open_reads(i: BlockingInputs, reads_per_second: float) -> tuple[float, float
     """Time that one cold read holds its loop, and the share of time that each loop stands in them.
 
     The first read of a file positions the disk; those that follow go on where it stands, unless
-    a read of something else came between, which is as likely as the disk is busy. Where there
-    are more loops than heads a loop also waits for the others' reads. Both depend on each other,
-    so this is a fixed point.
+    something else was read in between. A loop turns to another of its transfers after each of its
+    reads. Another loop comes in after each turn of the read-ahead, of which a long read takes
+    several: a head that serves two loops goes to and fro between their files, both take longer, and
+    so more of them overlap. The number of files under way is a birth-death process; each is on some
+    loop and some head by chance. Loops are all blocked where it grows without end. Stalls of the
+    disk are left out.
 
-    Source: tests/decide/test_model_simulated.py holds it against a simulated disk; the kernel's
-            read-ahead keeps a file's reads in order (mm/readahead.c).
+    Source: M/M(n)/1, Kleinrock, Queueing Systems 1 (1975), 3.2, held against a simulated disk in
+            tests/decide/test_model_simulated.py.
     """
-    reads = i.disk_reads_per_miss
-    transfer = i.disk_read_bytes / i.disk.bytes_per_second
-    rivals = max(0.0, i.workers - i.disk.heads) / i.disk.heads
-    # Who is in front is being read for, which leaves a part of a read, or waits for a whole one.
-    ahead = (1 + (1 + i.disk.spread**2) / 2) / 2
-    busy = 0.0
-    for _ in range(_ROUNDS):
-        disk_use = min(1.0, busy * i.workers / i.disk.heads)
-        positions = (1 + (reads - 1) * disk_use) / reads
-        read = i.disk.latency_seconds * positions + transfer
-        hold = read * (1 + rivals * busy * ahead)
-        busy = (busy + min(1.0, reads_per_second * hold / i.workers)) / 2
-    return hold, reads_per_second * hold / i.workers
+    reads, turns, heads = i.disk_reads_per_miss, i.turns_per_miss, max(1.0, i.disk.heads)
+    files_per_second = reads_per_second / reads
+    latency = i.disk.latency_seconds
+    if i.disk.stalls is not None:
+        latency *= 1.0 - i.disk.stalls.ratio
+    transfer = reads * i.disk_read_bytes / i.disk.bytes_per_second
+    if files_per_second <= 0:
+        return (latency + transfer) / reads, 0.0
+    elsewhere = 1 - 1 / i.workers
+    most = max(_MOST_FILES, 4 * math.ceil(min(i.workers, heads)))
+    weight = total = 1.0
+    active_loops = 0.0
+    for files in range(1, most + 1):
+        loop_apart = elsewhere ** (files - 1)
+        head_apart = (1 - elsewhere / heads) ** (files - 1)
+        active = i.workers * (1 - loop_apart * elsewhere)
+        positions = 1 + (reads - 1) * (1 - loop_apart * head_apart)
+        positions += (turns - reads) * (1 - head_apart)
+        per_second = min(active, heads) / (latency * positions + transfer)
+        weight *= files_per_second / per_second
+        total += weight
+        if math.isinf(total) or (files == most and files_per_second >= per_second):
+            return i.workers / reads_per_second, 1.0
+        active_loops += weight * active
+        if weight < _NEGLIGIBLE * total and files_per_second < per_second:
+            break
+    blocked = active_loops / total / i.workers
+    return blocked * i.workers / reads_per_second, blocked
 
 
 def predict_measured(i: BlockingInputs, blocked_ratio: float) -> Prediction:
@@ -223,8 +264,7 @@ def predict_measured(i: BlockingInputs, blocked_ratio: float) -> Prediction:
     base = predict(i)
     hold = i.disk.read_seconds(i.disk_read_bytes)
     bounded = min(blocked_ratio, _SATURATED)
-    wait = waiting_seconds(bounded, hold, i.disk.spread)
-    tail = waiting_p99_seconds(bounded, hold, i.disk.spread)
+    _, wait, tail = loop_wait(bounded, hold, i.disk.spread)
     copy = i.disk_read_bytes / MEMORY_BYTES_PER_SECOND
     return replace(
         base,
@@ -235,28 +275,6 @@ def predict_measured(i: BlockingInputs, blocked_ratio: float) -> Prediction:
         hot_off_seconds=BUSY_HOST_SECONDS + base.reads_per_request * (wait + copy),
         closed_loop=False,
     )
-
-
-def waiting_seconds(utilisation: float, hold_seconds: float, spread: float) -> float:
-    """Mean wait in an M/G/1 queue of cold reads.
-
-    Source: Pollaczek-Khinchine: W = rho * E[S] * (1 + cv^2) / (2 * (1 - rho)).
-    """
-    if utilisation >= 1:
-        return math.inf
-    return utilisation * hold_seconds * (1 + spread**2) / (2 * (1 - utilisation))
-
-
-def waiting_p99_seconds(utilisation: float, hold_seconds: float, spread: float) -> float:
-    """99th percentile of that wait.
-
-    A share of 1 - rho of the arrivals does not wait, the rest about exponentially.
-    Source: the heavy-traffic form of the M/G/1 wait (Kingman 1962), exact for M/M/1.
-    """
-    if utilisation <= 0.01:  # noqa: PLR2004  # fewer than one in a hundred waits at all
-        return 0.0
-    mean_of_waiters = waiting_seconds(utilisation, hold_seconds, spread) / utilisation
-    return mean_of_waiters * math.log(utilisation / 0.01)
 
 
 def cold_transfers(i: BlockingInputs, miss: float, reads: float, hold: float) -> float:
@@ -279,6 +297,21 @@ def cold_transfers(i: BlockingInputs, miss: float, reads: float, hold: float) ->
     cold_time = miss * hold * max(1.0, i.concurrency * miss / i.disk.heads)
     hot_time = (1 - miss) * i.disk_read_bytes / MEMORY_BYTES_PER_SECOND
     return i.concurrency * cold_time / (cold_time + hot_time)
+
+
+def _cold_peak(i: BlockingInputs, miss: float, transfers: float) -> float:
+    """Peak of the cold transfers that a known rate brings once pools let them overlap.
+
+    Overlapping reads take turns at a head, a window of the read-ahead each, and every turn
+    positions it anew. Where the disk does not bear that, only the clients bound what piles up.
+    """
+    if i.cold_concurrency is not None or i.rate_per_second is None or miss <= 0:
+        return transfers
+    turns = i.turns_per_miss
+    each = turns * i.disk.read_seconds(i.object_bytes / turns)
+    peak = peak_under_way(i.rate_per_second * miss, each, i.disk.heads, i.disk.stalls)
+    bounded = min(peak, i.concurrency or math.inf)
+    return max(transfers, bounded) if math.isfinite(bounded) else transfers
 
 
 def _cold_per_turn(i: BlockingInputs, miss: float) -> float:

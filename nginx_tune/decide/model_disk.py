@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nginx_tune.decide.model_waiting import Stalls
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.curve import Curve, CurvePoint, SharedCurve
 from nginx_tune.documents.facts import Disk, DiskClass
@@ -30,6 +31,14 @@ class DiskModel:
     provenance: Provenance = "assumed"
     most_bytes_per_second: float = math.inf
     """What all heads together can move, where that was measured."""
+    stalls: Stalls | None = None
+    """Times at which nothing moves, where they were measured; they are part of the means above and
+    of ``spread``, as reads one after the other meet them."""
+
+    @property
+    def spread_moving(self) -> float:
+        """Coefficient of variation of the read time outside of stalls."""
+        return self.spread if self.stalls is None else self.stalls.spread_between
 
     def read_seconds(self, read_bytes: float) -> float:
         """Mean time of one cold read of ``read_bytes`` on the idle disk."""
@@ -79,6 +88,7 @@ def disk_model(disk: Disk) -> DiskModel:
         # The mean of the plateau: the best of several noisy points is the luckiest.
         heads=max(1.0, (curve.plateau_reads_per_second or best) / single),
         spread=_spread(points[0], typical.spread),
+        stalls=_stalls(points[0]),
         name=disk.name,
         provenance=curve.provenance,
         most_bytes_per_second=max(bandwidth, best * curve.read_bytes) if measured else math.inf,
@@ -89,17 +99,66 @@ _STEPS = 50
 _SURVIVE_P50, _SURVIVE_P99, _SURVIVE_P999 = 0.5, 0.01, 0.001
 
 
+_STANDS_OUT = 10.0
+"""A longest read of more than so many times the 99.9th percentile belongs to no tail of the reads'
+own times: something else held it up."""
+_LEAST_STALLED = 1e-3
+"""Less of the time in stalls is within what a probe can tell."""
+
+
 def _spread(point: CurvePoint, typical: float) -> float:
     """Coefficient of variation of a read's time, from the quantiles of a measured depth.
 
+    What the mean has more than the quantiles, rare stalls added: reads as long as the longest.
+    Without the quantile that only thousands of reads give, nobody has seen what is rare, and the
+    class's spread stands.
+    """
+    moments = _quantile_moments(point)
+    if moments is None:
+        return typical
+    mean, square = moments
+    share, longest = _held_up(point, mean)
+    mean, square = mean + share * longest, square + share * longest**2
+    return math.sqrt(max(0.0, square / mean**2 - 1))
+
+
+def _stalls(point: CurvePoint) -> Stalls | None:
+    """The disk's stalls, from reads one after the other; None where none stands out.
+
+    Of such reads each stall meets one, and their mean is above what the quantiles explain by the
+    share of the time that is spent in stalls.
+    """
+    moments = _quantile_moments(point)
+    if moments is None or point.depth != 1 or point.p999_seconds is None:
+        return None
+    mean, square = moments
+    share, longest = _held_up(point, mean)
+    ratio = share * longest / (mean + share * longest)
+    if longest < _STANDS_OUT * point.p999_seconds or ratio < _LEAST_STALLED:
+        return None
+    return Stalls(ratio, longest, math.sqrt(max(0.0, square / mean**2 - 1)))
+
+
+def _held_up(point: CurvePoint, mean_seconds: float) -> tuple[float, float]:
+    """Share of the reads that took as long as the longest, and how long that is."""
+    longest = point.max_seconds or 0.0
+    if longest <= (point.p999_seconds or 0.0):
+        return 0.0, 0.0
+    share = max(0.0, _read_seconds(point) - mean_seconds) / longest
+    if point.outliers is not None and point.reads:
+        share = min(share, point.outliers / point.reads)
+    return share, longest
+
+
+def _quantile_moments(point: CurvePoint) -> tuple[float, float] | None:
+    """Mean of a read's time and of its square, as far as the quantiles tell; None without them.
+
     Between two quantiles, and past the last, times are taken to fall off exponentially; below
-    the median they mirror what is above. What the mean has more than these, rare stalls added:
-    reads as long as the longest. Without the quantile that only thousands of reads give, nobody
-    has seen what is rare, and the class's spread stands.
+    the median they mirror what is above.
     """
     p50, p99, p999 = point.p50_seconds, point.p99_seconds, point.p999_seconds
     if p50 is None or p99 is None or p999 is None or not 0 < p50 <= p99 <= p999:
-        return typical
+        return None
     low = max(0.0, 2 * p50 - p99)
     below = [low + (p50 - low) * (n + 0.5) / _STEPS for n in range(_STEPS)]
     weighted = [
@@ -110,14 +169,7 @@ def _spread(point: CurvePoint, typical: float) -> float:
     beyond = (p999 - p99) / math.log(_SURVIVE_P99 / _SURVIVE_P999)
     mean = sum(t * share for t, share in weighted) + _SURVIVE_P999 * (p999 + beyond)
     square = sum(t * t * share for t, share in weighted)
-    square += _SURVIVE_P999 * ((p999 + beyond) ** 2 + beyond**2)
-    longest = point.max_seconds or 0.0
-    if longest > p999:
-        share = max(0.0, _read_seconds(point) - mean) / longest
-        if point.outliers is not None and point.reads:
-            share = min(share, point.outliers / point.reads)
-        mean, square = mean + share * longest, square + share * longest**2
-    return math.sqrt(max(0.0, square / mean**2 - 1))
+    return mean, square + _SURVIVE_P999 * ((p999 + beyond) ** 2 + beyond**2)
 
 
 def _falling(
@@ -180,6 +232,7 @@ def disks_together(disks: Sequence[DiskModel]) -> DiskModel:
         return TYPICAL["unknown"]
     count = len(disks)
     measured = all(d.provenance == "measured" for d in disks)
+    stalls = [d.stalls for d in disks if d.stalls is not None]
     return DiskModel(
         latency_seconds=sum(d.latency_seconds for d in disks) / count,
         bytes_per_second=sum(d.bytes_per_second for d in disks) / count,
@@ -187,6 +240,14 @@ def disks_together(disks: Sequence[DiskModel]) -> DiskModel:
         spread=max(d.spread for d in disks),
         name="+".join(d.name for d in disks),
         provenance="measured" if measured else disks[0].provenance if count == 1 else "assumed",
+        # As often as the mean disk: of the reads, each disk's stalls meet only its own.
+        stalls=Stalls(
+            sum(one.ratio for one in stalls) / count,
+            max(one.seconds for one in stalls),
+            max(one.spread_between for one in stalls),
+        )
+        if stalls
+        else None,
     )
 
 

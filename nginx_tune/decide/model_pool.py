@@ -28,8 +28,8 @@ CACHE_SHARE_FOR_COLD = 0.5
 the hot files they should not delay."""
 SMALLEST_POOL = 4
 THREADS_PER_KNEE = 16
-"""Threads of all workers for each read that the disks do at once; more only queue in the device
-instead of the pool. The source did well with 512 threads on four disks (SOURCES A6, A16)."""
+"""Threads of all workers for each read that the disks do at once, past which the audit asks for a
+reason. The source did well with 512 threads on four disks (SOURCES A6, A16)."""
 _STEP = 16
 
 

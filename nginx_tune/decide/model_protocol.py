@@ -63,3 +63,13 @@ def read_path(
     if http_version == "2":
         return ReadPath("http2_frames", HTTP2_FRAME_BYTES, can_offload=True)
     return ReadPath("sendfile", CHUNK_BYTES, can_offload=True)
+
+
+def turn_bytes(read_ahead_bytes: int) -> int:
+    """Bytes of one file that the disk is asked for together, before others come in between.
+
+    While a window is read the next one is in the queue behind it already: whoever reads on touches
+    its first page, which asks for the one after.
+    Source: Linux mm/readahead.c, page_cache_async_ra() and the PG_readahead mark.
+    """
+    return 2 * (read_ahead_bytes or USUAL_READ_AHEAD_BYTES)

@@ -20,6 +20,7 @@ from nginx_tune.decide.model_pool import DEFAULT_QUEUE, DEFAULT_THREADS
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import known
 from nginx_tune.decide.situation import Situation
+from nginx_tune.decide.thread_pool_size import IGNORED_KNEE, exceeds_knee
 from nginx_tune.documents.decisions import Decision, Evidence, Predicted, Setting
 
 ID: Final = "per-disk-pools"
@@ -85,6 +86,8 @@ def _pools(
     why = f"peak of {peak:.0f} cold transfers a disk and worker"
     if not plan.load_known:
         why = "the usual size for a disk; the peak of cold transfers is not known"
+    # More than a disk does at once, on purpose; the audit would ask why.
+    ignored = f"{IGNORED_KNEE} " if exceeds_knee(s, plan, pools=len(s.data_paths)) else ""
     pools = [
         setting(
             ID,
@@ -93,7 +96,7 @@ def _pools(
             f"pool_{number}",
             f"threads={threads}",
             f"max_queue={DEFAULT_QUEUE}",
-            reason=f"{_disk_of(s, number)}: {why}",
+            reason=f"{ignored}{_disk_of(s, number)}: {why}",
         )
         for number in range(1, len(s.data_paths) + 1)
     ]

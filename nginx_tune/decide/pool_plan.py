@@ -18,8 +18,6 @@ from nginx_tune.decide.model_blocking import (
 from nginx_tune.decide.model_pool import (
     DEFAULT_THREADS,
     PER_DISK_THREADS,
-    SMALLEST_POOL,
-    THREADS_PER_KNEE,
     PoolLoad,
     PoolSize,
     size_cold_pool,
@@ -107,18 +105,15 @@ def _size(
     """Threads of a pool; an assumed concurrency is no evidence for more than the usual size."""
     read_ahead = s.read_ahead_bytes or USUAL_READ_AHEAD_BYTES
     window = min(inputs.object_bytes, max(read_ahead, inputs.read_bytes))
-    knee = s.disk_knee
-    usual = DEFAULT_THREADS
-    if knee is not None:
-        # Nobody needs more threads than there are cold reads, and the disk does no more at once.
-        usual = max(SMALLEST_POOL, min(usual, THREADS_PER_KNEE * knee // s.workers))
     load = PoolLoad(
-        cold_transfers=prediction.cold_transfers / disks if load_known else 0.0,
+        cold_transfers=prediction.cold_peak / disks if load_known else 0.0,
         workers=s.workers,
         window_bytes=max(4096.0, window),
         page_cache_bytes=inputs.page_cache_bytes / disks,
     )
-    return size_pool(load, smallest=min(usual, PER_DISK_THREADS) if disks > 1 else usual)
+    # The disks' knee is no reason for fewer: what waits in a pool would wait in the disk as long,
+    # and only there it lets hot reads pass. Threads that have nothing to do cost nothing.
+    return size_pool(load, smallest=PER_DISK_THREADS if disks > 1 else DEFAULT_THREADS)
 
 
 def judge_pools(s: Situation) -> Judgement:

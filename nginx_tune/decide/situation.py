@@ -10,7 +10,7 @@ from nginx_tune.decide.build import Build, build_of
 from nginx_tune.decide.model_blocking import BlockingInputs, Prediction, predict
 from nginx_tune.decide.model_cache import PopularityClass, curve_classes, zipf_classes
 from nginx_tune.decide.model_disk import DiskModel, disk_model, disk_models, disks_together
-from nginx_tune.decide.model_protocol import ReadPath, read_path
+from nginx_tune.decide.model_protocol import ReadPath, read_path, turn_bytes
 from nginx_tune.decide.observed import Seen, see
 from nginx_tune.decide.quantity import Quantity
 from nginx_tune.decide.storage import DataPath, data_paths, on_shared_folder
@@ -265,6 +265,7 @@ class Situation:
             disk=self.disk,
             read_bytes=float(self.read_path.task_bytes),
             window_bytes=float(self.read_path.window_bytes(self.read_ahead_bytes)),
+            turn_bytes=float(turn_bytes(self.read_ahead_bytes)),
             rate_per_second=self.rate.value,
             concurrency=self.concurrency.value,
             cold_concurrency=self.cold_concurrency.value,

@@ -2,9 +2,12 @@
 
 Hot reads queue in the pool like cold ones. With as many cold transfers as threads every hot one
 waits for the disk again, and what the pool had gained is lost; so a worker needs more threads
-than it has cold transfers at once. Against that stand the disks, which do only so many reads at
-once (the measured knee), and the page cache, which the windows of running reads push hot files
-out of. Where no number of threads fits both, hot and cold locations get pools apart.
+than it has cold transfers at once, at their peak: more in less than a thousandth of the time, with
+disks that stand still and heads that serve overlapping reads by turns. That the disks do only so
+many reads at once (the measured knee) is no reason for fewer threads: the rest waits in the disk
+instead of the pool, and hot reads pass. Against more stands the page cache, which the windows of
+running reads push hot files out of. Where no number of threads fits both, hot and cold locations
+get pools apart.
 
 The queue takes bursts: a task that finds it full is refused, and the client gets a cut body with
 status 200. A queue slot costs nothing, so it stays at nginx's 65536.
@@ -26,6 +29,7 @@ from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Confidence, Decision, Evidence, Setting
 
 _QUEUE = f"max_queue={DEFAULT_QUEUE}"
+IGNORED_KNEE = "nginx-tune: ignore[io-pool-threads-over-knee]"
 
 
 def decide_thread_pool_size(s: Situation, plan: PoolPlan) -> Decision:
@@ -98,13 +102,9 @@ def _other_size(s: Situation, plan: PoolPlan) -> Decision:
     if size is None:
         raise AssertionError("a plan that is on has a size")
     reason = comment = f"peak of {_cold(plan)} cold transfers a worker; hot reads queue behind them"
-    if s.disk_knee is not None and plan.threads * s.workers > THREADS_PER_KNEE * s.disk_knee:
+    if exceeds_knee(s, plan):
         # More than the disks do at once, on purpose; the audit would ask why.
-        comment = f"nginx-tune: ignore[io-pool-threads-over-knee] {reason}"
-    elif plan.threads < DEFAULT_THREADS:
-        reason = comment = (
-            f"above {_cold(plan)} cold transfers a worker; the disks do no more at once"
-        )
+        comment = f"{IGNORED_KNEE} {reason}"
     line = setting(
         "thread-pool-size",
         "main",
@@ -183,6 +183,13 @@ def _why_apart(size: PoolSize) -> str:
     return f"{size.limit} is the most that helps ({size.limit_reason})"
 
 
+def exceeds_knee(s: Situation, plan: PoolPlan, *, pools: int = 1) -> bool:
+    """Whether all threads are far more than the reads that the measured disks do at once."""
+    if s.disk_knee is None:
+        return False
+    return plan.threads * s.workers * pools > THREADS_PER_KNEE * s.disk_knee
+
+
 def _cold(plan: PoolPlan) -> str:
     return f"{plan.size.cold_per_worker:.0f}" if plan.size else "?"
 
@@ -211,7 +218,10 @@ def _evidence(s: Situation, plan: PoolPlan) -> list[Evidence]:
             where,
             Quantity("workers", s.workers),
             Quantity(
-                "cold transfers at once (model)", s.prediction.cold_transfers, "", where.provenance
+                "cold transfers at once, peak (model)",
+                s.prediction.cold_peak,
+                "",
+                where.provenance,
             ),
             Quantity(
                 "cold transfers of the busiest worker (model)",

@@ -5,15 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from nginx_tune.decide.model_blocking import (
-    BlockingInputs,
-    cpu_ratio,
-    predict,
-    waiting_p99_seconds,
-    waiting_seconds,
-)
+from nginx_tune.decide.model_blocking import BlockingInputs, cpu_ratio, predict
 from nginx_tune.decide.model_cache import zipf_classes
 from nginx_tune.decide.model_disk import TYPICAL, DiskModel, disks_together
+from nginx_tune.decide.model_waiting import waiting_p99_seconds, waiting_seconds
 
 MEBIBYTE = 1 << 20
 GIBIBYTE = 1 << 30

@@ -99,7 +99,8 @@ def test_the_blocked_share_is_that_of_simulated_loops(
         dataset_bytes=objects * size,
         object_bytes=size,
         classes=zipf_classes(objects, 0.0),
-        disk=DiskModel(0.004, 100e6, heads=workers, spread=0.5),
+        # Each loop reads from a disk of its own here, so that heads are never shared.
+        disk=DiskModel(0.004, 100e6, heads=100 if workers > 1 else 1, spread=0.5),
         read_bytes=path.task_bytes,
         window_bytes=path.window_bytes(0),
         rate_per_second=20.0 * workers,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,7 +13,10 @@ from simulation import Clock, Station, gamma, mean, poisson, quantile
 from nginx_tune.decide.model_blocking import BlockingInputs, predict, predict_measured
 from nginx_tune.decide.model_cache import curve_classes, hit_ratio, zipf_classes
 from nginx_tune.decide.model_ceiling import find_ceiling
-from nginx_tune.decide.model_disk import DiskModel
+from nginx_tune.decide.model_disk import DiskModel, disk_model
+from nginx_tune.decide.model_waiting import Stalls, loop_wait, peak_under_way
+from nginx_tune.documents.curve import Curve, CurvePoint
+from nginx_tune.documents.facts import Disk
 
 MEBIBYTE = 1 << 20
 
@@ -38,7 +43,7 @@ def simulate_victims(blocked: float, hold: float, spread: float, workers: int) -
     def victim() -> None:
         since, loop = clock.now, rng.choice(loops)
 
-        def served(done) -> None:
+        def served(done: Callable[[], None]) -> None:
             waits.append(clock.now - since)
             done()
 
@@ -141,34 +146,48 @@ def test_the_hit_ratio_of_a_learnt_curve_is_that_of_a_simulated_cache(capacity: 
 
 
 def simulate_loops(
-    disk: DiskModel, workers: int, objects_per_second: float, reads: int, window: float
+    disk: DiskModel, workers: int, objects_per_second: float, reads: int, turns: int
 ) -> float:
-    """Share of time that loops stand in reads of one disk that positions where it has to."""
+    """Share of time that loops stand in reads of one disk that positions where it has to.
+
+    A loop makes a file's reads one after the other, and between them those of its other
+    transfers; each read comes from the disk in some turns, between which other loops' come.
+    """
     clock, rng = Clock(), random.Random(43)
     head = Station(clock, 1)
     loops = [Station(clock, 1) for _ in range(workers)]
     last, arrived, blocked = 0, 0, 0.0
+    transfer = WINDOW / turns / disk.bytes_per_second
+
+    def turn(number: int, left: int, then: Callable[[], None]) -> None:
+        def on_disk(free: Callable[[], None]) -> None:
+            nonlocal last
+            start = 0.0 if last == number else gamma(rng, disk.latency_seconds, disk.spread)
+            last = number
+
+            def finish() -> None:
+                free()
+                if left > 1:
+                    turn(number, left - 1, then)
+                else:
+                    then()
+
+            clock.after(start + transfer, finish)
+
+        head.take(on_disk)
 
     def read_on(number: int, loop: Station, left: int) -> None:
-        def on_loop(done) -> None:
+        def on_loop(done: Callable[[], None]) -> None:
             since = clock.now
 
-            def on_disk(free) -> None:
-                nonlocal last
-                start = 0.0 if last == number else gamma(rng, disk.latency_seconds, disk.spread)
-                last = number
+            def finish() -> None:
+                nonlocal blocked
+                blocked += clock.now - since
+                done()
+                if left > 1:
+                    read_on(number, loop, left - 1)
 
-                def finish() -> None:
-                    nonlocal blocked
-                    blocked += clock.now - since
-                    free()
-                    done()
-                    if left > 1:
-                        read_on(number, loop, left - 1)
-
-                clock.after(start + window / disk.bytes_per_second, finish)
-
-            head.take(on_disk)
+            turn(number, turns, finish)
 
         loop.take(on_loop)
 
@@ -178,23 +197,162 @@ def simulate_loops(
         read_on(arrived, rng.choice(loops), reads)
 
     poisson(clock, rng, objects_per_second, arrive)
-    clock.run(400)
-    return blocked / 400 / workers
+    clock.run(300)
+    return blocked / 300 / workers
+
+
+WINDOW = 512.0 * 1024
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
-@pytest.mark.parametrize(("reads", "rate"), [(1, 40.0), (2, 20.0), (8, 8.0)])
-def test_loops_stand_in_reads_as_long_as_simulated(workers: int, reads: int, rate: float) -> None:
-    """Files of one to eight windows, at rates that one head bears."""
-    window = 512.0 * 1024
+@pytest.mark.parametrize(
+    ("reads", "turns", "rate"),
+    [(1, 1, 40.0), (2, 1, 20.0), (8, 1, 8.0), (2, 2, 15.0), (8, 2, 3.0), (2, 4, 6.0)],
+)
+def test_loops_stand_in_reads_as_long_as_simulated(
+    workers: int, reads: int, turns: int, rate: float
+) -> None:
+    """Files of one to eight reads in one to four turns, at rates that one head bears."""
     disk = DiskModel(0.008, 160e6, heads=1, spread=0.3)
     i = inputs(
         disk,
         workers=workers,
         page_cache_bytes=1.0,
-        object_bytes=reads * window,
-        classes=zipf_classes(1000.0, 0.0),
+        object_bytes=reads * WINDOW,
+        turn_bytes=WINDOW / turns,
         rate_per_second=rate,
     )
-    simulated = simulate_loops(disk, workers, rate, reads, window)
+    simulated = simulate_loops(disk, workers, rate, reads, turns)
     assert predict(i).blocked_ratio == pytest.approx(simulated, rel=0.25)
+
+
+def simulate_stalls(
+    stalls: Stalls, reads_per_second: float, read: float
+) -> tuple[float, list[float]]:
+    """Share of time that one loop stands, and waits of events on it, where the disk stalls."""
+    clock, rng = Clock(), random.Random(53)
+    loop = Station(clock, 1)
+    stands_until, waits, blocked = 0.0, [], 0.0
+    between = stalls.seconds / stalls.ratio - stalls.seconds
+
+    def stall() -> None:
+        nonlocal stands_until
+        stands_until = clock.now + stalls.seconds
+        clock.after(stalls.seconds + rng.expovariate(1 / between), stall)
+
+    def on_loop(done: Callable[[], None]) -> None:
+        since, left = clock.now, gamma(rng, read, stalls.spread_between)
+
+        def look() -> None:
+            """Work goes on in small steps outside of stalls."""
+            nonlocal left, blocked
+            if clock.now < stands_until:
+                clock.after(stands_until - clock.now, look)
+            elif left > 0:
+                step = min(left, read / 4)
+                left -= step
+                clock.after(step, look)
+            else:
+                blocked += clock.now - since
+                done()
+
+        look()
+
+    def victim() -> None:
+        since = clock.now
+
+        def served(done: Callable[[], None]) -> None:
+            waits.append(clock.now - since)
+            done()
+
+        loop.take(served)
+
+    clock.after(rng.expovariate(1 / between), stall)
+    poisson(clock, rng, reads_per_second, lambda: loop.take(on_loop))
+    poisson(clock, rng, 50.0, victim)
+    clock.run(1500)
+    return blocked / 1500, waits
+
+
+@pytest.mark.parametrize(
+    ("ratio", "seconds", "rate"), [(0.2, 0.3, 4.0), (0.05, 0.1, 30.0), (0.1, 1.0, 1.0)]
+)
+def test_a_loop_stands_through_stalls_as_simulated(
+    ratio: float, seconds: float, rate: float
+) -> None:
+    """Few reads a second or many in each stall, and rare stalls."""
+    stalls, read = Stalls(ratio, seconds, 0.5), 0.0006
+    loop = loop_wait(rate * read, read, 0.5, stalls=stalls, reads_per_second=rate)
+    blocked, waits = simulate_stalls(stalls, rate, read)
+    assert loop.blocked_ratio == pytest.approx(blocked, rel=0.15)
+    assert loop.mean_seconds == pytest.approx(mean(waits), rel=0.2)
+    assert loop.p99_seconds == pytest.approx(quantile(waits, 0.99), rel=0.2, abs=read)
+
+
+def test_a_measured_disk_that_stalls_blocks_loops_for_most_of_its_stalls() -> None:
+    """The probe's point: 0.4 ms a read, and all that the mean has more is 0.25 s long."""
+    moving, stalled = 0.0004, 0.2
+    point = CurvePoint(
+        depth=1,
+        reads_per_second=(1 - stalled) / moving,
+        p50_seconds=moving,
+        p99_seconds=1.05 * moving,
+        p999_seconds=1.1 * moving,
+        max_seconds=0.25,
+    )
+    curve = Curve(read_bytes=131_072, points=[point], sequential_bytes_per_second=400e6)
+    disk = disk_model(Disk(name="d", class_="ssd", curve=curve))
+    assert disk.stalls is not None
+    assert disk.stalls.ratio == pytest.approx(stalled, rel=0.05)
+    assert disk.spread_moving < 0.2 < disk.spread
+    small = inputs(disk, object_bytes=131_072.0, page_cache_bytes=1.0, rate_per_second=20.0)
+    p = predict(small)
+    simulated, _ = simulate_stalls(disk.stalls, 20.0, moving)
+    assert p.blocked_ratio == pytest.approx(simulated, rel=0.15)
+    assert predict(replace(small, disk=replace(disk, stalls=None))).blocked_ratio < 0.02
+
+
+def simulate_peak(rate: float, seconds: float, heads: int, stalls: Stalls | None) -> list[int]:
+    """Transfers under way at random moments, each taking a head of a disk that may stall."""
+    clock, rng = Clock(), random.Random(59)
+    disk = Station(clock, heads)
+    under_way, seen = 0, []
+
+    def arrive() -> None:
+        nonlocal under_way
+        under_way += 1
+        disk.work(rng.expovariate(1 / seconds), leave)
+
+    def leave() -> None:
+        nonlocal under_way
+        under_way -= 1
+
+    def stall() -> None:
+        for _ in range(heads):
+            disk.work(stalls.seconds, lambda: None) if stalls else None
+        clock.after(stalls.seconds + rng.expovariate(stalls.per_second), stall) if stalls else None
+
+    if stalls:
+        clock.after(1.0, stall)
+    poisson(clock, rng, rate, arrive)
+    poisson(clock, rng, 100.0, lambda: seen.append(under_way))
+    clock.run(600)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("rate", "seconds", "heads", "stalls"),
+    [
+        (15.0, 0.04, 1, None),
+        (30.0, 0.02, 1, None),
+        (400.0, 0.01, 8, None),
+        (200.0, 0.001, 8, Stalls(0.1, 0.2, 1.0)),
+    ],
+)
+def test_the_peak_is_passed_in_a_thousandth_of_the_time(
+    rate: float, seconds: float, heads: int, stalls: Stalls | None
+) -> None:
+    seen = simulate_peak(rate, seconds, heads, stalls)
+    peak = peak_under_way(rate, seconds, float(heads), stalls)
+    assert sum(count > peak for count in seen) / len(seen) < 0.003
+    assert peak <= 1.5 * quantile([float(count) for count in seen], 0.999) + 2
