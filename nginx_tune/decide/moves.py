@@ -83,7 +83,9 @@ FLIPS: Mapping[DecisionId, Flips] = {
         ("workload.concurrency.cold_peak", "workload.concurrency"), needs_plan=True
     ),
     "output-buffers": Flips(("workload.sizes.mean_bytes",), needs_plan=True),
-    "open-file-cache": Flips(("workload.dataset.files",)),
+    "open-file-cache": Flips(
+        ("workload.dataset.files", "workload.rate", "workload.sizes.mean_bytes")
+    ),
     "reuseport": Flips(
         ("workload.rate", "workload.connection_reuse.requests_per_connection"), needs_plan=True
     ),

@@ -6,16 +6,22 @@ times of recently used files in each worker, so that most opens fall away. It co
 and a file that is edited in place can be sent with its old length until it is looked at again.
 
 Sized to the files there are and to the descriptors that connections leave over; where so few of
-the requests would find their file in it that entries only come and go, it stays off.
+the requests would find their file in it that entries only come and go, it stays off. It stays off,
+too, where there is little to save: a warm open() takes some microseconds, which is nothing beside
+sending a large file or at a few requests a second. And it is not free: all readers of a file share
+one descriptor with the kernel's record of who reads on where, and each time a worker with threads
+outgrows its table of descriptors its loop waits some milliseconds for the other CPUs.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from nginx_tune.decide.answer import FACTS_COMMAND, not_applicable, setting, validate_command
 from nginx_tune.decide.descriptors import plan_descriptors
 from nginx_tune.decide.model_cache import hit_ratio, zipf_classes
+from nginx_tune.decide.model_names import open_seconds, request_seconds
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
@@ -24,6 +30,10 @@ from nginx_tune.documents.decisions import Decision, Predicted
 ID: Final = "open-file-cache"
 WORTH_RATIO = 0.2
 """Below this share of saved opens the cache mostly churns."""
+WORTH_OF_REQUEST = 0.05
+"""Share of a request's time on the loop that saved opens must be; less is within any noise."""
+WORTH_OF_LOOP = 1e-3
+"""The same of all time, where the rate is known: two hundred warm opens a second."""
 INACTIVE = "60s"
 VALID = "30s"
 
@@ -43,7 +53,8 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
             flips_when=["the files that are asked for again within a minute fit the descriptors"],
             next_command=FACTS_COMMAND,
         )
-    entries, saved = plan_open_files(s)
+    plan = plan_open_files(s)
+    entries, saved = plan.entries, plan.saved_ratio
     evidence = known(
         files, s.exponent, Quantity("descriptors a worker can spare", budget, "descriptors")
     )
@@ -55,7 +66,7 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
             high=min(1.0, round(saved * 1.2, 4)),
         )
     ]
-    if saved < WORTH_RATIO:
+    if plan.churns:
         return Decision(
             id=ID,
             verdict="disable",
@@ -65,6 +76,16 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
             predicted=predicted,
             confidence="medium",
             flips_when=[f"a worker can spare descriptors for {WORTH_RATIO:.0%} of the requests"],
+        )
+    if not plan.pays:
+        return Decision(
+            id=ID,
+            verdict="keep",
+            summary=f"Left off, as nginx has it: {_little(plan)}.",
+            evidence=evidence,
+            predicted=predicted,
+            confidence="medium" if files.provenance != "assumed" else "low",
+            flips_when=["directories are so many or so deep that their entries are read from disk"],
         )
     reason = f"saves {saved:.0%} of open(), which no pool takes off the loop"
     return Decision(
@@ -102,19 +123,57 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
     )
 
 
-def plan_open_files(s: Situation) -> tuple[int, float]:
-    """Entries that a worker's cache can have, and the share of opens that they would save."""
+@dataclass(frozen=True)
+class OpenFiles:
+    """What a worker's cache of descriptors would do."""
+
+    entries: int
+    saved_ratio: float
+    """Share of the opens that it saves."""
+    of_request: float
+    """Time saved over what a request takes on the loop."""
+    of_loop: float | None
+    """Time saved over all time; null without a rate."""
+
+    @property
+    def churns(self) -> bool:
+        """Whether entries only come and go."""
+        return self.saved_ratio < WORTH_RATIO
+
+    @property
+    def pays(self) -> bool:
+        """Whether there is something to save."""
+        enough = self.of_loop is None or self.of_loop >= WORTH_OF_LOOP
+        return not self.churns and enough and self.of_request >= WORTH_OF_REQUEST
+
+
+def plan_open_files(s: Situation) -> OpenFiles:
+    """Entries that a worker's cache can have, and what they would save."""
     files = s.files.value or 0.0
     entries = min(files, plan_descriptors(s).spare)
     if entries < 1:
-        return 0, 0.0
+        return OpenFiles(0, 0.0, 0.0, None)
     classes = zipf_classes(float(files), s.exponent.value or 0.0)
-    return int(entries), hit_ratio(classes, float(entries))
+    saved = hit_ratio(classes, float(entries))
+    seconds = saved * open_seconds(s.blocking_inputs)
+    rate = s.rate.value
+    return OpenFiles(
+        entries=int(entries),
+        saved_ratio=saved,
+        of_request=seconds / request_seconds(s.object_bytes.value or 0.0),
+        of_loop=None if rate is None else rate / s.workers * seconds,
+    )
+
+
+def _little(plan: OpenFiles) -> str:
+    if plan.of_request < WORTH_OF_REQUEST:
+        return f"it would save {plan.of_request:.1%} of a request's time on the loop"
+    return f"it would save {plan.of_loop or 0.0:.2%} of a loop's time"
 
 
 def open_files(s: Situation) -> int:
     """Descriptors that the cache will hold open in each worker."""
     if s.kind == "proxy":
         return 0
-    entries, saved = plan_open_files(s)
-    return entries if saved >= WORTH_RATIO else 0
+    plan = plan_open_files(s)
+    return plan.entries if plan.pays else 0
