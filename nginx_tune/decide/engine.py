@@ -9,6 +9,7 @@ from nginx_tune.decide.access_log import decide_access_log
 from nginx_tune.decide.aio_write import decide_aio_write
 from nginx_tune.decide.backlog import decide_backlog
 from nginx_tune.decide.connections import decide_connections
+from nginx_tune.decide.directio import decide_directio
 from nginx_tune.decide.file_limits import decide_file_limits
 from nginx_tune.decide.ktls import decide_ktls
 from nginx_tune.decide.moves import with_break_evens
@@ -45,6 +46,7 @@ ALL: tuple[Decide, ...] = (
     decide_sendfile,
     decide_sendfile_max_chunk,
     decide_output_buffers,
+    decide_directio,
     decide_open_file_cache,
     decide_workers,
     decide_connections,

@@ -5,10 +5,8 @@ TLS, gzip and HTTP/3 need the bytes in nginx's memory, and files are then read a
 of 512 KiB. Larger buffers pay only together with a pool, since on the loop a larger read holds it
 longer; each transfer holds two of them in memory.
 
-``directio`` stays unset: it reads past the page cache and turns sendfile off for large files, so
-each request for the same file goes to the disk again; it has no effect on cached responses of a
-proxy. It can keep a flood of large cold files from pushing out small hot ones: to be measured
-with validate before it is used.
+Files that are read past the page cache (the decision directio) go the same way, without read-ahead,
+so that the disk moves no more at once than a buffer holds: they get larger ones.
 """
 
 from __future__ import annotations
@@ -16,7 +14,9 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.decide.answer import not_applicable, setting
+from nginx_tune.decide.directio import sets_directio
 from nginx_tune.decide.model_protocol import BUFFER_BYTES
+from nginx_tune.decide.output_sizes import BUFFERS, DIRECT_BYTES, LARGE_BYTES, output_bytes
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import known
 from nginx_tune.decide.situation import Situation
@@ -24,15 +24,12 @@ from nginx_tune.documents.decisions import Decision, Predicted
 from nginx_tune.documents.units import nginx_size
 
 ID: Final = "output-buffers"
-BUFFERS = 2
-LARGE_BYTES = 256 << 10
-MEMORY_SHARE = 0.05
-"""Share of the page cache that the buffers of all transfers may take away."""
 
 
 def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
     """The decision."""
-    if s.kind == "proxy" or not s.tls:
+    direct = s.kind != "proxy" and sets_directio(s, plan)
+    if s.kind == "proxy" or not (s.tls or direct):
         return not_applicable(
             ID,
             "Files leave through sendfile, which uses no buffers.",
@@ -46,10 +43,8 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
         )
     mean, cache, peak = s.object_bytes, s.page_cache, s.concurrency
     evidence = known(mean, cache, peak)
-    room = MEMORY_SHARE * (cache.value or 0.0) / max(1.0, peak.value or 1.0) / BUFFERS
-    size = BUFFER_BYTES
-    while size * 2 <= min(room, LARGE_BYTES, mean.value or 0.0):
-        size *= 2
+    # Direct reads are of the large files, whatever the mean.
+    size = output_bytes(s, DIRECT_BYTES if direct else min(LARGE_BYTES, int(mean.value or 0)))
     if size == BUFFER_BYTES:
         return Decision(
             id=ID,
@@ -61,10 +56,11 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
         )
     tasks = BUFFER_BYTES / size
     text = nginx_size(size)
+    who = "direct reads are of" if direct else "TLS reads"
     return Decision(
         id=ID,
         verdict="raise",
-        summary=f"{BUFFERS} {text}: TLS bodies are read in pieces of a buffer, each a pool task.",
+        summary=f"{BUFFERS} {text}: {who} a buffer at a time, each a task of the pool.",
         settings=[
             setting(
                 ID,
@@ -72,7 +68,7 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
                 "output_buffers",
                 str(BUFFERS),
                 text,
-                reason=f"TLS reads a buffer at a time: {1 / tasks:.0f} times fewer pool tasks",
+                reason=f"{who} a buffer at a time: {1 / tasks:.0f} times fewer pool tasks",
             )
         ],
         evidence=evidence,
@@ -82,6 +78,6 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
             )
         ],
         confidence="medium",
-        flips_when=["the site stops speaking TLS"],
+        flips_when=["directio is not set" if direct else "the site stops speaking TLS"],
         risks=[f"each transfer holds up to {nginx_size(size * BUFFERS)} of memory"],
     )

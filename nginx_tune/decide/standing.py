@@ -227,6 +227,16 @@ def _open_files(decision: Decision, standing: Standing) -> list[tuple[Directive,
     ]
 
 
+def _direct(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
+    if decision.verdict != "disable":
+        return []
+    why = "the disk would work more, for what the page cache could answer"
+    wanted = setting("directio", "http", "directio", "off", reason=why)
+    return [
+        (line, [wanted]) for line in standing.lines(wanted) if line and line.value.lower() != "off"
+    ]
+
+
 def _kernel_tls(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
     if decision.verdict != "disable":
         return []
@@ -253,6 +263,7 @@ _UNDO: dict[str, Undo] = {
     "accept": _accepting,
     "reuseport": _own_queues,
     "open-file-cache": _open_files,
+    "directio": _direct,
     "ktls": _kernel_tls,
     "sendfile-max-chunk": _unbounded,
 }

@@ -14,6 +14,7 @@ DecisionId = Literal[
     "sendfile",
     "sendfile-max-chunk",
     "output-buffers",
+    "directio",
     "open-file-cache",
     "reuseport",
     "accept",

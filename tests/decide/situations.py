@@ -34,6 +34,7 @@ from nginx_tune.documents.workload import (
     Workload,
 )
 
+KIBIBYTE = 1 << 10
 MEBIBYTE = 1 << 20
 GIBIBYTE = 1 << 30
 FLAGS = ["--with-threads", "--with-http_stub_status_module", "--with-http_ssl_module"]

@@ -456,11 +456,32 @@ def test_upstream_keepalive_by_version(version: str, count: int) -> None:
 def test_open_files_are_cached_within_the_descriptors() -> None:
     """C7: open() is never offloaded."""
     few = one(
-        decide(host(), load(data_bytes=10**9, file_bytes=10**6), site=site()), "open-file-cache"
+        decide(host(), load(data_bytes=10**8, file_bytes=10**5), site=site()), "open-file-cache"
     )
     assert settings(few)[0] == "open_file_cache max=1000 inactive=60s"
     many = load(data_bytes=10**13, file_bytes=10**5)
     assert one(decide(host(), many, site=site()), "open-file-cache").verdict == "disable"
+
+
+@pytest.mark.parametrize(
+    ("workload", "saved"),
+    [
+        (load(data_bytes=10**9, file_bytes=10**6), "of a request's time"),
+        (load(data_bytes=10**8, file_bytes=10**5, rate=100.0), "of a loop's time"),
+    ],
+    ids=["large files", "few requests"],
+)
+def test_where_opens_cost_next_to_nothing_they_are_left(workload: Workload, saved: str) -> None:
+    d = one(decide(host(), workload, site=site()), "open-file-cache")
+    assert (d.verdict, settings(d)) == ("keep", [])
+    assert saved in d.summary
+
+
+def test_names_that_memory_forgets_are_worth_a_descriptor() -> None:
+    """C8: 200 GB in files of a megabyte, and memory for the inodes of a few."""
+    data = load(data_bytes=200 * 10**9, file_bytes=10**6, rate=50.0, exponent=1.2)
+    small = host(memory_bytes=10**9, page_cache_bytes=10**9)
+    assert one(decide(small, data, site=site()), "open-file-cache").verdict == "enable"
 
 
 def test_every_id_that_can_be_decided_is_decided_once() -> None:
@@ -470,5 +491,5 @@ def test_every_id_that_can_be_decided_is_decided_once() -> None:
         "thread-pools", "thread-pool-size", "per-disk-pools", "sendfile", "sendfile-max-chunk",
         "reuseport", "accept", "workers", "connections", "file-limits", "aio-write",
         "open-file-cache", "output-buffers", "backlog", "upstream-keepalive", "access-log",
-        "read-ahead", "ktls",
+        "read-ahead", "ktls", "directio",
     } == set(names)  # fmt: skip

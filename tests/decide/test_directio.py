@@ -1,0 +1,173 @@
+"""The decision on direct reads, and its model against a simulated page cache."""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from typing import Any
+
+import msgspec
+import pytest
+from situations import GIBIBYTE, KIBIBYTE, MEBIBYTE, dataset, host, load, nginx, site
+
+from nginx_tune.conf.tree import parse_text
+from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide.model_cache import zipf_classes
+from nginx_tune.decide.model_directio import DirectInputs, FileGroup, forecast_direct
+from nginx_tune.decide.model_disk import TYPICAL
+from nginx_tune.decide.standing import hold_against
+from nginx_tune.documents.decisions import Decision
+from nginx_tune.documents.facts import Facts, SizeBucket
+from nginx_tune.documents.workload import Workload
+from nginx_tune.emit import emit_decided
+
+
+def buckets(small: int, small_bytes: int, large: int, large_bytes: int) -> list[SizeBucket]:
+    return [
+        SizeBucket(le_bytes=small_bytes, files=small, bytes=small * small_bytes),
+        SizeBucket(le_bytes=large_bytes, files=large, bytes=large * large_bytes),
+    ]
+
+
+def asked(
+    sizes: list[SizeBucket],
+    *,
+    cache: int = 16 * GIBIBYTE,
+    exponent: float = 0.8,
+    kind: str = "media",
+    **other: Any,
+) -> tuple[Facts, Workload]:
+    """A scanned tree of small and large files, asked for alike."""
+    files, total = sum(b.files for b in sizes), sum(b.bytes for b in sizes)
+    scanned = dataset(total, total // files)
+    spread = msgspec.structs.replace(scanned.sizes, buckets=sizes)  # type: ignore[type-var]
+    scanned = msgspec.structs.replace(scanned, files=files, sizes=spread)
+    facts = host(memory_bytes=64 * GIBIBYTE, page_cache_bytes=cache, datasets=[scanned], **other)
+    workload = load(kind, data_bytes=total, file_bytes=total // files, exponent=exponent, peak=50)  # type: ignore[arg-type]
+    served = msgspec.structs.replace(workload.dataset, files=files, provenance="measured")
+    return facts, msgspec.structs.replace(workload, dataset=served)
+
+
+def one(documents: tuple[Facts, Workload], name: str = "directio") -> Decision:
+    facts, workload = documents
+    return next(d for d in decide(facts, workload, site=site()).decisions if d.id == name)
+
+
+def lines(decision: Decision) -> list[str]:
+    return [" ".join([s.directive, *s.args]) for s in decision.settings]
+
+
+MIXED = buckets(1_000_000, 16 * KIBIBYTE, 4_000, 512 * MEBIBYTE)
+"""16 GB of small files in demand, and 2 TB that only pass through memory."""
+
+
+def test_a_flood_of_large_files_is_kept_from_pushing_out_small_ones() -> None:
+    d = one(asked(MIXED, cache=24 * GIBIBYTE))
+    assert d.verdict == "enable"
+    assert lines(d) == ["directio 1m"] or lines(d)[0].startswith("directio ")
+    assert lines(one(asked(MIXED, cache=24 * GIBIBYTE), "output-buffers")) == [
+        "output_buffers 2 1m"
+    ]
+    assert d.risks
+    assert d.confidence == "low"
+
+
+def test_large_files_that_are_asked_for_again_stay_in_the_page_cache() -> None:
+    few = buckets(10_000, 16 * KIBIBYTE, 100, 512 * MEBIBYTE)
+    d = one(asked(few, cache=32 * GIBIBYTE, exponent=1.1))
+    assert (d.verdict, lines(d)) == ("disable", [])
+    assert "times as much" in d.summary
+
+
+def test_files_of_one_size_have_nothing_to_be_kept_apart() -> None:
+    same = [SizeBucket(le_bytes=4 * MEBIBYTE, files=65_536, bytes=256 * GIBIBYTE)]
+    d = one(asked(same))
+    assert (d.verdict, lines(d)) == ("disable", [])
+
+
+def test_sizes_that_nobody_scanned_are_no_evidence() -> None:
+    assert one((host(), load())).verdict == "not_enough_evidence"
+
+
+def test_it_is_not_advised_where_reads_stay_on_the_loop_or_nginx_ignores_it() -> None:
+    no_threads = nginx(flags=["--with-http_ssl_module"])
+    assert one(asked(MIXED, nginx=no_threads)).verdict == "not_applicable"
+    assert one(asked(MIXED, kind="cache")).verdict == "not_applicable"
+    assert one((host(), Workload(kind="proxy"))).verdict == "not_applicable"
+
+
+@pytest.mark.parametrize("cache", [2 * GIBIBYTE, 24 * GIBIBYTE, 400 * GIBIBYTE])
+def test_the_stated_page_cache_is_where_the_verdict_flips(cache: int) -> None:
+    documents = asked(MIXED, cache=cache)
+    d = one(documents)
+    for b in d.break_evens:
+        assert b.fact == "memory.page_cache_limit_bytes"
+        across = b.value * (1.01 if b.value > b.now else 0.99)
+        within = b.value * (0.99 if b.value > b.now else 1.01)
+        assert one(asked(MIXED, cache=int(across))).verdict != d.verdict
+        assert one(asked(MIXED, cache=int(within))).verdict == d.verdict
+    assert d.flips_when
+
+
+def test_following_it_is_quiet_and_what_stands_against_it_is_to_go() -> None:
+    facts, workload = asked(MIXED, cache=24 * GIBIBYTE)
+    given = complete_site(site(), facts, workload.kind)
+    decisions = decide(facts, workload, site=given)
+    again = hold_against(decisions, parse_text(emit_decided(decisions, given)))
+    assert [(d.id, d.settings) for d in again.decisions if d.settings] == []
+    facts, workload = asked(buckets(10_000, 16 * KIBIBYTE, 100, 512 * MEBIBYTE), exponent=1.1)
+    decisions = decide(facts, workload, site=given)
+    text = "events {} http { directio 4m; server { listen 80; root /srv/1; aio threads; } }"
+    held = hold_against(decisions, parse_text(text))
+    assert lines(next(d for d in held.decisions if d.id == "directio")) == ["directio off"]
+
+
+def simulate(i: DirectInputs, *, direct: bool) -> tuple[float, float]:
+    """Hit ratio of small files and the disk's time a request: an LRU list of files by bytes."""
+    rng = random.Random(61)
+    small, total = int(i.small.files), int(i.small.files + i.large.files)
+    is_large = [False] * small + [True] * (total - small)
+    rng.shuffle(is_large)
+    ranks = [rank**-0.8 for rank in range(1, total + 1)]
+    cache: OrderedDict[int, float] = OrderedDict()
+    used = disk = hits = asked_small = 0.0
+    requests = 60_000
+    for number, item in enumerate(rng.choices(range(total), weights=ranks, k=requests)):
+        counted = number >= requests // 2
+        group = i.large if is_large[item] else i.small
+        asked_small += counted and not is_large[item]
+        if item in cache:
+            cache.move_to_end(item)
+            hits += counted and not is_large[item]
+            continue
+        piece = i.buffer_bytes if direct and is_large[item] else i.turn_bytes
+        pieces = max(1, -(-group.mean_bytes // piece))
+        disk += counted * pieces * i.disk.read_seconds(group.mean_bytes / pieces)
+        if direct and is_large[item]:
+            continue
+        cache[item] = group.mean_bytes
+        used += group.mean_bytes
+        while used > 0.9 * i.page_cache_bytes:
+            used -= cache.popitem(last=False)[1]
+    return hits / asked_small, disk / (requests / 2)
+
+
+@pytest.mark.parametrize("cache", [60, 150, 300])
+def test_hits_and_work_of_the_disk_are_as_simulated(cache: int) -> None:
+    """2000 files of 100 KB and 200 of 4 MB, on a hard disk."""
+    i = DirectInputs(
+        small=FileGroup(2000.0, 2000 * 100e3),
+        large=FileGroup(200.0, 200 * 4e6),
+        classes=zipf_classes(2200.0, 0.8),
+        page_cache_bytes=cache * 1e6,
+        disk=TYPICAL["hdd"],
+        turn_bytes=float(256 * KIBIBYTE),
+        buffer_bytes=float(MEBIBYTE),
+    )
+    f = forecast_direct(i)
+    together, work = simulate(i, direct=False)
+    apart, direct_work = simulate(i, direct=True)
+    assert f.hit_ratio == pytest.approx(together, abs=0.05)
+    assert f.small_hit_ratio == pytest.approx(apart, abs=0.05)
+    assert f.disk_seconds == pytest.approx(work, rel=0.15)
+    assert f.direct_disk_seconds == pytest.approx(direct_work, rel=0.15)
