@@ -41,22 +41,38 @@ def compare_hits(run: ScenarioRun, scenario: Scenario) -> Compared:
 
     Measured: bytes that no disk was read for, over bytes served, each file in whole pages; files
     of a cell are of one size, so that is a share of requests too. Where clients wait for answers
-    nobody can say beforehand how often the hot file is asked for: prediction and measurement are
-    then of the random requests alone. Blocks with cold names begin with nothing in the page cache,
-    which a prediction of the long run is not about.
+    nobody can say beforehand how often the hot file is asked for, and the prediction is of the
+    random requests: it is put together with the hot ones, which the model has in memory, in the
+    proportion in which both were answered. Blocks with cold names begin with nothing in the page
+    cache, which a prediction of the long run is not about.
     """
     if scenario.lab.cold_names:
         return Compared(None, None, None, None)
-    counted = _counted_classes(scenario)
-    read = served = 0.0
+    reading = [one for one in scenario.classes if one.source != "memory"]
+    known = all(one.arrivals.rate_per_second is not None for one in reading)
+    read = served = resident = 0.0
     for block in _without_pools(run.measurements):
         seconds = _load_seconds(block)
         if any(second.disk_read_bytes is None for second in seconds) or not seconds:
             continue
         read += sum(second.disk_read_bytes or 0 for second in seconds) / len(seconds)
-        served += sum(block.classes[name].bytes_per_second for name in counted)
-    pages = _in_pages(scenario.lab.data)
-    return _compared(run, HIT_RATIO, 1 - read / (served * pages) if served else None)
+        for one in reading:
+            rate = block.classes[one.name].bytes_per_second
+            served += rate
+            resident += 0.0 if known or one.source == "random" else rate
+    if not served:
+        return _compared(run, HIT_RATIO, None)
+    measured = 1 - read / (served * _in_pages(scenario.lab.data))
+    return _with_resident(_compared(run, HIT_RATIO, measured), resident / served)
+
+
+def _with_resident(one: Compared, share: float) -> Compared:
+    """The prediction for all requests, of which a share is answered from memory in any case."""
+
+    def mixed(hits: float | None) -> float | None:
+        return None if hits is None else share + (1 - share) * hits
+
+    return Compared(mixed(one.predicted), mixed(one.low), mixed(one.high), one.measured)
 
 
 def _load_seconds(block: Measurement) -> list[ServerSecond]:
@@ -96,13 +112,6 @@ def _blocked_share(block: Measurement) -> float | None:
         return min(1.0, math.fsum(delays) / len(seconds) / workers)
     seen = [one.state_d_ratio for one in seconds if one.state_d_ratio is not None]
     return math.fsum(seen) / len(seen) if seen else None
-
-
-def _counted_classes(scenario: Scenario) -> Sequence[str]:
-    reading = [one for one in scenario.classes if one.source != "memory"]
-    if all(one.arrivals.rate_per_second is not None for one in reading):
-        return [one.name for one in reading]
-    return [one.name for one in reading if one.source == "random"]
 
 
 def _without_pools(measurements: Iterable[Measurement]) -> list[Measurement]:
