@@ -19,8 +19,10 @@ test: lint
 	else echo "make test: no cargo, so no Rust tests" >&2; fi
 	$(MAKE) pytest
 
+# What needs nothing of the host runs side by side; what measures or takes devices, one by one.
 pytest: $(READY_DEV)
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest -m 'not needs' --numprocesses=auto $(PYTEST_ARGS)
+	$(BIN)/pytest -m needs $(PYTEST_ARGS)
 
 lint: $(READY_DEV)
 	$(BIN)/ruff format --check .

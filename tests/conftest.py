@@ -11,6 +11,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Hypothesis fails an example that takes longer than 200 ms: no test here asserts a time.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 ROOT = Path(__file__).resolve().parent.parent
 
