@@ -173,7 +173,7 @@ def _prediction_table(cells: Sequence[Cell]) -> str:
     ]
     for cell in cells:
         hits = predicted.compare_hits(cell.run, cell.scenario)
-        blocked = predicted.compare_blocked(cell.run)
+        blocked = predicted.compare_blocked(cell.run, cell.scenario)
         lines.append(f"| {cell.name} | {_beside(hits)} | {_beside(blocked)} |")
     return "\n".join(lines)
 

@@ -147,13 +147,17 @@ class Prediction:
 
 def miss_ratio(i: BlockingInputs) -> float:
     """Share of requests that find their object outside the page cache."""
+    return max(0.0, 1.0 - hit_ratio(i.classes, usable_objects(i)))
+
+
+def usable_objects(i: BlockingInputs) -> float:
+    """Objects that the page cache has room for.
+
+    It holds bytes; in objects of mean size it holds the same share of the dataset.
+    """
     objects = sum(c.objects for c in i.classes)
     footprint = i.dataset_bytes + objects * OBJECT_OVERHEAD_BYTES
-    if footprint <= FITS_RATIO * i.page_cache_bytes:
-        return 0.0
-    # The cache holds bytes; in objects of mean size it holds the same share of the dataset.
-    usable = FITS_RATIO * i.page_cache_bytes / footprint * objects
-    return max(0.0, 1.0 - hit_ratio(i.classes, usable))
+    return FITS_RATIO * i.page_cache_bytes / footprint * objects
 
 
 def predict(i: BlockingInputs) -> Prediction:

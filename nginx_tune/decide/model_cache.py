@@ -93,6 +93,20 @@ def hit_ratio(classes: tuple[PopularityClass, ...], capacity_objects: float) -> 
     return sum(c.objects * c.probability_each * _asked_within(c, time) for c in classes)
 
 
+def cold_overlap(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:
+    """Chance that two requests are for one object, which an LRU cache of that size does not hold.
+
+    Source: as ``hit_ratio``; a request misses when its object was not asked for within T.
+    """
+    objects = sum(c.objects for c in classes)
+    if capacity_objects >= objects:
+        return 0.0
+    time = _characteristic_time(classes, capacity_objects) if capacity_objects > 0 else 0.0
+    return sum(
+        c.objects * c.probability_each**2 * math.exp(-c.probability_each * time) for c in classes
+    )
+
+
 def _characteristic_time(classes: Sequence[PopularityClass], capacity_objects: float) -> float:
     low = high = capacity_objects
     while _resident(classes, high) < capacity_objects and high < 1e300:  # noqa: PLR2004

@@ -9,13 +9,13 @@ nobody says how many there are.
 from __future__ import annotations
 
 from nginx_tune.decide.model_blocking import (
-    FITS_RATIO,
     MEMORY_BYTES_PER_SECOND,
-    OBJECT_OVERHEAD_BYTES,
     REQUEST_CPU_SECONDS,
     BlockingInputs,
     miss_ratio,
+    usable_objects,
 )
+from nginx_tune.decide.model_cache import cold_overlap
 
 OPEN_SECONDS = 5e-6
 """open(), fstat() and close() of a known name. Source: LAB-NOTES §8, 3000 names in 13 ms."""
@@ -37,10 +37,29 @@ def cold_name_ratio(i: BlockingInputs) -> float:
     The file itself has left memory (an inode with cached pages stays), and so have the others of
     its block, which are neighbours by chance: each is there as likely as the cache is large.
     """
-    objects = sum(c.objects for c in i.classes)
-    footprint = i.dataset_bytes + objects * OBJECT_OVERHEAD_BYTES
-    resident = min(1.0, FITS_RATIO * i.page_cache_bytes / footprint)
+    resident = min(1.0, usable_objects(i) / sum(c.objects for c in i.classes))
     return miss_ratio(i) * float((1 - resident) ** (INODES_IN_BLOCK - 1))
+
+
+def open_blocked_ratio(i: BlockingInputs) -> float:
+    """Share of time that a loop stands in open(), with pools or without, at a known rate."""
+    opens = (i.rate_per_second or 0.0) / i.workers * cold_name_ratio(i)
+    return min(1.0, opens * i.disk.read_seconds(_BLOCK_BYTES))
+
+
+def shared_descriptor_seconds(i: BlockingInputs | None, transfers: float) -> float:
+    """Mean time that a request loses where transfers of one cold file share a descriptor.
+
+    The kernel keeps one record of read-ahead for each descriptor. Readers at different places of
+    the file overwrite it, the window beyond the one that is read is then not asked for, and the
+    disk positions once more for each turn but the first.
+    Source: Linux mm/readahead.c, struct file_ra_state in struct file; ngx_open_cached_file()
+            gives one descriptor to all requests of a worker.
+    """
+    if i is None or transfers <= 1:
+        return 0.0
+    others = (transfers - 1) / i.workers * cold_overlap(i.classes, usable_objects(i))
+    return others * (i.turns_per_miss - 1) * i.disk.latency_seconds
 
 
 def request_seconds(object_bytes: float) -> float:

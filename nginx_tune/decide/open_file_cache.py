@@ -9,8 +9,9 @@ Sized to the files there are and to the descriptors that connections leave over;
 the requests would find their file in it that entries only come and go, it stays off. It stays off,
 too, where there is little to save: a warm open() takes some microseconds, which is nothing beside
 sending a large file or at a few requests a second. And it is not free: all readers of a file share
-one descriptor with the kernel's record of who reads on where, and each time a worker with threads
-outgrows its table of descriptors its loop waits some milliseconds for the other CPUs.
+one descriptor with the kernel's record of read-ahead, which costs where several read a large cold
+file at once; and each time a worker with threads outgrows its table of descriptors its loop waits
+some milliseconds for the other CPUs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from typing import Final
 from nginx_tune.decide.answer import FACTS_COMMAND, not_applicable, setting, validate_command
 from nginx_tune.decide.descriptors import plan_descriptors
 from nginx_tune.decide.model_cache import hit_ratio, zipf_classes
-from nginx_tune.decide.model_names import open_seconds, request_seconds
+from nginx_tune.decide.model_names import (
+    open_seconds,
+    request_seconds,
+    shared_descriptor_seconds,
+)
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
@@ -134,6 +139,8 @@ class OpenFiles:
     """Time saved over what a request takes on the loop."""
     of_loop: float | None
     """Time saved over all time; null without a rate."""
+    harms: bool = False
+    """Whether cold files lose more by sharing the record of read-ahead than their opens save."""
 
     @property
     def churns(self) -> bool:
@@ -144,7 +151,8 @@ class OpenFiles:
     def pays(self) -> bool:
         """Whether there is something to save."""
         enough = self.of_loop is None or self.of_loop >= WORTH_OF_LOOP
-        return not self.churns and enough and self.of_request >= WORTH_OF_REQUEST
+        worth = enough and self.of_request >= WORTH_OF_REQUEST
+        return worth and not self.churns and not self.harms
 
 
 def plan_open_files(s: Situation) -> OpenFiles:
@@ -162,10 +170,20 @@ def plan_open_files(s: Situation) -> OpenFiles:
         saved_ratio=saved,
         of_request=seconds / request_seconds(s.object_bytes.value or 0.0),
         of_loop=None if rate is None else rate / s.workers * seconds,
+        harms=shared_descriptor_seconds(s.blocking_inputs, _transfers(s)) > seconds,
     )
 
 
+def _transfers(s: Situation) -> float:
+    """Transfers at once: as said, else what a known rate brings to the disk."""
+    if s.concurrency.provenance != "assumed" or s.rate.value is None:
+        return s.concurrency.value or 0.0
+    return 0.0 if s.prediction is None else s.prediction.cold_transfers
+
+
 def _little(plan: OpenFiles) -> str:
+    if plan.harms:
+        return "cold files that several clients read at once would lose their read-ahead"
     if plan.of_request < WORTH_OF_REQUEST:
         return f"it would save {plan.of_request:.1%} of a request's time on the loop"
     return f"it would save {plan.of_loop or 0.0:.2%} of a loop's time"

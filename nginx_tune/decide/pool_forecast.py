@@ -19,6 +19,7 @@ from nginx_tune.decide.model_blocking import (
 )
 from nginx_tune.decide.model_cache import zipf_classes
 from nginx_tune.decide.model_disk import DiskModel
+from nginx_tune.decide.model_names import open_blocked_ratio
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Predicted
@@ -41,6 +42,8 @@ def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Pr
         for factor in (_CACHE_LOW, _CACHE_HIGH)
     ]
     hits = [*cache, *(case.hit_ratio for case in cases)]
+    opens = 0.0 if measured(s) else open_blocked_ratio(i)
+    expected = min(1.0, p.blocked_ratio + opens)
     blocked = [p.blocked_ratio, *([] if measured(s) else [c.blocked_ratio for c in cases])]
     wait = [p.wait_off_seconds, *([] if measured(s) else [c.wait_off_seconds for c in cases])]
     return [
@@ -53,8 +56,8 @@ def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Pr
         Predicted(
             metric="server.loop_blocked_ratio without pools",
             low=_rounded(min(blocked) / _BLOCKED_FACTOR),
-            expected=_rounded(p.blocked_ratio),
-            high=_rounded(min(1.0, max(blocked) * _BLOCKED_FACTOR)),
+            expected=_rounded(expected),
+            high=_rounded(min(1.0, (max(blocked) + opens) * _BLOCKED_FACTOR)),
         ),
         Predicted(
             metric="wait behind cold reads without pools",

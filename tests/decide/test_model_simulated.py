@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -10,10 +11,22 @@ from itertools import pairwise
 import pytest
 from simulation import Clock, Station, gamma, mean, poisson, quantile
 
-from nginx_tune.decide.model_blocking import BlockingInputs, predict, predict_measured
-from nginx_tune.decide.model_cache import curve_classes, hit_ratio, zipf_classes
+from nginx_tune.decide.model_blocking import (
+    BlockingInputs,
+    predict,
+    predict_measured,
+    usable_objects,
+)
+from nginx_tune.decide.model_cache import (
+    PopularityClass,
+    cold_overlap,
+    curve_classes,
+    hit_ratio,
+    zipf_classes,
+)
 from nginx_tune.decide.model_ceiling import find_ceiling
 from nginx_tune.decide.model_disk import DiskModel, disk_model
+from nginx_tune.decide.model_names import cold_name_ratio
 from nginx_tune.decide.model_waiting import Stalls, loop_wait, peak_under_way
 from nginx_tune.documents.curve import Curve, CurvePoint
 from nginx_tune.documents.facts import Disk
@@ -356,3 +369,53 @@ def test_the_peak_is_passed_in_a_thousandth_of_the_time(
     peak = peak_under_way(rate, seconds, float(heads), stalls)
     assert sum(count > peak for count in seen) / len(seen) < 0.003
     assert peak <= 1.5 * quantile([float(count) for count in seen], 0.999) + 2
+
+
+def simulate_names(
+    files: int, resident: int, classes: tuple[PopularityClass, ...]
+) -> tuple[float, float]:
+    """Share of requests that read an inode's block, and chance that two meet at a cold file.
+
+    One LRU list of files and blocks of sixteen inodes; a file that is there needs no inode.
+    """
+    rng = random.Random(67)
+    weights = [c.probability_each for c in classes for _ in range(round(c.objects))]
+    block_of = [number // 16 for number in range(files)]
+    rng.shuffle(block_of)
+    cache: OrderedDict[tuple[str, int], None] = OrderedDict()
+    held = reads = 0
+    overlap, requests = 0.0, 60_000
+    for number, item in enumerate(rng.choices(range(files), weights=weights, k=requests)):
+        counted = number >= requests // 2
+        if ("file", item) not in cache:
+            block = ("block", block_of[item])
+            reads += counted and block not in cache
+            cache[block] = None
+            cache.move_to_end(block)
+            overlap += counted * weights[item]
+            held += 1
+        cache["file", item] = None
+        cache.move_to_end(("file", item))
+        while held > resident:
+            held -= cache.popitem(last=False)[0][0] == "file"
+    return reads / (requests / 2), overlap / (requests / 2)
+
+
+@pytest.mark.parametrize("resident", [20, 100, 500])
+@pytest.mark.parametrize("exponent", [0.0, 0.6])
+def test_names_are_forgotten_and_cold_files_shared_as_simulated(
+    resident: int, exponent: float
+) -> None:
+    files = 2000
+    classes = zipf_classes(float(files), exponent)
+    bytes_each = 64 * MEBIBYTE  # beside which an inode takes nothing
+    i = inputs(
+        DiskModel(0.008, 120e6, heads=1, spread=0.6),
+        classes=classes,
+        object_bytes=float(bytes_each),
+        dataset_bytes=float(files * bytes_each),
+        page_cache_bytes=resident * bytes_each / 0.9,
+    )
+    cold_names, overlap = simulate_names(files, resident, classes)
+    assert cold_name_ratio(i) == pytest.approx(cold_names, rel=0.2, abs=0.02)
+    assert cold_overlap(classes, usable_objects(i)) == pytest.approx(overlap, rel=0.1)
