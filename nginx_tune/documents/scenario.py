@@ -10,6 +10,7 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import Arrivals
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.observation import Cause
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.documents.workload import Kind
 
@@ -33,6 +34,8 @@ class ScenarioClass(Part, frozen=True, kw_only=True):
     """File of recorded requests that are asked for, in the place of files of the data."""
     exponent: float | None = None
     """Zipf exponent of the popularity of random files; null for all alike."""
+    once: bool = False
+    """Whether each random file is asked for once, in shuffled order, before any is again."""
     checks_length: bool = True
     """Whether a body must be as long as its file; not so when nginx compresses it."""
 
@@ -165,6 +168,17 @@ class ArmText(Part, frozen=True, kw_only=True):
     """Why the arm did not run."""
 
 
+class ArmCause(Part, frozen=True, kw_only=True):
+    """Something that the server showed in an arm's blocks, as ``observe`` would have named it."""
+
+    arm: str
+    blocks: int
+    """That show it."""
+    of_blocks: int
+    cause: Cause
+    """With the figures of one of them."""
+
+
 class ScenarioRun(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario_run/1"):
     """What a scenario showed."""
 
@@ -175,5 +189,7 @@ class ScenarioRun(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario_
     """Made before the first block."""
     claims: list[ClaimResult] = []
     verdict: Verdict
+    causes: list[ArmCause] = []
+    """What half of an arm's blocks or more show."""
     arms: list[ArmText] = []
     measurements: list[Measurement] = []

@@ -45,6 +45,8 @@ def _check_arm(scenario: Scenario, name: str, spec: ArmSpec, check: Check) -> No
     )
     for item in (*scenario.classes, *spec.classes):
         check(item.first_files is None or item.first_files > 0, "classes.first_files: below 1")
+        check(not item.once or item.source == "random", "classes.once: only of random files")
+        check(not item.once or item.exponent is None, "classes.once: no file is popular then")
         check(item.disk in {"", *disks}, f"classes: no disk {item.disk[:60]!a}")
     for key, value in spec.sysctls.items():
         fine = _SYSCTL.fullmatch(key) and _SYSCTL_VALUE.fullmatch(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Permit, Target
 from nginx_tune.documents.scenario import ScenarioClass
@@ -82,10 +82,9 @@ def plan_load(
             paths = Paths(kind="manifest", manifest=item.manifest)
         else:
             served = _files_for(item, (files_of or {}).get(item.disk, files))
-            popular = "uniform" if item.exponent is None else "zipf"
-            kind = "fixed" if item.source == "hot" else popular
+            kind = _choice(item)
             paths = Paths(
-                kind=kind,  # type: ignore[arg-type]  # one of Paths.kind
+                kind=kind,
                 exponent=item.exponent if kind == "zipf" else None,
                 paths=[file.url for file in served],
                 bytes=[file.bytes for file in served] if item.checks_length else None,
@@ -112,6 +111,15 @@ def plan_load(
         realtime=realtime,
         permit=Permit(ports=[port]),
     )
+
+
+def _choice(item: ScenarioClass) -> Literal["fixed", "once", "uniform", "zipf"]:
+    """How the next file is chosen."""
+    if item.source == "hot":
+        return "fixed"
+    if item.once:
+        return "once"
+    return "uniform" if item.exponent is None else "zipf"
 
 
 def _files_for(item: ScenarioClass, files: Sequence[ServedFile]) -> Sequence[ServedFile]:

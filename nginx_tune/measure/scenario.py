@@ -23,6 +23,7 @@ from nginx_tune.measure.plan_scenario import check_scenario
 from nginx_tune.measure.plan_workload import declare_workers, plan_workload
 from nginx_tune.measure.scenario_arms import ArmWriter, find_programs, make_arms, specs_of
 from nginx_tune.measure.session import MODULE_INSIDE, ORIGIN, Arm, Session
+from nginx_tune.prove.arm_causes import find_arm_causes
 from nginx_tune.prove.gates import judge_claims
 from nginx_tune.prove.rounds import select_pairs
 from nginx_tune.prove.verdict import judge
@@ -143,6 +144,7 @@ def run_scenario(
             environment=environment,
             decisions=prediction,
         ),
+        causes=find_arm_causes(measurements),
         arms=[
             *(ArmText(arm=arm.name, nginx_conf=_text_of(arm)) for arm in arms),
             *(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nginx_tune.documents.decisions import Decision, Decisions
-from nginx_tune.documents.scenario import ClaimResult, ScenarioRun
+from nginx_tune.documents.scenario import ArmCause, ClaimResult, ScenarioRun
 from nginx_tune.report.columns import align
 from nginx_tune.report.quantities import measured_text, one_line
 from nginx_tune.report.scenario_page import expected_text
@@ -26,6 +26,7 @@ def render_scenario_run(run: ScenarioRun) -> str:
         ),
         _prediction(run.prediction),
         body.rstrip("\n") + "\n",
+        _causes(run.causes),
         _claims(run.claims),
         scenario_sentence(run) + "\n",
     ]
@@ -67,6 +68,18 @@ def _predicted(decision: Decision) -> list[str]:
 
 def _unit(unit: str) -> str:
     return f" {one_line(unit)}" if unit else ""
+
+
+def _causes(causes: list[ArmCause]) -> str:
+    """What the server showed in each arm; of what is not known the document tells."""
+    lines = []
+    for one in causes:
+        if one.cause.id == "not-enough-evidence":
+            continue
+        seen = f"{one.blocks} of {one.of_blocks} blocks"
+        lines.append(f"  {one_line(one.arm)}: {one.cause.id} ({seen})\n")
+        lines.append(f"    {one_line(one.cause.summary)}\n")
+    return "what the server showed\n" + "".join(lines) if lines else ""
 
 
 def _held(claim: ClaimResult) -> str:

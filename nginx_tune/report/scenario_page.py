@@ -154,6 +154,7 @@ def _setting(setting: Setting) -> str:
 
 def _load(item: ScenarioClass) -> str:
     source = {"random": "random files", "hot": "one file", "memory": "no file"}[item.source]
+    source += ", each once" if item.once else ""
     where = f" of {item.disk}" if item.disk else ""
     kept = "" if item.keepalive else ", a connection each"
     return f"{source}{where}, {_arrivals(item.arrivals)}{kept}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import pytest
+from msgspec import structs
 
 from nginx_tune.documents.facts import Cpu, Dataset, Facts, Memory, Sizes
 from nginx_tune.documents.lab import Lab, LabDisk
@@ -37,6 +38,20 @@ def test_the_hot_file_is_no_part_of_the_random_load() -> None:
     assert memory.paths.paths == ["/healthz"]
     assert plan.permit.ports == [8080]
     assert plan.permit.live is False
+
+
+def test_each_file_once_where_a_class_says_so() -> None:
+    cold = default_classes()[0]
+    plan = plan_load(
+        [structs.replace(cold, once=True), structs.replace(cold, name="zipf", exponent=1.1)],
+        FILES,
+        port=8080,
+        memory_url=None,
+        duration_seconds=8,
+        warmup_seconds=2,
+        seed=3,
+    )
+    assert [item.paths.kind for item in plan.classes] == ["once", "zipf"]
 
 
 def test_a_class_without_anything_to_ask_is_an_error() -> None:

@@ -25,6 +25,7 @@ FAULTS = {
     "no time": ("duration_seconds = 5.0", "duration_seconds = -1.0", "duration_seconds"),
     "no such function": ("total.truncated == 0", "nonsense(x) =", "no function 'nonsense'"),
     "no such metric": ('"server.cpu_seconds_per_request"', '"foo"', "unknown metric 'foo'"),
+    "hot and once": ('source = "random"', 'source = "hot"\nonce = true', "classes.once"),
     "misspelt": ("pairs = 6", "paris = 6", "a scenario has no 'paris'"),
 }
 
