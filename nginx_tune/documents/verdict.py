@@ -12,6 +12,17 @@ Outcome = Literal["better", "worse", "no_difference", "inconclusive", "invalid"]
 Stopped = Literal["pairs", "settled", "time"]
 
 
+class SecondsCheck(Part, frozen=True, kw_only=True):
+    """The same ratio from the seconds inside the blocks, resampled: a cross-check, no verdict."""
+
+    low: float
+    high: float
+    """Interval of the ratio, two-level block bootstrap."""
+    level: float
+    agrees: bool
+    """Whether it may stand beside the outcome: on the same side of 1, or not clear of it."""
+
+
 class MetricVerdict(Part, frozen=True, kw_only=True):
     """One metric: baseline against candidate."""
 
@@ -35,6 +46,8 @@ class MetricVerdict(Part, frozen=True, kw_only=True):
     pairs_needed: int | None = None
     """For ``inconclusive``: pairs that would settle it, from the spread seen."""
     reason: str = ""
+    by_seconds: SecondsCheck | None = None
+    """Only beside an outcome, where every block has the metric second by second."""
 
 
 class GateResult(Part, frozen=True, kw_only=True):

@@ -39,15 +39,15 @@ class Series:
         return math.fsum(self.numerators) / below if below > 0 else None
 
 
-def resample(series: Series, seed: str) -> list[float]:
-    """The quantity in windows that could have been seen as well."""
+def resample(series: Series, seed: str, *, windows: int = _RESAMPLES) -> list[float]:
+    """The quantity in so many windows that could have been seen as well."""
     series = _shortened(series)
     size = len(series)
     length = max(_FEWEST_BLOCK, math.ceil(math.sqrt(size)))
     blocks = math.ceil(size / length)
     tops = _block_sums(series.numerators, length)
     bottoms = _block_sums(series.denominators, length)
-    stream = hashlib.shake_128(seed.encode()).digest(4 * blocks * _RESAMPLES)
+    stream = hashlib.shake_128(seed.encode()).digest(4 * blocks * windows)
     draws = [int.from_bytes(stream[at : at + 4], "big") % size for at in range(0, len(stream), 4)]
     values = []
     for start in range(0, len(draws), blocks):

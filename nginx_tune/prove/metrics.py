@@ -50,7 +50,7 @@ class _Number:
     """Dotted name inside its part of the document."""
 
 
-_FAILURE_KINDS = (
+FAILURE_KINDS = (
     "refused", "connect_timeout", "unreachable", "tls", "reset", "empty", "truncated", "parse",
     "status", "length", "range", "hash", "timeout", "local_ports", "descriptors", "other",
 )  # fmt: skip
@@ -70,6 +70,9 @@ _LATENCY_FIELDS = {
     "tls": "tls_seconds",
     "tls_seconds": "tls_seconds",
 }
+
+_KINDS = ("ttfb", "service", "arrival", "connect", "tls")
+"""Of latencies, as gates spell them."""
 
 _CLASS_NUMBERS = {
     number.field: number
@@ -168,11 +171,11 @@ def metric_names(classes: Iterable[str]) -> list[str]:
     """Every metric that these classes, the totals, the server and the generator have."""
     tails = [
         *STATISTICS,
-        *(f"{kind}.{statistic}" for kind in ("ttfb", "service") for statistic in STATISTICS),
+        *(f"{kind}.{statistic}" for kind in _KINDS for statistic in STATISTICS),
         *(f"{_LOOP_TURN_PER_TTFB}.{statistic}" for statistic in STATISTICS),
         *_CLASS_NUMBERS,
         "errors",
-        *(f"errors.{kind}" for kind in _FAILURE_KINDS),
+        *(f"errors.{kind}" for kind in FAILURE_KINDS),
     ]
     return [
         *(f"{name}.{tail}" for name in classes for tail in tails),
@@ -180,7 +183,7 @@ def metric_names(classes: Iterable[str]) -> list[str]:
         *(f"{part}.{tail}" for part, numbers in _PART_NUMBERS.items() for tail in numbers),
         *(f"generator.lateness.{statistic}" for statistic in STATISTICS),
         *(f"server.{field}.{statistic}" for field in SERVER_LATENCIES for statistic in STATISTICS),
-        *(f"total.errors.{kind}" for kind in _FAILURE_KINDS),
+        *(f"total.errors.{kind}" for kind in FAILURE_KINDS),
         *RATIOS,
         *COUNTS,
     ]
@@ -207,7 +210,7 @@ def _find(name: str, head: str, tail: str) -> Metric | None:
     if head == "total":
         if tail == "errors":
             return Metric(name, "count", "lower", _reader(_total_errors, math.fsum, name))
-        if tail.startswith("errors.") and (kind := tail.removeprefix("errors.")) in _FAILURE_KINDS:
+        if tail.startswith("errors.") and (kind := tail.removeprefix("errors.")) in FAILURE_KINDS:
             return Metric(name, "count", "lower", _reader(_errors_of(kind), math.fsum, name))
         return _total(name, _CLASS_NUMBERS[tail]) if tail in _TOTALS else None
     if head in _PART_NUMBERS:
@@ -229,7 +232,7 @@ def _class_metric(name: str, head: str, tail: str) -> Metric | None:
     if tail == "errors":
         number = _Number("count", "lower", math.fsum, "errors")
         return _of_class(name, head, number, _all_errors)
-    if tail.startswith("errors.") and (kind := tail.removeprefix("errors.")) in _FAILURE_KINDS:
+    if tail.startswith("errors.") and (kind := tail.removeprefix("errors.")) in FAILURE_KINDS:
         number = _Number("count", "lower", math.fsum, tail)
         return _of_class(name, head, number, lambda part: float(part.errors.get(kind, 0)))
     kind, dot, statistic = tail.rpartition(".")

@@ -61,7 +61,7 @@ def warmup_seconds(block: Measurement) -> int | None:
 
     None when no part that is long enough (the last half, seven seconds at least) is without one.
     """
-    series = _whole_seconds(block)
+    series = whole_seconds(block)
     longest = min(len(series) // 2, len(series) - FEWEST_SECONDS)
     for cut in range(max(longest, 0) + 1):
         if not find_trends(series[cut:]):
@@ -85,8 +85,8 @@ def find_trends(series: Sequence[SeriesPoint]) -> dict[str, float]:
     return found
 
 
-def _whole_seconds(block: Measurement) -> list[SeriesPoint]:
-    """Without what came in while the last requests were waited for."""
+def whole_seconds(block: Measurement) -> list[SeriesPoint]:
+    """The seconds of a block, without what came in while the last requests were waited for."""
     return [point for point in block.series if point.second + 1 <= block.duration_seconds]
 
 
@@ -107,6 +107,6 @@ def with_steadiness(block: Measurement) -> Measurement:
     flags = [
         f"{FLAG}: {name}: went to {change:.2f}× from its first to its last third: a longer warm-up "
         "is needed"
-        for name, change in find_trends(_whole_seconds(block)).items()
+        for name, change in find_trends(whole_seconds(block)).items()
     ]
     return replace(block, flags=[*block.flags, *flags]) if flags else block

@@ -22,6 +22,7 @@ from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.verdict import Environment, MetricVerdict, Outcome, Verdict
 from nginx_tune.errors import ExitStatus, worst
 from nginx_tune.prove.blocks import Blocks, flag_warnings, pair_blocks
+from nginx_tune.prove.by_seconds import with_seconds_checks
 from nginx_tune.prove.comparison import Comparison
 from nginx_tune.prove.gates import judge_gates
 from nginx_tune.prove.metrics import default_metrics, find_metric
@@ -63,7 +64,8 @@ def judge(
     if metrics is None:
         metrics = default_metrics(blocks.baseline + blocks.candidate)
     names = list(dict.fromkeys((primary_metric, *metrics)))
-    judged = _judge_metrics(names, blocks, classes, noise_floor, Bar(margin=margin, alpha=alpha))
+    bar = Bar(margin=margin, alpha=alpha)
+    judged = _judge_metrics(names, blocks, classes, noise_floor, bar)
     primary = judged[0]
     outcome, reason = _overall(primary, blocks, find_read_errors(measurements))
     environment = environment or Environment()
@@ -71,7 +73,7 @@ def judge(
         outcome=outcome,
         primary_metric=primary_metric,
         reason=reason,
-        metrics=judged,
+        metrics=with_seconds_checks(judged, blocks, bar, seed=environment.seed),
         gates=judge_gates(requires, blocks, decisions, classes),
         warnings=flag_warnings(blocks),
         environment=msgspec.structs.replace(

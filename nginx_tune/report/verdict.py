@@ -10,6 +10,7 @@ from nginx_tune.report.quantities import (
     measured_text,
     metric_words,
     one_line,
+    ratio_text,
     value_text,
 )
 from nginx_tune.report.text import number_text
@@ -142,10 +143,18 @@ def _metrics(verdict: Verdict) -> str:
 
 
 def _note(metric: MetricVerdict) -> str:
-    if metric.outcome == "no_difference":
-        return ""
-    said = [one_line(metric.reason), _settles(metric)]
+    said = [_by_seconds(metric)]
+    if metric.outcome != "no_difference":
+        said = [one_line(metric.reason), _settles(metric), *said]
     return "; ".join(part for part in said if part)
+
+
+def _by_seconds(metric: MetricVerdict) -> str:
+    check = metric.by_seconds
+    if check is None or check.agrees:
+        return ""
+    low, high = ratio_text(check.low), ratio_text(check.high)
+    return f"the seconds inside the blocks do not bear that out: {low} to {high}"
 
 
 def _settles(metric: MetricVerdict) -> str:

@@ -9,8 +9,15 @@ import msgspec
 import pytest
 
 from nginx_tune.documents.decisions import Decision, Decisions, Predicted
-from nginx_tune.documents.scenario import ClaimResult, ScenarioRun
-from nginx_tune.documents.verdict import Environment, GateResult, MetricVerdict, Verdict
+from nginx_tune.documents.observation import Cause
+from nginx_tune.documents.scenario import ArmCause, ClaimResult, ScenarioRun
+from nginx_tune.documents.verdict import (
+    Environment,
+    GateResult,
+    MetricVerdict,
+    SecondsCheck,
+    Verdict,
+)
 from nginx_tune.report.columns import align
 from nginx_tune.report.quantities import metric_words, ratio_text, value_text
 from nginx_tune.report.scenario import render_scenario_run
@@ -41,7 +48,8 @@ BETTER = Verdict(
         MetricVerdict(
             name="total.bytes_per_second", baseline=1.0e9, candidate=1.02e9, ratio=1.02, low=0.99,
             high=1.04, level=0.96875, p_value=1.0, pairs=6, better_when="higher",
-            outcome="no_difference",
+            outcome="no_difference", by_seconds=SecondsCheck(low=1.06, high=1.2, level=0.95,
+            agrees=False),
         ),
         MetricVerdict(
             name="cold.truncated", baseline=0.0, candidate=0.0, ratio=None, pairs=6,
@@ -128,6 +136,19 @@ RUN = ScenarioRun(
             expected="ratio(memory.p99) <= 0.1", held=False, reason="baseline: no samples",
         ),
     ],
+    causes=[
+        ArmCause(
+            arm="baseline", blocks=6, of_blocks=6,
+            cause=Cause(
+                id="loop-blocked-on-disk", confidence="high",
+                summary="the worker's main thread waited for disks 61.2 % of the window",
+            ),
+        ),
+        ArmCause(
+            arm="candidate", blocks=4, of_blocks=6,
+            cause=Cause(id="not-enough-evidence", confidence="low", summary="nothing was traced"),
+        ),
+    ],
     verdict=BETTER,
 )  # fmt: skip
 
@@ -168,7 +189,10 @@ def test_nothing_from_outside_steers_the_terminal() -> None:
         name=evil, source_row=evil, source_figure=evil, expected=evil, measured=None, held=False,
         reason=evil,
     )  # fmt: skip
-    run = msgspec.structs.replace(RUN, name=evil, claims=[claim], verdict=verdict)
+    cause = ArmCause(arm=evil, blocks=1, of_blocks=1, cause=Cause(
+        id="nothing-found", confidence="high", summary=evil,
+    ))  # fmt: skip
+    run = msgspec.structs.replace(RUN, name=evil, claims=[claim], causes=[cause], verdict=verdict)
     for text in (render_verdict(verdict), render_scenario_run(run)):
         assert not {"\x1b", "\u202e"} & set(text)
         assert "\nb" not in text
