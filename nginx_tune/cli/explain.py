@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from textwrap import indent
 
 import click
 
 from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.prove.metrics import metric_names
+from nginx_tune.report.columns import align
+from nginx_tune.report.metric_page import (
+    render_metric_list,
+    render_metric_markdown,
+    render_metric_text,
+)
+from nginx_tune.report.metric_pages import find_metric_page, metric_pages
 from nginx_tune.report.rule_index import EVERY, rules_by_id
 from nginx_tune.report.rule_page import (
     render_index,
@@ -16,19 +25,28 @@ from nginx_tune.report.rule_page import (
     render_text_list,
     render_text_page,
 )
-from nginx_tune.report.scenario_page import render_scenario_markdown, render_scenario_page
+from nginx_tune.report.scenario_page import (
+    render_scenario_list,
+    render_scenario_markdown,
+    render_scenario_page,
+)
 
 
 @click.command()
-@click.argument("name", metavar="ID", required=False)
-@click.option("--list", "lists", is_flag=True, help="Every rule with its severity and proof.")
+@click.argument("name", metavar="NAME", required=False)
+@click.option("--list", "lists", is_flag=True, help="Everything that has a page, as without NAME.")
 @output_options("console", "markdown")
 def command(
     *, name: str | None, lists: bool, formats: tuple[str, ...], output: str | None
 ) -> ExitStatus:
-    """What a rule, a decision or a scenario is about: why, examples, fix, sources."""
-    if lists == (name is not None):
-        raise click.UsageError("give an ID or --list")
+    """What a rule, a decision, a scenario or a metric is about.
+
+    Why, examples, fix and sources of a rule; of a metric such as hot.p99 its unit, how it is
+    measured, what misleads, and the gates that use it. Without NAME, a list of all; as Markdown,
+    of the rules.
+    """
+    if lists and name is not None:
+        raise click.UsageError("give a NAME or --list")
     write_result(
         {
             "console": lambda: _text(name).encode(),
@@ -44,9 +62,12 @@ def _text(name: str | None) -> str:
     from nginx_tune.report.decision_page import decision_pages  # noqa: PLC0415  # not for rules
 
     if name is None:
-        return render_text_list(EVERY)
+        return _everything()
     if name in rules_by_id():
         return render_text_page(rules_by_id()[name])
+    metric = find_metric_page(name) if _may_be_metric(name) else None
+    if metric is not None:
+        return render_metric_text(metric)
     pages, scenarios = decision_pages(), _scenarios()
     # Some experiments have the name of the decision that they are about.
     found = [pages[name]] if name in pages else []
@@ -61,10 +82,29 @@ def _markdown(name: str | None) -> str:
         return render_index(EVERY)
     if name in rules_by_id():
         return render_markdown_page(rules_by_id()[name])
+    metric = find_metric_page(name) if _may_be_metric(name) else None
+    if metric is not None:
+        return render_metric_markdown(metric)
     scenarios = _scenarios()
     if name in scenarios:
         return render_scenario_markdown(scenarios[name])
     raise _unknown(name, [*rules_by_id(), *scenarios])
+
+
+def _everything() -> str:
+    from nginx_tune.report.decision_page import decision_titles  # noqa: PLC0415  # not for rules
+
+    sections = {
+        "rules": render_text_list(EVERY),
+        "decisions": align(list(decision_titles().items())),
+        "scenarios": render_scenario_list(list(_scenarios().values())),
+        "metrics": render_metric_list(metric_pages().values()),
+    }
+    return "\n".join(f"{title}\n{indent(text, '  ')}" for title, text in sections.items())
+
+
+def _may_be_metric(name: str) -> bool:
+    return "." in name
 
 
 def _scenarios() -> dict[str, Scenario]:
@@ -74,8 +114,10 @@ def _scenarios() -> dict[str, Scenario]:
 
 
 def _unknown(name: str, known: list[str]) -> UsageError:
+    if _may_be_metric(name):
+        known = [*known, *metric_names(["CLASS", name.partition(".")[0]])]
     near = get_close_matches(name, known, n=1)
     return UsageError(
         f"nothing is called '{name}'",
-        hint=f"is {near[0]} meant?" if near else "nginx-tune explain --list",
+        hint=f"is {near[0]} meant?" if near else "nginx-tune explain lists what there is",
     )

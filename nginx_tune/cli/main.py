@@ -25,7 +25,7 @@ COMMANDS: dict[str, str] = {
     "recommend": "Which switches help on this host, and why.",
     "generate": "An nginx.conf in which every tuned line says why it is there.",
     "audit": "What is wrong with a configuration on this host, with the fix.",
-    "explain": "The page of a rule or a decision.",
+    "explain": "The page of a rule, a decision, a scenario or a metric.",
     "probe": "One load measurement, honest about its tail and about itself.",
     "merge": "The measurements of several load hosts as one.",
     "validate": "A/B of two configurations on a scratch nginx, with gates.",

@@ -23,6 +23,13 @@ def decision_pages() -> dict[str, str]:
     return dict(_pages())
 
 
+def decision_titles() -> dict[str, str]:
+    """What every decision is about, by its id."""
+    return {
+        name: page.partition("\n")[0].partition(": ")[2] for name, page in decision_pages().items()
+    }
+
+
 def _pages() -> Iterator[tuple[str, str]]:
     for decide in ALL:
         module = getmodule(decide)

@@ -54,8 +54,19 @@ def test_a_page_and_the_list(run_cli: Run) -> None:
     assert run.returncode == 0
     assert "Sources" in run.stdout
     assert run_cli("explain", "io-pool-var-unresolved", "-f", "markdown").stdout.startswith("# io-")
-    run = run_cli("explain", "--list")
-    assert len(run.stdout.splitlines()) == len(EVERY)
+
+
+def test_everything_is_listed_by_kind(run_cli: Run) -> None:
+    listed = run_cli("explain")
+    assert listed.returncode == 0
+    assert run_cli("explain", "--list").stdout == listed.stdout
+    sections = {
+        lines[0]: lines[1:] for part in listed.stdout.split("\n\n") if (lines := part.splitlines())
+    }
+    assert list(sections) == ["rules", "decisions", "scenarios", "metrics"]
+    assert len(sections["rules"]) == len(EVERY)
+    assert len(sections["decisions"]) == len(DECISIONS)
+    assert any(line.startswith("  server.pool_overflow ") for line in sections["metrics"])
 
 
 def test_decisions_have_pages(run_cli: Run) -> None:
@@ -69,8 +80,8 @@ def test_decisions_have_pages(run_cli: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "give an ID or --list"),
-        (["io-pool-var-unresolved", "--list"], "give an ID or --list"),
+        (["io-pool-var-unresolved", "--list"], "give a NAME or --list"),
+        (["hot.ttbf.p99"], "is hot.ttfb.p99 meant?"),
         (["io-pool-var-unresolvd"], "is io-pool-var-unresolved meant?"),
         (["\x1b[31m"], "\\x1b"),
     ],

@@ -1,0 +1,106 @@
+"""A page for every metric that a gate can name, and no page for one that there is not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import product
+from subprocess import CompletedProcess
+
+import pytest
+
+from nginx_tune.prove.expression import parse_expression
+from nginx_tune.prove.gates import check_expressions
+from nginx_tune.prove.latency import STATISTICS
+from nginx_tune.prove.metrics import FAILURE_KINDS, find_metric, metric_names
+from nginx_tune.report.metric_page import render_metric_markdown, render_metric_text
+from nginx_tune.report.metric_pages import MetricPage, find_metric_page, metric_pages
+
+Run = Callable[..., "CompletedProcess[str]"]
+VALUES = {"CLASS": ["hot"], "STATISTIC": STATISTICS, "KIND": FAILURE_KINDS}
+
+
+def expanded(pattern: str) -> Iterator[str]:
+    """Every metric that a pattern stands for."""
+    words = [word for word in VALUES if word in pattern.split(".")]
+    for values in product(*(VALUES[word] for word in words)):
+        chosen = dict(zip(words, values, strict=True))
+        yield ".".join(chosen.get(part, part) for part in pattern.split("."))
+
+
+def test_every_metric_has_one_page_and_every_page_is_of_metrics() -> None:
+    described = Counter(
+        name
+        for page in metric_pages().values()
+        for pattern in page.metrics
+        for name in expanded(pattern)
+    )
+    assert set(described) == set(metric_names(["hot"]))
+    assert described.most_common(1)[0][1] == 1
+
+
+@pytest.mark.parametrize("page", metric_pages().values(), ids=list(metric_pages()))
+def test_a_page_is_found_by_its_metrics_and_says_all(page: MetricPage) -> None:
+    for pattern in (*page.metrics, *page.also):
+        assert find_metric_page(pattern) is page
+        for name in expanded(pattern):
+            assert find_metric_page(name) is page, name
+            assert find_metric(name).unit == find_metric(next(expanded(pattern))).unit
+    assert page.traps
+    assert page.sources
+    text, markdown = render_metric_text(page), render_metric_markdown(page)
+    for said in (page.title, *page.metrics, *page.gates, *page.sources):
+        assert said in text
+        assert said in markdown
+    assert max(map(len, text.splitlines())) <= 200
+
+
+@pytest.mark.parametrize("page", metric_pages().values(), ids=list(metric_pages()))
+def test_the_gates_of_a_page_are_its_own_and_can_be_asked(page: MetricPage) -> None:
+    check_expressions(page.gates, ["hot", "cold", "memory"])
+    for gate in page.gates:
+        name = parse_expression(gate).name.removeprefix("ratio(").removesuffix(")")
+        assert find_metric_page(name) is page, gate
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("hot.p99", "Response time"),
+        ("my-class.ttfb.p50", "Time to first byte"),
+        ("total.errors.reset", "Failed requests"),
+        ("server.loop_turn_seconds", "Turns of the event loops"),
+        ("generator.lateness_seconds.max", "How late"),
+    ],
+)
+def test_names_find_their_page(name: str, title: str) -> None:
+    page = find_metric_page(name)
+    assert page is not None
+    assert page.title.startswith(title)
+
+
+@pytest.mark.parametrize(
+    "name", ["hot", "hot.p98", "hot.ttbf.p99", "server.", ".p99", "hot.errors.none", "x\n.p"]
+)
+def test_what_is_no_metric_has_no_page(name: str) -> None:
+    assert find_metric_page(name) is None
+
+
+def test_pages_that_are_named_exist(run_cli: Run) -> None:
+    """``nginx-tune explain NAME`` and ``nginx-tune schema NAME`` among the sources."""
+    listed = run_cli("explain").stdout.split()
+    for page in metric_pages().values():
+        for source in page.sources:
+            program, _, rest = source.partition(" explain ")
+            if program == "nginx-tune" and rest:
+                assert rest in listed
+
+
+def test_the_command_shows_a_page(run_cli: Run) -> None:
+    run = run_cli("explain", "server.pool_overflow")
+    assert run.returncode == 0
+    assert "ngx_thread_task_post" in run.stdout
+    assert "count; lower is better" in run.stdout
+    markdown = run_cli("explain", "hot.p99", "-f", "markdown").stdout
+    assert markdown.startswith("# Response time")
+    assert "| `CLASS.STATISTIC` | seconds; lower is better |" in markdown
