@@ -22,8 +22,11 @@ def error_logs(tree: ConfTree, compiled_in: str | None) -> list[str]:
     """Every file that gets errors: the main context's, and those of servers and locations.
 
     Overflowing pools are told in the main context's alone, slow operations in the request's.
+    ``stderr`` is ``/dev/stderr``: a file where nginx's standard error goes to one.
     """
-    names = [line.value for line in tree.main.walk() if line.name == "error_log" and line.args]
+    own = [] if tree.main.all("error_log") else [compiled_in or "stderr"]
+    lines = (line for line in tree.main.walk() if line.name == "error_log" and line.args)
+    names = ["/dev/stderr" if name == "stderr" else name
+             for name in (*own, *(line.value for line in lines))]  # fmt: skip
     paths = [tree.full_path(name) for name in names if not name.startswith(_NO_FILE)]
-    found = [*main_error_logs(tree, compiled_in), *(path for path in paths if path is not None)]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(path for path in paths if path is not None))

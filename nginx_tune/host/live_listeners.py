@@ -2,64 +2,28 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import struct
-import threading
 from pathlib import Path
 from socket import AF_INET, AF_INET6
 from typing import Any
 
 from nginx_tune.documents.listening import Listening, ListenSocket
 from nginx_tune.host.door import HostReadError
+from nginx_tune.host.namespaces import in_network_of
 
 _TCP_LISTEN = 1 << 10
 _SKMEMINFO = 7
 _DROPS = 8
 """Place of the drops in INET_DIAG_SKMEMINFO (include/uapi/linux/sock_diag.h)."""
-_CLONE_NEWNET = 0x40000000
 
 
 def read_listening(pid: int | None) -> Listening:
     """The listening TCP sockets of a process's network namespace; None: of the reader's.
 
-    Errors: HostReadError when the namespace may not be entered or the kernel has no sock_diag.
+    Errors: HostReadError when the kernel has no sock_diag, OSError when the namespace may not be
+            entered.
     """
-    if pid is None or _same_namespace(pid):
-        return _ask()
-    # A thread has a namespace of its own choice and ends with it.
-    result: list[Listening | Exception] = []
-
-    def enter_and_ask() -> None:
-        try:
-            _enter(pid)
-            result.append(_ask())
-        except (OSError, HostReadError) as error:
-            result.append(error)
-
-    thread = threading.Thread(target=enter_and_ask)
-    thread.start()
-    thread.join()
-    if isinstance(result[0], Exception):
-        raise result[0]
-    return result[0]
-
-
-def _same_namespace(pid: int) -> bool:
-    theirs, ours = (os.stat(f"/proc/{who}/ns/net") for who in (pid, "self"))  # noqa: PTH116
-    return theirs.st_ino == ours.st_ino
-
-
-def _enter(pid: int) -> None:
-    """Move the calling thread. Errors: OSError."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    descriptor = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if libc.setns(descriptor, _CLONE_NEWNET) < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-    finally:
-        os.close(descriptor)
+    return _ask() if pid is None else in_network_of(pid, _ask)
 
 
 def _ask() -> Listening:

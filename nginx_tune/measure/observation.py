@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -32,6 +33,10 @@ from nginx_tune.observe.status_page import StatusPage
 from nginx_tune.prove.causes import find_causes
 
 MOST_PATHS = 256
+_MOST_LINKS = 40
+_STREAM = re.compile(r"/dev/(?P<name>stdout|stderr)|/(?:dev|proc/self)/fd/(?P<number>[0-9]{1,9})")
+"""Where containers have their logs; for whoever opens it, it is a stream of his own."""
+_NUMBERS = {"stdout": "1", "stderr": "2"}
 
 
 class Request(NamedTuple):
@@ -114,16 +119,16 @@ def _flags(host: Host, running: Running, subjects: Subjects) -> list[str]:
 
 def _subjects(host: Host, nginx: Nginx, running: Running, request: Request) -> Subjects:
     view = view_of(host, running.pid) if running.other_mount_namespace else None
-    files = _Files(host, view if isinstance(view, View) else None)
+    files = _Files(host, running.pid, view if isinstance(view, View) else None)
     tree = read_tree(running.conf_path or "", files, prefix=running.prefix)
     logs = error_logs(tree, nginx.error_log_path) if tree.files else []
     listening, _ = read_listeners(host, attempt(host.listening, running.pid), running.pid)
     return Subjects(
         master=running.pid,
         workers=[worker.pid for worker in running.workers],
-        error_logs=tuple(files.outside(path) for path in logs),
+        error_logs=tuple(files.log(path) for path in logs),
         disks=_disks(host, nginx, running, tree),
-        status_page=_status_page(tree, running, wanted=request.stub_status),
+        status_page=_status_page(tree, wanted=request.stub_status),
         ports=frozenset(one.port for one in listening if one.of_nginx),
     )
 
@@ -144,11 +149,9 @@ def _disks(host: Host, nginx: Nginx, running: Running, tree: ConfTree) -> tuple[
     return tuple(sorted(leaves))
 
 
-def _status_page(tree: ConfTree, running: Running, *, wanted: bool) -> StatusPage | Missing:
+def _status_page(tree: ConfTree, *, wanted: bool) -> StatusPage | Missing:
     if not wanted:
         return Missing("not asked for (--no-stub-status)")
-    if running.other_network_namespace:
-        return Missing("nginx listens in another network namespace")
     found = status_locations(tree)
     if not found:
         return Missing("no location with stub_status in the configuration")
@@ -160,7 +163,26 @@ class _Files(NamedTuple):
     """Files as nginx sees them."""
 
     host: Host
+    master: int
     view: View | None
+
+    def log(self, path: str) -> str:
+        """How we name one of nginx's logs, which may be a standard stream of its own."""
+        name = path
+        for _ in range(_MOST_LINKS):
+            if stream := _STREAM.fullmatch(name):
+                number = _NUMBERS.get(stream["name"]) or stream["number"]
+                return f"/proc/{self.master}/fd/{number}"
+            target = attempt(self.host.read_link, self.outside_as_it_is(name))
+            if isinstance(target, Missing):
+                break
+            name = posixpath.join(posixpath.dirname(name), target)
+        return self.outside(path)
+
+    def outside_as_it_is(self, path: str) -> str:
+        """How we name one of nginx's paths whose last part may be a link."""
+        parent = self.outside(posixpath.dirname(path))
+        return posixpath.join(parent, posixpath.basename(path))
 
     def outside(self, path: str) -> str:
         """How we name one of nginx's paths."""

@@ -14,6 +14,7 @@ from nginx_tune.documents.listening import Listening
 from nginx_tune.host.cgroup import read_group
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Missing, attempt
+from nginx_tune.host.namespaces import in_network_of
 from nginx_tune.observe.block_delay import BlockDelayMeter, DelayReading
 from nginx_tune.observe.parse_counters import (
     DiskCounters,
@@ -98,7 +99,7 @@ class MomentReader:
             listen_overflows=overflows,
             listen_drops=drops,
             listening=attempt(self._host.listening, subjects.master),
-            status=status if isinstance(status, Missing) else read_status(status),
+            status=status if isinstance(status, Missing) else _ask_status(subjects.master, status),
         )
 
     def _read_disks(self) -> dict[str, DiskCounters]:
@@ -106,6 +107,14 @@ class MomentReader:
             return {}
         found = _parsed(Path("/proc/diskstats"), parse_diskstats) or {}
         return {name: found[name] for name in self._subjects.disks if name in found}
+
+
+def _ask_status(master: int, page: StatusPage) -> StatusCounters | Missing:
+    """The page as nginx's own network shows it: in a container its port is another one here."""
+    try:
+        return in_network_of(master, lambda: read_status(page))
+    except OSError as error:
+        return Missing(f"stub_status: the network of process {master}: {error.strerror}")
 
 
 def _find_refaults(host: Host, subjects: Subjects) -> tuple[Path | None, str]:

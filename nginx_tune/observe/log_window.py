@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from nginx_tune.host.gaps import Missing
 from nginx_tune.observe.parse_error_log import ErrorLogCounts, parse_error_log
 
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 MOST_BYTES = 64 << 20
 """Of one log in one window; an overflowing pool writes about 3 MB a second."""
 
@@ -38,9 +39,11 @@ class LogWindow:
                 if (now.st_dev, now.st_ino) == (held.st_dev, held.st_ino):
                     return parse_error_log(lines)
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except FileNotFoundError:
-            return parse_error_log(lines)
+            descriptor = os.open(self.path, _FLAGS)
+        except FileNotFoundError as error:
+            # nginx has every log open from its start: one that never was here is another file.
+            unseen = self._descriptor is None
+            return Missing(f"{self.path}: {error.strerror}") if unseen else parse_error_log(lines)
         except (OSError, ValueError) as error:
             return Missing(f"{self.path}: {getattr(error, 'strerror', None) or error}")
         try:
@@ -55,7 +58,7 @@ class LogWindow:
 def _open_at_end(path: str) -> tuple[int | None, int]:
     """The open log and its size; none when it is not there yet or is no file."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.open(path, _FLAGS)
     except (OSError, ValueError):
         return None, 0
     found = os.fstat(descriptor)

@@ -50,11 +50,19 @@ def test_a_log_that_comes_up_meanwhile(tmp_path: Path) -> None:
     window = LogWindow(str(log))
     log.write_text(LINE.format("new"))
     assert counts(window).pool_overflow == {"new": 1}
-    assert counts(LogWindow(str(tmp_path / "none"))).pool_overflow == {}
+
+
+def test_a_log_that_is_removed_has_told_what_it_had(tmp_path: Path) -> None:
+    log = tmp_path / "error.log"
+    log.touch()
+    window = LogWindow(str(log))
+    log.write_text(LINE.format("last"))
+    log.unlink()
+    assert counts(window).pool_overflow == {"last": 1}
 
 
 def test_what_is_no_file_is_not_known(tmp_path: Path) -> None:
-    for path in (str(tmp_path), "/dev/null", "bad\0name"):
+    for path in (str(tmp_path), "/dev/null", "bad\0name", str(tmp_path / "none")):
         assert isinstance(LogWindow(path).finish(), Missing)
 
 
