@@ -8,8 +8,8 @@ from collections.abc import Callable
 _STEP = 4.0
 _STEPS = 10
 """Fours upward and downward: a factor of a million both ways."""
-_BISECTIONS = 24
-"""From a factor of four down to less than 10^-6; counted, so that no tiny number can loop."""
+_BISECTIONS = 20
+"""From a factor of four down to a few millionths; counted, so that no tiny number can loop."""
 
 
 def find_flip(decide: Callable[[float], bool], now: float) -> float | None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from nginx_tune.decide.model_cache import PopularityClass, hit_ratio
 from nginx_tune.decide.model_disk import DiskModel
@@ -81,6 +82,11 @@ class BlockingInputs:
     link_bytes_per_second: float | None = None
     can_offload: bool = True
     """Whether a pool takes reads off the loop; not with kernel TLS (NGINX-FACTS 2.6)."""
+
+    @cached_property
+    def objects(self) -> float:
+        """Files that can be asked for."""
+        return sum(c.objects for c in self.classes)
 
     @property
     def disk_read_bytes(self) -> float:
@@ -155,9 +161,8 @@ def usable_objects(i: BlockingInputs) -> float:
 
     It holds bytes; in objects of mean size it holds the same share of the dataset.
     """
-    objects = sum(c.objects for c in i.classes)
-    footprint = i.dataset_bytes + objects * OBJECT_OVERHEAD_BYTES
-    return FITS_RATIO * i.page_cache_bytes / footprint * objects
+    footprint = i.dataset_bytes + i.objects * OBJECT_OVERHEAD_BYTES
+    return FITS_RATIO * i.page_cache_bytes / footprint * i.objects
 
 
 def predict(i: BlockingInputs) -> Prediction:
@@ -237,6 +242,9 @@ def open_reads(i: BlockingInputs, reads_per_second: float) -> tuple[float, float
     transfer = reads * i.disk_read_bytes / i.disk.bytes_per_second
     if files_per_second <= 0:
         return (latency + transfer) / reads, 0.0
+    fastest = min(i.workers, heads) / (latency + transfer)
+    if files_per_second >= fastest:
+        return i.workers / reads_per_second, 1.0
     elsewhere = 1 - 1 / i.workers
     most = max(_MOST_FILES, 4 * math.ceil(min(i.workers, heads)))
     weight = total = 1.0

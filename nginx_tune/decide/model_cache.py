@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 _EXACT_RANKS = 32
 _GROUP_GROWTH = 1.25
-_BISECTIONS = 40
-"""From a factor of four down to less than 10^-11; counted, so that no tiny number can loop."""
+_STEPS = 100
+"""Most steps of Newton's method; near a full cache each adds a mean time between requests."""
+_PRECISE = 1e-12
 
 
 class PopularityClass(NamedTuple):
@@ -89,6 +90,8 @@ def hit_ratio(classes: tuple[PopularityClass, ...], capacity_objects: float) -> 
         return 1.0
     if capacity_objects <= 0:
         return 0.0
+    if len(classes) == 1:  # whatever is there is asked for as often as anything else
+        return capacity_objects / objects
     time = _characteristic_time(classes, capacity_objects)
     return sum(c.objects * c.probability_each * _asked_within(c, time) for c in classes)
 
@@ -107,21 +110,27 @@ def cold_overlap(classes: tuple[PopularityClass, ...], capacity_objects: float) 
     )
 
 
-def _characteristic_time(classes: Sequence[PopularityClass], capacity_objects: float) -> float:
-    low = high = capacity_objects
-    while _resident(classes, high) < capacity_objects and high < 1e300:  # noqa: PLR2004
-        low, high = high, high * 4
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        if _resident(classes, middle) < capacity_objects:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+@lru_cache(maxsize=1024)
+def _characteristic_time(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:
+    """The time within which as many objects are asked for as the cache holds.
 
-
-def _resident(classes: Sequence[PopularityClass], time: float) -> float:
-    return sum(c.objects * _asked_within(c, time) for c in classes)
+    That number is a concave function of the time and never above it, so that Newton's method,
+    begun at the capacity, comes from below and never passes the answer.
+    """
+    time = capacity_objects
+    for _ in range(_STEPS):
+        missing, slope = capacity_objects, 0.0
+        for objects, probability in classes:
+            asked = -math.expm1(-probability * time)
+            missing -= objects * asked
+            slope += objects * probability * (1 - asked)
+        if missing <= _PRECISE * capacity_objects or slope <= 0:
+            break
+        step = missing / slope
+        time += step
+        if step <= _PRECISE * time:
+            break
+    return time
 
 
 def _asked_within(c: PopularityClass, time: float) -> float:

@@ -37,7 +37,7 @@ def cold_name_ratio(i: BlockingInputs) -> float:
     The file itself has left memory (an inode with cached pages stays), and so have the others of
     its block, which are neighbours by chance: each is there as likely as the cache is large.
     """
-    resident = min(1.0, usable_objects(i) / sum(c.objects for c in i.classes))
+    resident = min(1.0, usable_objects(i) / i.objects)
     return miss_ratio(i) * float((1 - resident) ** (INODES_IN_BLOCK - 1))
 
 

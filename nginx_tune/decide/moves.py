@@ -6,7 +6,6 @@ values, so a break-even cannot disagree with the decision that states it.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -131,7 +130,7 @@ def _break_even(
     now = quantity.value
 
     def verdict(value: float) -> Verdict:
-        moved = dataclasses.replace(s, workload=movable.move(s.workload, value))
+        moved = s.with_workload(movable.move(s.workload, value))
         return decide(moved, plan_pools(moved) if needs_plan else plan).verdict
 
     # Some facts are derived where nobody said them; moving those would move something else.

@@ -23,6 +23,8 @@ MAX_WORKERS = 512
 _CACHE_OVER_MEMORY = 8.0
 """Assumed size of a cache on several disks whose sizes are unknown, over the page cache."""
 _CACHE_SHARE_OF_DISK = 0.8
+_OF_THE_HOST = ("seen", "build", "data_paths", "disk", "disks_by_path", "disk_knee", "_disks")
+"""Cached parts of a situation that no workload changes, except for its kind."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,17 @@ class Situation:
     workload: Workload
     site: Site
     observation: Observation | None = None
+
+    def with_workload(self, workload: Workload) -> Situation:
+        """The same host and site with another workload of the same kind.
+
+        What was made of the host and the site goes along, since a break-even asks for hundreds.
+        """
+        moved = replace(self, workload=workload)
+        if workload.kind == self.kind:
+            known = {name: self.__dict__[name] for name in _OF_THE_HOST if name in self.__dict__}
+            moved.__dict__.update(known)
+        return moved
 
     @cached_property
     def seen(self) -> Seen:
