@@ -56,7 +56,7 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
         )
     tasks = BUFFER_BYTES / size
     text = nginx_size(size)
-    who = "direct reads are of" if direct else "TLS reads"
+    who = "direct reads take" if direct else "TLS reads"
     return Decision(
         id=ID,
         verdict="raise",

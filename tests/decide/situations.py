@@ -20,6 +20,7 @@ from nginx_tune.documents.facts import (
     Network,
     Nginx,
     PathStorage,
+    SizeBucket,
     Sizes,
     Storage,
 )
@@ -155,6 +156,33 @@ def lab_host() -> Facts:
 def lab_load(cold: int = 20, hot: int = 4) -> Workload:
     """LAB-NOTES §1: 1 GiB of 4-MiB files, random ones and one hot file."""
     return load("media", data_bytes=GIBIBYTE, peak=cold + hot, cold_peak=cold)
+
+
+def two_sizes(small: int, small_bytes: int, large: int, large_bytes: int) -> list[SizeBucket]:
+    """Files of two sizes, as a scan counts them."""
+    return [
+        SizeBucket(le_bytes=small_bytes, files=small, bytes=small * small_bytes),
+        SizeBucket(le_bytes=large_bytes, files=large, bytes=large * large_bytes),
+    ]
+
+
+def scanned(
+    sizes: list[SizeBucket],
+    *,
+    cache: int = 16 * GIBIBYTE,
+    exponent: float = 0.8,
+    kind: Kind = "media",
+    **other: Any,
+) -> tuple[Facts, Workload]:
+    """A scanned tree of small and large files, asked for alike."""
+    files, total = sum(b.files for b in sizes), sum(b.bytes for b in sizes)
+    tree = dataset(total, total // files)
+    spread = msgspec.structs.replace(tree.sizes, buckets=sizes)  # type: ignore[type-var]
+    tree = msgspec.structs.replace(tree, files=files, sizes=spread)
+    facts = host(memory_bytes=64 * GIBIBYTE, page_cache_bytes=cache, datasets=[tree], **other)
+    workload = load(kind, data_bytes=total, file_bytes=total // files, exponent=exponent, peak=50)
+    served = msgspec.structs.replace(workload.dataset, files=files, provenance="measured")
+    return facts, msgspec.structs.replace(workload, dataset=served)
 
 
 def source_host() -> Facts:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from typing import Any
 
-import msgspec
 import pytest
-from situations import GIBIBYTE, KIBIBYTE, MEBIBYTE, dataset, host, load, nginx, site
+from situations import (
+    GIBIBYTE,
+    KIBIBYTE,
+    MEBIBYTE,
+    host,
+    load,
+    nginx,
+    scanned,
+    site,
+    two_sizes,
+)
 
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site, decide
@@ -22,32 +30,6 @@ from nginx_tune.documents.workload import Workload
 from nginx_tune.emit import emit_decided
 
 
-def buckets(small: int, small_bytes: int, large: int, large_bytes: int) -> list[SizeBucket]:
-    return [
-        SizeBucket(le_bytes=small_bytes, files=small, bytes=small * small_bytes),
-        SizeBucket(le_bytes=large_bytes, files=large, bytes=large * large_bytes),
-    ]
-
-
-def asked(
-    sizes: list[SizeBucket],
-    *,
-    cache: int = 16 * GIBIBYTE,
-    exponent: float = 0.8,
-    kind: str = "media",
-    **other: Any,
-) -> tuple[Facts, Workload]:
-    """A scanned tree of small and large files, asked for alike."""
-    files, total = sum(b.files for b in sizes), sum(b.bytes for b in sizes)
-    scanned = dataset(total, total // files)
-    spread = msgspec.structs.replace(scanned.sizes, buckets=sizes)  # type: ignore[type-var]
-    scanned = msgspec.structs.replace(scanned, files=files, sizes=spread)
-    facts = host(memory_bytes=64 * GIBIBYTE, page_cache_bytes=cache, datasets=[scanned], **other)
-    workload = load(kind, data_bytes=total, file_bytes=total // files, exponent=exponent, peak=50)  # type: ignore[arg-type]
-    served = msgspec.structs.replace(workload.dataset, files=files, provenance="measured")
-    return facts, msgspec.structs.replace(workload, dataset=served)
-
-
 def one(documents: tuple[Facts, Workload], name: str = "directio") -> Decision:
     facts, workload = documents
     return next(d for d in decide(facts, workload, site=site()).decisions if d.id == name)
@@ -57,15 +39,15 @@ def lines(decision: Decision) -> list[str]:
     return [" ".join([s.directive, *s.args]) for s in decision.settings]
 
 
-MIXED = buckets(1_000_000, 16 * KIBIBYTE, 4_000, 512 * MEBIBYTE)
+MIXED = two_sizes(1_000_000, 16 * KIBIBYTE, 4_000, 512 * MEBIBYTE)
 """16 GB of small files in demand, and 2 TB that only pass through memory."""
 
 
 def test_a_flood_of_large_files_is_kept_from_pushing_out_small_ones() -> None:
-    d = one(asked(MIXED, cache=24 * GIBIBYTE))
+    d = one(scanned(MIXED, cache=24 * GIBIBYTE))
     assert d.verdict == "enable"
     assert lines(d) == ["directio 1m"] or lines(d)[0].startswith("directio ")
-    assert lines(one(asked(MIXED, cache=24 * GIBIBYTE), "output-buffers")) == [
+    assert lines(one(scanned(MIXED, cache=24 * GIBIBYTE), "output-buffers")) == [
         "output_buffers 2 1m"
     ]
     assert d.risks
@@ -73,15 +55,15 @@ def test_a_flood_of_large_files_is_kept_from_pushing_out_small_ones() -> None:
 
 
 def test_large_files_that_are_asked_for_again_stay_in_the_page_cache() -> None:
-    few = buckets(10_000, 16 * KIBIBYTE, 100, 512 * MEBIBYTE)
-    d = one(asked(few, cache=32 * GIBIBYTE, exponent=1.1))
+    few = two_sizes(10_000, 16 * KIBIBYTE, 100, 512 * MEBIBYTE)
+    d = one(scanned(few, cache=32 * GIBIBYTE, exponent=1.1))
     assert (d.verdict, lines(d)) == ("disable", [])
     assert "times as much" in d.summary
 
 
 def test_files_of_one_size_have_nothing_to_be_kept_apart() -> None:
     same = [SizeBucket(le_bytes=4 * MEBIBYTE, files=65_536, bytes=256 * GIBIBYTE)]
-    d = one(asked(same))
+    d = one(scanned(same))
     assert (d.verdict, lines(d)) == ("disable", [])
 
 
@@ -91,31 +73,31 @@ def test_sizes_that_nobody_scanned_are_no_evidence() -> None:
 
 def test_it_is_not_advised_where_reads_stay_on_the_loop_or_nginx_ignores_it() -> None:
     no_threads = nginx(flags=["--with-http_ssl_module"])
-    assert one(asked(MIXED, nginx=no_threads)).verdict == "not_applicable"
-    assert one(asked(MIXED, kind="cache")).verdict == "not_applicable"
+    assert one(scanned(MIXED, nginx=no_threads)).verdict == "not_applicable"
+    assert one(scanned(MIXED, kind="cache")).verdict == "not_applicable"
     assert one((host(), Workload(kind="proxy"))).verdict == "not_applicable"
 
 
 @pytest.mark.parametrize("cache", [2 * GIBIBYTE, 24 * GIBIBYTE, 400 * GIBIBYTE])
 def test_the_stated_page_cache_is_where_the_verdict_flips(cache: int) -> None:
-    documents = asked(MIXED, cache=cache)
+    documents = scanned(MIXED, cache=cache)
     d = one(documents)
     for b in d.break_evens:
         assert b.fact == "memory.page_cache_limit_bytes"
         across = b.value * (1.01 if b.value > b.now else 0.99)
         within = b.value * (0.99 if b.value > b.now else 1.01)
-        assert one(asked(MIXED, cache=int(across))).verdict != d.verdict
-        assert one(asked(MIXED, cache=int(within))).verdict == d.verdict
+        assert one(scanned(MIXED, cache=int(across))).verdict != d.verdict
+        assert one(scanned(MIXED, cache=int(within))).verdict == d.verdict
     assert d.flips_when
 
 
 def test_following_it_is_quiet_and_what_stands_against_it_is_to_go() -> None:
-    facts, workload = asked(MIXED, cache=24 * GIBIBYTE)
+    facts, workload = scanned(MIXED, cache=24 * GIBIBYTE)
     given = complete_site(site(), facts, workload.kind)
     decisions = decide(facts, workload, site=given)
     again = hold_against(decisions, parse_text(emit_decided(decisions, given)))
     assert [(d.id, d.settings) for d in again.decisions if d.settings] == []
-    facts, workload = asked(buckets(10_000, 16 * KIBIBYTE, 100, 512 * MEBIBYTE), exponent=1.1)
+    facts, workload = scanned(two_sizes(10_000, 16 * KIBIBYTE, 100, 512 * MEBIBYTE), exponent=1.1)
     decisions = decide(facts, workload, site=given)
     text = "events {} http { directio 4m; server { listen 80; root /srv/1; aio threads; } }"
     held = hold_against(decisions, parse_text(text))

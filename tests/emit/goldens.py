@@ -9,7 +9,19 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "decide"))
 
-from situations import GIBIBYTE, MEBIBYTE, host, lab_host, lab_load, load, nginx, site  # noqa: E402
+from situations import (  # noqa: E402
+    GIBIBYTE,
+    KIBIBYTE,
+    MEBIBYTE,
+    host,
+    lab_host,
+    lab_load,
+    load,
+    nginx,
+    scanned,
+    site,
+    two_sizes,
+)
 
 from nginx_tune.decide import complete_site, decide  # noqa: E402
 from nginx_tune.documents.facts import Facts, Kernel  # noqa: E402
@@ -65,6 +77,7 @@ def _texts() -> dict[str, str]:
     three = host(disks=3, mount=BASE, nginx=nginx("1.22.1"))
     fits = load(data_bytes=2 * MEBIBYTE, file_bytes=1024, rate=6000)
     apart = lab_load(300, 40)
+    mixed = two_sizes(1_000_000, 16 * KIBIBYTE, 4_000, 512 * MEBIBYTE)
     tls = SiteTls(certificate=f"{BASE}/cert.pem", certificate_key=f"{BASE}/key.pem")
     freebsd = host(
         kernel=Kernel(system="FreeBSD"),
@@ -81,6 +94,7 @@ def _texts() -> dict[str, str]:
         "static-plain": emit_plain(_site(access_log=None)),
         "media-lab": _decided(lab_host(), lab_load(), _site()),
         "media-hot-apart": _decided(lab_host(), apart, _site(hot_locations=["/hot/"])),
+        "media-direct": _decided(*scanned(mixed, cache=24 * GIBIBYTE), _site()),
         "media-tls": _decided(host(), load("media"), _site(tls=tls)),
         "cache-one-disk": _decided(
             host(mount=BASE), Workload(kind="cache"), _site(cache_dirs=[f"{BASE}/1"])
