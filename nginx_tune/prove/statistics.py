@@ -19,6 +19,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 from statistics import NormalDist, median, stdev
 
@@ -61,7 +62,8 @@ def hodges_lehmann(values: Sequence[float]) -> float:
     return median(walsh_averages(values))
 
 
-def signed_rank_cumulative(size: int) -> list[int]:
+@cache
+def signed_rank_cumulative(size: int) -> tuple[int, ...]:
     """The number of sign patterns, of ``2 ** size``, with a rank sum of at most 0, 1, 2, ...."""
     ways = [1]
     for rank in range(1, size + 1):
@@ -69,7 +71,7 @@ def signed_rank_cumulative(size: int) -> list[int]:
         for total, count in enumerate(ways):
             longer[total + rank] += count
         ways = longer
-    return list(accumulate(ways))
+    return tuple(accumulate(ways))
 
 
 def signed_rank_interval(values: Sequence[float], alpha: float = ALPHA) -> Interval | None:
