@@ -68,17 +68,26 @@ def decide(
 
     What an observation of the running server shows takes the place of what is assumed.
 
-    The same inputs give the same decisions anywhere. Gaps of the workload and the site are
-    filled as ``workload_for`` and ``complete_site`` do; impossible numbers count as unknown.
+    The same inputs give the same decisions anywhere.
+    """
+    situation = situation_of(facts, workload, site=site, observation=observation)
+    plan = plan_pools(situation)
+    return Decisions(
+        kind=situation.kind,
+        decisions=[with_break_evens(one, one(situation, plan), situation, plan) for one in ALL],
+        unknown=situation.facts.unknown,
+    )
+
+
+def situation_of(
+    facts: Facts, workload: Workload, *, site: Site, observation: Observation | None = None
+) -> Situation:
+    """What is decided on.
+
+    Gaps of the workload and the site are filled as ``workload_for`` and ``complete_site`` do;
+    impossible numbers count as unknown.
     """
     facts = plausible_facts(facts)
     workload = workload_for(None, facts, plausible_workload(workload))
     workload = plausible_workload(with_observation(workload, observation))
-    site = complete_site(site, facts, workload.kind)
-    situation = Situation(facts, workload, site, observation)
-    plan = plan_pools(situation)
-    return Decisions(
-        kind=workload.kind,
-        decisions=[with_break_evens(one, one(situation, plan), situation, plan) for one in ALL],
-        unknown=facts.unknown,
-    )
+    return Situation(facts, workload, complete_site(site, facts, workload.kind), observation)

@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 from situations import GIBIBYTE, MEBIBYTE, host, load, nginx, site
 
 from nginx_tune.decide import decide
+from nginx_tune.decide.engine import ALL, situation_of
 from nginx_tune.decide.moves import FLIPS, MOVABLE
+from nginx_tune.decide.pool_plan import plan_pools
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Facts, Kernel
 from nginx_tune.documents.workload import ConnectionReuse, CpuPerRequest, Tls, Workload
 
+DECIDE = {each.__name__.removeprefix("decide_").replace("_", "-"): each for each in ALL}
 EXAMPLES = settings(
-    max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 Moved = tuple[Facts, Workload]
 replace = msgspec.structs.replace
@@ -86,10 +89,10 @@ def situations(draw: st.DrawFn) -> Moved:
 
 
 def one(documents: Moved, name: str) -> Decision:
+    """A decision by itself, without its break-evens: those are what is held against it."""
     facts, workload = documents
-    given_site = site(access_log="/var/log/nginx/access.log")
-    found = decide(facts, workload, site=given_site).decisions
-    return next(d for d in found if d.id == name)
+    s = situation_of(facts, workload, site=site(access_log="/var/log/nginx/access.log"))
+    return DECIDE[name](s, plan_pools(s))
 
 
 STATED: set[str] = set()

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from situations import GIBIBYTE, MEBIBYTE, dataset, host, load, nginx, site
 
 from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide.engine import situation_of
+from nginx_tune.decide.pool_plan import plan_pools
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.curve import Curve, CurvePoint
@@ -44,7 +46,7 @@ from nginx_tune.emit.settings import key_of
 QUICK = settings(
     max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-FEWER = settings(QUICK, max_examples=25)
+FEWER = settings(QUICK, max_examples=60)
 """Where each example decides many times."""
 MAYBE_INT = st.none() | st.integers(1, 2**42) | st.integers(-5, 2**63)
 MAYBE_FLOAT = st.none() | st.floats(0.1, 1e5) | st.floats(-1, 1e15, allow_nan=False)
@@ -276,7 +278,7 @@ def test_a_break_even_is_where_the_verdict_flips(
 ) -> None:
     """Moving the named fact across its value flips thread-pools; staying on its side does not."""
 
-    def verdict(**moved: float) -> Any:
+    def documents(**moved: float) -> tuple[Facts, Workload]:
         facts = host(
             cpus=cpus,
             memory_bytes=1024 * GIBIBYTE,
@@ -291,14 +293,17 @@ def test_a_break_even_is_where_the_verdict_flips(
             peak=moved.get("workload.concurrency", peak),
             rate=moved.get("workload.rate", rate) if rate is not None else None,
         )
-        return decide(facts, workload, site=site()).decisions[0]
+        return facts, workload
 
-    decision = verdict()
+    def verdict(**moved: float) -> str:
+        return plan_pools(situation_of(*documents(**moved), site=site())).judgement.verdict
+
+    decision = decide(*documents(), site=site()).decisions[0]
     assert decision.verdict in ("enable", "disable")
     for b in decision.break_evens:
         away = 1.02 if b.value > b.now else 1 / 1.02
-        assert verdict(**{b.fact: b.value * away}).verdict != decision.verdict, b
-        assert verdict(**{b.fact: b.value / away}).verdict == decision.verdict, b
+        assert verdict(**{b.fact: b.value * away}) != decision.verdict, b
+        assert verdict(**{b.fact: b.value / away}) == decision.verdict, b
         assert (b.above == "enable") == ((b.now > b.value) == (decision.verdict == "enable"))
 
 
