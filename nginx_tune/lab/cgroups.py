@@ -19,6 +19,8 @@ from nginx_tune.errors import MissingPermissionError, UndecidedError
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 PREFIX = "nginx-tune-"
+PATIENCE_SECONDS = 3.0
+"""For processes that are ending to leave a group."""
 _CPU_PERIOD = 100_000
 """Microseconds; the kernel's default."""
 _LEAST_QUOTA = 1000
@@ -200,9 +202,13 @@ class Group:
         """Files to which a process writes ``0`` to enter the group."""
         return [directory / "cgroup.procs" for directory in self.directories]
 
-    def remove(self) -> list[Path]:
+    def remove(self, *, patience_seconds: float = PATIENCE_SECONDS) -> list[Path]:
         """Remove the directories; those that would not go."""
-        return [directory for directory in self.directories if not remove_group(directory)]
+        return [
+            directory
+            for directory in self.directories
+            if not remove_group(directory, patience_seconds=patience_seconds)
+        ]
 
 
 def disable_controller(enabled: str) -> None:
@@ -212,7 +218,7 @@ def disable_controller(enabled: str) -> None:
         Path(control).write_text(f"-{name}")
 
 
-def remove_group(directory: Path, *, patience_seconds: float = 3.0) -> bool:
+def remove_group(directory: Path, *, patience_seconds: float = PATIENCE_SECONDS) -> bool:
     """Remove one cgroup once its processes are gone; whether it went.
 
     The page cache charged to it is let go first (v1 ``memory.force_empty``): otherwise the group

@@ -118,6 +118,40 @@ def find_free_v2() -> tuple[Path, str] | None:
     return None
 
 
+@pytest.mark.needs("root")
+def test_the_kernel_takes_a_group_below_the_root() -> None:
+    """Without systemd: the controller is handed to the root's children, and taken back."""
+    free = find_free_v2()
+    if free is None or scope.has_systemd():
+        pytest.skip("no cgroup v2 tree with a free controller that is ours to arrange")
+    unified, controller = free
+    control = unified / "cgroup.subtree_control"
+    before = control.read_text().split()
+    enabled: list[str] = []
+    group = Group(f"root-{os.getpid()}", before_enabling=enabled.append)
+    try:
+        used = group.use(controller)
+        assert (used.version, used.parent) == (2, unified)
+        assert controller in control.read_text().split()
+        assert enabled == ([] if controller in before else [f"{controller} {control}"])
+        (directory,) = group.directories
+        assert (directory / "cgroup.controllers").read_text().split() == control.read_text().split()
+        (entry,) = group.join_files()
+        member = subprocess.Popen(
+            ["sh", "-c", f"echo 0 > {entry} && exec cat /proc/self/cgroup"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert f"0::/{directory.name}\n" in member.communicate()[0], "it entered by itself"
+        assert group.remove() == []
+        assert not directory.exists()
+    finally:
+        group.remove()
+        for line in enabled:
+            disable_controller(line)
+    assert control.read_text().split() == before
+
+
 STUB = """#!/bin/sh
 # What systemd-run does for us, by hand: a scope below the root, with a controller handed to it.
 for word; do case $word in --unit=*) unit=${word#--unit=};; esac; done
@@ -161,7 +195,7 @@ def test_the_kernel_takes_a_group_in_a_scope(
             f"0::/{directory.relative_to(unified)}"
             in Path(f"/proc/{member.pid}/cgroup").read_text()
         )
-        assert group.remove() == [directory], "a process is in it"
+        assert group.remove(patience_seconds=0.1) == [directory], "a process is in it"
     finally:
         for held in scopes:
             held.close()
@@ -187,4 +221,4 @@ def test_remove_reports_what_would_not_go(tmp_path: Path) -> None:
     assert group.directories[0].exists() is False
     group.directories[0].mkdir()
     (group.directories[0] / "busy").mkdir()
-    assert group.remove() == group.directories
+    assert group.remove(patience_seconds=0.1) == group.directories
