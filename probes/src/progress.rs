@@ -73,7 +73,7 @@ impl Progress {
 
 /// A class's last second, and what is under way.
 fn of_class(class: &Class<'_>) -> Value {
-    let last = &class.recorder.last;
+    let last = class.recorder.series.last();
     json!({
         "scheduled": last.scheduled,
         "sent": last.sent,
@@ -91,10 +91,10 @@ fn of_class(class: &Class<'_>) -> Value {
 fn of_all(classes: &[Class<'_>]) -> Value {
     let sum = |count: fn(&Class<'_>) -> u64| classes.iter().map(count).sum::<u64>();
     json!({
-        "scheduled": sum(|class| class.recorder.last.scheduled),
-        "sent": sum(|class| class.recorder.last.sent),
-        "requests": sum(|class| class.recorder.last.requests),
-        "errors": sum(|class| class.recorder.last.errors),
+        "scheduled": sum(|class| class.recorder.series.last().scheduled),
+        "sent": sum(|class| class.recorder.series.last().sent),
+        "requests": sum(|class| class.recorder.series.last().requests),
+        "errors": sum(|class| class.recorder.series.last().errors),
         "in_flight": sum(|class| class.in_flight as u64),
         "pending": sum(|class| class.pending.len() as u64),
     })

@@ -147,10 +147,12 @@ fn of_worker(share: &Share) -> Value {
 }
 
 fn series(classes: &[Class<'_>]) -> Vec<Value> {
-    let seconds = classes.iter().map(|class| class.recorder.series.len());
+    let seconds = classes
+        .iter()
+        .map(|class| class.recorder.series.seconds().len());
     (0..seconds.max().unwrap_or(0))
         .map(|second| {
-            let point = |class: &Class<'_>| of_second(class.recorder.series.get(second));
+            let point = |class: &Class<'_>| of_second(class.recorder.series.seconds().get(second));
             json!({"second": second, "classes": by_name(classes, point)})
         })
         .collect()

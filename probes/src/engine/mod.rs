@@ -8,7 +8,6 @@
 //! An engine owns all that it touches, so that several can run side by side.
 
 use std::fs::File;
-use std::io::Read as _;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -16,9 +15,8 @@ use std::time::{Duration, SystemTime};
 use crate::ballast::{self, Ballast};
 use crate::class::Class;
 use crate::clock::{Clock, MILLISECOND, NEVER, Nanos, SECOND, nanos};
-use crate::connection::{Connection, Phase};
+use crate::connection::Connection;
 use crate::error::Error;
-use crate::failure::Failure;
 use crate::log::HistogramLog;
 use crate::plan::Plan;
 use crate::progress::Progress;
@@ -30,12 +28,15 @@ use crate::trickle::Resting;
 
 mod acknowledge;
 mod connect;
+mod deadlines;
+mod ending;
 mod outcome;
 mod pace;
 mod start;
 mod traffic;
 
 use self::acknowledge::{Unacknowledged, still_waits};
+use self::ending::INTERRUPTED_DRAIN;
 pub use self::outcome::Outcome;
 use self::outcome::Usage;
 use self::pace::Pace;
@@ -43,15 +44,9 @@ use self::pace::Pace;
 /// The token of the descriptor that tells signals.
 const SIGNALS: u64 = u64::MAX - 1;
 
-/// Drain after an interruption: the result is out within a second.
-const INTERRUPTED_DRAIN: Nanos = 500 * MILLISECOND;
-
 /// A precise run looks for events without sleeping for so long before it has to do something: a
 /// thread that sleeps wakes some 40 µs late, now and then 200.
 const SPIN: Nanos = MILLISECOND / 5;
-
-/// Seconds in a row above `abort_error_ratio` that stop the run.
-const ABORT_SECONDS: u32 = 3;
 
 /// Drives one plan against its targets.
 #[derive(Debug)]
@@ -263,67 +258,6 @@ impl<'p> Engine<'p> {
         }
     }
 
-    /// Stops a run in which nearly all fails, where the plan asks for it.
-    fn watch_errors(&mut self) {
-        let (done, failed) = self
-            .classes
-            .iter_mut()
-            .map(Class::take_second)
-            .fold((0, 0), |sum, second| (sum.0 + second.0, sum.1 + second.1));
-        let Some(limit) = self.plan.abort_error_ratio else {
-            return;
-        };
-        let bad = failed > 0 && failed as f64 > limit * (done + failed) as f64;
-        self.bad_seconds = if bad { self.bad_seconds + 1 } else { 0 };
-        if self.bad_seconds >= ABORT_SECONDS && self.clock.now() < self.stop_at {
-            self.stop(
-                &format!(
-                    "aborted: more than {:.0} % of the requests failed for {ABORT_SECONDS} s",
-                    limit * 100.0
-                ),
-                INTERRUPTED_DRAIN,
-            );
-        }
-    }
-
-    /// Ends the arrivals now; what is under way gets at most `drain`.
-    fn stop(&mut self, reason: &str, drain: Nanos) {
-        let now = self.clock.now();
-        if now < self.stop_at {
-            self.stop_at = now;
-            for class in &mut self.classes {
-                class.recorder.cut(now);
-            }
-        }
-        self.drain = self.drain.min(now - self.stop_at + drain);
-        self.stopped_by.get_or_insert_with(|| reason.to_owned());
-    }
-
-    fn interrupt(&mut self) {
-        let mut told = [0; 128];
-        if matches!(self.signals.read(&mut told), Ok(count) if count > 0) {
-            self.interrupted = true;
-            self.stop("interrupted", INTERRUPTED_DRAIN);
-        }
-    }
-
-    /// A run in which all was replayed and answered is complete, and no longer than that.
-    fn end_with_the_manifests(&mut self, now: Nanos) {
-        let dry = |class: &Class<'_>| class.has_ended() && class.is_quiet();
-        if now < self.stop_at && self.classes.iter().all(dry) {
-            self.stop_at = now;
-            for class in &mut self.classes {
-                class.recorder.cut(now);
-            }
-        }
-    }
-
-    fn is_over(&self, now: Nanos) -> bool {
-        now >= self.stop_at
-            && (now >= self.stop_at.saturating_add(self.drain)
-                || self.classes.iter().all(Class::is_quiet))
-    }
-
     /// The next moment at which something is to be done without an event.
     fn next_moment(&mut self) -> Nanos {
         let slots = &self.slots;
@@ -372,58 +306,6 @@ impl<'p> Engine<'p> {
             .map(|class| class.next_release(self.stop_at))
             .min()
             .unwrap_or(NEVER);
-    }
-
-    /// Whether the cap of requests lets another one through; at the cap the run ends.
-    fn may_send(&mut self) -> bool {
-        let cap = self.plan.caps.requests;
-        if self.total_sent >= cap {
-            self.stop(
-                &format!("stopped: the cap of {cap} requests"),
-                INTERRUPTED_DRAIN,
-            );
-        }
-        self.total_sent < cap
-    }
-
-    /// Fails the requests whose time is up.
-    fn expire(&mut self, now: Nanos) {
-        for class in 0..self.classes.len() {
-            if now < self.classes[class].next_deadline {
-                continue;
-            }
-            let timeout = self.classes[class].timeout;
-            // Requests that start meanwhile set their own.
-            self.classes[class].next_deadline = NEVER;
-            let mut next_deadline = NEVER;
-            for slot in 0..self.slots.len() as u32 {
-                let Some(connection) = &self.slots[slot as usize].connection else {
-                    continue;
-                };
-                if connection.class != class || connection.phase == Phase::Idle {
-                    continue;
-                }
-                let deadline = connection.request.intended.saturating_add(timeout);
-                if deadline > now {
-                    next_deadline = next_deadline.min(deadline);
-                } else if matches!(connection.phase, Phase::Connecting | Phase::Securing) {
-                    self.lose(slot, Failure::ConnectTimeout);
-                } else {
-                    self.lose(slot, Failure::Timeout);
-                }
-            }
-            while let Some(&request) = self.classes[class].pending.front() {
-                let deadline = request.intended.saturating_add(timeout);
-                if deadline > now {
-                    next_deadline = next_deadline.min(deadline);
-                    break;
-                }
-                self.classes[class].pending.pop_front();
-                self.fail(class, &request, Failure::Timeout);
-            }
-            let class = &mut self.classes[class];
-            class.next_deadline = class.next_deadline.min(next_deadline);
-        }
     }
 }
 

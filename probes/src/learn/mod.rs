@@ -6,7 +6,9 @@
 //! numbers, and whoever reads a tally does the arithmetic.
 
 mod clock;
+mod extent;
 mod format;
+mod names;
 mod plan;
 mod reader;
 mod sample;

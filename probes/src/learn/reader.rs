@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::clock;
+use super::extent::{Extent, MOST_BYTES};
 use super::format::{Fields, Format};
+use super::names::{CACHE, METHODS, NONE, Names, OTHER, PROTOCOLS, TLS, is_none, name_of};
 use super::plan::{Plan, Slot};
 use super::sample::{Request, Sample};
 use super::sketch::{DistinctNumbers, ObjectTable};
 use super::timeline::Timeline;
-use super::values::{
-    before, content_range, milliseconds, number, path_of, requested_range, split_request,
-    status_code,
-};
+use super::values::{before, milliseconds, number, path_of, split_request, status_code};
 
 /// Longer lines are refused.
 pub(crate) const LONGEST_LINE_BYTES: usize = 1 << 16;
@@ -21,38 +20,8 @@ const MOST_NTH: usize = 1000;
 const LONGEST_TIME: usize = 40;
 /// Lines that are named of those refused for one reason.
 const NOTED_LINES: usize = 3;
-/// One PiB; no response is larger.
-const MOST_BYTES: i64 = 1 << 50;
 /// A week; no request takes longer.
 const LONGEST_REQUEST: i64 = 7 * 86_400_000;
-const UNKNOWN: i64 = -1;
-
-const METHODS: [&str; 10] = [
-    "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE", "PROPFIND",
-];
-const PROTOCOLS: [(&str, &str); 5] = [
-    ("HTTP/0.9", "0.9"),
-    ("HTTP/1.0", "1.0"),
-    ("HTTP/1.1", "1.1"),
-    ("HTTP/2.0", "2"),
-    ("HTTP/3.0", "3"),
-];
-const TLS: [&str; 6] = ["SSLv2", "SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
-const CACHE: [&str; 8] = [
-    "MISS",
-    "BYPASS",
-    "EXPIRED",
-    "STALE",
-    "UPDATING",
-    "REVALIDATED",
-    "HIT",
-    "SCARCE",
-];
-const OTHER: &str = "other";
-const NONE: &str = "none";
-
-/// How often each of some names was seen.
-pub(crate) type Names = BTreeMap<&'static str, u64>;
 
 /// Why a line cannot be used.
 type Refusal = &'static str;
@@ -237,7 +206,7 @@ impl<'p> Reader<'p> {
             }
             self.key.extend_from_slice(path);
             key = hash(&self.key);
-            extent = self.extent_of(fields, status, sent);
+            extent = Extent::of(fields, &self.format, status, sent);
             self.data_requests += 1;
             self.data_bytes = self.data_bytes.saturating_add(sent as u64);
             self.partial += u64::from(status == Some(206));
@@ -358,43 +327,6 @@ impl<'p> Reader<'p> {
             },
         }
     }
-
-    fn extent_of(&self, fields: &Fields, status: Option<usize>, sent: i64) -> Extent {
-        if status != Some(206) {
-            let ratio = milliseconds(fields.or_empty(Slot::GzipRatio)).filter(|&ratio| ratio > 0);
-            let size = ratio.map_or(sent, |ratio| {
-                let size = i128::from(sent) * i128::from(ratio) / 1000;
-                size.min(i128::from(MOST_BYTES)) as i64
-            });
-            return Extent {
-                size,
-                at_least: size,
-                range: None,
-            };
-        }
-        let answered = content_range(&self.format.text(fields.or_empty(Slot::ContentRange)));
-        if let Some((answered, last)) = answered.and_then(|it| it.last.map(|last| (it, last))) {
-            let total = answered.total.unwrap_or(UNKNOWN);
-            return Extent {
-                size: total,
-                at_least: total.max(last + 1),
-                range: Some((answered.first, last)),
-            };
-        }
-        let Some(asked) = requested_range(&self.format.text(fields.or_empty(Slot::Range))) else {
-            return Extent {
-                size: UNKNOWN,
-                at_least: sent,
-                range: None,
-            };
-        };
-        let last = asked.last.unwrap_or(asked.first + sent - 1);
-        Extent {
-            size: UNKNOWN,
-            at_least: asked.first + sent,
-            range: (last >= asked.first).then_some((asked.first, last)),
-        }
-    }
 }
 
 /// What a sample keeps of a request.
@@ -408,25 +340,6 @@ struct Seen {
     is_data: bool,
 }
 
-/// How much of an object was asked for.
-#[derive(Debug)]
-struct Extent {
-    /// Its full size; -1 when not known.
-    size: i64,
-    at_least: i64,
-    range: Option<(i64, i64)>,
-}
-
-impl Default for Extent {
-    fn default() -> Self {
-        Self {
-            size: UNKNOWN,
-            at_least: 0,
-            range: None,
-        }
-    }
-}
-
 fn sent_of(fields: &Fields) -> Result<i64, Refusal> {
     let text = fields.or_empty(Slot::Bytes);
     if is_none(text) {
@@ -435,17 +348,6 @@ fn sent_of(fields: &Fields) -> Result<i64, Refusal> {
     number(text)
         .filter(|&sent| sent <= MOST_BYTES)
         .ok_or("bytes")
-}
-
-fn is_none(text: &[u8]) -> bool {
-    matches!(text, b"" | b"-")
-}
-
-fn name_of(text: &[u8], known: &[&'static str]) -> &'static str {
-    known
-        .iter()
-        .find(|name| name.as_bytes() == text)
-        .unwrap_or(&OTHER)
 }
 
 /// The `BLAKE2b` digest of eight bytes.

@@ -5,7 +5,8 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::reader::{Names, Reader};
+use super::names::Names;
+use super::reader::Reader;
 
 /// Prints the tally, the large lists row by row.
 pub(crate) fn write(reader: Reader, output: &mut impl Write) -> io::Result<()> {

@@ -6,9 +6,13 @@
 
 mod chunked;
 mod content_range;
+mod fields;
+
+use std::mem::MaybeUninit;
 
 use self::chunked::Chunk;
 use self::content_range::ContentRange;
+use self::fields::{Coding, Fields};
 use crate::failure::Failure;
 use crate::plan::{ByteRange, Method};
 
@@ -279,9 +283,11 @@ impl Response {
 
     /// Reads a whole head and decides the framing; its length, or none while it is not whole.
     fn parse_head(&mut self, bytes: &[u8]) -> Result<Option<usize>, NotHttp> {
-        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
-        let mut head = httparse::Response::new(&mut headers);
-        let length = match head.parse(bytes) {
+        let mut headers = [const { MaybeUninit::uninit() }; MOST_HEADERS];
+        let mut head = httparse::Response::new(&mut []);
+        let parser = httparse::ParserConfig::default();
+        let length = match parser.parse_response_with_uninit_headers(&mut head, bytes, &mut headers)
+        {
             Ok(httparse::Status::Complete(length)) => length,
             Ok(httparse::Status::Partial) => return Ok(None),
             Err(_) => return Err(NotHttp),
@@ -332,82 +338,6 @@ impl Default for Response {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// What `Transfer-Encoding` says.
-#[derive(Debug, Default, PartialEq, Eq)]
-enum Coding {
-    #[default]
-    None,
-    /// The last coding is chunked: the end is in the bytes.
-    Chunked,
-    /// Another: the end is the end of the connection.
-    Other,
-}
-
-/// The header fields that frame a response.
-#[derive(Debug, Default)]
-struct Fields {
-    length: Option<u64>,
-    coding: Coding,
-    range: Option<ContentRange>,
-    close: bool,
-    keepalive: bool,
-    worker: Option<u64>,
-}
-
-impl Fields {
-    fn read(headers: &[httparse::Header<'_>]) -> Result<Self, NotHttp> {
-        let mut fields = Self::default();
-        for header in headers {
-            // By length first: most headers are none of these.
-            match header.name.len() {
-                14 if header.name.eq_ignore_ascii_case("content-length") => {
-                    let length = parse_length(header.value)?;
-                    if fields.length.is_some_and(|other| other != length) {
-                        return Err(NotHttp);
-                    }
-                    fields.length = Some(length);
-                }
-                14 if header.name.eq_ignore_ascii_case("x-probe-worker") => {
-                    fields.worker = parse_length(header.value).ok();
-                }
-                17 if header.name.eq_ignore_ascii_case("transfer-encoding") => {
-                    let last = tokens(header.value).last();
-                    let chunked = last.is_some_and(|t| t.eq_ignore_ascii_case(b"chunked"));
-                    fields.coding = if chunked {
-                        Coding::Chunked
-                    } else {
-                        Coding::Other
-                    };
-                }
-                13 if header.name.eq_ignore_ascii_case("content-range") => {
-                    fields.range = ContentRange::parse(header.value);
-                }
-                10 if header.name.eq_ignore_ascii_case("connection") => {
-                    for token in tokens(header.value) {
-                        fields.close |= token.eq_ignore_ascii_case(b"close");
-                        fields.keepalive |= token.eq_ignore_ascii_case(b"keep-alive");
-                    }
-                }
-                _ => {}
-            }
-        }
-        Ok(fields)
-    }
-}
-
-fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
-}
-
-/// Digits only: no sign, no list, no overflow.
-fn parse_length(value: &[u8]) -> Result<u64, NotHttp> {
-    let text = std::str::from_utf8(value).map_err(|_| NotHttp)?.trim();
-    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(NotHttp);
-    }
-    text.parse().map_err(|_| NotHttp)
 }
 
 #[cfg(test)]

@@ -1,0 +1,88 @@
+//! When a run ends, and why.
+
+use std::io::Read as _;
+
+use super::Engine;
+use crate::class::Class;
+use crate::clock::{MILLISECOND, Nanos};
+
+/// Drain after an interruption: the result is out within a second.
+pub(super) const INTERRUPTED_DRAIN: Nanos = 500 * MILLISECOND;
+
+/// Seconds in a row above `abort_error_ratio` that stop the run.
+const ABORT_SECONDS: u32 = 3;
+
+impl Engine<'_> {
+    /// Ends the arrivals now; what is under way gets at most `drain`.
+    pub(super) fn stop(&mut self, reason: &str, drain: Nanos) {
+        let now = self.clock.now();
+        if now < self.stop_at {
+            self.stop_at = now;
+            for class in &mut self.classes {
+                class.recorder.cut(now);
+            }
+        }
+        self.drain = self.drain.min(now - self.stop_at + drain);
+        self.stopped_by.get_or_insert_with(|| reason.to_owned());
+    }
+
+    pub(super) fn interrupt(&mut self) {
+        let mut told = [0; 128];
+        if matches!(self.signals.read(&mut told), Ok(count) if count > 0) {
+            self.interrupted = true;
+            self.stop("interrupted", INTERRUPTED_DRAIN);
+        }
+    }
+
+    /// A run in which all was replayed and answered is complete, and no longer than that.
+    pub(super) fn end_with_the_manifests(&mut self, now: Nanos) {
+        let dry = |class: &Class<'_>| class.has_ended() && class.is_quiet();
+        if now < self.stop_at && self.classes.iter().all(dry) {
+            self.stop_at = now;
+            for class in &mut self.classes {
+                class.recorder.cut(now);
+            }
+        }
+    }
+
+    pub(super) fn is_over(&self, now: Nanos) -> bool {
+        now >= self.stop_at
+            && (now >= self.stop_at.saturating_add(self.drain)
+                || self.classes.iter().all(Class::is_quiet))
+    }
+
+    /// Stops a run in which nearly all fails, where the plan asks for it.
+    pub(super) fn watch_errors(&mut self) {
+        let (done, failed) = self
+            .classes
+            .iter_mut()
+            .map(Class::take_second)
+            .fold((0, 0), |sum, second| (sum.0 + second.0, sum.1 + second.1));
+        let Some(limit) = self.plan.abort_error_ratio else {
+            return;
+        };
+        let bad = failed > 0 && failed as f64 > limit * (done + failed) as f64;
+        self.bad_seconds = if bad { self.bad_seconds + 1 } else { 0 };
+        if self.bad_seconds >= ABORT_SECONDS && self.clock.now() < self.stop_at {
+            self.stop(
+                &format!(
+                    "aborted: more than {:.0} % of the requests failed for {ABORT_SECONDS} s",
+                    limit * 100.0
+                ),
+                INTERRUPTED_DRAIN,
+            );
+        }
+    }
+
+    /// Whether the cap of requests lets another one through; at the cap the run ends.
+    pub(super) fn may_send(&mut self) -> bool {
+        let cap = self.plan.caps.requests;
+        if self.total_sent >= cap {
+            self.stop(
+                &format!("stopped: the cap of {cap} requests"),
+                INTERRUPTED_DRAIN,
+            );
+        }
+        self.total_sent < cap
+    }
+}

@@ -1,0 +1,43 @@
+//! The names that requests are counted by; all others are one.
+
+use std::collections::BTreeMap;
+
+pub(crate) const METHODS: [&str; 10] = [
+    "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE", "PROPFIND",
+];
+pub(crate) const PROTOCOLS: [(&str, &str); 5] = [
+    ("HTTP/0.9", "0.9"),
+    ("HTTP/1.0", "1.0"),
+    ("HTTP/1.1", "1.1"),
+    ("HTTP/2.0", "2"),
+    ("HTTP/3.0", "3"),
+];
+pub(crate) const TLS: [&str; 6] = ["SSLv2", "SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
+pub(crate) const CACHE: [&str; 8] = [
+    "MISS",
+    "BYPASS",
+    "EXPIRED",
+    "STALE",
+    "UPDATING",
+    "REVALIDATED",
+    "HIT",
+    "SCARCE",
+];
+pub(crate) const OTHER: &str = "other";
+pub(crate) const NONE: &str = "none";
+
+/// How often each of some names was seen.
+pub(crate) type Names = BTreeMap<&'static str, u64>;
+
+/// Whether nginx wrote that there is nothing.
+pub(crate) fn is_none(text: &[u8]) -> bool {
+    matches!(text, b"" | b"-")
+}
+
+/// The known name that a text is, or `OTHER`.
+pub(crate) fn name_of(text: &[u8], known: &[&'static str]) -> &'static str {
+    known
+        .iter()
+        .find(|name| name.as_bytes() == text)
+        .unwrap_or(&OTHER)
+}

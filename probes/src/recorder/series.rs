@@ -1,0 +1,159 @@
+//! The measured time second by second.
+//!
+//! Answers and bytes belong to the second in which they are seen; arrivals and sends to theirs.
+//! Seconds are counted so that one of them starts with the measured time; those of the warm-up
+//! are told and forgotten.
+
+use std::ops::Range;
+
+use crate::clock::{Nanos, SECOND};
+use crate::distribution::Distribution;
+
+/// Room for this many seconds is taken before the run.
+const MOST_SECONDS_AHEAD: usize = 24 * 3600;
+
+/// What was seen in one second.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Second {
+    /// Arrivals (closed loop: requests started).
+    pub scheduled: u64,
+    /// Given to a connection.
+    pub sent: u64,
+    /// Complete and correct.
+    pub requests: u64,
+    /// Body bytes.
+    pub bytes: u64,
+    /// Failed.
+    pub errors: u64,
+    /// Response time.
+    pub p50: Option<Nanos>,
+    /// Response time.
+    pub p99: Option<Nanos>,
+    /// Response time.
+    pub max: Option<Nanos>,
+    /// From the intended start to the release by the loop.
+    pub lateness_p99: Option<Nanos>,
+}
+
+/// The seconds of a measured time.
+#[derive(Debug)]
+pub struct Series {
+    window: Range<Nanos>,
+    seconds: Vec<Second>,
+    last: Second,
+    current: Second,
+    span: Range<Nanos>,
+    latency: Distribution,
+    lateness: Distribution,
+}
+
+impl Series {
+    pub(super) fn new(window: Range<Nanos>) -> Self {
+        let seconds = (window.end - window.start).div_ceil(SECOND);
+        Self {
+            span: 0..first_second_end(window.start).min(window.end),
+            window,
+            seconds: room_for(seconds),
+            last: Second::default(),
+            current: Second::default(),
+            latency: Distribution::new(),
+            lateness: Distribution::new(),
+        }
+    }
+
+    /// Those of the measured time that are over.
+    pub fn seconds(&self) -> &[Second] {
+        &self.seconds
+    }
+
+    /// The last second that is over, of the warm-up too.
+    pub fn last(&self) -> &Second {
+        &self.last
+    }
+
+    /// The measured time ends sooner than planned; not later.
+    pub(super) fn cut(&mut self, end: Nanos) {
+        self.window.end = end;
+        self.span.end = self.span.end.min(end.max(self.span.start));
+    }
+
+    pub(super) fn scheduled(&mut self) {
+        self.current.scheduled += 1;
+    }
+
+    pub(super) fn released(&mut self, lateness: Nanos) {
+        self.lateness.record(lateness);
+    }
+
+    pub(super) fn sent(&mut self) {
+        self.current.sent += 1;
+    }
+
+    pub(super) fn received(&mut self, bytes: u64, now: Nanos) {
+        self.roll(now);
+        self.current.bytes += bytes;
+    }
+
+    pub(super) fn succeeded(&mut self, response: Nanos, now: Nanos) {
+        self.roll(now);
+        self.current.requests += 1;
+        self.latency.record(response);
+    }
+
+    pub(super) fn failed(&mut self, now: Nanos) {
+        self.roll(now);
+        self.current.errors += 1;
+    }
+
+    /// Closes the seconds that are over by now.
+    pub(super) fn roll(&mut self, now: Nanos) {
+        while now >= self.span.end {
+            self.close_second();
+        }
+    }
+
+    /// Ends with the measured time and its last part of a second.
+    pub(super) fn finish(&mut self) {
+        self.roll(self.window.end);
+    }
+
+    fn close_second(&mut self) {
+        self.current.p50 = self.latency.quantile(0.5);
+        self.current.p99 = self.latency.quantile(0.99);
+        self.current.max = self.latency.max();
+        self.current.lateness_p99 = self.lateness.quantile(0.99);
+        self.latency.clear();
+        self.lateness.clear();
+        let Range { start, end } = self.span;
+        if self.window.contains(&start) && start < end {
+            self.seconds.push(self.current);
+        }
+        self.last = std::mem::take(&mut self.current);
+        // What comes after the measured time is in no second of it.
+        let next = match end + SECOND {
+            next if end < self.window.end => next.min(self.window.end),
+            next => next,
+        };
+        self.span = end..next;
+    }
+}
+
+/// An empty series whose memory is there already: that of a run does not grow with it.
+fn room_for(seconds: u64) -> Vec<Second> {
+    let mut series = vec![Second::default(); (seconds as usize).min(MOST_SECONDS_AHEAD)];
+    // Zeroed memory is not there before it is written.
+    for second in &mut series {
+        second.requests = std::hint::black_box(1);
+    }
+    series.clear();
+    series
+}
+
+/// The end of the first second of a run, part of one when the warm-up is: a second starts with
+/// the measured time.
+pub fn first_second_end(window_start: Nanos) -> Nanos {
+    match window_start % SECOND {
+        0 => SECOND,
+        part => part,
+    }
+}
