@@ -47,6 +47,7 @@ ELSEWHERE: dict[str, tuple[str, list[str]]] = {
             "tests/probe/test_conformance.py::test_the_histogram_log_adds_up_to_the_total_in_the_python_library",
             "tests/probe/test_conformance.py::test_the_java_tools_read_the_same_from_the_histogram_log",
             "tests/prove/test_prove_histogram.py::test_adding_gives_what_recording_everything_gives",
+            "tests/prove/test_prove_histogram_log.py::test_the_reference_reads_the_counts_of_all_under_their_tags",
         ],
     ),
     "16": ("verdicts: false ones, coverage, power", ["benchmarks/verdict_errors.py"]),

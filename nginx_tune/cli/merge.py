@@ -2,36 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import click
 
 from nginx_tune.cli.output import output_options, write_result
-from nginx_tune.errors import ExitStatus
+from nginx_tune.errors import ExitStatus, UsageError
+
+Renderers = Mapping[str, Callable[[], bytes]]
 
 
 @click.command()
-@click.argument("measurements", nargs=-1, required=True, metavar="MEASUREMENT...")
-@output_options("console", "json")
-def command(
-    *, measurements: tuple[str, ...], formats: tuple[str, ...], output: str | None
-) -> ExitStatus:
-    """Add the measurements of several load hosts into one.
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@output_options("console", "json", "hlog")
+def command(*, files: tuple[str, ...], formats: tuple[str, ...], output: str | None) -> ExitStatus:
+    """Add the measurements, or the histogram logs, of several load hosts into one.
 
     Each ran its stripe of one load plan, or a load with a seed of its own. Histograms are added
     count by count, so the quantiles are exact; rates are of the time in which all of them
     measured; each load host's flags are kept. What would count an arrival twice is refused.
+
+    Of histogram logs (probe --hlog) intervals that lie beside each other in time are added, tag
+    by tag; -f hlog writes the log of all, which HdrHistogram's tools read. Measurements come as
+    console or json.
     """
-    from nginx_tune.cli.inputs import read_document  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.documents.base import encode  # noqa: PLC0415
+    from nginx_tune.cli.inputs import read_bytes  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.prove.histogram_log import is_histogram_log  # noqa: PLC0415
+
+    contents = {name: read_bytes(name) for name in files}
+    logs = [name for name, data in contents.items() if is_histogram_log(data)]
+    if logs and len(logs) < len(contents):
+        other = next(name for name in files if name not in logs)
+        raise UsageError(f"{logs[0]} is a histogram log and {other} a measurement: they do not add")
+    repeated = next((name for name in files if files.count(name) > 1), None)
+    if logs and repeated is not None:
+        raise UsageError(f"{repeated} is given twice: it counts once")
+    renderers = _of_logs(contents) if logs else _of_measurements(files, contents)
+    write_result(renderers, formats, output)
+    return ExitStatus.OK
+
+
+def _of_logs(contents: Mapping[str, bytes]) -> Renderers:
+    from nginx_tune.prove.histogram_log import LogFile, merge_histogram_logs  # noqa: PLC0415
+    from nginx_tune.report.histogram_log import render_histogram_totals  # noqa: PLC0415
+
+    merged = merge_histogram_logs(
+        [LogFile(name, data.decode("utf-8", "replace")) for name, data in contents.items()]
+    )
+    return {
+        "console": lambda: render_histogram_totals(merged.totals).encode(),
+        "hlog": merged.text.encode,
+    }
+
+
+def _of_measurements(files: tuple[str, ...], contents: Mapping[str, bytes]) -> Renderers:
+    from nginx_tune.documents.base import decode, encode  # noqa: PLC0415
     from nginx_tune.documents.measurement import Measurement  # noqa: PLC0415
     from nginx_tune.prove.merge import Part, merge_measurements  # noqa: PLC0415
     from nginx_tune.report.measurement import render_measurement  # noqa: PLC0415
 
+    def source(name: str) -> str:
+        return "standard input" if name == "-" else name
+
     merged = merge_measurements(
-        [Part(name, read_document(Measurement, name)) for name in measurements]
+        [Part(name, decode(Measurement, contents[name], source=source(name))) for name in files]
     )
-    renderers = {
+    return {
         "console": lambda: render_measurement(merged).encode(),
         "json": lambda: encode(merged),
     }
-    write_result(renderers, formats, output)
-    return ExitStatus.OK

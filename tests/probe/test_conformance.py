@@ -26,6 +26,7 @@ from nginx_tune.documents.measurement import Latency, Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.probe import find_probe, run_probe
 from nginx_tune.prove.histogram import decode_histogram
+from nginx_tune.prove.histogram_log import LogFile, merge_histogram_logs
 from nginx_tune.prove.imbalance import with_imbalance
 from nginx_tune.prove.merge import Part, merge_measurements
 from nginx_tune.report.measurement import render_measurement
@@ -158,12 +159,16 @@ def test_the_workers_of_nginx_are_told_apart(start_nginx: StartNginx) -> None:
     assert set(measurement.classes["absent"].workers.values()) == {0}
 
 
-def test_the_stripes_of_three_hosts_are_one_load() -> None:
+def test_the_stripes_of_three_hosts_are_one_load(tmp_path: Path) -> None:
     with ground_truth() as server:
         plan = truth_plan(server.port, duration_seconds=1.0)
+        logs = [tmp_path / f"{k}.hlog" for k in range(3)]
         hosts = [
-            run_probe(msgspec.structs.replace(plan, stripe=Stripe(index=k, count=3)))
-            for k in range(3)
+            run_probe(
+                msgspec.structs.replace(plan, stripe=Stripe(index=k, count=3)),
+                histogram_log=str(log),
+            )
+            for k, log in enumerate(logs)
         ]
     # They ran one after another here: as if together.
     parts = [
@@ -179,6 +184,10 @@ def test_the_stripes_of_three_hosts_are_one_load() -> None:
     assert decode_histogram(merged.response_seconds.histogram).counts == dict(
         sorted(counts.items())
     )
+    # Their histogram logs add up to the same.
+    totals = merge_histogram_logs([LogFile(str(log), log.read_text()) for log in logs]).totals
+    assert totals["c.response"].counts == dict(sorted(counts.items()))
+    assert totals.keys() == {"c.response", "c.ttfb", "c.service", "c.lateness"}
 
 
 @pytest.fixture(scope="module")
