@@ -7,8 +7,9 @@ The numbers are those of the conformance tests of load generators that CONTRIBUT
 holds on any machine is a test (``tests/probe/test_conformance.py``, ``probes/tests``), this is
 what needs quiet: nothing else at work (or, as root, ``--realtime``), the server
 (``tests/probe/ground_truth.py``) on the first CPU and the probe on the last. Prints a Markdown
-table: number, what was asked, what was seen, whether it held (– where it was not tried here: the
-row names the test or benchmark that does); exit status 1 when something did not.
+table: number, what was asked, what was seen, whether it held (– where the runs do not tell, or
+where it was not tried here: the row names the test or benchmark that does); exit status 1 when
+something did not.
 """
 
 from __future__ import annotations
@@ -41,8 +42,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", type=_read_numbers, action="extend", default=[])
     parser.add_argument("--seconds", type=int, default=20, help="of a run of 1, 4, 6, 19; × 5 s")
-    parser.add_argument("--minutes", type=float, help="of a run of 6 instead: drift wants ten")
-    parser.add_argument("--pairs", type=int, default=9, help="of runs of 13, of 4 s each")
+    parser.add_argument(
+        "--minutes", type=float, help="of the constant run of 6 instead: drift wants ten"
+    )
+    parser.add_argument("--pairs", type=int, default=9, help="of runs of 13, of 4 s each, twice")
     parser.add_argument(
         "--realtime", action="store_true", help="both ahead of ordinary processes, as root"
     )

@@ -24,8 +24,8 @@ PARTS = 20
 
 def arrivals(options: argparse.Namespace) -> Iterator[Row]:
     """Constant and Poisson arrivals as the server's kernel saw them: jitter, gaps, rate, drift."""
-    seconds = float(options.seconds if options.minutes is None else options.minutes * 60)
-    yield from _constant(seconds)
+    seconds = float(options.seconds)
+    yield from _constant(seconds if options.minutes is None else options.minutes * 60)
     name = f"poisson, {SPARSE:.0f}/s"
     seen, times, row = _arrived(name, "poisson", SPARSE, seconds)
     yield row

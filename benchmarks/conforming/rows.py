@@ -34,7 +34,7 @@ class Row(NamedTuple):
     asked: str
     seen: str
     held: bool | None
-    """None where it could not be tried, or is not tried here."""
+    """None where it could not be tried or told, or is not tried here."""
 
 
 Check = Callable[[argparse.Namespace], Iterator[Row]]
