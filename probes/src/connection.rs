@@ -48,6 +48,8 @@ pub struct Connection {
     pub first_byte: Nanos,
     /// Whether the kernel stamps what arrives.
     pub is_stamped: bool,
+    /// Whether it is to be asked when the response began.
+    pub wants_stamp: bool,
     /// For how long it had lain in the kernel then, where that was asked.
     pub receive_lag: Option<Nanos>,
     /// When the last bytes came.
@@ -81,6 +83,7 @@ impl Connection {
             response: Response::new(),
             first_byte: 0,
             is_stamped: false,
+            wants_stamp: false,
             receive_lag: None,
             last_byte: 0,
             stalls: 0,

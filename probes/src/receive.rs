@@ -63,9 +63,8 @@ pub struct Receiver {
     buffer: Vec<u8>,
     discards: bool,
     acknowledges_quickly: bool,
-    /// When the kernel's time of a first byte is asked for again.
+    /// Requests sent before this are not asked the kernel's time of their first byte.
     next_stamp: Nanos,
-    last_read: Nanos,
 }
 
 impl Receiver {
@@ -77,13 +76,22 @@ impl Receiver {
             discards,
             acknowledges_quickly,
             next_stamp: 0,
-            last_read: 0,
         }
     }
 
     /// Whether a body that stands still is to be acknowledged.
     pub fn acknowledges_quickly(&self) -> bool {
         self.acknowledges_quickly
+    }
+
+    /// Whether the kernel is to be asked when the response to a request sent then began. Decided
+    /// by the send alone: a choice by what has come would prefer some delays to others.
+    pub fn wants_stamp(&mut self, sent: Nanos) -> bool {
+        let wants = sent >= self.next_stamp;
+        if wants {
+            self.next_stamp = sent + STAMP_GAP;
+        }
+        wants
     }
 
     /// Reads what has come for a busy connection. `first_byte` of the connection and `now` are
@@ -100,10 +108,7 @@ impl Receiver {
         if connection.tls.is_some() {
             return self.receive_encrypted(connection, clock, now, ended, byte_limit);
         }
-        if connection.is_stamped
-            && !connection.response.has_started()
-            && self.last_read >= self.next_stamp
-        {
+        if connection.wants_stamp && !connection.response.has_started() {
             // An error is told once: by this read or the next.
             if let Err(failed) = self.read_stamp(connection, clock, now) {
                 return failed;
@@ -119,7 +124,6 @@ impl Receiver {
                 Err(error) => return broken(connection, &error),
             };
             *now = clock.now();
-            self.last_read = *now;
             connection.came(*now);
             let stray = match self.take(&mut connection.response, asked, count) {
                 Err(failure) => return Received::Failed(failure),
@@ -158,7 +162,6 @@ impl Receiver {
             Err(error) => return Err(broken(connection, &error)),
         };
         *now = clock.now();
-        self.next_stamp = *now + STAMP_GAP;
         connection.came(*now);
         connection.receive_lag = age;
         match connection.response.feed(&self.buffer[..1]) {

@@ -58,7 +58,9 @@ impl Engine<'_> {
         if class.samples_body(&connection.request) {
             connection.response.sample_body();
         }
-        connection.request.sent = self.clock.now();
+        let sent = self.clock.now();
+        connection.request.sent = sent;
+        connection.wants_stamp = connection.is_stamped && self.receiver.wants_stamp(sent);
         match connection.send(&self.rendered) {
             Ok(true) => {}
             Ok(false) => {
