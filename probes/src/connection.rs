@@ -52,6 +52,8 @@ pub struct Connection {
     pub wants_stamp: bool,
     /// For how long it had lain in the kernel then, where that was asked.
     pub receive_lag: Option<Nanos>,
+    /// Whether its receive buffer was made as large as its responses want it.
+    pub is_roomy: bool,
     /// When the last bytes came.
     pub last_byte: Nanos,
     /// Pauses inside the response that look like a delayed acknowledgement.
@@ -85,6 +87,7 @@ impl Connection {
             is_stamped: false,
             wants_stamp: false,
             receive_lag: None,
+            is_roomy: false,
             last_byte: 0,
             stalls: 0,
             served: 0,

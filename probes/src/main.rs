@@ -119,6 +119,7 @@ fn run() -> Result<ExitCode, Error> {
     if let Some(file) = log {
         engine.log_to(file)?;
     }
+    sys::hold_memory();
     let outcome = engine.run()?;
     print(&measurement(&plan, &outcome))?;
     Ok(ExitCode::from(if outcome.interrupted { 130 } else { 0 }))

@@ -83,6 +83,15 @@ pub fn run_after_all_others() {
     }
 }
 
+/// Has all memory that this process has now put in place and kept there, where it may: a page
+/// that is fetched during a run would make requests late. What is mapped later is left alone:
+/// past the limit (`RLIMIT_MEMLOCK`) it could not be had at all.
+pub fn hold_memory() {
+    // Not being allowed costs a little lateness, which shows.
+    // SAFETY: no pointers.
+    unsafe { libc::mlockall(libc::MCL_CURRENT) };
+}
+
 /// User and system time of this process so far.
 pub fn cpu_time() -> Nanos {
     // SAFETY: getrusage fills the one live rusage; zeroed is a valid value of it.

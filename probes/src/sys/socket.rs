@@ -146,6 +146,17 @@ pub fn acknowledge_quickly(socket: &TcpStream) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_QUICKACK, 1)
 }
 
+/// Makes the receive buffer large enough for so many bytes; the kernel goes on tuning it, unless
+/// its size was set for good.
+///
+/// Source: `tcp_set_rcvlowat` in `net/ipv4/tcp.c`: the buffer grows with the low-water mark and
+/// stays when that goes back.
+pub fn make_room(socket: &TcpStream, bytes: usize) -> io::Result<()> {
+    let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes)?;
+    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 1)
+}
+
 /// Bytes that were sent and that the peer's kernel has not acknowledged.
 ///
 /// Source: tcp(7), `SIOCOUTQ`.
