@@ -95,19 +95,19 @@ class BlockingInputs:
 
     @property
     def disk_reads_per_miss(self) -> float:
-        """Times that one cold object holds the loop."""
-        return max(1.0, math.ceil(self.object_bytes / max(self.read_bytes, self.window_bytes)))
+        """Times that one cold object holds the loop; sizes vary about their mean, so no steps."""
+        return max(1.0, self.object_bytes / max(self.read_bytes, self.window_bytes))
 
     @property
     def turns_per_miss(self) -> float:
         """Pieces of one cold object between which the disk may read for another loop."""
         turn = min(self.turn_bytes or self.disk_read_bytes, self.disk_read_bytes)
-        return max(self.disk_reads_per_miss, math.ceil(self.object_bytes / turn))
+        return max(self.disk_reads_per_miss, self.object_bytes / turn)
 
     @property
     def tasks_per_request(self) -> float:
         """Reads by nginx, each one task when offloaded."""
-        return max(1.0, math.ceil(self.object_bytes / self.read_bytes))
+        return max(1.0, self.object_bytes / self.read_bytes)
 
 
 @dataclass(frozen=True)

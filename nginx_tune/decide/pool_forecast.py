@@ -44,6 +44,9 @@ def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Pr
     hits = [*cache, *(case.hit_ratio for case in cases)]
     opens = 0.0 if measured(s) else open_blocked_ratio(i)
     expected = min(1.0, p.blocked_ratio + opens)
+    if i.disk.stalls is not None:
+        # A probe shows how long reads were held up, not whether by the clock or each by itself.
+        cases.append(predict(replace(i, disk=replace(i.disk, stalls=None))))
     blocked = [p.blocked_ratio, *([] if measured(s) else [c.blocked_ratio for c in cases])]
     wait = [p.wait_off_seconds, *([] if measured(s) else [c.wait_off_seconds for c in cases])]
     return [
