@@ -102,6 +102,9 @@ _SURVIVE_P50, _SURVIVE_P99, _SURVIVE_P999 = 0.5, 0.01, 0.001
 _STANDS_OUT = 10.0
 """A longest read of more than so many times the 99.9th percentile belongs to no tail of the reads'
 own times: something else held it up."""
+_LEAST_STALL_SECONDS = 0.05
+"""Assumed: what is shorter holds up one read on its channel, and others pass it (a retry, a pause
+of one die). What stops a whole disk is longer (SOURCES C2: up to a second)."""
 _LEAST_STALLED = 1e-3
 """Less of the time in stalls is within what a probe can tell."""
 
@@ -134,7 +137,8 @@ def _stalls(point: CurvePoint) -> Stalls | None:
     mean, square = moments
     share, longest = _held_up(point, mean)
     ratio = share * longest / (mean + share * longest)
-    if longest < _STANDS_OUT * point.p999_seconds or ratio < _LEAST_STALLED:
+    stands_out = max(_STANDS_OUT * point.p999_seconds, _LEAST_STALL_SECONDS)
+    if longest < stands_out or ratio < _LEAST_STALLED:
         return None
     return Stalls(ratio, longest, math.sqrt(max(0.0, square / mean**2 - 1)))
 

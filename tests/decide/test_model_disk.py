@@ -84,6 +84,20 @@ def test_the_spread_of_a_disk_is_that_of_its_reads(kind: str) -> None:
     assert model.spread == pytest.approx(true, rel=0.35)
 
 
+@pytest.mark.parametrize(("kind", "stands"), [("pauses", False), ("stalls", True)])
+def test_a_disk_that_stands_still_is_told_from_reads_that_take_longer(
+    kind: str, *, stands: bool
+) -> None:
+    rng = random.Random(48)
+    model = disk_model(
+        Disk(name="d", class_="ssd", curve=probed([draw(kind, rng) for _ in range(50_000)]))
+    )
+    assert (model.stalls is not None) == stands
+    if model.stalls is not None:
+        assert model.stalls.seconds == pytest.approx(0.2, rel=0.05)
+        assert model.stalls.ratio == pytest.approx(0.2 / 1.2, rel=0.35)
+
+
 def test_what_is_rare_is_as_the_class_has_it_where_too_few_reads_were_made() -> None:
     times = [draw("pauses", random.Random(1)) for _ in range(2000)]
     model = disk_model(Disk(name="d", class_="ssd", curve=probed(times, quantiles=2)))
