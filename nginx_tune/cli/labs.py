@@ -10,14 +10,21 @@ from nginx_tune.errors import UsageError
 from nginx_tune.lab.spec import CLASSES, LabPlan, plan_of_class, plan_of_facts, plan_of_tables
 
 
-def read_lab_plan(spec: str | None, scale: float | None) -> LabPlan | None:
+def read_lab_plan(
+    spec: str | None, scale: float | None, *, replays: bool = False
+) -> LabPlan | None:
     """The plan of a class by its name, of a TOML file or of a facts file; None for no lab.
 
-    Errors: UsageError for a file that is neither, and for a scale without facts.
+    ``replays``: the lab's files are those of a manifest, which any lab can have fewer of.
+    Errors: UsageError for a file that is neither, and for a scale of nothing.
     """
     is_file = spec is not None and spec not in CLASSES
-    if scale is not None and not (is_file and not str(spec).endswith(".toml")):
-        raise UsageError("--scale goes with --lab FACTS", hint="name a facts file with --lab")
+    is_facts = is_file and not str(spec).endswith(".toml")
+    if scale is not None and not is_facts and not (replays and spec is not None):
+        raise UsageError(
+            "--scale goes with --lab FACTS, or with --manifest and any lab",
+            hint="name a facts file with --lab",
+        )
     if spec is None:
         return None
     if not is_file:

@@ -76,4 +76,6 @@ def run_command(  # one parameter an option
         "json": lambda: encode(run),
     }
     write_result(renderers, formats, output)
+    if run.verdict.stopped == "interrupted":
+        return ExitStatus.INTERRUPTED
     return scenario_status(run)

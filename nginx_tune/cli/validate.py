@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 @click.option(
     "--scale",
     type=click.FloatRange(0, 1, min_open=True),
-    help="Share of data and memory that a lab made from facts keeps (default: about 1 GiB).",
+    help="Share of data and memory that a lab made from facts keeps, or of the objects of a "
+    "manifest (default: about 1 GiB).",
 )
 @click.option(
     "--require",
@@ -69,7 +70,8 @@ if TYPE_CHECKING:
 @click.option(
     "--manifest",
     metavar="FILE",
-    help="Replay the requests that 'learn --manifest FILE --keep-paths' recorded.",
+    help="Replay the requests that 'learn --manifest FILE' recorded; a lab makes files of their "
+    "sizes, without one the paths must be kept (--keep-paths) and there.",
 )
 @click.option(
     "--speed",
@@ -119,9 +121,10 @@ def command(
 ) -> ExitStatus:
     """A/B of two configurations on a scratch nginx behind walls, with gates.
 
-    Both are run in turn under the same load (a hot file, random files, and a location without
-    a file where both have one) in namespaces of their own: no request leaves the machine and
-    nothing is written outside.
+    Both are run in turn under the same load (a hot file, random files, a location without a file,
+    and every other server and location) in namespaces of their own: stubs answer for the servers
+    that they ask, no request leaves the machine and nothing is written outside. Interrupted, it
+    judges and keeps what was measured so far.
     """
     from nginx_tune.cli.labs import read_lab_plan  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.cli.trees import host_configuration, read_configuration  # noqa: PLC0415
@@ -139,7 +142,7 @@ def command(
     if candidate is None:
         raise UsageError("no candidate configuration", hint="nginx-tune validate CONF")
     clock = Clock()
-    lab_plan = read_lab_plan(lab, scale)
+    lab_plan = read_lab_plan(lab, scale, replays=manifest is not None)
     prefix = os.path.abspath(prefix) if prefix else None  # noqa: PTH100  # links stay
     host = LiveHost()
     nginx, _ = read_nginx(host, binary=nginx_binary)
@@ -159,6 +162,7 @@ def command(
             max_seconds=parse_duration(max_time) if max_time else None,
             objectives=objectives,
             load=_site_load(manifest, workload, speed),
+            scale=scale,
         ),
         nginx=nginx,
         progress=progress_printer(ctx),
@@ -171,6 +175,8 @@ def command(
         "json": lambda: encode(verdict),
     }
     write_result(renderers, formats, output)
+    if verdict.stopped == "interrupted":
+        return ExitStatus.INTERRUPTED
     return verdict_status(verdict, accept_inconclusive=accept_inconclusive)
 
 
@@ -192,9 +198,8 @@ def _site_load(manifest: str | None, workload: str | None, speed: float) -> Site
     head = read_manifest_head(Path(manifest))
     if head is None:
         raise UsageError(f"{manifest}: no manifest", hint="nginx-tune learn LOG --manifest FILE")
-    if head.get("paths") != "kept":
-        raise UsageError(
-            f"{manifest}: its paths are hashed, so no server knows them",
-            hint="record it with --keep-paths",
-        )
-    return replay_load(os.path.abspath(manifest), speed=speed)  # noqa: PTH100  # links stay
+    return replay_load(
+        os.path.abspath(manifest),  # noqa: PTH100  # links stay
+        speed=speed,
+        hashed=head.get("paths") != "kept",
+    )

@@ -23,7 +23,7 @@ class Tls(Part, frozen=True, kw_only=True):
 
 
 class Target(Part, frozen=True, kw_only=True):
-    """The one server address that is asked."""
+    """A server address that is asked."""
 
     address: str
     """An IP address; the probe resolves no names."""
@@ -122,6 +122,8 @@ class LoadClass(Part, frozen=True, kw_only=True):
     a slow client."""
     hash_ratio: float = 0.01
     """Share of the bodies that are compared with ``paths.files``, besides the first per file."""
+    target: Target | None = None
+    """A server of its own; null is the plan's."""
 
 
 class Caps(Part, frozen=True, kw_only=True):

@@ -39,6 +39,8 @@ class RunSummary(Document, frozen=True, kw_only=True, tag="nginx-tune/run_summar
     gates_passed: int = 0
     claims: int = 0
     claims_held: int = 0
+    interrupted: bool = False
+    """Whether someone ended it before it was over."""
 
 
 class Run(Document, frozen=True, kw_only=True, tag="nginx-tune/run/1"):

@@ -9,7 +9,7 @@ from nginx_tune.documents.capacity import Capacity
 
 Outcome = Literal["better", "worse", "no_difference", "inconclusive", "invalid"]
 
-Stopped = Literal["pairs", "settled", "time"]
+Stopped = Literal["pairs", "settled", "time", "interrupted"]
 
 
 class SecondsCheck(Part, frozen=True, kw_only=True):
@@ -85,7 +85,8 @@ class Verdict(Document, frozen=True, kw_only=True, tag="nginx-tune/verdict/1"):
     looks: int = 1
     """How often the pairs so far were looked at; each look claims wrongly in its share alone."""
     stopped: Stopped = "pairs"
-    """Why no more pairs were run: so many were asked for, it was settled, time was up."""
+    """Why no more pairs were run: so many were asked for, it was settled, time was up, or someone
+    interrupted it."""
     capacities: dict[str, Capacity] = {}
     """Of each arm, under the objective."""
     environment: Environment = Environment()

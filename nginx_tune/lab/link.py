@@ -32,15 +32,43 @@ T = TypeVar("T")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+class Namespace:
+    """A network namespace that lives as long as this process; ``lo`` is up in it."""
+
+    def __init__(self, what_for: str, *, hint: str = "") -> None:
+        self._refusal = (f"no network namespace for {what_for}", hint)
+        self._descriptor = _in_new_thread(self._make)
+        self.name = f"/proc/{os.getpid()}/fd/{self._descriptor}"
+        """What ``ip`` knows it by."""
+
+    def run(self, call: Callable[[], T]) -> T:
+        """What a call returns when it is made in there."""
+
+        def enter_and_call() -> T:
+            self._check(_libc.setns(self._descriptor, _CLONE_NEWNET))
+            return call()
+
+        return _in_new_thread(enter_and_call)
+
+    def _make(self) -> int:
+        self._check(_libc.unshare(_CLONE_NEWNET))
+        raise_loopback()
+        return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+    def _check(self, status: int) -> None:
+        if status != 0:
+            message, hint = self._refusal
+            raise UndecidedError(f"{message}: {os.strerror(ctypes.get_errno())}", hint=hint)
+
+
 class ClientSide:
     """The clients' end of a link to this namespace."""
 
     def __init__(self, link: LabLink) -> None:
-        self._namespace = _in_new_thread(_make_namespace)
-        peer = f"/proc/{os.getpid()}/fd/{self._namespace}"
+        self._namespace = Namespace("clients", hint='leave topology = "link" out')
         run_tool(
             "ip", "link", "add", _SERVER_END, "type", "veth",
-            "peer", "name", _CLIENT_END, "netns", peer,
+            "peer", "name", _CLIENT_END, "netns", self._namespace.name,
         )  # fmt: skip
         _raise_end(_SERVER_END, SERVER_ADDRESS)
         _limit(_SERVER_END, link)
@@ -49,32 +77,12 @@ class ClientSide:
 
     def run(self, call: Callable[[], T]) -> T:
         """What a call returns when it is made at the clients' end."""
-
-        def enter_and_call() -> T:
-            _check(_libc.setns(self._namespace, _CLONE_NEWNET))
-            return call()
-
-        return _in_new_thread(enter_and_call)
+        return self._namespace.run(call)
 
 
 def _in_new_thread(call: Callable[[], T]) -> T:
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(call).result()
-
-
-def _make_namespace() -> int:
-    _check(_libc.unshare(_CLONE_NEWNET))
-    raise_loopback()
-    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-
-
-def _check(status: int) -> None:
-    if status != 0:
-        number = ctypes.get_errno()
-        raise UndecidedError(
-            f"no network namespace for clients: {os.strerror(number)}",
-            hint='leave topology = "link" out',
-        )
 
 
 def _raise_end(name: str, address: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import msgspec
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.lab import Lab, LabData, LabDisk
 from nginx_tune.errors import UsageError
-from nginx_tune.lab.check import check_lab
+from nginx_tune.lab.check import check_lab, is_below
 from nginx_tune.lab.classes import CLASSES, LIMITS, MIB, MODELS
 from nginx_tune.lab.model_scale import scale_lab
 
@@ -24,6 +25,10 @@ class Shape(NamedTuple):
 
     root: str
     sizes: Sequence[int] = ()
+    replayed: Mapping[str, int] = {}
+    """Files below the root that recorded requests ask for, with their bytes; none for any."""
+    share: float = 1.0
+    """Of the recorded objects that are kept; memory shrinks with them."""
 
 
 class Planned(NamedTuple):
@@ -71,7 +76,14 @@ def plan_of_facts(facts: Facts, scale: float | None) -> LabPlan:
     """
     if scale is not None and not 0 < scale <= 1:
         raise UsageError("--scale: not above 0 and at most 1")
-    return lambda shape: Planned(*scale_lab(facts, root=shape.root, scale=scale))
+
+    def plan(shape: Shape) -> Planned:
+        if not shape.replayed:
+            return Planned(*scale_lab(facts, root=shape.root, scale=scale))
+        lab, notes = scale_lab(facts, root=shape.root, scale=shape.share)
+        return Planned(_with_replayed(lab, shape), notes)
+
+    return plan
 
 
 def _class_lab(name: str) -> Lab:
@@ -89,6 +101,7 @@ def _class_lab(name: str) -> Lab:
 def _complete(lab: Lab, shape: Shape, *, fifth: bool) -> Lab:
     """The lab with what its text left to the site: where its disk is, and what is on it."""
     disks = [msgspec.structs.replace(disk, mount=disk.mount or shape.root) for disk in lab.disks]
+    lab = _with_replayed(msgspec.structs.replace(lab, disks=disks), shape)
     filled = {item.disk for item in lab.data}
     data = [*lab.data, *(_data(d.name, shape) for d in disks if d.name not in filled)]
     memory = lab.memory_bytes
@@ -96,6 +109,20 @@ def _complete(lab: Lab, shape: Shape, *, fifth: bool) -> Lab:
         total = sum(item.files * item.file_bytes for item in data)
         memory = max(total * 3 // 16, 64 * MIB)
     return msgspec.structs.replace(lab, disks=disks, data=data, memory_bytes=memory)
+
+
+def _with_replayed(lab: Lab, shape: Shape) -> Lab:
+    """The lab with the files that are asked for, on the disk that holds the root."""
+    holders = [disk for disk in lab.disks if is_below(shape.root, disk.mount)]
+    if not shape.replayed or not holders:
+        return lab
+    disk = max(holders, key=lambda disk: len(disk.mount))
+    place = posixpath.relpath(shape.root, disk.mount)
+    sizes = {posixpath.normpath(f"{place}/{name}"): n for name, n in shape.replayed.items()}
+    mean = max(1, sum(sizes.values()) // len(sizes))
+    data = LabData(disk=disk.name, files=len(sizes), file_bytes=mean, sizes=sizes)
+    others = [item for item in lab.data if item.disk != disk.name]
+    return msgspec.structs.replace(lab, data=[*others, data])
 
 
 def _data(disk: str, shape: Shape) -> LabData:

@@ -169,7 +169,7 @@ def _run_load(
         master=instance.pid,
         workers=instance.workers(),
         disks=disk_names(list(lab.disks.device_numbers.values())),
-        ports=frozenset({request.plan.target.port}),
+        ports=frozenset(_ports(request.plan)),
     )
     before: dict[str, int] = {}
     connections = Path(request.connections_log) if request.connections_log else None
@@ -209,6 +209,12 @@ def _run_load(
     measurement = msgspec.structs.replace(measurement, unknown=[*measurement.unknown, *unknown])
     measurement = with_foreign_cpu(measurement, server.cpu_seconds)
     return with_imbalance(measurement, subjects.workers), server
+
+
+def _ports(plan: LoadPlan) -> set[int]:
+    """Of all servers that are asked."""
+    targets = [plan.target, *(item.target for item in plan.classes if item.target is not None)]
+    return {target.port for target in targets}
 
 
 _FROM_THE_LOG = ("/pool_overflow", "/operations_too_slow", "/connections_exhausted", "/read_errors")

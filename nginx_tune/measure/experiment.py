@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
+from nginx_tune.documents.loadplan import LoadClass, LoadPlan, Tls
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import ScenarioClass
+from nginx_tune.measure.plan_further import with_further
 from nginx_tune.measure.plan_load import ServedFile, plan_load
 from nginx_tune.measure.session import Arm, Session
 from nginx_tune.prove.rounds import count_valid, schedule_rounds
@@ -25,6 +29,7 @@ class Door(NamedTuple):
     host: str
     """``Host`` header."""
     memory_url: str | None
+    tls: bool = False
 
 
 class Load(NamedTuple):
@@ -44,6 +49,40 @@ class Load(NamedTuple):
     """What an arm is asked that is not asked what the others are."""
     doors: Mapping[str, Door] = {}
     """Of arms that are asked elsewhere than at loopback, ``port`` and ``host``."""
+    further: Mapping[str, Sequence[LoadClass]] = {}
+    """What each arm is asked at other servers and locations."""
+
+    def asked_of_all(self, arm: str) -> Load:
+        """The load in which both arms are asked as one of them is."""
+        arms = ("baseline", "candidate")
+        return self._replace(
+            doors=dict.fromkeys(arms, self.door_of(arm)),
+            further=dict.fromkeys(arms, self.further.get(arm, ())),
+        )
+
+    def plan(
+        self, session: Session, arm: str, *, seed: int, classes: Sequence[ScenarioClass]
+    ) -> LoadPlan:
+        """The load plan of a block of an arm."""
+        door = self.door_of(arm)
+        plan = plan_load(
+            classes,
+            self.files,
+            address=door.address,
+            port=door.port,
+            memory_url=door.memory_url,
+            host=door.host,
+            duration_seconds=self.duration_seconds,
+            warmup_seconds=self.warmup_seconds,
+            seed=seed,
+            cpus=session.probe_cpus,
+            realtime=session.probe_cpus != session.nginx_cpus,
+            files_of=self.files_of,
+        )
+        if door.tls:
+            target = msgspec.structs.replace(plan.target, tls=Tls(verify=False))
+            plan = msgspec.structs.replace(plan, target=target)
+        return with_further(plan, self.further.get(arm, ()))
 
     def door_of(self, arm: str) -> Door:
         """Where an arm is asked."""
@@ -60,6 +99,7 @@ def run_pairs(
     seed: int,
     progress: Callable[[str], None],
     goes_on: GoesOn | None = None,
+    into: list[Measurement] | None = None,
 ) -> list[Measurement]:
     """One measurement a block, in the order they ran.
 
@@ -67,11 +107,12 @@ def run_pairs(
     (one seed a round); the order inside rounds is randomised (ABBA/BAAB for two), so that drift
     of the machine falls on all arms. A round that its validity flags discard is run again, at
     most as many times as there are pairs: the flags know nothing of the result, so running on
-    does not choose it. With ``goes_on`` it decides after each round instead.
+    does not choose it. With ``goes_on`` it decides after each round instead. A list that is given
+    (``into``) takes the measurements as they come, so that an interruption leaves those so far.
     """
     by_name = {arm.name: arm for arm in arms}
     names = list(by_name)
-    measurements: list[Measurement] = []
+    measurements: list[Measurement] = [] if into is None else into
     most = _MOST_ROUNDS if goes_on else 2 * pairs
     for number, name in enumerate(schedule_rounds(names, most, seed)):
         if number % len(names) == 0 and not (
@@ -80,24 +121,10 @@ def run_pairs(
             break
         classes = load.classes_of.get(name, load.classes)
         prime = [load.files[0].url] if any(c.source == "hot" for c in classes) else []
-        door = load.door_of(name)
-        plan = plan_load(
-            classes,
-            load.files,
-            address=door.address,
-            port=door.port,
-            memory_url=door.memory_url,
-            host=door.host,
-            duration_seconds=load.duration_seconds,
-            warmup_seconds=load.warmup_seconds,
-            seed=seed + number // len(names),
-            cpus=session.probe_cpus,
-            realtime=session.probe_cpus != session.nginx_cpus,
-            files_of=load.files_of,
-        )
+        plan = load.plan(session, name, seed=seed + number // len(names), classes=classes)
         measurement = with_steadiness(session.block(by_name[name], number, plan, prime=prime))
-        progress(f"block {number + 1}, {name}: {_glance(measurement)}")
         measurements.append(measurement)
+        progress(f"block {number + 1}, {name}: {_glance(measurement)}")
     return measurements
 
 

@@ -63,17 +63,19 @@ class Inside:
         around = msgspec.to_builtins(self._lab.topology.around)
         return {"devices": disks.device_numbers, "files": disks.files, "around": around}
 
-    def surround(self, addresses: list[str], commands: list[list[str]]) -> dict[str, Any]:
-        """Have addresses of the host here, and names that configurations need resolve.
+    def surround(self, request: dict[str, Any]) -> Any:
+        """Have what configurations need around them; see ``measure/surroundings.py``."""
+        from nginx_tune.measure.surround import surround  # noqa: PLC0415  # not for scenarios
+        from nginx_tune.measure.surroundings import SurroundRequest  # noqa: PLC0415
 
-        ``commands`` test a configuration each. Shape: ``names`` that were made up.
-        """
-        from nginx_tune.lab.addresses import take_addresses  # noqa: PLC0415  # not for scenarios
-        from nginx_tune.measure.trial import give_names  # noqa: PLC0415
+        wanted = msgspec.convert(request, SurroundRequest)
+        return msgspec.to_builtins(surround(wanted, self._directory))
 
-        take_addresses(addresses)
-        names = [name for argv in commands for name in give_names(argv, self._directory)]
-        return {"names": names}
+    def survey(self, request: dict[str, Any]) -> Any:
+        """What a configuration answers; see ``measure/survey.py``."""
+        from nginx_tune.measure.survey import SurveyRequest, survey  # noqa: PLC0415
+
+        return msgspec.to_builtins(survey(msgspec.convert(request, SurveyRequest)))
 
     def facts(self, paths: list[str], binary: str, memory_cgroup: str | None) -> dict[str, Any]:
         """Facts as a program inside the lab reads them."""
@@ -123,6 +125,7 @@ def _main() -> None:
         "hello": inside.hello,
         "open_lab": inside.open_lab,
         "surround": inside.surround,
+        "survey": inside.survey,
         "facts": inside.facts,
         "block": inside.block,
         "try_configuration": inside.try_configuration,

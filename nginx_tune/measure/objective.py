@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from nginx_tune.documents.capacity import Capacity, CapacityStep
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.measure.capacity import LOWEST_PER_SECOND
 from nginx_tune.measure.experiment import Load
-from nginx_tune.measure.plan_load import plan_load
 from nginx_tune.measure.plan_objective import open_classes
 from nginx_tune.measure.plan_rate import plan_at_rate, total_rate
 from nginx_tune.measure.session import Arm, Session
@@ -61,20 +62,11 @@ def search_arms(
 
 
 def _plan(session: Session, load: Load, arm: str, objective: Objective, seed: int) -> LoadPlan:
-    door = load.door_of(arm)
-    return plan_load(
-        open_classes(load.classes, objective),
-        load.files,
-        address=door.address,
-        port=door.port,
-        memory_url=door.memory_url,
-        host=door.host,
-        duration_seconds=load.duration_seconds,
-        warmup_seconds=load.warmup_seconds,
-        seed=seed,
-        cpus=session.probe_cpus,
-        realtime=session.probe_cpus != session.nginx_cpus,
-        files_of=load.files_of,
+    plan = load.plan(session, arm, seed=seed, classes=open_classes(load.classes, objective))
+    # As other open classes: the search would change their rate too.
+    further = {item.name for item in load.further.get(arm, ()) if item.arrivals.kind != "closed"}
+    return msgspec.structs.replace(
+        plan, classes=[item for item in plan.classes if item.name not in further]
     )
 
 

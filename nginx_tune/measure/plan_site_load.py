@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
 
 from nginx_tune.documents.loadplan import Arrivals
 from nginx_tune.documents.scenario import ScenarioClass
-from nginx_tune.documents.workload import Workload
+from nginx_tune.documents.workload import LocationShare, Workload
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.plan_load import default_classes
 
@@ -15,6 +18,8 @@ SITE = "site"
 _CONNECTIONS = 512
 """Arrivals are not to wait for the probe."""
 _DEFAULT_EXPONENT = 0.8
+_LEAST_RATIO = 0.001
+"""Of all requests; below, a class of its own tells nothing."""
 
 
 class SiteLoad(NamedTuple):
@@ -23,14 +28,24 @@ class SiteLoad(NamedTuple):
     classes: list[ScenarioClass]
     primary_metric: str
     notes: list[str]
+    asks: Literal["all", "locations", "files"] = "files"
+    """Whether other servers and locations are asked too: all, those that are told, or none."""
+    locations: Sequence[LocationShare] = ()
+    """The share of each in the requests."""
+    rate_per_second: float | None = None
+    """Of all requests, where shares are told."""
+    manifest: str = ""
+    """File of recorded requests."""
+    hashed: bool = False
+    """Whether the paths in it are hashes, which only a lab can have files of."""
 
 
 def default_load() -> SiteLoad:
-    """A hot file and random ones."""
-    return SiteLoad(default_classes(), "hot.requests_per_second", [])
+    """A hot file and random ones, and two users of every other place."""
+    return SiteLoad(default_classes(), "hot.requests_per_second", [], asks="all")
 
 
-def replay_load(manifest: str, *, speed: float) -> SiteLoad:
+def replay_load(manifest: str, *, speed: float, hashed: bool = False) -> SiteLoad:
     """The requests of a manifest at the times they came, beside a location without a file."""
     site = ScenarioClass(
         name=SITE,
@@ -40,7 +55,13 @@ def replay_load(manifest: str, *, speed: float) -> SiteLoad:
         arrivals=Arrivals(kind="replay", speed=speed),
     )
     pace = "as recorded" if speed == 1 else f"{speed:g} times as fast as recorded"
-    return SiteLoad([site, _memory()], f"{SITE}.mean", [f"requests of a manifest, {pace}"])
+    return SiteLoad(
+        [site, _memory()],
+        f"{SITE}.mean",
+        [f"requests of a manifest, {pace}"],
+        manifest=manifest,
+        hashed=hashed,
+    )
 
 
 def workload_load(workload: Workload) -> SiteLoad:
@@ -63,7 +84,44 @@ def workload_load(workload: Workload) -> SiteLoad:
         arrivals=Arrivals(kind="poisson", rate_per_second=rate),
     )
     said = f"{rate:g} requests a second, popularity exponent {site.exponent:g}"
-    return SiteLoad([site, _memory()], f"{SITE}.mean", [f"load of the workload: {said}"])
+    locations = workload.traffic.locations if workload.traffic else []
+    return SiteLoad(
+        [site, _memory()],
+        f"{SITE}.mean",
+        [f"load of the workload: {said}"],
+        asks="locations" if locations else "files",
+        locations=locations,
+        rate_per_second=rate,
+    )
+
+
+def share_of(load: SiteLoad, server: str, location: str) -> float | None:
+    """The share of the requests that a place has; None where none is told."""
+    shares = [
+        one.requests_ratio
+        for one in load.locations
+        if (one.server, one.location) == (server, location)
+    ]
+    return sum(shares) if shares else None
+
+
+def with_rest(classes: Sequence[ScenarioClass], ratio: float) -> list[ScenarioClass]:
+    """The classes with this share of the site's own rate: what is asked elsewhere is not here.
+
+    Without any of it the class is left out.
+    """
+    return [
+        msgspec.structs.replace(
+            item,
+            arrivals=msgspec.structs.replace(
+                item.arrivals, rate_per_second=(item.arrivals.rate_per_second or 0.0) * ratio
+            ),
+        )
+        if item.name == SITE and item.arrivals.kind == "poisson"
+        else item
+        for item in classes
+        if item.name != SITE or ratio > _LEAST_RATIO
+    ]
 
 
 def _memory() -> ScenarioClass:

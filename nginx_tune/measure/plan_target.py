@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
@@ -29,21 +30,30 @@ _WRITTEN = {
 }
 _NOT_FILES = ("off", "stderr")
 _LOOPBACK = "127.0.0.1"
-_OTHER_WIRE = {"ssl", "http2", "proxy_protocol"}
-"""Parameters of ``listen`` under which a plain HTTP/1.1 request is not understood."""
+_INDEX = "index.html"
 
 
-class Target(NamedTuple):
-    """What the load asks of a configuration."""
+class Door(NamedTuple):
+    """Where a server is asked."""
 
     address: str
     """Where the listener is reached inside the walls: its own address, or loopback."""
     port: int
     host: str
     """``Host`` header that leads to the server."""
-    root: str
-    """Directory on disk behind ``url_prefix``."""
+    tls: bool = False
+
+
+class Target(NamedTuple):
+    """What the load asks of a configuration."""
+
+    door: Door
+    server: Directive
+    root: str | None
+    """Directory on disk behind ``url_prefix``; none where no server serves files."""
     url_prefix: str
+    index_file: str
+    """The file that stands for a directory."""
     memory_url: str | None
     """A URL answered by ``return 200`` or ``204``, that is without a file."""
     error_log: str | None
@@ -53,32 +63,49 @@ class Target(NamedTuple):
 
 
 def plan_target(tree: ConfTree, *, default_error_log: str | None) -> Target:
-    """The first plain-HTTP server that serves files.
+    """The first server that serves files, one without TLS before one with; else the first one.
 
-    Errors: UndecidedError when there is none.
+    Errors: UndecidedError when none can be asked.
     """
-    static = [served for served in served_paths(tree) if _can_load(served)]
-    for served in static:
-        server = served.scope.server
-        place = _plain_place(tree, server)
-        if place is not None:
-            return Target(
-                address=place[0],
-                port=place[1],
-                host=_host(server),
-                root=served.path,
-                url_prefix=_url_prefix(served),
-                memory_url=_memory_url(tree, server),
-                error_log=_error_log(tree, default_error_log),
-                written=_written(tree),
+    root: str | None
+    static = [
+        (door, served)
+        for served in served_paths(tree)
+        if can_load(served) and (door := door_of(tree, served.scope.server)) is not None
+    ]
+    if static:
+        door, served = min(static, key=lambda item: item[0].tls)
+        server, root, prefix = served.scope.server, served.path, url_prefix(served)
+        index = _index(served.scope)
+    else:
+        doors = [(door_of(tree, server), server) for _, server in servers(tree)]
+        asked = [(door, server) for door, server in doors if door is not None]
+        if not asked:
+            raise UndecidedError(
+                f"{tree.path}: no server with a plain-HTTP listener or one with TLS",
+                hint="listen on an IP address, without proxy_protocol, http2 only beside ssl",
             )
-    raise UndecidedError(
-        f"{tree.path}: no server with a plain-HTTP listener serves files from a directory",
-        hint="listen on an IP address without ssl, and serve from root or alias",
+        (door, server), root, prefix, index = asked[0], None, "", _INDEX
+    return Target(
+        door=door,
+        server=server,
+        root=root,
+        url_prefix=prefix,
+        index_file=index,
+        memory_url=_memory_url(tree, server),
+        error_log=_error_log(tree, default_error_log),
+        written=_written(tree),
     )
 
 
-def _can_load(served: Served) -> bool:
+def _index(scope: Scope) -> str:
+    names = scope.effective("index")
+    plain = [name for name in (names.args if names else ()) if "$" not in name and "/" not in name]
+    return plain[0] if plain else _INDEX
+
+
+def can_load(served: Served) -> bool:
+    """Whether the files of a directory have URLs that are known."""
     if not served.is_whole or served.via == "cache":
         return False
     location = served.scope.own
@@ -87,23 +114,34 @@ def _can_load(served: Served) -> bool:
     )
 
 
-def _plain_place(tree: ConfTree, server: Directive) -> tuple[str, int] | None:
-    """Address and port of the server's first listener that takes plain HTTP/1.1."""
+def door_of(tree: ConfTree, server: Directive) -> Door | None:
+    """The server's first listener that takes HTTP/1.1, one without TLS before one with."""
+    places = list(_places(tree, server))
+    if not places and not any(True for _ in (server.block or Block([])).all("listen")):
+        places = [(_LOOPBACK, 80, False)]
+    best = min(places, key=lambda place: place[2], default=None)
+    return None if best is None else Door(best[0], best[1], _host(server), best[2])
+
+
+def _places(tree: ConfTree, server: Directive) -> Iterator[tuple[str, int, bool]]:
+    """Address, port and whether TLS is spoken there."""
     for listener in listeners(tree):
         own = [
             line
             for line, owner in zip(listener.lines, listener.servers, strict=True)
             if owner is server
         ]
-        if not own or listener.is_unix or listener.is_quic or _OTHER_WIRE & {*own[0].args}:
+        if not own or listener.is_unix or listener.is_quic:
+            continue
+        # Whichever line of an address says it, says it for all of them.
+        words = {word for line in listener.lines for word in line.args[1:]}
+        if "proxy_protocol" in words or ("http2" in words and not listener.is_tls):
             continue
         host, _, port = listener.address.rpartition(":")
         address = _reached_at(host)
         first = port.partition("-")[0]  # a range of ports: the first of them
         if address is not None and first.isascii() and first.isdigit():
-            return address, int(first)
-    has_listen = any(True for _ in (server.block or Block([])).all("listen"))
-    return None if has_listen else (_LOOPBACK, 80)
+            yield address, int(first), listener.is_tls
 
 
 def _reached_at(host: str) -> str | None:
@@ -127,12 +165,15 @@ def listen_addresses(tree: ConfTree) -> list[str]:
 def _host(server: Directive) -> str:
     names = (server.block or Block([])).first("server_name")
     for name in names.args if names else ():
-        if name not in {"", "_"} and not name.startswith(("~", "*", ".")) and "*" not in name:
+        if name.startswith("*."):
+            name = f"www{name[1:]}"  # noqa: PLW2901  # any name that it matches
+        name = name.removeprefix(".")  # noqa: PLW2901
+        if name not in {"", "_"} and not name.startswith("~") and "*" not in name:
             return name
     return "localhost"
 
 
-def _url_prefix(served: Served) -> str:
+def url_prefix(served: Served) -> str:
     """URL of the served directory (an alias replaces its location's URI, a root keeps it)."""
     location = served.scope.own
     if location.name == "server":
@@ -145,13 +186,14 @@ def _memory_url(tree: ConfTree, server: Directive) -> str | None:
     for scope in scopes(tree):
         answer = scope.sets("return")
         if scope.kind == "location" and scope.server is server and answer is not None:
-            uri = _exact_uri(scope)
+            uri = uri_of(scope)
             if uri and answer.args[:1] in (("200",), ("204",)):
                 return uri
     return None
 
 
-def _exact_uri(scope: Scope) -> str | None:
+def uri_of(scope: Scope) -> str | None:
+    """A URI that a location takes; None for a pattern or a named one."""
     args = scope.own.args
     if len(args) == 2 and args[0] in {"=", "^~"}:  # noqa: PLR2004  # a modifier and a URI
         return args[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from nginx_tune.documents.lab import Lab
-from nginx_tune.documents.loadplan import LoadPlan, Tls
+from nginx_tune.documents.loadplan import LoadClass, LoadPlan, Tls
 from nginx_tune.documents.site import Site, SiteTls, Upstream
 from nginx_tune.lab.topology import LOOPBACK, Around
 
@@ -43,4 +43,13 @@ def place_plan(plan: LoadPlan, around: Around) -> LoadPlan:
     if around.address != LOOPBACK:
         target = msgspec.structs.replace(target, address=around.address)
         permit = msgspec.structs.replace(permit, hosts=[*permit.hosts, around.address])
-    return msgspec.structs.replace(plan, target=target, permit=permit)
+    classes = [_placed_class(item, around) for item in plan.classes]
+    return msgspec.structs.replace(plan, target=target, permit=permit, classes=classes)
+
+
+def _placed_class(item: LoadClass, around: Around) -> LoadClass:
+    """A class that asks a server of its own asks it from where the clients are."""
+    if item.target is None or item.target.address != LOOPBACK:
+        return item
+    target = msgspec.structs.replace(item.target, address=around.address)
+    return msgspec.structs.replace(item, target=target)

@@ -100,9 +100,10 @@ def permit_target(
 
     A plan is a file like any other: it may not open the guard rails on its own.
     """
-    target = plan.target
+    targets = [plan.target, *(item.target for item in plan.classes if item.target is not None)]
+    is_ours = all(_is_own(host, target) for target in targets)
     permit = Permit(
-        ports=[target.port] if _is_own(host, target) else [],
+        ports=sorted({target.port for target in targets}) if is_ours else [],
         live=allow_live,
         hosts=list(_addresses(allow_targets)),
     )

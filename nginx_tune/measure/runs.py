@@ -221,6 +221,7 @@ def _summary(
         gates_passed=sum(gate.passed for gate in verdict.gates),
         claims=len(shown),
         claims_held=sum(claim.held for claim in shown),
+        interrupted=verdict.stopped == "interrupted",
     )
 
 

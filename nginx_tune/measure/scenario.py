@@ -11,9 +11,10 @@ import msgspec
 
 from nginx_tune.decide import decide
 from nginx_tune.documents.facts import Nginx
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import ArmText, Scenario, ScenarioRun
 from nginx_tune.documents.site import Site
-from nginx_tune.documents.verdict import Environment
+from nginx_tune.documents.verdict import Environment, Stopped
 from nginx_tune.errors import MissingToolError, UndecidedError, UsageError
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.experiment import Load, run_pairs
@@ -85,6 +86,8 @@ def run_scenario(
 ) -> ScenarioRun:
     """Run a scenario on this machine.
 
+    Interrupted (KeyboardInterrupt), it judges what was measured so far and says so; before the
+    first block the interruption is raised on.
     Errors: UsageError for a scenario that cannot be run (before anything runs),
             MissingToolError without nginx, UndecidedError when nginx lacks what the scenario
             needs, MissingPermissionError when the lab needs root.
@@ -94,37 +97,51 @@ def run_scenario(
     check_scenario(scenario)
     binary = check_nginx(nginx, scenario)
     programs = find_programs(scenario, nginx, binary)
-    with Walls(MODULE_INSIDE, progress=progress) as walls:
-        session = Session(walls, scenario.lab, binary=binary, covers=plan_places(nginx.flags))
-        mounts = [disk.mount for disk in scenario.lab.disks]
-        facts = declare_workers(session.facts(mounts), scenario.lab.worker_processes)
-        site = session.place(
-            Site(
-                listen=[f"127.0.0.1:{PORT}"],
-                server_names=["localhost"],
-                roots=mounts or ["/srv"],
-                hot_locations=scenario.hot_locations,
+    measurements: list[Measurement] = []
+    stopped: Stopped = "pairs"
+    try:
+        with Walls(MODULE_INSIDE, progress=progress) as walls:
+            session = Session(walls, scenario.lab, binary=binary, covers=plan_places(nginx.flags))
+            mounts = [disk.mount for disk in scenario.lab.disks]
+            facts = declare_workers(session.facts(mounts), scenario.lab.worker_processes)
+            site = session.place(
+                Site(
+                    listen=[f"127.0.0.1:{PORT}"],
+                    server_names=["localhost"],
+                    roots=mounts or ["/srv"],
+                    hot_locations=scenario.hot_locations,
+                )
             )
-        )
-        prediction = decide(facts, plan_workload(scenario, facts), site=site)
-        arms = make_arms(scenario, programs, prediction, write_arm=write_arm, site=site)
-        served = _served(session, scenario)
-        load = Load(
-            classes=scenario.classes,
-            files=served.get(ORIGIN) or served[scenario.lab.disks[0].name],
-            files_of=served,
-            classes_of={
-                name: spec.classes for name, spec in specs_of(scenario).items() if spec.classes
-            },
-            port=PORT,
-            memory_url=MEMORY_URL,
-            host="localhost",
-            warmup_seconds=scenario.warmup_seconds,
-            duration_seconds=scenario.duration_seconds,
-        )
-        measurements = run_pairs(
-            session, arms, load, pairs=scenario.pairs, seed=scenario.seed, progress=progress
-        )
+            prediction = decide(facts, plan_workload(scenario, facts), site=site)
+            arms = make_arms(scenario, programs, prediction, write_arm=write_arm, site=site)
+            served = _served(session, scenario)
+            load = Load(
+                classes=scenario.classes,
+                files=served.get(ORIGIN) or served[scenario.lab.disks[0].name],
+                files_of=served,
+                classes_of={
+                    name: spec.classes for name, spec in specs_of(scenario).items() if spec.classes
+                },
+                port=PORT,
+                memory_url=MEMORY_URL,
+                host="localhost",
+                warmup_seconds=scenario.warmup_seconds,
+                duration_seconds=scenario.duration_seconds,
+            )
+            run_pairs(
+                session,
+                arms,
+                load,
+                pairs=scenario.pairs,
+                seed=scenario.seed,
+                progress=progress,
+                into=measurements,
+            )
+    except KeyboardInterrupt:
+        if not measurements:
+            raise
+        stopped = "interrupted"
+        progress("interrupted: what was measured so far is judged")
     environment = Environment(
         nginx_version=nginx.version,
         kernel_release=facts.kernel.release,
@@ -138,11 +155,14 @@ def run_scenario(
         claims=judge_claims(
             scenario.claims, measurements, decisions=prediction, left_out=programs.left_out
         ),
-        verdict=judge(
-            select_pairs(measurements, len(arms), against="baseline", arm="candidate"),
-            primary_metric=scenario.primary_metric,
-            environment=environment,
-            decisions=prediction,
+        verdict=msgspec.structs.replace(
+            judge(
+                select_pairs(measurements, len(arms), against="baseline", arm="candidate"),
+                primary_metric=scenario.primary_metric,
+                environment=environment,
+                decisions=prediction,
+            ),
+            stopped=stopped,
         ),
         causes=find_arm_causes(measurements),
         arms=[

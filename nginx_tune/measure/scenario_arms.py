@@ -14,6 +14,7 @@ from nginx_tune.documents.scenario import ArmSpec, FurtherArm, Scenario
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import MissingToolError, UndecidedError
+from nginx_tune.measure.plan_worker_header import HEADER_WORDS
 from nginx_tune.measure.session import Arm, Conduct
 from nginx_tune.nginx.matrix import find_series
 from nginx_tune.observe.connections import LOG_NAME, LOG_WORDS
@@ -94,7 +95,7 @@ def make_arms(
 ) -> list[Arm]:
     """The arms that run, each with its configuration."""
     workers = scenario.lab.worker_processes
-    always = [_workers(workers)] if workers > 1 else []
+    always = [_workers(workers), _told_by_worker()] if workers > 1 else []
     always += _counting() if scenario.counts_connections else []
 
     def text(spec: ArmSpec, more: Sequence[Setting] = ()) -> str:
@@ -139,6 +140,11 @@ def _reloaded(spec: ArmSpec) -> list[int]:
 
 def _workers(count: int) -> Setting:
     return Setting(context="main", directive="worker_processes", args=[str(count)])
+
+
+def _told_by_worker() -> Setting:
+    """Which worker answers, in each response; a location with headers of its own tells nothing."""
+    return Setting(context="http", directive="add_header", args=list(HEADER_WORDS))
 
 
 def _counting() -> list[Setting]:

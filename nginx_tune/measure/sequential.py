@@ -62,6 +62,16 @@ class Looking:
             self.is_over = self._take(measurements, pairs=pairs)
         return False
 
+    def look_now(self, measurements: Sequence[Measurement]) -> Look:
+        """The last look; the one that was to come next, where pairs came after the last.
+
+        For a run that someone interrupts: who saw how it goes may stop it for that.
+        """
+        pairs = len(pair_blocks(measurements).counting_for(self._metric).pairs)
+        if self.look is None or pairs > self.look.pairs:
+            self._take(measurements, pairs=pairs)
+        return self.look or self._next
+
     def _take(self, measurements: Sequence[Measurement], *, pairs: int | None = None) -> bool:
         self.look = self._next if pairs is None else self._next._replace(pairs=pairs)
         self._next = look_after(self._next)

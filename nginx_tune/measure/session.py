@@ -18,12 +18,15 @@ from nginx_tune.errors import MissingPermissionError
 from nginx_tune.lab.cgroups import why_no_controller
 from nginx_tune.lab.kinds import is_limited, settle_kinds
 from nginx_tune.lab.modelled import find_missing
+from nginx_tune.lab.stubs import Outgoing
 from nginx_tune.lab.topology import Around
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.block import BlockRequest
 from nginx_tune.measure.emulated import emulate
 from nginx_tune.measure.plan_load import ServedFile
 from nginx_tune.measure.plan_topology import place_plan, place_site
+from nginx_tune.measure.surroundings import Surroundings, SurroundRequest
+from nginx_tune.measure.survey import Answer, Asked, SurveyRequest
 
 MODULE_INSIDE = "nginx_tune.measure.inside"
 ORIGIN = "origin"
@@ -146,14 +149,46 @@ class Session:
         facts = msgspec.convert(answer, Facts)
         return emulate(facts, self.lab, cpus=len(self.nginx_cpus))
 
-    def surround(self, addresses: Sequence[str], arms: Sequence[Arm]) -> list[str]:
-        """Have addresses of the host inside, and resolve what the arms name; names made up."""
-        commands = [
-            [self._binary, "-t", "-c", arm.conf_path, *(["-p", arm.prefix] if arm.prefix else [])]
-            for arm in arms
-        ]
-        answer = self._walls.ask("surround", {"addresses": list(addresses), "commands": commands})
-        return [str(name) for name in answer["names"]]
+    def surround(
+        self,
+        addresses: Sequence[str],
+        arms: Sequence[Arm],
+        *,
+        replaced: Mapping[str, bytes],
+        outgoing: Sequence[Outgoing],
+    ) -> Surroundings:
+        """Have what the arms need around them: addresses of the host, names, other servers.
+
+        ``replaced`` are files that are shown with other bytes.
+        """
+        request = SurroundRequest(
+            binary=self._binary,
+            addresses=list(addresses),
+            commands=[
+                [
+                    self._binary,
+                    "-t",
+                    "-c",
+                    arm.conf_path,
+                    *(["-p", arm.prefix] if arm.prefix else []),
+                ]
+                for arm in arms
+            ],
+            replaced=dict(replaced),
+            outgoing=list(outgoing),
+            cpus=self.probe_cpus,
+        )
+        answer = self._walls.ask("surround", {"request": _plain(request)})
+        return msgspec.convert(answer, Surroundings)
+
+    def survey(self, arm: Arm, asked: Sequence[Asked]) -> list[Answer]:
+        """What an arm answers to each, before anything is measured."""
+        request = SurveyRequest(
+            binary=self._binary, conf_path=arm.conf_path, prefix=arm.prefix, asked=list(asked)
+        )
+        return msgspec.convert(
+            self._walls.ask("survey", {"request": _plain(request)}), list[Answer]
+        )
 
     def place(self, site: Site) -> Site:
         """A site with what the lab's topology has for it: address, certificate, origin, cache."""

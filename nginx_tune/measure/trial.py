@@ -19,6 +19,7 @@ from nginx_tune.documents.findings import NginxTest
 from nginx_tune.host.door import ProgramResult
 from nginx_tune.host.live import LiveHost
 from nginx_tune.lab import mounts
+from nginx_tune.lab.stub_server import RESOLVED
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.session import MODULE_INSIDE
 
@@ -54,8 +55,7 @@ def try_inside(argv: list[str], files: dict[str, str], directory: Path, *, seal:
     Shape: ``status`` and ``messages`` of the last run.
     """
     _bind_anywhere()
-    for number, (path, data) in enumerate(files.items()):
-        _replace(Path(path), base64.b64decode(data), directory / f"replaced-{number}")
+    show_files({path: base64.b64decode(data) for path, data in files.items()}, directory)
     if seal:
         mounts.seal_all(keep=directory)
     hosts = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else "127.0.0.1 x\n"
@@ -77,13 +77,16 @@ def try_inside(argv: list[str], files: dict[str, str], directory: Path, *, seal:
     return {"status": run.status, "messages": [line for line in run.stderr.splitlines() if line]}
 
 
-UNREACHABLE = "192.0.2.1"
-"""For names that nothing inside the walls knows: of no network there is (RFC 5737), so that a
-request to it fails at once."""
+def show_files(files: Mapping[str, bytes], directory: Path) -> None:
+    """Show other bytes in the place of some files; the copies are kept in the directory."""
+    for number, (path, data) in enumerate(files.items()):
+        _replace(Path(path), data, directory / f"replaced-{number}")
 
 
 def give_names(argv: list[str], directory: Path) -> list[str]:
-    """Have every name that a configuration needs resolve, to where nothing answers; the names.
+    """Have every name that a configuration needs resolve, to where nothing but stubs answers.
+
+    Shape: the names.
 
     Called by the process inside the walls. What else nginx says of the configuration it says
     again when it is started.
@@ -96,7 +99,7 @@ def give_names(argv: list[str], directory: Path) -> list[str]:
         if wanted is None or wanted.startswith("/") or wanted in given:
             break
         given.append(wanted)
-        hosts = f"{hosts.rstrip()}\n{UNREACHABLE} {wanted}\n"
+        hosts = f"{hosts.rstrip()}\n{RESOLVED} {wanted}\n"
         _show_hosts(hosts, directory)
     return given
 

@@ -94,6 +94,8 @@ def _counts(run: RunSummary) -> str:
     said = []
     if run.gates:
         said.append(f"{run.gates_passed} of {run.gates} gates")
+    if run.interrupted:
+        said.insert(0, "interrupted")
     if run.claims:
         said.append(f"{run.claims_held} of {run.claims} claims")
     return f" ({', '.join(said)})" if said else ""

@@ -15,6 +15,8 @@ from nginx_tune.report.quantities import (
 )
 from nginx_tune.report.text import number_text
 
+_STOPPED = {"settled": "it was settled", "time": "time was up", "interrupted": "interrupted"}
+
 
 def render_verdict(verdict: Verdict) -> str:
     """The verdict as text; its last line is the sentence."""
@@ -32,7 +34,9 @@ def render_verdict(verdict: Verdict) -> str:
 def _looks(verdict: Verdict) -> str:
     if verdict.stopped == "pairs":
         return ""
-    why = "it was settled" if verdict.stopped == "settled" else "time was up"
+    if verdict.stopped == "interrupted" and verdict.looks == 1:
+        return "  interrupted: judged by the pairs so far, as by the first of several looks\n"
+    why = _STOPPED[verdict.stopped]
     times = "once" if verdict.looks == 1 else f"{verdict.looks} times"
     return f"  {why}; looked at {times}, and all looks together claim wrongly in at most 5 %\n"
 

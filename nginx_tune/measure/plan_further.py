@@ -1,0 +1,62 @@
+"""The classes of a load beside those of the files of the first root; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target, Tls
+from nginx_tune.measure.plan_asks import Ask
+from nginx_tune.measure.plan_load import THINK_SECONDS, ServedFile
+from nginx_tune.measure.plan_target import Door
+
+MOST = 12
+"""Classes of other places: each has connections of its own."""
+MOST_FILES = 500
+"""Of one such place."""
+_USERS = 2
+_CONNECTIONS = 256
+"""Of a class with a rate: arrivals are not to wait for the probe."""
+
+
+def plan_class(
+    ask: Ask, *, status: int, files: Sequence[ServedFile], rate_per_second: float | None
+) -> LoadClass:
+    """The class of an ask: its files, or its one URL; two users where no rate is known.
+
+    ``files`` are URLs.
+    """
+    paths = Paths(kind="fixed", paths=[ask.url])
+    if files:
+        paths = Paths(
+            kind="uniform",
+            paths=[file.url for file in files],
+            bytes=[file.bytes for file in files],
+        )
+    arrivals = Arrivals(kind="closed", users=_USERS, think_seconds=THINK_SECONDS)
+    if rate_per_second is not None:
+        arrivals = Arrivals(kind="poisson", rate_per_second=rate_per_second)
+    return LoadClass(
+        name=ask.name,
+        target=target_of(ask.door),
+        arrivals=arrivals,
+        paths=paths,
+        connections=_USERS if rate_per_second is None else _CONNECTIONS,
+        status=[status],
+    )
+
+
+def target_of(door: Door) -> Target:
+    """A door as the probe knows it; no certificate is checked: behind the walls is nobody else."""
+    tls = Tls(verify=False) if door.tls else None
+    return Target(address=door.address, port=door.port, host=door.host, tls=tls)
+
+
+def with_further(plan: LoadPlan, further: Sequence[LoadClass]) -> LoadPlan:
+    """The plan with more classes, and leave to ask their servers."""
+    ports = {item.target.port for item in further if item.target is not None}
+    permit = msgspec.structs.replace(
+        plan.permit, ports=sorted({*plan.permit.ports, plan.target.port, *ports})
+    )
+    return msgspec.structs.replace(plan, classes=[*plan.classes, *further], permit=permit)

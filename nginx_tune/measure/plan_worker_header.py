@@ -1,0 +1,52 @@
+"""The worker's number in every response of a tree, and nothing else of it changed; pure.
+
+A level takes the ``add_header`` lines of the level around it only where it has none of its own
+(ngx_http_headers_merge_conf). So the line goes into ``http``, for every level that takes what is
+there, and beside the first ``add_header`` of each level that has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nginx_tune.conf.edits import ConflictError, Edit, add_after, add_to, apply_edits
+from nginx_tune.conf.scopes import http_blocks, scopes
+from nginx_tune.conf.tree import ConfTree
+
+HEADER = "X-Probe-Worker"
+HEADER_WORDS = (HEADER, "$pid", "always")
+_LINE = f"add_header {' '.join(HEADER_WORDS)};"
+
+
+def with_worker_header(trees: Iterable[ConfTree]) -> dict[str, bytes]:
+    """The files of the trees that get the line, with it; none where one tree cannot have it.
+
+    Trees may share files: then each must want the same of them.
+    """
+    found: dict[str, bytes] = {}
+    for tree in trees:
+        files = _files_of(tree)
+        if not files or any(found.get(path, data) != data for path, data in files.items()):
+            return {}
+        found |= files
+    # A file that two trees share, and that one of them wants as it is, differs between the arms.
+    for tree in trees:
+        own = _files_of(tree)
+        if any(file.source.file in found and file.source.file not in own for file in tree.parsed):
+            return {}
+    return found
+
+
+def _files_of(tree: ConfTree) -> dict[str, bytes]:
+    if tree.is_part or "add_header_inherit" in tree.names:  # the line would come twice
+        return {}
+    edits = [add_to(http, _LINE) for http in http_blocks(tree)]
+    own = [scope.sets("add_header") for scope in scopes(tree)]
+    edits += [add_after(line, _LINE) for line in own if line is not None]
+    by_file: dict[str, list[Edit]] = {}
+    for edit in edits:
+        by_file.setdefault(edit.source.file, []).append(edit)
+    try:
+        return {file: apply_edits(found[0].source, found) for file, found in by_file.items()}
+    except ConflictError:
+        return {}

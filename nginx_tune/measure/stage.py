@@ -1,0 +1,233 @@
+"""The stage of a validation: the lab, both trees in place, stubs around them, the load."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import msgspec
+
+from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.loadplan import LoadClass
+from nginx_tune.documents.scenario import ScenarioClass
+from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.lab.spec import LabPlan, Planned, Shape
+from nginx_tune.lab.stubs import Outgoing
+from nginx_tune.lab.walls import Walls
+from nginx_tune.measure.experiment import Door, Load
+from nginx_tune.measure.plan_asks import Ask
+from nginx_tune.measure.plan_further import MOST_FILES, plan_class
+from nginx_tune.measure.plan_load import ServedFile
+from nginx_tune.measure.plan_outgoing import plan_outgoing, sockets_of
+from nginx_tune.measure.plan_places import plan_places
+from nginx_tune.measure.plan_replay import Placing, passes_of
+from nginx_tune.measure.plan_site_load import share_of
+from nginx_tune.measure.plan_stage_notes import (
+    asked_notes,
+    place_notes,
+    stub_notes,
+)
+from nginx_tune.measure.plan_target import listen_addresses
+from nginx_tune.measure.plan_worker_header import HEADER, with_worker_header
+from nginx_tune.measure.replay_data import Replay, make_replay
+from nginx_tune.measure.session import Arm, Session
+from nginx_tune.measure.site_files import as_url, lab_files, served_files, shown
+from nginx_tune.measure.survey import Asked, is_loaded
+from nginx_tune.measure.validation_site import Site
+
+
+class Stage(NamedTuple):
+    """All is there; nothing is measured yet."""
+
+    session: Session
+    arms: list[Arm]
+    load: Load
+    notes: list[str]
+    """What is not as configured."""
+
+
+def open_stage(
+    walls: Walls,
+    site: Site,
+    binary: str,
+    *,
+    lab: LabPlan | None,
+    prefix: str | None,
+    scale: float | None,
+) -> Stage:
+    """Open the lab and put both trees into it.
+
+    Errors: UndecidedError when there is nothing to load, ConfigurationError when nginx rejects a
+            configuration, UsageError for a manifest that needs a lab.
+    """
+    replay = _replay(walls, site, has_lab=lab is not None, scale=scale)
+    own = served_files(site.target.root) if site.target.root and replay is None else []
+    shape = _shape(site, own, replay)
+    planned = _planned(lab, site, shape)
+    outgoing = _outgoing(site)
+    written = [path for target in site.targets for path in target.written]
+    places = plan_places(site.nginx_flags, [*written, *sockets_of(outgoing)])
+    kept = {tree.path for tree in site.trees} | ({site.target.root} if site.target.root else set())
+    overlays = [place for place in places if _holds(place, kept)]
+    covers = [place for place in places if place not in overlays]
+    session = Session(walls, planned.lab, binary=binary, covers=covers, overlays=overlays)
+    arms = [
+        Arm(name, tree.path, None, target.error_log, prefix)
+        for name, tree, target in zip(
+            ("baseline", "candidate"), site.trees, site.targets, strict=True
+        )
+    ]
+    headed = with_worker_header(site.trees)
+    addresses = sorted({one for tree in site.trees for one in listen_addresses(tree)})
+    around = session.surround(addresses, arms, replaced=headed, outgoing=outgoing)
+    further, asked, refused = _further(session, arms, site)
+    load = Load(
+        classes=_replayed(site.classes, replay),
+        files=_files(session, site, own),
+        port=site.target.door.port,
+        memory_url=site.target.memory_url,
+        host=site.target.door.host,
+        warmup_seconds=0.0,
+        duration_seconds=0.0,
+        doors={
+            arm.name: Door(*target.door[:3], target.memory_url, target.door.tls)
+            for arm, target in zip(arms, site.targets, strict=True)
+        },
+        further=further,
+    )
+    if not load.classes and not any(further.values()):
+        why = "; ".join(f"{label}: {reason}" for label, reason in refused.items())
+        raise UndecidedError(f"{site.trees[1].path}: nothing of it can be asked: {why}")
+    notes = [
+        *place_notes(session.lab, covers, overlays, is_root=os.geteuid() == 0),
+        *stub_notes(around, site.trees),
+        *([f"{HEADER} with the worker's number in each response"] if headed else []),
+        *([f"on the loopback link inside: {', '.join(addresses)}"] if addresses else []),
+        *asked_notes(asked, {**site.left_out, **refused}),
+        *site.load.notes,
+        *(replay.notes if replay else []),
+        *planned.notes,
+        *session.notes,
+    ]
+    return Stage(session, arms, load, [shown(note) for note in notes])
+
+
+def _replay(walls: Walls, site: Site, *, has_lab: bool, scale: float | None) -> Replay | None:
+    """The requests of a manifest for files that the lab has; None to ask as recorded."""
+    load, target = site.load, site.target
+    if not load.manifest or not has_lab or target.root is None:
+        if load.hashed:
+            raise UsageError(
+                f"{load.manifest}: its paths are hashed, so no server knows them",
+                hint="have a lab make files of those sizes (--lab), or record it with --keep-paths",
+            )
+        return None
+    placing = Placing(
+        target.url_prefix,
+        target.index_file,
+        load.hashed,
+        (lambda _: False) if load.hashed else passes_of(site.trees[1], target.server),
+    )
+    return make_replay(Path(load.manifest), walls.directory, placing, scale=scale)
+
+
+def _shape(site: Site, own: Sequence[ServedFile], replay: Replay | None) -> Shape:
+    root = site.target.root or ""
+    if replay is not None:
+        return Shape(root, list(replay.sizes.values()), replay.sizes, replay.share)
+    return Shape(root, [file.bytes for file in own])
+
+
+def _planned(lab: LabPlan | None, site: Site, shape: Shape) -> Planned:
+    if lab is not None:
+        planned = lab(shape)
+        if any(not disk.mount for disk in planned.lab.disks):
+            raise UndecidedError(
+                f"{site.trees[1].path}: no files are served, so the lab's disk has no place",
+                hint="leave --lab out, or name a TOML file without disks",
+            )
+        return planned
+    if site.target.root is not None and not shape.sizes:
+        raise UndecidedError(
+            f"{shown(site.target.root)}: no readable files to ask for",
+            hint="put the site's files there, or use --lab to make some",
+        )
+    return Planned(Lab(name="none"))
+
+
+def _outgoing(site: Site) -> list[Outgoing]:
+    """What either tree asks, each server once."""
+    both = [one for tree in site.trees for one in plan_outgoing(tree)]
+    return list({(o.protocol, o.name, o.address, o.port, o.path): o for o in both}.values())
+
+
+def _files(session: Session, site: Site, own: Sequence[ServedFile]) -> list[ServedFile]:
+    root = site.target.root
+    if root is None:
+        return []
+    found = lab_files(session, root) if session.lab.disks else own
+    return [as_url(file, root=root, url_prefix=site.target.url_prefix) for file in found]
+
+
+def _replayed(classes: Sequence[ScenarioClass], replay: Replay | None) -> list[ScenarioClass]:
+    return [
+        msgspec.structs.replace(item, manifest=replay.manifest)
+        if replay and item.manifest
+        else item
+        for item in classes
+    ]
+
+
+def _further(
+    session: Session, arms: Sequence[Arm], site: Site
+) -> tuple[dict[str, list[LoadClass]], list[tuple[Ask, int]], dict[str, str]]:
+    """Each arm's classes for the other places, what these answer, and why some are not asked."""
+    files = {ask.name: _files_of(ask) for pair in site.asks for ask in pair[1:]}
+    urls = {name: found[0].url if found else "" for name, found in files.items()}
+    answers = (
+        [
+            session.survey(arm, [_asked(ask, urls[ask.name]) for ask in own])
+            for arm, own in zip(arms, zip(*site.asks, strict=True), strict=True)
+        ]
+        if site.asks
+        else []
+    )
+    further: dict[str, list[LoadClass]] = {arm.name: [] for arm in arms}
+    asked: list[tuple[Ask, int]] = []
+    refused: dict[str, str] = {}
+    for pair, *answered in zip(site.asks, *answers, strict=True):
+        status, why = is_loaded(answered)
+        if status is None:
+            refused[pair[0].label] = why
+            continue
+        asked.append((pair[1], status))
+        share = share_of(site.load, pair[0].server, pair[0].location)
+        rate = None if share is None else share * (site.load.rate_per_second or 0.0)
+        for arm, ask in zip(arms, pair, strict=True):
+            further[arm.name].append(
+                plan_class(ask, status=status, files=files[ask.name], rate_per_second=rate)
+            )
+    return further, asked, refused
+
+
+def _files_of(ask: Ask) -> list[ServedFile]:
+    if ask.root is None:
+        return []
+    root, prefix = ask.root, ask.url_prefix
+    return [as_url(file, root=root, url_prefix=prefix) for file in served_files(root)[:MOST_FILES]]
+
+
+def _asked(ask: Ask, url: str) -> Asked:
+    door = ask.door
+    return Asked(
+        address=door.address, port=door.port, host=door.host, tls=door.tls, url=url or ask.url
+    )
+
+
+def _holds(place: str, paths: set[str]) -> bool:
+    return any(
+        PurePosixPath(place) in (PurePosixPath(path), *PurePosixPath(path).parents)
+        for path in paths
+    )

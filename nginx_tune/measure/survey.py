@@ -1,0 +1,108 @@
+"""What nginx answers to each ask, before anything is measured: one request, one at a time."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from nginx_tune.nginx.instance import start_instance
+
+_SECONDS = 5.0
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A URL at a door."""
+
+    address: str
+    port: int
+    host: str
+    tls: bool
+    url: str
+
+
+class SurveyRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """An arm and what it is asked."""
+
+    binary: str
+    conf_path: str
+    prefix: str | None = None
+    asked: list[Asked]
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came back."""
+
+    status: int | None = None
+    fault: str = ""
+    """Why nothing came."""
+
+
+def survey(request: SurveyRequest) -> list[Answer]:
+    """The answer to each, from an nginx that is started for it."""
+    if not request.asked:
+        return []
+    first = request.asked[0]
+    instance = start_instance(
+        request.binary,
+        Path(request.conf_path),
+        stderr_path=Path("/run/nginx-tune-survey.stderr"),
+        address=(first.address, first.port),
+        prefix=request.prefix,
+    )
+    try:
+        return [_answer(one) for one in request.asked]
+    finally:
+        instance.stop()
+
+
+def _answer(one: Asked) -> Answer:
+    connection = _connection(one)
+    try:
+        connection.request("GET", one.url, headers={"Host": one.host})
+        response = connection.getresponse()
+        response.read(1)
+        return Answer(status=response.status)
+    except (OSError, http.client.HTTPException) as error:
+        return Answer(fault=str(error) or type(error).__name__)
+    finally:
+        connection.close()
+
+
+def _connection(one: Asked) -> http.client.HTTPConnection:
+    if not one.tls:
+        return http.client.HTTPConnection(one.address, one.port, timeout=_SECONDS)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return _NamedConnection(one, context)
+
+
+class _NamedConnection(http.client.HTTPSConnection):
+    """A connection to an address that says the server's name in the handshake."""
+
+    def __init__(self, one: Asked, context: ssl.SSLContext) -> None:
+        super().__init__(one.address, one.port, timeout=_SECONDS, context=context)
+        self._host, self._tls = one.host, context
+
+    def connect(self) -> None:
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._host)
+
+
+def is_loaded(answers: Sequence[Answer]) -> tuple[int | None, str]:
+    """The status that a class expects; None and why not where the arms do not serve it alike."""
+    statuses = {one.status for one in answers}
+    faults = [one.fault for one in answers if one.fault]
+    if faults:
+        return None, f"no answer: {faults[0]}"
+    if len(statuses) > 1:
+        found = " and ".join(str(one.status) for one in answers)
+        return None, f"the arms answer {found}"
+    status = answers[0].status
+    if status is None or not 200 <= status < 400:  # noqa: PLR2004  # served, or sent elsewhere
+        return None, f"answers {status}"
+    return status, ""

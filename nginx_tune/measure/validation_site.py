@@ -1,0 +1,120 @@
+"""What a validation asks of both configurations, settled before anything runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.facts import Nginx
+from nginx_tune.documents.scenario import ScenarioClass
+from nginx_tune.errors import ConfigurationError, UndecidedError
+from nginx_tune.measure.plan_asks import Ask, common_asks, plan_asks
+from nginx_tune.measure.plan_further import MOST
+from nginx_tune.measure.plan_site_load import SiteLoad, share_of, with_rest
+from nginx_tune.measure.plan_target import Target, plan_target
+from nginx_tune.measure.site_files import shown
+from nginx_tune.prove.gates import check_expressions
+from nginx_tune.prove.objective import parse_objective
+
+
+class Site(NamedTuple):
+    """Both arms' trees and what is asked of them, the baseline first."""
+
+    trees: tuple[ConfTree, ConfTree]
+    targets: tuple[Target, Target]
+    load: SiteLoad
+    classes: list[ScenarioClass]
+    """Of the files of the first root, and of what needs no file."""
+    asks: list[tuple[Ask, Ask]]
+    """What else is asked, of each arm."""
+    left_out: dict[str, str]
+    """What is not asked, and why."""
+    primary_metric: str
+    nginx_flags: Sequence[str]
+    """Configure arguments of the build."""
+
+    @property
+    def target(self) -> Target:
+        """The candidate's."""
+        return self.targets[1]
+
+
+def read_site(
+    baseline: ConfTree,
+    candidate: ConfTree,
+    load: SiteLoad,
+    *,
+    nginx: Nginx,
+    primary_metric: str | None,
+    requires: Sequence[str],
+    objectives: Sequence[str],
+) -> Site:
+    """What both arms are asked.
+
+    Errors: ConfigurationError for a tree that could not be parsed, UndecidedError when there is
+            nothing to ask, UsageError for a gate that names an unknown metric.
+    """
+    targets = (_target(baseline, nginx), _target(candidate, nginx))
+    _same_site(*targets)
+    asks, left_out = _asks(baseline, candidate, targets, load)
+    elsewhere = [share_of(load, one.server, one.location) or 0.0 for one, _ in asks]
+    classes = [
+        item
+        for item in with_rest(load.classes, 1.0 - math.fsum(elsewhere))
+        if all(_can_ask(item, one) for one in targets)
+    ]
+    names = [*(item.name for item in classes), *(one.name for one, _ in asks)]
+    if not names:
+        raise UndecidedError(f"{candidate.path}: {_why_nothing(left_out)}")
+    metric = primary_metric or load.primary_metric
+    if primary_metric is None and metric.partition(".")[0] not in names:
+        metric = f"{names[0]}.mean"
+    check_expressions([*requires, f"{metric} >= 0"], names)
+    if objectives:
+        parse_objective(objectives, [item.name for item in classes])
+    return Site((baseline, candidate), targets, load, classes, asks, left_out, metric, nginx.flags)
+
+
+def _target(tree: ConfTree, nginx: Nginx) -> Target:
+    if not tree.complete:
+        first = tree.unparsed[0]
+        raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
+    return plan_target(tree, default_error_log=nginx.error_log_path)
+
+
+def _same_site(baseline: Target, candidate: Target) -> None:
+    sites = [(target.url_prefix, target.root) for target in (baseline, candidate)]
+    if sites[0] != sites[1]:
+        said = [f"{shown(root or 'no files')} at {prefix or '/'}" for prefix, root in sites]
+        raise UndecidedError(
+            f"the two configurations serve different sites: {said[0]} and {said[1]}",
+            hint="compare two configurations of one site",
+        )
+
+
+def _can_ask(item: ScenarioClass, target: Target) -> bool:
+    return bool(target.memory_url if item.source == "memory" else target.root)
+
+
+def _asks(
+    baseline: ConfTree, candidate: ConfTree, targets: tuple[Target, Target], load: SiteLoad
+) -> tuple[list[tuple[Ask, Ask]], dict[str, str]]:
+    if load.asks == "files":
+        return [], {}
+    asks, left_out = common_asks(plan_asks(baseline, targets[0]), plan_asks(candidate, targets[1]))
+    if load.asks == "locations":
+        told = {(share.server, share.location) for share in load.locations}
+        asks = [(one, other) for one, other in asks if (one.server, one.location) in told]
+        labels = {" ".join(filter(None, place)) for place in told}
+        left_out = {label: why for label, why in left_out.items() if label in labels}
+    left_out |= {one.label: f"more than {MOST} others" for one, _ in asks[MOST:]}
+    return asks[:MOST], left_out
+
+
+def _why_nothing(left_out: dict[str, str]) -> str:
+    if not left_out:
+        return "no server of it answers by itself, so there is nothing to ask"
+    said = "; ".join(f"{label}: {why}" for label, why in left_out.items())
+    return f"nothing of it can be asked: {said}"

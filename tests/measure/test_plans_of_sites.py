@@ -1,0 +1,163 @@
+"""The pure parts of a validation: what is asked, what is stubbed, what is added to a tree."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.lab.stub_server import RESOLVED, resolve
+from nginx_tune.measure.plan_asks import Asks, common_asks, plan_asks
+from nginx_tune.measure.plan_outgoing import plan_outgoing, unspoken
+from nginx_tune.measure.plan_target import Door, door_of, plan_target
+from nginx_tune.measure.plan_worker_header import with_worker_header
+
+
+class Files:
+    """A reader of texts."""
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        self._texts = texts
+
+    def read_bytes(self, path: str) -> bytes:
+        return self._texts[path].encode()
+
+    def list_dir(self, path: str) -> list[str]:
+        return [name.rpartition("/")[2] for name in self._texts if name.startswith(f"{path}/")]
+
+
+def tree_of(http: str, *, main: str = "", name: str = "/nginx.conf", **more: str) -> ConfTree:
+    texts = {f"/{file}.conf": text for file, text in more.items()}
+    texts[name] = f"{main} events {{}} http {{ {http} }}"
+    return read_tree(name, Files(texts))
+
+
+def asks_of(http: str) -> Asks:
+    tree = tree_of(http)
+    return plan_asks(tree, plan_target(tree, default_error_log=None))
+
+
+def test_every_other_place_is_asked_by_a_url_of_its_own() -> None:
+    asks = asks_of(
+        "server { listen 80; server_name a; root /srv/a; location /img/ { expires 1d; }"
+        " location = /ping { return 200; } location ~ \\.php$ { fastcgi_pass 127.0.0.1:9000; }"
+        " location @named { proxy_pass http://b; } location /in { internal; }"
+        " location /api/ { proxy_pass http://b; } location ~ ^/v[0-9]+/ { proxy_pass http://b; }"
+        " location /more { alias /srv/more/; } location /status { stub_status; } }"
+        "server { listen 8080; server_name b.example; location / { root /srv/b; } }"
+        "server { listen 80; server_name c; return 301 https://c$uri; location /x { root /x; } }"
+    )
+    assert [(one.name, one.url, one.root) for one in asks.asks] == [
+        ("a-php", "/index.php", None),
+        ("a-api", "/api/", None),
+        ("a-more", "/more", "/srv/more"),
+        ("b-example", "/", "/srv/b"),
+        ("c", "/", None),
+    ]
+    assert asks.asks[3].door == Door("127.0.0.1", 8080, "b.example")
+    assert asks.left_out == {"a ~ ^/v[0-9]+/": "no URL is known that its pattern takes"}
+
+
+def test_names_of_classes_are_their_own() -> None:
+    asks = asks_of(
+        "server { listen 80; location = /hot { return 301 /; } location = /a-b { return 302 /; }"
+        " location = /a_b { return 302 /; } }"
+    )
+    assert [one.name for one in asks.asks] == ["hot-2", "a-b", "a-b-2"]
+
+
+def test_what_one_arm_alone_has_is_not_asked() -> None:
+    both = "server { listen 80; location = /a { return 301 /; } %s }"
+    pairs, left = common_asks(
+        asks_of(both % "location = /b { return 301 /; }"),
+        asks_of(both % "location = /c { return 301 /; }"),
+    )
+    assert [one.location for one, _ in pairs] == ["= /a"]
+    assert left == {"= /b": "the baseline alone has it", "= /c": "the candidate alone has it"}
+
+
+@pytest.mark.parametrize(
+    ("server", "door"),
+    [
+        ("", Door("127.0.0.1", 80, "localhost")),
+        ("listen 443 ssl http2; server_name *.a.example;",
+         Door("127.0.0.1", 443, "www.a.example", tls=True)),
+        ("listen 443 ssl; listen 81; server_name .b;", Door("127.0.0.1", 81, "b")),
+        ("listen [::]:81;", Door("::1", 81, "localhost")),
+        ("listen 80 http2;", None),
+        ("listen 80 proxy_protocol;", None),
+        ("listen unix:/run/x;", None),
+    ],
+)  # fmt: skip
+def test_a_server_is_asked_where_it_speaks_http_1_1(server: str, door: Door | None) -> None:
+    tree = tree_of(f"server {{ {server} }}")
+    block = tree.main.all("http")[0].block
+    assert block is not None
+    assert door_of(tree, block.all("server")[0]) == door
+
+
+def test_who_is_asked_is_known_with_protocol_and_port() -> None:
+    tree = tree_of(
+        "resolver 10.0.0.53 [2001:db8::53]:5353 valid=10s;"
+        "access_log syslog:server=logs.internal,facility=local7;"
+        "upstream app { server app1:9000; server unix:/run/app.sock; server 127.0.0.1:8080; }"
+        "server { listen 8080; location / { proxy_pass http://app/x; }"
+        " location /s { proxy_pass https://s.internal/; }"
+        " location /own { proxy_pass http://localhost:8080; }"
+        " location /l { fastcgi_pass localhost:9001; }"
+        " location /g { grpc_pass grpcs://g:50051; }"
+        " location /v { proxy_pass https://$host; } location /m { memcached_pass m:11211; } }"
+    )
+    found = {(one.protocol, one.name, one.address, one.port or one.path)
+             for one in plan_outgoing(tree)}  # fmt: skip
+    assert found == {
+        ("dns", "dns 10.0.0.53:53", "", 53),
+        ("dns", "dns [2001:db8::53]:5353", "", 5353),
+        ("syslog", "syslog logs.internal:514", "", 514),
+        ("http", "app1:9000", "", 9000),
+        ("http", "unix:/run/app.sock", "", "/run/app.sock"),
+        ("https", "s.internal:443", "", 443),
+        ("fastcgi", "localhost:9001", "127.0.0.1", 9001),
+        ("fastcgi", "localhost:9001", "::1", 9001),
+        ("grpcs", "g:50051", "", 50051),
+        ("https", "https://$host", "", 443),
+    }
+    assert unspoken(tree) == ["memcached_pass m:11211"]
+
+
+def test_the_worker_s_number_changes_no_inheritance() -> None:
+    line = "add_header X-Probe-Worker $pid always;"
+    tree = tree_of(
+        "include /more.conf; server { location /a { add_header A 1; add_header B 2; } }",
+        more="server { add_header C 3; location / { if ($x) { add_header D 4; } } }",
+    )
+    files = {name: data.decode() for name, data in with_worker_header([tree]).items()}
+    assert files == {
+        "/nginx.conf": f" events {{}} http {{ {line} include /more.conf; server {{ location /a {{"
+        f" add_header A 1; {line} add_header B 2; }} }} }}",
+        "/more.conf": f"server {{ add_header C 3; {line} location / {{ if ($x) {{"
+        f" add_header D 4; {line} }} }} }}",
+    }
+
+
+def test_the_worker_s_number_is_left_out_where_it_would_make_a_difference() -> None:
+    shared = {"more": "add_header A 1;"}
+    one = tree_of("server { include /more.conf; }", name="/a.conf", **shared)
+    other = tree_of("server { add_header B 1; include /more.conf; }", name="/b.conf", **shared)
+    assert len(with_worker_header([one, one])) == 2
+    assert with_worker_header([one, other]) == {}
+    merging = tree_of("add_header_inherit merge; server { add_header B 1; }")
+    assert with_worker_header([one, merging]) == {}
+
+
+def test_every_name_resolves_to_one_address() -> None:
+    head = b"\x12\x34\x01\x00\0\x01\0\0\0\0\0\0"
+    name = b"\x03app\x08internal\0"
+    answer = resolve(head + name + b"\0\x01\0\x01")
+    assert answer[:2] == b"\x12\x34"
+    assert struct.unpack("!H", answer[6:8]) == (1,)
+    assert ".".join(map(str, answer[-4:])) == RESOLVED
+    assert struct.unpack("!H", resolve(head + name + b"\0\x1c\0\x01")[6:8]) == (0,)
+    for broken in (b"", head, head + name, b"\xff" * 40):
+        assert resolve(broken) == b""

@@ -1,0 +1,258 @@
+"""``validate`` on all that a site is: servers beside servers, upstreams, logins, pure proxies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+SHORT = ("--pairs", "1", "--duration", "400ms", "--warmup", "100ms", "--accept-inconclusive")
+
+pytestmark = pytest.mark.needs("root", "nginx", "probe", "ip")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    made = tmp_path / "site"
+    made.mkdir()
+    for index in range(4):
+        (made / f"f{index}").write_bytes(bytes(20_000))
+    return made
+
+
+def write(root: Path, http: str, name: str = "nginx.conf") -> Path:
+    conf = root.parent / name
+    conf.write_text(f"user root; worker_processes 2; events {{}} http {{ {http} }}")
+    return conf
+
+
+def validate(
+    run_cli: RunCli, conf: Path, *arguments: str | Path
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The verdict, and what was measured."""
+    env = {"XDG_STATE_HOME": str(conf.parent / "state")}
+    run = run_cli(
+        "-q", "validate", conf, "--against", conf, *SHORT, *arguments, "-f", "json", env=env
+    )
+    assert run.returncode in {0, 4}, run.stderr
+    assert run.stderr == ""
+    stored = run_cli("runs", "show", "last", "-f", "json", env=env)
+    verdict: dict[str, Any] = json.loads(run.stdout)
+    measurements: list[dict[str, Any]] = json.loads(stored.stdout)["result"]["measurements"]
+    return verdict, measurements
+
+
+def differences(verdict: dict[str, Any], word: str) -> str:
+    """What is said with that word, as one text."""
+    return "\n".join(one for one in verdict["environment"]["differences"] if word in one)
+
+
+UPSTREAMS = r"""
+    upstream app {{ server app1.internal:9000; server app2.internal:9000; }}
+    server {{
+        listen 18081; root {root};
+        location /api {{ proxy_pass http://app; }}
+        location /usual {{ proxy_pass http://usual.internal:18081; }}
+        location /login {{ auth_request /check; mirror /copy; proxy_pass http://app; }}
+        location = /check {{ internal; proxy_pass http://198.51.100.9:8000; }}
+        location = /copy {{ internal; proxy_pass http://copies.internal:8001; }}
+        location /local {{ proxy_pass http://localhost:18077; }}
+        location /secure {{ proxy_pass https://secure.internal; }}
+        location /late {{
+            resolver 192.0.2.53; set $late late.internal; proxy_pass http://$late:8123;
+        }}
+        location /php {{ fastcgi_pass 127.0.0.1:18078; }}
+        location /kept {{ fastcgi_keep_conn on; fastcgi_pass app.internal:9001; }}
+        location /scgi {{ scgi_pass 127.0.0.1:18079; }}
+        location /py {{ uwsgi_pass unix:/run/app/app.sock; }}
+        location /rpc {{ grpc_pass grpc://rpc.internal:9200; }}
+        location /cached {{ set $memcached_key $uri; memcached_pass 127.0.0.1:11211; }}
+    }}"""
+ANSWERED = (
+    "api", "usual", "login", "local", "secure", "late", "php", "kept", "scgi", "py", "rpc",
+)  # fmt: skip
+
+
+@pytest.mark.needs("openssl")
+def test_stubs_answer_for_the_servers_that_are_asked(run_cli: RunCli, root: Path) -> None:
+    """Each location is a class of its own, and its requests come back whole."""
+    conf = write(root, UPSTREAMS.format(root=root))
+    verdict, blocks = validate(run_cli, conf)
+    assert "memcached_pass" in differences(verdict, "no stub speaks")
+    assert "/cached: answers 502" in differences(verdict, "not loaded")
+    said = differences(verdict, "a stub in the place of")
+    for name in ("app1.internal:9000", "198.51.100.9:8000", "unix:/run/app/app.sock", "192.0.2.53"):
+        assert name in said
+    assert "200 with 2048 bytes" in said
+    for block in blocks:
+        for name in ANSWERED:
+            found = block["classes"][name]
+            assert found["requests"] > 0, name
+            assert found["errors"] == {}, name
+            assert found["bytes"] == 2048 * found["requests"], name
+
+
+def test_several_servers_are_asked_where_they_listen(run_cli: RunCli, root: Path) -> None:
+    """By name, by port, by address; a redirect is what it is, and its 301 no failure."""
+    other = root.parent / "other"
+    other.mkdir()
+    (other / "g").write_bytes(bytes(777))
+    conf = write(
+        root,
+        f"server {{ listen 18081 default_server; root {root}; }}"
+        f" server {{ listen 18081; server_name b.example; root {other}; }}"
+        f" server {{ listen 198.51.100.7:18082; server_name c.example; root {other}; }}"
+        " server { listen 18083; server_name .d.example;"
+        "   return 301 https://d.example$request_uri; }"
+        " server { listen 18084; server_name e.example; location /x { return 403; } }"
+        " server { listen unix:/run/f.sock; server_name f.example; root /srv; }",
+    )
+    verdict, blocks = validate(run_cli, conf, "--require", "b-example.errors.length == 0")
+    asked = differences(verdict, "asked beside")
+    for name in ("b-example", "c-example", "d-example"):
+        assert name in asked
+        for block in blocks:
+            found = block["classes"][name]
+            assert (found["errors"], found["requests"] > 0) == ({}, True), name
+    left = differences(verdict, "not loaded")
+    assert "e.example /x: answers 403" in left
+    assert "f.example: its server listens for no HTTP/1.1" in left
+    assert blocks[0]["classes"]["c-example"]["bytes"] % 777 == 0
+
+
+@pytest.mark.needs("openssl")
+def test_a_site_that_is_a_proxy_and_speaks_tls(run_cli: RunCli, root: Path) -> None:
+    key, certificate = root.parent / "key.pem", root.parent / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt",
+         "ec_paramgen_curve:P-256", "-subj", "/CN=a", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    conf = write(
+        root,
+        f"ssl_certificate {certificate}; ssl_certificate_key {key};"
+        " server { listen 18081; server_name a.example; return 301 https://a.example/; }"
+        " server { listen 18443 ssl http2; server_name a.example;"
+        "   location / { proxy_pass http://backend.internal; } }",
+    )
+    verdict, blocks = validate(run_cli, conf)
+    assert verdict["primary_metric"].endswith(".mean")
+    assert len(blocks[0]["classes"]) == 2
+    for block in blocks:
+        assert all(not one["errors"] and one["requests"] for one in block["classes"].values())
+
+
+def test_nothing_to_ask_is_one_line(run_cli: RunCli, root: Path) -> None:
+    conf = write(root, "server { listen 18081; return 403; }")
+    run = run_cli("-q", "validate", conf, "--against", conf, *SHORT)
+    assert (run.returncode, len(run.stderr.splitlines())) == (4, 1)
+    assert "answers 403" in run.stderr
+
+
+def test_shares_of_a_workload_are_rates_of_locations(run_cli: RunCli, root: Path) -> None:
+    conf = write(
+        root,
+        f"server {{ listen 18081; server_name a.example; location / {{ root {root}; }}"
+        " location /api { proxy_pass http://app.internal; } }",
+    )
+    shares = {"/": 0.75, "/api": 0.25}
+    workload = {
+        "schema": "nginx-tune/workload/1",
+        "rate": {"mean_per_second": 400.0},
+        "traffic": {
+            "locations": [
+                {"server": "a.example", "location": name, "file": str(conf), "line": 1,
+                 "requests_ratio": share, "bytes_ratio": share}
+                for name, share in shares.items()
+            ]
+        },
+    }  # fmt: skip
+    file = root.parent / "workload.json"
+    file.write_text(json.dumps(workload))
+    _, blocks = validate(run_cli, conf, "--workload", file)
+    intended = {
+        name: sum(block["classes"][name]["intended"] for block in blocks)
+        for name in ("site", "a-example-api")
+    }
+    # 240 and 80 are due; Poisson with a standard deviation of 15 and 9.
+    assert 160 < intended["site"] < 320
+    assert 35 < intended["a-example-api"] < 125
+
+
+HEADERS = """
+    add_header X-Http 1;
+    server {{ listen 18081; root {root}; location /own {{ add_header X-Own 1; }} }}"""
+
+
+def test_each_response_tells_its_worker(run_cli: RunCli, root: Path) -> None:
+    (root / "own").mkdir()
+    (root / "own" / "f").write_bytes(bytes(100))
+    conf = write(root, HEADERS.format(root=root))
+    verdict, blocks = validate(run_cli, conf)
+    assert differences(verdict, "X-Probe-Worker")
+    assert "X-Probe-Worker" not in conf.read_text()
+    for block in blocks:
+        pids = {str(one["pid"]) for one in block["server"]["workers"]}
+        told = block["classes"]["cold"]["workers"]
+        assert set(told) <= pids
+        assert sum(told.values()) == block["classes"]["cold"]["requests"]
+
+
+def test_an_interrupted_run_is_kept_with_its_mark(tmp_path: Path, run_cli: RunCli) -> None:
+    """Every block that was whole by then is in it."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "f").write_bytes(bytes(20_000))
+    conf = write(site, f"server {{ listen 18081; root {site}; }}")
+    env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nginx_tune", "-v", "validate", conf, "--against", conf, "--pairs",
+         "20", "--duration", "300ms", "--warmup", "100ms", "-f", "json"],
+        env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    with contextlib.closing(process.stderr):
+        for line in process.stderr:
+            if "block 3" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+    assert process.stdout is not None
+    with contextlib.closing(process.stdout):
+        verdict = json.loads(process.stdout.read())
+    assert process.wait(timeout=60) == 130
+    assert "stored as run" in said
+    assert verdict["stopped"] == "interrupted"
+    assert "interrupted" in run_cli("runs", "list", env=env).stdout
+    shown = json.loads(run_cli("runs", "show", "last", "-f", "json", env=env).stdout)
+    assert shown["summary"]["interrupted"] is True
+    assert len(shown["result"]["measurements"]) >= 3
+
+
+def test_interrupted_before_the_first_block_nothing_is_kept(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "f").write_bytes(bytes(20_000))
+    conf = write(site, f"server {{ listen 18081; root {site}; }}")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nginx_tune", "validate", conf, "--against", conf,
+         "--duration", "60s"],
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    time.sleep(2.0)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said.splitlines()[-1] == "nginx-tune: interrupted"
+    assert not list((tmp_path / "state").rglob("*.run.gz"))
