@@ -21,6 +21,12 @@ OPEN_SECONDS = 5e-6
 """open(), fstat() and close() of a known name. Source: LAB-NOTES §8, 3000 names in 13 ms."""
 INODES_IN_BLOCK = 16
 """Of 256 bytes in 4 KiB. Source: mke2fs.conf(5), inode_size."""
+MANY_FILES = 100_000
+"""From here on inodes and directories of data that memory does not hold are no more sure to stay
+in it, whatever the model of one tree says: the audit's io-open-blocking asks from here, too."""
+FORGOTTEN_RATIO = 0.05
+"""Share of the requests whose name is read from the disk, from which that counts by itself: an
+open() waits through the disk's rare stalls as well, and no pool takes it off the loop."""
 _BLOCK_BYTES = 4096
 
 
@@ -39,6 +45,13 @@ def cold_name_ratio(i: BlockingInputs) -> float:
     """
     resident = min(1.0, usable_objects(i) / i.objects)
     return miss_ratio(i) * float((1 - resident) ** (INODES_IN_BLOCK - 1))
+
+
+def forgets_names(i: BlockingInputs | None, files: float) -> bool:
+    """Whether names have to be expected to be read from the disk again and again."""
+    if i is None or miss_ratio(i) <= 0:
+        return False
+    return files >= MANY_FILES or cold_name_ratio(i) >= FORGOTTEN_RATIO
 
 
 def open_blocked_ratio(i: BlockingInputs) -> float:

@@ -23,6 +23,7 @@ from nginx_tune.decide.answer import FACTS_COMMAND, not_applicable, setting, val
 from nginx_tune.decide.descriptors import plan_descriptors
 from nginx_tune.decide.model_cache import hit_ratio, zipf_classes
 from nginx_tune.decide.model_names import (
+    forgets_names,
     open_seconds,
     request_seconds,
     shared_descriptor_seconds,
@@ -139,6 +140,8 @@ class OpenFiles:
     """Time saved over what a request takes on the loop."""
     of_loop: float | None
     """Time saved over all time; null without a rate."""
+    forgotten: bool = False
+    """Whether opens go to the disk again and again, so that they count whatever they cost now."""
     harms: bool = False
     """Whether cold files lose more by sharing the record of read-ahead than their opens save."""
 
@@ -152,7 +155,7 @@ class OpenFiles:
         """Whether there is something to save."""
         enough = self.of_loop is None or self.of_loop >= WORTH_OF_LOOP
         worth = enough and self.of_request >= WORTH_OF_REQUEST
-        return worth and not self.churns and not self.harms
+        return (worth or self.forgotten) and not self.churns and not self.harms
 
 
 def plan_open_files(s: Situation) -> OpenFiles:
@@ -170,6 +173,7 @@ def plan_open_files(s: Situation) -> OpenFiles:
         saved_ratio=saved,
         of_request=seconds / request_seconds(s.object_bytes.value or 0.0),
         of_loop=None if rate is None else rate / s.workers * seconds,
+        forgotten=forgets_names(s.blocking_inputs, files),
         harms=shared_descriptor_seconds(s.blocking_inputs, _transfers(s)) > seconds,
     )
 

@@ -77,6 +77,14 @@ SECURE = msgspec.structs.replace(
 )
 CASES: dict[str, tuple[Facts, Workload, Site]] = {
     "cold": (cold(host()), load(), LOGGED),
+    "cold, many large files": (
+        msgspec.structs.replace(
+            host(disk_class="nvme", page_cache_bytes=128 * GIBIBYTE),
+            datasets=[dataset(256 * GIBIBYTE, MEBIBYTE)],
+        ),
+        load(file_bytes=MEBIBYTE, exponent=0.8),
+        LOGGED,
+    ),
     "fits": (host(datasets=[dataset(GIBIBYTE, 4096)]), load(data_bytes=GIBIBYTE), LOGGED),
     "nothing known": (Facts(), Workload(), LOGGED),
     "lab": (lab_host(), lab_load(), LOGGED),
