@@ -15,6 +15,7 @@ from pathlib import Path
 from nginx_tune.errors import ConfigurationError, MissingToolError, UndecidedError
 
 _FOREGROUND = "daemon off;"
+_SOON_SECONDS = 0.5
 _FOREMOST = -20
 """The lowest nice value."""
 
@@ -121,6 +122,8 @@ def start_instance(
         instance = Instance(process, stderr_path)
         try:
             _wait_ready(instance, address, patience_seconds)
+            if not foreground:
+                _check_stays(instance)
         except ConfigurationError as error:
             if foreground and '"daemon" directive is duplicate' in error.message:
                 continue
@@ -192,6 +195,20 @@ def _wait_ready(instance: Instance, address: tuple[str, int], patience_seconds: 
                 f"nginx does not accept connections on {address[0]}:{address[1]}: "
                 f"{_last_line(instance.stderr()) or 'no message'}"
             )
+        time.sleep(0.01)
+
+
+def _check_stays(instance: Instance) -> None:
+    """Raise when nginx goes to the background, which it does soon after it listens.
+
+    A master that has its title stays; without a master process there is nothing to see but time.
+    Source: ngx_daemon, called by main() after ngx_init_cycle.
+    """
+    deadline = time.monotonic() + _SOON_SECONDS
+    while not _title(instance.pid).startswith("nginx: master process"):
+        instance.check()
+        if time.monotonic() > deadline:
+            return
         time.sleep(0.01)
 
 
