@@ -477,6 +477,13 @@ def test_where_opens_cost_next_to_nothing_they_are_left(workload: Workload, save
     assert saved in d.summary
 
 
+def test_large_cold_files_in_demand_keep_a_descriptor_for_each_reader() -> None:
+    """Few files of many windows, several readers of each: they would share the read-ahead."""
+    d = one(decide(lab_host(), lab_load(), site=site()), "open-file-cache")
+    assert (d.verdict, settings(d)) == ("keep", [])
+    assert "read-ahead" in d.summary
+
+
 def test_names_that_memory_forgets_are_worth_a_descriptor() -> None:
     """C8: 200 GB in files of a megabyte, and memory for the inodes of a few."""
     data = load(data_bytes=200 * 10**9, file_bytes=10**6, rate=50.0, exponent=1.2)
