@@ -31,7 +31,7 @@ const LARGE_BODY: Range<u64> = 32 * 1024..1024 * 1024;
 const READS_A_TURN: usize = 4;
 
 /// Between two questions for the kernel's time: what they cost stays below one percent.
-const STAMP_GAP: Nanos = MILLISECOND / 4;
+const STAMP_GAP: Nanos = MILLISECOND;
 
 /// How a connection's response stands after a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
