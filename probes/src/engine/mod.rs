@@ -130,7 +130,7 @@ impl<'p> Engine<'p> {
             unread: Vec::new(),
             tls_fault: None,
             unacknowledged: Unacknowledged::default(),
-            pace: Pace::new(plan.classes.iter().all(|class| class.arrivals.is_closed())),
+            pace: Pace::new(closed_users(plan)),
             rendered: Vec::new(),
             sources: Sources::new(plan.targets()),
             resting: Resting::default(),
@@ -187,10 +187,13 @@ impl<'p> Engine<'p> {
             } else {
                 0
             };
-            if let Some(pause) = self.pace.pause(events).filter(|&pause| pause < timeout) {
+            let pause = self.pace.pause().filter(|&pause| pause < timeout);
+            if let (Some(pause), 0) = (pause, events) {
                 thread::sleep(Duration::from_nanos(pause));
             }
-            let nap = if self.plan.precise {
+            let nap = if pause.is_some() && events > 0 {
+                0
+            } else if self.plan.precise {
                 timeout.saturating_sub(SPIN)
             } else {
                 timeout
@@ -307,6 +310,15 @@ impl<'p> Engine<'p> {
             .min()
             .unwrap_or(NEVER);
     }
+}
+
+/// The users of a plan whose classes are all closed loops.
+fn closed_users(plan: &Plan) -> Option<usize> {
+    let mut classes = plan.classes.iter();
+    classes.try_fold(0, |users, class| {
+        let arrivals = &class.arrivals;
+        (arrivals.is_closed()).then(|| users + plan.stripe.share(arrivals.users()))
+    })
 }
 
 /// What epoll tells of a connection: its place, and which tenant of the place it is.

@@ -4,23 +4,24 @@
 //! each waking: fewer requests a second and more CPU time for both. So a closed loop whose
 //! requests wait in the server anyway looks for answers a little less often. By Little's law its
 //! rate and mean response time stay what they are as long as the server has work; where it has
-//! none they change by no more than half the share below. The receive lag shows the pause.
+//! none they change by no more than half the share below. The receive lag shows the pause. It
+//! comes only after a look that found nothing, so that no answer that is there waits for it.
 //!
 //! An open loop never pauses: there each microsecond counts as the server's.
 
 use crate::clock::{MILLISECOND, Nanos};
 
 /// A pause is at most this part of the mean response time.
-const PART_OF_RESPONSE: Nanos = 32;
+const PART_OF_RESPONSE: Nanos = 16;
+
+/// Users of whom in such a part two are answered, at least: fewer are not worth it.
+const FEWEST_USERS: usize = 2 * PART_OF_RESPONSE as usize;
 
 /// A shorter pause costs more than it saves.
 const SHORTEST: Nanos = MILLISECOND / 100;
 
 /// The longest pause.
 const LONGEST: Nanos = MILLISECOND / 20;
-
-/// So many events in one turn are a batch already.
-const BATCH: usize = 8;
 
 /// Weight of the newest response time in the mean: 1 / 64.
 const NEWEST_SHIFT: u32 = 6;
@@ -34,10 +35,10 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// For a plan of which each class is a closed loop, or not.
-    pub(super) fn new(all_closed: bool) -> Self {
+    /// For the users of a plan of which each class is a closed loop; none for any other.
+    pub(super) fn new(users: Option<usize>) -> Self {
         Self {
-            allowed: all_closed,
+            allowed: users.is_some_and(|users| users >= FEWEST_USERS),
             mean_response: 0,
         }
     }
@@ -48,20 +49,20 @@ impl Pace {
         self.mean_response += response >> NEWEST_SHIFT;
     }
 
-    /// The pause after a turn with so many events.
-    pub(super) fn pause(&self, events: usize) -> Option<Nanos> {
+    /// The pause that there may be when nothing has come.
+    pub(super) fn pause(&self) -> Option<Nanos> {
         let pause = (self.mean_response / PART_OF_RESPONSE).min(LONGEST);
-        (self.allowed && events < BATCH && pause >= SHORTEST).then_some(pause)
+        (self.allowed && pause >= SHORTEST).then_some(pause)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{BATCH, LONGEST, Pace};
+    use super::{FEWEST_USERS, LONGEST, Pace};
     use crate::clock::{MILLISECOND, Nanos};
 
-    fn settled(all_closed: bool, response: Nanos) -> Pace {
-        let mut pace = Pace::new(all_closed);
+    fn settled(users: Option<usize>, response: Nanos) -> Pace {
+        let mut pace = Pace::new(users);
         for _ in 0..2_000 {
             pace.answered(response);
         }
@@ -70,18 +71,19 @@ mod tests {
 
     #[test]
     fn a_pause_is_a_small_part_of_the_response_time() {
-        let pause = settled(true, MILLISECOND).pause(1).unwrap();
+        let many = Some(FEWEST_USERS);
+        let pause = settled(many, MILLISECOND / 2).pause().unwrap();
         assert!(
             pause <= MILLISECOND / 32 && pause > MILLISECOND / 40,
             "{pause}"
         );
-        assert_eq!(settled(true, 1_000 * MILLISECOND).pause(0), Some(LONGEST));
-        assert_eq!(settled(true, MILLISECOND / 10).pause(1), None);
+        assert_eq!(settled(many, 1_000 * MILLISECOND).pause(), Some(LONGEST));
+        assert_eq!(settled(many, MILLISECOND / 10).pause(), None);
     }
 
     #[test]
-    fn an_open_loop_and_a_busy_one_never_pause() {
-        assert_eq!(settled(false, MILLISECOND).pause(1), None);
-        assert_eq!(settled(true, MILLISECOND).pause(BATCH), None);
+    fn an_open_loop_and_few_users_never_pause() {
+        assert_eq!(settled(None, MILLISECOND).pause(), None);
+        assert_eq!(settled(Some(FEWEST_USERS - 1), MILLISECOND).pause(), None);
     }
 }
