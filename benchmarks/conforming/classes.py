@@ -17,7 +17,7 @@ SECONDS = 4.0
 HOLD: list[object] = ["--hold", "/cold", "--hold-from", 1.0, "--hold-for", 2.0]
 COLD_RATE = 20.0
 AT_ONCE_RATE = 1500.0
-SERVED: list[object] = ["--delay", "constant:0.008", "--log"]
+SERVED: list[object] = ["--delay", "constant:0.01", "--log"]
 """A known time of service, from the request's arrival in the kernel: beside it what two CPUs add
 to an answer is below one per cent, while an answer at once is nearly all of that."""
 SERVED_RATE = 300.0
@@ -34,12 +34,12 @@ def two_classes(options: argparse.Namespace) -> Iterator[Row]:
     yield _within("answered at once: the hot class's p99", at_once, late)
 
     served, longest, late = _pairs(options.pairs, _hot_served)
-    yield Row("13", "served for 8 ms: the cold class waits", f"{longest:.2f} s", longest > 1.8)
-    yield _within("served for 8 ms: the hot class's p99", served, late)
+    yield Row("13", "served for 10 ms: the cold class waits", f"{longest:.2f} s", longest > 1.8)
+    yield _within("served for 10 ms: the hot class's p99", served, late)
     shared, _, late = _pairs(1, _shared_served)
     yield Row(
         "13",
-        "served for 8 ms, one pool for both: p90 by that without the block is ten times as long",
+        "served for 10 ms, one pool for both: p90 by that without the block is ten times as long",
         f"× {shared[0]:.1f}, p90 {late:.0f} ms",
         shared[0] > 10,
     )
