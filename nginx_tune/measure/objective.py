@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from nginx_tune.documents.capacity import Capacity, CapacityStep
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.measure.capacity import LOWEST_PER_SECOND
@@ -35,7 +33,9 @@ def search_arms(
 
     Errors: UsageError for an objective that cannot be read or names no class.
     """
-    objective = parse_objective(objectives, [item.name for item in load.classes])
+    further = [item.name for items in load.further.values() for item in items]
+    names = [item.name for item in load.classes]
+    objective = parse_objective(objectives, list(dict.fromkeys([*names, *further])))
     plans = {arm.name: _plan(session, load, arm.name, objective, seed) for arm in arms}
     any_plan = next(iter(plans.values()))
     bounds = Bounds(total_rate(any_plan), LOWEST_PER_SECOND, any_plan.caps.rate_per_second)
@@ -62,12 +62,10 @@ def search_arms(
 
 
 def _plan(session: Session, load: Load, arm: str, objective: Objective, seed: int) -> LoadPlan:
-    plan = load.plan(session, arm, seed=seed, classes=open_classes(load.classes, objective))
-    # As other open classes: the search would change their rate too.
-    further = {item.name for item in load.further.get(arm, ()) if item.arrivals.kind != "closed"}
-    return msgspec.structs.replace(
-        plan, classes=[item for item in plan.classes if item.name not in further]
-    )
+    further = load.further.get(arm, ())
+    own = open_classes(load.classes, objective, others=[item.name for item in further])
+    others = open_classes(further, objective, others=[item.name for item in load.classes])
+    return load._replace(further={arm: others}).plan(session, arm, seed=seed, classes=own)
 
 
 def _answer(objective: Objective, steps: Sequence[CapacityStep], bounds: Bounds) -> Capacity:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import TypeVar
 
 import msgspec
 
-from nginx_tune.documents.loadplan import Arrivals
+from nginx_tune.documents.loadplan import Arrivals, LoadClass
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.prove.objective import Objective
 
@@ -15,13 +16,20 @@ _CONNECTIONS = 512
 """Of an open class: arrivals are not to wait for the probe."""
 
 
-def open_classes(classes: Sequence[ScenarioClass], objective: Objective) -> list[ScenarioClass]:
+Class = TypeVar("Class", ScenarioClass, LoadClass)
+
+
+def open_classes(
+    classes: Sequence[Class], objective: Objective, *, others: Collection[str] = ()
+) -> list[Class]:
     """The classes of the objective at a rate, the others of the same load as they are.
 
-    Other open classes are left out: the search would change their rate too.
+    ``others`` are classes beside these that the objective may name instead. Other open classes
+    are left out: the search would change their rate too.
     """
+    names: set[str] = {item.name for item in classes}
     heads = {expression.name.partition(".")[0] for expression in objective.expressions}
-    named = heads & {item.name for item in classes} or {item.name for item in classes}
+    named = heads & {*names, *others} or {*names, *others}
     return [
         msgspec.structs.replace(
             item,

@@ -73,7 +73,7 @@ def read_site(
         metric = f"{names[0]}.mean"
     check_expressions([*requires, f"{metric} >= 0"], names)
     if objectives:
-        parse_objective(objectives, [item.name for item in classes])
+        parse_objective(objectives, names)
     return Site((baseline, candidate), targets, load, classes, asks, left_out, metric, nginx.flags)
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from nginx_tune.documents.base import decode
-from nginx_tune.documents.loadplan import LoadPlan
+from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths
 from nginx_tune.documents.measurement import ClassMeasurement, Latency, Measurement
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.errors import UsageError
@@ -53,12 +53,12 @@ class PretendSession:
         return Measurement(classes=classes)
 
 
-def search(session: PretendSession, *objectives: str, steps: int = 1000) -> Any:
+def search(session: PretendSession, *objectives: str, steps: int = 1000, load: Load = LOAD) -> Any:
     left = iter(range(steps))
     return search_arms(
         cast("Session", session),
         ARMS,
-        LOAD,
+        load,
         objectives or ("hot.p99 <= 50ms",),
         seed=1,
         has_time=lambda: next(left, None) is not None,
@@ -71,6 +71,23 @@ def test_each_arm_has_its_own_capacity() -> None:
     assert found["baseline"].capacity_per_second == pytest.approx(310, rel=0.06)
     assert found["candidate"].capacity_per_second == pytest.approx(2900, rel=0.06)
     assert {found[arm.name].limited_by for arm in ARMS} == {"objective"}
+
+
+def test_a_class_of_another_place_can_be_what_is_searched() -> None:
+    """It alone is at a rate then; what has a rate beside it is left out."""
+    other = LoadClass(
+        name="api",
+        arrivals=Arrivals(kind="closed", users=2),
+        paths=Paths(kind="fixed", paths=["/api"]),
+        connections=2,
+    )
+    load = LOAD._replace(further={arm.name: [other] for arm in ARMS})
+    session = PretendSession(baseline=1000.0, candidate=1000.0)
+    for objective, asked in (("api.p99 <= 50ms", "api"), ("hot.p99 <= 50ms", "hot")):
+        session.asked.clear()
+        search(session, objective, load=load, steps=2)
+        (_, rate, names), *_ = session.asked
+        assert (rate, set(names)) == (100.0, {"cold", "hot", "api"}), asked
 
 
 def test_the_arms_take_turns_and_the_other_classes_stay() -> None:
