@@ -228,8 +228,8 @@ def open_reads(i: BlockingInputs, reads_per_second: float) -> tuple[float, float
     reads. Another loop comes in after each turn of the read-ahead, of which a long read takes
     several: a head that serves two loops goes to and fro between their files, both take longer, and
     so more of them overlap. The number of files under way is a birth-death process; each is on some
-    loop and some head by chance. Loops are all blocked where it grows without end. Stalls of the
-    disk are left out.
+    loop (``_spread``) and some head by chance. Loops are all blocked where it grows without end.
+    Stalls of the disk are left out.
 
     Source: M/M(n)/1, Kleinrock, Queueing Systems 1 (1975), 3.2, held against a simulated disk in
             tests/decide/test_model_simulated.py.
@@ -245,14 +245,12 @@ def open_reads(i: BlockingInputs, reads_per_second: float) -> tuple[float, float
     fastest = min(i.workers, heads) / (latency + transfer)
     if files_per_second >= fastest:
         return i.workers / reads_per_second, 1.0
-    elsewhere = 1 - 1 / i.workers
     most = max(_MOST_FILES, 4 * math.ceil(min(i.workers, heads)))
     weight = total = 1.0
     active_loops = 0.0
     for files in range(1, most + 1):
-        loop_apart = elsewhere ** (files - 1)
+        active, loop_apart, elsewhere = _spread(files, i.workers)
         head_apart = (1 - elsewhere / heads) ** (files - 1)
-        active = i.workers * (1 - loop_apart * elsewhere)
         positions = 1 + (reads - 1) * (1 - loop_apart * head_apart)
         positions += (turns - reads) * (1 - head_apart)
         per_second = min(active, heads) / (latency * positions + transfer)
@@ -265,6 +263,25 @@ def open_reads(i: BlockingInputs, reads_per_second: float) -> tuple[float, float
             break
     blocked = active_loops / total / i.workers
     return blocked * i.workers / reads_per_second, blocked
+
+
+def _spread(files: int, loops: int) -> tuple[float, float, float]:
+    """How so many files under way lie on the loops, each on that of its connection.
+
+    The mean number of loops that have any, the chance that a file has its loop to itself, and the
+    chance that another one is elsewhere. Workers that share a listen queue do not share it evenly:
+    the kernel wakes first who came last to wait, and a kept connection stays where it is (B2, B3).
+    Who gets how much cannot be known beforehand, so every division counts as much as any other.
+
+    Source: Bose-Einstein statistics, Feller, An Introduction to Probability Theory 1 (1968), II.5
+            and V.2 (Polya's urn).
+    """
+    active = loops * files / (loops + files - 1)
+    elsewhere = (loops - 1) / (loops + 1)
+    if files == 1:
+        return active, 1.0, elsewhere
+    alone = loops * (loops - 1) / ((loops + files - 1) * (loops + files - 2))
+    return active, alone, elsewhere
 
 
 def predict_measured(i: BlockingInputs, blocked_ratio: float) -> Prediction:

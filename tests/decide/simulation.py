@@ -11,7 +11,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, pairwise
 
 Action = Callable[[], None]
 
@@ -96,6 +96,19 @@ def poisson(clock: Clock, rng: random.Random, rate: float, action: Action) -> No
         clock.after(rng.expovariate(rate), arrive)
 
     clock.after(rng.expovariate(rate), arrive)
+
+
+def divided(clock: Clock, rng: random.Random, parts: int, every: float) -> Callable[[], int]:
+    """Draws a part; the parts' shares are drawn anew at times, each division as likely."""
+    shares = [1.0]
+
+    def divide() -> None:
+        cuts = sorted(rng.random() for _ in range(parts - 1))
+        shares[:] = [b - a for a, b in pairwise([0.0, *cuts, 1.0])]
+        clock.after(every, divide)
+
+    divide()
+    return lambda: rng.choices(range(parts), shares)[0]
 
 
 def mean(values: list[float]) -> float:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from simulation import Action, Clock, Station, gamma, poisson
+from simulation import Action, Clock, Station, divided, gamma, poisson
 
 from nginx_tune.decide.model_blocking import BlockingInputs, predict
 from nginx_tune.decide.model_cache import zipf_classes
@@ -52,11 +52,12 @@ def simulate_blocked(path: ReadPath, *, workers: int, rate: float, size: int, mi
     clock, rng = Clock(), random.Random(23)
     loops = [Station(clock, 1) for _ in range(workers)]
     last: dict[int, object] = {}
+    part = divided(clock, rng, workers, every=2)
 
     def request() -> None:
         if rng.random() >= miss:
             return
-        number = rng.randrange(workers)
+        number = part()
         left, me = size, object()
 
         def one_window() -> None:

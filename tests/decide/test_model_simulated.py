@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
-from simulation import Clock, Station, gamma, mean, poisson, quantile
+from simulation import Clock, Station, divided, gamma, mean, poisson, quantile
 
 from nginx_tune.decide.model_blocking import (
     BlockingInputs,
@@ -155,7 +155,8 @@ def simulate_loops(
     """Share of time that loops stand in reads of one disk that positions where it has to.
 
     A loop makes a file's reads one after the other, and between them those of its other
-    transfers; each read comes from the disk in some turns, between which other loops' come.
+    transfers; each read comes from the disk in some turns, between which other loops' come. Which
+    loop has how many of the connections is drawn anew every two seconds, each division as likely.
     """
     clock, rng = Clock(), random.Random(43)
     head = Station(clock, 1)
@@ -195,10 +196,12 @@ def simulate_loops(
 
         loop.take(on_loop)
 
+    loop = divided(clock, rng, workers, every=2)
+
     def arrive() -> None:
         nonlocal arrived
         arrived += 1
-        read_on(arrived, rng.choice(loops), reads)
+        read_on(arrived, loops[loop()], reads)
 
     poisson(clock, rng, objects_per_second, arrive)
     clock.run(300)
