@@ -18,6 +18,8 @@ from nginx_tune.prove.rounds import select_pairs
 
 OTHERS = ("stock", "always-on", "form")
 """What the recommended configuration is held against over all cells."""
+NEXT_TO_NOTHING = 0.005
+"""Shares below it have no error in percent."""
 FEWEST_FOR_TAIL = 100 * FEWEST_BEYOND
 """Samples that each block must have for its p99 to be scored."""
 
@@ -183,5 +185,6 @@ def _beside(one: predicted.Compared) -> str:
     if one.low is not None and one.high is not None:
         expected += f" ({one.low:.3f} to {one.high:.3f})"
     measured = "" if one.measured is None else f"{one.measured:.3f}"
-    error = "" if one.error is None else f"{one.error:+.0%}"
+    nothing = max(one.predicted or 0.0, one.measured or 0.0) < NEXT_TO_NOTHING
+    error = "" if one.error is None or nothing else f"{one.error:+.0%}"
     return f"{expected} | {measured} | {error}"
