@@ -21,8 +21,8 @@ test: lint
 
 # What needs nothing of the host runs side by side; what measures or takes devices, one by one.
 pytest: $(READY_DEV)
-	$(BIN)/pytest -m 'not needs' --numprocesses=auto $(PYTEST_ARGS)
-	$(BIN)/pytest -m needs $(PYTEST_ARGS)
+	$(BIN)/pytest -m 'not needs and not alone' --numprocesses=auto $(PYTEST_ARGS)
+	$(BIN)/pytest -m 'needs or alone' $(PYTEST_ARGS)
 
 lint: $(READY_DEV)
 	$(BIN)/ruff format --check .

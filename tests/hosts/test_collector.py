@@ -115,6 +115,7 @@ def facts_of(program: Path, python: str | Path, *arguments: str) -> Facts:
     return replay(decode(Capture, said.stdout))
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("python", [sys.executable, *OLD_PYTHONS], ids=str)
 def test_it_sees_what_inspect_sees_here(
     python: str | Path, program: Path, run_cli: RUN_CLI
