@@ -21,12 +21,12 @@ FAULTS = {
     "mount of all": ("/srv/disk1", "/", "lab.disks.mount"),
     "mount above": ("/srv/disk1", "/srv/../etc", "lab.disks.mount"),
     "a path for a name": ('"disk1"', '"../x"', "lab.disks: no name"),
-    "no pairs": ("pairs = 6", "pairs = 0", "pairs"),
+    "no pairs": ("pairs = 8", "pairs = 0", "pairs"),
     "no time": ("duration_seconds = 5.0", "duration_seconds = -1.0", "duration_seconds"),
     "no such function": ("total.truncated == 0", "nonsense(x) =", "no function 'nonsense'"),
     "no such metric": ('"server.cpu_seconds_per_request"', '"foo"', "unknown metric 'foo'"),
     "hot and once": ('source = "random"', 'source = "hot"\nonce = true', "classes.once"),
-    "misspelt": ("pairs = 6", "paris = 6", "a scenario has no 'paris'"),
+    "misspelt": ("pairs = 8", "paris = 8", "a scenario has no 'paris'"),
 }
 
 
