@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
+from nginx_tune.conf.secret_places import TABLES, Table, shown_arguments, shown_name
+
 BYTE_ORDER_MARK = "\ufeff"
 
 
@@ -70,7 +72,9 @@ class Directive:
     which quote it stood in, or is empty.
     """
 
-    __slots__ = ("args", "block", "close", "end", "included", "name", "quotes", "source", "start")
+    __slots__ = (
+        "args", "block", "close", "end", "included", "name", "parent", "quotes", "source", "start",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -89,12 +93,37 @@ class Directive:
         self.block: Block | None = None
         self.included: tuple[Block, ...] | None = None
         """For an ``include`` that was followed: the files it gave."""
+        self.parent: Directive | None = None
+        """The block it stands in, or at the top of a file the ``include`` that first gave it."""
 
     def __repr__(self) -> str:
         return f"<{self} at {self.file}:{self.line}>"
 
     def __str__(self) -> str:
+        """Its words as they may be shown: without what may be a secret."""
+        table = self.table
+        args = shown_arguments(self.name, self.args, table=table)
+        return " ".join((self.shown_name, *args))
+
+    @property
+    def shown_name(self) -> str:
+        """Its name as it may be shown."""
+        return shown_name(self.name, table=self.table, is_placed=self.parent is not None)
+
+    @property
+    def words(self) -> str:
+        """Its words as they are, secrets among them: to look into, never to show."""
         return " ".join((self.name, *self.args))
+
+    @property
+    def table(self) -> Table | None:
+        """The block it stands in, where the lines of that are no directives (``map``)."""
+        outer = self.parent
+        while outer is not None and outer.name == "include":
+            outer = outer.parent
+        if outer is None or outer.name not in TABLES:
+            return None
+        return outer.name, outer.args
 
     @property
     def file(self) -> str:

@@ -11,6 +11,16 @@ from collections.abc import Callable
 from fnmatch import translate
 from functools import lru_cache
 
+MOST_DIRECTORIES = 4096
+"""That one pattern may look into; real ones look into a few."""
+MOST_NAMES = 200_000
+"""That one pattern may be held against."""
+
+
+class TooWideError(Exception):
+    """A pattern that would look through much of the file system."""
+
+
 _MAGIC = frozenset("*?[")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
@@ -24,23 +34,37 @@ def expand(pattern: str, list_dir: Callable[[str], list[str]]) -> list[str]:
     """The paths that match an absolute or relative pattern, in byte order.
 
     ``list_dir`` gives the names in a directory, and none for what is no directory.
+    Errors: TooWideError past the bounds above.
     """
+    listed = _bounded(list_dir)
     anchor = "/" if pattern.startswith("/") else ""
     found = [anchor]
     for part in (part for part in pattern.split("/") if part):
         if is_pattern(part) or "\\" in part:
             matches = _component(part)
             found = [
-                _join(base, name)
-                for base in found
-                for name in list_dir(base or ".")
-                if matches(name)
+                _join(base, name) for base in found for name in listed(base or ".") if matches(name)
             ]
         elif found == [anchor] or len(found) == 1:
             found = [_join(found[0], part)]
         else:
-            found = [_join(base, part) for base in found if part in list_dir(base)]
+            found = [_join(base, part) for base in found if part in listed(base)]
     return sorted(found, key=lambda path: path.encode("utf-8", "surrogateescape"))
+
+
+def _bounded(list_dir: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
+    directories = names = 0
+
+    def listed(directory: str) -> list[str]:
+        nonlocal directories, names
+        found = list_dir(directory)
+        directories += 1
+        names += len(found)
+        if directories > MOST_DIRECTORIES or names > MOST_NAMES:
+            raise TooWideError
+        return found
+
+    return listed
 
 
 def _join(base: str, name: str) -> str:

@@ -10,6 +10,7 @@ that may stand here, and judges the number of arguments by that one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -20,6 +21,14 @@ Version = tuple[int, ...]
 
 MOST_ARGUMENTS = 7
 """Source: NGX_CONF_MAX_ARGS is 8, counting the name."""
+
+
+_FOREIGN = re.compile(
+    r"auth_pam|auth_spnego|brotli|cache_purge|dav_ext|echo|eval|fancyindex|geoip2|headers_more"
+    r"|hmac_secure|lua|memc_|modsecurity|push_stream|set_misc|srcache|subs_filter|uploadprogress"
+    r"|upstream_fair|xss|zstd|nchan|ndk|rtmp"
+)
+"""Modules of others whose command tables are in the table."""
 
 
 class Row(NamedTuple):
@@ -40,6 +49,11 @@ class Row(NamedTuple):
     """The newest older version whose module was seen without it."""
     absent_from: Version | None
     """The oldest newer version whose module was seen without it."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the module is one of nginx's own, and not of those packaged beside it."""
+        return _FOREIGN.search(self.module) is None
 
     def may_stand(self, context: str) -> bool:
         """Whether it is allowed in a context."""
@@ -70,9 +84,16 @@ def rows_of(name: str) -> tuple[Row, ...]:
     return _parsed(name)
 
 
+@lru_cache(maxsize=4096)
 def is_known(name: str) -> bool:
-    """Whether the name belongs to nginx, a fork or a module that is known here."""
-    return name in _table().lines or is_listed(name)
+    """Whether the name belongs to nginx, a fork or a module that is known here.
+
+    A name that only a pattern of the list allows, and that is nearly one of nginx's own, is a
+    slip of that one.
+    """
+    if name in _table().lines or is_named(name):
+        return True
+    return is_listed(name) and nearest(name, cutoff=_SLIP) is None
 
 
 def known_modules() -> frozenset[str]:
@@ -94,12 +115,21 @@ def seen_versions() -> list[str]:
     return _table().versions
 
 
-def nearest(name: str) -> str | None:
+_SLIP = 0.91
+"""Of difflib's ratio: two letters of a longer name."""
+
+
+def nearest(name: str, cutoff: float = 0.8) -> str | None:
     """A known name that this one is probably a slip of."""
     from difflib import get_close_matches  # noqa: PLC0415  # only for a name that is wrong
 
-    found = get_close_matches(name, _table().lines, n=1, cutoff=0.8)
+    found = get_close_matches(name, _table().lines, n=1, cutoff=cutoff)
     return found[0] if found else None
+
+
+def read_table(name: str) -> str:
+    """The text of one of the package's own tables beside this file."""
+    return Path(__file__).with_name(name).read_text(encoding="ascii")
 
 
 class _Table(NamedTuple):
@@ -109,7 +139,7 @@ class _Table(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _table() -> _Table:
-    text = Path(__file__).with_name("directives.tsv").read_text(encoding="ascii")
+    text = read_table("directives.tsv")
     head, *rest = text.splitlines()
     versions = head.partition(" of nginx ")[2].split(" and ")[0].split(", ")
     lines: dict[str, list[str]] = {}
@@ -122,13 +152,18 @@ def _table() -> _Table:
 @lru_cache(maxsize=1)
 def _listed() -> tuple[frozenset[str], tuple[str, ...]]:
     """Names, and patterns with a star, of the hand-kept list."""
-    text = Path(__file__).with_name("directives-other.txt").read_text(encoding="ascii")
+    text = read_table("directives-other.txt")
     words: set[str] = set()
     for line in text.splitlines():
         if not line.startswith("#"):
             words.update(line.partition(": ")[2].split())
     patterns = {word for word in words if "*" in word}
     return frozenset(words - patterns), tuple(sorted(patterns))
+
+
+def is_named(name: str) -> bool:
+    """Whether the hand-kept list has this very name, which another module or fork brings too."""
+    return name in _listed()[0]
 
 
 @lru_cache(maxsize=4096)

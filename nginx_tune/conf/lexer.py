@@ -97,7 +97,7 @@ def read_tokens(text: str) -> Iterator[Token]:
             name = ""
         else:
             yield "", unescape(word), _QUOTES[kind], match.start(kind) - 1, at
-            name = name or " "
+            name = name or unescape(word) or " "
             if at < len(text) and text[at] not in _AFTER_QUOTE:
                 raise ParseFault(f'unexpected "{text[at]}"', at)
     if match is not None and match.end() < len(text):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 
 from nginx_tune.conf.directive import Block, Directive, Source
-from nginx_tune.conf.lexer import CLOSE, LUA_QUOTE, OPEN, ParseFault, Token, read_tokens
+from nginx_tune.conf.lexer import CLOSE, END, LUA_QUOTE, OPEN, ParseFault, Token, read_tokens
 
 DEEPEST = 200
 """Nested blocks past this are taken for an attack on the stack; real trees stay below ten."""
@@ -42,6 +42,8 @@ def parse_block(source: Source) -> Block:
             opened.pop().close = token[3]
         else:
             _add(levels, words, token, source)
+            if opened:
+                levels[-1 if mark == END else -2][-1].parent = opened[-1]
             if mark == OPEN:
                 opened.append(levels[-2][-1])
             count += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from typing import Literal, NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
@@ -11,8 +12,19 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.variables import Variables
 
 _CACHES = ("proxy_cache", "fastcgi_cache", "uwsgi_cache", "scgi_cache")
-_ANSWERS = frozenset({"return", "stub_status", "empty_gif", "js_content", "perl", "status", "api"})
+_ANSWERS = frozenset(
+    {
+        "return", "stub_status", "empty_gif", "js_content", "perl", "status", "api", "echo",
+        "echo_exec", "passenger_enabled", "vhost_traffic_status_display", "nchan_publisher",
+        "nchan_subscriber", "nchan_pubsub", "rtmp_stat", "rtmp_control", "push_stream_publisher",
+        "push_stream_subscriber", "prometheus",
+    }
+)  # fmt: skip
 """Directives whose presence means that the scope's answers are no files of its root."""
+
+
+_EVERYTHING = frozenset({"^", "^/", ".*", "^.*", "^(.*)", "^(.*)$", "^/(.*)", "^/(.*)$", "^.*$"})
+_URL = re.compile(r"https?://|\$scheme://")
 
 
 class Served(NamedTuple):
@@ -65,10 +77,20 @@ def _answers_without_files(scope: Scope) -> bool:
     if has_handler(scope):
         return True
     server = scope.server.block
-    if server is not None and server.first("return") is not None:
+    if server is not None and (server.first("return") is not None or _sends_all_away(server)):
         return True
     denies = scope.sets("deny")
     return denies is not None and denies.value == "all" and scope.sets("allow") is None
+
+
+def _sends_all_away(server: Block) -> bool:
+    """Whether a rewrite of the server redirects every request."""
+    return any(
+        len(line.args) > 1
+        and line.value in _EVERYTHING
+        and (line.args[-1] in {"permanent", "redirect"} or _URL.match(line.args[1]))
+        for line in server.all("rewrite")
+    )
 
 
 def _is_hidden(scope: Scope) -> bool:

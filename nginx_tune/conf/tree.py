@@ -8,13 +8,13 @@ that cannot be read or parsed is listed with line and reason, and the rest stays
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from nginx_tune.conf.directive import Block, Directive, Source, as_utf8
-from nginx_tune.conf.globs import expand, is_pattern
+from nginx_tune.conf.globs import TooWideError, expand, is_pattern
 from nginx_tune.conf.lexer import ParseFault
 from nginx_tune.conf.parser import MOST_DIRECTIVES, parse_block
 from nginx_tune.documents.findings import Unparsed
@@ -28,6 +28,15 @@ _SECTIONS = ("events", "http", "mail", "stream")
 """nginx takes no configuration without events; one of these makes a main file."""
 _INSIDE_HTTP = ("server", "location", "upstream", "map", "listen", "server_name")
 """Directives that no main file has at its top."""
+
+
+STOCK_FILES = frozenset(
+    {
+        "mime.types", "fastcgi_params", "fastcgi.conf", "uwsgi_params", "scgi_params",
+        "koi-utf", "koi-win", "win-utf",
+    }
+)  # fmt: skip
+"""Files that come with nginx: they hold types, parameters and character sets, and nothing else."""
 
 
 class ParsedFile(NamedTuple):
@@ -60,6 +69,10 @@ class ConfTree:
     unparsed: tuple[Unparsed, ...] = ()
     parsed: tuple[ParsedFile, ...] = ()
     """The same files with what stands in them."""
+    missing: tuple[Unparsed, ...] = ()
+    """Includes of files that are not here, where the caller takes that for no fault."""
+    lost: tuple[Directive, ...] = ()
+    """The includes of which something was not read, but for nginx's own stock files."""
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -68,8 +81,13 @@ class ConfTree:
 
     @property
     def complete(self) -> bool:
-        """Whether all of the configuration is here, so that what is not in it is not there."""
-        return not self.unparsed and not self.is_part
+        """Whether all of the configuration is here."""
+        return not self.unparsed and not self.missing and not self.is_part
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether what is not in it is not there: only stock files may not have been read."""
+        return bool(self.parsed) and not self.lost and not self.is_part
 
     @property
     def is_part(self) -> bool:
@@ -91,13 +109,19 @@ class ConfTree:
         return posixpath.normpath(posixpath.join(self.prefix, name))
 
 
-def read_tree(path: str, reader: Reader, *, prefix: str | None = None) -> ConfTree:
+Maps = Sequence[tuple[str, str]]
+"""Prefixes of paths, and what they stand for here."""
+
+
+def read_tree(path: str, reader: Reader, *, prefix: str | None = None, maps: Maps = ()) -> ConfTree:
     """The configuration whose main file is ``path``.
 
+    ``maps`` says where files are that the configuration names by other paths; with it an include
+    of a file that is not here is no fault and stands in ``missing``.
     Errors: none; what could not be read or parsed stands in ``unparsed``, the main file too.
     Source: ngx_conf_include; a relative include stands on the directory of the main file.
     """
-    walk = _Reading(reader, posixpath.dirname(path))
+    walk = _Reading(reader, posixpath.dirname(path), maps)
     main = walk.load(path)
     if main is not None:
         walk.follow(path, main)
@@ -108,6 +132,8 @@ def read_tree(path: str, reader: Reader, *, prefix: str | None = None) -> ConfTr
         files=tuple(walk.parsed),
         unparsed=tuple(walk.unparsed),
         parsed=tuple(ParsedFile(*item) for item in walk.sources.items()),
+        missing=tuple(walk.missing),
+        lost=tuple(dict.fromkeys(walk.lost)),
     )
 
 
@@ -136,9 +162,12 @@ class _Reading:
 
     reader: Reader
     directory: str
+    maps: Maps = ()
     parsed: dict[str, Block] = field(default_factory=dict)
     sources: dict[Source, Block] = field(default_factory=dict)
     unparsed: list[Unparsed] = field(default_factory=list)
+    missing: list[Unparsed] = field(default_factory=list)
+    lost: list[Directive] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
     """Directives of a finished file with its includes."""
     failed: set[str] = field(default_factory=set)
@@ -160,6 +189,14 @@ class _Reading:
             reason = getattr(error, "reason", error.message)
             if place is None:
                 self._fault(path, None, f"cannot read: {reason}")
+            elif self.maps and reason.startswith("No such file"):
+                self.missing.append(
+                    Unparsed(
+                        file=as_utf8(place.file),
+                        line=place.line,
+                        reason=as_utf8(f"include {path}: not here"),
+                    )
+                )
             else:
                 self._fault(place.file, place.line, f"include {path}: cannot read: {reason}")
             self.failed.add(path)
@@ -189,23 +226,38 @@ class _Reading:
     def _include(self, place: Directive, size: int) -> tuple[tuple[Block, ...], int]:
         name = place.value
         pattern = name if name.startswith("/") else posixpath.join(self.directory, name)
-        paths = expand(pattern, self._names) if is_pattern(pattern) else [pattern]
+        pattern = _mapped(pattern, self.maps)
+        try:
+            paths = expand(pattern, self._names) if is_pattern(pattern) else [pattern]
+        except TooWideError:
+            self._fault(
+                place.file, place.line, f"include {pattern}: matches too many directories or names"
+            )
+            self.lost.append(place)
+            return (), 0
         blocks: list[Block] = []
         grown = 0
         for path in paths:
             if path in self.chain:
                 self._fault(place.file, place.line, f"include {path}: the file includes itself")
+                self.lost.append(place)
                 continue
             if len(self.chain) == DEEPEST_INCLUDE:
                 self._fault(place.file, place.line, f"include {path}: too many files deep")
+                self.lost.append(place)
                 continue
             block = self.load(path, place)
             if block is None:
+                if posixpath.basename(path) not in STOCK_FILES:
+                    self.lost.append(place)
                 continue
+            for directive in block.directives:
+                directive.parent = directive.parent or place
             if path not in self.sizes:
                 self.follow(path, block)
             if size + grown + self.sizes[path] > MOST_DIRECTIVES:  # files that double each other
                 self._fault(place.file, place.line, f"include {path}: too many directives")
+                self.lost.append(place)
                 continue
             grown += self.sizes[path]
             blocks.append(block)
@@ -221,6 +273,15 @@ class _Reading:
 
     def _fault(self, file: str, line: int | None, reason: str) -> None:
         self.unparsed.append(Unparsed(file=as_utf8(file), line=line, reason=as_utf8(reason)))
+
+
+def _mapped(path: str, maps: Maps) -> str:
+    """Where a path is here: by the longest prefix that it has."""
+    known = [(old, new) for old, new in maps if path == old or path.startswith(f"{old}/")]
+    if not known:
+        return path
+    old, new = max(known, key=lambda one: len(one[0]))
+    return posixpath.join(new, path[len(old) :].lstrip("/"))
 
 
 def _as_written(block: Block) -> Iterator[Directive]:

@@ -188,3 +188,10 @@ def test_relative_paths_need_a_prefix() -> None:
         "/usr/share/nginx/html"
     )
     assert ConfTree("x", tree_of("").main).full_path("/srv/../srv/www/") == "/srv/www"
+
+
+def test_a_lua_block_whose_name_is_quoted_is_one_word() -> None:
+    text = 'events {} http { server { location / { "content_by_lua_block" { x = { ";" } } } } }'
+    tree = tree_of(text)
+    assert tree.complete, tree.unparsed
+    assert any(one.name == "content_by_lua_block" for one in tree.main.walk())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import random
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from conf_readers import tree_of
 from nginx_tune.conf.known_directives import (
     is_known,
     is_listed,
+    is_named,
     known_modules,
     lacks_a_version,
     nearest,
@@ -23,6 +25,8 @@ from nginx_tune.conf.known_directives import (
 from nginx_tune.conf.placement import placed
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+TABLE = (ROOT / "nginx_tune/conf/directives.tsv").read_text()
+VALUES = (ROOT / "nginx_tune/conf/directive-values.tsv").read_text()
 
 
 @pytest.mark.needs("nginx")
@@ -126,3 +130,26 @@ def test_lines_of_maps_and_foreign_blocks_are_no_directives() -> None:
         ("listen", "stream-server"), ("listen", "mail-server"), ("server", "stream-upstream"),
     }  # fmt: skip
     assert not {"x", "text/html", "z"} & {d.name for d, _ in placed(tree)}
+
+
+def test_patterns_of_other_modules_hide_no_slip_of_a_name() -> None:
+    """Two letters changed places in each name that a pattern of the list might cover."""
+    dice = random.Random(5)
+    own = {line.split("\t")[1] for line in VALUES.splitlines() if not line.startswith("#")}
+    rows = [line.split("\t") for line in TABLE.splitlines() if not line.startswith("#")]
+    names = {row[0] for row in rows}
+    missed = []
+    for name in sorted({row[0] for row in rows if row[1] in own and len(row[0]) > 11}):
+        at = dice.randrange(1, len(name) - 2)
+        slip = name[:at] + name[at + 1] + name[at] + name[at + 2 :]
+        if slip not in names and is_known(slip):
+            missed.append(slip)
+    assert missed == []
+
+
+def test_nginx_names_are_not_masked_by_the_list_of_others() -> None:
+    for name in ("timer_resolutoin", "php_x", "php_value", "echo_x", "proxy_conect_timeout"):
+        assert not is_known(name), name
+    for name in ("proxy_connect_timeout", "lingering_timeout", "worker_aio_requests"):
+        assert not is_named(name), name
+    assert is_known("vhost_traffic_status_zone")

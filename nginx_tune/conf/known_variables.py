@@ -1,0 +1,168 @@
+"""The variables that there are without a directive that makes them, and where variables stand.
+
+``variables.txt`` is read out of the tables of real nginx executables (``tools/read-directives
+--variables``); further names are those that modules add by code, and those of modules that the
+executables lack.
+
+Source: ngx_http_script_compile: ``$name``, ``${name}``; a digit is a capture. Names are compared
+without case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.known_directives import read_table
+
+_BY_CODE = frozenset(
+    [
+        "gzip_ratio",
+        "slice_range",
+        "uid_got",
+        "uid_set",
+        "uid_reset",
+        "secure_link",
+        "secure_link_expires",
+        "invalid_referer",
+        "memcached_key",
+        "request_port",
+        "spdy",
+        "spdy_request_priority",
+        "upstream_last_addr",
+        "upstream_queue_time",
+        "proxy_protocol_port",
+        "limit_rate_after",
+    ]
+)
+_PREFIXES = (
+    "arg_", "http_", "cookie_", "sent_http_", "sent_trailer_", "upstream_http_",
+    "upstream_trailer_", "upstream_cookie_", "proxy_protocol_tlv_", "geoip_", "geoip2_", "ssl_",
+    "jwt_", "otel_", "opentracing_", "brotli_", "zstd_", "vts_", "upload_", "nchan_", "echo_",
+    "lua_", "njs_", "js_", "quic_", "mqtt_", "rtmp_", "passenger_", "waf_", "modsecurity_",
+    "acme_", "oidc_", "sticky_", "session_log_", "dav_", "fancyindex_", "pagespeed_", "mirror_",
+    "msec", "connections_", "upstream_", "realip_", "tcpinfo_", "fastcgi_", "proxy_", "memc_",
+    "redis_", "drizzle_", "postgres_", "encrypted_", "push_stream_", "nginx_", "openssl_", "ja3",
+    "ja4", "http2_", "http3_",
+)  # fmt: skip
+"""Modules make variables of these names; nothing is said of any of them."""
+
+EVALUATED = frozenset(
+    [
+        "return",
+        "rewrite",
+        "set",
+        "if",
+        "proxy_pass",
+        "fastcgi_pass",
+        "uwsgi_pass",
+        "scgi_pass",
+        "grpc_pass",
+        "fastcgi_param",
+        "uwsgi_param",
+        "scgi_param",
+        "proxy_set_header",
+        "grpc_set_header",
+        "add_header",
+        "add_trailer",
+        "root",
+        "alias",
+        "try_files",
+        "log_format",
+        "map",
+        "split_clients",
+        "limit_req_zone",
+        "limit_conn_zone",
+        "proxy_cache_key",
+        "fastcgi_cache_key",
+        "proxy_cache_bypass",
+        "proxy_no_cache",
+        "fastcgi_cache_bypass",
+        "fastcgi_no_cache",
+        "error_page",
+        "index",
+        "expires",
+        "hash",
+        "geo",
+        "sub_filter",
+        "access_log",
+        "auth_basic",
+    ]
+)
+"""Directives whose variables must be known when nginx starts."""
+
+_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
+_STRAY = re.compile(r"\$(?![A-Za-z0-9_{])|\$\{(?![A-Za-z0-9_]+\})", re.ASCII)
+_COMPILED = frozenset({"return", "set", "add_header", "proxy_set_header", "proxy_pass", "root"})
+_CAPTURE = re.compile(r"\(\?(?:P?<|')([A-Za-z_]\w*)[>']", re.ASCII)
+_LAST_IS_MADE = frozenset({"map", "geo", "split_clients", "keyval", "num_map"})
+_FIRST_IS_MADE = frozenset({"set", "perl_set", "js_set", "js_var", "js_fetch", "auth_request_set"})
+
+
+@lru_cache(maxsize=4096)
+def is_known_variable(name: str) -> bool:
+    """Whether nginx or a module that is known here has a variable of that name."""
+    return name in _names() or name in _BY_CODE or name.startswith(_PREFIXES)
+
+
+def used_variables(directive: Directive) -> Iterator[str]:
+    """The names, in lower case, of the variables that a directive's arguments hold.
+
+    A name in capitals is taken for a place that a template fills in.
+    """
+    for index, text in enumerate(directive.args):
+        if "$" not in text or _is_pattern(directive, index):
+            continue
+        for match in _VARIABLE.finditer(text):
+            name = match[1] or match[2]
+            if not name.isupper():
+                yield name.lower()
+
+
+def made_variables(directive: Directive) -> Iterator[str]:
+    """The names of the variables that a directive makes: by its argument or in its patterns."""
+    if directive.name in _LAST_IS_MADE:
+        made = directive.args[-1:]
+    elif directive.name in _FIRST_IS_MADE:
+        made = directive.args[:1]
+    elif directive.name.startswith(("set_", "geoip2", "auth_jwt")):
+        made = directive.args
+    else:
+        made = (directive.name,) if directive.name.startswith("$") else ()
+    yield from (name[1:].lower() for name in made if name.startswith("$"))
+    for text in (directive.name, *directive.args):
+        if "(?" in text:
+            yield from (name.lower() for name in _CAPTURE.findall(text))
+
+
+def has_stray_dollar(directive: Directive) -> bool:
+    """Whether a dollar sign stands before nothing that can be a variable's name."""
+    return directive.name in _COMPILED and any(
+        _STRAY.search(text)
+        for index, text in enumerate(directive.args)
+        if not _is_pattern(directive, index)
+    )
+
+
+def _is_pattern(directive: Directive, index: int) -> bool:
+    """Whether an argument is a regular expression or the name of what is made."""
+    match directive.name:
+        case (
+            "rewrite" | "set" | "add_header" | "add_trailer" | "proxy_set_header"
+            | "grpc_set_header" | "fastcgi_param" | "uwsgi_param" | "scgi_param" | "sub_filter"
+            | "log_format"
+        ):  # fmt: skip
+            return index == 0
+        case "map" | "split_clients" | "geo":
+            return index == len(directive.args) - 1
+        case "if":
+            return index > 0 and directive.args[index - 1].lstrip("!").startswith("~")
+    return False
+
+
+@lru_cache(maxsize=1)
+def _names() -> frozenset[str]:
+    text = read_table("variables.txt")
+    return frozenset(line for line in text.splitlines() if line and line[0] not in "#*")

@@ -1,0 +1,89 @@
+"""What some directives take that read their arguments by code of their own.
+
+Source: ngx_event_connections, ngx_set_worker_processes, ngx_log_set_levels,
+        ngx_http_core_keepalive, ngx_http_rewrite, ngx_http_rewrite_return, ngx_parse_url.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from nginx_tune.conf.directive_values import is_time
+
+_LEVELS = frozenset(["emerg", "alert", "crit", "error", "warn", "notice", "info", "debug"])
+_MOST_CODE = 999
+_MOST_PORT = 65535
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_PORT = re.compile(r"(?:(?:\*|[0-9.]+|\[[0-9a-fA-F:.]+\]):)?([0-9]{1,9})")
+_REWRITE_FLAGS = frozenset({"last", "break", "redirect", "permanent"})
+
+OwnFault = Callable[[Sequence[str]], str]
+"""What is taken, where the arguments are refused; else nothing."""
+
+
+def own_fault_of(name: str, context: str) -> OwnFault | None:
+    """The judge of a directive's arguments; null where there is none."""
+    if name == "listen" and context != "server":
+        return None
+    return _JUDGES.get(name)
+
+
+def _is_open(args: Sequence[str]) -> bool:
+    """Whether a template has still to fill something in."""
+    return any(sign in arg for arg in args for sign in ("$", "{{", "{%", "<%", "@@", "%%"))
+
+
+def _connections(args: Sequence[str]) -> str:
+    return "" if _is_open(args) or _NUMBER.fullmatch(args[0]) else "a number"
+
+
+def _processes(args: Sequence[str]) -> str:
+    if _is_open(args) or args[0] == "auto" or _NUMBER.fullmatch(args[0]):
+        return ""
+    return "auto or a number"
+
+
+def _log_level(args: Sequence[str]) -> str:
+    wrong = [arg for arg in args[1:] if arg not in _LEVELS and not arg.startswith("debug_")]
+    return "a level from debug to emerg" if wrong and not _is_open(args) else ""
+
+
+def _return(args: Sequence[str]) -> str:
+    first = args[0]
+    if _is_open([first]) or (len(args) == 1 and first.startswith(("http://", "https://"))):
+        return ""
+    if _NUMBER.fullmatch(first) and int(first) <= _MOST_CODE:
+        return ""
+    return "a code up to 999, or a URL"
+
+
+def _rewrite(args: Sequence[str]) -> str:
+    if len(args) < len(("pattern", "replacement", "flag")) or _is_open(args[2:]):
+        return ""
+    return "" if args[2] in _REWRITE_FLAGS else "last, break, redirect or permanent"
+
+
+def _keepalive(args: Sequence[str]) -> str:
+    if _is_open(args):
+        return ""
+    is_right = is_time(args[0], in_seconds=False)
+    return "" if is_right else "a time such as 500ms, 30s or 5m"
+
+
+def _listen(args: Sequence[str]) -> str:
+    match = _PORT.fullmatch(args[0])
+    if match is None or 1 <= int(match[1]) <= _MOST_PORT:
+        return ""
+    return "a port from 1 to 65535"
+
+
+_JUDGES: dict[str, OwnFault] = {
+    "worker_connections": _connections,
+    "worker_processes": _processes,
+    "error_log": _log_level,
+    "return": _return,
+    "rewrite": _rewrite,
+    "keepalive_timeout": _keepalive,
+    "listen": _listen,
+}
