@@ -20,6 +20,7 @@ from nginx_tune.host.collect_here import Here
 from nginx_tune.host.kernel import SYSCTLS
 from nginx_tune.host.nginx_names import COMMS, NAMES
 from nginx_tune.host.redaction import escaped, from_bytes, redact_answers
+from nginx_tune.host.trust import acts_as_root, foreign_link
 
 _MOST_DEVICES = 1024
 _MOST_DESCRIPTORS = 4096
@@ -48,7 +49,7 @@ _DEVICE_FILES = (
     "md/sync_action", "md/sync_completed", "bcache/cache_mode", "bcache/state",
     "loop/backing_file", "queue/rotational", "queue/read_ahead_kb", "queue/nr_requests",
     "queue/scheduler", "queue/write_cache", "device/vendor", "device/model",
-    "device/transport", "device/nvme0/transport", "device/queue_depth",
+    "device/transport", "device/type", "device/nvme0/transport", "device/queue_depth",
 )  # fmt: skip
 
 
@@ -120,6 +121,11 @@ class Collector:
         ask = lambda: self._machine.device_of(path)  # noqa: E731
         return self._ask("device " + path, ask, list) is not None
 
+    def room(self, path: str) -> None:
+        """Size and free space of the file system of a path."""
+        if "room " + path not in self.answers:
+            self._ask("room " + path, lambda: self._machine.room(path), list)
+
     def run(self, *argv: str) -> Optional[Tuple[int, str, str]]:
         """What a program said."""
         said = self._ask(
@@ -147,7 +153,9 @@ class Collector:
         for name in NAMES if binary is None else (binary,):
             found = self.program(name)
             if found is not None:
+                self.real(found)
                 self.run(found if binary is None else name, "-V")
+        self._ask("caller", self._machine.caller, int)
         ask = lambda: self._machine.processes(*COMMS)  # noqa: E731
         pids = self._ask("processes " + " ".join(COMMS), ask, list) or []
         masters = []
@@ -158,7 +166,8 @@ class Collector:
             if re.match(r"[\w-]+: (?!master)", title):
                 continue
             masters.append(pid)
-            self.link("/proc/{}/exe".format(pid))
+            binary_link = self.link("/proc/{}/exe".format(pid)) or ""
+            self.real(re.sub(r" \(deleted\)$", "", binary_link))
             self.link("/proc/{}/ns/mnt".format(pid))
             self.link("/proc/self/ns/mnt")
             if self._is_trusted(pid):
@@ -168,7 +177,7 @@ class Collector:
         return masters
 
     def _is_trusted(self, pid: int) -> bool:
-        """Whether the file that a process runs may be run: root's or ours, in no container."""
+        """Whether the file that a process runs may be run; see nginx/choice.py."""
         users = []
         for process in ("self", str(pid)):
             status = self.read("/proc/{}/status".format(process)) or ""
@@ -176,7 +185,10 @@ class Collector:
             users.append(match.group(1) if match else None)
         ours, theirs = users
         same = self.link("/proc/{}/ns/mnt".format(pid)) == self.link("/proc/self/ns/mnt")
-        return same and theirs is not None and theirs in {"0", ours}
+        question = "distrust /proc/{}/exe".format(pid)
+        why = self._ask(question, lambda: self._machine.distrust(question[9:]), escaped)
+        caller = str(self.answers["caller"]["value"])
+        return same and why == "" and theirs is not None and theirs in {"0", ours, caller}
 
     def _ask_process(self, process: str) -> None:
         for name in _PROCESS_FILES:
@@ -287,9 +299,14 @@ class Collector:
             self.real(layer)
         for filesystem, source in re.findall(r" - (\S+) (\S+) ", mountinfo):
             if source.startswith("/"):
-                self.real(_plain(source))
+                self._ask_sources(filesystem, source)
             elif filesystem == "zfs" and re.match(r"[A-Za-z][\w.:-]*(/|$)", source):
                 self.run("zpool", "list", "-vHPL", source.partition("/")[0])
+
+    def _ask_sources(self, filesystem: str, source: str) -> None:
+        """The devices of a mount; a bcachefs names all of its."""
+        for device in source.split(":") if filesystem == "bcachefs" else [source]:
+            self.real(_plain(device))
 
     def _ask_nearest(self, root: str, path: str) -> None:
         """A path or, where it is not there, its nearest parent."""
@@ -298,6 +315,8 @@ class Collector:
             found = self._real_below(root, candidate) if root else self.real(candidate)
             parent = posixpath.dirname(candidate)
             if found is not None or parent in {candidate, ""}:
+                if found is not None:
+                    self.room(root + found)
                 return
             candidate = parent
 
@@ -334,7 +353,9 @@ class Collector:
                 self.read("{}/queues/{}/rps_cpus".format(directory, queue))
         for pid in [None] + masters:  # noqa: RUF005  # Python 3.6
             ask = lambda pid=pid: self._machine.listening(pid)  # noqa: E731
-            self._ask("listening {}".format(pid or "self"), ask, lambda found: found)
+            found = self._ask("listening {}".format(pid or "self"), ask, lambda found: found)
+            for name in ("tcp", "tcp6") if found is None else ():
+                self.read("/proc/{}/net/{}".format(pid or "self", name))
 
 
 def _plain(text: str) -> str:
@@ -382,6 +403,10 @@ def main() -> int:
     if given.output is None:
         sys.stdout.write(text)
         return 0
+    why = foreign_link(given.output) if acts_as_root() else ""
+    if why:
+        sys.stderr.write("{}: not written as root: {}\n".format(given.output, why))
+        return 2
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         with os.fdopen(os.open(given.output, flags, 0o600), "w") as file:

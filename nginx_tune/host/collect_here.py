@@ -11,15 +11,12 @@ import subprocess
 import threading
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
+from nginx_tune.host.caller import caller_id
+from nginx_tune.host.programs import find_program, start_program, why_distrusted
 from nginx_tune.host.version_texts import version_texts
 
 _MAX_BYTES = 64 << 20
 _SECONDS = 10
-_SBIN = (
-    "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/nginx/sbin:/opt/nginx/sbin:"
-    "/usr/local/openresty/nginx/sbin:/usr/local/openresty/bin:/usr/local/bin:/usr/bin:/bin"
-)
-
 _AF_NETLINK, _NETLINK_ROUTE, _NETLINK_SOCK_DIAG = 16, 0, 4
 _RTM_GETLINK, _SOCK_DIAG_BY_FAMILY = 18, 20
 _DUMP = 0x301
@@ -84,17 +81,20 @@ class Here:
         number = os.stat(path).st_dev  # noqa: PTH116
         return os.major(number), os.minor(number)
 
+    def room(self, path: str) -> Tuple[int, int]:
+        """Size of the file system of a path, and what an ordinary user can still write."""
+        told = os.statvfs(path)
+        return told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize
+
     def run(self, argv: Sequence[str]) -> Tuple[int, str, str]:
         """Status, standard output and standard error of a program, run without a shell."""
-        environment = {k: v for k, v in os.environ.items() if k not in ("NGINX", "NGINX_VAR")}
-        environment["LC_ALL"] = "C"
-        process = subprocess.Popen(
-            [self.find_program(argv[0])] + list(argv[1:]),  # noqa: RUF005  # Python 3.6
+        process = start_program(
+            argv,
+            environment={"LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            env=environment,
         )
         try:
             out, err = process.communicate(timeout=_SECONDS)
@@ -110,18 +110,16 @@ class Here:
         return version_texts(self.read_bytes(path))
 
     def find_program(self, name: str) -> str:
-        """Absolute path of a program."""
-        if "/" in name:
-            if not os.path.isfile(name):  # noqa: PTH113
-                raise ValueError("No such file")
-            if not os.access(name, os.X_OK):
-                raise ValueError("not executable")
-            return os.path.abspath(name)  # noqa: PTH100
-        for place in "{}:{}".format(os.environ.get("PATH", ""), _SBIN).split(":"):
-            candidate = os.path.join(place, name)  # noqa: PTH118
-            if place[:1] == "/" and os.path.isfile(candidate) and os.access(candidate, os.X_OK):  # noqa: PTH113
-                return candidate
-        raise ValueError("not found on PATH or in an sbin directory")
+        """Absolute path of a program that may be run."""
+        return find_program(name)
+
+    def distrust(self, path: str) -> str:
+        """Why somebody else could have written a program; else empty."""
+        return why_distrusted(path)
+
+    def caller(self) -> int:
+        """The id of the user who called."""
+        return caller_id()
 
     def processes(self, *names: str) -> List[int]:
         """Ids of the processes of these names."""

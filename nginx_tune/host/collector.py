@@ -9,7 +9,16 @@ from nginx_tune import __version__
 from nginx_tune.host.kernel import SYSCTLS
 from nginx_tune.host.nginx_names import COMMS, NAMES
 
-_PARTS = ("redaction", "version_texts", "collect_here", "collect")
+_PARTS = (
+    "redaction",
+    "version_texts",
+    "parse_elf",
+    "trust",
+    "programs",
+    "caller",
+    "collect_here",
+    "collect",
+)
 _TABLES = {"SYSCTLS": SYSCTLS, "NAMES": NAMES, "COMMS": COMMS, "__version__": __version__}
 
 _HEAD = '''\

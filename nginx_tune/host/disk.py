@@ -27,6 +27,7 @@ def read_disk(host: Host, directory: str) -> tuple[Disk, Gaps]:
             vendor=_read_word(host, f"{directory}/device/vendor"),
             model="" if isinstance(model, Missing) else model,
             transport=_read_transport(host, directory),
+            kind=_read_word(host, f"{directory}/device/type") if name[:6] == "mmcblk" else "",
             rotational=None if isinstance(rotational, Missing) else bool(rotational),
         )
     )

@@ -31,6 +31,13 @@ class ProgramResult(NamedTuple):
     stderr: str
 
 
+class Room(NamedTuple):
+    """The size of a file system, and what an ordinary user can still write there."""
+
+    size_bytes: int
+    available_bytes: int
+
+
 class Device(NamedTuple):
     """A device number."""
 
@@ -66,14 +73,26 @@ class Host(Protocol):
     def filesystem_magic(self, path: str) -> int:
         """``f_type`` of statfs(2)."""
 
+    def room(self, path: str) -> Room:
+        """Size and free space of the file system of a path.
+
+        Source: ``f_blocks`` and ``f_bavail`` of statvfs(3), times ``f_frsize``.
+        """
+
     def run(self, argv: Sequence[str], *, timeout_seconds: float = 10.0) -> ProgramResult:
-        """Run a program without a shell; an absolute path or a name found on PATH and sbin."""
+        """Run a program without a shell; a path, or a name that ``find_program`` finds."""
 
     def version_texts(self, path: str) -> str:
         """What an nginx program would print for ``-V``, read out of its file."""
 
     def find_program(self, name: str) -> str:
-        """Absolute path of a program on PATH or in one of the sbin directories."""
+        """Absolute path of a program that may be run; as root only in system directories."""
+
+    def distrust(self, path: str) -> str:
+        """Why somebody else could have written a program (or ``/proc/PID/exe``); else empty."""
+
+    def caller(self) -> int:
+        """The id of the user who called, behind sudo too."""
 
     def processes(self, *names: str) -> list[int]:
         """Ids of the processes whose ``comm`` is one of the names, ascending."""

@@ -38,24 +38,32 @@ def read_global_ids(pids: Sequence[int]) -> dict[int, int] | Missing:
             "this process lives in a process namespace (a container): "
             "the kernel's events name others' ids"
         )
-    own = Path("/proc/self/ns/pid").readlink()
-    wanted = set(pids)
+    wanted: dict[tuple[Path | None, tuple[int, ...]], int] = {}
+    for pid in pids:
+        own = Path("/proc") / str(pid)
+        wanted[_namespace(own), _ids(own)] = pid
+    depth = {len(ids) for _, ids in wanted}
     found = {}
     for entry in outer.iterdir():
-        if entry.name.isdecimal():
-            inner = _inner_id(entry)
-            if inner in wanted and _namespace(entry) == own:
-                found[inner] = int(entry.name)
+        if not entry.name.isdecimal():
+            continue
+        ids, space = _ids(entry), None
+        for count in depth:
+            if any(one == ids[-count:] for _, one in wanted):
+                space = space or _namespace(entry)
+                if (space, ids[-count:]) in wanted:
+                    found[wanted[space, ids[-count:]]] = int(entry.name)
     return found
 
 
-def _inner_id(process: Path) -> int | None:
-    """The id in the innermost namespace of the process, from NSpid of its status."""
+def _ids(process: Path) -> tuple[int, ...]:
+    """Its ids from the namespace of this /proc to its own, the innermost; NSpid of its status."""
     try:
         lines = (process / "status").read_text(errors="replace").splitlines()
-        return next(int(line.split()[-1]) for line in lines if line.startswith("NSpid:"))
+        line = next(line for line in lines if line.startswith("NSpid:"))
+        return tuple(int(word) for word in line.split()[1:])
     except (OSError, ValueError, StopIteration):
-        return None
+        return ()
 
 
 def _namespace(process: Path) -> Path | None:

@@ -33,6 +33,9 @@ def read_layer(host: Host, directory: str, lower: list[str]) -> Layer:
     return Layer(name=name, kind="stacked", lower=lower)
 
 
+WITHOUT_REDUNDANCY = frozenset({"raid0", "linear"})
+
+
 def read_array(host: Host, directory: str) -> tuple[Array, Gaps]:
     """The state of an md array.
 
@@ -45,6 +48,8 @@ def read_array(host: Host, directory: str) -> tuple[Array, Gaps]:
     degraded = _read_integer(host, f"{directory}/md/degraded")
     action = _read_word(host, f"{directory}/md/sync_action")
     done = attempt(host.read_text, f"{directory}/md/sync_completed")
+    if isinstance(level, str) and level in WITHOUT_REDUNDANCY:
+        degraded = action = done = Missing(f"{level} has no redundancy: it is whole or lost")
     ratio = done if isinstance(done, Missing) else parse_sync_completed(done)
     array = Array(
         name=directory.rpartition("/")[2],

@@ -8,17 +8,46 @@ from nginx_tune.documents.facts import Network
 from nginx_tune.documents.listening import Listener, Listening, ListenSocket
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Gaps, Missing, attempt, known
-from nginx_tune.host.parse_listeners import parse_socket_link
+from nginx_tune.host.parse_listeners import parse_listeners, parse_socket_link
 from nginx_tune.host.parse_netstat import parse_netstat
 
 MOST_DESCRIPTORS = 4096
 """Of a master that are looked at; it holds its listening sockets among the first."""
 
 
+def ask_listening(host: Host, pid: int | None) -> Listening | Missing:
+    """The listening sockets of a process's network namespace (None: the reader's).
+
+    An ordinary user may not enter the namespace of root's nginx, and some kernels have no
+    sock_diag; ``/proc/PID/net/tcp`` tells the addresses and queues all the same, but no backlog
+    and no drops.
+    """
+    asked = attempt(host.listening, pid)
+    if not isinstance(asked, Missing):
+        return asked
+    sockets = []
+    for name in ("tcp", "tcp6"):
+        text = attempt(host.read_text, f"/proc/{pid or 'self'}/net/{name}")
+        if isinstance(text, Missing):
+            if name == "tcp":
+                return asked
+            continue  # a kernel without IPv6
+        sockets += [
+            ListenSocket(
+                address=str(one.address),
+                port=one.port,
+                inode=one.inode,
+                accept_queue=one.accept_queue,
+            )
+            for one in parse_listeners(text, byteorder="little")
+        ]
+    return Listening(sockets=sorted(sockets, key=lambda one: (one.port, one.address, one.inode)))
+
+
 def read_listeners(
     host: Host, asked: Listening | Missing, pid: int | None
 ) -> tuple[list[Listener], Gaps]:
-    """The addresses listened on, from what ``host.listening(pid)`` answered."""
+    """The addresses listened on, from what ``ask_listening`` answered."""
     if isinstance(asked, Missing):
         return [], {"": asked.reason}
     held = Missing("no nginx is running") if pid is None else _read_held(host, pid)
@@ -67,7 +96,7 @@ def _listener(
     address: str, port: int, sockets: list[ListenSocket], held: frozenset[int] | Missing
 ) -> tuple[Listener, Gaps]:
     gaps: Gaps = {}
-    untold = Missing("sock_diag does not tell")
+    untold = Missing("sock_diag does not tell, or could not be asked")
     backlogs = [one.backlog for one in sockets if one.backlog is not None]
     queues = [one.accept_queue for one in sockets if one.accept_queue is not None]
     drops = [one.drops for one in sockets if one.drops is not None]

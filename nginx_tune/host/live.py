@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from nginx_tune.documents.facts import Dataset, Link
 from nginx_tune.documents.listening import Listening
-from nginx_tune.host.door import MOST_BYTES, Device, HostReadError, ProgramResult
+from nginx_tune.host import programs
+from nginx_tune.host.caller import caller_id
+from nginx_tune.host.door import MOST_BYTES, Device, HostReadError, ProgramResult, Room
 from nginx_tune.host.parse_layers import parse_busy_milliseconds
 from nginx_tune.host.program import run_bounded
 from nginx_tune.host.version_texts import version_texts
-
-_SBIN = (
-    "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/nginx/sbin:/opt/nginx/sbin:"
-    "/usr/local/openresty/nginx/sbin:/usr/local/openresty/bin:/usr/local/bin:/usr/bin:/bin"
-)
-"""Searched after PATH: ordinary users have no sbin there."""
 
 
 class LiveHost:
@@ -28,12 +25,14 @@ class LiveHost:
         self._progress = progress
 
     def read_bytes(self, path: str, *, limit_bytes: int = MOST_BYTES) -> bytes:
-        """Contents of a file; HostReadError for one that is larger than the limit."""
+        """Contents of a file; HostReadError for a FIFO and for more bytes than the limit."""
         question = f"read {path}"
         try:
-            # Without waiting: a FIFO that nobody writes gives nothing instead of hanging.
+            # Without waiting: a FIFO that nobody writes is refused instead of hanging.
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             with os.fdopen(descriptor, "rb", buffering=0) as file:
+                if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                    raise HostReadError(question, "a FIFO, not a file")
                 data = _read_up_to(file.fileno(), limit_bytes)
         except (OSError, ValueError) as error:
             _refuse(question, error)
@@ -83,8 +82,16 @@ class LiveHost:
         except (OSError, ValueError) as error:
             _refuse(f"magic {path}", error)
 
+    def room(self, path: str) -> Room:
+        """Size and free space of the file system of a path."""
+        try:
+            told = os.statvfs(path)
+        except (OSError, ValueError) as error:
+            _refuse(f"room {path}", error)
+        return Room(told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize)
+
     def run(self, argv: Sequence[str], *, timeout_seconds: float = 10.0) -> ProgramResult:
-        """Run a program without a shell; an absolute path or a name found on PATH and sbin."""
+        """Run a program without a shell; a path, or a name that ``find_program`` finds."""
         return run_bounded([self.find_program(argv[0]), *argv[1:]], timeout_seconds)
 
     def version_texts(self, path: str) -> str:
@@ -92,20 +99,19 @@ class LiveHost:
         return version_texts(self.read_bytes(path))
 
     def find_program(self, name: str) -> str:
-        """Absolute path of a program on PATH or in one of the sbin directories."""
-        question = f"program {name}"
-        if "/" in name:
-            if not os.path.isfile(name):  # noqa: PTH113
-                raise HostReadError(question, "No such file")
-            if not os.access(name, os.X_OK):
-                raise HostReadError(question, "not executable")
-            return os.path.abspath(name)  # noqa: PTH100  # links stay: the name is what runs
-        places = f"{os.environ.get('PATH', '')}:{_SBIN}".split(":")
-        for place in filter(os.path.isabs, places):
-            candidate = os.path.join(place, name)  # noqa: PTH118
-            if os.path.isfile(candidate) and os.access(candidate, os.X_OK):  # noqa: PTH113
-                return candidate
-        raise HostReadError(question, "not found on PATH or in an sbin directory")
+        """Absolute path of a program that may be run; as root only in system directories."""
+        try:
+            return programs.find_program(name)
+        except (OSError, ValueError) as error:
+            _refuse(f"program {name}", error)
+
+    def distrust(self, path: str) -> str:
+        """Why somebody else could have written a program (or ``/proc/PID/exe``); else empty."""
+        return programs.why_distrusted(path)
+
+    def caller(self) -> int:
+        """The id of the user who called, behind sudo too."""
+        return caller_id()
 
     def processes(self, *names: str) -> list[int]:
         """Ids of the processes whose ``comm`` is one of the names, ascending."""

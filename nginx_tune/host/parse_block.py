@@ -19,6 +19,8 @@ class Identity(NamedTuple):
     transport: str = ""
     """Of an NVMe controller: ``pcie``, ``tcp``, ``rdma``, ``fc``, ``loop``."""
     rotational: bool | None = None
+    kind: str = ""
+    """``device/type`` of a card: ``MMC`` or ``SD``."""
 
 
 class Verdict(NamedTuple):
@@ -60,7 +62,6 @@ _NAMES: tuple[tuple[str, DiskClass, str], ...] = (
     (r"(?:nbd|rbd|drbd)\d+|etherd!.*", "network", "a block device over the network"),
     (r"(?:ram|zram|pmem)\d.*", "memory", "a block device in memory"),
     (r"loop\d+", "virtual", "a file served as a block device"),
-    (r"mmcblk\d+", "ssd", "a flash card"),
 )
 """By device name: drivers whose rotational flag says nothing."""
 
@@ -73,6 +74,9 @@ def classify(identity: Identity) -> Verdict:
     for pattern, disk_class, reason in _NAMES:
         if re.fullmatch(pattern, identity.name):
             return Verdict(disk_class, reason)
+    if re.fullmatch(r"mmcblk\d+(boot\d+|gp\d+)?", identity.name):
+        kind = {"MMC": "an eMMC", "SD": "an SD card"}.get(identity.kind, "an SD card or eMMC")
+        return Verdict("card", f"{kind}: it serves one command or few at a time")
     label = f"{identity.vendor} {identity.model}".strip()
     for part, disk_class, reason in _MODELS:
         if part.lower() in label.lower():

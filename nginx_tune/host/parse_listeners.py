@@ -9,6 +9,8 @@ from typing import NamedTuple
 _LISTEN = "0A"
 _ROW = re.compile(r"\s*\d+: ([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4}) \S+ ([0-9A-F]{2}) ")
 _INODE_COLUMN = 9
+_QUEUE_COLUMN = 4
+_QUEUES = re.compile(r"[0-9A-F]{8}:([0-9A-F]{8})")
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -20,6 +22,8 @@ class Listener(NamedTuple):
     address: Address
     port: int
     inode: int
+    accept_queue: int | None = None
+    """Connections that wait to be accepted: ``rx_queue`` of a listening socket."""
 
     def covers(self, address: Address, port: int) -> bool:
         """Whether it may take a connection to this address and port.
@@ -58,7 +62,15 @@ def parse_listeners(text: str, *, byteorder: str) -> list[Listener]:
         )
         if columns[_INODE_COLUMN].isascii() and columns[_INODE_COLUMN].isdigit():
             inode = int(columns[_INODE_COLUMN])
-            found.append(Listener(ipaddress.ip_address(packed), int(row[2], 16), inode))
+            queue = _QUEUES.fullmatch(columns[_QUEUE_COLUMN])
+            found.append(
+                Listener(
+                    ipaddress.ip_address(packed),
+                    int(row[2], 16),
+                    inode,
+                    int(queue[1], 16) if queue else None,
+                )
+            )
     return found
 
 

@@ -8,28 +8,40 @@ import selectors
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 
 from nginx_tune.host.door import HostReadError, ProgramResult
+from nginx_tune.host.programs import start_program
 
 _MAX_OUTPUT_BYTES = 4 << 20
 
 
-def run_bounded(argv: list[str], timeout_seconds: float) -> ProgramResult:
+def run_bounded(
+    argv: list[str],
+    timeout_seconds: float,
+    *,
+    is_checked: bool = False,
+    enter: Callable[[], None] | None = None,
+) -> ProgramResult:
     """What the program says on both streams, within the time and 4 MiB.
 
-    Errors: HostReadError when it cannot be started, takes longer or says more.
+    ``is_checked`` is for a program that was looked at before the sandbox was entered; ``enter``
+    is called in the child before it becomes the program, which then inherits no environment.
+    Errors: HostReadError when it cannot be started or is not to be, takes longer or says more.
     Side effects: runs it in a session of its own, which is killed when it must end.
     """
     question = f"run {' '.join(argv)}"
-    environment = {k: v for k, v in os.environ.items() if k not in {"NGINX", "NGINX_VAR"}}
     try:
-        process = subprocess.Popen(
+        process = start_program(
             argv,
+            is_checked=is_checked,
+            environment={"LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            env={**environment, "LC_ALL": "C"},
+            inherits=enter is None,
+            preexec_fn=enter,
         )
     except (OSError, ValueError) as error:
         raise HostReadError(question, getattr(error, "strerror", None) or str(error)) from None

@@ -13,7 +13,7 @@ import msgspec
 from nginx_tune.documents.capture import Answer
 from nginx_tune.documents.facts import Dataset, Link
 from nginx_tune.documents.listening import Listening
-from nginx_tune.host.door import MOST_BYTES, Device, Host, HostReadError, ProgramResult
+from nginx_tune.host.door import MOST_BYTES, Device, Host, HostReadError, ProgramResult, Room
 from nginx_tune.host.redaction import escaped, from_bytes
 
 T = TypeVar("T")
@@ -95,8 +95,12 @@ class RecordingHost:
         ask = lambda: self._host.filesystem_magic(path)  # noqa: E731
         return self._keep(_question("magic", path), ask, int)
 
+    def room(self, path: str) -> Room:
+        """Size and free space of the file system of a path."""
+        return self._keep(_question("room", path), lambda: self._host.room(path), list)
+
     def run(self, argv: Sequence[str], *, timeout_seconds: float = 10.0) -> ProgramResult:
-        """Run a program without a shell; an absolute path or a name found on PATH and sbin."""
+        """Run a program without a shell; a path, or a name that ``find_program`` finds."""
         return self._keep(
             _question("run", shlex.join(argv)),
             lambda: self._host.run(argv, timeout_seconds=timeout_seconds),
@@ -113,10 +117,18 @@ class RecordingHost:
         return self._keep(_question("texts", path), ask, escaped)
 
     def find_program(self, name: str) -> str:
-        """Absolute path of a program on PATH or in one of the sbin directories."""
+        """Absolute path of a program that may be run; as root only in system directories."""
         return self._keep(
             _question("program", name), lambda: self._host.find_program(name), escaped
         )
+
+    def distrust(self, path: str) -> str:
+        """Why somebody else could have written a program (or ``/proc/PID/exe``); else empty."""
+        return self._keep(_question("distrust", path), lambda: self._host.distrust(path), escaped)
+
+    def caller(self) -> int:
+        """The id of the user who called, behind sudo too."""
+        return self._keep("caller", self._host.caller, int)
 
     def processes(self, *names: str) -> list[int]:
         """Ids of the processes whose ``comm`` is one of the names, ascending."""
@@ -196,6 +208,12 @@ class RecordedHost:
         """``f_type`` of statfs(2)."""
         return self._answer(_question("magic", path), lambda value: msgspec.convert(value, int))
 
+    def room(self, path: str) -> Room:
+        """Size and free space as they were."""
+        return self._answer(
+            _question("room", path), lambda value: Room(*msgspec.convert(value, tuple[int, int]))
+        )
+
     def run(self, argv: Sequence[str], *, timeout_seconds: float = 10.0) -> ProgramResult:
         """What the program said then."""
         return self._answer(
@@ -209,6 +227,15 @@ class RecordedHost:
     def find_program(self, name: str) -> str:
         """Where the program was."""
         return self._answer(_question("program", name), _to_text)
+
+    def distrust(self, path: str) -> str:
+        """What was said then; captures of earlier versions do not tell, and nothing is run here."""
+        question = _question("distrust", path)
+        return self._answer(question, _to_text) if question in self._answers else ""
+
+    def caller(self) -> int:
+        """Who called then."""
+        return self._answer("caller", lambda value: msgspec.convert(value, int))
 
     def processes(self, *names: str) -> list[int]:
         """Ids of the processes that were recorded."""

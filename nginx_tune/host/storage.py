@@ -36,6 +36,8 @@ _SYSTEM_DIRECTORIES = (
     "/var/lib/lxcfs", "/var/log", "/var/snap", "/var/tmp",  # noqa: S108
 )  # fmt: skip
 """Mounts at or below these hold no data that nginx serves, unless they are asked for."""
+_NO_SIZE = Missing("the file system tells no size")
+"""Some made by programs, and those of the kernel, have none."""
 _SYSTEM_FILESYSTEMS = {"squashfs", "iso9660", "udf", "vfat", "efivarfs", "erofs"}
 
 
@@ -178,12 +180,21 @@ class Resolver:
         if isinstance(real, Missing) or mount is None:
             reason = real.reason if isinstance(real, Missing) else "no mount is known"
             gaps = dict.fromkeys(
-                ("/mount_point", "/filesystem", "/source", "/device", "/read_ahead_bytes"), reason
-            )
+                (
+                    "/mount_point", "/filesystem", "/source", "/device", "/read_ahead_bytes",
+                    "/size_bytes", "/available_bytes",
+                ),
+                reason,
+            )  # fmt: skip
             return PathStorage(path=path, reason=reason), gaps
         below = _Below()
         self._under_mount(view, mount, below, 0)
         gaps = {}
+        room = attempt(self._host.room, view.outside(real))
+        size = room if isinstance(room, Missing) else room.size_bytes or _NO_SIZE
+        free = room if isinstance(room, Missing) else room.available_bytes
+        if isinstance(size, Missing):
+            free = size
         placed = PathStorage(
             path=path,
             mount_point=mount.mount_point,
@@ -193,6 +204,8 @@ class Resolver:
             stack=list(below.stack),
             leaf_disks=list(below.leaves),
             read_ahead_bytes=known(self._read_ahead(mount), gaps, "/read_ahead_bytes"),
+            size_bytes=known(size, gaps, "/size_bytes"),
+            available_bytes=known(free, gaps, "/available_bytes"),
             seen_by_nginx=view.is_foreign,
             reason="; ".join(dict.fromkeys(below.reasons)),
         )
@@ -212,6 +225,8 @@ class Resolver:
             self._under_overlay(view, mount, below, depth)
         elif mount.filesystem == "btrfs":
             self._under_btrfs(mount, below, depth)
+        elif mount.filesystem == "bcachefs":
+            self._under_bcachefs(mount, below, depth)
         elif mount.filesystem == "zfs" and self._under_zfs(mount, below, depth):
             return
         elif verdict := classify_filesystem(mount.filesystem):
@@ -270,6 +285,13 @@ class Resolver:
                     self._under_device(f"{directory}/{device}", below, depth + 1)
                 return
         below.reasons.append(f"the devices of the btrfs on {mount.source} are not known")
+
+    def _under_bcachefs(self, mount: Mount, below: _Below, depth: int) -> None:
+        """Every device; source: bch2_show_devname() in fs/bcachefs/fs.c, colons between names."""
+        for source in mount.source.split(":"):
+            real = attempt(self._host.real_path, source)
+            name = posixpath.basename(source if isinstance(real, Missing) else real)
+            self._under_device(f"/sys/class/block/{name}", below, depth + 1)
 
     def _under_zfs(self, mount: Mount, below: _Below, depth: int) -> bool:
         """The disks of a pool, as ``zpool`` lists them; False when they cannot be told."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -12,9 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from nginx_tune.documents.listening import Listening
 from nginx_tune.host import live_links
-from nginx_tune.host.door import HostReadError
+from nginx_tune.host.door import MOST_BYTES, HostReadError
+from nginx_tune.host.gaps import Missing
+from nginx_tune.host.listeners import ask_listening
 from nginx_tune.host.live import LiveHost
+from nginx_tune.host.storage import read_storage
 
 
 def test_a_program_is_run_without_a_shell() -> None:
@@ -59,9 +65,10 @@ def test_sbin_is_searched_without_it_on_path(monkeypatch: pytest.MonkeyPatch) ->
     assert LiveHost().find_program("sh").endswith("/sh")
 
 
-def test_a_fifo_gives_nothing_and_does_not_hang(tmp_path: Path) -> None:
+def test_a_fifo_is_named_and_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    assert LiveHost().read_bytes(f"{tmp_path}/fifo") == b""
+    with pytest.raises(HostReadError, match="a FIFO"):
+        LiveHost().read_bytes(f"{tmp_path}/fifo")
 
 
 def test_a_file_that_never_ends_is_refused() -> None:
@@ -127,3 +134,60 @@ def test_made_up_speeds_are_not_believed() -> None:
     for name in ("v0", "v1", "br0", "lo"):
         assert links[name]["speed_bits_per_second"] is None
         assert links[name]["speed_reason"]
+
+
+@pytest.mark.parametrize("path", ["/", "/proc", "/dev/shm"])
+def test_room_is_what_df_says(path: str) -> None:
+    """Free space moves while others write; a file system of the kernel's own has no size."""
+    command = ["df", "--block-size=1", "--output=size,avail", path]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    room = LiveHost().room(path)
+    assert room.size_bytes == int(told[2])
+    assert abs(room.available_bytes - int(told[3])) <= max(2 << 30, room.size_bytes // 50)
+
+
+def test_storage_has_the_room_of_a_path_that_is_not_there_yet() -> None:
+    storage, _ = read_storage(LiveHost(), ["/var/cache/not-there/yet"])
+    (place,) = storage.paths
+    assert place.size_bytes == LiveHost().room("/var").size_bytes
+
+
+def test_a_file_system_without_a_size_says_so() -> None:
+    storage, gaps = read_storage(LiveHost(), ["/proc"])
+    assert storage.paths[0].size_bytes is None
+    assert "no size" in gaps["/paths/0/size_bytes"]
+
+
+class WithoutSockDiag(LiveHost):
+    def listening(self, pid: int | None) -> Listening:
+        raise HostReadError("listening", "Operation not permitted")
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_listeners_are_told_without_sock_diag(family: socket.AddressFamily) -> None:
+    """As an ordinary user beside root's nginx: from /proc/net/tcp, held against sock_diag."""
+    with socket.socket(family) as listener, contextlib.ExitStack() as stack:
+        listener.bind(("127.0.0.1" if family == socket.AF_INET else "::1", 0))
+        listener.listen(8)
+        port = listener.getsockname()[1]
+        for _ in range(3):
+            client = stack.enter_context(socket.socket(family))
+            client.connect(listener.getsockname())
+        found = ask_listening(WithoutSockDiag(), None)
+        exact = ask_listening(LiveHost(), None)
+    assert isinstance(found, Listening)
+    assert isinstance(exact, Listening)
+    (told,) = (one for one in found.sockets if one.port == port)
+    (known,) = (one for one in exact.sockets if one.port == port)
+    assert (told.address, told.inode, told.accept_queue) == (known.address, known.inode, 3)
+    assert (known.backlog, known.accept_queue) == (8, 3)
+    assert (told.backlog, told.drops) == (None, None)
+
+
+def test_without_either_the_first_reason_stands() -> None:
+    class Neither(WithoutSockDiag):
+        def read_bytes(self, path: str, *, limit_bytes: int = MOST_BYTES) -> bytes:
+            raise HostReadError(f"read {path}", "Permission denied")
+
+    found = ask_listening(Neither(), 1)
+    assert found == Missing("listening: Operation not permitted")

@@ -1,0 +1,105 @@
+"""What an ELF file has the kernel and the dynamic loader load beside it, and from where.
+
+Source: elf(5), ld.so(8), System V ABI (gabi) chapter 5 "Dynamic Section".
+
+This file is part of the collector: standard library, Python 3.6.
+"""
+
+import struct
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+
+_PT_LOAD, _PT_DYNAMIC, _PT_INTERP = 1, 2, 3
+_DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 0, 1, 5, 15, 29
+_DT_LIBRARIES = (_DT_NEEDED, 0x6FFFFEFB, 0x6FFFFEFC, 0x7FFFFFFD, 0x7FFFFFFF)
+"""NEEDED, DEPAUDIT, AUDIT, AUXILIARY and FILTER: each names libraries that are loaded."""
+_MOST_HEADERS = 512
+_MOST_ENTRIES = 4096
+_LONGEST_NAME = 4096
+
+ReadAt = Callable[[int, int], bytes]
+"""So many bytes of a file at an offset."""
+
+ElfPaths = NamedTuple(
+    "ElfPaths", [("interpreter", str), ("libraries", List[str]), ("directories", List[str])]
+)
+"""The interpreter (empty for none), the names of libraries and RPATH and RUNPATH as they stand."""
+
+
+def parse_elf(read_at: ReadAt) -> Optional[ElfPaths]:
+    """What a file names; None when it is no ELF file.
+
+    Errors: ValueError for an ELF file that makes no sense.
+    """
+    head = read_at(0, 64)
+    if head[:4] != b"\x7fELF":
+        return None
+    try:
+        return _parse(read_at, head)
+    except (struct.error, IndexError, ZeroDivisionError) as error:
+        raise ValueError("a broken ELF file: {}".format(error))  # noqa: B904
+
+
+def _parse(read_at: ReadAt, head: bytes) -> ElfPaths:
+    wide, order = head[4] == 2, "<" if head[5] == 1 else ">"
+    # e_phoff, then e_phentsize and e_phnum.
+    at, form, sizes_at = (32, "Q", 54) if wide else (28, "I", 42)
+    (offset,) = struct.unpack_from(order + form, head, at)
+    size, count = struct.unpack_from(order + "HH", head, sizes_at)
+    table = read_at(offset, size * min(count, _MOST_HEADERS))
+    headers = [_header(table, size * number, order, wide) for number in range(len(table) // size)]
+    loads = [header for header in headers if header[0] == _PT_LOAD]
+    interpreter, libraries, directories = "", [], []
+    for kind, start, _, length in headers:
+        if kind == _PT_INTERP:
+            interpreter = _string(read_at(start, min(length, _LONGEST_NAME)))
+        elif kind == _PT_DYNAMIC:
+            entries = _entries(read_at(start, length), order, wide)
+            strings = next((value for tag, value in entries if tag == _DT_STRTAB), None)
+            if strings is None:
+                continue
+            at = _file_offset(loads, strings)
+            for tag, value in entries:
+                if tag in _DT_LIBRARIES:
+                    libraries.append(_string(read_at(at + value, _LONGEST_NAME)))
+                elif tag in (_DT_RPATH, _DT_RUNPATH):
+                    directories += _string(read_at(at + value, _LONGEST_NAME)).split(":")
+    return ElfPaths(interpreter, libraries, directories)
+
+
+def _header(table: bytes, at: int, order: str, wide: bool) -> Tuple[int, int, int, int]:
+    """Kind, offset, address and size in the file of a segment."""
+    if wide:
+        kind, _, offset, address, _, size = struct.unpack_from(order + "IIQQQQ", table, at)
+    else:
+        kind, offset, address, _, size = struct.unpack_from(order + "IIIII", table, at)
+    return kind, offset, address, size
+
+
+def _entries(data: bytes, order: str, wide: bool) -> List[Tuple[int, int]]:
+    """Tag and value of the dynamic section's entries."""
+    form = order + ("QQ" if wide else "II")
+    found = []
+    for at in range(min(len(data) // struct.calcsize(form), _MOST_ENTRIES)):
+        tag, value = struct.unpack_from(form, data, at * struct.calcsize(form))
+        if tag == _DT_NULL:
+            break
+        found.append((tag, value))
+    return found
+
+
+def _file_offset(loads: List[Tuple[int, int, int, int]], address: int) -> int:
+    for _, offset, start, size in loads:
+        if start <= address < start + size:
+            return offset + address - start
+    raise ValueError("a broken ELF file: its strings are in no segment")
+
+
+def _string(data: bytes) -> str:
+    return data.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
+
+
+def expand(directory: str, variables: Dict[str, str]) -> str:
+    """An element of a run path with ``$ORIGIN``, ``$LIB`` and ``$PLATFORM`` filled in."""
+    for name, value in variables.items():
+        directory = directory.replace("${" + name + "}", value).replace("$" + name, value)
+    return directory

@@ -1,0 +1,279 @@
+"""Which programs root may run: those that nobody but root could have written.
+
+Any process can call itself nginx, any directory can stand in PATH, and a program is as good as
+whoever may write its file, a directory on the way to it, its loader or a library that it names.
+So each step of the path is looked at, symbolic links too, and what the file loads.
+
+An access list (ACL) is no way around it: the group's bits of a file that has one are its mask.
+Whatever an ordinary user may have mounted (FUSE, removable media) is mounted nosuid, and shows
+any owner that he likes. Source: acl(5), fusermount3(1), udisks(8).
+
+An ordinary user is asked the same of what was found for him, where his own files count too.
+
+This file is part of the collector: standard library, Python 3.6.
+"""
+
+import glob
+import os
+import posixpath
+import re
+import stat
+from typing import Dict, Iterator, List, Optional, Set, Tuple
+
+from nginx_tune.host.parse_elf import ElfPaths, expand, parse_elf
+
+_MOST_LINKS = 40
+_MOST_LIBRARIES = 256
+_NOSUID = 2
+_LONGEST_PART = 1 << 20
+"""Of a file that may say anything of itself."""
+_LIBRARY_DIRECTORIES = ("/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib")
+
+
+def acts_as_root() -> bool:
+    """Whether this process is root of a machine that has other users.
+
+    Who is root only in a user namespace of his own, where no other id is mapped, is himself.
+    """
+    if os.geteuid() != 0:
+        return False
+    try:
+        with open("/proc/self/uid_map") as file:  # noqa: PTH123
+            counts = [int(line.split()[2]) for line in file]
+    except (OSError, ValueError, IndexError):
+        return True
+    return sum(counts) != 1
+
+
+def distrust(path: str) -> str:
+    """Why a program is not to be run: somebody else could have written it; empty when it is."""
+    return _Looker().program(path)
+
+
+def distrust_directory(path: str) -> str:
+    """Why somebody else could change what is in a directory, existing or not; empty if nobody."""
+    return _Looker().directory(path)
+
+
+def distrust_place(path: str) -> str:
+    """Why somebody else could change or replace what this user keeps at a path; empty if nobody.
+
+    Unlike for programs a directory like /tmp will do, where names are everybody's to make and
+    only their owner's to change (the sticky bit): what is kept there is this user's own.
+    """
+    return _Looker(sticky_will_do=True).directory(path)
+
+
+def foreign_link(path: str) -> str:
+    """Why a path is not to be followed for writing: another user's link leads it elsewhere.
+
+    The kernel may allow it (fs.protected_symlinks is for sticky directories, and can be off).
+    Shape: empty when no link on the way, and not the last, is another user's.
+    """
+    try:
+        for step, status in _steps(posixpath.join(os.getcwd(), path)):  # noqa: PTH109
+            if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
+                return "{} is a link of user {}".format(step, status.st_uid)
+    except OSError:  # what is not there is made, what cannot be seen cannot be written
+        return ""
+    return ""
+
+
+def distrust_process(pid: int) -> str:
+    """Why the program that a process runs is not to be run; empty when it may be.
+
+    What counts is the very file that the process runs, not a name that it gave itself; the file
+    may have been replaced or removed since by an upgrade.
+    """
+    link = "/proc/{}/exe".format(pid)
+    looker = _Looker()
+    try:
+        running, path = os.stat(link), os.readlink(link)  # noqa: PTH115, PTH116
+    except OSError as error:
+        return "{}: {}".format(link, error.strerror)
+    path = re.sub(r" \(deleted\)$", "", path)
+    why = looker.fault(path, running)
+    return why or looker.directory(posixpath.dirname(path)) or looker.loaded(link, path)
+
+
+class _Looker:
+    """Looks at files once each."""
+
+    def __init__(self, *, sticky_will_do: bool = False) -> None:
+        self._sticky_will_do = sticky_will_do
+        self._owners = frozenset({0, os.geteuid()}) if not acts_as_root() else frozenset({0})
+        self._group = None if os.geteuid() == 0 else os.getegid()
+        self._places: Dict[str, str] = {}
+        self._programs: Set[str] = set()
+
+    def program(self, path: str) -> str:
+        """Why a program, or a library, is not to be trusted."""
+        if not posixpath.isabs(path):
+            return "{} is looked for in the working directory".format(path)
+        real, why = self.place(path)
+        if why or real in self._programs:
+            return why
+        if len(self._programs) > _MOST_LIBRARIES:
+            return "{} names too many libraries".format(path)
+        self._programs.add(real)
+        return self.loaded(real, real)
+
+    def loaded(self, file: str, name: str) -> str:
+        """Why something that a file has loaded is not to be trusted; ``name`` is where it lies."""
+        try:
+            with open(file, "rb") as opened:  # noqa: PTH123
+
+                def read_at(offset: int, size: int) -> bytes:
+                    opened.seek(offset)
+                    return opened.read(min(size, _LONGEST_PART))
+
+                head = read_at(0, 256)
+                if head[:2] == b"#!":
+                    words = os.fsdecode(head[2:].split(b"\n", 1)[0]).split()
+                    return self.program(words[0]) if words else ""
+                elf = parse_elf(read_at)
+        except (OSError, ValueError, OverflowError) as error:
+            return "{}: {}".format(name, getattr(error, "strerror", None) or error)
+        return "" if elf is None else self._libraries(elf, name)
+
+    def _libraries(self, elf: ElfPaths, name: str) -> str:
+        if elf.interpreter:
+            why = self.program(elf.interpreter)
+            if why:
+                return "{}: its loader: {}".format(name, why)
+        origin = posixpath.dirname(name)
+        directories = []
+        for element in elf.directories:
+            # What $LIB and $PLATFORM stand for is the loader's: each place that they may mean.
+            for lib in ("lib", "lib64") if "LIB" in element else ("",):
+                full = expand(element, {"ORIGIN": origin, "LIB": lib, "PLATFORM": os.uname()[4]})
+                why = self.directory(full)
+                if why:
+                    return "{}: it takes libraries from {}: {}".format(name, full or "''", why)
+                directories.append(full)
+        for library in elf.libraries:
+            found = library if "/" in library else _find_library(library, directories)
+            why = self.program(found) if found else ""
+            if why:
+                return "{}: its library {}: {}".format(name, library, why)
+        return ""
+
+    def directory(self, path: str) -> str:
+        """Why somebody else may change what is in a directory, or make it."""
+        if not posixpath.isabs(path):
+            return "that is the working directory"
+        return self.place(path, may_be_absent=True)[1]
+
+    def place(self, path: str, *, may_be_absent: bool = False) -> Tuple[str, str]:
+        """The path with its links resolved, and why one of its steps is not to be trusted."""
+        done, before = "", None  # type: Tuple[str, Optional[int]]
+        try:
+            for step, status in _steps(path):
+                done = step
+                if step in self._places:
+                    why = self._places[step]
+                else:
+                    why = self.fault(step, status) or self._brought(step, status, before)
+                    self._places[step] = why
+                if why:
+                    return done, why
+                before = status.st_dev
+        except FileNotFoundError as error:
+            return done, "" if may_be_absent else "{}: no such file".format(error.filename)
+        except OSError as error:
+            return done, "{}: {}".format(error.filename or path, error.strerror)
+        return done, ""
+
+    def fault(self, path: str, status: os.stat_result) -> str:
+        """Why somebody else may write one file or the names in one directory."""
+        if status.st_uid not in self._owners:
+            return "{} belongs to user {}".format(path, status.st_uid)
+        if stat.S_ISLNK(status.st_mode):
+            return ""
+        if self._sticky_will_do and status.st_mode & stat.S_ISVTX and stat.S_ISDIR(status.st_mode):
+            return ""
+        if status.st_mode & stat.S_IWOTH:
+            return "{} can be written by everybody".format(path)
+        if status.st_mode & stat.S_IWGRP and status.st_gid != self._group:
+            return "{} can be written by group {}".format(path, status.st_gid)
+        return ""
+
+    @staticmethod
+    def _brought(path: str, status: os.stat_result, before: Optional[int]) -> str:
+        """Why a file system may be one that an ordinary user has mounted."""
+        if before is None or status.st_dev == before or stat.S_ISLNK(status.st_mode):
+            return ""
+        if not _is_nosuid(path) or _is_nosuid("/"):
+            return ""
+        return "{} is a file system of its own that is mounted nosuid".format(path)
+
+
+def _is_nosuid(path: str) -> bool:
+    return bool(os.statvfs(path).f_flag & _NOSUID)
+
+
+def _steps(path: str) -> Iterator[Tuple[str, os.stat_result]]:
+    """Every directory, link and file that a path leads through; the last is the file itself.
+
+    Errors: OSError for one that is not there.
+    """
+    yield "/", os.lstat("/")
+    done = ""
+    parts = path.split("/")
+    links = 0
+    while parts:
+        part = parts.pop(0)
+        if part in ("", "."):
+            continue
+        if part == "..":
+            done = posixpath.dirname(done).rstrip("/")
+            continue
+        step = done + "/" + part
+        status = os.lstat(step)
+        yield step, status
+        if not stat.S_ISLNK(status.st_mode):
+            done = step
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(0, "too many links", path)
+        target = os.readlink(step)  # noqa: PTH115
+        done = "" if target.startswith("/") else done
+        parts = target.split("/") + parts
+        if not parts or all(rest in ("", ".", "..") for rest in parts):
+            yield done or "/", os.lstat(done or "/")
+
+
+def _find_library(name: str, directories: List[str]) -> str:
+    """Where the loader finds a library; empty where it is not in a place that is looked at."""
+    for directory in directories + _library_directories():
+        path = posixpath.join(directory, name)
+        if os.path.exists(path):  # noqa: PTH110
+            return path
+    return ""
+
+
+_found_directories: List[str] = []
+
+
+def _library_directories() -> List[str]:
+    """What the loader is told to look in by its own configuration, then its defaults.
+
+    Source: ldconfig(8), /etc/ld.so.conf; musl's etc/ld-musl-ARCH.path.
+    """
+    if not _found_directories:
+        files = ["/etc/ld.so.conf"] + sorted(glob.glob("/etc/ld-musl-*.path"))  # noqa: PTH207, RUF005
+        while files and len(_found_directories) < _MOST_LIBRARIES:
+            try:
+                with open(files.pop(0), errors="surrogateescape") as file:  # noqa: PTH123
+                    lines = [line.split("#", 1)[0].strip() for line in file]
+            except OSError:
+                continue
+            for word in " ".join(lines).replace(":", " ").split():
+                if posixpath.isabs(word) and "*" not in word:
+                    is_file = os.path.isfile(word)  # noqa: PTH113
+                    (files if is_file else _found_directories).append(word)
+                elif "*" in word:
+                    files += sorted(glob.glob(posixpath.join("/etc", word)))  # noqa: PTH207
+        _found_directories.extend(_LIBRARY_DIRECTORIES)
+    return list(_found_directories)

@@ -1,0 +1,435 @@
+"""Which programs root runs: those that nobody else could have written."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from programs_of_others import (
+    NOBODY,
+    give_to_nobody,
+    roots_directory,
+    write_program,
+)
+
+from nginx_tune.cli.output import write_file
+from nginx_tune.errors import UsageError
+from nginx_tune.host import programs
+from nginx_tune.host.door import HostReadError
+from nginx_tune.host.live import LiveHost
+from nginx_tune.host.parse_elf import parse_elf
+from nginx_tune.host.trust import distrust, distrust_directory, distrust_process
+
+pytestmark = pytest.mark.needs("root")
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with roots_directory() as path:
+        yield path
+
+
+def owned(place: Path) -> Path:
+    program = write_program(place / "program")
+    give_to_nobody(program)
+    return program
+
+
+def open_file(mode: int) -> Callable[[Path], Path]:
+    return lambda place: write_program(place / "program", mode=mode)
+
+
+def open_directory(mode: int, depth: int) -> Callable[[Path], Path]:
+    def build(place: Path) -> Path:
+        program = write_program(place / "one" / "two" / "three" / "program")
+        program.parents[depth].chmod(mode)
+        return program
+
+    return build
+
+
+def nobodys_directory(place: Path) -> Path:
+    program = write_program(place / "one" / "two" / "program")
+    give_to_nobody(place / "one")
+    return program
+
+
+def nobodys_link(place: Path) -> Path:
+    write_program(place / "program")
+    link = place / "link"
+    link.symlink_to(place / "program")
+    give_to_nobody(link)
+    return link
+
+
+def link_through(place: Path) -> Path:
+    """Root's link leads through a directory of nobody's, and by .. out of it again."""
+    write_program(place / "program")
+    (place / "theirs").mkdir()
+    give_to_nobody(place / "theirs")
+    (place / "link").symlink_to("theirs/../program")
+    return place / "link"
+
+
+def linked_directory(place: Path) -> Path:
+    write_program(place / "theirs" / "bin" / "program")
+    give_to_nobody(place / "theirs")
+    (place / "opt").symlink_to(place / "theirs" / "bin")
+    return place / "opt" / "program"
+
+
+def interpreter(place: Path) -> Path:
+    shell = place / "shell"
+    shutil.copy("/bin/sh", shell)
+    give_to_nobody(shell)
+    return write_program(place / "program", f"#! {shell} -e\n")
+
+
+def under_tmp(place: Path) -> Path:
+    """In a directory that is everybody's, though the sticky bit keeps its names."""
+    path = Path("/tmp") / place.name
+    return write_program(path)
+
+
+@pytest.fixture
+def seed() -> int:
+    """Shown by pytest with the arguments of a test that fails."""
+    return random.randrange(1 << 32)
+
+
+UNTRUSTED = {
+    "the file is nobody's": owned,
+    "everybody writes the file": open_file(0o757),
+    "a group writes the file": open_file(0o775),
+    "everybody writes its directory": open_directory(0o777, 0),
+    "a group writes its directory": open_directory(0o775, 0),
+    "everybody writes a parent": open_directory(0o777, 1),
+    "a group writes a parent": open_directory(0o2775, 2),
+    "everybody writes a sticky directory": under_tmp,
+    "a parent is nobody's": nobodys_directory,
+    "the link is nobody's": nobodys_link,
+    "a link leads through nobody's directory": link_through,
+    "a directory on the way is a link to nobody's": linked_directory,
+    "the interpreter is nobody's": interpreter,
+}
+
+
+@pytest.mark.parametrize("build", UNTRUSTED.values(), ids=UNTRUSTED.keys())
+def test_what_others_could_have_written_is_not_run(
+    place: Path, build: Callable[[Path], Path]
+) -> None:
+    program = build(place)
+    try:
+        assert distrust(str(program))
+        with pytest.raises(HostReadError, match="not run as root"):
+            LiveHost().run([str(program)])
+        with pytest.raises(programs.ProgramError):
+            programs.start_program([program])
+    finally:
+        if program.parent == Path("/tmp"):
+            program.unlink()
+
+
+def test_what_only_root_could_have_written_is_run(place: Path) -> None:
+    write_program(place / "real" / "program", "#!/bin/sh\necho ran\n")
+    (place / "absolute").symlink_to(place / "real")
+    (place / "relative").symlink_to("absolute/../real/program")
+    for name in ("real/program", "absolute/program", "relative", "real/../relative"):
+        assert distrust(str(place / name)) == ""
+        assert LiveHost().run([str(place / name)]).stdout == "ran\n"
+
+
+def test_every_step_that_is_opened_is_noticed(place: Path, seed: int) -> None:
+    """Any one step of a random tree, by any one of the ways."""
+    draw = random.Random(seed)
+    for number in range(40):
+        parts = [f"d{draw.randrange(3)}" for _ in range(draw.randrange(1, 5))]
+        program = write_program(place.joinpath(str(number), *parts, "program"))
+        assert distrust(str(program)) == ""
+        step = draw.choice([program, *list(program.parents)[: len(parts) + 1]])
+        way = draw.choice(["owner", "group", "other"])
+        if way == "owner":
+            give_to_nobody(step)
+        else:
+            step.chmod(step.stat().st_mode | (0o020 if way == "group" else 0o002))
+        assert str(step) in distrust(str(program)), (seed, number)
+
+
+def test_a_loop_of_links_is_no_hang(place: Path) -> None:
+    (place / "a").symlink_to("b")
+    (place / "b").symlink_to("a")
+    assert "too many links" in distrust(str(place / "a"))
+
+
+COMPILER = shutil.which("cc")
+SOURCE = "int puts(const char *); int shown(void); int main(void) { return shown(); }\n"
+LIBRARY = 'int puts(const char *); int shown(void) { puts("ran"); return 0; }\n'
+
+
+@pytest.fixture
+def linked(place: Path) -> Callable[..., Path]:
+    """A program and its library in ``lib``, found by the given linker flags."""
+    if COMPILER is None:
+        pytest.skip("this host has no C compiler")
+
+    def build(*flags: str) -> Path:
+        (place / "lib").mkdir()
+        for name, text in (("main.c", SOURCE), ("shown.c", LIBRARY)):
+            (place / name).write_text(text)
+        library = place / "lib" / "libshown.so"
+        subprocess.run([COMPILER, "-shared", "-fPIC", "-o", library, place / "shown.c"], check=True)
+        subprocess.run(
+            [COMPILER, "-o", place / "program", place / "main.c", f"-L{library.parent}",
+             "-lshown", *flags], check=True,
+        )  # fmt: skip
+        return place / "program"
+
+    return build
+
+
+@pytest.mark.parametrize(
+    "flag", ["-Wl,-rpath,$ORIGIN/lib", "-Wl,--disable-new-dtags,-rpath,{place}/lib"]
+)
+@pytest.mark.parametrize("theirs", ["lib", "lib/libshown.so"])
+def test_a_library_that_others_could_have_written(
+    place: Path, linked: Callable[..., Path], flag: str, theirs: str
+) -> None:
+    program = linked(flag.format(place=place))
+    assert distrust(str(program)) == ""
+    assert LiveHost().run([str(program)]).stdout == "ran\n"
+    give_to_nobody(place / theirs)
+    assert str(place / theirs) in distrust(str(program))
+
+
+@pytest.mark.parametrize("path", ["", ":/usr/lib", "lib", "/tmp/no/such/directory"])
+def test_a_run_path_that_others_could_fill(linked: Callable[..., Path], path: str) -> None:
+    program = linked(f"-Wl,-rpath,{path or ':'}")
+    assert "it takes libraries from" in distrust(str(program))
+
+
+def test_a_loader_that_others_could_have_written(place: Path, linked: Callable[..., Path]) -> None:
+    loader = place / "loader"
+    shutil.copy("/lib64/ld-linux-x86-64.so.2" if os.uname().machine == "x86_64" else "/bin/sh",
+                loader)  # fmt: skip
+    program = linked(f"-Wl,-rpath,{place}/lib", f"-Wl,--dynamic-linker={loader}")
+    assert distrust(str(program)) == ""
+    give_to_nobody(loader)
+    assert "its loader" in distrust(str(program))
+
+
+def test_what_real_programs_load_is_seen() -> None:
+    """Held against the loader's own word."""
+    path = str(Path("/bin/sh").resolve())
+    with Path(path).open("rb") as file:
+
+        def read_at(offset: int, size: int) -> bytes:
+            file.seek(offset)
+            return file.read(size)
+
+        elf = parse_elf(read_at)
+    assert elf is not None
+    said = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
+    assert elf.libraries
+    for library in elf.libraries:
+        assert library in said
+    assert elf.interpreter in said
+
+
+def test_broken_elf_files_are_refused_not_followed(place: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    whole = Path("/bin/sh").resolve().read_bytes()
+    program = write_program(place / "program")
+    for _ in range(300):
+        data = bytearray(whole)
+        for _ in range(draw.randrange(1, 40)):
+            data[draw.randrange(4, 1200)] = draw.randrange(256)
+        program.write_bytes(data)
+        assert isinstance(distrust(str(program)), str), seed
+    for head in (b"\x7fELF", b"\x7fELF\2\1", struct.pack("64s", b"\x7fELF\2\1")):
+        program.write_bytes(head)
+        assert isinstance(distrust(str(program)), str)
+
+
+def test_what_a_user_may_have_mounted(place: Path) -> None:
+    """Whoever mounts may show any owner; the kernel then has it nosuid."""
+    theirs = place / "theirs"
+    theirs.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "nosuid,mode=0755", "x", theirs], check=True)
+    try:
+        program = write_program(theirs / "program")
+        assert "mounted nosuid" in distrust(str(program))
+        subprocess.run(["mount", "-o", "remount,suid", theirs], check=True)
+        assert distrust(str(program)) == ""
+    finally:
+        subprocess.run(["umount", theirs], check=True)
+
+
+@pytest.mark.skipif(shutil.which("setfacl") is None, reason="this host has no setfacl")
+def test_an_access_list_shows_in_the_mode(place: Path) -> None:
+    program = write_program(place / "program")
+    subprocess.run(["setfacl", "-m", f"u:{NOBODY}:rwx", program], check=True)
+    assert distrust(str(program))
+
+
+def test_a_directory_that_is_not_there_is_its_parents() -> None:
+    assert distrust_directory("/usr/local/lib/no/such") == ""
+    assert distrust_directory("/tmp/no/such")
+    assert distrust_directory("no/such")
+
+
+def test_a_process_is_its_file_not_its_name(place: Path) -> None:
+    sleeper = place / "nginx"
+    shutil.copy("/bin/sleep", sleeper)
+    process = subprocess.Popen([sleeper, "60"])
+    try:
+        time.sleep(0.1)
+        assert distrust_process(process.pid) == ""
+        sleeper.unlink()
+        assert distrust_process(process.pid) == "", "an upgrade removes what runs"
+        place.chmod(0o777)
+        assert distrust_process(process.pid)
+        place.chmod(0o755)
+    finally:
+        process.kill()
+        process.wait()
+    shutil.copy("/bin/sleep", sleeper)
+    give_to_nobody(sleeper)
+    process = subprocess.Popen([sleeper, "60"])
+    try:
+        time.sleep(0.1)
+        assert str(NOBODY) in distrust_process(process.pid)
+        with pytest.raises(HostReadError, match="not run as root"):
+            LiveHost().run([f"/proc/{process.pid}/exe", "1"])
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_roots_path_is_the_systems(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither PATH nor the working directory name programs, whoever owns them."""
+    write_program(place / "ldd", "#!/bin/sh\necho mine\n")
+    monkeypatch.setenv("PATH", f"{place}:.:")
+    monkeypatch.chdir(place)
+    assert LiveHost().find_program("ldd") != str(place / "ldd")
+    assert "mine" not in LiveHost().run(["ldd", "--version"]).stdout
+
+
+def test_the_next_directory_is_taken_where_one_is_open(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("first", "second"):
+        write_program(place / name / "tool")
+    monkeypatch.setattr(programs, "DIRECTORIES", (f"{place}/first", f"{place}/second"))
+    assert programs.find_program("tool") == f"{place}/first/tool"
+    (place / "first").chmod(0o777)
+    assert programs.find_program("tool") == f"{place}/second/tool"
+    (place / "second" / "tool").unlink()
+    with pytest.raises(programs.ProgramError, match="can be written by everybody"):
+        programs.find_program("tool")
+
+
+HOSTILE = {
+    "LD_PRELOAD": "/tmp/x.so", "LD_LIBRARY_PATH": "/tmp", "LD_AUDIT": "/tmp/x.so",
+    "NGINX": "3;4;", "NGINX_VAR": "NGINX", "PERL5LIB": "/tmp", "PERL5OPT": "-Mx",
+    "PYTHONPATH": "/tmp", "PYTHONSTARTUP": "/tmp/x", "OPENSSL_CONF": "/tmp/x", "LUA_PATH": "/tmp/?",
+    "GCONV_PATH": "/tmp", "BASH_ENV": "/tmp/x", "ENV": "/tmp/x", "GIT_SSH": "/tmp/x",
+    "MALLOC_CONF": "x", "TZ": ":/tmp/x", "LOCPATH": "/tmp", "NODE_OPTIONS": "-r /tmp/x",
+    "IFS": "x", "PS4": "x", "SHELLOPTS": "x", "BPFTRACE_BTF": "/tmp/x", "GLIBC_TUNABLES": "x",
+}  # fmt: skip
+
+
+def test_the_callers_environment_stays_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in HOSTILE.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PATH", "/tmp:" + os.environ["PATH"])
+    monkeypatch.setenv("HOME", "/root")
+    said = LiveHost().run(["env"]).stdout.splitlines()
+    names = {line.partition("=")[0] for line in said}
+    assert names & HOSTILE.keys() == set()
+    assert "PATH=" + ":".join(programs.DIRECTORIES) in said
+    assert "HOME=/root" in said
+    monkeypatch.setenv("TZ", "Europe/Vienna")
+    assert "TZ=Europe/Vienna" in LiveHost().run(["env"]).stdout
+
+
+def test_our_own_modules_are_not_taken_from_the_working_directory(tmp_path: Path) -> None:
+    """Whoever may write to a directory that root works in could otherwise run code as root."""
+    for name in ("json", "click", "shutil", "runpy", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('taken')\n")
+    (tmp_path / "nginx_tune").mkdir()
+    (tmp_path / "nginx_tune" / "__init__.py").write_text("raise SystemExit('taken')\n")
+    argv = programs.own_module("nginx_tune.lab.keeper")
+    environment = {"PYTHONPATH": str(tmp_path)}
+    said = programs.run_program(argv, is_checked=True, environment=environment, cwd=tmp_path)
+    assert (said.returncode, said.stdout, said.stderr) == (0, b"", b"")
+
+
+def test_the_operators_word_is_taken(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "_vouched", set())
+    program = owned(place)
+    assert programs.why_not_run(str(program))
+    programs.vouch_for(str(program))
+    assert programs.find_program(str(program)) == str(program)
+
+
+def test_an_ordinary_user_has_his_own_path() -> None:
+    """Nobody gains anything by a user's own programs."""
+    code = (
+        "import os\nfrom nginx_tune.host import programs\n"
+        f"os.setgid({NOBODY}); os.setuid({NOBODY})\n"
+        "print(programs.find_program('own'), programs.clean_environment()['LD_LIBRARY_PATH'])\n"
+    )
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        Path(directory).chmod(0o755)
+        program = write_program(Path(directory) / "own")
+        give_to_nobody(program)
+        environment = {"PATH": f"{directory}:/usr/bin", "LD_LIBRARY_PATH": "/tmp/x"}
+        said = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert said.stdout == f"{program} /tmp/x\n", said.stderr
+
+
+LINKS = {
+    "the name itself": lambda place: (place / "out", place / "out"),
+    "a directory on the way": lambda place: (place / "way", place / "way" / "out"),
+    "the second link of two": lambda place: (place / "second", place / "first"),
+}
+
+
+@pytest.mark.parametrize("build", LINKS.values(), ids=LINKS.keys())
+def test_root_does_not_write_through_another_user_s_link(
+    place: Path, build: Callable[[Path], tuple[Path, Path]]
+) -> None:
+    """In a directory where everybody may make names; the kernel's own guard may be off."""
+    place.chmod(0o1777)
+    (place / "real").mkdir()
+    victim = place / "real" / "out"
+    victim.write_text("the host's")
+    link, name = build(place)
+    if link.name == "second":
+        (place / "first").symlink_to("second")
+    link.symlink_to(victim if name in {link, place / "first"} else place / "real")
+    write_file(name, b"ours")
+    assert victim.read_text() == "ours", "root's own link is followed"
+    victim.write_text("the host's")
+    give_to_nobody(link)
+    with pytest.raises(UsageError, match="is a link of user 65534"):
+        write_file(name, b"ours")
+    assert victim.read_text() == "the host's"
+
+
+def test_streams_and_fresh_files_are_written(place: Path, capfdbinary: object) -> None:
+    write_file(place / "fresh", b"ours")
+    assert (place / "fresh").read_bytes() == b"ours"
+    write_file(Path("/dev/stdout"), b"")
