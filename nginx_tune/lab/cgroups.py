@@ -179,6 +179,11 @@ class Group:
             return
         (directory / "cpu.max").write_text(f"{quota} {_CPU_PERIOD}")
 
+    def limit_processes(self, most: int) -> None:
+        """Bound the processes and threads of the group. Source: cgroup v1 and v2, ``pids.max``."""
+        controller = self.use("pids")
+        (controller.parent / self._name / "pids.max").write_text(str(most))
+
     def limit_reads(
         self, device: str, *, bytes_per_second: int | None, reads_per_second: int | None
     ) -> None:

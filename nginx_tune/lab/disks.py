@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 import time
 from pathlib import Path
 
 from nginx_tune.errors import MissingToolError, UndecidedError
+from nginx_tune.host.programs import ProgramError, run_program
 
 _PACKAGES = {
     "ip": "iproute2",
@@ -26,18 +26,16 @@ def run_tool(*argv: str) -> str:
 
     Errors: MissingToolError, or UndecidedError with what the program said.
     """
-    environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
     try:
-        run = subprocess.run(
-            argv, capture_output=True, text=True, errors="replace", check=False, env=environment
-        )
-    except FileNotFoundError:
+        run = run_program(argv)
+    except ProgramError as error:
         raise MissingToolError(
-            f"{argv[0]} is not installed", hint=f"apt-get install {_PACKAGES.get(argv[0], argv[0])}"
+            f"{argv[0]}: {error}", hint=f"apt-get install {_PACKAGES.get(argv[0], argv[0])}"
         ) from None
     if run.returncode != 0:
-        raise UndecidedError(f"{' '.join(argv[:2])}: {run.stderr.strip() or run.returncode}")
-    return run.stdout
+        said = run.stderr.decode(errors="replace").strip()
+        raise UndecidedError(f"{' '.join(argv[:2])}: {said or run.returncode}")
+    return run.stdout.decode(errors="replace")
 
 
 def device_number(device: str) -> str:
@@ -52,7 +50,7 @@ def release_loops(directory: Path, *, patience_seconds: float = 10.0) -> None:
     The kernel frees a device some time after its last mount is gone. Images are known by inode:
     the path that a loop device shows is the one of a namespace that is no more.
     """
-    images = {(file.stat().st_dev, file.stat().st_ino) for file in directory.glob("*.img")}
+    images = {(st.st_dev, st.st_ino) for st in map(_status, directory.glob("*.img")) if st}
     deadline = time.monotonic() + patience_seconds
     while images and time.monotonic() < deadline:
         busy = [name for name, image in _loops() if image in images]
@@ -62,6 +60,14 @@ def release_loops(directory: Path, *, patience_seconds: float = 10.0) -> None:
             with contextlib.suppress(UndecidedError):
                 run_tool("losetup", "--detach", name)
         time.sleep(0.02)
+
+
+def _status(file: Path) -> os.stat_result | None:
+    """None for a file that goes at this moment."""
+    try:
+        return file.stat()
+    except OSError:
+        return None
 
 
 def _loops() -> list[tuple[str, tuple[int, int]]]:

@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from nginx_tune.errors import UndecidedError
+from nginx_tune.host.own_files import open_own, why_not_own
 from nginx_tune.lab.disks import run_tool
 from nginx_tune.lab.loops import Loop
 
@@ -119,8 +120,11 @@ def obtain_image(contents: Contents, scratch: Path, *, progress: Progress) -> Im
     """
     directory = cache_directory()
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError:  # no home that can be written: this run's image is its own
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        is_kept = not why_not_own(directory)
+    except OSError:  # no home that can be written
+        is_kept = False
+    if not is_kept:  # this run's image is its own
         return _hold(_make(contents, scratch, progress))
     path = directory / f"{contents.key}.img"
     with _making(path):
@@ -232,7 +236,7 @@ def _keep(made: Path, path: Path) -> Image:
 
 
 def _hold(path: Path) -> Image:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = open_own(path)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
     return Image(path, descriptor)
 

@@ -9,6 +9,7 @@ devices, removes the cgroups and the directory, and goes.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -16,6 +17,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from nginx_tune.errors import UndecidedError
+from nginx_tune.host.programs import own_module, start_text_program
 from nginx_tune.lab.cgroups import disable_controller, remove_group
 from nginx_tune.lab.disks import release_loops
 from nginx_tune.lab.lifetime import kill, start_time
@@ -25,13 +28,19 @@ class Keeper:
     """The command's end of the pipe."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "nginx_tune.lab.keeper"],
+        self._records: list[dict[str, Any]] = []
+        self._process = start_text_program(
+            own_module("nginx_tune.lab.keeper"),
+            is_checked=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
-            text=True,
         )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
 
     def note(self, kind: str, value: str | int) -> None:
         """Tell the keeper of something to clean, by its kind.
@@ -42,16 +51,33 @@ class Keeper:
         record: dict[str, Any] = {"kind": kind, "value": value}
         if kind == "process":
             record["started"] = start_time(int(value))
+        self._records.append(record)
         if self._process.stdin is None:
             return
-        self._process.stdin.write(json.dumps(record) + "\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(json.dumps(record) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise UndecidedError(
+                "the process that cleans up after the lab ended",
+                hint="something killed it (short of memory?): see dmesg",
+            ) from None
 
     def finish(self, *, patience_seconds: float = 20.0) -> None:
-        """Close the pipe and wait until all is clean."""
+        """Close the pipe and wait until all is clean.
+
+        What a keeper that was killed has left to do is done here; one that needs longer than the
+        patience goes on by itself.
+        """
         if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process.wait(timeout=patience_seconds)
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+        try:
+            status = self._process.wait(timeout=patience_seconds)
+        except subprocess.TimeoutExpired:
+            return
+        if status != 0:
+            clean(self._records)
 
 
 def clean(records: list[dict[str, Any]]) -> None:

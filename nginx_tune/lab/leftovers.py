@@ -4,15 +4,43 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nginx_tune.errors import UndecidedError
 from nginx_tune.lab.cgroups import CGROUP_ROOT, PREFIX
 from nginx_tune.lab.keeper import clean
 from nginx_tune.lab.lifetime import is_running, start_time
 
 _MARK = "mark.json"
 _PLACES = ("/var/tmp", "/tmp")  # noqa: S108  # only directories with our own mark are touched
+_NAME = re.compile(r"nginx-tune-lab-([0-9]+)-([0-9]+)-([0-9a-f]+)")
+"""Whose a directory is, by its name alone: the command's pid, its start time, a random number."""
+
+
+def make_directory(base: str, mark: str, *, before_making: Callable[[str], None]) -> Path:
+    """A lab's directory with its mark; ``before_making`` is told of it first.
+
+    Its name says whose it is: on a full disk a directory can often still be made, but no file
+    in it, and then nobody would know whose it is.
+    Errors: UndecidedError with the path when it cannot be made or marked; then nothing is left.
+    """
+    owner = f"{os.getpid()}-{start_time(os.getpid()) or 0}"
+    directory = Path(base, f"nginx-tune-lab-{owner}-{secrets.token_hex(4)}")
+    before_making(str(directory))
+    try:
+        directory.mkdir(mode=0o755)
+        directory.chmod(0o755)
+        write_mark(directory, mark)
+    except OSError as error:
+        raise UndecidedError(
+            f"{error.filename or directory}: cannot be written: {error.strerror}",
+            hint="make room there, or name another directory with TMPDIR",
+        ) from None
+    return directory
 
 
 def write_mark(directory: Path, mark: str, *, cgroup: Path | None = None) -> None:
@@ -23,9 +51,13 @@ def write_mark(directory: Path, mark: str, *, cgroup: Path | None = None) -> Non
         if path.exists()
         else {"mark": mark, "pid": os.getpid(), "started": start_time(os.getpid()), "cgroups": []}
     )
+    record.setdefault("processes", _process_namespace())
     if cgroup is not None:
         record["cgroups"].append(str(cgroup))
-    path.write_text(json.dumps(record))
+    # Never half a record: the disk may be full, or the command killed in the middle.
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(record))
+    new.replace(path)
 
 
 class Left(NamedTuple):
@@ -42,18 +74,45 @@ def find_labs() -> list[Left]:
     """The labs of this user, running or dead, by directory."""
     places = {Path(p) for p in (*_PLACES, os.environ.get("TMPDIR", "/var/tmp"))}  # noqa: S108
     found = []
+    own = _process_namespace()
     for directory in (d for place in sorted(places) for d in place.glob("nginx-tune-lab-*")):
         try:
             if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
                 continue
-            record = json.loads((directory / _MARK).read_text())
+            record = _read_mark(directory)
             pid = int(record["pid"])
-            running = is_running(pid, str(record["started"]))
+            # What runs in another process namespace cannot be seen from here: it is left alone.
+            elsewhere = record.get("processes", own) != own
+            running = elsewhere or is_running(pid, str(record["started"]))
             groups = [str(group) for group in record["cgroups"]]
             found.append(Left(directory, str(record["mark"]), pid, running, groups))
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return found
+
+
+def _process_namespace() -> str:
+    """The kernel's name of the process namespace that ids are of; empty where it tells none."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
+def _read_mark(directory: Path) -> dict[str, Any]:
+    """The record in a directory, else what its name says.
+
+    Errors: OSError and ValueError where neither tells.
+    """
+    try:
+        record: dict[str, Any] = json.loads((directory / _MARK).read_text())
+    except (OSError, ValueError):
+        named = _NAME.fullmatch(directory.name)
+        if named is None:
+            raise
+        pid, started, number = named.groups()
+        return {"mark": f"{pid}-{number}", "pid": pid, "started": started, "cgroups": []}
+    return record
 
 
 def clean_dead(labs: list[Left]) -> list[Path]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 
 from nginx_tune.documents.diskmodel import DiskModel
 from nginx_tune.errors import UndecidedError
+from nginx_tune.host.programs import own_module, start_text_program
 from nginx_tune.lab.disk_server import ServerRequest
 from nginx_tune.lab.lifetime import die_with_parent
 
@@ -40,13 +40,13 @@ class ModelledFile:
         self.path = point
         self.failed_reads = 0
         """Since the model was last turned on, as told when it was turned off."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "nginx_tune.lab.disk_server", msgspec.json.encode(request)],
+        self._process = start_text_program(
+            own_module("nginx_tune.lab.disk_server", msgspec.json.encode(request).decode()),
+            is_checked=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509  # one prctl; no threads are running
+            preexec_fn=die_with_parent,  # one prctl; no threads are running
         )
         self._expect("off")
 

@@ -5,56 +5,26 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from nginx_tune.errors import UndecidedError
-from nginx_tune.lab.disks import run_tool
+from nginx_tune.host.parse_mountinfo import is_inside
+from nginx_tune.sandbox import kernel_calls as calls
+from nginx_tune.sandbox.places import KERNELS_OWN, read_mounts
+from nginx_tune.sandbox.root import flags_of
+from nginx_tune.sandbox.spec import Limits
 
-_OCTAL = re.compile(rb"\\([0-7]{3})")
 _SIOCGIFFLAGS = 0x8913
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 0x1
 
 
-class _Mount(NamedTuple):
-    """A line of /proc/self/mounts."""
-
-    source: str
-    point: Path
-    kind: str
-
-
-def _mounts() -> list[_Mount]:
-    """What is mounted, in the order it was; names may hold white space and bytes no UTF-8 has.
-
-    Source: mangle() in fs/proc_namespace.c: space, tab, newline, backslash and # as octal.
-    """
-    found = []
-    for line in Path("/proc/self/mounts").read_bytes().rstrip(b"\n").split(b"\n"):
-        fields = [_OCTAL.sub(lambda m: bytes([int(m[1], 8)]), field) for field in line.split(b" ")]
-        source, point, kind = map(os.fsdecode, fields[:3])
-        found.append(_Mount(source, Path(point), kind))
-    return _in_sight(found)
-
-
-def _in_sight(mounts: list[_Mount]) -> list[_Mount]:
-    """Without those that a later mount lies over: no path leads to them.
-
-    One over the root itself covers nothing: paths start below it.
-    """
-    covers: set[Path] = set()
-    found = []
-    for mount in reversed(mounts):
-        if mount.point not in covers and covers.isdisjoint(mount.point.parents):
-            found.append(mount)
-        if mount.point != Path("/"):
-            covers.add(mount.point)
-    return found[::-1]
+_PLAIN = calls.MS_NOSUID | calls.MS_NODEV
+STATE = Path("/run/nginx-tune")
+"""What the process inside keeps for itself: nginx sees it and cannot write there."""
 
 
 def raise_loopback() -> None:
@@ -66,9 +36,23 @@ def raise_loopback() -> None:
 
 
 def cover(directory: Path) -> None:
-    """Put an empty writable directory over one that nginx writes to; it need not exist."""
-    place_at = place(Path(os.path.realpath(directory)))
-    run_tool("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", str(place_at))
+    """Put an empty writable directory over one that nginx writes to; it need not exist.
+
+    It takes as much and as many files as a sandbox may write to memory.
+    """
+    _mount_memory(place(Path(os.path.realpath(directory))))
+
+
+def make_state() -> None:
+    """Make the place of the process inside: nginx sees it, read-only."""
+    STATE.mkdir(parents=True, exist_ok=True)
+    _mount_memory(STATE)
+
+
+def _mount_memory(directory: Path) -> None:
+    limits = Limits()
+    data = f"mode=0755,size={limits.cover_bytes},nr_inodes={limits.cover_files}"
+    calls.mount(MEMORY, str(directory), "tmpfs", _PLAIN, data)
 
 
 def place(directory: Path) -> Path:
@@ -107,7 +91,9 @@ def take_writes(directory: Path) -> None:
     Errors: UndecidedError when other file systems are mounted in it: an overlay hides them.
     """
     real = Path(os.path.realpath(directory))
-    inside = next((mount.point for mount in _mounts() if real in mount.point.parents), None)
+    inside = next(
+        (m.mount_point for m in read_mounts() if real in Path(m.mount_point).parents), None
+    )
     if inside is not None:
         raise UndecidedError(
             f"{directory}: nginx writes there and {inside} is mounted in it",
@@ -118,7 +104,7 @@ def take_writes(directory: Path) -> None:
 
 def show_instead(file: Path, path: Path) -> None:
     """Show a file of ours in the place of another."""
-    run_tool("mount", "--bind", str(file), str(path))
+    calls.mount(str(file), os.path.realpath(path), flags=calls.MS_BIND)
 
 
 def _lay_over(directory: Path) -> None:
@@ -129,12 +115,12 @@ def _lay_over(directory: Path) -> None:
     overlay's options have characters of their own.
     """
     with _descriptor(directory) as lower:
-        run_tool("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", str(directory))
+        _mount_memory(directory)
         (directory / "upper").mkdir()
         (directory / "work").mkdir()
         with _descriptor(directory) as above:
             layers = f"lowerdir={lower},upperdir={above}/upper,workdir={above}/work"
-            run_tool("mount", "-t", "overlay", "-o", layers, OVERLAY, str(directory))
+            calls.mount(OVERLAY, str(directory), "overlay", _PLAIN, layers)
 
 
 @contextlib.contextmanager
@@ -147,14 +133,14 @@ def _descriptor(directory: Path) -> Iterator[str]:
         os.close(number)
 
 
-OVERLAY = "nginx-tune-overlay"
+OVERLAY, MEMORY = "nginx-tune-overlay", "nginx-tune-memory"
 
 
 def _is_ours(directory: Path) -> bool:
     """Whether an overlay of ours lies there already."""
-    for mount in reversed(_mounts()):
-        if directory == mount.point or mount.point in directory.parents:
-            return mount.source in {OVERLAY, "tmpfs"} and os.access(directory, os.W_OK)
+    for mount in reversed(read_mounts()):
+        if is_inside(str(directory), mount.mount_point):
+            return mount.source in {OVERLAY, MEMORY} and os.access(directory, os.W_OK)
     return False
 
 
@@ -164,21 +150,24 @@ def set_apart(directory: Path) -> None:
     What is open for writing there (a loop device's image) would otherwise keep the root from
     becoming read-only.
     """
-    run_tool("mount", "--bind", str(directory), str(directory))
+    calls.mount(str(directory), str(directory), flags=calls.MS_BIND)
 
 
-def seal_root() -> None:
-    """Make the operator's file system read-only inside the walls."""
-    run_tool("mount", "-o", "remount,bind,ro", "/")
+def seal_all(*, keep: Path, only: Collection[int] | None = None) -> None:
+    """Make every mounted file system read-only inside the walls, but for a directory of ours.
 
-
-_KERNELS_OWN = frozenset({"proc", "sysfs", "devtmpfs", "devpts", "mqueue", "cgroup", "cgroup2"})
-"""File systems that hold no files of the operator."""
-
-
-def seal_all(*, keep: Path) -> None:
-    """Make every mounted file system read-only inside the walls, but for a directory of ours."""
-    for mount in _mounts():
-        is_ours = mount.point == keep or Path("/proc") in mount.point.parents
-        if mount.kind not in _KERNELS_OWN and not is_ours:
-            run_tool("mount", "-o", "remount,bind,ro", str(mount.point))
+    ``only`` are mounts by number; null for all. What holds no files of the operator is left.
+    """
+    for mount in read_mounts():
+        point = mount.mount_point
+        is_ours = point == str(keep) or point.startswith("/proc/")
+        is_meant = only is None or mount.mount_id in only
+        if mount.filesystem in KERNELS_OWN or is_ours or not is_meant:
+            continue
+        try:
+            flags = flags_of(point)
+        except PermissionError:  # below a directory that this user cannot enter
+            continue
+        if not flags & calls.MS_RDONLY:
+            flags |= calls.MS_REMOUNT | calls.MS_BIND | calls.MS_RDONLY
+            calls.mount("none", point, flags=flags)

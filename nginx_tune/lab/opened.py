@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nginx_tune.lab.building import LabDisks
+from nginx_tune.lab.enclosure import Enclosure
 from nginx_tune.lab.topology import Topology
 
 
@@ -13,3 +14,4 @@ class OpenLab(NamedTuple):
 
     disks: LabDisks
     topology: Topology
+    enclosure: Enclosure

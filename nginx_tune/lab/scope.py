@@ -9,13 +9,13 @@ the scope.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from nginx_tune.errors import MissingPermissionError, UndecidedError
+from nginx_tune.host.programs import ProgramError, find_program, start_text_program
 from nginx_tune.lab.lifetime import die_with_parent
 
 _RUNS_SYSTEMD = Path("/run/systemd/system")
@@ -26,7 +26,13 @@ _PATIENCE_SECONDS = 10.0
 
 def has_systemd() -> bool:
     """Whether systemd runs this machine and can be asked for a scope."""
-    return _RUNS_SYSTEMD.is_dir() and shutil.which("systemd-run") is not None
+    if not _RUNS_SYSTEMD.is_dir():
+        return False
+    try:
+        find_program("systemd-run")
+    except ProgramError:
+        return False
+    return True
 
 
 class Scope:
@@ -39,15 +45,14 @@ class Scope:
 
     def __init__(self, mark: str, unified: Path, note_process: Callable[[int], None]) -> None:
         unit = f"nginx-tune-{mark}.scope"
-        self._holder = subprocess.Popen(
-            [shutil.which("systemd-run") or "systemd-run", "--scope", "--quiet", "--collect",
+        self._holder = start_text_program(
+            ["systemd-run", "--scope", "--quiet", "--collect",
              f"--unit={unit}", "--property=Delegate=yes", "--", "sleep", "infinity"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            text=True,
             start_new_session=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509  # one prctl; no threads are running
+            preexec_fn=die_with_parent,  # one prctl; no threads are running
         )  # fmt: skip
         note_process(self._holder.pid)
         try:

@@ -11,7 +11,6 @@ import contextlib
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Literal
 import msgspec
 
 from nginx_tune.errors import NginxTuneError, UndecidedError
+from nginx_tune.host.programs import own_module, start_program, start_text_program
 from nginx_tune.lab.certificate import make_certificate
 from nginx_tune.lab.outside import open_outside
 from nginx_tune.lab.stub_server import BODY_BYTES, Endpoint
@@ -57,6 +57,8 @@ class Stubs(msgspec.Struct, frozen=True, kw_only=True):
     answering: list[Outgoing] = []
     silent: dict[str, str] = {}
     """Why nothing answers, by name."""
+    sockets: dict[str, str] = {}
+    """Where a unix socket really is, by the path that nginx knows."""
 
 
 def start_stubs(
@@ -64,9 +66,16 @@ def start_stubs(
 ) -> Stubs:
     """Answer in the place of some servers."""
     silent: dict[str, str] = {}
+    sockets = {
+        path: str(directory / f"socket-{number}")
+        for number, path in enumerate(dict.fromkeys(one.path for one in wanted if one.path))
+    }
     here = [one for one in wanted if one.is_here and (":" not in one.address or _has_ipv6())]
     there = [one for one in wanted if not one.is_here]
-    answering = _start(here, binary, directory / "here", cpus, silent) if here else []
+    # Never at the path itself: it may be a socket of the host.
+    ours = [msgspec.structs.replace(one, path=sockets.get(one.path, "")) for one in here]
+    started = _start(ours, binary, directory / "here", cpus, silent) if here else []
+    answering = [one for one, own in zip(here, ours, strict=True) if own in started]
     if there:
         outside, reason = open_outside()
         if outside is None:
@@ -78,7 +87,9 @@ def start_stubs(
             answering += outside.run(
                 lambda: _start(there, binary, directory / "there", cpus, silent)
             )
-    return Stubs(answering=answering, silent=silent)
+    reached = {one.path for one in answering}
+    found = {path: ours for path, ours in sockets.items() if path in reached}
+    return Stubs(answering=answering, silent=silent, sockets=found)
 
 
 def _start(
@@ -90,10 +101,6 @@ def _start(
 ) -> list[Outgoing]:
     """Start what answers in this network; which of them do."""
     directory.mkdir(parents=True)
-    for one in wanted:
-        if one.path:
-            Path(one.path).parent.mkdir(parents=True, exist_ok=True)
-            Path(one.path).unlink(missing_ok=True)
     places: dict[_Place, Outgoing] = {}
     for one in wanted:
         first = places.setdefault(_place(one), one)
@@ -147,8 +154,12 @@ def _start_web(
     )
     stderr_path = directory / "stderr"
     with stderr_path.open("wb") as stderr:
-        process = subprocess.Popen(
-            [binary, "-c", str(conf)], stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr
+        process = start_program(
+            [binary, "-c", str(conf)],
+            is_checked=True,
+            stdin=subprocess.DEVNULL,
+            stdout=stderr,
+            stderr=stderr,
         )
     _settle(process, cpus)
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -203,12 +214,12 @@ def _start_others(
         )
         for one in wanted
     ]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nginx_tune.lab.stub_server", msgspec.json.encode(endpoints)],
+    process = start_text_program(
+        own_module("nginx_tune.lab.stub_server", msgspec.json.encode(endpoints).decode()),
+        is_checked=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
     )
     _settle(process, cpus)
     if process.stdout is None or process.stdout.readline() != "ready\n":

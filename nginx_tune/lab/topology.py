@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -12,6 +11,7 @@ import msgspec
 
 from nginx_tune.documents.lab import Lab
 from nginx_tune.errors import UndecidedError
+from nginx_tune.host.programs import own_module, start_text_program
 from nginx_tune.lab.certificate import Certificate, make_certificate
 from nginx_tune.lab.lifetime import die_with_parent
 from nginx_tune.lab.link import SERVER_ADDRESS, ClientSide
@@ -59,12 +59,12 @@ class Topology:
 
     def _start_origin(self, lab: Lab) -> str:
         request = OriginRequest(address=LOOPBACK, origin=lab.origin, seed=lab.seed)
-        self._origin = subprocess.Popen(
-            [sys.executable, "-m", "nginx_tune.lab.origin", msgspec.json.encode(request)],
+        self._origin = start_text_program(
+            own_module("nginx_tune.lab.origin", msgspec.json.encode(request).decode()),
+            is_checked=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509  # one prctl; no threads are running
+            preexec_fn=die_with_parent,  # one prctl; no threads are running
         )
         port = "" if self._origin.stdout is None else self._origin.stdout.readline().strip()
         if not port:

@@ -13,11 +13,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import subprocess
-import sys
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +28,13 @@ from nginx_tune.errors import (
     UsageError,
 )
 from nginx_tune.host.global_ids import OUTER_PROC_VARIABLE, is_initial_namespace
+from nginx_tune.host.programs import ProgramError, find_program, own_module, start_text_program
 from nginx_tune.lab.cgroups import Group
 from nginx_tune.lab.keeper import Keeper
-from nginx_tune.lab.leftovers import sweep, write_mark
+from nginx_tune.lab.leftovers import make_directory, sweep, write_mark
 from nginx_tune.lab.lifetime import ENVIRONMENT_MARK, die_with_parent
 from nginx_tune.lab.scope import Scope, has_systemd
+from nginx_tune.sandbox.spec import Wall
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -56,6 +55,19 @@ def unshare_command(*, root: bool) -> list[str]:
     return [*command, "--"]
 
 
+_given_up: list[Wall] = []
+
+
+def give_up(walls: Iterable[Wall]) -> None:
+    """Take the user's word (``--weaker-walls``) for walls that this host need not have."""
+    _given_up[:] = sorted(set(walls))
+
+
+def given_up() -> list[Wall]:
+    """The walls that the user gave up, wherever this host cannot have them."""
+    return list(_given_up)
+
+
 class Walls:
     """A process inside the walls that answers requests, one JSON line each.
 
@@ -72,15 +84,18 @@ class Walls:
         self.root = os.geteuid() == 0
 
     def __enter__(self) -> Self:
-        if shutil.which("unshare") is None:
-            raise MissingToolError("unshare is not installed", hint="apt-get install util-linux")
-        sweep()
-        self._keeper = Keeper()
-        self.directory = Path(tempfile.mkdtemp(prefix="nginx-tune-lab-", dir=_base_directory()))
-        self.directory.chmod(0o755)
-        write_mark(self.directory, self.mark)
-        self._keeper.note("directory", str(self.directory))
         try:
+            find_program("unshare")
+        except ProgramError as error:
+            raise MissingToolError(f"unshare: {error}", hint="apt-get install util-linux") from None
+        sweep()
+        self._keeper = keeper = Keeper()
+        try:
+            self.directory = make_directory(
+                _base_directory(),
+                self.mark,
+                before_making=lambda path: keeper.note("directory", path),
+            )
             self._start()
         except BaseException:
             self._keeper.finish()
@@ -88,9 +103,8 @@ class Walls:
         return self
 
     def _start(self) -> None:
-        command = [*unshare_command(root=self.root), sys.executable, "-m", self._module]
-        environment = {**os.environ, ENVIRONMENT_MARK: self.mark, "PYTHONDONTWRITEBYTECODE": "1"}
-        environment["PATH"] = f"{environment.get('PATH', '')}:/usr/sbin:/sbin"
+        command = [*unshare_command(root=self.root), *own_module(self._module)]
+        environment = {ENVIRONMENT_MARK: self.mark}
         # Inside, processes have other ids; the kernel's events name those of this /proc.
         outer = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
         if is_initial_namespace():
@@ -102,7 +116,10 @@ class Walls:
         if self._keeper is not None:
             self._keeper.note("process", self._process.pid)
         try:
-            self.ask("hello", {"mark": self.mark, "directory": str(self.directory)})
+            self.ask(
+                "hello",
+                {"mark": self.mark, "directory": str(self.directory), "weaker": given_up()},
+            )
         except NginxTuneError as error:
             if self.root:
                 raise
@@ -115,17 +132,16 @@ class Walls:
     def _spawn(
         command: list[str], environment: dict[str, str], outer: int
     ) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        return start_text_program(
             command,
+            environment=environment,
             pass_fds=(outer,),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
             cwd="/",
             start_new_session=True,  # Ctrl-C is for the command alone; it then ends this
-            preexec_fn=die_with_parent,  # noqa: PLW1509  # one prctl; no threads are running
+            preexec_fn=die_with_parent,  # one prctl; no threads are running
         )
 
     def group(self) -> Group:
@@ -196,4 +212,4 @@ class Walls:
 
 def _base_directory() -> str:
     """Where disk images go: TMPDIR when set, else /var/tmp (on a disk, unlike many a /tmp)."""
-    return os.environ.get("TMPDIR") or "/var/tmp"  # noqa: S108  # mkdtemp makes it safe
+    return os.environ.get("TMPDIR") or "/var/tmp"  # noqa: S108  # mkdir follows no link

@@ -10,7 +10,6 @@ from nginx_tune.documents.facts import Nginx, Running
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.host.gaps import Gaps, Missing, attempt, known, under
-from nginx_tune.host.nginx_names import NAMES
 from nginx_tune.host.parse_nginx import (
     Build,
     libc_of,
@@ -18,10 +17,10 @@ from nginx_tune.host.parse_nginx import (
     parse_libc,
     parse_start_options,
 )
+from nginx_tune.nginx.choice import Choice, choice_sentence, choose_nginx
 from nginx_tune.nginx.processes import (
     Master,
     find_masters,
-    is_trusted,
     read_instance,
     read_mapped_files,
     read_running,
@@ -45,24 +44,22 @@ def read_build(host: Host, binary: str) -> Build:
 
 
 def read_nginx(
-    host: Host, *, binary: str | None = None, pid: int | None = None
+    host: Host, *, binary: str | None = None, pid: int | None = None, to_run: bool = False
 ) -> tuple[Nginx, Gaps]:
     """The nginx program and its running master.
 
-    The program is the named one, else the one that runs (first those that are in no container),
-    else the one found on PATH or in an sbin directory.
+    Which one is meant is said in ``nginx/choice.py``; the others stand in ``candidates``.
+    ``to_run`` is for a caller who starts it: one in a container is then not meant.
 
     Errors: UsageError for a named binary that is no nginx and for a pid that is no master.
     """
     gaps: Gaps = {}
     masters = find_masters(host)
-    if pid is not None and pid not in {master.pid for master in masters}:
-        raise UsageError(f"process {pid} is no nginx master that can be seen")
-    master = _chosen(host, masters, pid)
-    path, build = _find_build(host, binary, master)
+    choice = choose_nginx(host, masters, binary=binary, pid=pid, to_run=to_run)
+    master, build = choice.master, _build_of(host, choice)
     running: Running | None = None
     if master is None:
-        gaps["/running"] = "no nginx master process is running"
+        gaps["/running"] = _why_none_runs(choice)
     else:
         running, running_gaps = read_running(host, master, masters)
         gaps |= {f"/running{pointer}": reason for pointer, reason in running_gaps.items()}
@@ -74,13 +71,21 @@ def read_nginx(
         gaps |= under(f"/instances/{index}", found)
     libc, libc_version = _read_libc(host, master)
     nginx = Nginx(
-        binary=known(path, gaps, "/binary"),
+        binary=known(choice.binary, gaps, "/binary"),
         libc=known(libc, gaps, "/libc"),
         libc_version=known(libc_version, gaps, "/libc_version"),
         running=running,
         instances=instances,
+        choice=choice_sentence(choice.candidates),
+        candidates=choice.candidates,
+        may_run=choice.may_run,
     )
     if isinstance(build, Missing):
+        told = [
+            replace(one, reason=f"{one.reason}; {build.reason}") if one.chosen else one
+            for one in choice.candidates
+        ]
+        nginx = replace(nginx, candidates=told, choice=choice_sentence(told))
         fields = (
             "product",
             "version",
@@ -110,6 +115,13 @@ def read_nginx(
     return nginx, gaps
 
 
+def _why_none_runs(choice: Choice) -> str:
+    running = [one for one in choice.candidates if one.source == "running"]
+    if not running:
+        return "no nginx master process is running"
+    return f"process {running[0].pid} is not taken: {running[0].reason} (--pid looks at it)"
+
+
 def _read_libc(host: Host, master: Master | None) -> tuple[str | Missing, str | Missing]:
     """The C library of the nginx that runs, else of the host; and its version.
 
@@ -124,49 +136,20 @@ def _read_libc(host: Host, master: Master | None) -> tuple[str | Missing, str | 
     return (own, own) if isinstance(own, Missing) else own
 
 
-def _chosen(host: Host, masters: list[Master], pid: int | None) -> Master | None:
-    """The master with that pid; without one the first that is in no container, else the first."""
-    if pid is not None:
-        return next(master for master in masters if master.pid == pid)
-    ours = (master for master in masters if same_mounts(host, master.pid) is True)
-    return next(ours, masters[0] if masters else None)
-
-
-def _find_build(
-    host: Host, binary: str | None, master: Master | None
-) -> tuple[str | Missing, Build | Missing]:
-    if binary is not None:
-        build = read_build(host, binary)
-        path = attempt(host.find_program, binary)
-        return (binary if isinstance(path, Missing) else path), build
-    if master is not None and not isinstance(master.binary, Missing):
-        running = _build_of(host, master)
-        # What the host itself has installed says nothing about an nginx in a container.
-        if not isinstance(running, Missing) or same_mounts(host, master.pid) is not True:
-            return master.binary, running
-    for name in NAMES:
-        found = attempt(host.find_program, name)
-        if isinstance(found, Missing):
-            continue
-        said = attempt(host.run, [found, "-V"])
-        if isinstance(said, Missing):
-            return found, said
-        return found, parse_build(said.stderr + "\n" + said.stdout)
-    missing = Missing("no nginx on PATH or in an sbin directory; name it with --nginx")
-    return missing, missing
-
-
-def _build_of(host: Host, master: Master) -> Build | Missing:
-    """What the program of a master says; one that must not be run is only read."""
-    path = f"/proc/{master.pid}/exe"
-    if is_trusted(host, master):
-        # The link runs the very file the master runs, even when an upgrade replaced it.
-        said = attempt(host.run, [path, "-V"])
+def _build_of(host: Host, choice: Choice) -> Build | Missing:
+    """What the chosen program says of itself; one that must not be run is only read."""
+    if isinstance(choice.program, Missing):
+        return choice.program
+    if choice.source == "named":
+        return read_build(host, choice.program)
+    if choice.may_run:
+        said = attempt(host.run, [choice.program, "-V"])
         return said if isinstance(said, Missing) else parse_build(said.stderr + "\n" + said.stdout)
-    texts = attempt(host.version_texts, path)
+    texts = attempt(host.version_texts, choice.program)
     build = texts if isinstance(texts, Missing) else parse_build(texts)
     if isinstance(build, Missing):
-        return Missing(f"the program of process {master.pid} tells no version: {build.reason}")
+        of = f"the program of process {choice.master.pid}" if choice.master else choice.program
+        return Missing(f"{of} tells no version: {build.reason}")
     return build._replace(openssl=Missing("the program was read, not run"))
 
 

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nginx_tune.errors import ConfigurationError, MissingToolError, UndecidedError
+from nginx_tune.host.programs import start_program
+from nginx_tune.sandbox.launch import Entrance, Prepared
 
 _FOREGROUND = "daemon off;"
 _SOON_SECONDS = 0.5
@@ -23,14 +25,23 @@ _FOREMOST = -20
 class Instance:
     """One running master with its workers."""
 
-    def __init__(self, process: subprocess.Popen[bytes], stderr_path: Path) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], stderr_path: Path, *, first: int = 0
+    ) -> None:
         self._process = process
         self._stderr_path = stderr_path
+        self._first = first
+        self._master = 0 if first else process.pid
 
     @property
     def pid(self) -> int:
-        """The master's process id."""
-        return self._process.pid
+        """The master's process id; in a sandbox it is a child of the first process there."""
+        if self._first:
+            children = _children(self._first)
+            if self._master not in children:
+                masters = [pid for pid in children if _is_master(pid)]
+                self._master = (masters or children or [self._process.pid])[0]
+        return self._master
 
     def stderr(self) -> str:
         """What nginx wrote to standard error so far."""
@@ -39,6 +50,16 @@ class Instance:
     def workers(self) -> list[int]:
         """Process ids of the workers: the master's children that serve."""
         return [pid for pid in _children(self.pid) if _is_worker(pid)]
+
+    def inner_ids(self) -> dict[str, str]:
+        """The workers' ids as they are out here, by those that nginx itself says."""
+        found = {}
+        for pid in self.workers() or [self.pid]:
+            with contextlib.suppress(OSError, StopIteration):
+                lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+                inner = next(line.split()[-1] for line in lines if line.startswith("NSpid:"))
+                found[inner] = str(pid)
+        return found
 
     def has_ended(self) -> bool:
         """Whether its first process is no more."""
@@ -52,11 +73,12 @@ class Instance:
     def stop(self, *, patience_seconds: float = 5.0) -> None:
         """End it fast (SIGTERM), and by force when it does not go."""
         if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
             try:
                 self._process.wait(timeout=patience_seconds)
             except subprocess.TimeoutExpired:
-                for pid in (self.pid, *self.workers()):
+                for pid in (self._process.pid, self.pid, *self.workers()):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 self._process.wait()
@@ -84,7 +106,8 @@ def start_bare(
 
     Errors: UndecidedError with its own words when it ends or does not come up.
     """
-    instance = BareInstance(_spawn(list(argv), stderr_path, (), cpus, ahead=ahead), stderr_path)
+    process, _ = _spawn(list(argv), stderr_path, (), cpus, ahead=ahead, sandbox=None)
+    instance = BareInstance(process, stderr_path)
     deadline = time.monotonic() + patience_seconds
     while len(instance.workers()) < workers or not _accepts(address):
         if instance.has_ended() or time.monotonic() > deadline:
@@ -105,24 +128,25 @@ def start_instance(
     join_files: Sequence[Path] = (),
     cpus: Sequence[int] = (),
     ahead: bool = False,
+    sandbox: Prepared | None = None,
     patience_seconds: float = 10.0,
 ) -> Instance:
     """Start nginx and wait until it accepts connections.
 
     ``join_files`` are the ``cgroup.procs`` it enters before it runs; ``cpus`` its affinity;
     ``ahead`` has it run ahead of other processes where that is allowed: what else a machine does
-    would stand in the latencies.
+    would stand in the latencies. ``sandbox`` is what it is started in; null for none.
     Errors: ConfigurationError with nginx's own words when it rejects the configuration,
             UndecidedError when the port is taken or it does not come up.
     """
     for foreground in (["-g", _FOREGROUND], []):
         # The second time the configuration has a daemon directive of its own, which stands.
         argv = [binary, "-c", str(conf_path), *(["-p", prefix] if prefix else []), *foreground]
-        process = _spawn(argv, stderr_path, join_files, cpus, ahead=ahead)
-        instance = Instance(process, stderr_path)
+        process, first = _spawn(argv, stderr_path, join_files, cpus, ahead=ahead, sandbox=sandbox)
+        instance = Instance(process, stderr_path, first=first)
         try:
             _wait_ready(instance, address, patience_seconds)
-            if not foreground:
+            if not foreground and sandbox is None:
                 _check_stays(instance)
         except ConfigurationError as error:
             if foreground and '"daemon" directive is duplicate' in error.message:
@@ -147,25 +171,38 @@ def _spawn(
     cpus: Sequence[int],
     *,
     ahead: bool,
-) -> subprocess.Popen[bytes]:
-    def enter() -> None:
-        for file in join_files:
-            file.write_text("0")
+    sandbox: Prepared | None,
+) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a program; with the id of the sandbox's first process, 0 without one."""
+
+    def settle() -> None:
         if cpus:
             os.sched_setaffinity(0, cpus)
         if ahead:
             _go_ahead()
 
+    def join_and_settle() -> None:
+        for file in join_files:
+            file.write_text("0")
+        settle()
+
+    entrance = sandbox and Entrance(sandbox, join_files=join_files, before=settle)
     with stderr_path.open("wb") as stderr:
         try:
-            return subprocess.Popen(
+            process = start_program(
                 argv,
+                is_checked=True,
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
                 stderr=stderr,
-                preexec_fn=enter,  # noqa: PLW1509  # file writes in a single-threaded process
+                cwd="/",
+                inherits=sandbox is None,
+                preexec_fn=entrance.enter if entrance else join_and_settle,  # one thread
             )
+            return process, entrance.finish() if entrance else 0
         except FileNotFoundError:
+            if entrance is not None:
+                entrance.cancel()
             raise MissingToolError(
                 f"{argv[0]}: no such nginx", hint="install nginx or name it with --nginx"
             ) from None
@@ -268,6 +305,10 @@ def _children(pid: int) -> list[int]:
         with contextlib.suppress(OSError):
             found += [int(child) for child in task.read_text().split()]
     return sorted(found)
+
+
+def _is_master(pid: int) -> bool:
+    return _title(pid).startswith("nginx: master process")
 
 
 def _is_worker(pid: int) -> bool:

@@ -190,25 +190,6 @@ def _read_ktls(host: Host, pid: int) -> int | Missing:
     return stats["TlsCurrTxSw"] + stats.get("TlsCurrTxDevice", 0)
 
 
-def is_trusted(host: Host, master: Master) -> bool:
-    """Whether the master's executable may be run to ask its version.
-
-    Any process can give itself nginx's title. Its file is run only when that gains nobody any
-    rights: root's or our own process, and not out of a container.
-    """
-    if same_mounts(host, master.pid) is not True:
-        return False
-    theirs, ours = _user(host, str(master.pid)), _user(host, "self")
-    return theirs is not None and theirs in {"0", ours}
-
-
-def _user(host: Host, process: str) -> str | None:
-    status = attempt(host.read_text, f"/proc/{process}/status")
-    words = [] if isinstance(status, Missing) else parse_status(status).get("Uid", "").split()
-    # Real, effective, saved and file system: all the same, or who it is remains unclear.
-    return words[0] if len(set(words)) == 1 else None
-
-
 def _title(host: Host, pid: int) -> Title:
     data = attempt(host.read_bytes, f"/proc/{pid}/cmdline")
     return parse_title([] if isinstance(data, Missing) else parse_cmdline(data))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nginx_tune.errors import UndecidedError
+from nginx_tune.host import programs
 from nginx_tune.lab import scope
 from nginx_tune.lab.cgroups import Group, disable_controller, find_controller, remove_group
 
@@ -169,11 +170,10 @@ def test_the_kernel_takes_a_group_in_a_scope(
         pytest.skip("no cgroup v2 tree with a free controller that is ours to arrange")
     unified, controller = free
     stub = tmp_path / "systemd-run"
-    stub.write_text(STUB)
+    stub.write_text(STUB.replace("$V2_ROOT", str(unified)).replace("$V2_CONTROLLER", controller))
     stub.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("V2_ROOT", str(unified))
-    monkeypatch.setenv("V2_CONTROLLER", controller)
+    monkeypatch.setattr(programs, "DIRECTORIES", (str(tmp_path), *programs.DIRECTORIES))
+    monkeypatch.setattr(programs, "_vouched", {str(stub)})
     mark = f"test-{os.getpid()}"
     before = (unified / "cgroup.subtree_control").read_text().split()
     noted: list[int] = []

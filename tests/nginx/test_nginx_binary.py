@@ -7,7 +7,6 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +15,11 @@ import pytest
 
 from nginx_tune.errors import UsageError
 from nginx_tune.host.live import LiveHost
+from nginx_tune.host.programs import vouch_for
 from nginx_tune.measure.facts import gather_facts
 from nginx_tune.nginx.binary import read_build, read_nginx
-from nginx_tune.nginx.processes import find_masters, is_trusted
+from nginx_tune.nginx.choice import choose_nginx
+from nginx_tune.nginx.processes import find_masters
 
 
 @pytest.fixture
@@ -72,42 +73,16 @@ def test_a_running_nginx(running: int, tmp_path: Path) -> None:
 @pytest.mark.needs("root", "nginx")
 def test_a_container_s_executable_is_not_run(running: int) -> None:
     """Its title and uid 0 prove nothing from another mount namespace."""
-    master = next(m for m in find_masters(LiveHost()) if m.pid == running)
-    assert is_trusted(LiveHost(), master)
+    masters = [m for m in find_masters(LiveHost()) if m.pid == running]
+    assert choose_nginx(LiveHost(), masters).may_run
 
     class Elsewhere(LiveHost):
         def read_link(self, path: str) -> str:
             return "mnt:[1]" if path == f"/proc/{running}/ns/mnt" else super().read_link(path)
 
-    assert not is_trusted(Elsewhere(), master)
-
-
-FAKE = """
-import ctypes, os, sys, time
-ctypes.CDLL(None).prctl(15, b"nginx")
-os.setuid(65534)
-print("up", flush=True)
-time.sleep(60)
-"""
-
-
-@pytest.mark.needs("root")
-def test_a_stranger_s_executable_is_not_run(tmp_path: Path) -> None:
-    """Anyone can call a process nginx; as root its file must not be run for that."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", FAKE, "nginx: master process"], stdout=subprocess.PIPE
-    )
-    try:
-        assert process.stdout is not None
-        process.stdout.readline()
-        masters = [m for m in find_masters(LiveHost()) if m.pid == process.pid]
-        assert masters, "it is taken for an nginx"
-        assert not is_trusted(LiveHost(), masters[0])
-    finally:
-        process.kill()
-        process.wait()
-        if process.stdout:
-            process.stdout.close()
+    assert not choose_nginx(Elsewhere(), masters).may_run
+    installed = choose_nginx(Elsewhere(), masters, to_run=True)
+    assert (installed.source, installed.may_run) == ("installed", True)
 
 
 @pytest.mark.needs("nginx")
@@ -122,6 +97,7 @@ def fake_nginx(directory: Path, text: str) -> str:
     path = directory / "nginx"
     path.write_text(f"#!/bin/sh\ncat >&2 <<'EOF'\n{text}\nEOF\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    vouch_for(str(path))
     return str(path)
 
 

@@ -1,0 +1,45 @@
+"""What nginx would wait at for ever is named before it is started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+RunCli = Callable[..., "CompletedProcess[str]"]
+
+LINES = [
+    "error_log {path};\nevents {{ }}\nhttp {{ server {{ listen 8098; root {root}; }} }}\n",
+    "events {{ }}\nhttp {{ access_log {path}; server {{ listen 8098; root {root}; }} }}\n",
+    "events {{ }}\nhttp {{ auth_basic_user_file {path}; server {{ root {root}; }} }}\n",
+]
+
+
+@pytest.mark.needs("nginx", "root")
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("command", ["audit", "validate"])
+def test_a_pipe_among_the_files_is_named(
+    run_cli: RunCli, tmp_path: Path, line: str, command: str
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "file").write_text("x")
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(line.format(path=pipe, root=root))
+    further = ["--test"] if command == "audit" else ["--against", str(conf), "--pairs", "1"]
+    said = run_cli(command, conf, *further)
+    assert said.returncode == 3
+    assert f"{pipe}: a FIFO, not a file" in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+@pytest.mark.needs("nginx", "root")
+def test_devices_that_take_logs_are_no_obstacle(run_cli: RunCli, tmp_path: Path) -> None:
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(LINES[1].format(path="/dev/null", root=tmp_path))
+    assert run_cli("audit", conf, "--test", "--fail-on", "never").returncode == 0

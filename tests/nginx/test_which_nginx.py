@@ -1,0 +1,324 @@
+"""Which nginx is meant and run, with others about that only call themselves so."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from nginx_tune.errors import MissingToolError, UndecidedError
+from nginx_tune.host import programs
+from nginx_tune.host.live import LiveHost
+from nginx_tune.nginx import binary
+from nginx_tune.nginx.binary import read_nginx
+from nginx_tune.nginx.choice import runnable_program
+from nginx_tune.nginx.processes import find_masters
+
+pytestmark = [pytest.mark.needs("root", "nginx", "cc"), pytest.mark.alone]
+RUN_CLI = Callable[..., subprocess.CompletedProcess[str]]
+NOBODY = 65534
+TITLE = "nginx: master process /usr/sbin/nginx -c /tmp/no/such.conf"
+OURS = "/usr/sbin/nginx"
+
+
+class Stranger(NamedTuple):
+    """A process that looks like an nginx master."""
+
+    pid: int
+    program: Path
+    mark: Path
+
+    def ran_as(self) -> list[int]:
+        return [int(line) for line in self.mark.read_text().split()]
+
+
+@pytest.fixture(scope="module")
+def stranger() -> Iterator[Stranger]:
+    """Nobody's program, started by nobody."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        directory = Path(name)
+        program = _compile(directory)
+        for path in (directory, program):
+            os.chown(path, NOBODY, NOBODY)
+        with _started(program, user=NOBODY) as pid:
+            yield Stranger(pid, program, directory / "mark")
+
+
+def _compile(directory: Path) -> Path:
+    directory.chmod(0o755)
+    program = directory / "nginx"
+    source = Path(__file__).parent / "stranger.c"
+    subprocess.run(["cc", "-o", program, source, f'-DMARK="{directory}/mark"'], check=True)
+    return program
+
+
+class _started:  # noqa: N801  # a context manager
+    def __init__(self, program: Path, *, user: int) -> None:
+        self.process = subprocess.Popen(
+            [TITLE], executable=program, stdout=subprocess.PIPE, user=user, group=user,
+            extra_groups=[],
+        )  # fmt: skip
+
+    def __enter__(self) -> int:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"up\n"
+        return self.process.pid
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "one").write_text("x" * 5000)
+    path = tmp_path / "nginx.conf"
+    path.write_text(
+        f"user root; events {{}} http {{ access_log off; server {{ listen 127.0.0.1:18341; "
+        f"root {tmp_path}/files; }} }}\n"
+    )
+    return path
+
+
+@pytest.mark.needs("probe")
+def test_validate_does_not_run_it(stranger: Stranger, conf: Path, run_cli: RUN_CLI) -> None:
+    said = run_cli(
+        "validate", conf, "--against", conf, "--pairs", "1", "--duration", "1s",
+        "--warmup", "200ms", "--no-store", "--accept-inconclusive", "-f", "json",
+    )  # fmt: skip
+    assert set(stranger.ran_as()) == {NOBODY}
+    assert said.returncode == 0, said.stderr
+    environment = json.loads(said.stdout)["environment"]
+    assert environment["nginx_binary"] == OURS
+    assert environment["nginx_choice"].startswith(f"nginx is {OURS}")
+    assert f"not taken: {stranger.program} of process {stranger.pid}" in said.stderr
+
+
+COMMANDS = {
+    "audit --test": ("audit", "CONF", "--test"),
+    "audit": ("audit",),
+    "audit --facts live": ("audit", "CONF", "--facts", "live"),
+    "inspect": ("inspect",),
+    "inspect --pid": ("inspect", "--pid", "PID"),
+    "inspect --nginx": ("inspect", "--nginx", "PROGRAM"),
+    "observe": ("observe", "--duration", "1s"),
+    "observe --pid": ("observe", "--duration", "1s", "--pid", "PID"),
+    "doctor": ("doctor",),
+    "recommend": ("recommend",),
+    "generate": ("generate",),
+    "generate --nginx": ("generate", "--nginx", "PROGRAM"),
+    "validate --nginx": ("validate", "CONF", "--against", "CONF", "--nginx", "PROGRAM"),
+    "scenario --nginx": ("scenario", "run", "page-cache-fits", "--nginx", "PROGRAM"),
+    "audit --test --nginx": ("audit", "CONF", "--test", "--nginx", "PROGRAM"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
+def test_no_command_runs_it(
+    command: tuple[str, ...], stranger: Stranger, conf: Path, run_cli: RUN_CLI
+) -> None:
+    given = {"CONF": str(conf), "PID": str(stranger.pid), "PROGRAM": str(stranger.program)}
+    said = run_cli(*(given.get(word, word) for word in command))
+    assert set(stranger.ran_as()) == {NOBODY}, said.stderr
+    assert "Traceback" not in said.stderr
+    assert "1.99.1" not in said.stdout or "PID" in command, "it was never the nginx that is meant"
+    if "PROGRAM" in command:
+        assert said.returncode == 2, said.stderr
+        assert "not run as root" in said.stderr
+
+
+def test_the_collector_does_not_run_it(stranger: Stranger, run_cli: RUN_CLI) -> None:
+    program = run_cli("collector").stdout
+    said = subprocess.run(
+        ["/usr/bin/python3", "-"], input=program, capture_output=True, text=True, check=True
+    )
+    assert set(stranger.ran_as()) == {NOBODY}
+    answers = json.loads(said.stdout)["answers"]
+    assert "belongs to user" in answers[f"distrust /proc/{stranger.pid}/exe"]["value"]
+
+
+def test_the_choice_stands_in_the_facts(stranger: Stranger, run_cli: RUN_CLI) -> None:
+    nginx = json.loads(run_cli("inspect", "-f", "json").stdout)["nginx"]
+    assert nginx["binary"] == OURS
+    assert nginx["running"] is None or nginx["running"]["pid"] != stranger.pid
+    theirs = next(one for one in nginx["candidates"] if one["pid"] == stranger.pid)
+    assert not theirs["chosen"]
+    assert theirs["reason"] == f"it runs as user {NOBODY}, who is neither root nor the caller"
+    assert sum(one["chosen"] for one in nginx["candidates"]) == 1
+
+
+def test_it_can_be_looked_at_by_its_pid(stranger: Stranger) -> None:
+    """What its file says of itself is then said, and that it was only read."""
+    nginx, _ = read_nginx(LiveHost(), pid=stranger.pid)
+    assert nginx.version == "1.99.1"
+    assert not nginx.may_run
+    assert nginx.running is not None
+    assert nginx.running.pid == stranger.pid
+    with pytest.raises(UndecidedError, match="not run"):
+        runnable_program(nginx)
+    assert set(stranger.ran_as()) == {NOBODY}
+
+
+def test_it_is_run_on_the_operators_word(stranger: Stranger, run_cli: RUN_CLI) -> None:
+    before = len(stranger.ran_as())
+    said = run_cli("inspect", "--nginx", stranger.program, "--trust", "-f", "json")
+    assert json.loads(said.stdout)["nginx"]["version"] == "1.99.1"
+    assert 0 in stranger.ran_as()[before:]
+    lines = [line for line in stranger.mark.read_text().splitlines() if line != "0"]
+    stranger.mark.write_text("\n".join(lines) + "\n")
+
+
+def test_trust_is_about_a_named_program(run_cli: RUN_CLI) -> None:
+    said = run_cli("inspect", "--trust")
+    assert said.returncode == 2
+    assert said.stderr.count("\n") == 1
+    assert "--nginx" in said.stderr
+
+
+def test_a_file_of_another_user_is_not_run_though_root_runs_it(stranger: Stranger) -> None:
+    """Root was talked into starting it once; its owner can write another program into it."""
+    with _started(stranger.program, user=0) as pid:
+        lines = stranger.ran_as()
+        nginx, _ = read_nginx(LiveHost())
+        assert stranger.ran_as() == lines
+    theirs = next(one for one in nginx.candidates if one.pid == pid)
+    assert not theirs.chosen
+    assert "belongs to user" in theirs.reason
+    lines = [line for line in stranger.mark.read_text().splitlines() if line != "0"]
+    stranger.mark.write_text("\n".join(lines) + "\n")
+
+
+def test_roots_program_run_by_another_user_is_not_the_hosts() -> None:
+    """A user's nginx is no service of the host, whoever's program it runs."""
+    with tempfile.TemporaryDirectory(dir="/usr/local/lib") as name:
+        program = _compile(Path(name))
+        mark = Path(name) / "mark"
+        mark.touch()
+        mark.chmod(0o666)
+        with _started(program, user=NOBODY) as pid:
+            nginx, _ = read_nginx(LiveHost())
+    assert nginx.running is None or nginx.running.pid != pid
+    theirs = next(one for one in nginx.candidates if one.pid == pid)
+    assert "neither root nor the caller" in theirs.reason
+
+
+def test_behind_sudo_the_callers_own_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_UID", str(NOBODY))
+    with tempfile.TemporaryDirectory(dir="/usr/local/lib") as name:
+        program = _compile(Path(name))
+        mark = Path(name) / "mark"
+        mark.touch()
+        mark.chmod(0o666)
+        with _started(program, user=NOBODY) as pid:
+            nginx, _ = read_nginx(LiveHost(), binary=str(program))
+            assert nginx.running is not None
+            assert nginx.running.pid == pid
+
+
+def see_only(monkeypatch: pytest.MonkeyPatch, *pids: int) -> None:
+    """Whatever else runs on this machine."""
+    monkeypatch.setattr(
+        binary, "find_masters", lambda host: [m for m in find_masters(host) if m.pid in pids]
+    )
+
+
+def test_without_a_trusted_one_nothing_is_run(
+    stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    see_only(monkeypatch, stranger.pid)
+    directory = str(stranger.program.parent)
+    monkeypatch.setattr(programs, "DIRECTORIES", (directory,))
+    monkeypatch.setattr(programs, "NGINX_DIRECTORIES", ())
+    nginx, gaps = read_nginx(LiveHost())
+    assert nginx.binary is None
+    assert "--nginx" in gaps["/binary"]
+    with pytest.raises(MissingToolError, match="no nginx that may be run"):
+        runnable_program(nginx)
+    assert set(stranger.ran_as()) == {NOBODY}
+
+
+def test_of_several_installed_the_first_is_taken_and_the_others_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/usr/local/lib") as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        shutil.copy(OURS, directory / "nginx")
+        (directory / "angie").symlink_to(OURS)
+        shutil.copy(OURS, directory / "openresty")
+        see_only(monkeypatch)
+        monkeypatch.setattr(programs, "DIRECTORIES", (name,))
+        monkeypatch.setattr(programs, "NGINX_DIRECTORIES", ())
+        nginx, _ = read_nginx(LiveHost())
+    installed = [one for one in nginx.candidates if one.source == "installed"]
+    assert [Path(one.binary).name for one in installed] == ["nginx", "angie", "openresty"]
+    assert [one.chosen for one in installed] == [True, False, False]
+    assert nginx.binary == installed[0].binary
+    assert nginx.choice == f"nginx is {nginx.binary}: it is installed"
+
+
+@pytest.fixture
+def two_masters(tmp_path: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """Two of root's, each with a configuration of its own, by the name of a rule."""
+    started = {}
+    for number, (name, line) in enumerate(
+        {"first": "server_tokens on;", "second": "keepalive_timeout 0;"}.items()
+    ):
+        conf = tmp_path / f"{name}.conf"
+        conf.write_text(
+            f"user root; pid {tmp_path}/{name}.pid; error_log {tmp_path}/{name}.log; events {{}}\n"
+            f"http {{ access_log off; {line} server {{ listen 127.0.0.1:{18351 + number}; }} }}\n"
+        )
+        started[name] = subprocess.Popen([OURS, "-c", conf, "-g", "daemon off;"])
+    for process in started.values():
+        for _ in range(200):
+            if Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(b"nginx: master"):
+                break
+            time.sleep(0.02)
+    try:
+        yield started
+    finally:
+        for process in started.values():
+            process.terminate()
+            process.wait(10)
+
+
+def test_of_several_masters_the_audit_takes_the_named_one(
+    two_masters: dict[str, subprocess.Popen[bytes]], run_cli: RUN_CLI
+) -> None:
+    for name, process in two_masters.items():
+        said = run_cli("audit", "--pid", str(process.pid), "-f", "json")
+        document = json.loads(said.stdout)
+        assert [Path(path).name for path in document["files_parsed"]] == [f"{name}.conf"]
+        assert f"process {process.pid}" in document["nginx_choice"]
+        others = [other.pid for other in two_masters.values() if other is not process]
+        for other in others:
+            assert f"process {other}: another one came first" in said.stderr
+
+
+def test_the_audit_says_that_several_run(
+    two_masters: dict[str, subprocess.Popen[bytes]], run_cli: RUN_CLI
+) -> None:
+    said = run_cli("audit", "--fail-on", "never")
+    assert "nginx-tune: not taken: " in said.stderr
+    assert "another one came first" in said.stderr
+    assert "nginx is /usr/sbin/nginx of process" in said.stdout
+
+
+def test_a_title_chooses_no_file_that_root_reads(stranger: Stranger, run_cli: RUN_CLI) -> None:
+    said = run_cli("audit", "--pid", str(stranger.pid))
+    assert said.returncode == 4
+    assert "not read by its title" in said.stderr
+    assert said.stdout == ""
+    none = run_cli("audit", "--pid", "1")
+    assert none.returncode == 2
+    assert "no nginx master" in none.stderr

@@ -1,0 +1,150 @@
+"""What a program in the sandbox sees of the host and what it can do to it: tried by a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PYTHON = "/usr/bin/python3"
+ATTACK = Path(__file__).with_name("attack.py")
+SOFTWARE = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", PYTHON, "/etc/ld.so.cache"]
+
+RUN = """
+import json, sys
+from nginx_tune.sandbox.launch import prepare, run_inside
+from nginx_tune.sandbox.spec import Confinement
+import msgspec
+wanted = msgspec.json.decode(sys.argv[1], type=Confinement)
+said = run_inside(json.loads(sys.argv[2]), prepare(wanted), 30)
+sys.stderr.write(said.stderr)
+sys.stdout.write(said.stdout)
+sys.exit(said.status)
+"""
+
+pytestmark = pytest.mark.needs("root", "userns")
+needs_python = pytest.mark.skipif(not Path(PYTHON).exists(), reason="no Python of the system")
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Iterator[Path]:
+    """A directory of the host with what could be reached in it; everybody may do all with it."""
+    place = tmp_path / "victim"
+    place.mkdir()
+    (place / "file").write_text("whole")
+    (place / "file").chmod(0o666)
+    os.mkfifo(place / "pipe")
+    reader = os.open(place / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with (
+        socket.socket(socket.AF_UNIX) as stream,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams,
+    ):
+        stream.bind(str(place / "socket"))
+        stream.listen()
+        datagrams.bind(str(place / "datagrams"))
+        for entry in place.iterdir():
+            entry.chmod(0o777)
+        place.chmod(0o777)
+        for parent in place.parents:
+            if parent.stat().st_uid == os.geteuid() and parent != Path("/"):
+                parent.chmod(parent.stat().st_mode | 0o055)
+        yield place
+        stream.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            stream.accept()
+        datagrams.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            datagrams.recv(1)
+    assert os.read(reader, 1) == b""
+    os.close(reader)
+    assert (place / "file").read_text() == "whole"
+
+
+def run(argv: list[str], *, as_user: bool, **wanted: Any) -> subprocess.CompletedProcess[str]:
+    """What a program does in a sandbox made by root or in a user namespace."""
+    wanted["shown"] = [*SOFTWARE, *wanted.get("shown", [])]
+    inner = [sys.executable, "-c", textwrap.dedent(RUN), json.dumps(wanted), json.dumps(argv)]
+    walls = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--mount-proc"]
+    walls += ["--user", "--map-user=1000", "--map-group=1000", "--keep-caps"] if as_user else []
+    return subprocess.run([*walls, *inner], capture_output=True, text=True, check=False, timeout=60)
+
+
+@needs_python
+@pytest.mark.parametrize("as_user", [False, True], ids=["root", "user"])
+@pytest.mark.parametrize("sockets", [False, True], ids=["plain", "overlays"])
+def test_nothing_of_the_host_is_reached(victim: Path, as_user: bool, sockets: bool) -> None:
+    said = run(
+        [PYTHON, "-I", str(ATTACK), str(victim)],
+        as_user=as_user,
+        shown=[str(victim), str(ATTACK)],
+        uses_unix_sockets=sockets,
+    )
+    assert said.returncode == 0, said.stderr
+    found = json.loads(said.stdout)
+    assert found["got out by"] == []
+    assert found["processes"] == [1, 2]
+    assert found["proc"] == []
+    assert set(found["root"]) <= {"dev", "etc", "lib", "lib64", "proc", "root", "run", "sys",
+                                  "tmp", "usr", "var"}  # fmt: skip
+    assert found["devices"] == ["fd", "full", "null", "random", "shm", "stderr", "stdin",
+                                "stdout", "urandom", "zero"]  # fmt: skip
+    assert found["uid"] == (1000 if as_user else 0)
+    kept = {10} if as_user else {0, 1, 5, 6, 7, 10}
+    assert int(found["capabilities"], 16) == sum(1 << number for number in kept)
+
+
+@needs_python
+@pytest.mark.parametrize("as_user", [False, True], ids=["root", "user"])
+def test_links_lead_where_they_did(tmp_path: Path, as_user: bool) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "file").write_text("seen")
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "beside").write_text("not")
+    for entry in (tmp_path, *tmp_path.parents[:2]):
+        entry.chmod(0o755)
+    script = "import os,sys; print(open(sys.argv[1]).read(), sorted(os.listdir(sys.argv[2])))"
+    said = run(
+        [PYTHON, "-I", "-c", script, f"{tmp_path}/link/file", str(tmp_path)],
+        as_user=as_user,
+        shown=[f"{tmp_path}/link/file"],
+    )
+    assert said.stdout == "seen ['link', 'real']\n", said.stderr
+
+
+@needs_python
+def test_a_sandbox_that_cannot_be_made_says_why(tmp_path: Path) -> None:
+    said = run([PYTHON, "-I", "-c", "1"], as_user=False, writable=[f"{tmp_path}/none"])
+    assert f"{tmp_path}/none: nginx writes there and it is no directory" in said.stderr
+
+
+@needs_python
+@pytest.mark.parametrize("as_user", [False, True], ids=["root", "user"])
+def test_a_socket_of_ours_is_seen_in_the_place_of_the_hosts(tmp_path: Path, as_user: bool) -> None:
+    for entry in (tmp_path, *tmp_path.parents[:2]):
+        entry.chmod(0o755)
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    with socket.socket(socket.AF_UNIX) as host, socket.socket(socket.AF_UNIX) as stub:
+        for one, path in ((host, theirs), (stub, ours)):
+            one.bind(str(path))
+            path.chmod(0o777)
+            one.listen()
+            one.setblocking(False)
+        script = "import socket,sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+        said = run(
+            [PYTHON, "-I", "-c", script, str(theirs)],
+            as_user=as_user,
+            uses_unix_sockets=True,
+            instead={str(theirs): str(ours)},
+        )
+        assert said.returncode == 0, said.stderr
+        stub.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            host.accept()

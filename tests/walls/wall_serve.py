@@ -1,0 +1,48 @@
+"""Starts a configuration as ``validate`` does, asks it once for each of some URLs and ends it.
+
+    python wall_serve.py CONF BINARY URL…
+
+Prints the status of each answer as JSON. It runs by itself, with the package alone, as any user.
+"""
+
+import json
+import sys
+
+from nginx_tune.cli.trees import read_configuration
+from nginx_tune.errors import NginxTuneError
+from nginx_tune.host.live import LiveHost
+from nginx_tune.lab.walls import Walls
+from nginx_tune.measure.plan_site_load import default_load
+from nginx_tune.measure.session import MODULE_INSIDE
+from nginx_tune.measure.stage import open_stage
+from nginx_tune.measure.survey import Asked
+from nginx_tune.measure.validation_site import read_site
+from nginx_tune.nginx.binary import read_nginx
+
+
+def main(conf: str, binary: str, *urls: str) -> int:
+    host = LiveHost()
+    nginx, _ = read_nginx(host, binary=binary)
+    tree = read_configuration(host, conf, nginx.prefix)
+    site = read_site(
+        tree, tree, default_load(),
+        nginx=nginx, primary_metric=None, requires=(), objectives=(),
+    )  # fmt: skip
+    try:
+        with Walls(MODULE_INSIDE) as walls:
+            stage = open_stage(walls, site, binary, lab=None, prefix=None, scale=None)
+            door = site.target.door
+            asked = [
+                Asked(address=door.address, port=door.port, host=door.host, tls=False, url=url)
+                for url in urls
+            ]
+            answers = stage.session.survey(stage.arms[0], asked)
+    except NginxTuneError as error:
+        sys.stdout.write(json.dumps({"error": error.message}))
+        return int(error.status)
+    sys.stdout.write(json.dumps({"answers": [one.status or one.fault for one in answers]}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
