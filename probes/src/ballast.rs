@@ -11,13 +11,13 @@ use crate::sys::{Event, PEER_CLOSED, Poller, READABLE, WRITABLE};
 pub const TOKEN: u64 = 1 << 31;
 
 /// Handshakes at once: more would overflow the server's accept queue.
-const MOST_HANDSHAKES: usize = 32;
+pub const MOST_HANDSHAKES: usize = 32;
 
 /// Pause after a connection was refused or closed; it doubles with each in a row.
-const FIRST_PAUSE: Nanos = 10 * MILLISECOND;
+pub const FIRST_PAUSE: Nanos = 10 * MILLISECOND;
 
 /// Doublings of the pause.
-const MOST_DOUBLINGS: u32 = 6;
+pub const MOST_DOUBLINGS: u32 = 6;
 
 /// The idle connections of a run.
 #[derive(Debug)]
@@ -51,6 +51,16 @@ pub struct Tally {
     pub lost: u64,
     /// Attempts that came to nothing.
     pub failed: u64,
+}
+
+impl Tally {
+    /// Adds what became of others.
+    pub fn add(&mut self, other: Self) {
+        self.wanted += other.wanted;
+        self.open += other.open;
+        self.lost += other.lost;
+        self.failed += other.failed;
+    }
 }
 
 impl Ballast {

@@ -49,6 +49,15 @@ pub struct Compared {
     pub unread: u64,
 }
 
+impl Compared {
+    /// Adds what came of another comparison.
+    pub fn add(&mut self, other: Self) {
+        self.compared += other.compared;
+        self.differing += other.differing;
+        self.unread += other.unread;
+    }
+}
+
 impl<'p> Bodies<'p> {
     /// The sampling of a class whose plan names files; none for others.
     pub fn new(class: &'p Class, seed: u64) -> Option<Self> {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use crate::ballast::{FIRST_PAUSE, MOST_DOUBLINGS, MOST_HANDSHAKES};
 use crate::bodies::{Bodies, Compared};
 use crate::chance::{Chance, Purpose};
 use crate::clock::{Clock, NEVER, Nanos, nanos};
@@ -11,8 +12,9 @@ use crate::error::Error;
 use crate::failure::Failure;
 use crate::paths::Picker;
 use crate::plan::{self, Keepalive, Plan};
+use crate::pool::Pool;
 use crate::recorder::Recorder;
-use crate::request::{Request, Template};
+use crate::request::{Reached, Request, Template};
 use crate::response::Response;
 use crate::source::Source;
 use crate::tls::Client;
@@ -29,8 +31,14 @@ pub struct Class<'p> {
     pub tls: Option<Client>,
     /// What its requests came to.
     pub recorder: Recorder,
-    /// Idle connections, the last used on top.
-    pub idle: Vec<u32>,
+    /// Idle connections.
+    pub idle: Pool,
+    /// Connections in their handshake that carry no request yet: they are to be held.
+    pub spares: Vec<u32>,
+    /// When the next may be opened to be held, and the failures in a row until then.
+    pub next_spare: Nanos,
+    /// See there.
+    pub spare_failures: u32,
     /// Connections, in their handshake or after it.
     pub open: usize,
     /// Requests on a connection.
@@ -41,6 +49,7 @@ pub struct Class<'p> {
     pub timeout: Nanos,
     /// No request's time is up before this.
     pub next_deadline: Nanos,
+    users: usize,
     source: Source,
     picker: Picker<'p>,
     template: Template,
@@ -63,6 +72,7 @@ impl<'p> Class<'p> {
     /// `Error::Plan` when its manifest or its certificates cannot be read.
     pub fn new(class: &'p plan::Class, plan: &Plan) -> Result<Self, Error> {
         let mut picker = Picker::new(class, plan.seed)?;
+        let users = plan.stripe.share(class.arrivals.users());
         Ok(Self {
             plan: class,
             tls: plan
@@ -72,7 +82,11 @@ impl<'p> Class<'p> {
                 .map(|tls| Client::new(tls, plan.target_of(class)))
                 .transpose()?,
             recorder: Recorder::new(plan.window()),
-            idle: Vec::with_capacity(class.connections),
+            users,
+            idle: Pool::new(class, users),
+            spares: Vec::new(),
+            next_spare: 0,
+            spare_failures: 0,
             open: 0,
             in_flight: 0,
             pending: VecDeque::new(),
@@ -88,6 +102,11 @@ impl<'p> Class<'p> {
             compared: None,
             this_second: (0, 0),
         })
+    }
+
+    /// This load host's users, of a closed loop.
+    pub fn users(&self) -> usize {
+        self.users
     }
 
     /// Whether arrivals follow a schedule.
@@ -133,9 +152,33 @@ impl<'p> Class<'p> {
         self.open < self.plan.connections
     }
 
+    /// Adds what another thread saw of the same class.
+    pub fn add(&mut self, other: &Self) {
+        self.recorder.add(&other.recorder);
+        self.users += other.users;
+        if let Some(theirs) = other.compared {
+            self.compared.get_or_insert_default().add(theirs);
+        }
+    }
+
+    /// When another connection can be opened to be held; `NEVER` when all are there.
+    pub fn next_spare(&self) -> Nanos {
+        if self.open < self.plan.held() && self.spares.len() < MOST_HANDSHAKES {
+            self.next_spare
+        } else {
+            NEVER
+        }
+    }
+
+    /// A connection that was to be held was refused, or closed before it carried anything.
+    pub fn spare_failed(&mut self, now: Nanos) {
+        self.next_spare = now + (FIRST_PAUSE << self.spare_failures.min(MOST_DOUBLINGS));
+        self.spare_failures += 1;
+    }
+
     /// Whether a request would find a connection now.
     pub fn can_start(&self) -> bool {
-        !self.idle.is_empty() || self.has_room()
+        self.idle.has_any() || !self.spares.is_empty() || self.has_room()
     }
 
     /// Whether nothing is under way.
@@ -211,15 +254,15 @@ impl<'p> Class<'p> {
         self.this_second.0 += 1;
         self.recorder.succeeded(request, first_byte, now);
         self.picker.release(request);
-        self.source.answered(now);
+        self.source.answered(request.user, now);
     }
 
     /// A request failed.
-    pub fn failed(&mut self, request: &Request, failure: Failure, now: Nanos) {
+    pub fn failed(&mut self, request: &Request, reached: Reached, failure: Failure, now: Nanos) {
         self.this_second.1 += 1;
-        self.recorder.failed(request, failure, now);
+        self.recorder.failed(request, reached, failure, now);
         self.picker.release(request);
-        self.source.failed(request.failures_in_a_row, now);
+        self.source.failed(request, now);
     }
 
     /// Good and failed requests since this was last asked.

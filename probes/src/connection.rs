@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::ops::Range;
 
 use crate::clock::{MILLISECOND, Nanos};
-use crate::request::Request;
+use crate::request::{Reached, Request};
 use crate::response::Response;
 use crate::sys;
 use crate::tls::Session;
@@ -27,6 +27,15 @@ pub enum Phase {
     Busy,
 }
 
+/// What a connection is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To carry a request, or it has carried one.
+    Request,
+    /// To be held: it is in its handshake and carries nothing.
+    Spare,
+}
+
 /// One client connection.
 #[derive(Debug)]
 pub struct Connection {
@@ -40,8 +49,10 @@ pub struct Connection {
     pub class: usize,
     /// Where it stands.
     pub phase: Phase,
-    /// The request that it carries, unless idle.
+    /// The request that it carries, unless it is idle or a spare one.
     pub request: Request,
+    /// What it was opened for.
+    pub purpose: Purpose,
     /// What has come of the response.
     pub response: Response,
     /// When the response began.
@@ -73,6 +84,7 @@ impl Connection {
         tls: Option<Session>,
         class: usize,
         request: Request,
+        purpose: Purpose,
         opened: Nanos,
     ) -> Self {
         Self {
@@ -82,6 +94,7 @@ impl Connection {
             class,
             phase: Phase::Connecting,
             request,
+            purpose,
             response: Response::new(),
             first_byte: 0,
             is_stamped: false,
@@ -125,6 +138,23 @@ impl Connection {
         let sent = write_some(&mut self.stream, &self.unsent)?;
         self.unsent.drain(..sent);
         Ok(self.unsent.is_empty())
+    }
+
+    /// Whether a request is under way on it.
+    pub fn carries_request(&self) -> bool {
+        self.phase != Phase::Idle && self.purpose == Purpose::Request
+    }
+
+    /// How far its request came.
+    pub fn reached(&self) -> Reached {
+        if self.phase == Phase::Busy {
+            Reached {
+                sent: true,
+                first_byte: self.first_byte,
+            }
+        } else {
+            Reached::NOT_SENT
+        }
     }
 
     /// Whether a part of the request is still to be sent.

@@ -83,6 +83,24 @@ impl Distribution {
         let _ = self.histogram.add(&other.histogram);
     }
 
+    /// Its values, each at the end of its counter, with how often it is there.
+    pub fn steps(&self) -> impl Iterator<Item = (Nanos, u32)> {
+        let counters = self.histogram.iter_recorded();
+        counters.map(|step| {
+            let count = step.count_since_last_iteration() as u32;
+            (step.value_iterated_to(), count)
+        })
+    }
+
+    /// Adds values that another one told; `max` is its largest.
+    pub fn add_steps(&mut self, steps: &[(Nanos, u32)], max: Nanos) {
+        self.max = self.max.max(max);
+        for &(value, count) in steps {
+            // Values of another one of the same bounds are within them.
+            let _ = self.histogram.record_n(value, count);
+        }
+    }
+
     /// Samples.
     pub fn count(&self) -> u64 {
         self.histogram.len()

@@ -60,6 +60,13 @@ impl Failure {
         Self::Other,
     ];
 
+    /// Whether the request failed because its time was up: no answer, no connection or no
+    /// session came before. Had the server had longer, it might have been answered; so its times
+    /// are at least its age.
+    pub fn is_by_time(self) -> bool {
+        matches!(self, Self::Timeout | Self::ConnectTimeout)
+    }
+
     /// The kind's key in the results.
     pub fn name(self) -> &'static str {
         match self {
@@ -111,6 +118,13 @@ impl FailureCounts {
     /// One more of a kind.
     pub fn add(&mut self, failure: Failure) {
         self.0[failure as usize] += 1;
+    }
+
+    /// Adds the counts of others.
+    pub fn add_all(&mut self, other: &Self) {
+        for (own, theirs) in self.0.iter_mut().zip(other.0) {
+            *own += theirs;
+        }
     }
 
     /// How many of a kind.

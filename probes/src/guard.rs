@@ -37,9 +37,11 @@ pub fn check(plan: &Plan) -> Result<Place, Error> {
     }
     let addresses = sources::addresses(plan.targets());
     check_connections(plan.connections() as u64, addresses)?;
-    if plan.precise && thread::available_parallelism().map_or(1, NonZero::get) < 2 {
+    if plan.precise && thread::available_parallelism().map_or(1, NonZero::get) <= plan.threads {
         return Err(Error::Plan(
-            "precise needs a CPU of its own, and this process may use one alone".into(),
+            "precise needs a CPU of its own for each thread, and one for others; this process may \
+             not use so many"
+                .into(),
         ));
     }
     Ok(place)

@@ -1,6 +1,8 @@
 //! The latency distributions of a class, side by side.
 
+use crate::clock::Nanos;
 use crate::distribution::Distribution;
+use crate::request::{Reached, Request};
 
 /// How long a class's requests took, each way of looking at it.
 #[derive(Debug, Default)]
@@ -27,6 +29,23 @@ impl Latencies {
             ("failed", &self.failed),
             ("lateness", &self.lateness),
         ]
+    }
+
+    /// A request has no whole answer by now: each of its times that has not ended is at least its
+    /// age.
+    pub fn unanswered(&mut self, request: &Request, reached: Reached, now: Nanos) {
+        let age = now.saturating_sub(request.intended);
+        self.response.record_at_least(age);
+        if reached.first_byte == 0 {
+            self.ttfb.record_at_least(age);
+        } else {
+            self.ttfb
+                .record(reached.first_byte.saturating_sub(request.intended));
+        }
+        if reached.sent {
+            self.service
+                .record_at_least(now.saturating_sub(request.sent));
+        }
     }
 
     /// Adds the values of others.

@@ -34,6 +34,7 @@ pub mod manifest;
 
 pub mod paths;
 pub mod plan;
+pub mod pool;
 pub mod progress;
 pub mod receive;
 pub mod recorder;

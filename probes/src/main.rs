@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use std::process::{self, ExitCode};
 
 use nginx_tune_probe::disk;
-use nginx_tune_probe::engine::Engine;
+use nginx_tune_probe::engine::{Engine, run_side_by_side};
 use nginx_tune_probe::error::Error;
 use nginx_tune_probe::guard::{self, Place};
 use nginx_tune_probe::learn;
@@ -113,6 +113,17 @@ fn run() -> Result<ExitCode, Error> {
     }
     sys::set_timer_slack_to_one_nanosecond()
         .map_err(|error| Error::System("timer slack", error))?;
+    if plan.threads > 1 {
+        if log.is_some() {
+            return Err(Error::Usage("a histogram log needs a single thread".into()));
+        }
+        let plans: Vec<_> = (0..plan.threads).map(|n| plan.of_thread(n)).collect();
+        let discards = kernel_discards();
+        let receiver = || Receiver::new(discards, place == Place::Here);
+        let outcome = run_side_by_side(&plans, receiver, Progress::new(progress))?;
+        print(&measurement(&plan, &outcome))?;
+        return Ok(ExitCode::from(if outcome.interrupted { 130 } else { 0 }));
+    }
     let poller = Poller::new(true).map_err(|error| Error::System("epoll", error))?;
     let receiver = Receiver::new(kernel_discards(), place == Place::Here);
     let mut engine = Engine::new(&plan, poller, receiver, Progress::new(progress))?;

@@ -301,7 +301,7 @@ mod tests {
         let picker = Picker::new(&plan.classes[0], 5).unwrap();
         let mut firsts = [0; 7];
         for index in 0..7_000 {
-            let object = picker.object(&Request::new(0, index, 0, 0));
+            let object = picker.object(&Request::new(0, index, 0));
             let range = object.range.unwrap();
             assert_eq!(range.bytes(), 4);
             firsts[range.first as usize] += 1;
@@ -314,7 +314,7 @@ mod tests {
         let paths = json!({"kind": "fixed", "paths": ["/a"], "bytes": [3]});
         let plan = plan(&paths, &json!({"kind": "random", "bytes": 4}));
         let picker = Picker::new(&plan.classes[0], 5).unwrap();
-        let object = picker.object(&Request::new(0, 0, 0, 0));
+        let object = picker.object(&Request::new(0, 0, 0));
         assert_eq!(object.range, Some(ByteRange { first: 0, last: 2 }));
     }
 }

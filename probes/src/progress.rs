@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::class::Class;
 use crate::clock::{Nanos, SECOND, seconds};
+use crate::recorder::Second;
 use crate::sys;
 
 /// A line of at most this many bytes is written whole or not at all (`PIPE_BUF`).
@@ -29,7 +30,13 @@ impl Progress {
     }
 
     /// Tells how the classes stand. A reader who is slow misses lines; the run never waits.
-    pub fn tell(&mut self, second: u64, classes: &[Class<'_>], cpu: Nanos) {
+    pub fn tell<'n>(
+        &mut self,
+        second: u64,
+        names: impl Iterator<Item = &'n str>,
+        told: &[Told],
+        cpu: Nanos,
+    ) {
         if self.file.is_none() {
             return;
         }
@@ -44,12 +51,12 @@ impl Progress {
                 "classes": parts,
             })
         };
-        let each: Map<_, _> = classes
-            .iter()
-            .map(|class| (class.plan.name.clone(), of_class(class)))
+        let each: Map<_, _> = names
+            .zip(told)
+            .map(|(name, told)| (name.to_owned(), told.document()))
             .collect();
         if !self.write(&line(each.into())) {
-            self.write(&line(json!({"all classes": of_all(classes)})));
+            self.write(&line(json!({"all classes": of_all(told)})));
         }
     }
 
@@ -72,30 +79,62 @@ impl Progress {
 }
 
 /// A class's last second, and what is under way.
-fn of_class(class: &Class<'_>) -> Value {
-    let last = class.recorder.series.last();
-    json!({
-        "scheduled": last.scheduled,
-        "sent": last.sent,
-        "requests": last.requests,
-        "errors": last.errors,
-        "in_flight": class.in_flight,
-        "pending": class.pending.len(),
-        "p50": last.p50.map(seconds),
-        "p99": last.p99.map(seconds),
-        "lateness_p99": last.lateness_p99.map(seconds),
-    })
+#[derive(Debug, Clone)]
+pub struct Told {
+    second: Second,
+    in_flight: usize,
+    pending: usize,
+}
+
+impl Told {
+    /// Of a class, or of one thread's part of it.
+    pub fn of(class: &Class<'_>) -> Self {
+        Self {
+            second: *class.recorder.series.last(),
+            in_flight: class.in_flight,
+            pending: class.pending.len(),
+        }
+    }
+
+    /// Adds another thread's part. Quantiles of a second do not add: the larger one is told.
+    pub fn add(&mut self, other: &Self) {
+        let (own, theirs) = (&mut self.second, &other.second);
+        own.scheduled += theirs.scheduled;
+        own.sent += theirs.sent;
+        own.requests += theirs.requests;
+        own.errors += theirs.errors;
+        own.p50 = own.p50.max(theirs.p50);
+        own.p99 = own.p99.max(theirs.p99);
+        own.lateness_p99 = own.lateness_p99.max(theirs.lateness_p99);
+        self.in_flight += other.in_flight;
+        self.pending += other.pending;
+    }
+
+    fn document(&self) -> Value {
+        let last = &self.second;
+        json!({
+            "scheduled": last.scheduled,
+            "sent": last.sent,
+            "requests": last.requests,
+            "errors": last.errors,
+            "in_flight": self.in_flight,
+            "pending": self.pending,
+            "p50": last.p50.map(seconds),
+            "p99": last.p99.map(seconds),
+            "lateness_p99": last.lateness_p99.map(seconds),
+        })
+    }
 }
 
 /// All classes together: what is said where a line of each would be too long.
-fn of_all(classes: &[Class<'_>]) -> Value {
-    let sum = |count: fn(&Class<'_>) -> u64| classes.iter().map(count).sum::<u64>();
+fn of_all(told: &[Told]) -> Value {
+    let sum = |count: fn(&Told) -> u64| told.iter().map(count).sum::<u64>();
     json!({
-        "scheduled": sum(|class| class.recorder.series.last().scheduled),
-        "sent": sum(|class| class.recorder.series.last().sent),
-        "requests": sum(|class| class.recorder.series.last().requests),
-        "errors": sum(|class| class.recorder.series.last().errors),
-        "in_flight": sum(|class| class.in_flight as u64),
-        "pending": sum(|class| class.pending.len() as u64),
+        "scheduled": sum(|told| told.second.scheduled),
+        "sent": sum(|told| told.second.sent),
+        "requests": sum(|told| told.second.requests),
+        "errors": sum(|told| told.second.errors),
+        "in_flight": sum(|told| told.in_flight as u64),
+        "pending": sum(|told| told.pending as u64),
     })
 }

@@ -19,22 +19,42 @@ pub struct Request {
     pub sent: Nanos,
     /// Whether it was sent a second time, on a fresh connection.
     pub retried: bool,
-    /// Failures in a row of the user who sends it (closed loop).
+    /// The user who sends it (closed loop).
+    pub user: u32,
+    /// Failures in a row of this user.
     pub failures_in_a_row: u32,
 }
 
 impl Request {
     /// A request that is due.
-    pub fn new(path: usize, index: u64, intended: Nanos, failures_in_a_row: u32) -> Self {
+    pub fn new(path: usize, index: u64, intended: Nanos) -> Self {
         Self {
             path,
             index,
             intended,
             sent: intended,
             retried: false,
-            failures_in_a_row,
+            user: 0,
+            failures_in_a_row: 0,
         }
     }
+}
+
+/// How far a request came.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// Whether it was sent.
+    pub sent: bool,
+    /// When its response began, 0 when it did not.
+    pub first_byte: Nanos,
+}
+
+impl Reached {
+    /// It never got a connection that could carry it.
+    pub const NOT_SENT: Self = Self {
+        sent: false,
+        first_byte: 0,
+    };
 }
 
 /// The bytes that all requests of a class share.

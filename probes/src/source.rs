@@ -35,9 +35,9 @@ pub enum Source {
     Replay(Replay),
     /// Users.
     Closed {
-        /// Users who are not waiting for a response: when they send next, and their failures
-        /// in a row.
-        ready: BinaryHeap<Reverse<(Nanos, u32)>>,
+        /// Users who are not waiting for a response: when they send next, who they are, and
+        /// their failures in a row.
+        ready: BinaryHeap<Reverse<(Nanos, u32, u32)>>,
         /// This load host's share.
         stripe: Stripe,
         /// Requests so far.
@@ -86,7 +86,7 @@ impl Source {
         let users = plan.stripe.share(class.arrivals.users()) as u64;
         Ok(Self::Closed {
             ready: (0..users)
-                .map(|user| Reverse((user * USER_START_GAP, 0)))
+                .map(|user| Reverse((user * USER_START_GAP, user as u32, 0)))
                 .collect(),
             stripe: plan.stripe,
             started: 0,
@@ -117,7 +117,7 @@ impl Source {
                 };
                 *next = schedule.next();
                 let path = picker.pick(arrival.index)?;
-                Ok(Some(Request::new(path, arrival.index, arrival.due, 0)))
+                Ok(Some(Request::new(path, arrival.index, arrival.due)))
             }
             Self::Replay(replay) => replay.take_due(now, stop_at, picker),
             Self::Closed {
@@ -126,7 +126,7 @@ impl Source {
                 started,
                 ..
             } => {
-                let Some(&Reverse((due, failures))) = ready.peek() else {
+                let Some(&Reverse((due, user, failures_in_a_row))) = ready.peek() else {
                     return Ok(None);
                 };
                 if due > now || now >= stop_at {
@@ -137,7 +137,11 @@ impl Source {
                 *started += 1;
                 let path = picker.pick(index)?;
                 // A user is never late: the request is intended when it is made.
-                Ok(Some(Request::new(path, index, clock.now(), failures)))
+                Ok(Some(Request {
+                    user,
+                    failures_in_a_row,
+                    ..Request::new(path, index, clock.now())
+                }))
             }
         }
     }
@@ -147,7 +151,7 @@ impl Source {
         let next = match self {
             Self::Open { next, .. } => next.map(|arrival| arrival.due),
             Self::Replay(replay) => replay.next_due(),
-            Self::Closed { ready, .. } => ready.peek().map(|Reverse((due, _))| *due),
+            Self::Closed { ready, .. } => ready.peek().map(|Reverse((due, ..))| *due),
         };
         next.filter(|&due| due < stop_at).unwrap_or(NEVER)
     }
@@ -158,17 +162,18 @@ impl Source {
     }
 
     /// A request was answered as expected: its user goes on.
-    pub fn answered(&mut self, now: Nanos) {
+    pub fn answered(&mut self, user: u32, now: Nanos) {
         if let Self::Closed { ready, think, .. } = self {
-            ready.push(Reverse((now + *think, 0)));
+            ready.push(Reverse((now + *think, user, 0)));
         }
     }
 
     /// A request failed: its user goes on after a pause.
-    pub fn failed(&mut self, failures_in_a_row: u32, now: Nanos) {
+    pub fn failed(&mut self, request: &Request, now: Nanos) {
         if let Self::Closed { ready, .. } = self {
-            let pause = pause(failures_in_a_row);
-            ready.push(Reverse((now + pause, failures_in_a_row + 1)));
+            let failures = request.failures_in_a_row;
+            let ready_at = now + pause(failures);
+            ready.push(Reverse((ready_at, request.user, failures + 1)));
         }
     }
 }
@@ -203,7 +208,7 @@ impl Replay {
             )));
         }
         self.next = picker.next_recorded(self.stripe)?;
-        Ok(Some(Request::new(next.path, next.index, due, 0)))
+        Ok(Some(Request::new(next.path, next.index, due)))
     }
 }
 

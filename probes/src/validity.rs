@@ -40,10 +40,16 @@ pub fn flags(outcome: &Outcome<'_>) -> Vec<String> {
     let mut flags: Vec<String> = outcome.stopped_by.iter().cloned().collect();
     let cpu_ratio = outcome.cpu_ratio();
     // A precise run spins: its CPU time says nothing.
-    if cpu_ratio > MOST_CPU_RATIO && !outcome.is_precise {
+    let each = cpu_ratio / outcome.threads.max(1) as f64;
+    if each > MOST_CPU_RATIO && !outcome.is_precise {
         flags.push(format!(
-            "generator_cpu: the probe used {:.0} % of a CPU",
-            cpu_ratio * 100.0
+            "generator_cpu: the probe used {:.0} % of a CPU{}",
+            each * 100.0,
+            if outcome.threads > 1 {
+                " for each of its threads"
+            } else {
+                ""
+            }
         ));
     }
     let preemptions = outcome.preempted as f64 / seconds(outcome.measured.max(1));
@@ -140,9 +146,8 @@ fn class_flags(class: &Class<'_>) -> Vec<String> {
             "waited for a connection of the probe",
         );
     }
-    let censored = record.latencies.response.censored();
-    if share(censored) > MOST_CENSORED_RATIO {
-        flag("censored", censored, "were unanswered at the end");
+    if share(record.unfinished) > MOST_CENSORED_RATIO {
+        flag("censored", record.unfinished, "were unanswered at the end");
     }
     flags
 }

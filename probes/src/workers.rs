@@ -70,6 +70,20 @@ impl Workers {
         found
     }
 
+    /// Adds what workers answered elsewhere.
+    pub fn add(&mut self, other: &Self) {
+        self.untold += other.untold;
+        for share in &other.shares {
+            if let Some(at) = self.place_of(share.worker) {
+                self.shares[at].requests += share.requests;
+                self.shares[at].connections += share.connections;
+                self.shares[at].response.add(&share.response);
+            } else {
+                self.untold += share.requests;
+            }
+        }
+    }
+
     /// The workers that answered, in the order in which they first did.
     pub fn shares(&self) -> &[Share] {
         &self.shares

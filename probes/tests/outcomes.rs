@@ -18,7 +18,12 @@ fn assert_all_fail(plan: &Value, kind: &str) -> Value {
     let class = run_class(plan);
     assert_eq!(class["errors"], json!({kind: 30}), "{class}");
     assert_eq!(class["requests"], 0);
-    assert_eq!(class["response_seconds"]["count"], 0);
+    // What failed because its time was up is in the latency at its age; nothing else is.
+    let by_time = kind == "timeout" || kind == "connect_timeout";
+    let bounds = if by_time { 30 } else { 0 };
+    assert_eq!(class["response_seconds"]["count"], bounds);
+    assert_eq!(class["ttfb_seconds"]["count"], bounds);
+    assert_eq!(class["censored"], 0);
     assert_eq!(class["failed_seconds"]["count"], 30);
     class
 }
@@ -157,6 +162,33 @@ fn no_answer_in_time_is_a_timeout() {
     plan["classes"][0]["timeout_seconds"] = json!(0.2);
     let class = assert_all_fail(&plan, "timeout");
     assert!(number(&class, "failed_seconds.p50") >= 0.2);
+    assert_eq!(class["response_seconds"]["censored"], 30);
+    // Its first byte is known, the last one is not.
+    assert_eq!(class["ttfb_seconds"]["censored"], Value::Null);
+    assert_eq!(class["service_seconds"]["censored"], 30);
+}
+
+#[test]
+fn a_tenth_that_is_never_answered_is_in_the_percentiles() {
+    let asked = std::sync::atomic::AtomicU64::new(0);
+    let server = Server::start(move |ask| {
+        if asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 10 != 9 {
+            ask.stream.write_all(&ok(10)).unwrap();
+        }
+        Then::Keep
+    });
+    let mut plan = plan(&server);
+    plan["classes"][0]["timeout_seconds"] = json!(0.25);
+    let class = run_class(&plan);
+    assert_eq!(class["errors"], json!({"timeout": 3}), "{class}");
+    let response = &class["response_seconds"];
+    assert_eq!(
+        (&response["count"], &response["censored"]),
+        (&30.into(), &3.into())
+    );
+    assert_eq!(response["at_least"], json!(["p99", "p999", "max"]));
+    assert!(number(response, "p99") >= 0.25);
+    assert!(number(&class, "service_seconds.p99") >= 0.2);
 }
 
 #[test]
@@ -186,7 +218,10 @@ fn an_unaccepted_handshake_is_a_connect_timeout() {
     };
     let mut plan = plan(&server);
     plan["classes"][0]["timeout_seconds"] = json!(0.3);
-    assert_all_fail(&plan, "connect_timeout");
+    let class = assert_all_fail(&plan, "connect_timeout");
+    assert_eq!(class["ttfb_seconds"]["censored"], 30);
+    // It was never sent.
+    assert_eq!(class["service_seconds"]["count"], 0);
     drop(fillers);
 }
 

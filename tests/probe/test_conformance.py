@@ -6,6 +6,7 @@ The same truths with the tolerances of a quiet machine: ``benchmarks/conformance
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -25,6 +26,9 @@ from nginx_tune.documents.loadplan import Arrivals, Stripe
 from nginx_tune.documents.measurement import Latency, Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.probe import find_probe, run_probe
+from nginx_tune.prove.blocks import Blocks, Pair
+from nginx_tune.prove.expression import parse_expression
+from nginx_tune.prove.gates import answer_expression
 from nginx_tune.prove.histogram import decode_histogram
 from nginx_tune.prove.histogram_log import LogFile, merge_histogram_logs
 from nginx_tune.prove.imbalance import with_imbalance
@@ -113,6 +117,33 @@ def test_what_is_never_answered_is_censored_and_its_quantiles_are_bounds() -> No
     assert "p50" not in whole.at_least
     assert any(flag.startswith("censored: c: ") for flag in measurement.flags)
     assert "≥" in render_measurement(measurement)
+
+
+def test_requests_that_time_out_stand_in_the_percentiles() -> None:
+    """A server that never answers 5 %: p99 is at least the timeout, and no gate below it holds."""
+    with ground_truth("--never", 20) as server:
+        plan = truth_plan(server.port, rate=500.0, duration_seconds=2.2, timeout_seconds=0.3)
+        measurement = run_probe(plan)
+        told = server.end()
+    seen = measurement.classes["c"]
+    assert told["unanswered"] == 55
+    assert seen.errors == {"timeout": 55}
+    assert (seen.intended, seen.requests, seen.censored) == (1100, 1045, 0)
+    for latency in (seen.response_seconds, seen.ttfb_seconds, seen.service_seconds):
+        assert (latency.count, latency.censored) == (1100, 55)
+        assert {"p99", "p999", "max"} <= set(latency.at_least)
+        assert (latency.p99 or 0) >= 0.25
+    alone = Blocks((Pair(1, measurement, measurement),))
+    answer = answer_expression(parse_expression("c.p99 <= 50ms"), alone)
+    assert (answer.passed, answer.measured) == (False, seen.response_seconds.p99)
+    answer = answer_expression(parse_expression("c.p99 >= 50ms"), alone)
+    assert answer.passed
+    # What the bound does not decide stays unknown.
+    answer = answer_expression(parse_expression("c.p99 <= 9s"), alone)
+    assert (answer.passed, answer.measured) == (False, None)
+    text = render_measurement(measurement)
+    assert "c: 55 of 1,100 requests (5 %) failed or were not finished" in text
+    assert re.search(r"last byte +≥ .* ≥ [3-9]\d\d ms", text)
 
 
 def test_a_run_that_ends_in_a_stall_loses_nothing() -> None:

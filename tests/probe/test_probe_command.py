@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -97,8 +99,10 @@ def test_no_good_response_is_not_a_pass(nginx: Nginx, run_cli: RunCli) -> None:
         (["http://u:secret@127.0.0.1/"], "are not sent"),
         (["http://127.0.0.1:99999/"], "no URL"),
         (["http://no-such-host.invalid/"], "no-such-host.invalid"),
-        (["http://127.0.0.1/", "--rate", "1", "--connections", "1"], "exclude each other"),
         (["http://127.0.0.1/", "--duration", "2h", "--allow-live"], "above the cap of 600 s"),
+        (["http://127.0.0.1/", "--idle-connections", "9000", "--allow-live"], "--cap NAME=VALUE"),
+        (["127.0.0.1:9301/1k", "--allow-live"], "write http://127.0.0.1:9301/1k"),
+        (["localhost/1k"], "write http://localhost/1k"),
         (["http://127.0.0.1/", "--rate", "1e9", "--allow-live"], "above the cap of 200000"),
         (["/no/such/plan.json"], "cannot read"),
         (["/dev/null"], "not JSON"),
@@ -115,7 +119,8 @@ def test_what_cannot_be_run_is_one_line(run_cli: RunCli, arguments: list[str], w
     assert run.stdout == ""
 
 
-def test_ctrl_c_prints_what_was_measured(nginx: Nginx) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_prints_what_was_measured(nginx: Nginx, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "nginx_tune", "-v", "probe", nginx.url("/1k")]
     process = subprocess.Popen(
         [*command, "--allow-live", "--duration", "60s", "--warmup", "0", "-f", "json"],
@@ -125,13 +130,53 @@ def test_ctrl_c_prints_what_was_measured(nginx: Nginx) -> None:
     assert process.stderr is not None
     assert b"url" in process.stderr.readline()  # a second of progress: it is under way
     [probe] = _children(process.pid)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     stdout, _ = process.communicate(timeout=20)
     assert process.returncode == 130
     measurement = json.loads(stdout)
     assert measurement["flags"][0] == "interrupted"
     assert measurement["classes"]["url"]["requests"] > 0
     assert not Path(f"/proc/{probe}").exists()
+
+
+def test_an_interrupted_search_keeps_its_steps(nginx: Nginx) -> None:
+    command = [sys.executable, "-m", "nginx_tune", "-v", "probe", nginx.url("/1k"), "--allow-live"]
+    process = subprocess.Popen(
+        [*command, "--objective", "mean <= 1s", "--duration", "500ms", "-f", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    # It tells of the first run while that is under way, not only at its end.
+    assert process.stderr.readline().startswith(b"run 1 at 100/s, warm-up, 1 of 1 s: ")
+    while b"holds" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    stdout, _ = process.communicate(timeout=20)
+    assert process.returncode == 130
+    capacity = json.loads(stdout)
+    assert capacity["steps"][0]["met"]
+    assert (capacity["limited_by"], capacity["capacity_per_second"]) == ("interrupted", None)
+    assert capacity["at_least_per_second"] >= 100
+
+
+def test_progress_is_off_the_terminal_before_the_report(nginx: Nginx) -> None:
+    """Both on one terminal: the line that replaces itself is cleared, then the report begins."""
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "nginx_tune", "probe", nginx.url("/1k"), "--allow-live"]
+    with subprocess.Popen(
+        [*command, "--duration", "1500ms"], stdout=slave, stderr=slave
+    ) as process:
+        os.close(slave)
+        written = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while data := os.read(master, 4096):
+                written += data
+    os.close(master)
+    assert process.returncode == 0
+    before, _, _ = written.partition(b"http://127.0.0.1")
+    assert b"warm-up, 1 of 1 s" in before
+    assert before.endswith(b"\r\x1b[K")
 
 
 def test_the_probe_dies_with_a_killed_command(nginx: Nginx) -> None:

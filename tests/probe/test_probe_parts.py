@@ -45,7 +45,7 @@ def test_listening_sockets_are_read() -> None:
         ("::1", 8081, 444),
         ("::ffff:127.0.0.1", 8082, 555),
     ]
-    assert found == [(ipaddress.ip_address(text), port, inode) for text, port, inode in expected]
+    assert found == [(ipaddress.ip_address(text), port, inode, 0) for text, port, inode in expected]
     big = TCP.replace("0100007F:1F90 00000000", "7F000001:1F90 00000000")
     assert parse_listeners(big, byteorder="big")[0] == found[0]
     assert parse_listeners("", byteorder="little") == []
@@ -217,17 +217,22 @@ def test_the_report_shows_what_was_measured_and_no_more() -> None:
     lines = text.splitlines()
     assert "\x1b" not in text
     assert lines[0] == "10 s measured, seed 3"
+    assert lines[1] == (
+        "cold\\x1b[2J: 42 of 192 requests (22 %) failed or were not finished; 20 without an answer "
+        "in time stand in the latencies at their age; 22 others are in none of them (counted as "
+        "slowest they would make up p90, p99, p99.9)"
+    )
     words = [line.split() for line in lines]
     assert ["hot", "20,000", "2,000/s", "3.0", "MiB/s", "0", "0"] in words
     assert ["cold\\x1b[2J", "150", "15/s", "1.0", "GiB/s", "22", "20"] in words
-    hot = "hot,last byte,1 ms,2 ms,3 ms,4 ms,5 ms"
+    hot = "hot,last byte,1 ms,1 ms,2 ms,3 ms,4 ms,5 ms"
     assert hot.replace(",", " ").split() in words
-    first = "first byte,100 µs,200 µs,300 µs,400 µs,500 µs"
+    first = "first byte,100 µs,100 µs,200 µs,300 µs,400 µs,500 µs"
     assert first.replace(",", " ").split() in words
     # From the age of the youngest unfinished request on, a value is a lower bound.
-    cold = "cold\\x1b[2J,last byte,1.00 s,≥ 2.60 s,≥ 7.00 s,≥ 8.00 s,≥ 9.00 s"
+    cold = "cold\\x1b[2J,last byte,≥ 1.00 s,1.00 s,≥ 2.60 s,≥ 7.00 s,≥ 8.00 s,≥ 9.00 s"
     assert cold.replace(",", " ").split() in words
-    assert "≥: requests that never finished lie among them" in lines
+    assert "≥: requests that never finished, or failed by time, lie among them" in lines
     assert "cold\\x1b[2J: 10 cut short" in lines
     assert "cold\\x1b[2J: 2 closed without a reply" in lines
     assert "cold\\x1b[2J: statuses 160 × 200, 10 × 404" in lines
@@ -241,7 +246,7 @@ def test_the_report_shows_what_was_measured_and_no_more() -> None:
 def test_a_quantile_with_too_few_samples_beyond_it_is_not_shown() -> None:
     few = ClassMeasurement(requests=999, response_seconds=_latency(999, 1, 2, 3, 4, 5))
     text = render_measurement(Measurement(classes={"c": few}))
-    assert ["c", "last", "byte", "1.00", "s", "2.00", "s", "–", "–", "5.00", "s"] in [
+    assert ["c", "last", "byte", "1.00", "s", "1.00", "s", "2.00", "s", "–", "–", "5.00", "s"] in [
         line.split() for line in text.splitlines()
     ]
     assert "–: fewer than 10 samples lie beyond it" in text
@@ -260,4 +265,9 @@ def test_a_progress_line_is_said_in_words() -> None:
             "cold\n": {"requests": 1, "errors": 2, "in_flight": 3, "pending": 4},
         },
     }
-    assert progress_text(line) == "2 s: hot 1,234/s; cold 1/s, 2 failed, 4 waiting"
+    said = "hot 1,234/s; cold 1/s, 2 failed, 4 waiting"
+    assert progress_text(line) == f"2 s: {said}"
+    assert progress_text(line, warmup_seconds=1.5) == f"warm-up, 2 of 2 s: {said}"
+    assert progress_text(line, warmup_seconds=1, duration_seconds=9) == f"1 of 9 s: {said}"
+    late = progress_text(line, duration_seconds=1)
+    assert late == f"waiting for the last answers: {said}"

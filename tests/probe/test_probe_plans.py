@@ -77,6 +77,10 @@ def test_a_url_is_loaded_as_its_options_say(nginx: Nginx, run_cli: RunCli, tmp_p
     steady = ("--rate", "200", "--arrivals", "constant")
     kept = url_class(run_cli, url, *steady, "--max-connections", "1", "--keepalive", "10")
     assert (kept.requests, kept.connections_opened, kept.errors) == (100, 10, {})
+    two = measure(run_cli, url, *steady, "--connections", "30", "--threads", "2", *SHORT)
+    assert (two.generator.threads, two.classes["url"].requests) == (2, 100)
+    held = url_class(run_cli, url, *steady, "--connections", "30")
+    assert (held.requests, held.connections_opened, held.errors) == (100, 30, {})
     part = url_class(
         run_cli, url, *steady, "--range", "random:1k", "--document-root", tmp_path / "files"
     )
@@ -260,7 +264,8 @@ def test_a_new_connection_for_each_request_leaks_none(nginx: Nginx, run_cli: Run
         (["--max-rate", "5"], "--max-rate goes with --objective"),
         (["--objective", "p98 < 1"], "unknown metric"),
         (["--objective", "p99 <= 1s", "--rate", "1,2"], "needs one rate"),
-        (["--objective", "p99 <= 1s", "--connections", "3"], "exclude each other"),
+        (["--rate", "5", "--connections", "3", "--keepalive", "off"], "keepalive off closes them"),
+        (["--rate", "5", "--connections", "3", "--max-connections", "2"], "3 connections are to"),
         (["--slow-read", "fast"], "--slow-read 'fast'"),
     ],
 )
@@ -318,6 +323,6 @@ def test_a_load_at_another_rate_keeps_its_shares() -> None:
     assert [c.arrivals.rate_per_second for c in faster.classes] == [300, 100]
     assert faster.duration_seconds == 13
     assert faster.seed == 9
-    closed = plan_load(place.target, place.path, Load(users=3, asked=Asked()))
+    closed = plan_load(place.target, place.path, Load(connections=3, asked=Asked()))
     with pytest.raises(UsageError, match="needs a class with a rate"):
         plan_at_rate(closed, 10, samples=0, seed=1)

@@ -6,9 +6,9 @@ use std::net::TcpStream;
 use super::traffic::ANSWERS;
 use super::{Engine, Slot, token};
 use crate::clock::{MILLISECOND, Nanos};
-use crate::connection::{Connection, Phase};
+use crate::connection::{Connection, Phase, Purpose};
 use crate::failure::Failure;
-use crate::request::Request;
+use crate::request::{Reached, Request};
 use crate::sources;
 use crate::sys::{self, Dial, Event, WRITABLE};
 use crate::tls::{Client, Session};
@@ -20,35 +20,50 @@ impl Engine<'_> {
     /// Opens a connection for a request.
     pub(super) fn open(&mut self, class: usize, request: Request) {
         self.classes[class].recorder.dispatched(&request);
-        let stream = match self.connect(class) {
-            Ok(stream) => stream,
-            Err(error) => return self.fail(class, &request, Failure::from(&error)),
-        };
+        match self.dial(class, request, Purpose::Request) {
+            Ok(slot) => {
+                self.classes[class].in_flight += 1;
+                self.total_sent += 1;
+                if let Err(error) = self.watch(slot) {
+                    self.lose(slot, Failure::from(&error));
+                }
+            }
+            Err(error) => self.fail(class, &request, Reached::NOT_SENT, Failure::from(&error)),
+        }
+    }
+
+    /// A new connection in its handshake, not watched yet; a spare one carries no request.
+    pub(super) fn dial(
+        &mut self,
+        class: usize,
+        request: Request,
+        purpose: Purpose,
+    ) -> io::Result<u32> {
+        let stream = self.connect(class)?;
         let client = self.classes[class].tls.as_ref();
-        let session = client.map(Client::session).transpose();
-        let session = match session {
-            Ok(session) => session,
-            Err(error) => return self.fail(class, &request, Failure::from(&error)),
-        };
+        let session = client.map(Client::session).transpose()?;
+        let opened = self.clock.now();
+        let connection = Connection::new(stream, session, class, request, purpose, opened);
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
             self.slots.len() as u32 - 1
         });
-        let place = &mut self.slots[slot as usize];
-        let token = token(slot, place.generation);
-        let connection = Connection::new(stream, session, class, request, self.clock.now());
-        let added = self
-            .poller
-            .add(&connection.stream, token, ANSWERS | WRITABLE);
-        place.connection = Some(connection);
+        self.slots[slot as usize].connection = Some(connection);
         let owner = &mut self.classes[class];
         owner.open += 1;
-        owner.in_flight += 1;
         owner.recorder.connections_opened += 1;
-        self.total_sent += 1;
-        if let Err(error) = added {
-            self.lose(slot, Failure::from(&error));
-        }
+        Ok(slot)
+    }
+
+    /// Has the poller tell when the handshake of a connection is settled.
+    pub(super) fn watch(&self, slot: u32) -> io::Result<()> {
+        let place = &self.slots[slot as usize];
+        let Some(connection) = &place.connection else {
+            return Ok(());
+        };
+        let token = token(slot, place.generation);
+        self.poller
+            .add(&connection.stream, token, ANSWERS | WRITABLE)
     }
 
     /// Starts a connect, from another address of this host where this one has no free port.
@@ -113,7 +128,7 @@ impl Engine<'_> {
         let Some(tls) = &mut connection.tls else {
             // Without it there is a diagnosis less, and no other harm.
             connection.is_stamped = sys::stamp_arrivals(&connection.stream).is_ok();
-            return self.transmit(slot);
+            return self.ready(slot);
         };
         connection.phase = Phase::Securing;
         match tls.flush(&mut connection.stream) {
@@ -134,7 +149,7 @@ impl Engine<'_> {
                 self.classes[connection.class]
                     .recorder
                     .secured(&connection.request, took, resumed);
-                self.transmit(slot);
+                self.ready(slot);
             }
             Ok(false) => {}
             Err(error) => {

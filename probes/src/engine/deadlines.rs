@@ -4,6 +4,7 @@ use super::Engine;
 use crate::clock::{NEVER, Nanos};
 use crate::connection::Phase;
 use crate::failure::Failure;
+use crate::request::Reached;
 
 impl Engine<'_> {
     /// Fails the requests whose time is up.
@@ -20,7 +21,7 @@ impl Engine<'_> {
                 let Some(connection) = &self.slots[slot as usize].connection else {
                     continue;
                 };
-                if connection.class != class || connection.phase == Phase::Idle {
+                if connection.class != class || !connection.carries_request() {
                     continue;
                 }
                 let deadline = connection.request.intended.saturating_add(timeout);
@@ -39,7 +40,7 @@ impl Engine<'_> {
                     break;
                 }
                 self.classes[class].pending.pop_front();
-                self.fail(class, &request, Failure::Timeout);
+                self.fail(class, &request, Reached::NOT_SENT, Failure::Timeout);
             }
             let class = &mut self.classes[class];
             class.next_deadline = class.next_deadline.min(next_deadline);

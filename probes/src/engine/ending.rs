@@ -3,6 +3,7 @@
 use std::io::Read as _;
 
 use super::Engine;
+use super::side::Stop;
 use crate::class::Class;
 use crate::clock::{MILLISECOND, Nanos};
 
@@ -15,6 +16,18 @@ const ABORT_SECONDS: u32 = 3;
 impl Engine<'_> {
     /// Ends the arrivals now; what is under way gets at most `drain`.
     pub(super) fn stop(&mut self, reason: &str, drain: Nanos) {
+        if let Some(side) = &self.side {
+            side.stop_others(Stop {
+                reason: reason.to_owned(),
+                drain,
+                interrupted: self.interrupted,
+            });
+        }
+        self.stop_alone(reason, drain);
+    }
+
+    /// The same, of this engine alone.
+    pub(super) fn stop_alone(&mut self, reason: &str, drain: Nanos) {
         let now = self.clock.now();
         if now < self.stop_at {
             self.stop_at = now;

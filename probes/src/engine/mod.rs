@@ -19,7 +19,7 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::log::HistogramLog;
 use crate::plan::Plan;
-use crate::progress::Progress;
+use crate::progress::{Progress, Told};
 use crate::receive::Receiver;
 use crate::recorder::first_second_end;
 use crate::sources::Sources;
@@ -30,8 +30,10 @@ mod acknowledge;
 mod connect;
 mod deadlines;
 mod ending;
+mod hold;
 mod outcome;
 mod pace;
+mod side;
 mod start;
 mod traffic;
 
@@ -40,9 +42,14 @@ use self::ending::INTERRUPTED_DRAIN;
 pub use self::outcome::Outcome;
 use self::outcome::Usage;
 use self::pace::Pace;
+use self::side::Side;
+pub use self::side::run_side_by_side;
 
 /// The token of the descriptor that tells signals.
 const SIGNALS: u64 = u64::MAX - 1;
+
+/// The token of the descriptor by which engines side by side call each other.
+const BELL: u64 = u64::MAX - 2;
 
 /// A precise run looks for events without sleeping for so long before it has to do something: a
 /// thread that sleeps wakes some 40 µs late, now and then 200.
@@ -57,6 +64,9 @@ pub struct Engine<'p> {
     clock: Clock,
     poller: Poller,
     signals: File,
+    bell: Option<File>,
+    /// Its place among several; none runs alone.
+    side: Option<Side>,
     receiver: Receiver,
     progress: Progress,
     classes: Vec<Class<'p>>,
@@ -118,6 +128,8 @@ impl<'p> Engine<'p> {
             clock: Clock::start(),
             poller,
             signals,
+            bell: None,
+            side: None,
             receiver,
             progress,
             classes: plan
@@ -166,14 +178,22 @@ impl<'p> Engine<'p> {
     ///
     /// # Errors
     /// `Error::System` when waiting fails.
-    pub fn run(mut self) -> Result<Outcome<'p>, Error> {
-        self.clock = self.await_start()?;
+    pub fn run(self) -> Result<Outcome<'p>, Error> {
+        let clock = Clock::start();
+        self.run_from(clock)
+    }
+
+    /// The same, with a clock that several engines share; a plan that has a moment to start at
+    /// has its own.
+    fn run_from(mut self, clock: Clock) -> Result<Outcome<'p>, Error> {
+        self.clock = self.await_start()?.unwrap_or(clock);
         let started = SystemTime::now();
         let mut events = 0;
         loop {
             let now = self.clock.now();
             self.mark(now);
             self.fill_ballast(now);
+            self.hold(now);
             self.wake(now);
             self.release(now);
             self.expire(now);
@@ -208,6 +228,10 @@ impl<'p> Engine<'p> {
                 };
                 if event.token == SIGNALS {
                     self.interrupt();
+                    continue;
+                }
+                if event.token == BELL {
+                    self.listen();
                     continue;
                 }
                 if event.token & ballast::TOKEN != 0 {
@@ -255,7 +279,15 @@ impl<'p> Engine<'p> {
                 log.cut(now, classes.map(|class| &mut class.recorder.latencies));
             }
             let second = self.next_second.div_ceil(SECOND);
-            self.progress.tell(second, &self.classes, sys::cpu_time());
+            let told: Vec<_> = self.classes.iter().map(Told::of).collect();
+            let all = match &self.side {
+                None => Some(told),
+                Some(side) => side.tell(told),
+            };
+            if let Some(all) = all {
+                let names = self.classes.iter().map(|class| class.plan.name.as_str());
+                self.progress.tell(second, names, &all, sys::cpu_time());
+            }
             self.watch_errors();
             self.next_second += SECOND * ((now - self.next_second) / SECOND + 1);
         }
@@ -273,10 +305,13 @@ impl<'p> Engine<'p> {
             .min(acknowledge)
             .min(self.resting.next_moment())
             .min(self.ballast.next_moment());
+        let now = self.clock.now();
         for class in &self.classes {
             next = next.min(class.next_deadline);
+            if now < self.stop_at {
+                next = next.min(class.next_spare());
+            }
         }
-        let now = self.clock.now();
         for moment in [
             self.plan.window().start,
             self.stop_at,

@@ -7,7 +7,7 @@ use super::Engine;
 use crate::ballast;
 use crate::class::Class;
 use crate::clock::{Nanos, seconds};
-use crate::connection::Phase;
+use crate::request::Reached;
 use crate::surroundings::Surroundings;
 use crate::sys;
 
@@ -46,12 +46,28 @@ pub struct Outcome<'p> {
     pub ballast: ballast::Tally,
     /// Local addresses that connections came from.
     pub source_addresses: u64,
+    /// Engines that ran side by side.
+    pub threads: usize,
 }
 
 impl Outcome<'_> {
-    /// Share of one CPU that the probe used in the measured time.
+    /// CPU seconds a second of the probe in the measured time, all threads together.
     pub fn cpu_ratio(&self) -> f64 {
         self.cpu as f64 / self.measured.max(1) as f64
+    }
+
+    /// Adds what another thread of the same run left behind. What is of the whole process stays.
+    pub(super) fn add(&mut self, other: &Self) {
+        for (class, theirs) in self.classes.iter_mut().zip(&other.classes) {
+            class.add(theirs);
+        }
+        self.measured = self.measured.max(other.measured);
+        self.tls_fault = self.tls_fault.take().or_else(|| other.tls_fault.clone());
+        self.stopped_by = self.stopped_by.take().or_else(|| other.stopped_by.clone());
+        self.interrupted |= other.interrupted;
+        self.ballast.add(other.ballast);
+        self.source_addresses = self.source_addresses.max(other.source_addresses);
+        self.threads += other.threads;
     }
 }
 
@@ -82,15 +98,14 @@ impl<'p> Engine<'p> {
             if let Some(connection) = &slot.connection {
                 let recorder = &mut self.classes[connection.class].recorder;
                 recorder.retransmits += sys::retransmits(&connection.stream).unwrap_or(0);
-                if connection.phase != Phase::Idle {
-                    let sent = connection.phase == Phase::Busy;
-                    recorder.censor(&connection.request, sent, connection.first_byte, now);
+                if connection.carries_request() {
+                    recorder.censor(&connection.request, connection.reached(), now);
                 }
             }
         }
         for class in &mut self.classes {
             for request in &class.pending {
-                class.recorder.censor(request, false, 0, now);
+                class.recorder.censor(request, Reached::NOT_SENT, now);
             }
             class.recorder.finish();
         }
@@ -136,6 +151,7 @@ impl<'p> Engine<'p> {
             start_skew_seconds: self.start_skew_seconds,
             ballast: self.ballast.tally,
             source_addresses: self.sources.used(),
+            threads: 1,
         }
     }
 }

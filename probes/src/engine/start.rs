@@ -1,6 +1,6 @@
 //! The start of a run: at once, or at a moment that several load hosts share.
 
-use super::{Engine, SIGNALS};
+use super::{BELL, Engine, SIGNALS};
 use crate::clock::{Clock, SECOND, nanos, unix_seconds};
 use crate::error::Error;
 use crate::sys::{self, Dial};
@@ -13,10 +13,11 @@ const LATEST_SECONDS: f64 = 1.0;
 const LONGEST_WAIT_SECONDS: f64 = 3600.0;
 
 impl Engine<'_> {
-    /// The clock of the run, when its time has come. A signal ends the waiting.
-    pub(super) fn await_start(&mut self) -> Result<Clock, Error> {
+    /// The clock of a run that has a moment to start at, when that has come. A signal ends the
+    /// waiting.
+    pub(super) fn await_start(&mut self) -> Result<Option<Clock>, Error> {
         let Some(start_at) = self.plan.start_at_unix_seconds else {
-            return Ok(Clock::start());
+            return Ok(None);
         };
         let late = unix_seconds() - start_at;
         if late > LATEST_SECONDS {
@@ -41,23 +42,21 @@ impl Engine<'_> {
                 .wait(nanos(left).min(SECOND))
                 .map_err(|error| Error::System("waiting for the start", error))?;
             for number in 0..count {
-                if self
-                    .poller
-                    .event(number)
-                    .is_some_and(|e| e.token == SIGNALS)
-                {
-                    self.interrupt();
+                match self.poller.event(number).map(|event| event.token) {
+                    Some(SIGNALS) => self.interrupt(),
+                    Some(BELL) => self.listen(),
+                    _ => {}
                 }
             }
         }
         if self.interrupted {
             // Nothing was due yet.
             self.stop_at = 0;
-            return Ok(Clock::start());
+            return Ok(Some(Clock::start()));
         }
         let skew = unix_seconds() - start_at;
         self.start_skew_seconds = Some(skew);
-        Ok(Clock::started(nanos(skew)))
+        Ok(Some(Clock::started(nanos(skew))))
     }
 
     /// Opens idle connections that are missing.

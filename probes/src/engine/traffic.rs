@@ -7,7 +7,7 @@ use crate::clock::Nanos;
 use crate::connection::Phase;
 use crate::failure::Failure;
 use crate::receive::{Received, broken};
-use crate::request::Request;
+use crate::request::{Reached, Request};
 use crate::sys::{self, EDGE, Event, PEER_CLOSED, READABLE, WRITABLE};
 
 /// What a connection is watched for, each change reported once. A request that the socket does
@@ -18,8 +18,10 @@ impl Engine<'_> {
     /// Gives a request to a connection, or lets it wait for one.
     pub(super) fn start(&mut self, class: usize, request: Request) {
         self.classes[class].await_deadline(&request);
-        if let Some(slot) = self.classes[class].idle.pop() {
+        if let Some(slot) = self.classes[class].idle.take(request.user) {
             self.send(slot, request);
+        } else if let Some(slot) = self.classes[class].spares.pop() {
+            self.adopt(slot, request);
         } else if self.classes[class].has_room() {
             self.open(class, request);
         } else {
@@ -203,6 +205,7 @@ impl Engine<'_> {
         let index = connection.class;
         let class = &mut self.classes[index];
         let request = connection.request;
+        let reached = connection.reached();
         let response = &connection.response;
         let fault = class.fault(response, &request);
         class.recorder.answered(&request, response.status());
@@ -227,14 +230,15 @@ impl Engine<'_> {
         }
         if keeps && !stray && !ended {
             connection.phase = Phase::Idle;
-            class.idle.push(slot);
+            class.idle.put(slot, request.user);
+            class.spare_failures = 0;
         } else {
             self.close(slot);
         }
         self.pace.answered(now.saturating_sub(request.sent));
         match fault {
             None => self.classes[index].succeeded(&request, first_byte, now),
-            Some(failure) => self.classes[index].failed(&request, failure, now),
+            Some(failure) => self.classes[index].failed(&request, reached, failure, now),
         }
         self.proceed(index);
     }
@@ -250,7 +254,11 @@ impl Engine<'_> {
         }
         let class = &mut self.classes[connection.class];
         class.recorder.stray += u64::from(idle.stray);
-        class.idle.retain(|&other| other != slot);
+        class.idle.remove(slot);
+        if connection.served == 0 {
+            // It was held and never used: a server that closes such at once is not to be flooded.
+            class.spare_failed(self.clock.now());
+        }
         self.close(slot);
     }
 
@@ -268,49 +276,59 @@ impl Engine<'_> {
 
     /// Sends a request again on a fresh connection, with its intended time.
     fn retry(&mut self, slot: u32) {
-        let Some((class, mut request)) = self.take_back(slot) else {
+        let Some((class, mut request, reached)) = self.take_back(slot) else {
             return;
         };
         if request.retried || !self.may_send() {
-            return self.fail(class, &request, Failure::Reset);
+            return self.fail(class, &request, reached, Failure::Reset);
         }
         self.classes[class].recorder.retries(&request);
         request.retried = true;
         self.open(class, request);
     }
 
-    /// Closes a connection whose request has failed.
+    /// Closes a connection whose request has failed, or that failed before it had one.
     pub(super) fn lose(&mut self, slot: u32, failure: Failure) {
+        if self.is_spare(slot) {
+            return self.lose_spare(slot);
+        }
         let status = self.slots[slot as usize]
             .connection
             .as_ref()
             .map_or(0, |connection| connection.response.status());
-        let Some((class, request)) = self.take_back(slot) else {
+        let Some((class, request, reached)) = self.take_back(slot) else {
             return;
         };
         if status != 0 {
             self.classes[class].recorder.answered(&request, status);
         }
-        self.fail(class, &request, failure);
+        self.fail(class, &request, reached, failure);
     }
 
-    /// Closes a connection and gives its request back.
-    fn take_back(&mut self, slot: u32) -> Option<(usize, Request)> {
+    /// Closes a connection and gives its request back, and how far that came.
+    fn take_back(&mut self, slot: u32) -> Option<(usize, Request, Reached)> {
         let connection = self.slots[slot as usize].connection.as_ref()?;
-        let (class, request) = (connection.class, connection.request);
+        let (class, request, reached) =
+            (connection.class, connection.request, connection.reached());
         self.classes[class].in_flight -= 1;
         self.close(slot);
-        Some((class, request))
+        Some((class, request, reached))
     }
 
-    pub(super) fn fail(&mut self, class: usize, request: &Request, failure: Failure) {
+    pub(super) fn fail(
+        &mut self,
+        class: usize,
+        request: &Request,
+        reached: Reached,
+        failure: Failure,
+    ) {
         let now = self.clock.now();
-        self.classes[class].failed(request, failure, now);
+        self.classes[class].failed(request, reached, failure, now);
         self.proceed(class);
     }
 
     /// Goes on in a class: a connection, or room for one, has come free.
-    fn proceed(&mut self, class: usize) {
+    pub(super) fn proceed(&mut self, class: usize) {
         while self.classes[class].can_start() && self.may_send() {
             let Some(request) = self.classes[class].pending.pop_front() else {
                 break;
@@ -323,7 +341,7 @@ impl Engine<'_> {
     }
 
     /// Closes a connection; its place is free for another.
-    fn close(&mut self, slot: u32) {
+    pub(super) fn close(&mut self, slot: u32) {
         let place = &mut self.slots[slot as usize];
         if let Some(connection) = place.connection.take() {
             let class = &mut self.classes[connection.class];

@@ -2,8 +2,13 @@
 
 use std::collections::HashSet;
 
-use super::{Arrivals, Class, LONGEST_TEXT_BYTES, PathKind, Plan, Stripe};
+use super::{
+    Arrivals, Class, ConnectionUse, Keepalive, LONGEST_TEXT_BYTES, PathKind, Plan, Stripe,
+};
 use crate::error::Error;
+
+/// More are no faster on any machine there is.
+const MOST_THREADS: usize = 256;
 
 impl Plan {
     /// Checks the plan against itself and its caps.
@@ -36,6 +41,18 @@ impl Plan {
             self.start_at_unix_seconds.is_none_or(f64::is_finite),
             || "start_at_unix_seconds must be a moment".into(),
         )?;
+        require((1..=MOST_THREADS).contains(&self.threads), || {
+            format!("threads must lie between 1 and {MOST_THREADS}")
+        })?;
+        for class in &self.classes {
+            let least = class.held_connections.unwrap_or(class.connections);
+            require(class.arrivals.is_closed() || least >= self.threads, || {
+                format!(
+                    "class {:?} has {least} connections for {} threads: fewer than one each",
+                    class.name, self.threads
+                )
+            })?;
+        }
         require(!self.classes.is_empty(), || {
             "a plan needs at least one class".into()
         })?;
@@ -101,6 +118,20 @@ impl Class {
                 "has more users than connections: they would wait for each other",
             )?;
         }
+        let takes_turns = self.connection_use == ConnectionUse::Turns;
+        ensure(
+            !(takes_turns && self.arrivals.is_closed()),
+            "is a closed loop, whose users own their connections: connection_use is for a rate",
+        )?;
+        ensure(
+            !(takes_turns && self.keepalive == Keepalive::None),
+            "holds its connections (connection_use turns) and closes them (keepalive false)",
+        )?;
+        ensure(
+            self.held_connections
+                .is_none_or(|held| takes_turns && (1..=self.connections).contains(&held)),
+            "needs connection_use turns for held_connections, and no fewer connections than these",
+        )?;
         ensure(
             !matches!(self.arrivals, Arrivals::Replay { .. })
                 || self.paths.kind == PathKind::Manifest,

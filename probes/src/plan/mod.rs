@@ -26,7 +26,7 @@ pub const SCHEMA: &str = "nginx-tune/loadplan/1";
 const LONGEST_TEXT_BYTES: usize = 8_000;
 
 /// One load measurement.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Plan {
     /// The server that is asked by classes that name no other.
     pub target: Target,
@@ -42,6 +42,8 @@ pub struct Plan {
     pub seed: u64,
     /// This load host's share.
     pub stripe: Stripe,
+    /// Engines side by side, each a thread with its part of the load.
+    pub threads: usize,
     /// CPUs to pin the probe to; empty leaves it alone.
     pub cpus: Vec<usize>,
     /// Run ahead of ordinary processes where that is allowed.
@@ -63,7 +65,7 @@ pub struct Plan {
 }
 
 /// One server address that is asked.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Target {
     /// Address; names are resolved by the caller, once.
     pub address: IpAddr,
@@ -83,7 +85,7 @@ impl Target {
 }
 
 /// How to speak TLS with the target.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Tls {
     /// Whether the certificate must be good.
     pub verify: bool,
@@ -96,7 +98,7 @@ pub struct Tls {
 }
 
 /// One request class with its own connections.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Class {
     /// Name in the results.
     pub name: String,
@@ -108,6 +110,10 @@ pub struct Class {
     pub paths: Paths,
     /// Cap on connections; arrivals at the cap wait with their intended time.
     pub connections: usize,
+    /// Which idle connection an open loop takes.
+    pub connection_use: ConnectionUse,
+    /// How many of them are held from the start, where they are used in turn; none holds all.
+    pub held_connections: Option<usize>,
     /// Request method.
     pub method: Method,
     /// More request headers.
@@ -132,12 +138,31 @@ pub struct Class {
 const SLOW_RECEIVE_BUFFER_BYTES: usize = 4096;
 
 impl Class {
+    /// How many connections are held open, whether there is something to send or not.
+    pub fn held(&self) -> usize {
+        match self.connection_use {
+            ConnectionUse::Latest => 0,
+            ConnectionUse::Turns => self.held_connections.unwrap_or(self.connections),
+        }
+    }
+
     /// The receive buffer of its sockets; none leaves it to the kernel.
     pub fn receive_buffer_bytes(&self) -> Option<usize> {
         let slow = self.read_bytes_per_second;
         self.receive_buffer_bytes
             .or(slow.map(|_| SLOW_RECEIVE_BUFFER_BYTES))
     }
+}
+
+/// Which idle connection an open loop takes. The users of a closed loop own theirs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ConnectionUse {
+    /// The one last used; one more is opened when all are busy. So there are as many as there are
+    /// requests at once, and a few of them carry nearly all.
+    #[default]
+    Latest,
+    /// They are held open from the start and used in turn, the longest idle first.
+    Turns,
 }
 
 /// How many requests a connection serves before the probe closes it.
@@ -174,7 +199,7 @@ impl Method {
 }
 
 /// Bounds that the run cannot pass.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Caps {
     /// Warm-up, measured time and drain together.
     pub seconds: f64,
@@ -201,7 +226,7 @@ impl Default for Caps {
 }
 
 /// Targets that the guard rails let through.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Permit {
     /// Ports of this host where servers listen that nginx-tune started.
     pub ports: Vec<u16>,
@@ -218,30 +243,58 @@ pub struct Stripe {
     pub index: u64,
     /// How many there are.
     pub count: u64,
+    /// Which thread of this load host, from 0.
+    pub thread: u64,
+    /// How many threads it has.
+    pub threads: u64,
 }
 
 impl Default for Stripe {
     fn default() -> Self {
-        Self { index: 0, count: 1 }
+        Self::of(0, 1)
     }
 }
 
 impl Stripe {
-    /// Whether an arrival is this host's.
+    /// Load host `index` of `count`, which has one thread.
+    pub const fn of(index: u64, count: u64) -> Self {
+        Self {
+            index,
+            count,
+            thread: 0,
+            threads: 1,
+        }
+    }
+
+    /// Whether an arrival is this host's and this thread's.
     pub fn owns(self, index: u64) -> bool {
-        index % self.count == self.index
+        index % (self.count * self.threads) == self.first()
     }
 
-    /// The number, among all hosts', of this host's request `nth` (closed loop).
+    /// The number, among all hosts', of this thread's request `nth` (closed loop).
     pub fn global_index(self, nth: u64) -> u64 {
-        nth * self.count + self.index
+        nth * self.count * self.threads + self.first()
     }
 
-    /// This host's share of a number of users.
-    pub fn share(self, users: usize) -> usize {
-        let users = users as u64;
-        (users * (self.index + 1) / self.count - users * self.index / self.count) as usize
+    fn first(self) -> u64 {
+        self.index + self.count * self.thread
     }
+
+    /// This host's share of a number of users; this thread's of that.
+    pub fn share(self, users: usize) -> usize {
+        self.part(part(users, self.index, self.count))
+    }
+
+    /// This thread's part of what its host has.
+    pub fn part(self, whole: usize) -> usize {
+        part(whole, self.thread, self.threads)
+    }
+}
+
+/// Part `index` of `count` parts as alike as can be.
+fn part(whole: usize, index: u64, count: u64) -> usize {
+    let whole = whole as u64;
+    (whole * (index + 1) / count - whole * index / count) as usize
 }
 
 impl Plan {
@@ -274,6 +327,30 @@ impl Plan {
     /// When the measured time starts and ends, from the start of the run.
     pub fn window(&self) -> std::ops::Range<Nanos> {
         nanos(self.warmup_seconds)..nanos(self.warmup_seconds + self.duration_seconds)
+    }
+
+    /// The plan of one of its threads: its part of the arrivals, users, connections and caps.
+    #[must_use]
+    pub fn of_thread(&self, thread: usize) -> Self {
+        let mut plan = self.clone();
+        let stripe = Stripe {
+            thread: thread as u64,
+            threads: self.threads as u64,
+            ..self.stripe
+        };
+        plan.stripe = stripe;
+        plan.idle_connections = stripe.part(self.idle_connections);
+        plan.caps.requests = stripe.part(self.caps.requests as usize).max(1) as u64;
+        plan.caps.bytes = stripe.part(self.caps.bytes as usize).max(1) as u64;
+        for class in &mut plan.classes {
+            class.connections = stripe.part(class.connections).max(1);
+            class.held_connections = class.held_connections.map(|held| stripe.part(held));
+            if class.arrivals.is_closed() {
+                let users = stripe.share(class.arrivals.users());
+                class.connections = class.connections.max(users);
+            }
+        }
+        plan
     }
 
     /// Connections that there may be at once.

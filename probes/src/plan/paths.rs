@@ -22,7 +22,7 @@ pub enum PathKind {
 }
 
 /// What is asked for.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Paths {
     /// How a path is chosen.
     pub kind: PathKind,

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Caps, Class, Keepalive, Method, Permit, Plan, SCHEMA, Stripe, Target, Tls};
+use super::{
+    Caps, Class, ConnectionUse, Keepalive, Method, Permit, Plan, SCHEMA, Stripe, Target, Tls,
+};
 use crate::error::Error;
 use crate::fields::{Fields, Read};
 
@@ -29,6 +31,7 @@ impl Read for Plan {
             drain_seconds: fields.or("drain_seconds", 5.0)?,
             seed: fields.or("seed", 1)?,
             stripe: fields.or("stripe", Stripe::default())?,
+            threads: fields.or("threads", 1)?,
             cpus: fields.or("cpus", Vec::new())?,
             realtime: fields.or("realtime", false)?,
             precise: fields.or("precise", false)?,
@@ -93,6 +96,8 @@ impl Read for Class {
             arrivals: fields.required("arrivals")?,
             paths: fields.required("paths")?,
             connections: fields.required("connections")?,
+            connection_use: fields.or("connection_use", ConnectionUse::default())?,
+            held_connections: fields.optional("held_connections")?,
             method: fields.or("method", Method::Get)?,
             headers: fields.or("headers", BTreeMap::new())?,
             status: fields.or("status", vec![200])?,
@@ -125,6 +130,16 @@ fn keepalive(fields: &mut Fields) -> Result<Keepalive, Error> {
             "keepalive",
             "false, keepalive_requests and close_probability exclude each other",
         )),
+    }
+}
+
+impl Read for ConnectionUse {
+    fn read(value: Value, place: &str) -> Result<Self, Error> {
+        match value.as_str() {
+            Some("latest") => Ok(Self::Latest),
+            Some("turns") => Ok(Self::Turns),
+            _ => Err(Error::Plan(format!("{place} must be latest or turns"))),
+        }
     }
 }
 
@@ -175,10 +190,7 @@ impl Read for Permit {
 impl Read for Stripe {
     fn read(value: Value, place: &str) -> Result<Self, Error> {
         let mut fields = Fields::of(value, place)?;
-        let stripe = Self {
-            index: fields.or("index", 0)?,
-            count: fields.or("count", 1)?,
-        };
+        let stripe = Self::of(fields.or("index", 0)?, fields.or("count", 1)?);
         fields.end()?;
         Ok(stripe)
     }

@@ -150,9 +150,7 @@ fn what_is_wrong_is_named() {
 #[test]
 fn users_are_dealt_out_completely() {
     for users in [3, 10, 11] {
-        let dealt: usize = (0..3)
-            .map(|index| Stripe { index, count: 3 }.share(users))
-            .sum();
+        let dealt: usize = (0..3).map(|index| Stripe::of(index, 3).share(users)).sum();
         assert_eq!(dealt, users);
     }
 }

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::clock::Nanos;
+use crate::clock::{NEVER, Nanos};
 use crate::distribution::Distribution;
 use crate::failure::{Failure, FailureCounts};
 use crate::latencies::Latencies;
-use crate::request::Request;
+use crate::request::{Reached, Request};
 use crate::workers::Workers;
 
 mod series;
@@ -31,6 +31,10 @@ pub struct Recorder {
     pub bytes: u64,
     /// Failed, by kind.
     pub failures: FailureCounts,
+    /// Unfinished at the end.
+    pub unfinished: u64,
+    /// The least age of these; `NEVER` without one.
+    pub unfinished_from: Nanos,
     /// Responses by status.
     pub statuses: BTreeMap<u16, u64>,
     /// How long they took, since these were last taken.
@@ -78,6 +82,8 @@ impl Recorder {
             requests: 0,
             bytes: 0,
             failures: FailureCounts::default(),
+            unfinished: 0,
+            unfinished_from: NEVER,
             statuses: BTreeMap::new(),
             latencies: Latencies::default(),
             workers: Workers::default(),
@@ -95,6 +101,41 @@ impl Recorder {
             stray: 0,
             ack_stall_suspects: 0,
         }
+    }
+
+    /// Keeps what adding another thread's seconds takes.
+    pub fn keep_each_second(&mut self) {
+        self.series.keep_each();
+    }
+
+    /// Adds what another thread recorded of the same class, each having finished.
+    pub fn add(&mut self, other: &Self) {
+        self.intended += other.intended;
+        self.dispatched += other.dispatched;
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+        self.failures.add_all(&other.failures);
+        self.unfinished += other.unfinished;
+        self.unfinished_from = self.unfinished_from.min(other.unfinished_from);
+        for (status, count) in &other.statuses {
+            *self.statuses.entry(*status).or_default() += count;
+        }
+        self.latencies.add(&other.latencies);
+        self.workers.add(&other.workers);
+        self.retried += other.retried;
+        self.at_cap += other.at_cap;
+        self.max_pending += other.max_pending;
+        self.connections_opened += other.connections_opened;
+        self.tls_resumed += other.tls_resumed;
+        self.syn_retries += other.syn_retries;
+        self.retransmits += other.retransmits;
+        self.connect.add(&other.connect);
+        self.secure.add(&other.secure);
+        self.arrival.add(&other.arrival);
+        self.receive_lag.add(&other.receive_lag);
+        self.stray += other.stray;
+        self.ack_stall_suspects += other.ack_stall_suspects;
+        self.series.add(&other.series);
     }
 
     /// Whether a request that is due then is measured.
@@ -218,15 +259,18 @@ impl Recorder {
         self.series.succeeded(response, now);
     }
 
-    /// A request failed.
-    pub fn failed(&mut self, request: &Request, failure: Failure, now: Nanos) {
+    /// A request failed. Where its time was up, its times are at least its age: a server that
+    /// stops answering is not to look faster by the requests that it left waiting.
+    pub fn failed(&mut self, request: &Request, reached: Reached, failure: Failure, now: Nanos) {
+        let age = now.saturating_sub(request.intended);
         if self.measures(request.intended) {
             self.failures.add(failure);
-            self.latencies
-                .failed
-                .record(now.saturating_sub(request.intended));
+            self.latencies.failed.record(age);
+            if failure.is_by_time() {
+                self.latencies.unanswered(request, reached, now);
+            }
         }
-        self.series.failed(now);
+        self.series.failed(failure.is_by_time().then_some(age), now);
     }
 
     /// Responses that were taken for good differ from the file. Their latencies stay.
@@ -237,25 +281,13 @@ impl Recorder {
         }
     }
 
-    /// A request is unfinished at the end: its times are at least its age. `sent` says whether
-    /// it was, `first_byte` when its response began, 0 when it did not.
-    pub fn censor(&mut self, request: &Request, sent: bool, first_byte: Nanos, now: Nanos) {
-        if !self.measures(request.intended) {
-            return;
-        }
-        let age = now.saturating_sub(request.intended);
-        self.latencies.response.record_at_least(age);
-        if first_byte == 0 {
-            self.latencies.ttfb.record_at_least(age);
-        } else {
-            self.latencies
-                .ttfb
-                .record(first_byte.saturating_sub(request.intended));
-        }
-        if sent {
-            self.latencies
-                .service
-                .record_at_least(now.saturating_sub(request.sent));
+    /// A request is unfinished at the end: its times are at least its age.
+    pub fn censor(&mut self, request: &Request, reached: Reached, now: Nanos) {
+        if self.measures(request.intended) {
+            self.unfinished += 1;
+            let age = now.saturating_sub(request.intended);
+            self.unfinished_from = self.unfinished_from.min(age);
+            self.latencies.unanswered(request, reached, now);
         }
     }
 

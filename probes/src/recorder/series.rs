@@ -25,7 +25,7 @@ pub struct Second {
     pub bytes: u64,
     /// Failed.
     pub errors: u64,
-    /// Response time.
+    /// Response time; requests whose time was up stand in it, and in those below, at their age.
     pub p50: Option<Nanos>,
     /// Response time.
     pub p99: Option<Nanos>,
@@ -45,6 +45,8 @@ pub struct Series {
     span: Range<Nanos>,
     latency: Distribution,
     lateness: Distribution,
+    /// The response times of each second, where they are to be added to those of other threads.
+    each: Option<Vec<Vec<(Nanos, u32)>>>,
 }
 
 impl Series {
@@ -58,6 +60,38 @@ impl Series {
             current: Second::default(),
             latency: Distribution::new(),
             lateness: Distribution::new(),
+            each: None,
+        }
+    }
+
+    /// Keeps the response times of each second too: its quantiles alone do not add.
+    pub(super) fn keep_each(&mut self) {
+        self.each = Some(Vec::new());
+    }
+
+    /// Adds the seconds of another thread.
+    pub(super) fn add(&mut self, other: &Self) {
+        let seconds = self.seconds.len().max(other.seconds.len());
+        self.seconds.resize(seconds, Second::default());
+        let own = self.each.get_or_insert_default();
+        own.resize(seconds, Vec::new());
+        let none = Vec::new();
+        for (second, theirs) in other.seconds.iter().enumerate() {
+            let steps = other.each.as_ref().and_then(|each| each.get(second));
+            let steps = steps.unwrap_or(&none);
+            let mut all = Distribution::new();
+            all.add_steps(&own[second], self.seconds[second].max.unwrap_or(0));
+            all.add_steps(steps, theirs.max.unwrap_or(0));
+            own[second] = all.steps().collect();
+            let sum = &mut self.seconds[second];
+            sum.scheduled += theirs.scheduled;
+            sum.sent += theirs.sent;
+            sum.requests += theirs.requests;
+            sum.bytes += theirs.bytes;
+            sum.errors += theirs.errors;
+            (sum.p50, sum.p99) = (all.quantile(0.5), all.quantile(0.99));
+            sum.max = all.max();
+            sum.lateness_p99 = sum.lateness_p99.max(theirs.lateness_p99);
         }
     }
 
@@ -100,9 +134,13 @@ impl Series {
         self.latency.record(response);
     }
 
-    pub(super) fn failed(&mut self, now: Nanos) {
+    /// A failure; `at_least` is the age of a request whose time was up.
+    pub(super) fn failed(&mut self, at_least: Option<Nanos>, now: Nanos) {
         self.roll(now);
         self.current.errors += 1;
+        if let Some(age) = at_least {
+            self.latency.record(age);
+        }
     }
 
     /// Closes the seconds that are over by now.
@@ -122,11 +160,15 @@ impl Series {
         self.current.p99 = self.latency.quantile(0.99);
         self.current.max = self.latency.max();
         self.current.lateness_p99 = self.lateness.quantile(0.99);
+        let steps = self.each.is_some().then(|| self.latency.steps().collect());
         self.latency.clear();
         self.lateness.clear();
         let Range { start, end } = self.span;
         if self.window.contains(&start) && start < end {
             self.seconds.push(self.current);
+            if let (Some(each), Some(steps)) = (&mut self.each, steps) {
+                each.push(steps);
+            }
         }
         self.last = std::mem::take(&mut self.current);
         // What comes after the measured time is in no second of it.

@@ -4,12 +4,19 @@ use super::Recorder;
 use crate::clock::{MILLISECOND, Nanos, SECOND};
 use crate::failure::Failure;
 use crate::latencies::Latencies;
-use crate::request::Request;
+use crate::request::{Reached, Request};
+
+fn begun(first_byte: Nanos) -> Reached {
+    Reached {
+        sent: true,
+        first_byte,
+    }
+}
 
 fn request(intended: Nanos, sent: Nanos) -> Request {
     Request {
         sent,
-        ..Request::new(0, 0, intended, 0)
+        ..Request::new(0, 0, intended)
     }
 }
 
@@ -28,7 +35,7 @@ fn the_warm_up_is_cut_by_intended_time() {
     let mut recorder = Recorder::new(SECOND..2 * SECOND);
     let before = request(SECOND - 1, SECOND - 1);
     recorder.succeeded(&before, SECOND + 5, SECOND + 9);
-    recorder.failed(&before, Failure::Reset, SECOND + 9);
+    recorder.failed(&before, begun(0), Failure::Reset, SECOND + 9);
     assert_eq!((recorder.requests, recorder.failures.total()), (0, 0));
     let first = request(SECOND, SECOND);
     recorder.succeeded(&first, 3 * SECOND, 3 * SECOND);
@@ -41,7 +48,7 @@ fn the_warm_up_is_cut_by_intended_time() {
 #[test]
 fn a_failure_is_no_success() {
     let mut recorder = Recorder::new(0..SECOND);
-    recorder.failed(&request(5, 5), Failure::Truncated, 10);
+    recorder.failed(&request(5, 5), begun(0), Failure::Truncated, 10);
     assert_eq!(recorder.requests, 0);
     assert_eq!(recorder.latencies.response.count(), 0);
     assert_eq!(recorder.latencies.failed.count(), 1);
@@ -49,11 +56,41 @@ fn a_failure_is_no_success() {
 }
 
 #[test]
+fn a_request_whose_time_was_up_stands_at_its_age_and_is_no_success() {
+    let mut recorder = Recorder::new(0..SECOND);
+    // Sent and not answered; its response begun; no connection in time.
+    recorder.failed(&request(0, 1), begun(0), Failure::Timeout, SECOND);
+    recorder.failed(&request(0, 1), begun(5), Failure::Timeout, SECOND + 2);
+    let (late, kind) = (request(9, 9), Failure::ConnectTimeout);
+    recorder.failed(&late, Reached::NOT_SENT, kind, SECOND + 9);
+    let Latencies {
+        response,
+        ttfb,
+        service,
+        failed,
+        ..
+    } = &recorder.latencies;
+    assert_eq!((response.count(), response.censored()), (3, 3));
+    assert_eq!(response.censored_from(), Some(SECOND));
+    assert_eq!((ttfb.count(), ttfb.censored()), (3, 2));
+    assert_eq!((service.count(), service.censored()), (2, 2));
+    assert_eq!((failed.count(), failed.censored()), (3, 0));
+    assert_eq!((recorder.requests, recorder.unfinished), (0, 0));
+    recorder.roll(2 * SECOND);
+    let last = recorder.series.last();
+    assert_eq!((last.errors, last.max), (3, Some(SECOND + 2)));
+}
+
+#[test]
 fn the_unfinished_stand_at_their_age() {
     let mut recorder = Recorder::new(0..SECOND);
     // One on the wire for a second, its first byte seen; one that never got a connection.
-    recorder.censor(&request(0, 2 * SECOND), true, 5 * SECOND / 2, 3 * SECOND);
-    recorder.censor(&request(SECOND / 2, 0), false, 0, 3 * SECOND);
+    recorder.censor(&request(0, 2 * SECOND), begun(5 * SECOND / 2), 3 * SECOND);
+    recorder.censor(&request(SECOND / 2, 0), Reached::NOT_SENT, 3 * SECOND);
+    assert_eq!(
+        (recorder.unfinished, recorder.unfinished_from),
+        (2, 5 * SECOND / 2)
+    );
     let Latencies {
         response,
         ttfb,
@@ -72,7 +109,7 @@ fn the_series_has_every_second_and_goes_by_completion() {
     let one = request(SECOND + 1, SECOND + 1);
     recorder.succeeded(&one, SECOND + 2, SECOND + 2);
     recorder.received(100, SECOND + 2);
-    recorder.failed(&one, Failure::Parse, 3 * SECOND + 1);
+    recorder.failed(&one, begun(0), Failure::Parse, 3 * SECOND + 1);
     recorder.received(7, 9 * SECOND);
     recorder.succeeded(&one, 9 * SECOND, 9 * SECOND);
     recorder.finish();

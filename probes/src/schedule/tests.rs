@@ -4,7 +4,7 @@ use super::{Arrival, Schedule};
 use crate::clock::{SECOND, seconds};
 use crate::plan::{Arrivals, Gaps, Profile, Step, Stripe};
 
-const WHOLE: Stripe = Stripe { index: 0, count: 1 };
+const WHOLE: Stripe = Stripe::of(0, 1);
 
 fn open(gaps: Gaps, rate: Profile) -> Arrivals {
     Arrivals::Open { gaps, rate }
@@ -174,7 +174,7 @@ fn the_stripes_of_several_hosts_add_up_to_one_schedule() {
     ] {
         for count in [2, 3, 7] {
             let mut together: Vec<Arrival> = (0..count)
-                .flat_map(|index| arrivals(&kind, 7, Stripe { index, count }, 40.0))
+                .flat_map(|index| arrivals(&kind, 7, Stripe::of(index, count), 40.0))
                 .collect();
             together.sort_by_key(|arrival| arrival.index);
             assert_eq!(together, arrivals(&kind, 7, WHOLE, 40.0));

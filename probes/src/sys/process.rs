@@ -32,6 +32,13 @@ pub fn catch_signals() -> io::Result<File> {
     Ok(File::from(owned(descriptor)))
 }
 
+/// A descriptor by which a thread wakes another one that sleeps in epoll.
+pub fn bell() -> io::Result<File> {
+    // SAFETY: no pointers.
+    let descriptor = checked(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })?;
+    Ok(File::from(owned(descriptor)))
+}
+
 /// Has the kernel kill this process when its parent dies. False when it has died already.
 pub fn die_with_parent() -> io::Result<bool> {
     let parent = std::os::unix::process::parent_id();

@@ -1,0 +1,173 @@
+//! Engines side by side: each a thread with its part of one plan, together one run.
+//!
+//! Arrivals stay one schedule: thread t of k takes every kth arrival of the host's, so each is
+//! sent by one of them at the moment at which one thread alone would have sent it. Nothing is
+//! shared while they run but the word to stop. What they recorded is added at the end: histograms
+//! add exactly, and the quantiles of seconds come from the added seconds.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use super::{Engine, Outcome};
+use crate::clock::{Clock, Nanos};
+use crate::error::Error;
+use crate::plan::Plan;
+use crate::progress::{Progress, Told};
+use crate::receive::Receiver;
+use crate::sys::{self, Poller};
+
+/// What engines side by side tell each other.
+#[derive(Debug)]
+pub(super) struct Peers {
+    stop: Mutex<Option<Stop>>,
+    bells: Vec<File>,
+    /// The last second of each engine's classes.
+    told: Mutex<Vec<Vec<Told>>>,
+}
+
+/// Why the run ends before its time, and how.
+#[derive(Debug, Clone)]
+pub(super) struct Stop {
+    pub(super) reason: String,
+    pub(super) drain: Nanos,
+    pub(super) interrupted: bool,
+}
+
+/// One engine's place among them.
+#[derive(Debug, Clone)]
+pub(super) struct Side {
+    peers: Arc<Peers>,
+    number: usize,
+}
+
+impl Side {
+    /// Has the others stop too.
+    pub(super) fn stop_others(&self, stop: Stop) {
+        let mut told = self
+            .peers
+            .stop
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if told.is_some() {
+            return;
+        }
+        *told = Some(stop);
+        drop(told);
+        for mut bell in &self.peers.bells {
+            // A bell that rings already is heard.
+            let _ = bell.write(&1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Why to stop, where another engine said so.
+    pub(super) fn told_to_stop(&self) -> Option<Stop> {
+        let told = self.peers.stop.lock();
+        told.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Tells this engine's last second; the sum of all comes back to the first engine.
+    pub(super) fn tell(&self, own: Vec<Told>) -> Option<Vec<Told>> {
+        let told = self.peers.told.lock();
+        let mut told = told.unwrap_or_else(PoisonError::into_inner);
+        told[self.number] = own;
+        (self.number == 0).then(|| {
+            let mut sum = told[0].clone();
+            for others in &told[1..] {
+                for (all, other) in sum.iter_mut().zip(others) {
+                    all.add(other);
+                }
+            }
+            sum
+        })
+    }
+}
+
+/// Runs a plan on its threads. `receiver` makes one for each.
+///
+/// # Errors
+/// As [`Engine::new`] and [`Engine::run`].
+pub fn run_side_by_side<'p>(
+    plans: &'p [Plan],
+    receiver: impl Fn() -> Receiver,
+    progress: Progress,
+) -> Result<Outcome<'p>, Error> {
+    let system = |error| Error::System("epoll", error);
+    let bells = plans.iter().map(|_| sys::bell());
+    let peers = Arc::new(Peers {
+        stop: Mutex::new(None),
+        bells: bells.collect::<Result<_, _>>().map_err(system)?,
+        told: Mutex::new(vec![Vec::new(); plans.len()]),
+    });
+    let mut progress = Some(progress);
+    let mut engines = Vec::new();
+    for (number, plan) in plans.iter().enumerate() {
+        let poller = Poller::new(true).map_err(system)?;
+        let progress = progress.take().unwrap_or_default();
+        let mut engine = Engine::new(plan, poller, receiver(), progress)?;
+        let side = Side {
+            peers: peers.clone(),
+            number,
+        };
+        engine.join(side, &peers.bells[number])?;
+        engines.push(engine);
+    }
+    sys::hold_memory();
+    let clock = Clock::start();
+    let outcomes: Vec<_> = thread::scope(|scope| {
+        let runs: Vec<_> = engines
+            .into_iter()
+            .map(|engine| scope.spawn(move || engine.run_from(clock)))
+            .collect();
+        runs.into_iter()
+            .map(thread::ScopedJoinHandle::join)
+            .collect()
+    });
+    let mut whole: Option<Outcome<'p>> = None;
+    for outcome in outcomes {
+        let gone = || Error::System("a thread of the probe", std::io::Error::other("it ended"));
+        let outcome = outcome.map_err(|_| gone())??;
+        match &mut whole {
+            None => whole = Some(outcome),
+            Some(whole) => whole.add(&outcome),
+        }
+    }
+    whole.ok_or_else(|| Error::Plan("threads must be at least 1".into()))
+}
+
+impl Engine<'_> {
+    /// Makes this engine one of several.
+    fn join(&mut self, side: Side, bell: &File) -> Result<(), Error> {
+        let system = |error| Error::System("epoll", error);
+        let bell = bell.try_clone().map_err(system)?;
+        if side.number > 0 {
+            // Signals are the first engine's; it tells the others.
+            let none = 0;
+            self.poller
+                .modify(&self.signals, super::SIGNALS, none)
+                .map_err(system)?;
+        }
+        self.poller
+            .add(&bell, super::BELL, sys::READABLE)
+            .map_err(system)?;
+        self.bell = Some(bell);
+        self.side = Some(side);
+        for class in &mut self.classes {
+            class.recorder.keep_each_second();
+        }
+        Ok(())
+    }
+
+    /// Another engine has said something.
+    pub(super) fn listen(&mut self) {
+        if let Some(bell) = &mut self.bell {
+            // What rang is known; an empty bell is no harm.
+            let _ = bell.read(&mut [0; 8]);
+        }
+        if let Some(stop) = self.side.as_ref().and_then(Side::told_to_stop) {
+            self.interrupted |= stop.interrupted;
+            self.stop_alone(&stop.reason, stop.drain);
+        }
+    }
+}

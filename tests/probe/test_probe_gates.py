@@ -1,0 +1,99 @@
+"""Gates on one run, and its figures for other programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from probe_loads import Nginx
+from truth import ground_truth
+
+from nginx_tune.documents.measurement import ClassMeasurement, ClassSecond, Measurement, SeriesPoint
+from nginx_tune.errors import UsageError
+from nginx_tune.prove.run_gates import check_run_gates
+from nginx_tune.report.measurement_tables import (
+    render_measurement_csv,
+    render_measurement_prometheus,
+)
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+SHORT = ("--allow-live", "--duration", "1s", "--warmup", "0", "--rate", "500")
+
+
+@pytest.mark.needs("nginx", "probe")
+@pytest.mark.parametrize(
+    ("gates", "status", "words"),
+    [
+        (["mean <= 1s", "errors == 0", "total.requests >= 100"], 0, ""),
+        (["mean <= 1us", "errors == 0"], 1, "gate failed: url.mean <= 1us"),
+        # 500 samples are too few for a p99.9, and what is not measured never passes.
+        (["p999 <= 1s", "mean <= 1us"], 4, "not measured: url.p999 <= 1s"),
+        (["p98 <= 1s"], 2, "unknown metric"),
+        (["ratio(url.mean) <= 1"], 2, "one run"),
+    ],
+)
+def test_gates_decide_the_exit_status(
+    nginx: Nginx, run_cli: RunCli, gates: list[str], status: int, words: str
+) -> None:
+    options = [part for gate in gates for part in ("--require", gate)]
+    run = run_cli("probe", nginx.url("/1k"), *SHORT, *options)
+    assert run.returncode == status, run.stderr
+    assert words in run.stderr
+    if status in (0, 1):
+        assert f"{'pass' if status == 0 else 'FAIL'}  url.mean" in run.stdout
+
+
+@pytest.mark.needs("probe")
+def test_a_gate_fails_by_requests_that_time_out(run_cli: RunCli) -> None:
+    """One in twenty is never answered: p99 is at least the timeout, however fast the others."""
+    with ground_truth("--never", 20) as server:
+        url = f"http://127.0.0.1:{server.port}/"
+        gate = ("--require", "p99 <= 50ms", "--timeout", "300ms")
+        run = run_cli("probe", url, *SHORT, "--duration", "2500ms", *gate)
+    assert run.returncode == 1, run.stderr
+    assert "gate failed: url.p99 <= 50ms" in run.stderr
+    assert "failed or were not finished" in run.stdout
+
+
+def test_gates_are_read_before_the_run() -> None:
+    check_run_gates([], ["hot"])
+    check_run_gates(["hot.p99 <= 50ms", "errors == 0"], ["hot"])
+    with pytest.raises(UsageError):
+        check_run_gates(["cold.p99 <= 50ms"], ["hot"])
+
+
+@pytest.mark.needs("nginx", "probe")
+def test_seconds_and_figures_for_other_programs(nginx: Nginx, run_cli: RunCli) -> None:
+    run = run_cli("probe", nginx.url("/1k"), *SHORT, "-f", "csv")
+    rows = list(csv.DictReader(io.StringIO(run.stdout)))
+    assert [(row["second"], row["class"]) for row in rows] == [("0", "url")]
+    assert int(rows[0]["requests"]) > 100
+    assert 0 < float(rows[0]["p50_seconds"]) <= float(rows[0]["max_seconds"])
+    run = run_cli("probe", nginx.url("/1k"), *SHORT, "-f", "prometheus")
+    assert 'nginx_tune_probe_requests{class="url"} ' in run.stdout
+    assert 'nginx_tune_probe_response_seconds{class="url",quantile="0.99"} ' in run.stdout
+
+
+def test_names_of_classes_break_no_format() -> None:
+    hostile = 'a",b\n=1\x1b'
+    part = ClassMeasurement(requests=1, errors={"reset": 2})
+    point = SeriesPoint(second=0, classes={hostile: ClassSecond(requests=1)})
+    run = Measurement(classes={hostile: part}, series=[point])
+    rows = list(csv.reader(io.StringIO(render_measurement_csv(run).decode())))
+    assert len(rows) == 2
+    assert len(rows[1]) == len(rows[0])
+    assert "\x1b" not in rows[1][1]
+    assert rows[1][-3:] == ["", "", ""]
+    text = render_measurement_prometheus(run).decode()
+    assert 'nginx_tune_probe_failures{class="a\\",b\\n=1' in text
+    assert all(line.startswith(("#", "nginx_tune_probe_")) for line in text.splitlines())
+
+
+def test_a_server_name_is_for_tls(run_cli: RunCli) -> None:
+    run = run_cli("probe", "http://127.0.0.1:1/", "--server-name", "a.test", "--allow-live")
+    assert run.returncode == 2
+    assert "https://" in run.stderr
