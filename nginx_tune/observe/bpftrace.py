@@ -10,23 +10,25 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from nginx_tune.host.gaps import Missing
 from nginx_tune.host.lifetime import die_with_parent
+from nginx_tune.host.programs import ProgramError, find_program, start_text_program
+from nginx_tune.observe.calls import threads_in_turns
 from nginx_tune.observe.parse_bpftrace import (
     Reading,
+    add_open_turns,
     is_word,
-    open_turns,
     parse_readings,
     turn_counts,
 )
 from nginx_tune.observe.tracefs import TraceFs
-from nginx_tune.observe.turn_counts import HALF_BITS, TurnCounts
+from nginx_tune.observe.turn_counts import TurnCounts
+from nginx_tune.observe.turns_program import turns_program
 
 START_SECONDS = 30.0
 _END_SECONDS = 15.0
@@ -54,21 +56,17 @@ class Program:
         if not tracefs.is_mounted:  # it looks in the usual place: a mount that it alone sees
             argv = ["unshare", "--mount", "--", "sh", "-c", _MOUNT, "sh", *argv]
         environment = {
-            **os.environ,
-            "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin",
             "BPFTRACE_MAP_KEYS_MAX": _MAP_KEYS,  # before 0.21
             "BPFTRACE_MAX_MAP_KEYS": _MAP_KEYS,
         }
-        self._process = subprocess.Popen(
+        self._process = start_text_program(
             argv,
+            environment=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=environment,
             start_new_session=True,  # Ctrl-C is for the command alone; it then ends this
-            preexec_fn=die_with_parent,  # noqa: PLW1509  # one prctl
+            preexec_fn=die_with_parent,  # one prctl
         )
         self._errors: list[str] = []
         self._readers = [
@@ -110,8 +108,7 @@ class Program:
                 return
 
     def finish(self) -> list[Reading | None]:
-        """A last mark, the end of the program, and the reading of each mark, where it answered."""
-        self.mark()
+        """The end of the program, and the reading of each mark, where it answered."""
         _call(self._magic)
         try:
             self._process.wait(timeout=_END_SECONDS)
@@ -152,17 +149,23 @@ class BpftraceTurns:
 
     method = "bpftrace"
 
-    def __init__(self, threads: Sequence[int], tracefs: TraceFs) -> None:
-        """Errors: OSError when it cannot be traced this way."""
+    def __init__(self, threads: Mapping[int, int], tracefs: TraceFs) -> None:
+        """``threads`` are the kernel's own ids by those that we see.
+
+        Errors: OSError when it cannot be traced this way.
+        """
+        self._threads = dict(threads)
         enters = tracefs.events("syscalls", "sys_enter_epoll_wait", "sys_enter_epoll_pwait")
-        self._program = Program(_turns_program(threads, enters), tracefs)
+        self._program = Program(turns_program(list(threads.values()), enters), tracefs)
+        self._silent: set[int] = set()
 
     def mark(self) -> None:
         """End a stretch of time."""
+        self._silent = threads_in_turns(self._threads)
         self._program.mark()
 
     def finish(self) -> list[TurnCounts]:
-        """What happened between each two marks; turns still open stand at their age.
+        """What happened between each two marks; turns open at the last one stand at their age.
 
         The stretch before a mark that was not answered is empty, and the next one holds both.
         """
@@ -176,10 +179,8 @@ class BpftraceTurns:
                 continue
             spans.append(turn_counts(reading).since(turn_counts(before)))
             before = reading
-        for thread, nanoseconds in (open_turns(before) if before and spans else {}).items():
-            spans[-1].values[nanoseconds] += 1
-            spans[-1].turns[thread] += 1
-            spans[-1].busy[thread] += nanoseconds
+        if before is not None and spans:
+            add_open_turns(spans[-1], before, self._silent)
         return spans
 
     def kill(self) -> None:
@@ -194,64 +195,8 @@ class BpftraceTurns:
 
 def missing_bpftrace() -> Missing | None:
     """Why bpftrace cannot be used; None when it is there."""
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    return None if shutil.which("bpftrace", path=path) else Missing("bpftrace is not installed")
-
-
-def answer_marks(*maps: str) -> str:
-    """The probes that print some maps at every mark, and end the program.
-
-    Nothing may delete keys of these maps: a key that goes while it is printed is an error.
-    """
-    printing = " ".join(f"print({name});" for name in maps)
-    return f"""
-tracepoint:syscalls:sys_enter_getpgid /args->pid >= FIRST_MARK && args->pid <= LAST_MARK/ {{
-  printf("mark %d %llu\\n", args->pid, nsecs); {printing} printf("done\\n");
-}}
-tracepoint:syscalls:sys_enter_getpgid /args->pid == END_MARK/ {{ exit(); }}
-"""
-
-
-def count_value(name: str) -> str:
-    """Statements that count ``$ns`` in a map.
-
-    The counter is computed as HdrHistogram computes it: the position of the highest bit, and as
-    many bits below it as the precision asks for.
-    """
-    halves = "\n".join(
-        f"  if ($rest >= (uint64){1 << bits}) {{ $shift = $shift + (uint64){bits}; "
-        f"$rest = $rest >> (uint64){bits}; }}"
-        for bits in (16, 8, 4, 2, 1)
-    )
-    return f"""
-  $rest = $ns >> (uint64){HALF_BITS + 1};
-  $shift = (uint64)0;
-{halves}
-  $shift = $shift + $rest;
-  {name}[($shift << (uint64){HALF_BITS}) + ($ns >> $shift)] = count();"""
-
-
-def _turns_program(threads: Sequence[int], enters: Sequence[str]) -> str:
-    """The program; thread ids are those of the initial namespace."""
-    entering = ", ".join(f"tracepoint:syscalls:{name}" for name in enters)
-    leaving = entering.replace("sys_enter", "sys_exit")
-    known = " ".join(f"@main[(uint64){thread}] = (uint64)1;" for thread in threads)
-    return f"""
-BEGIN {{ {known} printf("ready\\n"); }}
-{leaving} /@main[(uint64)tid]/ {{ @left[(uint64)tid] = (uint64)nsecs; }}
-{entering} /@left[(uint64)tid]/ {{
-  $ns = (uint64)nsecs - @left[(uint64)tid];
-  @left[(uint64)tid] = (uint64)0;
-{count_value("@values")}
-  @turns[(uint64)tid] = count();
-  @busy[(uint64)tid] = sum($ns);
-}}
-tracepoint:sched:sched_switch /@left[(uint64)tid]/ {{
-  if (args->prev_state & 2) {{ @asleep[(uint64)tid] = (uint64)nsecs; }}
-}}
-tracepoint:sched:sched_switch /@asleep[(uint64)args->next_pid]/ {{
-  @blocked[(uint64)args->next_pid] = sum((uint64)nsecs - @asleep[(uint64)args->next_pid]);
-  @asleep[(uint64)args->next_pid] = (uint64)0;
-}}
-{answer_marks("@values", "@turns", "@busy", "@blocked", "@left")}
-"""
+    try:
+        find_program("bpftrace")
+    except ProgramError as error:
+        return Missing(f"bpftrace: {error}")
+    return None

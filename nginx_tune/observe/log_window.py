@@ -88,12 +88,17 @@ def add_counts(counts: Sequence[ErrorLogCounts]) -> ErrorLogCounts:
     levels: Counter[str] = Counter()
     pools: Counter[str] = Counter()
     exhausted: Counter[str] = Counter()
-    slow = 0
-    failed = 0
     for one in counts:
         levels.update(one.levels)
         pools.update(one.pool_overflow)
         exhausted.update(one.connections_exhausted)
-        slow += one.operations_too_slow
-        failed += one.read_errors
-    return ErrorLogCounts(dict(levels), dict(pools), dict(exhausted), slow, failed)
+    return ErrorLogCounts(
+        dict(levels),
+        dict(pools),
+        dict(exhausted),
+        operations_too_slow=sum(one.operations_too_slow for one in counts),
+        read_errors=sum(one.read_errors for one in counts),
+        connections_reused=sum(one.connections_reused for one in counts),
+        upstream_timeouts=sum(one.upstream_timeouts for one in counts),
+        resolver_failures=sum(one.resolver_failures for one in counts),
+    )

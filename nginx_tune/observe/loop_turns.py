@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from nginx_tune.host.gaps import Missing
@@ -28,7 +28,7 @@ class TurnTracer(Protocol):
         """End a stretch of time; the first mark begins the first one."""
 
     def finish(self) -> list[TurnCounts]:
-        """The stretches between marks; the end is a mark too."""
+        """The stretches between marks; turns open at the last one stand at their age."""
 
     def kill(self) -> None:
         """End it at once; nothing was seen."""
@@ -67,15 +67,17 @@ def start_tracing(pids: Sequence[int], means: Means = "auto") -> Tracing:
     reasons: list[str] = []
     tracer = None
     if means != "tracefs":
-        tracer = _try_bpftrace(list(ids.values()), tracefs, reasons)
+        tracer = _try_bpftrace(ids, tracefs, reasons)
     if tracer is None and means != "bpftrace":
-        tracer = _try_tracefs(list(ids.values()), tracefs, reasons)
+        tracer = _try_tracefs(ids, tracefs, reasons)
     if tracer is None or isinstance(tracer, BpftraceTurns):
         tracefs.close()
     return Tracing(tracer, ids, reasons)
 
 
-def _try_bpftrace(threads: list[int], tracefs: TraceFs, reasons: list[str]) -> TurnTracer | None:
+def _try_bpftrace(
+    threads: Mapping[int, int], tracefs: TraceFs, reasons: list[str]
+) -> TurnTracer | None:
     missing = missing_bpftrace()
     if missing is not None:
         reasons.append(missing.reason)
@@ -87,7 +89,9 @@ def _try_bpftrace(threads: list[int], tracefs: TraceFs, reasons: list[str]) -> T
         return None
 
 
-def _try_tracefs(threads: list[int], tracefs: TraceFs, reasons: list[str]) -> TurnTracer | None:
+def _try_tracefs(
+    threads: Mapping[int, int], tracefs: TraceFs, reasons: list[str]
+) -> TurnTracer | None:
     try:
         return TracefsTurns(threads, tracefs)
     except OSError as error:

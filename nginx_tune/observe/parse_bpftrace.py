@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
-from nginx_tune.observe.turn_counts import HALF_BITS, TurnCounts
+from nginx_tune.observe.turn_counts import HALF_BITS, WAITS, Turn, TurnCounts, Wait
+from nginx_tune.observe.turns_program import WHY
+
+_SQUARE_UNIT = 1000**2
+"""The program adds square microseconds, which stay far from the end of 64 bits."""
 
 
 class Reading(NamedTuple):
@@ -68,20 +72,48 @@ def value_counts(reading: Reading) -> Counter[int]:
 
 def turn_counts(reading: Reading) -> TurnCounts:
     """The counters at a mark."""
+    squares = reading.maps.get("@squares", {})
     return TurnCounts(
         values=value_counts(reading),
         turns=Counter(_numbers(reading, "@turns")),
         busy=Counter(_numbers(reading, "@busy")),
-        blocked=Counter(_numbers(reading, "@blocked")),
+        squares=Counter({part: value * _SQUARE_UNIT for part, value in squares.items()}),
+        bounds=Counter(_numbers(reading, "@early").values()),
         traced_seconds=reading.at_seconds,
+        **{wait: Counter(_numbers(reading, f"@{wait}")) for wait in WAITS},
     )
 
 
-def open_turns(reading: Reading) -> dict[int, int]:
-    """Age in nanoseconds of the turn that each thread was in at a mark."""
+def add_open_turns(counts: TurnCounts, reading: Reading, silent: Collection[int]) -> None:
+    """Count the turn that each thread was in at a mark, at its age.
+
+    ``silent`` are the threads that are in a turn by the system call they are in: one that never
+    left or entered epoll_wait was in the same turn since tracing began.
+    """
     now = round(reading.at_seconds * 1e9)
-    left = _numbers(reading, "@left")
-    return {thread: now - since for thread, since in left.items() if 0 < since < now}
+    began = reading.maps.get("@began", {}).get("", now)
+    seen = _numbers(reading, "@seen")
+    starts = {thread: since for thread, since in _numbers(reading, "@left").items() if since}
+    starts.update({thread: began for thread in silent if not seen.get(thread)})
+    for thread, since in starts.items():
+        if since >= now:
+            continue
+        waits: dict[Wait, int] = {w: _numbers(reading, f"@in_{w}").get(thread, 0) for w in WAITS}
+        for wait, nanoseconds in _under_way(reading, thread, now).items():
+            waits[wait] += nanoseconds
+            getattr(counts, wait)[thread] += nanoseconds
+        counts.count(thread, Turn(now - since, waits), is_bound=True)
+
+
+def _under_way(reading: Reading, thread: int, now: int) -> dict[Wait, int]:
+    """The wait that a thread is in, which may have two parts."""
+    off, why, woken = (_numbers(reading, f"@{m}").get(thread, 0) for m in ("off", "why", "woken"))
+    wait = WHY.get(why)
+    if not off or wait is None:
+        return {}
+    if wait == "queued" or not woken:
+        return {wait: max(0, now - off)}
+    return {wait: max(0, woken - off), "queued": max(0, now - woken)}
 
 
 def _numbers(reading: Reading, name: str) -> dict[int, int]:

@@ -18,6 +18,9 @@ class DiskCounters(NamedTuple):
     busy_milliseconds: int
     queue_milliseconds: int
     """Requests under way times milliseconds."""
+    writes: int = 0
+    write_bytes: int = 0
+    write_milliseconds: int = 0
 
 
 def parse_diskstats(text: str) -> dict[str, DiskCounters]:
@@ -38,6 +41,9 @@ def parse_diskstats(text: str) -> dict[str, DiskCounters]:
             in_flight=number[8],
             busy_milliseconds=number[9],
             queue_milliseconds=number[10],
+            writes=number[4],
+            write_bytes=number[6] * _SECTOR_BYTES,
+            write_milliseconds=number[7],
         )
     return disks
 
@@ -86,6 +92,7 @@ class StatusCounters(NamedTuple):
     accepts: int
     handled: int
     requests: int
+    writing: int | None = None
 
 
 def parse_stub_status(text: str) -> StatusCounters | None:
@@ -99,4 +106,80 @@ def parse_stub_status(text: str) -> StatusCounters | None:
     numbers = [*lines[0][2:3], *lines[2][:3]]
     if len(numbers) != 4 or not all(map(str.isdecimal, numbers)):  # noqa: PLR2004
         return None
-    return StatusCounters(*map(int, numbers))
+    writing = lines[3][3:4] if len(lines) > 3 and lines[3][2:3] == ["Writing:"] else []  # noqa: PLR2004
+    known = int(writing[0]) if writing and writing[0].isdecimal() else None
+    active, accepts, handled, requests = map(int, numbers)
+    return StatusCounters(active, accepts, handled, requests, known)
+
+
+class Throttling(NamedTuple):
+    """What the CPU quota of a control group did."""
+
+    periods: int
+    throttled_periods: int
+    throttled_seconds: float
+    """Of all its CPUs, added."""
+
+
+def parse_throttling(text: str) -> Throttling | None:
+    """The quota's part of a group's ``cpu.stat``; None for a group without one.
+
+    Source: cpu_cfs_stat_show (version 1, nanoseconds) and cpu_extra_stat_show (version 2,
+    microseconds) in kernel/sched/core.c.
+    """
+    found = dict(line.split() for line in text.splitlines() if len(line.split()) == 2)  # noqa: PLR2004
+    try:
+        periods, throttled = int(found["nr_periods"]), int(found["nr_throttled"])
+        if "throttled_usec" in found:
+            return Throttling(periods, throttled, int(found["throttled_usec"]) / 1e6)
+        return Throttling(periods, throttled, int(found["throttled_time"]) / 1e9)
+    except (KeyError, ValueError):
+        return None
+
+
+class HostCpu(NamedTuple):
+    """The first line of /proc/stat: all CPUs, in clock ticks."""
+
+    total: int
+    idle: int
+    steal: int
+
+
+def parse_host_cpu(text: str) -> HostCpu | None:
+    """Time of all CPUs since the host came up.
+
+    Source: proc(5): user nice system idle iowait irq softirq steal; guest time is in user.
+    """
+    fields = text.split("\n", 1)[0].split()
+    if fields[:1] != ["cpu"] or len(fields) < 9 or not all(map(str.isdecimal, fields[1:9])):  # noqa: PLR2004
+        return None
+    numbers = [int(field) for field in fields[1:9]]
+    return HostCpu(sum(numbers), numbers[3] + numbers[4], numbers[7])
+
+
+class ThreadCpu(NamedTuple):
+    """Of /proc/PID/task/TID/stat, in clock ticks, and faults."""
+
+    user: int
+    system: int
+    major_faults: int
+
+
+def parse_thread_cpu(text: str) -> ThreadCpu | None:
+    """User and system time of a thread, and page faults that had to read.
+
+    Source: proc(5), fields 12, 14 and 15.
+    """
+    fields = text.rpartition(")")[2].split()
+    if len(fields) < 13 or not all(map(str.isdecimal, (fields[9], *fields[11:13]))):  # noqa: PLR2004
+        return None
+    return ThreadCpu(int(fields[11]), int(fields[12]), int(fields[9]))
+
+
+def parse_swapped_in(text: str) -> int | None:
+    """Pages read back from swap, of the whole host (``pswpin`` of /proc/vmstat)."""
+    for line in text.splitlines():
+        name, _, value = line.partition(" ")
+        if name == "pswpin" and value.isdecimal():
+            return int(value)
+    return None

@@ -10,6 +10,10 @@ from typing import NamedTuple
 _LEVEL = re.compile(rb"^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(\w{3,6})\] ")
 _OVERFLOW = re.compile(rb'thread pool "([^"]{1,200})" queue overflow: -?\d+ tasks waiting')
 _EXHAUSTED = re.compile(rb"\[alert\] \S+ (?:\*\d+ )?(\d{1,10}) worker_connections are not enough$")
+_REUSED = b" worker_connections are not enough, reusing connections"
+_UPSTREAM_TIMEOUT = b"upstream timed out ("
+_UNRESOLVED = b" could not be resolved ("
+_OTHERS = (_REUSED, _UPSTREAM_TIMEOUT, _UNRESOLVED)
 _SLOW = b" operation took too long"
 _READ_ERROR = re.compile(rb"\bfailed \(5: ")
 """EIO, in whatever language the C library says it: a disk gave an error for bytes."""
@@ -26,6 +30,10 @@ class ErrorLogCounts(NamedTuple):
     operations_too_slow: int
     read_errors: int = 0
     """Lines on a call that failed with EIO: a disk did not give what it holds."""
+    connections_reused: int = 0
+    """Lines on idle connections that were closed to make room."""
+    upstream_timeouts: int = 0
+    resolver_failures: int = 0
 
     @property
     def overflow_total(self) -> int:
@@ -37,13 +45,16 @@ def parse_error_log(lines: Iterable[bytes]) -> ErrorLogCounts:
     """Counts over the lines of an error log; what is no log line is passed over.
 
     Source: ngx_log_error_core (time and level), ngx_thread_task_post (the overflow line, which
-    only the main context's error_log gets), ngx_get_connection, ngx_http_copy_thread_event_handler.
+            only the main context's error_log gets), ngx_get_connection, ngx_drain_connections
+            (since 1.19.10), ngx_http_copy_thread_event_handler, ngx_http_upstream_next,
+            ngx_http_upstream_resolve_handler.
     """
     levels: Counter[str] = Counter()
     pools: Counter[str] = Counter()
     exhausted: Counter[str] = Counter()
     slow = 0
     failed = 0
+    others: Counter[bytes] = Counter()
     for line in lines:
         level = _LEVEL.match(line)
         if level is None:
@@ -60,10 +71,13 @@ def parse_error_log(lines: Iterable[bytes]) -> ErrorLogCounts:
             slow += 1
         elif _READ_ERROR.search(line) is not None:
             failed += 1
+        else:
+            others.update(word for word in _OTHERS if word in line)
     return ErrorLogCounts(
         dict(sorted(levels.items())),
         dict(sorted(pools.items())),
         dict(sorted(exhausted.items())),
         slow,
         failed,
+        *(others[word] for word in _OTHERS),
     )

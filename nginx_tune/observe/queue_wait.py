@@ -20,8 +20,9 @@ from typing import NamedTuple
 
 from nginx_tune.host.gaps import Missing
 from nginx_tune.host.global_ids import read_global_ids
-from nginx_tune.observe.bpftrace import Program, answer_marks, count_value, missing_bpftrace
+from nginx_tune.observe.bpftrace import Program, missing_bpftrace
 from nginx_tune.observe.parse_bpftrace import Reading, value_counts
+from nginx_tune.observe.program_text import answer_marks, count_value
 from nginx_tune.observe.tracefs import open_tracefs
 
 MOST_SECONDS = 10.0
@@ -50,6 +51,7 @@ class QueueWaitTracer:
 
     def finish(self) -> QueueWaits | Missing:
         """The waits; Missing when there is nothing to tell them from."""
+        self._program.mark()
         first, *others = self._program.finish()
         last = next((reading for reading in reversed(others) if reading is not None), None)
         if first is None or last is None:

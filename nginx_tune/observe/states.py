@@ -1,4 +1,4 @@
-"""What state main threads are in, looked at many times a second.
+"""What state main threads are in, and in what call, looked at many times a second.
 
 A stall much shorter than the interval is seen only in proportion, and a share of samples has an
 error: it is taken from the spread between seconds, since neighbouring samples see one stall.
@@ -15,10 +15,26 @@ from collections.abc import Sequence
 from statistics import stdev
 from typing import NamedTuple
 
+from nginx_tune.observe.calls import file_of, read_call
+from nginx_tune.observe.parse_calls import Kind
+
 _LOOKS_PER_SECOND = 2000
 """Over all threads: about 10 µs each, 2 % of a CPU at the most."""
 _FASTEST_SECONDS = 0.01
 _SHOWN = "DRS"
+_ASKED_OF_SLEEPERS = 8
+"""Of so many looks that find a thread asleep, one asks in what: most sleep in epoll_wait."""
+
+
+class Held(NamedTuple):
+    """What a main thread was found in that was not its own work, nor epoll_wait."""
+
+    state: str
+    """``D`` or ``S``."""
+    call: str
+    kind: Kind
+    file: str = ""
+    """Of a read or a write: its path, with ``+`` before it when it was opened to append."""
 
 
 class StateShares(NamedTuple):
@@ -36,6 +52,9 @@ class StateSampler:
     def __init__(self, threads: Sequence[int]) -> None:
         self._interval_seconds = max(_FASTEST_SECONDS, len(threads) / _LOOKS_PER_SECOND)
         self._files: dict[int, int] = {}
+        self.held: Counter[Held] = Counter()
+        """Of all threads, in looks; sleepers are counted for those that were not asked."""
+        self._sleepers = 0
         for thread in threads:
             with contextlib.suppress(OSError):
                 path = f"/proc/{thread}/task/{thread}/stat"
@@ -76,6 +95,25 @@ class StateSampler:
                 state = _state(file)
                 if state is not None:
                     second[thread][state] += 1
+                    self._ask(thread, state)
+
+    def _ask(self, thread: int, state: str) -> None:
+        """In what call a thread is that does not run; where that may be known."""
+        weight = 1
+        if state == "S":
+            self._sleepers += 1
+            if self._sleepers % _ASKED_OF_SLEEPERS:
+                return
+            weight = _ASKED_OF_SLEEPERS
+        elif state != "D":
+            return
+        call = read_call(thread)
+        if call is None or call.kind in ("loop", "running"):
+            return
+        if state == "S" and call.kind == "page fault":
+            return  # it was about to return to its own code
+        file = "" if call.descriptor is None else file_of(thread, call.descriptor)
+        self.held[Held(state, call.name, call.kind, file)] += weight
 
 
 def share_states(seconds: Sequence[Counter[str]]) -> StateShares:

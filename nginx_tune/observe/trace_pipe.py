@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 
+from nginx_tune.observe.calls import threads_in_turns
 from nginx_tune.observe.parse_trace_pipe import TurnReader
 from nginx_tune.observe.tracefs import Instance, TraceFs
 from nginx_tune.observe.turn_counts import TurnCounts
@@ -30,17 +31,23 @@ class TracefsTurns:
     pid = None
     """There is no other process: the cost is this one's."""
 
-    def __init__(self, threads: Sequence[int], tracefs: TraceFs) -> None:
-        """Errors: OSError when it cannot be traced this way."""
+    def __init__(self, threads: Mapping[int, int], tracefs: TraceFs) -> None:
+        """``threads`` are the kernel's own ids by those that we see.
+
+        Errors: OSError when it cannot be traced this way.
+        """
+        self._threads = dict(threads)
         self._instance = Instance(tracefs)
-        self._reader = TurnReader()
         self._spans: list[TurnCounts] = []
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._rest = b""
         try:
-            self._instance.watch_calls(tracefs, threads, _CALLS, buffer_kib=_BUFFER_KIB)
+            ids = list(threads.values())
+            self._instance.watch_calls(tracefs, ids, _CALLS, buffer_kib=_BUFFER_KIB)
             self._instance.write("events/sched/sched_switch/enable", "1")
+            self._instance.write("events/sched/sched_wakeup/enable", "1")
+            self._reader = TurnReader(began_nanoseconds=time.monotonic_ns())
             self._instance.write("tracing_on", "1")
         except OSError:
             self._instance.remove()
@@ -101,16 +108,21 @@ class TracefsTurns:
         self._spans.append(span)
 
     def finish(self) -> list[TurnCounts]:
-        """What happened between each two marks; turns still open stand at their age."""
+        """What happened between each two marks; turns open at the last one stand at their age.
+
+        The end is taken for the last mark, so a caller marks and finishes in one go.
+        """
         self._ended.set()
         self._thread.join()
         with contextlib.suppress(OSError):
             self._instance.write("tracing_on", "0")
         self._read()
-        self._reader.finish(time.monotonic_ns())
-        self._end_span()
+        self._reader.finish(time.monotonic_ns(), threads_in_turns(self._threads))
+        # What came before the first mark was not asked for; what came after the last is its.
+        *_, last = spans = [*self._spans[1:]] or [TurnCounts()]
+        last.add(self._reader.take())
         self._instance.remove()
-        return self._spans[1:]  # what came before the first mark was not asked for
+        return spans
 
     def kill(self) -> None:
         """End it at once; nothing was seen."""

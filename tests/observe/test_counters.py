@@ -6,11 +6,18 @@ from collections import Counter
 from pathlib import Path
 
 from nginx_tune.observe.parse_counters import (
+    HostCpu,
+    ThreadCpu,
+    Throttling,
     parse_diskstats,
+    parse_host_cpu,
     parse_refaults,
     parse_schedstat,
     parse_stub_status,
+    parse_swapped_in,
     parse_switches,
+    parse_thread_cpu,
+    parse_throttling,
 )
 from nginx_tune.observe.parse_sockets import parse_established
 from nginx_tune.observe.states import share_states
@@ -25,7 +32,7 @@ DISKSTATS = """\
 def test_diskstats_of_any_kernel() -> None:
     disks = parse_diskstats(DISKSTATS)
     assert set(disks) == {"nvme0n1", "loop0"}
-    assert disks["nvme0n1"] == (1000, 16000 * 512, 250, 2, 700, 340)
+    assert disks["nvme0n1"] == (1000, 16000 * 512, 250, 2, 700, 340, 400, 3200 * 512, 90)
     assert parse_diskstats(Path("/proc/diskstats").read_text()) is not None
 
 
@@ -50,7 +57,7 @@ Active connections: 291 \nserver accepts handled requests
 
 
 def test_stub_status() -> None:
-    assert parse_stub_status(STATUS) == (291, 16630948, 16630940, 31070465)
+    assert parse_stub_status(STATUS) == (291, 16630948, 16630940, 31070465, 179)
     for other in ("", "<html>", "Active connections: x\n\n1 2 3\n", "Active connections: 1\n\n1 2"):
         assert parse_stub_status(other) is None
 
@@ -76,3 +83,26 @@ def test_the_error_of_a_share_comes_from_its_seconds() -> None:
     assert bursty.error_in_d is not None
     assert bursty.error_in_d > 0.1
     assert share_states([Counter(), Counter()]).ratios == {}
+
+
+def test_quotas_of_both_versions() -> None:
+    first = "nr_periods 120\nnr_throttled 30\nthrottled_time 2500000000\n"
+    second = (
+        "usage_usec 77\nuser_usec 7\nsystem_usec 70\n"
+        "nr_periods 120\nnr_throttled 30\nthrottled_usec 2500000\nnr_bursts 0\nburst_usec 0\n"
+    )
+    assert parse_throttling(first) == parse_throttling(second) == Throttling(120, 30, 2.5)
+    for none in ("", "usage_usec 5\nuser_usec 1\n", "nr_periods x\nnr_throttled 1\n"):
+        assert parse_throttling(none) is None
+
+
+def test_host_and_thread_cpu() -> None:
+    text = "cpu  100 1 50 800 20 3 4 22 7 0\ncpu0 1 2 3 4 5 6 7 8 9 10\n"
+    assert parse_host_cpu(text) == HostCpu(total=1000, idle=820, steal=22)
+    assert parse_host_cpu("intr 5") is None
+    assert parse_host_cpu(Path("/proc/stat").read_text()) is not None
+    stat = "7 (a) b) R 1 1 1 0 -1 0 111 0 33 0 900 100 0 0 20 0 1 0 5 6 7"
+    assert parse_thread_cpu(stat) == ThreadCpu(user=900, system=100, major_faults=33)
+    assert parse_thread_cpu("7 (a) R 1") is None
+    assert parse_swapped_in("pswpout 5\npswpin 17\n") == 17
+    assert parse_swapped_in("pgpgin 3\n") is None

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nginx_tune.observe.parse_bpftrace import (
     Reading,
+    add_open_turns,
     is_word,
-    open_turns,
     parse_readings,
     turn_counts,
     value_counts,
 )
 from nginx_tune.observe.parse_trace_pipe import TurnReader
+from nginx_tune.observe.turn_counts import TurnCounts
 
 DATA = Path(__file__).parent / "data"
 
@@ -70,6 +72,72 @@ def test_a_turn_that_has_not_ended_stands_at_its_age() -> None:
     assert reader.counts.blocked == {7: 1_500_000_000}
 
 
+def test_what_a_turn_waits_for_is_told_apart() -> None:
+    """Off until woken is what it slept for, woken until it runs is a wait for a CPU."""
+    reader = TurnReader()
+    wake = "sched_wakeup: comm=nginx pid=7 prio=120 target_cpu=001"
+    reader.read(
+        [
+            line(7, 1_000_000, LEAVE),
+            switch(1_100_000, 7, "D", 0),
+            line(0, 1_400_000, wake),
+            switch(1_500_000, 0, "R", 7),  # disk 300 ms, CPU 100 ms
+            switch(1_600_000, 7, "R+", 9),
+            switch(1_800_000, 9, "S", 7),  # CPU 200 ms
+            switch(1_900_000, 7, "S", 0),
+            line(0, 2_000_000, wake),
+            switch(2_000_000, 0, "R", 7),  # asleep 100 ms
+            switch(2_050_000, 7, "T", 0),
+            switch(3_000_000, 0, "R", 7),  # stopped 950 ms
+            line(7, 3_000_000, ENTER),
+        ]
+    )
+    counts = reader.counts
+    millisecond = 1_000_000
+    assert counts.values == {2000 * millisecond: 1}
+    assert counts.blocked == {7: 300 * millisecond}
+    assert counts.queued == {7: 300 * millisecond}
+    assert counts.asleep == {7: 100 * millisecond}
+    assert counts.stopped == {7: 950 * millisecond}
+    assert counts.squares["all"] == (2000 * millisecond) ** 2
+    assert counts.squares["stopped"] == 2000 * 950 * millisecond**2
+    assert not counts.bounds
+
+
+def test_a_turn_that_began_before_tracing_stands_at_its_age() -> None:
+    """A thread is first seen as it enters epoll_wait, or never: both are lower bounds."""
+    reader = TurnReader(began_nanoseconds=500_000_000)
+    reader.read([line(7, 2_000_000, ENTER), line(7, 2_100_000, LEAVE), line(7, 2_200_000, ENTER)])
+    assert reader.counts.values == {1_500_000_000: 1, 100_000_000: 1}
+    assert reader.counts.bounds == {1_500_000_000: 1}
+    reader.finish(3_000_000_000, in_turns=[7, 8])  # 7 is known to wait
+    assert reader.counts.turns == {7: 2, 8: 1}
+    assert reader.counts.bounds[2_500_000_000] == 1
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_turns_under_way_at_a_mark_of_the_program(begun: bool) -> None:
+    left = {"7": 1_000_000_000} if begun else {}
+    found = Reading(
+        1, 3.0,
+        {
+            "@began": {"": 500_000_000}, "@left": left, "@seen": {"7": 1} if begun else {},
+            "@off": {"7": 2_000_000_000}, "@why": {"7": 1}, "@woken": {"7": 2_600_000_000},
+            "@in_asleep": {"7": 100_000_000},
+        },
+    )  # fmt: skip
+    counts = TurnCounts()
+    add_open_turns(counts, found, [] if begun else [7])
+    age = 2_000_000_000 if begun else 2_500_000_000
+    assert counts.values == counts.bounds == {age: 1}
+    assert counts.blocked == {7: 600_000_000}
+    assert counts.queued == {7: 400_000_000}
+    assert counts.squares["asleep"] == age * 100_000_000
+    quiet = TurnCounts()
+    add_open_turns(quiet, Reading(1, 3.0, {"@began": {"": 1}, "@seen": {"7": 1}}), [7])
+    assert not quiet.values
+
+
 def test_nothing_is_counted_across_lost_events() -> None:
     reader = TurnReader()
     reader.read([line(7, 1, LEAVE), "CPU:1 [LOST 12 EVENTS]", line(7, 9_000_000, ENTER)])
@@ -105,7 +173,9 @@ def test_readings_between_marks() -> None:
     # Counter 1024 is the 128th of the ones that are 128 wide: its middle.
     assert span.values == {100: 1, (128 << 7) + 64: 1}
     assert span.traced_seconds == 1.0
-    assert open_turns(second) == {7: 250_000_000}
+    add_open_turns(span, second, ())
+    assert span.values[250_000_000] == 1
+    assert span.bounds == {250_000_000: 1}
     assert is_word(printf("ready\n"), "ready")
 
 

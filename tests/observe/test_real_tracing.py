@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from nginx_tune.host.gaps import Missing
+from nginx_tune.measure.plan_turns import loop_turn_of
 from nginx_tune.nginx.instance import Instance, start_instance
 from nginx_tune.observe.block_delay import BlockDelayMeter, TaskStats, delay_between
+from nginx_tune.observe.calls import read_call
 from nginx_tune.observe.held_connections import count_held
 from nginx_tune.observe.loop_turns import Means, start_tracing
 from nginx_tune.observe.queue_wait import QueueWaits, QueueWaitTracer, start_queue_wait
@@ -37,16 +39,26 @@ http {{
         root {directory};
         location = /memory {{ return 200 "ok"; }}
         location /file {{ aio threads; sendfile on; }}
+        location /text {{ gzip on; gzip_comp_level 9; default_type text/html; }}
     }}
 }}
 """
 
+ASK_GZIP = """\
+import http.client
+while True:
+    connection = http.client.HTTPConnection("127.0.0.1", {port}, timeout=60)
+    connection.request("GET", "/text", headers={{"Accept-Encoding": "gzip"}})
+    connection.getresponse().read()
+    connection.close()
+"""
 StartNginx = Callable[[], tuple[Instance, int]]
 
 
 @pytest.fixture
 def nginx(tmp_path: Path, free_port: int) -> Iterator[tuple[Instance, int]]:
     (tmp_path / "file").write_bytes(os.urandom(100_000))
+    (tmp_path / "text").write_bytes(b"%s\n" % os.urandom(1 << 15).hex().encode() * 128)
     conf = tmp_path / "nginx.conf"
     conf.write_text(CONF.format(directory=tmp_path, port=free_port))
     instance = start_instance(
@@ -85,6 +97,7 @@ def test_turns_are_counted(nginx: tuple[Instance, int], means: Means) -> None:
     tracer.mark()
     quiet_from = time.monotonic()
     time.sleep(0.2)
+    tracer.mark()
     busy, quiet = tracer.finish()
     # Each connection is an accept and a request: one turn or more, and never hundreds.
     assert 40 <= busy.turns.total() <= 400
@@ -94,6 +107,57 @@ def test_turns_are_counted(nginx: tuple[Instance, int], means: Means) -> None:
     assert 0 < busy.busy.total() / 1e9 < 60
     assert quiet.turns.total() < 40
     assert 0 < quiet.traced_seconds <= time.monotonic() - quiet_from + 1
+
+
+@pytest.mark.needs("root", "nginx", "tracefs")
+@pytest.mark.parametrize(
+    "means",
+    [pytest.param("bpftrace", marks=pytest.mark.needs("bpftrace")), "tracefs"],
+)
+def test_turns_longer_than_the_window_are_counted(
+    nginx: tuple[Instance, int], means: Means
+) -> None:
+    """Both workers are in a turn before tracing begins and are still in it when it ends.
+
+    They are held in it by a stop, which comes while gzip computes.
+    """
+    instance, port = nginx
+    askers = [
+        subprocess.Popen([sys.executable, "-c", ASK_GZIP.format(port=port)]) for _ in range(6)
+    ]
+    workers = instance.workers()
+    try:
+        stopped = []
+        deadline = time.monotonic() + 60
+        for worker in workers:
+            while worker not in stopped:
+                assert time.monotonic() < deadline, "no worker was caught in a turn"
+                os.kill(worker, signal.SIGSTOP)
+                while _state(worker) != "T":
+                    time.sleep(0.001)
+                call = read_call(worker)
+                if call is not None and call.kind != "loop":
+                    stopped.append(worker)
+                else:
+                    os.kill(worker, signal.SIGCONT)
+                    time.sleep(0.01)
+        tracing = start_tracing(workers, means)
+        assert tracing.tracer is not None, tracing.reason
+        tracing.tracer.mark()
+        time.sleep(0.3)
+        tracing.tracer.mark()
+        [span] = tracing.tracer.finish()
+    finally:
+        for worker in workers:
+            os.kill(worker, signal.SIGCONT)
+        for asker in askers:
+            asker.kill()
+            asker.wait()
+    assert span.bounds.total() == span.turns.total() == len(workers)
+    assert min(span.values) >= 300_000_000
+    turns = loop_turn_of(span, workers=2, seconds=span.traced_seconds, method=means)
+    assert turns.at_least == ["p50", "p90", "p99", "p999", "max"]
+    assert turns.censored == len(workers)
 
 
 @pytest.mark.needs("root", "nginx", "tracefs", "bpftrace")

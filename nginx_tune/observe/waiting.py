@@ -1,0 +1,173 @@
+"""Who waits for whom at one moment: clients that asked, and upstreams that were asked.
+
+The kernel knows of every connection how long ago data came and went. Where a client's data came
+last, a request is under way (or HTTP/2 made a sign of life); where our data went last on a
+connection that a worker opened, it waits for the other side.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+from nginx_tune.host.gaps import Missing
+from nginx_tune.host.namespaces import in_network_of
+from nginx_tune.host.parse_listeners import parse_socket_link
+from nginx_tune.observe.parse_sock_diag import (
+    CLOSE_WAIT,
+    ESTABLISHED,
+    SYN_SENT,
+    TcpSocket,
+    parse_sockets,
+)
+
+_SOCK_DIAG = 4
+_BY_FAMILY = 20
+_DUMP_REQUEST = 0x301
+_STATES = 1 << ESTABLISHED | 1 << SYN_SENT | 1 << CLOSE_WAIT
+_WITH_INFO = 1 << (2 - 1)
+_SECONDS = 2.0
+MOST_DESCRIPTORS = 20_000
+"""Of all workers together that are looked at in one look: about 2 µs each."""
+MOST_SOCKETS = 50_000
+"""Of the whole namespace."""
+_CLOCK_SECONDS = 0.005
+"""Times of sockets are told in whole ticks of the kernel's clock."""
+
+
+class Waiting(NamedTuple):
+    """One look."""
+
+    clients: int
+    client_seconds: list[float]
+    """How long each client that asked last has waited so far."""
+    sending: int
+    """Clients that have not taken what was sent to them."""
+    upstreams: int
+    upstream_seconds: list[float]
+    """How long each upstream that was asked last has not answered so far."""
+    connecting: int
+    connections: dict[int, int]
+    """TCP connections that each worker holds."""
+    pool_threads: int = 0
+    pool_busy: int = 0
+    """Threads of pools that are not asleep."""
+
+
+def look_at_waiting(
+    master: int, workers: Sequence[int], ports: AbstractSet[int]
+) -> Waiting | Missing:
+    """Who waits now, among the connections of these workers."""
+    held: dict[int, set[int]] = {}
+    left = MOST_DESCRIPTORS
+    for worker in workers:
+        try:
+            names = os.listdir(f"/proc/{worker}/fd")  # noqa: PTH208  # many, and only their names
+        except OSError:
+            continue
+        left -= len(names)
+        if left < 0:
+            return Missing(f"the workers hold more than {MOST_DESCRIPTORS:,} descriptors")
+        inodes = {_inode(f"/proc/{worker}/fd/{name}") for name in names}
+        held[worker] = {inode for inode in inodes if inode is not None}
+    try:
+        sockets = in_network_of(master, read_sockets)
+    except OSError as error:
+        return Missing(f"sock_diag: {error.strerror or error}")
+    threads = [_busy_pool_threads(worker) for worker in workers]
+    return sort_waiting(sockets, held, ports)._replace(
+        pool_threads=sum(total for total, _ in threads), pool_busy=sum(busy for _, busy in threads)
+    )
+
+
+def sort_waiting(
+    sockets: Collection[TcpSocket], held: dict[int, set[int]], ports: AbstractSet[int]
+) -> Waiting:
+    """The sockets that workers hold, as clients and upstreams."""
+    ours = set().union(*held.values())
+    mine = [one for one in sockets if one.inode in ours]
+    clients = [one for one in mine if one.port in ports]
+    upstreams = [one for one in mine if one.port not in ports]
+    asked = [_waited(one, sent_last=False) for one in clients if not one.unsent_bytes]
+    asking = [_waited(one, sent_last=True) for one in upstreams if one.state == ESTABLISHED]
+    return Waiting(
+        clients=len(clients),
+        client_seconds=[seconds for seconds in asked if seconds is not None],
+        sending=sum(one.unsent_bytes > 0 for one in clients),
+        upstreams=len(upstreams),
+        upstream_seconds=[seconds for seconds in asking if seconds is not None],
+        connecting=sum(one.state == SYN_SENT for one in upstreams),
+        connections={
+            worker: sum(one.inode in inodes for one in mine) for worker, inodes in held.items()
+        },
+    )
+
+
+def _waited(one: TcpSocket, *, sent_last: bool) -> float | None:
+    sent, received = one.sent_ago_seconds, one.received_ago_seconds
+    if sent is None or received is None:
+        return None
+    last, before = (sent, received) if sent_last else (received, sent)
+    # The first request may go in the tick of the handshake: then the bytes tell.
+    first = (
+        one.has_sent and not one.has_received
+        if sent_last
+        else one.has_received and not one.has_sent
+    )
+    return last if first or before - last > _CLOCK_SECONDS else None
+
+
+def read_sockets() -> list[TcpSocket]:
+    """The TCP connections of the caller's network namespace.
+
+    Errors: OSError when the kernel has no sock_diag, or there are too many.
+    """
+    found: list[TcpSocket] = []
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as one:
+        one.settimeout(_SECONDS)
+        one.bind((0, 0))
+        for family in (socket.AF_INET, socket.AF_INET6):
+            body = struct.pack("=BBBBI48x", family, socket.IPPROTO_TCP, _WITH_INFO, 0, _STATES)
+            one.send(struct.pack("=IHHII", 16 + len(body), _BY_FAMILY, _DUMP_REQUEST, 1, 0) + body)
+            ended = False
+            while not ended:
+                try:
+                    sockets, ended = parse_sockets(one.recv(1 << 18))
+                except ValueError as error:
+                    number = int(error.args[0])
+                    raise OSError(number, os.strerror(number)) from None
+                found += sockets
+                if len(found) > MOST_SOCKETS:
+                    raise OSError(0, f"there are more than {MOST_SOCKETS:,} connections")
+    return found
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return parse_socket_link(os.readlink(path))  # noqa: PTH115  # as stored
+    except OSError:
+        return None
+
+
+def _busy_pool_threads(worker: int) -> tuple[int, int]:
+    """Threads of a worker besides the main one, and how many of them are not asleep."""
+    total = busy = 0
+    try:
+        names = os.listdir(f"/proc/{worker}/task")  # noqa: PTH208
+    except OSError:
+        return 0, 0
+    for name in names:
+        if name == str(worker):
+            continue
+        try:
+            with open(f"/proc/{worker}/task/{name}/stat", "rb") as file:  # noqa: PTH123
+                state = file.read(512).rpartition(b")")[2].split(maxsplit=1)[0]
+        except (OSError, IndexError):
+            continue
+        total += 1
+        busy += state != b"S"
+    return total, busy
