@@ -28,6 +28,7 @@ def judge_again(
         noise_floor=validation.noise_floor or None,
         alpha=ALPHA if before.stopped == "pairs" else alpha_of(before.looks),
         environment=before.environment,
+        accept_worse=before.accept_worse,
     )
     verdict = msgspec.structs.replace(
         verdict, looks=before.looks, stopped=before.stopped, capacities=before.capacities

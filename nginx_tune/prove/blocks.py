@@ -4,11 +4,12 @@ A block is one fresh start of an arm in the same cache state. Blocks ``2 k`` and
 pair ``k``: one of either arm, next to each other in time, so that what drifts on the host meets
 both. Two pairs in a row run as ABBA or as BAAB, so that a steady drift cancels.
 
-A validity flag of either half discards the pair, but for two kinds, which become warnings. The
+A validity flag of either half discards the pair, but for three kinds, which become warnings. The
 flags that a slow server raises by being slow: to discard by those would be to choose blocks by
-their result; what they mean for a tail is settled where quantiles are read. And the flags of what
-else the host did: that falls on both arms alike, as interleaving is for, and widens the interval.
-Where the probe was late for one class alone, the pair counts for the others.
+their result; what they mean for a tail is settled where quantiles are read. That connections were
+too few to compare workers by: all else stands. And the flags of what else the host did: that falls
+on both arms alike, as interleaving is for, and widens the interval. Where the probe was late for
+one class alone, the pair counts for the others.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ requests took long, some were unanswered or unsent at the end, it was still warm
 _CLASS_FLAG = "lateness"
 """First word of the flag that spoils the class it names and no other: how late the probe may be
 depends on how fast that class is answered."""
+
+_LOAD_FLAGS = ("few_connections",)
+"""What a load is too small to tell, whatever else it tells."""
 
 _HOST_FLAGS = ("foreign_cpu", "steal", "throttled", "clock", "ack_stalls", "hlog")
 """First words of the flags about the host that both arms ran on."""
@@ -187,7 +191,7 @@ def _word(flag: str) -> str:
 
 
 def _is_warning(flag: str) -> bool:
-    return _word(flag) in _RESULT_FLAGS + _HOST_FLAGS
+    return _word(flag) in _RESULT_FLAGS + _LOAD_FLAGS + _HOST_FLAGS
 
 
 def _subject(flag: str) -> str:

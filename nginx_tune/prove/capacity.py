@@ -21,6 +21,9 @@ from nginx_tune.documents.capacity import CapacityStep, LimitedBy
 MAJORITY = 2
 """Runs, of at most three, that settle a rate."""
 
+INTERRUPTED: LimitedBy = "interrupted"
+"""Someone ended the search."""
+
 SERVER_LIMITS: tuple[LimitedBy, ...] = ("objective", "failures")
 """What makes a rate that did not hold the upper end of the server's capacity."""
 
@@ -105,6 +108,13 @@ def settle(steps: Sequence[CapacityStep], bounds: Bounds) -> Answer:
         reason = f"{len(steps)} runs did not come closer: {why}"
         return Answer(None, held, bracket.missed, "steps", reason)
     return Answer(held, held, bracket.missed, limit, f"at {_rate(bracket.missed)}: {why}")
+
+
+def so_far(steps: Sequence[CapacityStep]) -> Answer:
+    """What is known of a search that was interrupted: no capacity, but what held and what not."""
+    bracket = _bracket(steps) if steps else _Bracket(None, None, None)
+    reason = f"interrupted after {len(steps)} runs"
+    return Answer(None, bracket.held, bracket.missed, INTERRUPTED, reason)
 
 
 def _bracket(steps: Sequence[CapacityStep]) -> _Bracket:

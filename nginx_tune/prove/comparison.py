@@ -71,6 +71,12 @@ class Comparison:
         """Candidate - baseline of each pair."""
         return [candidate - baseline for baseline, candidate in self.pairs]
 
+    @property
+    def by_pair(self) -> dict[int, float]:
+        """The log ratio of each pair by its number; the difference where not all have one."""
+        values = self.log_ratios or self.differences
+        return {pair.index: one for pair, one in zip(self.blocks.pairs, values, strict=True)}
+
     @cached_property
     def ratio(self) -> Reading:
         """Candidate / baseline: estimated over pairs, else from the arms as wholes."""
@@ -82,6 +88,22 @@ class Comparison:
         if not self.baseline.value or self.candidate.value is None:
             return Reading(None, "no ratio: the baseline is zero")
         return Reading(self.candidate.value / self.baseline.value)
+
+    @cached_property
+    def middles(self) -> tuple[float, float] | None:
+        """Baseline and candidate in the middle of their blocks; None without a ratio of pairs.
+
+        Each is the Hodges-Lehmann estimate of its own blocks. Their quotient is near that of the
+        pairs and not the same, so both give way half of what is between.
+        """
+        if not self.log_ratios:
+            return None
+        before, after = (
+            hodges_lehmann([math.log(value) for value in arm])
+            for arm in zip(*self.pairs, strict=True)
+        )
+        apart = (hodges_lehmann(self.log_ratios) - (after - before)) / 2
+        return math.exp(before - apart), math.exp(after + apart)
 
     @cached_property
     def _values(self) -> list[tuple[float | None, float | None]]:

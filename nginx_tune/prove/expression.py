@@ -11,8 +11,9 @@
     limit      = NUMBER[UNIT]               for decision and outcome a word
     UNIT       = ns us µs ms s | B KB MB GB TB KiB MiB GiB TiB, also with /s | k M G | % | x
 
-A number without a unit is in the metric's base unit: seconds, bytes, requests. ``%`` and ``x``
-belong to ratios, so that ``ratio(hot.p99) <= 50%`` and ``>= 10x`` read as they are said.
+Times and sizes need their unit (0 does not), since 50 may be meant in seconds as well as in
+milliseconds: ``gates`` refuses them without one. Ratios, rates and counts stand bare. ``%`` and
+``x`` belong to ratios, so that ``ratio(hot.p99) <= 50%`` and ``>= 10x`` read as they are said.
 """
 
 from __future__ import annotations

@@ -34,6 +34,13 @@ _DIMENSIONS: dict[Unit, tuple[Dimension, ...]] = {
     "ratio": ("ratio",),
 }
 
+_MEANINGS: dict[Unit, tuple[str, str, str]] = {
+    "seconds": ("a time", "ms", "s"),
+    "bytes": ("a size", "MB", "B"),
+    "bytes_per_second": ("a rate of bytes", "MB/s", "B/s"),
+}
+"""Quantities whose number needs a unit, with the two that a bare one is most likely meant in."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -159,13 +166,15 @@ def answer_expression(
     """What an expression comes to over these blocks and the decisions made before them."""
     if expression.source == "decision":
         return _answer_decision(expression, decisions)
+    _check(expression, classes or None)
     if expression.source == "predicted":
         reading = _predicted(expression, decisions)
     else:
-        _check(expression, classes or None)
         if expression.source == "outcome":
             return _answer_outcome(expression, blocks)
         reading = _read(expression, Comparison(find_metric(expression.name), blocks))
+    if reading.value is None and reading.at_least is not None:
+        return _answer_bound(expression, reading, reading.at_least)
     if reading.value is None or not math.isfinite(reading.value):
         return Answer(None, passed=False, reason=reading.reason or "not a number")
     return Answer(
@@ -175,18 +184,65 @@ def answer_expression(
     )
 
 
+def _answer_bound(expression: Expression, reading: Reading, bound: float) -> Answer:
+    """What a lower bound decides: that the value is not below a limit, or that it is above one."""
+    holds = COMPARE[expression.operator](bound, expression.limit)
+    above = expression.operator in (">", ">=")
+    if holds is above and expression.operator not in ("==", "!="):
+        return Answer(bound, passed=above, reason=reading.reason)
+    return _unknown(reading.reason)
+
+
 def _check(expression: Expression, classes: Sequence[str] | None) -> None:
-    if expression.metric is None:
+    """Nothing, when the metric is known and the number can be meant of it.
+
+    Errors: UsageError.
+    """
+    if expression.word:
+        if expression.metric is not None:
+            find_metric(expression.metric, classes)
         return
-    metric = find_metric(expression.metric, classes)
-    if expression.source == "ratio":
-        allowed: tuple[Dimension, ...] = ("ratio",)
-        what = "a ratio has no unit but % and x"
-    else:
-        allowed = _DIMENSIONS[metric.unit]
-        what = f"{metric.name} is in {metric.unit.replace('_', ' ')}"
+    unit = _unit_of(expression, classes)
+    if unit is None:
+        return
+    allowed = _DIMENSIONS[unit]
     if expression.dimension is not None and expression.dimension not in allowed:
+        what = (
+            "a ratio has no unit but % and x"
+            if unit == "ratio"
+            else f"{expression.name} is in {unit.replace('_', ' ')}"
+        )
         raise UsageError(f"'{expression.text}': the unit does not fit: {what}")
+    if expression.dimension is None and expression.limit and unit in _MEANINGS:
+        kind, near, base = _MEANINGS[unit]
+        text = expression.text
+        raise UsageError(
+            f"'{text}': {kind} needs its unit: {expression.limit:g} {near} or {base}?",
+            hint=f"write '{text}{near}' or '{text}{base}'",
+        )
+    if unit == "count" and not expression.limit.is_integer():
+        raise UsageError(
+            f"'{expression.text}': {expression.name} is a count, "
+            f"and {expression.limit:g} is no whole number",
+            hint=f"for none at all write '{expression.name} == 0'",
+        )
+
+
+def _unit_of(expression: Expression, classes: Sequence[str] | None) -> Unit | None:
+    """Of the quantity; None for a prediction of something that is no metric.
+
+    Errors: UsageError for an unknown metric.
+    """
+    if expression.source == "ratio" or expression.name.startswith("ratio("):
+        if expression.metric is not None:
+            find_metric(expression.metric, classes)
+        return "ratio"
+    if expression.metric is not None:
+        return find_metric(expression.metric, classes).unit
+    try:
+        return find_metric(expression.name).unit
+    except UsageError:
+        return None
 
 
 def _read(expression: Expression, comparison: Comparison) -> Reading:

@@ -8,11 +8,17 @@ few connections. Source of the comparison: a multinomial with equal chances, Pea
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from nginx_tune.documents.measurement import ClassMeasurement, Imbalance, Measurement
+
+FEWEST_CONNECTIONS = 5
+"""For each worker, on average, where workers are to be compared: of fewer, dealt by equal chances,
+a worker often has none, or twice its share."""
+
+_FEW_CONNECTIONS = "few_connections"
 
 
 def imbalance_of(counts: Iterable[float]) -> Imbalance | None:
@@ -50,14 +56,52 @@ def chi_square_tail(statistic: float, degrees: int) -> float:
     return min(tail, 1.0)
 
 
+def with_worker_ids(measurement: Measurement, ids: Mapping[str, str]) -> Measurement:
+    """The measurement with other ids for its workers: those that its server is known by here."""
+    classes = {
+        name: msgspec.structs.replace(
+            part, workers={ids.get(pid, pid): count for pid, count in part.workers.items()}
+        )
+        for name, part in measurement.classes.items()
+    }
+    return msgspec.structs.replace(measurement, classes=classes)
+
+
 def with_imbalance(measurement: Measurement, workers: Iterable[int] = ()) -> Measurement:
     """The measurement with the imbalance of each class whose workers are told.
 
-    ``workers`` are the process ids that there are, so that idle ones count.
+    ``workers`` are the process ids that there are, so that idle ones count. Open loops with too
+    few connections for the workers to be compared are flagged.
     """
     idle = {str(pid): 0 for pid in workers}
     classes = {name: _of_class(part, idle) for name, part in measurement.classes.items()}
-    return msgspec.structs.replace(measurement, classes=classes)
+    others = [flag for flag in measurement.flags if not flag.startswith(_FEW_CONNECTIONS)]
+    few = [flag for name, part in classes.items() for flag in _few_connections(name, part)]
+    return msgspec.structs.replace(measurement, classes=classes, flags=[*others, *few])
+
+
+def _few_connections(name: str, part: ClassMeasurement) -> list[str]:
+    """That a class had too few connections, when it had.
+
+    What a worker gets of a few connections is chance, whichever worker has most of them. A closed
+    loop has as many as it has users: there it is what was asked for.
+    """
+    dealt, is_open = part.worker_connections, part.lateness_seconds.count > 0
+    if dealt is None or not is_open:
+        return []
+    connections = sum(share.connections for share in part.worker_shares.values())
+    return few_connections(name, connections, dealt.workers)
+
+
+def few_connections(name: str, connections: int, workers: int) -> list[str]:
+    """The flag that so many are too few for so many workers, when they are."""
+    if workers < 2 or connections >= FEWEST_CONNECTIONS * workers:  # noqa: PLR2004  # nothing to compare
+        return []
+    flag = (
+        f"{_FEW_CONNECTIONS}: {name}: {connections} connections over {workers} workers are too few "
+        f"for the workers to be compared (fewer than {FEWEST_CONNECTIONS} each)"
+    )
+    return [flag]
 
 
 def _of_class(part: ClassMeasurement, idle: dict[str, int]) -> ClassMeasurement:

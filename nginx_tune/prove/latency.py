@@ -1,9 +1,10 @@
 """Statistics of a latency, of one block or of several together, as far as they were measured.
 
 A quantile is measured when at least ten samples lie beyond it. Requests that were cut off
-(censored: unfinished at the end of the run) stand in the histogram at their age and may in truth
-lie anywhere above it, so a quantile is known only below the age of the youngest of them; where
-that is not recorded, ten samples besides them must lie beyond it. Quantiles of several blocks
+(censored: unfinished at the end of the run, or failed because their time was up) stand in the
+histogram at their age and may in truth lie anywhere above it, so a quantile is known only below
+the age of the youngest of them: from there on it is at least so much. Where that age is not
+recorded, ten samples besides them must lie beyond it. Quantiles of several blocks
 come from the added histograms, never from an average of quantiles.
 """
 
@@ -40,6 +41,8 @@ class Reading:
 
     value: float | None
     reason: str = ""
+    at_least: float | None = None
+    """What it is no less than, where ``value`` is null for being a lower bound."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ def sample_of(part: ClassMeasurement, field: str) -> Sample:
     Measurements of before latencies told these themselves have them by class alone.
     """
     latency: Latency = getattr(part, field)
-    if part.response_seconds.censored == part.censored:
+    if part.response_seconds.censored >= part.censored:
         return Sample(latency, latency.censored, latency.censored_from_seconds)
     return Sample(latency, part.censored, part.censored_from_seconds)
 
@@ -132,7 +135,9 @@ def _checked_quantile(
     reading = _quantile(filled, name)
     if reading.value is not None and dated and ages and reading.value > min(ages):
         return Reading(
-            None, f"{name} not measured: at least {reading.value:.3g} s, {censored:,} unfinished"
+            None,
+            f"{name} not measured: at least {reading.value:.3g} s, {censored:,} unfinished",
+            at_least=reading.value,
         )
     return reading
 

@@ -25,6 +25,7 @@ from nginx_tune.documents.measurement import (
     SeriesPoint,
     ServerMeasurement,
     WorkerShare,
+    WorkerUse,
 )
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.imbalance import with_imbalance
@@ -186,6 +187,7 @@ def _merge_class(parts: Sequence[ClassMeasurement], rates: tuple[float, float]) 
         parts[0],
         **{name: sum(getattr(part, name) for part in parts) for name in _ADDED},
         **{name: merge_latencies([getattr(part, name) for part in parts]) for name in _LATENCIES},
+        users=sum(users) if (users := [p.users for p in parts if p.users is not None]) else None,
         requests_per_second=rates[0],
         bytes_per_second=rates[1],
         censored_from_seconds=min(ages, default=None),
@@ -222,12 +224,27 @@ def _merge_shares(parts: Sequence[ClassMeasurement]) -> dict[str, WorkerShare]:
 def _the_server(parts: Sequence[Part]) -> ServerMeasurement:
     nothing = ServerMeasurement()
     telling = [part for part in parts if part.measurement.server != nothing]
+    if len(telling) > 1 and all(_tells_connections_alone(part) for part in telling):
+        # Stripes that ran on the server's own host: each saw the connections of all of them.
+        held: dict[int, WorkerUse] = {}
+        for worker in (worker for part in telling for worker in part.measurement.server.workers):
+            other = held.get(worker.pid)
+            if other is None or (worker.connections or 0) > (other.connections or 0):
+                held[worker.pid] = worker
+        return ServerMeasurement(workers=list(held.values()))
     if len(telling) > 1:
         raise UsageError(
             f"{telling[0].name} and {telling[1].name} both tell of the server: they are blocks "
             "of their own, not load hosts of one load"
         )
     return telling[0].measurement.server if telling else nothing
+
+
+def _tells_connections_alone(part: Part) -> bool:
+    """Whether all that is told of the server is what the probe itself can see of it."""
+    server = part.measurement.server
+    plain = [WorkerUse(pid=one.pid, connections=one.connections) for one in server.workers]
+    return server == ServerMeasurement(workers=plain)
 
 
 def _merge_generators(generators: Sequence[Generator]) -> Generator:
@@ -240,6 +257,7 @@ def _merge_generators(generators: Sequence[Generator]) -> Generator:
         version=", ".join(dict.fromkeys(item.version for item in generators)),
         cpu_seconds=math.fsum(item.cpu_seconds for item in generators),
         cpu_ratio=max(item.cpu_ratio for item in generators),
+        threads=sum(item.threads for item in generators),
         lateness_seconds=merge_latencies([item.lateness_seconds for item in generators]),
         receive_lag_seconds=merge_latencies([item.receive_lag_seconds for item in generators]),
         max_rss_bytes=max(item.max_rss_bytes for item in generators),

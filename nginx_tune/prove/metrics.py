@@ -301,7 +301,9 @@ def _server_latency(name: str, field: str, statistic: str) -> Metric:
             latency = getattr(block.server, field)
             if latency is None:
                 return Reading(None, _why_missing(block, name))
-            samples.append(Sample(latency))
+            # Turns that were not seen whole count only where they reach a statistic.
+            cut = latency.censored if latency.at_least else 0
+            samples.append(Sample(latency, cut, latency.censored_from_seconds))
         return read_statistic(samples, statistic)
 
     return Metric(name, "seconds", "lower", read)

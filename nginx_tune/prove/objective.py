@@ -69,6 +69,23 @@ def parse_objective(texts: Sequence[str], classes: Iterable[str]) -> Objective:
     return Objective(tuple(text.strip() for text in texts), expressions)
 
 
+def parse_allowed_seconds(text: str) -> float:
+    """The time in an objective such as ``p99 <= 50ms``: what a request may take.
+
+    Errors: UsageError for an expression that cannot be read or is no upper bound of a time.
+    """
+    full = f"request.{text.strip()}" if _LEADING_NAME.match(text) else text
+    check_expressions([full], ["request"])
+    expression = parse_expression(full)
+    upper = expression.source == "candidate" and expression.operator in ("<", "<=")
+    if not upper or find_metric(expression.name).unit != "seconds" or not expression.limit:
+        raise UsageError(
+            f"'{text.strip()}' does not say what a request may take",
+            hint="for example 'p99 <= 50ms'",
+        )
+    return expression.limit
+
+
 def judge_run(objective: Objective, run: Measurement, rate_per_second: float) -> CapacityStep:
     """What a run at a rate says of it."""
     measured: dict[str, float | None] = {}
@@ -80,7 +97,8 @@ def judge_run(objective: Objective, run: Measurement, rate_per_second: float) ->
         measured[expression.name] = reading.value
         if reading.value is None:
             # A quantile among requests that never finished is a miss, not a lack of samples.
-            few = not any(part.censored for part in run.classes.values())
+            cut_off = any(part.censored for part in run.classes.values())
+            few = reading.at_least is None and not cut_off
             limit = limit or ("samples" if few else "objective")
             reasons.append(reading.reason)
         elif not COMPARE[expression.operator](reading.value, expression.limit):

@@ -29,13 +29,16 @@ class Bar(NamedTuple):
     """What a claim must clear."""
 
     tests: int = 1
-    """Metrics that are tested together with this one."""
+    """Metrics that are tested together, this one among them."""
     margin: float = MARGIN
     floor: float = 0.0
     """Share that two equal arms come out apart on this host."""
     alpha: float = ALPHA
     """Share of wrong claims; less when this is one of several looks."""
 
+
+TOO_FEW = "are needed"
+"""In the reason of an outcome that too few pairs allow."""
 
 ALONE = Bar()
 """Of a metric that is looked at once, by itself."""
@@ -62,7 +65,7 @@ def _outcome_of_ratios(comparison: Comparison, p: float | None, bar: Bar) -> tup
     pairs = len(comparison.log_ratios)
     fewest = fewest_pairs(alpha=bar.alpha)
     if pairs < fewest:
-        return "inconclusive", f"{_count(pairs, 'pair')}; at least {fewest} are needed"
+        return "inconclusive", f"{_count(pairs, 'pair')}; at least {fewest} {TOO_FEW}"
     interval = signed_rank_interval(comparison.log_ratios, bar.alpha)
     if interval is None:
         return "inconclusive", "no interval"
@@ -79,7 +82,9 @@ def _outcome_of_ratios(comparison: Comparison, p: float | None, bar: Bar) -> tup
         return "inconclusive", f"within the noise of this host, {bar.floor * 100:.0f} %"
     # One metric needs no correction, and its interval has decided.
     if bar.tests > 1 and (p is None or p > bar.alpha):
-        return "inconclusive", f"clear of 1 alone, but one of {bar.tests} metrics tested together"
+        return "inconclusive", (
+            f"clear of 1 alone, not after the correction for {bar.tests} metrics tested together"
+        )
     return _direction(comparison, estimate), ""
 
 
@@ -92,7 +97,8 @@ def _outcome_of_differences(
         return "inconclusive", comparison.missing
     if p is None:
         if len(pairs) < fewest_pairs(alpha=alpha):
-            return "inconclusive", f"{_count(len(pairs), 'pair')}, the same in both arms"
+            needed = f"at least {fewest_pairs(alpha=alpha)} {TOO_FEW}"
+            return "inconclusive", f"{_count(len(pairs), 'pair')}; {needed}"
         return "no_difference", "the same in every pair"
     zeros = sum(value <= 0 for pair in pairs for value in pair)
     reason = f"no ratio: zero in {zeros} of {2 * len(pairs)} blocks"

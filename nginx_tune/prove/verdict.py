@@ -1,11 +1,14 @@
 """Two arms judged: the candidate is better, worse, no different, or it is not known.
 
-An outcome needs all of: at least six pairs, an exact interval clear of 1, an estimate beyond the
-smallest effect worth having and beyond the noise floor of the host, and for every metric but the
-primary one a p that survives Holm's correction. ``no_difference`` is as strict: the whole
-interval lies inside the margin. Anything else is ``inconclusive``, with the pairs that would
-settle it. A candidate that fails more requests is never better, however fast the rest came. Where
-disks failed reads the comparison is invalid, since it is theirs.
+Two metrics are named before the run and tested each by itself: the primary one, and what the same
+requests cost the server. All others are tested together (``prove.together``). A claim needs all
+of: at least six pairs, an exact interval clear of 1, an estimate beyond the smallest effect worth
+having and beyond the noise floor of the host, and among the others a p that survives. One judged
+metric that is worse makes the candidate worse, however much better the rest is, unless the caller
+named it beforehand as one that may be. ``no_difference`` is as strict: the whole interval of the
+primary metric and that of the cost lie inside the margin. Anything else is ``inconclusive``, with
+the pairs that would settle it. A candidate that fails more requests is never better, however fast
+the rest came. Where disks failed reads the comparison is invalid, since it is theirs.
 """
 
 from __future__ import annotations
@@ -20,23 +23,28 @@ from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.verdict import Environment, MetricVerdict, Outcome, Verdict
-from nginx_tune.errors import ExitStatus, worst
+from nginx_tune.errors import ExitStatus, UsageError, worst
 from nginx_tune.prove.blocks import Blocks, flag_warnings, pair_blocks
 from nginx_tune.prove.by_seconds import with_seconds_checks
 from nginx_tune.prove.comparison import Comparison
+from nginx_tune.prove.cost import COST, CostComparison
 from nginx_tune.prove.gates import judge_gates
 from nginx_tune.prove.metrics import default_metrics, find_metric
 from nginx_tune.prove.outcome import MARGIN, Bar, is_noise, outcome_of, p_value_of
 from nginx_tune.prove.read_errors import find_read_errors
 from nginx_tune.prove.statistics import (
     ALPHA,
-    holm,
     pairs_needed,
     signed_rank_interval,
 )
+from nginx_tune.prove.together import step_down
 
 _MORE_FAILURES = 0.001
 """Failed requests in a thousand that the candidate may have more than the baseline."""
+
+_EXPLAINING = ("server.block_io_delay_seconds", "server.loop_turn_seconds.p99")
+"""Shown and not judged: what many threads wait for disks rises where all that clients see gets
+better, and a longer turn harms through what clients wait alone."""
 
 
 def judge(
@@ -50,24 +58,30 @@ def judge(
     alpha: float = ALPHA,
     environment: Environment | None = None,
     decisions: Decisions | None = None,
+    accept_worse: Sequence[str] = (),
 ) -> Verdict:
     """The verdict over all blocks of two arms.
 
+    ``accept_worse`` are metrics that may become worse; they are judged and decide nothing.
     ``alpha`` is the share of wrong claims that this look may make; less when it is one of several.
     Units:  ``margin`` and ``noise_floor`` are shares: 0.05 is 5 %. A mapping gives the floor of
             each metric, as ``measure_noise_floor`` returns it.
-    Errors: UsageError for an unknown metric, an expression that cannot be read, or blocks that
-            cannot be paired.
+    Errors: UsageError for an unknown metric, an expression that cannot be read, blocks that
+            cannot be paired, or a primary metric that may become worse.
     """
+    if primary_metric in accept_worse:
+        raise UsageError(
+            f"{primary_metric} decides, so it cannot be accepted as worse",
+            hint="name another metric with --primary",
+        )
     blocks = pair_blocks(measurements)
     classes = list(dict.fromkeys(name for block in measurements for name in block.classes))
     if metrics is None:
         metrics = default_metrics(blocks.baseline + blocks.candidate)
-    names = list(dict.fromkeys((primary_metric, *metrics)))
+    names = list(dict.fromkeys((primary_metric, *_cost_of(blocks, primary_metric), *metrics)))
     bar = Bar(margin=margin, alpha=alpha)
     judged = _judge_metrics(names, blocks, classes, noise_floor, bar)
-    primary = judged[0]
-    outcome, reason = _overall(primary, blocks, find_read_errors(measurements))
+    outcome, reason = _overall(judged, blocks, find_read_errors(measurements), accept_worse)
     environment = environment or Environment()
     return Verdict(
         outcome=outcome,
@@ -76,6 +90,7 @@ def judge(
         metrics=with_seconds_checks(judged, blocks, bar, seed=environment.seed),
         gates=judge_gates(requires, blocks, decisions, classes),
         warnings=flag_warnings(blocks),
+        accept_worse=list(accept_worse),
         environment=msgspec.structs.replace(
             environment, pairs=len(blocks.pairs), discarded_pairs=len(blocks.discarded)
         ),
@@ -127,6 +142,14 @@ def scenario_status(run: ScenarioRun) -> ExitStatus:
     return ExitStatus.OK if held else ExitStatus.FOUND
 
 
+def _cost_of(blocks: Blocks, primary_metric: str) -> list[str]:
+    """The cost, where it was measured and is not what the primary metric says already."""
+    if primary_metric.startswith("server.cpu_seconds"):
+        return []
+    read = find_metric(COST).read
+    return [COST] if any(read([block]).value for block in blocks.baseline) else []
+
+
 def _judge_metrics(
     names: Sequence[str],
     blocks: Blocks,
@@ -134,10 +157,15 @@ def _judge_metrics(
     noise_floor: float | Mapping[str, float] | None,
     bar: Bar,
 ) -> list[MetricVerdict]:
-    compared = [Comparison(find_metric(name, classes or None), blocks) for name in names]
+    """Each metric; the first is the primary one."""
+    compared = [_compare(name, blocks, classes) for name in names]
     p_values = [p_value_of(comparison) for comparison in compared]
-    tested = [index for index, p in enumerate(p_values) if index and p is not None]
-    adjusted = holm([p_values[index] or 0.0 for index in tested])
+    tested = [
+        index
+        for index, p in enumerate(p_values)
+        if p is not None and index and names[index] not in (COST, *_EXPLAINING)
+    ]
+    adjusted = step_down([compared[index].by_pair for index in tested])
     for index, corrected in zip(tested, adjusted, strict=True):
         p_values[index] = corrected
     floors = (
@@ -145,10 +173,53 @@ def _judge_metrics(
     )
     results = []
     for index, (comparison, p) in enumerate(zip(compared, p_values, strict=True)):
-        tests = len(tested) if index else 1
+        tests = len(tested) if index in tested else 1
         own = bar._replace(tests=tests, floor=floors.get(names[index], 0.0))
-        results.append(_judge_metric(comparison, p, own))
+        found = _judge_metric(comparison, p, own)
+        results.append(_unjudged(found, comparison) if index else found)
+    return _without_contradicted(results)
+
+
+def _without_contradicted(metrics: Sequence[MetricVerdict]) -> list[MetricVerdict]:
+    """The metrics; a mean that is worse is not judged where the same users got more answers.
+
+    Users who wait for each answer get more of them only by waiting less (Little). A mean that says
+    otherwise has come from the ends of the blocks: from whom was still waiting there.
+    """
+    faster = {one.name for one in metrics if one.outcome == "better"}
+    results = []
+    for index, one in enumerate(metrics):
+        name, _, statistic = one.name.rpartition(".")
+        rate = f"{name}.requests_per_second"
+        if index and one.outcome == "worse" and statistic == "mean" and rate in faster:
+            reason = f"{rate} is better, and both are of the same users"
+            one = msgspec.structs.replace(  # noqa: PLW2901
+                one, outcome="inconclusive", judged=False, reason=reason
+            )
+        results.append(one)
     return results
+
+
+def _compare(name: str, blocks: Blocks, classes: Sequence[str]) -> Comparison:
+    metric = find_metric(name, classes or None)
+    return CostComparison(metric, blocks) if name == COST else Comparison(metric, blocks)
+
+
+def _unjudged(found: MetricVerdict, comparison: Comparison) -> MetricVerdict:
+    """The metric without an outcome, where it is to explain or could not be told."""
+    if found.name in _EXPLAINING:
+        reason = "shown to explain; what clients see is judged"
+    elif isinstance(comparison, CostComparison) and found.outcome not in ("better", "worse"):
+        reason = comparison.other_mix
+        if reason:  # 1 is then all that could not be explained, and no ratio
+            found = msgspec.structs.replace(found, ratio=None, low=None, high=None)
+    else:
+        reason = ""
+    if not reason:
+        return found
+    return msgspec.structs.replace(
+        found, outcome="inconclusive", judged=False, reason=reason, pairs_needed=None
+    )
 
 
 def _judge_metric(comparison: Comparison, p: float | None, bar: Bar) -> MetricVerdict:
@@ -161,10 +232,13 @@ def _judge_metric(comparison: Comparison, p: float | None, bar: Bar) -> MetricVe
         needed = pairs_needed(
             log_ratios, worth=math.log1p(bar.margin), tests=bar.tests, alpha=bar.alpha
         )
+    before, after = comparison.middles or (None, None)
     return MetricVerdict(
         name=comparison.metric.name,
         baseline=comparison.baseline.value,
         candidate=comparison.candidate.value,
+        baseline_middle=before,
+        candidate_middle=after,
         ratio=comparison.ratio.value,
         low=None if interval is None else math.exp(interval.low),
         high=None if interval is None else math.exp(interval.high),
@@ -179,7 +253,13 @@ def _judge_metric(comparison: Comparison, p: float | None, bar: Bar) -> MetricVe
     )
 
 
-def _overall(primary: MetricVerdict, blocks: Blocks, failing_disks: str) -> tuple[Outcome, str]:
+def _overall(
+    judged: Sequence[MetricVerdict],
+    blocks: Blocks,
+    failing_disks: str,
+    accept_worse: Sequence[str],
+) -> tuple[Outcome, str]:
+    primary = judged[0]
     if failing_disks:
         return "invalid", failing_disks
     counted = len(blocks.counting_for(primary.name).pairs)
@@ -191,7 +271,37 @@ def _overall(primary: MetricVerdict, blocks: Blocks, failing_disks: str) -> tupl
         return "invalid", f"{primary.name}: {primary.reason}"
     if primary.outcome != "worse" and (failing := _failing_class(blocks)):
         return "worse", failing
+    if primary.outcome == "worse":
+        return primary.outcome, primary.reason
+    worse = [
+        one
+        for one in judged[1:]
+        if one.judged and one.outcome == "worse" and one.name not in accept_worse
+    ]
+    if worse:
+        return "worse", "; ".join(_said(one) for one in worse)
+    return _beside_cost(judged, accept_worse)
+
+
+def _beside_cost(
+    judged: Sequence[MetricVerdict], accept_worse: Sequence[str]
+) -> tuple[Outcome, str]:
+    """The primary metric's outcome; where that sees no difference, the cost's."""
+    primary = judged[0]
+    cost = next((one for one in judged[1:] if one.name == COST and one.judged), None)
+    if primary.outcome != "no_difference" or cost is None or COST in accept_worse:
+        return primary.outcome, primary.reason
+    if cost.outcome == "inconclusive":
+        return "inconclusive", f"{cost.name}: {cost.reason}"
+    if cost.outcome == "better":
+        return "better", _said(cost)
     return primary.outcome, primary.reason
+
+
+def _said(metric: MetricVerdict) -> str:
+    """A metric with its ratio, on a line."""
+    ratio = "" if metric.ratio is None else f": {metric.ratio:.3g} × the baseline's"
+    return f"{metric.name}{ratio or ': ' + metric.reason}"
 
 
 def _first_flag(blocks: Blocks) -> str:

@@ -13,6 +13,7 @@ from nginx_tune.documents.verdict import Verdict
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.prove.blocks import pair_blocks
 from nginx_tune.prove.gates import check_expressions, judge_claims, judge_gates
+from nginx_tune.prove.metrics import find_metric, metric_names
 from nginx_tune.prove.verdict import judge, scenario_status, verdict_status
 
 MakeBlocks = Callable[..., list[Measurement]]
@@ -55,6 +56,57 @@ def test_gates_are_checked_before_the_run() -> None:
     for wrong in ("hott.p99 <= 5ms", "hot.p99 <= 5MB", "ratio(hot.p99) <= 5ms", "hot.p99"):
         with pytest.raises(UsageError):
             check_expressions([wrong], ["hot"])
+
+
+@pytest.mark.parametrize(
+    ("expression", "said", "hint"),
+    [
+        ("hot.p99 <= 50", "50 ms or s?", "'hot.p99 <= 50ms' or 'hot.p99 <= 50s'"),
+        ("hot.ttfb.p50 < 0.05", "0.05 ms or s?", "'hot.ttfb.p50 < 0.05s'"),
+        ("baseline(memory.mean) >= 2", "2 ms or s?", "'baseline(memory.mean) >= 2s'"),
+        ("predicted(hot.p99) <= 50", "50 ms or s?", "'predicted(hot.p99) <= 50ms'"),
+        ("server.loop_turn_seconds.max <= 1e2", "100 ms or s?", "<= 1e2ms'"),
+        ("generator.lateness.p99 != 3", "3 ms or s?", "!= 3s'"),
+        ("hot.bytes > 100", "100 MB or B?", "'hot.bytes > 100MB' or 'hot.bytes > 100B'"),
+        ("server.resident_bytes_after > 7", "7 MB or B?", "7B'"),
+        ("total.bytes_per_second >= 80", "80 MB/s or B/s?", "'total.bytes_per_second >= 80MB/s'"),
+        ("hot.truncated <= 0.5", "a count, and 0.5 is no whole number", "'hot.truncated == 0'"),
+        ("total.errors == 1e-3", "a count, and 0.001 is no whole number", "'total.errors == 0'"),
+        ("predicted(ratio(hot.p99)) <= 5ms", "a ratio has no unit but % and x", ""),
+        ("server.state_d_ratio <= 5ms", "a ratio has no unit but % and x", ""),
+    ],
+)
+def test_a_number_that_can_be_meant_in_two_ways_is_refused(
+    make_blocks: MakeBlocks, expression: str, said: str, hint: str
+) -> None:
+    """Before the run, and where a stored run is judged by another gate."""
+    classes = ["hot", "memory"]
+    with pytest.raises(UsageError) as before:
+        check_expressions([expression], classes)
+    with pytest.raises(UsageError) as after:
+        judge_gates([expression], pair_blocks(make_blocks([(1.0, 1.0)])), DECISIONS, classes)
+    for caught in (before, after):
+        assert said in caught.value.message
+        assert hint in (caught.value.hint or "")
+        assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("name", metric_names(["hot"]))
+def test_bare_numbers_by_the_unit_of_every_metric(name: str) -> None:
+    """Times and sizes need a unit, unless the number is 0; all else stands bare, and any ratio."""
+    unit = find_metric(name).unit
+    check_expressions([f"{name} == 0", f"{name} > 0.0", f"ratio({name}) <= 1.25"], ["hot"])
+    check_expressions([f"predicted(ratio({name})) >= 10", f"outcome({name}) != worse"], ["hot"])
+    if unit in ("seconds", "bytes", "bytes_per_second"):
+        with pytest.raises(UsageError, match="needs its unit"):
+            check_expressions([f"{name} <= 50"], ["hot"])
+        check_expressions([f"{name} <= 50{'ms' if unit == 'seconds' else 'MB'}"], ["hot"])
+    else:
+        check_expressions([f"{name} <= 50"], ["hot"])
+    if unit == "count":
+        check_expressions([f"{name} <= 1.5k"], ["hot"])
+        with pytest.raises(UsageError, match="no whole number"):
+            check_expressions([f"{name} <= 50.5"], ["hot"])
 
 
 DECISIONS = Decisions(

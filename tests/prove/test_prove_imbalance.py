@@ -6,7 +6,13 @@ from collections import Counter
 
 import pytest
 
-from nginx_tune.documents.measurement import ClassMeasurement, Generator, Measurement, WorkerShare
+from nginx_tune.documents.measurement import (
+    ClassMeasurement,
+    Generator,
+    Latency,
+    Measurement,
+    WorkerShare,
+)
 from nginx_tune.prove.foreign import with_foreign_cpu
 from nginx_tune.prove.imbalance import chi_square_tail, imbalance_of, with_imbalance
 
@@ -27,6 +33,34 @@ def test_the_tail_of_chi_square_is_between_zero_and_one() -> None:
     for degrees in (1, 2, 7, 512):
         for statistic in (1e-9, 1.0, 50.0, 1e5):
             assert 0 <= chi_square_tail(statistic, degrees) <= 1
+
+
+@pytest.mark.parametrize(
+    ("connections", "idle", "is_open", "flagged"),
+    [
+        ([10, 10], [], True, False),
+        ([9, 0], [], True, True),
+        ([9, 1], [], True, False),
+        ([12, 2, 1], [4], True, True),
+        ([9, 0], [], False, False),
+        ([1], [], True, False),
+    ],
+)
+def test_an_open_loop_of_few_connections_is_flagged(
+    connections: list[int], idle: list[int], *, is_open: bool, flagged: bool
+) -> None:
+    """Fewer than five for each worker, idle ones included; a closed loop has what was asked for."""
+    shares = {str(pid): WorkerShare(requests=9, connections=n) for pid, n in enumerate(connections)}
+    part = ClassMeasurement(
+        workers=dict.fromkeys(shares, 9),
+        worker_shares=shares,
+        lateness_seconds=Latency(count=9 if is_open else 0),
+    )
+    told = with_imbalance(Measurement(classes={"c": part}, flags=["other: x"]), idle)
+    said = f"few_connections: c: {sum(connections)} connections over"
+    assert [flag.startswith(said) for flag in told.flags] == [False] + [True] * flagged
+    # Told once, however often it is looked at.
+    assert with_imbalance(told, idle).flags == told.flags
 
 
 def test_even_counts_are_no_imbalance() -> None:

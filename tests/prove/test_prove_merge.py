@@ -21,6 +21,7 @@ from nginx_tune.documents.measurement import (
     SeriesPoint,
     ServerMeasurement,
     WorkerShare,
+    WorkerUse,
 )
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.histogram import decode_histogram
@@ -155,6 +156,21 @@ def test_each_hosts_flags_are_kept_with_its_name() -> None:
     assert [agent.flags for agent in merged.agents] == [[late], []]
     alone = merge(measurement([5_000], index=1, count=3))
     assert alone.flags == ["agents_missing: of seed 1 stripes 0, 2 of 3 are not there"]
+
+
+def test_stripes_that_ran_beside_the_server_add() -> None:
+    """Each saw the connections that all of them held there."""
+    seen = [
+        ServerMeasurement(
+            workers=[WorkerUse(pid=7, connections=4), WorkerUse(pid=8, connections=n)]
+        )
+        for n in (3, 5)
+    ]
+    parts = [
+        Part(f"m{i}", measurement([1], index=i, server=server)) for i, server in enumerate(seen)
+    ]
+    merged = merge_measurements(parts).server.workers
+    assert [(one.pid, one.connections) for one in merged] == [(7, 4), (8, 5)]
 
 
 def test_workers_of_the_one_server_add() -> None:

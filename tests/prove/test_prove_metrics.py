@@ -156,6 +156,7 @@ def test_a_tail_is_known_below_the_age_of_what_was_cut_off(
     reading = read_statistic([sample], "p99")
     assert (reading.value is not None) is known
     assert known or reading.reason == "p99 not measured: at least 0.01 s, 5 unfinished"
+    assert reading.at_least == (None if known else pytest.approx(0.01, rel=1e-3))
 
 
 def test_ten_beyond_may_come_from_several_blocks(latency: MakeLatency) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from nginx_tune.documents.decisions import Decision, Decisions, Predicted
 from nginx_tune.documents.observation import Cause
-from nginx_tune.documents.scenario import ArmCause, ClaimResult, ScenarioRun
+from nginx_tune.documents.scenario import ArmCause, ClaimResult, PredictionResult, ScenarioRun
 from nginx_tune.documents.verdict import (
     Environment,
     GateResult,
@@ -18,10 +18,12 @@ from nginx_tune.documents.verdict import (
     SecondsCheck,
     Verdict,
 )
+from nginx_tune.prove.cost import COST
 from nginx_tune.report.columns import align
 from nginx_tune.report.quantities import metric_words, ratio_text, value_text
 from nginx_tune.report.scenario import render_scenario_run
-from nginx_tune.report.verdict import render_verdict, verdict_sentence
+from nginx_tune.report.verdict import render_verdict
+from nginx_tune.report.verdict_sentence import verdict_sentence
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -38,7 +40,8 @@ BETTER = Verdict(
         MetricVerdict(
             name="hot.mean", baseline=0.9213, candidate=0.00391, ratio=0.00424, low=0.0041,
             high=0.0044, level=0.96875, p_value=0.15625, pairs=6, outcome="inconclusive",
-            pairs_needed=8, reason="clear of 1 alone, but one of 5 metrics tested together",
+            pairs_needed=8,
+            reason="clear of 1 alone, not after the correction for 5 metrics tested together",
         ),
         MetricVerdict(
             name="hot.p99", baseline=None, candidate=0.0121, ratio=None, outcome="inconclusive",
@@ -82,6 +85,11 @@ UNSETTLED = changed(
     reason="the interval holds 1", pairs_needed=40,
 )  # fmt: skip
 
+CPU = MetricVerdict(
+    name=COST, baseline=48.2e-6, candidate=107e-6, ratio=2.22, low=1.97, high=3.27, level=0.96875,
+    p_value=0.03125, pairs=6, better_when="lower", outcome="worse",
+)  # fmt: skip
+
 VERDICTS = {
     "verdict-better": BETTER,
     "verdict-inconclusive": Verdict(
@@ -97,6 +105,58 @@ VERDICTS = {
         outcome="invalid", primary_metric=RATE.name,
         reason="4 of 6 pairs discarded; block 0 (baseline): the probe was late",
         environment=Environment(pairs=2, discarded_pairs=4),
+    ),
+    "verdict-dear": Verdict(
+        outcome="worse", primary_metric=RATE.name, reason=f"{COST}: 2.22 × the baseline's",
+        metrics=[
+            changed(RATE, candidate=4.26, ratio=1.0, low=0.98, high=1.02, outcome="no_difference"),
+            CPU,
+        ],
+        environment=Environment(pairs=6),
+    ),
+    "verdict-accepted": Verdict(
+        outcome="better", primary_metric=RATE.name, metrics=[RATE, CPU], accept_worse=[COST],
+        environment=Environment(pairs=6),
+    ),
+    "verdict-cheap": Verdict(
+        outcome="better", primary_metric=RATE.name, reason=f"{COST}: 0.45 × the baseline's",
+        metrics=[
+            changed(RATE, candidate=4.26, ratio=1.0, low=0.98, high=1.02, outcome="no_difference"),
+            changed(CPU, candidate=21.8e-6, ratio=0.45, low=0.4, high=0.5, outcome="better"),
+        ],
+        environment=Environment(pairs=6),
+    ),
+    "verdict-cost-open": Verdict(
+        outcome="inconclusive", primary_metric=RATE.name, reason=f"{COST}: the interval holds 1",
+        metrics=[
+            changed(RATE, candidate=4.26, ratio=1.0, low=0.98, high=1.02, outcome="no_difference"),
+            changed(CPU, ratio=1.1, low=0.9, high=1.3, outcome="inconclusive", pairs_needed=30,
+                    reason="the interval holds 1"),
+        ],
+        environment=Environment(pairs=6),
+    ),
+    "verdict-zero": Verdict(
+        outcome="inconclusive", primary_metric="total.errors",
+        reason="no ratio: zero in 2 of 4 blocks",
+        metrics=[
+            MetricVerdict(name="total.errors", baseline=341.0, candidate=0.0, ratio=None, pairs=2,
+                          outcome="inconclusive", reason="no ratio: zero in 2 of 4 blocks"),
+        ],
+        environment=Environment(pairs=2),
+    ),
+    "verdict-few": Verdict(
+        outcome="inconclusive", primary_metric=RATE.name, reason="3 pairs; at least 6 are needed",
+        metrics=[
+            changed(RATE, pairs=3, outcome="inconclusive", pairs_needed=6, level=0.75,
+                    reason="3 pairs; at least 6 are needed"),
+            changed(RATE, name="hot.truncated", baseline=0.0, candidate=0.0, ratio=None, low=None,
+                    high=None, pairs=3, outcome="inconclusive",
+                    reason="3 pairs; at least 6 are needed"),
+            changed(RATE, name="hot.bytes_per_second", pairs=3, outcome="inconclusive",
+                    pairs_needed=8, level=0.75, reason="3 pairs; at least 6 are needed",
+                    baseline_middle=5.0, candidate_middle=1153.0),
+        ],
+        environment=Environment(pairs=3),
     ),
     "verdict-failing": Verdict(
         outcome="worse", primary_metric=RATE.name, metrics=[RATE],
@@ -116,16 +176,45 @@ RUN = ScenarioRun(
                 predicted=[
                     Predicted(
                         metric=f"ratio({RATE.name})", low=20.0, expected=120.0, high=400.0
-                    )
+                    ),
+                    Predicted(metric="ratio(hot.mean)", low=0.01, expected=0.02, high=0.04),
+                    Predicted(
+                        metric="server.loop_blocked_ratio without pools",
+                        low=0.3,
+                        expected=0.5,
+                        high=0.9,
+                    ),
+                    Predicted(
+                        metric="wait behind cold reads", low=0.1, expected=0.2, high=0.4, unit="s"
+                    ),
                 ],
             ),
             Decision(id="reuseport", verdict="keep", summary="one worker"),
         ]
     ),
+    predictions=[
+        PredictionResult(
+            decision="thread-pools", metric=f"ratio({RATE.name})", low=20.0, expected=120.0,
+            high=400.0, source_figure="31×", measured=230.6, measured_low=228.1,
+            measured_high=240.3, inside=True,
+        ),
+        PredictionResult(
+            decision="thread-pools", metric="ratio(hot.mean)", low=0.01, expected=0.02, high=0.04,
+            arm="recommended", measured=0.00424, inside=False,
+        ),
+        PredictionResult(
+            decision="thread-pools", metric="server.loop_blocked_ratio without pools", low=0.3,
+            expected=0.5, high=0.9, reason="the loop turns were not traced",
+        ),
+    ],
     claims=[
         ClaimResult(
             name="constant load's rate", source_row="A7", source_figure="31×", measured=230.6,
-            expected="ratio(hot.requests_per_second) >= 10", held=True,
+            expected="ratio(hot.requests_per_second) >= 10", held=True, rounds=6, rounds_held=6,
+        ),
+        ClaimResult(
+            name="none is lost", source_row="B6", source_figure="", measured=1.0,
+            expected="total.errors == 0", held=False, rounds=4, rounds_held=3,
         ),
         ClaimResult(
             name="the model said so", source_row="A8", source_figure="", measured=None,
@@ -143,6 +232,14 @@ RUN = ScenarioRun(
                 id="loop-blocked-on-disk", confidence="high",
                 summary="the worker's main thread waited for disks 61.2 % of the window",
             ),
+        ),
+        ArmCause(
+            arm="candidate", blocks=6, of_blocks=6,
+            cause=Cause(id="nothing-found", confidence="high", summary="nothing holds it up"),
+        ),
+        ArmCause(
+            arm="another", blocks=6, of_blocks=6,
+            cause=Cause(id="nothing-found", confidence="high", summary="nothing holds it up"),
         ),
         ArmCause(
             arm="candidate", blocks=4, of_blocks=6,
@@ -169,10 +266,10 @@ def test_scenario_run() -> None:
     check("scenario-run", render_scenario_run(RUN))
 
 
-def test_every_verdict_ends_in_one_sentence_to_quote() -> None:
+def test_every_verdict_begins_with_one_sentence_to_quote() -> None:
     for verdict in VERDICTS.values():
         sentence = verdict_sentence(verdict)
-        assert render_verdict(verdict).endswith(f"\n{sentence}\n")
+        assert render_verdict(verdict).startswith(f"{sentence}\n\n")
         assert "\n" not in sentence
         assert sentence.endswith(".")
 

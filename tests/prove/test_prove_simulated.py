@@ -78,7 +78,7 @@ def test_fewer_than_six_pairs_never_say_that_there_is_no_difference(
 
 
 def test_secondary_metrics_together_rarely_claim_anything(make_blocks: MakeBlocks) -> None:
-    """Ten metrics of two equal arms, each with noise of its own: Holm keeps them to 5 %."""
+    """Ten metrics of two equal arms, each with noise of its own: together at most 5 %."""
     chance = random.Random(11)
     fields = ("bytes_per_second", "max_pending", "at_cap", "intended", "connections_opened")
     names = [f"hot.{field}" for field in fields]

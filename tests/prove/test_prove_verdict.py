@@ -13,7 +13,7 @@ from nginx_tune.documents.measurement import (
     ServerMeasurement,
 )
 from nginx_tune.documents.verdict import MetricVerdict, Verdict
-from nginx_tune.errors import ExitStatus
+from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.prove.verdict import judge, measure_noise_floor, verdict_status
 
 MakeBlocks = Callable[..., list[Measurement]]
@@ -47,6 +47,20 @@ def test_the_interval_is_the_exact_one(make_blocks: MakeBlocks) -> None:
     assert metric.level == pytest.approx(0.96875)
     assert metric.p_value == pytest.approx(2 / 64)
     assert (metric.baseline, metric.pairs, metric.better_when) == (10.0, 6, "higher")
+
+
+def test_columns_and_ratio_stand_on_the_same_middle(make_blocks: MakeBlocks) -> None:
+    """One block ten times as large moves all blocks together; the middle and the ratio stay."""
+    pairs = [(10.0, 100.0), (11.0, 121.0), (9.0, 95.0), (10.0, 90.0), (10.5, 110.0), (400.0, 105.0)]
+    metric = of(judge(make_blocks(pairs), primary_metric=RATE), RATE)
+    assert (metric.candidate or 0) / (metric.baseline or 1) < 2
+    assert (metric.ratio or 0) > 5
+    middles = (metric.baseline_middle or 0, metric.candidate_middle or 0)
+    assert middles[1] / middles[0] == pytest.approx(metric.ratio)
+    assert 8 < middles[0] < 40
+    assert 90 < middles[1] < 121
+    zeros = of(judge(make_blocks([(0.0, 1.0)] * 6), primary_metric=RATE), RATE)
+    assert (zeros.baseline_middle, zeros.candidate_middle) == (None, None)
 
 
 @pytest.mark.parametrize("pairs", range(1, 6))
@@ -112,8 +126,10 @@ def test_the_noise_floor_is_the_far_end_of_the_interval(make_blocks: MakeBlocks)
     assert "hot.truncated" not in floors
 
 
-def test_holm_holds_back_secondary_metrics(make_blocks: MakeBlocks) -> None:
-    def verdict(pairs: int) -> Verdict:
+def test_secondary_metrics_are_tested_together_and_one_that_is_worse_decides(
+    make_blocks: MakeBlocks,
+) -> None:
+    def verdict(pairs: int, accept_worse: Sequence[str] = ()) -> Verdict:
         blocks = make_blocks([(100.0, 230.0 + i) for i in range(pairs)], "requests_per_second")
         doubled = [
             msgspec.structs.replace(
@@ -131,14 +147,56 @@ def test_holm_holds_back_secondary_metrics(make_blocks: MakeBlocks) -> None:
             for block in blocks
         ]
         metrics = ["hot.bytes_per_second", "hot.max_pending", "hot.at_cap"]
-        return judge(doubled, primary_metric=RATE, metrics=metrics)
+        return judge(doubled, primary_metric=RATE, metrics=metrics, accept_worse=accept_worse)
 
     six = verdict(6)
-    assert six.outcome == "better"
-    assert [m.p_value for m in six.metrics] == pytest.approx([2 / 64] + [6 / 64] * 3)
-    assert {m.outcome for m in six.metrics[1:]} == {"inconclusive"}
-    assert six.metrics[1].pairs_needed == 7
-    assert [m.outcome for m in verdict(7).metrics] == ["better", "better", "worse", "worse"]
+    # They move together, so six pairs are enough for all of them.
+    assert [m.p_value for m in six.metrics] == pytest.approx([2 / 64] * 4)
+    assert [m.outcome for m in six.metrics] == ["better", "better", "worse", "worse"]
+    assert six.outcome == "worse"
+    assert six.reason.startswith("hot.max_pending: 2.3")
+    assert "hot.at_cap" in six.reason
+    assert verdict_status(six) == ExitStatus.FOUND
+    accepted = verdict(6, accept_worse=["hot.max_pending", "hot.at_cap"])
+    assert (accepted.outcome, verdict_status(accepted)) == ("better", ExitStatus.OK)
+    assert [m.outcome for m in accepted.metrics] == [m.outcome for m in six.metrics]
+    with pytest.raises(UsageError, match="decides"):
+        verdict(6, accept_worse=[RATE])
+
+
+def test_a_mean_against_the_rate_of_the_same_users_is_not_judged(
+    make_blocks: MakeBlocks, latency: MakeLatency
+) -> None:
+    """Closed loops: at the ends of a block stands who still waits, and more so in a slow arm."""
+
+    def judged(rate: float) -> Verdict:
+        blocks = make_blocks([(latency([0.7] * 40), latency([0.8] * 40))] * 6, "response_seconds")
+        faster = [
+            msgspec.structs.replace(
+                block,
+                classes={
+                    "hot": msgspec.structs.replace(block.classes["hot"], requests_per_second=20.0),
+                    "memory": ClassMeasurement(requests_per_second=100.0),
+                },
+            )
+            if block.arm == "baseline"
+            else msgspec.structs.replace(
+                block,
+                classes={
+                    "hot": msgspec.structs.replace(block.classes["hot"], requests_per_second=rate),
+                    "memory": ClassMeasurement(requests_per_second=300.0),
+                },
+            )
+            for block in blocks
+        ]
+        return judge(faster, primary_metric="memory.requests_per_second")
+
+    mean = of(judged(24.0), "hot.mean")
+    assert (mean.judged, mean.outcome) == (False, "inconclusive")
+    assert "same users" in mean.reason
+    assert judged(24.0).outcome == "better"
+    assert of(judged(20.0), "hot.mean").outcome == "worse"
+    assert judged(20.0).outcome == "worse"
 
 
 def test_zeros_have_no_ratio_and_are_judged_by_differences(make_blocks: MakeBlocks) -> None:

@@ -1,0 +1,112 @@
+"""What the same requests cost: CPU time of the server in both arms of a pair.
+
+CPU time a request compares two arms that answered the same requests. A faster arm of a closed loop
+answers others: more of the class that it made fast. So the ratio of CPU times is held against the
+ratio of requests, class by class. If every request of a class costs an arm the same, whatever the
+others do, then what the candidate's requests cost the baseline lies between its CPU time times the
+smallest of these ratios and times the largest. Only what lies beyond both is called a difference.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.prove.blocks import Pair
+from nginx_tune.prove.comparison import Comparison
+
+COST = "server.cpu_seconds_per_request"
+_LEAST_SHARE = 0.01
+"""Of requests and of bytes; a class that is less in both arms says nothing of the CPU time."""
+_SAME_MIX = math.log(1.05)
+"""Ratios of the classes' requests so near to each other are those of the same requests."""
+
+
+@dataclass(frozen=True)
+class CostComparison(Comparison):
+    """CPU time a request, without what another mix of requests may be the reason of."""
+
+    @cached_property
+    def log_ratios(self) -> list[float]:
+        """By pair, the log ratio's part that the mix cannot explain; 0 where it can explain all."""
+        if any(b <= 0 or c <= 0 for b, c in self.pairs):
+            return []
+        ranges = [
+            _range_of(pair, math.log(c / b))
+            for pair, (b, c) in zip(self.blocks.pairs, self.pairs, strict=True)
+        ]
+        return [low if low > 0 else min(high, 0.0) for low, high in ranges]
+
+    @cached_property
+    def middles(self) -> None:
+        """None: CPU time a request is told as it was; the ratio is of the same requests."""
+        return None
+
+    @cached_property
+    def other_mix(self) -> str:
+        """Why equal costs could not be told; empty where both arms answered the same requests."""
+        spreads = [spread for pair in self.blocks.pairs if (spread := _spread(pair)) is not None]
+        if not spreads or median(spreads) <= _SAME_MIX:
+            return ""
+        most, least = _extremes(self.blocks.pairs[0])
+        return (
+            "the arms answered other mixes of requests: with the candidate "
+            f"{math.exp(most[0]):.3g} × as many of {most[1]}, "
+            f"{math.exp(least[0]):.3g} × as many of {least[1]}"
+        )
+
+
+def _range_of(pair: Pair, log_ratio: float) -> tuple[float, float]:
+    """Between which the log ratio of the cost of the same requests lies.
+
+    ``log_ratio`` is that of CPU time a request, all classes together.
+    """
+    ratios = _class_ratios(pair)
+    if not ratios:
+        return log_ratio, log_ratio
+    total = math.log(_requests(pair.candidate) / _requests(pair.baseline))
+    cpu = log_ratio + total
+    return cpu - max(ratios.values()), cpu - min(ratios.values())
+
+
+def _spread(pair: Pair) -> float | None:
+    ratios = _class_ratios(pair).values()
+    return max(ratios) - min(ratios) if ratios else None
+
+
+def _extremes(pair: Pair) -> tuple[tuple[float, str], tuple[float, str]]:
+    ratios = sorted((value, name) for name, value in _class_ratios(pair).items())
+    return ratios[-1], ratios[0]
+
+
+def _class_ratios(pair: Pair) -> dict[str, float]:
+    """The log of candidate's to baseline's requests, of each class that can matter.
+
+    Infinite for a class that one arm answered nothing of: of its cost nothing is known.
+    """
+    found = {}
+    for name, before in pair.baseline.classes.items():
+        after = pair.candidate.classes.get(name)
+        if after is None:
+            continue
+        if max(_share(pair.baseline, name), _share(pair.candidate, name)) < _LEAST_SHARE:
+            continue
+        if before.requests and after.requests:
+            found[name] = math.log(after.requests / before.requests)
+        else:
+            found[name] = math.inf if after.requests else -math.inf
+    return found
+
+
+def _share(block: Measurement, name: str) -> float:
+    """Of the block's requests or of its bytes, whichever is more."""
+    part = block.classes[name]
+    sent = sum(one.bytes for one in block.classes.values())
+    return max(part.requests / _requests(block), part.bytes / sent if sent else 0.0)
+
+
+def _requests(block: Measurement) -> int:
+    return max(sum(part.requests for part in block.classes.values()), 1)

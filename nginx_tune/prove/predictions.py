@@ -1,0 +1,127 @@
+"""What was predicted before a run, held against what was measured.
+
+A prediction is judged as it was stated: by its range. The claims of a scenario say what must be
+seen at least; that both hold does not make a prediction of 270 × for 94 × a good one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import exp
+from statistics import fmean
+from typing import NamedTuple
+
+from nginx_tune.documents.decisions import DecisionId, Decisions, Predicted
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.scenario import Claim, PredictionResult
+from nginx_tune.errors import UsageError
+from nginx_tune.prove.blocks import Blocks, pair_blocks
+from nginx_tune.prove.cause_parts import measure_blocked
+from nginx_tune.prove.comparison import Comparison
+from nginx_tune.prove.expression import Expression, parse_expression
+from nginx_tune.prove.gates import answer_expression
+from nginx_tune.prove.latency import Reading
+from nginx_tune.prove.metrics import find_metric
+from nginx_tune.prove.statistics import Interval, fewest_pairs, signed_rank_interval
+
+_BLOCKED = "server.loop_blocked_ratio without pools"
+"""What the model says of a server without pools: the share of all time, not of the turns."""
+
+
+class _Subject(NamedTuple):
+    decision: DecisionId
+    arm: str
+    source_figure: str
+
+
+def judge_predictions(
+    decisions: Decisions,
+    measurements: Sequence[Measurement],
+    *,
+    arm: str,
+    tried: Collection[str],
+    claims: Sequence[Claim] = (),
+    without_pools: bool = False,
+) -> list[PredictionResult]:
+    """Each predicted number that the run can answer, beside what was measured.
+
+    ``measurements`` are pairs of the baseline and of the arm of this name; ``tried`` the ids of
+    the decisions in which these two differ; ``without_pools`` whether the baseline has none.
+
+    Shape: without what no metric measures and without what was not tried.
+    """
+    blocks = pair_blocks(measurements)
+    classes = list(dict.fromkeys(name for block in measurements for name in block.classes))
+    results = []
+    for decision in decisions.decisions:
+        for predicted in decision.predicted:
+            if predicted.metric == _BLOCKED and without_pools:
+                of = _Subject(decision.id, arm, "")
+                results.append(_result(predicted, _blocked_ratio(blocks), of))
+                continue
+            name = predicted.metric.replace(" ", "")
+            tries = name.startswith("ratio(") and decision.id in tried
+            expression = _parsed(name, classes) if tries else None
+            if expression is not None:
+                of = _Subject(decision.id, arm, _source_figure(expression, claims, arm))
+                answer = answer_expression(expression, blocks)
+                reading = Reading(answer.measured, answer.reason)
+                results.append(_result(predicted, reading, of, _interval(expression, blocks)))
+    return results
+
+
+def _parsed(text: str, classes: Sequence[str]) -> Expression | None:
+    """The quantity as an expression that can be answered; None for one that cannot."""
+    try:
+        expression = parse_expression(f"{text} >= 0")
+        find_metric(expression.name, classes or None)
+    except UsageError:  # the model names more than is measured
+        return None
+    return expression
+
+
+def _blocked_ratio(blocks: Blocks) -> Reading:
+    """Share of the baseline's time in which a loop waited for disks, workers and blocks alike."""
+    shares = []
+    for block in blocks.baseline:
+        seconds = block.duration_seconds if block.server.workers else 0.0
+        blocked = measure_blocked(block.server, seconds) if seconds else None
+        if blocked is None:
+            return Reading(None, "what held the loops was not measured")
+        shares.append(blocked.ratio)
+    return Reading(fmean(shares)) if shares else Reading(None, "no valid pair of blocks")
+
+
+def _interval(expression: Expression, blocks: Blocks) -> Interval | None:
+    log_ratios = Comparison(find_metric(expression.name), blocks).log_ratios
+    return signed_rank_interval(log_ratios) if len(log_ratios) >= fewest_pairs() else None
+
+
+def _result(
+    predicted: Predicted, reading: Reading, of: _Subject, interval: Interval | None = None
+) -> PredictionResult:
+    measured = reading.value
+    return PredictionResult(
+        decision=of.decision,
+        arm=of.arm,
+        source_figure=of.source_figure,
+        metric=predicted.metric,
+        low=predicted.low,
+        expected=predicted.expected,
+        high=predicted.high,
+        measured=measured,
+        measured_low=None if interval is None else exp(interval.low),
+        measured_high=None if interval is None else exp(interval.high),
+        inside=None if measured is None else predicted.low <= measured <= predicted.high,
+        reason=reading.reason if measured is None else "",
+    )
+
+
+def _source_figure(expression: Expression, claims: Sequence[Claim], arm: str) -> str:
+    """What the source says of the same quantity."""
+    for claim in claims:
+        said = parse_expression(claim.expression)
+        same = (said.source, said.name) == (expression.source, expression.name)
+        if same and claim.source_figure and arm in (claim.arm, "candidate"):
+            return claim.source_figure
+    return ""
