@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from nginx_tune.conf.dump import parse_dump
+from nginx_tune.conf.quoted import redact_message
 from nginx_tune.conf.tree import ConfTree, Reader
-from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.findings import NginxTest
-from nginx_tune.errors import MissingToolError
 from nginx_tune.host.door import Host
+from nginx_tune.lab.special_files import refuse_special_files
 from nginx_tune.measure.overlaid import Overlaid
+from nginx_tune.measure.plan_view import opened_files, plan_view
 from nginx_tune.measure.subject import (
     ConfigurationFiles,
     Subject,
@@ -20,6 +25,7 @@ from nginx_tune.measure.subject import (
     read_subject,
 )
 from nginx_tune.nginx.binary import read_nginx
+from nginx_tune.nginx.choice import runnable_program
 
 
 class AuditSubject(NamedTuple):
@@ -48,19 +54,31 @@ class AuditSubject(NamedTuple):
         with RevisionReader(self.reader, self.subject.path, revision) as reader:
             return read_subject(reader, self.subject, may_be_absent=True)
 
-    def test(self, nginx_binary: str | None) -> NginxTest:
-        """What the target's ``nginx -t`` says of the tree, inside walls."""
+    def test(
+        self, nginx_binary: str | None, files: Mapping[str, bytes] | None = None
+    ) -> tuple[NginxTest, Nginx]:
+        """What the target's ``nginx -t`` says of the tree, inside walls; and which nginx it was.
+
+        ``files`` are further ones with other contents.
+        """
         from nginx_tune.measure.trial import try_configuration  # noqa: PLC0415  # the whole lab
 
-        binary = nginx_binary or read_nginx(self.host)[0].binary
-        if binary is None:
-            raise MissingToolError("no nginx found to test with", hint="name one with --nginx")
-        return try_configuration(
-            self.host.find_program(binary),
+        nginx, _ = read_nginx(self.host, binary=nginx_binary, to_run=True)
+        refuse_special_files(opened_files(self.tree))
+        tried = try_configuration(
+            runnable_program(nginx),
             self.subject.path,
             prefix=self.subject.prefix,
-            replaced=self.replaced,
+            replaced={**self.replaced, **(files or {})},
+            view=plan_view(
+                [self.tree],
+                nginx.flags,
+                self.subject.prefix,
+                directory=str(Path.cwd()),
+            ),
         )
+        messages = [redact_message(line, self.tree) for line in tried.messages]
+        return replace(tried, messages=messages), nginx
 
 
 def read_dumped(host: Host, dump: bytes, *, prefix: str | None, facts: Facts | None,
@@ -83,8 +101,10 @@ def read_audit_subject(
     wants_live_facts: bool | None,
     nginx_binary: str | None,
     replaced: dict[str, bytes],
+    maps: tuple[tuple[str, str], ...] = (),
+    pid: int | None = None,
 ) -> AuditSubject:
-    """The named tree, else the one of this host's nginx.
+    """The named tree, else the one of this host's nginx, of the master ``pid`` where one is named.
 
     ``wants_live_facts`` is null where they are wanted for this host's own configuration only.
     Errors: UsageError for files and binaries that are not there.
@@ -92,7 +112,8 @@ def read_audit_subject(
     if named is not None and (facts is not None or wants_live_facts is False):
         subject = Subject(place_of(named, prefix), prefix or _prefix(facts), is_hosts=False)
     else:
-        subject = find_subject(host, named, prefix=prefix, nginx_binary=nginx_binary)
+        subject = find_subject(host, named, prefix=prefix, nginx_binary=nginx_binary, pid=pid)
+    subject = subject._replace(maps=maps)
     reader = ConfigurationFiles(host)
     overlaid = Overlaid(reader, replaced)
     tree = read_subject(overlaid, subject)
@@ -100,7 +121,7 @@ def read_audit_subject(
     if wants_live_facts or (wants_live_facts is None and facts is None and subject.is_hosts):
         from nginx_tune.measure.live_facts import gather_live_facts  # noqa: PLC0415  # slow to load
 
-        facts = gather_live_facts(host, tree, nginx_binary=nginx_binary)
+        facts = gather_live_facts(host, tree, nginx_binary=nginx_binary, pid=pid)
     return AuditSubject(host, reader, subject, tree, facts, replaced)
 
 

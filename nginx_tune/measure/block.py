@@ -7,6 +7,7 @@ import os
 import ssl
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,7 @@ from nginx_tune.documents.measurement import Measurement, ServerMeasurement
 from nginx_tune.documents.scenario import StandIn, Start
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.live import LiveHost
+from nginx_tune.lab.mounts import STATE
 from nginx_tune.lab.opened import OpenLab
 from nginx_tune.measure.arm_server import kernel_settings, reloading, start_stand_in
 from nginx_tune.measure.page_cache import make_cold, make_full, make_warm, resident_bytes
@@ -28,7 +30,7 @@ from nginx_tune.observe.connections import count_connections, log_size
 from nginx_tune.observe.loop_turns import Means
 from nginx_tune.observe.parse_error_log import parse_error_log
 from nginx_tune.prove.foreign import with_foreign_cpu
-from nginx_tune.prove.imbalance import with_imbalance
+from nginx_tune.prove.imbalance import with_imbalance, with_worker_ids
 
 
 class BlockRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,11 +103,11 @@ def run_block(request: BlockRequest, lab: OpenLab) -> Measurement:
             seed=request.plan.seed,
         )
         resident_before = resident_bytes(request.evict)
-    stderr_path = Path("/run") / f"nginx-tune-{request.arm}.stderr"
+    stderr_path = STATE / f"{request.arm}.stderr"
     log = Path(request.error_log) if request.error_log else stderr_path
     log_start = log.stat().st_size if log.exists() and log != stderr_path else 0
     with kernel_settings(request.sysctls):
-        instance = _start(request, conf_path, stderr_path)
+        instance = _start(request, conf_path, stderr_path, lab)
         try:
             _prime(request.plan.target, request.prime)
             reloads = reloading(
@@ -139,7 +141,7 @@ def run_block(request: BlockRequest, lab: OpenLab) -> Measurement:
     )
 
 
-def _start(request: BlockRequest, conf_path: Path, stderr_path: Path) -> Instance:
+def _start(request: BlockRequest, conf_path: Path, stderr_path: Path, lab: OpenLab) -> Instance:
     address = (request.plan.target.address, request.plan.target.port)
     if request.stand_in != "none":
         return start_stand_in(
@@ -159,6 +161,7 @@ def _start(request: BlockRequest, conf_path: Path, stderr_path: Path) -> Instanc
         join_files=[Path(file) for file in request.join_files],
         cpus=request.nginx_cpus,
         ahead=request.ahead,
+        sandbox=lab.enclosure.prepare([request.binary]),
     )
 
 
@@ -174,6 +177,7 @@ def _run_load(
     before: dict[str, int] = {}
     connections = Path(request.connections_log) if request.connections_log else None
     means: Means = "auto" if request.traces else "off"
+    ids = instance.inner_ids()
     with ServerWatch(LiveHost(), subjects, means=means, opens=request.counts_opens) as watch:
 
         def start_measuring() -> None:
@@ -194,12 +198,14 @@ def _run_load(
                 f"the load run ended after {time.monotonic() - started:.1f} s, in its warm-up"
             )
         server, gaps = watch.finish()
+    ids |= instance.inner_ids()  # of those that a reload started
+    measurement = with_worker_ids(measurement, ids)
     requests = sum(item.requests for item in measurement.classes.values())
     used = server.cpu_seconds
     server = msgspec.structs.replace(
         server,
         cpu_seconds_per_request=used / requests if used is not None and requests else None,
-        served_connections=_connections(connections, before["connections"]),
+        served_connections=_connections(connections, before["connections"], ids),
     )
     unknown = [
         Unknown(path=f"/server{pointer}", reason=reason)
@@ -221,8 +227,9 @@ _FROM_THE_LOG = ("/pool_overflow", "/operations_too_slow", "/connections_exhaust
 """Counted over the whole block, not by the watch."""
 
 
-def _connections(log: Path | None, start: int) -> dict[str, int]:
-    return (count_connections(log, start=start) if log else None) or {}
+def _connections(log: Path | None, start: int, ids: Mapping[str, str]) -> dict[str, int]:
+    found = (count_connections(log, start=start) if log else None) or {}
+    return {ids.get(pid, pid): count for pid, count in found.items()}
 
 
 def _prime(target: Target, urls: list[str]) -> None:

@@ -11,9 +11,9 @@ from nginx_tune.documents.facts import Dataset, Facts
 from nginx_tune.errors import UsageError
 from nginx_tune.host.cpu import read_cpu, with_workers
 from nginx_tune.host.door import Host, HostReadError
-from nginx_tune.host.gaps import Gaps, attempt, under
+from nginx_tune.host.gaps import Gaps, under
 from nginx_tune.host.kernel import read_kernel, read_limits
-from nginx_tune.host.listeners import add_counters, read_listeners
+from nginx_tune.host.listeners import add_counters, ask_listening, read_listeners
 from nginx_tune.host.memory import read_memory
 from nginx_tune.host.network import read_network
 from nginx_tune.host.storage import read_storage
@@ -86,13 +86,15 @@ def gather_facts(
     gaps |= under("/storage", found)
     network, found = read_network(host, link_speeds or {})
     gaps |= under("/network", found)
-    listening = attempt(host.listening, pid)
+    listening = ask_listening(host, pid)
     network, found = add_counters(host, network, listening, pid)
     gaps |= under("/network", found)
     listeners, found = read_listeners(host, listening, pid)
     gaps |= under("/listeners", found)
     limits, found = read_limits(host, process=process)
     gaps |= under("/limits", found)
+    if nginx.user is None:
+        gaps["/nginx/user"] = "of its configuration, which generate alone reads"
     facts = Facts(
         kernel=kernel,
         cpu=cpu,

@@ -19,10 +19,12 @@ from nginx_tune.documents.lab import Lab
 from nginx_tune.errors import ExitStatus, NginxTuneError, UndecidedError
 from nginx_tune.lab import mounts
 from nginx_tune.lab.building import LabDisks
+from nginx_tune.lab.enclosure import Enclosure, View
 from nginx_tune.lab.lifetime import die_with_parent
 from nginx_tune.lab.opened import OpenLab
-from nginx_tune.lab.topology import Topology
+from nginx_tune.lab.topology import Around, Topology
 from nginx_tune.measure.block import BlockRequest, run_block
+from nginx_tune.sandbox.spec import Wall
 
 
 class Inside:
@@ -32,17 +34,22 @@ class Inside:
         self._say = say
         self._directory = Path("/")
         self._lab: OpenLab | None = None
+        self._enclosure = Enclosure()
 
-    def hello(self, mark: str, directory: str) -> dict[str, Any]:
+    def hello(self, mark: str, directory: str, weaker: list[Wall]) -> dict[str, Any]:
         """Finish the walls: private mounts were made by unshare, ``lo`` comes up here."""
         self._directory = Path(directory)
+        self._enclosure.hide(directory)
+        self._enclosure.weaken(weaker)
         mounts.raise_loopback()
         return {"mark": mark, "uid": os.geteuid()}
 
     def open_lab(
-        self, lab: dict[str, Any], covers: list[str], overlays: list[str], *, seal: bool
+        self, lab: dict[str, Any], covers: list[str], overlays: list[str], view: dict[str, Any]
     ) -> dict[str, Any]:
         """Make, mount and fill the disks, cover what nginx writes to, seal the rest.
+
+        ``view`` is what nginx gets to see of the host.
 
         ``overlays`` are directories that nginx writes to and that hold what it serves or reads.
         Shape: ``devices`` {disk name: MAJOR:MINOR}, ``files`` {disk name: [[path, bytes], …]}.
@@ -54,14 +61,28 @@ class Inside:
         disks.prepare()
         mounts.set_apart(self._directory)
         disks.open()
-        self._lab = OpenLab(disks, Topology(spec, self._directory))
+        self._lab = OpenLab(disks, Topology(spec, self._directory), self._enclosure)
         for directory in covers:
             mounts.cover(Path(directory))
-        if seal:
-            mounts.seal_root()
-            os.environ["TMPDIR"] = "/run"  # covered by us, and the only place to write to
+        mounts.make_state()
+        self._enclose(spec, [*covers, *overlays], view)
         around = msgspec.to_builtins(self._lab.topology.around)
         return {"devices": disks.device_numbers, "files": disks.files, "around": around}
+
+    def _enclose(self, lab: Lab, written: list[str], view: dict[str, Any]) -> None:
+        """Settle what nginx gets to see, and let nobody here write to the host."""
+        mounts.seal_all(keep=self._directory, only=self._enclosure.outer_mounts)
+        os.environ["TMPDIR"] = str(mounts.STATE)  # the only place to write to
+        self._enclosure.look(msgspec.convert(view, View))
+        self._enclosure.show(str(mounts.STATE))
+        for disk in lab.disks:
+            if disk.writable:
+                self._enclosure.open(disk.mount)
+            else:
+                self._enclosure.show(disk.mount)
+        around = self._lab.topology.around if self._lab else Around()
+        self._enclosure.show(*filter(None, (around.certificate, around.certificate_key)))
+        self._enclosure.open(*written)
 
     def surround(self, request: dict[str, Any]) -> Any:
         """Have what configurations need around them; see ``measure/surroundings.py``."""
@@ -69,19 +90,22 @@ class Inside:
         from nginx_tune.measure.surroundings import SurroundRequest  # noqa: PLC0415
 
         wanted = msgspec.convert(request, SurroundRequest)
-        return msgspec.to_builtins(surround(wanted, self._directory))
+        return msgspec.to_builtins(surround(wanted, self._directory, self._enclosure))
 
     def survey(self, request: dict[str, Any]) -> Any:
         """What a configuration answers; see ``measure/survey.py``."""
         from nginx_tune.measure.survey import SurveyRequest, survey  # noqa: PLC0415
 
-        return msgspec.to_builtins(survey(msgspec.convert(request, SurveyRequest)))
+        wanted = msgspec.convert(request, SurveyRequest)
+        return msgspec.to_builtins(survey(wanted, self._enclosure))
 
     def facts(self, paths: list[str], binary: str, memory_cgroup: str | None) -> dict[str, Any]:
         """Facts as a program inside the lab reads them."""
         from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # heavy, once
+        from nginx_tune.host.programs import vouch_for  # noqa: PLC0415
         from nginx_tune.measure.facts import gather_facts  # noqa: PLC0415
 
+        vouch_for(binary)  # the command outside chose it
         facts = gather_facts(
             LiveHost(),
             paths=paths,
@@ -93,13 +117,19 @@ class Inside:
         return found
 
     def try_configuration(
-        self, argv: list[str], files: dict[str, str], *, seal: bool
+        self,
+        argv: list[str],
+        files: dict[str, str],
+        view: dict[str, Any],
+        join_files: list[str],
     ) -> dict[str, Any]:
         """``nginx -t`` with some files replaced."""
         from nginx_tune.measure.trial import try_inside  # noqa: PLC0415  # not for blocks
 
         mounts.set_apart(self._directory)
-        found: dict[str, Any] = try_inside(argv, files, self._directory, seal=seal)
+        self._enclosure.look(msgspec.convert(view, View))
+        self._enclosure.join_files = [Path(file) for file in join_files]
+        found: dict[str, Any] = try_inside(argv, files, self._directory, self._enclosure)
         return found
 
     def block(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from nginx_tune.documents.learnplan import Escape, LearnPlan, LineFormat
 from nginx_tune.documents.tally import Tally
 from nginx_tune.documents.workload import LocationShare
 from nginx_tune.errors import MissingToolError, UndecidedError, UsageError
+from nginx_tune.host.programs import start_program
 from nginx_tune.measure.probe_process import find_probe
 from nginx_tune.workload.model_log_format import COMBINED, json_format, parse_log_format
 from nginx_tune.workload.model_reader import LONGEST_LINE_BYTES, LogReader
@@ -254,8 +255,9 @@ def _tally_by(probe: Path, blocks: Iterator[bytes], plan: LearnPlan) -> Tally:
         plan_file.write(encode(plan))
         plan_file.flush()
         with tempfile.TemporaryFile() as output:
-            process = subprocess.Popen(
+            process = start_program(
                 [probe, "learn", plan_file.name],
+                is_checked=True,
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=errors,

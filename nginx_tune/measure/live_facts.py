@@ -29,12 +29,14 @@ MOST_DATASETS = 32
 MOST_PATHS = 256
 
 
-def gather_live_facts(host: Host, tree: ConfTree, *, nginx_binary: str | None = None) -> Facts:
+def gather_live_facts(
+    host: Host, tree: ConfTree, *, nginx_binary: str | None = None, pid: int | None = None
+) -> Facts:
     """The host's facts with the directories of a configuration and its error log.
 
     Errors: UsageError for a named binary that is no nginx.
     """
-    nginx, _ = read_nginx(host, binary=nginx_binary)
+    nginx, _ = read_nginx(host, binary=nginx_binary, pid=pid)
     written = written_paths(Context(tree, Facts(nginx=nginx)))
     served = sorted({served.path for served in served_paths(tree)})
     paths = [path for path in served if os.access(path, os.R_OK | os.X_OK) and Path(path).is_dir()]
@@ -44,6 +46,7 @@ def gather_live_facts(host: Host, tree: ConfTree, *, nginx_binary: str | None = 
         paths=[*paths, *filter(None, map(_existing, written))][:MOST_PATHS],
         datasets=datasets,
         nginx_binary=nginx_binary,
+        pid=pid,
         dataset_budget_seconds=SCAN_SECONDS / max(1, len(datasets)),
     )
     logs = main_error_logs(tree, facts.nginx.error_log_path)

@@ -20,16 +20,17 @@ from nginx_tune.documents.observation import Observation
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Missing, attempt
-from nginx_tune.host.listeners import read_listeners
-from nginx_tune.host.storage import read_storage
+from nginx_tune.host.listeners import ask_listening, read_listeners
 from nginx_tune.host.view import View, view_of
 from nginx_tune.measure.server_moment import Subjects
 from nginx_tune.measure.server_watch import ServerWatch
 from nginx_tune.measure.subject import MOST_BYTES
+from nginx_tune.measure.watched_disks import watched_disks
 from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.nginx.processes import find_masters
 from nginx_tune.observe.loop_turns import Means
 from nginx_tune.observe.status_page import StatusPage
+from nginx_tune.prove.cause_parts import ALLOWED_SECONDS
 from nginx_tune.prove.causes import find_causes
 
 MOST_PATHS = 256
@@ -48,6 +49,8 @@ class Request(NamedTuple):
     means: Means = "auto"
     queue_wait: bool = False
     stub_status: bool = True
+    objective_seconds: float | None = None
+    """What a request may take; None where nobody said."""
 
 
 class Observed(NamedTuple):
@@ -97,9 +100,16 @@ def observe(host: Host, request: Request, *, progress: Callable[[str], None]) ->
         duration_seconds=lasted,
         pid=running.pid,
         nginx_version=nginx.version,
+        nginx_choice=nginx.choice,
         worker_processes=len(subjects.workers),
         server=server,
-        causes=find_causes(server, duration_seconds=lasted, unknown=unknown),
+        objective_seconds=request.objective_seconds,
+        causes=find_causes(
+            server,
+            duration_seconds=lasted,
+            unknown=unknown,
+            allowed_seconds=request.objective_seconds or ALLOWED_SECONDS,
+        ),
         flags=_flags(host, running, subjects),
         unknown=unknown,
     )
@@ -122,31 +132,45 @@ def _subjects(host: Host, nginx: Nginx, running: Running, request: Request) -> S
     files = _Files(host, running.pid, view if isinstance(view, View) else None)
     tree = read_tree(running.conf_path or "", files, prefix=running.prefix)
     logs = error_logs(tree, nginx.error_log_path) if tree.files else []
-    listening, _ = read_listeners(host, attempt(host.listening, running.pid), running.pid)
+    listening, _ = read_listeners(host, ask_listening(host, running.pid), running.pid)
+    disks, below = _disks(host, nginx, running, tree)
     return Subjects(
         master=running.pid,
         workers=[worker.pid for worker in running.workers],
         error_logs=tuple(files.log(path) for path in logs),
-        disks=_disks(host, nginx, running, tree),
+        disks=disks,
+        below=below,
+        access_logs=frozenset(
+            files.log(path)
+            for line in tree.main.walk()
+            if line.name == "access_log" and line.args and "$" not in line.value
+            if (path := tree.full_path(line.value)) is not None
+        ),
+        worker_connections=_worker_connections(tree) if tree.files else None,
+        has_resolver=any(line.name == "resolver" for line in tree.main.walk())
+        if tree.files
+        else None,
         status_page=_status_page(tree, wanted=request.stub_status),
         ports=frozenset(one.port for one in listening if one.of_nginx),
     )
 
 
-def _disks(host: Host, nginx: Nginx, running: Running, tree: ConfTree) -> tuple[str, ...]:
-    """The block devices under what nginx serves from and writes to."""
+def _disks(
+    host: Host, nginx: Nginx, running: Running, tree: ConfTree
+) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+    """The block devices under what nginx serves from and writes to, and which stand on which."""
     paths = [served.path for served in served_paths(tree)]
     paths += written_paths(Context(tree, Facts(nginx=nginx)))
-    foreign = running.pid if running.other_mount_namespace else None
     wanted = [path for path in dict.fromkeys(paths) if path != "/"][:MOST_PATHS]
-    if not wanted:
-        return ()
-    # A loop device shows what its file system waits for; the disk below it need not.
-    storage, _ = read_storage(
-        host, wanted, loop_is_leaf=True, nginx_pid=foreign, nginx_first=foreign is not None
-    )
-    leaves = {name for path in storage.paths for name in path.leaf_disks}
-    return tuple(sorted(leaves))
+    foreign = running.pid if running.other_mount_namespace else None
+    return watched_disks(host, wanted, nginx_pid=foreign)
+
+
+def _worker_connections(tree: ConfTree) -> int:
+    """As nginx counts them: 512 without a line of its own (DEFAULT_CONNECTIONS)."""
+    lines = [line for line in tree.main.walk() if line.name == "worker_connections" and line.args]
+    value = lines[-1].value if lines else ""
+    return int(value) if value.isdecimal() else 512
 
 
 def _status_page(tree: ConfTree, *, wanted: bool) -> StatusPage | Missing:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.live import LiveHost
+from nginx_tune.host.programs import run_program
 from nginx_tune.lab.disks import evict
 
 OVERFILLED = 1.25
@@ -54,13 +55,12 @@ def make_full(
             Path(file).write_text("0")
 
     argv = ["xargs", "-0", "cat"]
-    read = subprocess.run(
+    read = run_program(
         argv,
-        input=b"\0".join(names),
+        stdin=b"\0".join(names),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         preexec_fn=enter,  # file writes in a single-threaded process
-        check=False,
     )
     if read.returncode != 0:
         said = read.stderr.decode(errors="replace").strip() or read.returncode

@@ -18,6 +18,8 @@ MOST_FILES = 500
 _USERS = 2
 _CONNECTIONS = 256
 """Of a class with a rate: arrivals are not to wait for the probe."""
+_HELD_CONNECTIONS = 8
+"""Of them: there are up to ``MOST`` such classes beside each other."""
 
 
 def plan_class(
@@ -37,12 +39,15 @@ def plan_class(
     arrivals = Arrivals(kind="closed", users=_USERS, think_seconds=THINK_SECONDS)
     if rate_per_second is not None:
         arrivals = Arrivals(kind="poisson", rate_per_second=rate_per_second)
+    turns = arrivals.kind != "closed"
     return LoadClass(
         name=ask.name,
         target=target_of(ask.door),
         arrivals=arrivals,
         paths=paths,
-        connections=_USERS if rate_per_second is None else _CONNECTIONS,
+        connections=_CONNECTIONS if turns else _USERS,
+        connection_use="turns" if turns else "latest",
+        held_connections=_HELD_CONNECTIONS if turns else None,
         status=[status],
     )
 

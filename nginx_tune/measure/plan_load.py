@@ -11,6 +11,10 @@ from nginx_tune.errors import UndecidedError
 
 THINK_SECONDS = 0.02
 
+HELD_CONNECTIONS = 32
+"""Of a class with a rate that is not told how many: some for each worker, and few beside nginx's
+512 ``worker_connections``."""
+
 
 class ServedFile(NamedTuple):
     """A file that nginx serves."""
@@ -43,6 +47,8 @@ def default_classes() -> list[ScenarioClass]:
             name="memory",
             source="memory",
             connections=64,
+            connection_use="turns",
+            held_connections=HELD_CONNECTIONS,
             arrivals=Arrivals(kind="poisson", rate_per_second=200.0),
         ),
     ]
@@ -95,6 +101,8 @@ def plan_load(
                 arrivals=item.arrivals,
                 paths=paths,
                 connections=item.connections,
+                connection_use=item.connection_use,
+                held_connections=item.held_connections,
                 timeout_seconds=item.timeout_seconds,
                 headers=item.headers,
                 keepalive=item.keepalive,

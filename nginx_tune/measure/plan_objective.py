@@ -9,6 +9,7 @@ import msgspec
 
 from nginx_tune.documents.loadplan import Arrivals, LoadClass
 from nginx_tune.documents.scenario import ScenarioClass
+from nginx_tune.measure.plan_load import HELD_CONNECTIONS
 from nginx_tune.prove.objective import Objective
 
 _FIRST_PER_SECOND = 100.0
@@ -35,6 +36,8 @@ def open_classes(
             item,
             arrivals=Arrivals(kind="poisson", rate_per_second=_FIRST_PER_SECOND / len(named)),
             connections=max(item.connections, _CONNECTIONS),
+            connection_use="turns" if item.keepalive else "latest",
+            held_connections=min(item.connections, HELD_CONNECTIONS) if item.keepalive else None,
         )
         if item.name in named
         else item

@@ -16,13 +16,29 @@ _BUILD_DIRECTORIES = (
 _ALWAYS = ("/run",)
 
 
-def plan_places(flags: Iterable[str], written: Iterable[str] = ()) -> list[str]:
+_DEFAULT_LOGS = "logs"
+_DEFAULT_DIRECTORIES = {
+    "--http-client-body-temp-path": "client_body_temp",
+    "--http-proxy-temp-path": "proxy_temp",
+    "--http-fastcgi-temp-path": "fastcgi_temp",
+    "--http-uwsgi-temp-path": "uwsgi_temp",
+    "--http-scgi-temp-path": "scgi_temp",
+}
+"""Below the prefix, where the build does not say otherwise. Source: auto/options, auto/init."""
+
+
+def plan_places(
+    flags: Iterable[str], written: Iterable[str] = (), *, prefix: str | None = None
+) -> list[str]:
     """Directories to cover: where the build and the configuration put logs, pids, temp files.
 
+    ``prefix`` is nginx's, on which relative names stand; null where it is not known.
     ``flags`` are configure arguments, ``written`` files that a configuration names. A directory
     inside another that is covered is left out; so are ``stderr``, ``syslog:`` and variables.
     """
     places = set(_ALWAYS)
+    flags = list(flags)
+    places |= _defaults(flags, prefix) if prefix else set()
     for flag in flags:
         name, _, value = flag.partition("=")
         if name in _BUILD_FILES or name in _BUILD_DIRECTORIES:
@@ -34,6 +50,21 @@ def plan_places(flags: Iterable[str], written: Iterable[str] = ()) -> list[str]:
         for place in places
         if not any(other != place and _inside(place, other) for other in places)
     )
+
+
+def _defaults(flags: list[str], prefix: str) -> set[str]:
+    """What the build leaves where nginx itself has it, or names by a relative path."""
+    given = {flag.partition("=")[0]: flag.partition("=")[2] for flag in flags}
+    found = set()
+    for option in _BUILD_FILES:
+        value = given.get(option, f"{_DEFAULT_LOGS}/x")
+        if not value.startswith("/") and "/" in value:
+            found |= _parent(f"{prefix.rstrip('/')}/{value}")
+    for option, default in _DEFAULT_DIRECTORIES.items():
+        value = given.get(option, default)
+        if not value.startswith("/"):
+            found.add(f"{prefix.rstrip('/')}/{value}")
+    return found
 
 
 def _parent(path: str) -> set[str]:

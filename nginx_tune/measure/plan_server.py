@@ -10,7 +10,6 @@ from typing import TypeVar
 
 from nginx_tune.documents.listening import ListenSocket
 from nginx_tune.documents.measurement import (
-    DiskUse,
     Latency,
     ListenerUse,
     LoopTurn,
@@ -19,24 +18,29 @@ from nginx_tune.documents.measurement import (
     StubStatus,
 )
 from nginx_tune.host.gaps import Gaps, Missing
+from nginx_tune.measure.plan_cpu import plan_quota, plan_samples, plan_steal
+from nginx_tune.measure.plan_disk_use import plan_disks, read_bytes
+from nginx_tune.measure.plan_turns import plan_turns
+from nginx_tune.measure.plan_waiting import plan_held_calls, plan_waiting
 from nginx_tune.measure.plan_worker import plan_worker
 from nginx_tune.measure.server_moment import Moment
 from nginx_tune.measure.server_window import Window, difference, sum_known
 from nginx_tune.observe.block_delay import delay_between
-from nginx_tune.observe.parse_counters import DiskCounters
 from nginx_tune.observe.queue_wait import QueueWaits
-from nginx_tune.observe.turn_counts import TurnCounts
 from nginx_tune.prove.tally import latency_of
 
 N = TypeVar("N", int, float)
-_FROM_LOGS = ("pool_overflow", "operations_too_slow", "connections_exhausted", "read_errors")
+_FROM_LOGS = (
+    "pool_overflow", "operations_too_slow", "connections_exhausted", "read_errors",
+    "connections_reused", "upstream_timeouts", "resolver_failures",
+)  # fmt: skip
 
 
 def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
     """The server's part of a measurement, and why some of it is null."""
     gaps: Gaps = {}
     first, last = window.moments[0], window.moments[-1]
-    turns = _loop_turns(window, gaps)
+    turns = plan_turns(window, gaps)
     delay, method = _block_delay(window, turns, gaps)
     workers = [plan_worker(window, pid) for pid in window.subjects.workers]
     if isinstance(window.logs, Missing):
@@ -62,6 +66,11 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
         connections_exhausted=None if logs is None else sum(logs.connections_exhausted.values()),
         error_lines={} if logs is None else logs.levels,
         read_errors=None if logs is None else logs.read_errors,
+        connections_reused=None if logs is None else logs.connections_reused,
+        worker_connections=window.subjects.worker_connections,
+        upstream_timeouts=None if logs is None else logs.upstream_timeouts,
+        resolver_failures=None if logs is None else logs.resolver_failures,
+        has_resolver=window.subjects.has_resolver,
         listen_overflows=difference(first.listen_overflows, last.listen_overflows),
         listen_drops=difference(first.listen_drops, last.listen_drops),
         listeners=_listeners(window, gaps),
@@ -73,8 +82,14 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
         pool_queue_wait_seconds=latency_of(wait.values) if isinstance(wait, QueueWaits) else None,
         cpu_seconds=_cpu_seconds(window),
         run_queue_seconds=sum_known([worker.run_queue_seconds for worker in workers]),
-        disk_read_bytes=_read_bytes(first, last, window.subjects.disks),
-        disks=[_disk(window, name) for name in window.subjects.disks if name in last.disks],
+        cpu_samples=plan_samples(window, gaps),
+        quota=plan_quota(window),
+        steal_ratio=plan_steal(window),
+        swapped_in_pages=difference(first.swapped_in, last.swapped_in),
+        held_calls=plan_held_calls(window),
+        waiting=plan_waiting(window, gaps),
+        disk_read_bytes=read_bytes(first, last, window.subjects),
+        disks=plan_disks(window),
         refaults=refaults,
         refault_source=window.refault_source if refaults is not None else "",
         stub_status=status,
@@ -92,28 +107,6 @@ def _opens(window: Window, gaps: Gaps) -> Latency | None:
         return latency_of(window.opens)
     gaps["/open_seconds"] = window.opens.reason if window.opens else "not asked for"
     return None
-
-
-def _loop_turns(window: Window, gaps: Gaps) -> LoopTurn | None:
-    spans = window.spans
-    if isinstance(spans, Missing) or not spans:
-        reason = spans.reason if isinstance(spans, Missing) else "the tracer gave no reading"
-        gaps["/loop_turn_seconds"] = reason
-        return None
-    total = TurnCounts()
-    for span in spans:
-        total.add(span)
-    latency = latency_of(total.values)
-    busy, blocked = total.busy.total() / 1e9, total.blocked.total() / 1e9
-    return LoopTurn(
-        **{name: getattr(latency, name) for name in latency.__struct_fields__},
-        method=window.turn_method,
-        busy_seconds=busy,
-        blocked_seconds=blocked,
-        # A wait may end in the window that began before it.
-        blocked_ratio=min(1.0, blocked / busy) if busy else None,
-        traced_ratio=min(1.0, total.traced_seconds / window.seconds) if window.seconds else None,
-    )
 
 
 def _block_delay(window: Window, turns: LoopTurn | None, gaps: Gaps) -> tuple[float | None, str]:
@@ -143,6 +136,10 @@ def _status(window: Window, gaps: Gaps) -> StubStatus | None:
         return None
     # Each look is a request on a connection of its own; the last one is counted in itself.
     looks = len(window.moments) - 1
+    looked = [one.status for one in window.moments]
+    writing = [
+        one.writing for one in looked if not isinstance(one, Missing) and one.writing is not None
+    ]
     requests = max(0, last.requests - first.requests - looks)
     return StubStatus(
         requests=requests,
@@ -150,6 +147,8 @@ def _status(window: Window, gaps: Gaps) -> StubStatus | None:
         accepts=max(0, last.accepts - first.accepts - looks),
         dropped=max(0, (last.accepts - last.handled) - (first.accepts - first.handled)),
         active=max(0, last.active - 1),
+        # Our own look is one of them.
+        writing=sum(max(0, n - 1) for n in writing) / len(writing) if writing else None,
     )
 
 
@@ -188,35 +187,6 @@ def _drops(sockets: Sequence[ListenSocket]) -> int | None:
     return sum(known) if known else None
 
 
-def _disk(window: Window, name: str) -> DiskUse:
-    before, after = window.moments[0].disks.get(name), window.moments[-1].disks[name]
-    if before is None or not window.seconds:
-        return DiskUse(name=name)
-    return _disk_use(name, before, after, window.seconds)
-
-
-def _disk_use(name: str, before: DiskCounters, after: DiskCounters, seconds: float) -> DiskUse:
-    reads = after.reads - before.reads
-    waited = (after.read_milliseconds - before.read_milliseconds) / 1000
-    return DiskUse(
-        name=name,
-        utilisation_ratio=min(
-            1.0, (after.busy_milliseconds - before.busy_milliseconds) / 1000 / seconds
-        ),
-        reads_per_second=reads / seconds,
-        read_bytes_per_second=(after.read_bytes - before.read_bytes) / seconds,
-        read_await_seconds=waited / reads if reads else None,
-        in_flight=(after.queue_milliseconds - before.queue_milliseconds) / 1000 / seconds,
-    )
-
-
-def _read_bytes(before: Moment, after: Moment, names: Sequence[str]) -> int | None:
-    known = [n for n in names if n in before.disks and n in after.disks]
-    if not known or len(known) != len(names):
-        return None
-    return sum(after.disks[n].read_bytes - before.disks[n].read_bytes for n in known)
-
-
 def _second(window: Window, index: int, before: Moment, after: Moment) -> ServerSecond:
     spans = window.spans
     span = spans[index] if isinstance(spans, list) and index < len(spans) else None
@@ -239,7 +209,7 @@ def _second(window: Window, index: int, before: Moment, after: Moment) -> Server
         loop_blocked_seconds=None if span is None else span.blocked.total() / 1e9,
         loop_turn_p99_seconds=None if latency is None else latency.p99,
         loop_turn_max_seconds=None if latency is None else latency.max,
-        disk_read_bytes=_read_bytes(before, after, window.subjects.disks),
+        disk_read_bytes=read_bytes(before, after, window.subjects),
         refaults=difference(before.refaults, after.refaults),
         listen_drops=difference(before.listen_drops, after.listen_drops),
     )

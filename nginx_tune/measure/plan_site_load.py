@@ -11,7 +11,7 @@ from nginx_tune.documents.loadplan import Arrivals
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.documents.workload import LocationShare, Workload
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.plan_load import default_classes
+from nginx_tune.measure.plan_load import HELD_CONNECTIONS, default_classes
 
 SITE = "site"
 """The class of the site's own traffic."""
@@ -52,6 +52,8 @@ def replay_load(manifest: str, *, speed: float, hashed: bool = False) -> SiteLoa
         source="random",
         manifest=manifest,
         connections=_CONNECTIONS,
+        connection_use="turns",
+        held_connections=HELD_CONNECTIONS,
         arrivals=Arrivals(kind="replay", speed=speed),
     )
     pace = "as recorded" if speed == 1 else f"{speed:g} times as fast as recorded"
@@ -81,6 +83,8 @@ def workload_load(workload: Workload) -> SiteLoad:
         source="random",
         exponent=_DEFAULT_EXPONENT if exponent is None else exponent,
         connections=_CONNECTIONS,
+        connection_use="turns",
+        held_connections=HELD_CONNECTIONS,
         arrivals=Arrivals(kind="poisson", rate_per_second=rate),
     )
     said = f"{rate:g} requests a second, popularity exponent {site.exponent:g}"

@@ -7,8 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from nginx_tune.documents.measurement import WorkerUse
+from nginx_tune.host.gaps import Missing
 from nginx_tune.measure.server_window import Window, difference
+from nginx_tune.observe.parse_counters import ThreadCpu
 from nginx_tune.observe.states import StateShares
+
+_FEWEST_TICKS = 5
 
 
 def plan_worker(window: Window, pid: int) -> WorkerUse:
@@ -17,9 +21,9 @@ def plan_worker(window: Window, pid: int) -> WorkerUse:
     shares = window.states.get(pid, StateShares({}, 0, None))
     before, after = first.scheduling.get(pid), last.scheduling.get(pid)
     switched = _pair_difference(first.switches.get(pid), last.switches.get(pid))
-    held = [count.get(pid) for count in window.held if count is not None]
+    held = [count.get(pid) for count in window.connections if count is not None]
     connections = None if None in held else _mean_of([n for n in held if n is not None])
-    everyone = _mean_of([sum(count.values()) for count in window.held if count is not None])
+    everyone = _mean_of([sum(count.values()) for count in window.connections if count is not None])
     traced = isinstance(window.spans, list) and bool(window.spans)
     thread = window.global_ids.get(pid, pid)
     delay = window.delay_of(pid)
@@ -39,13 +43,35 @@ def plan_worker(window: Window, pid: int) -> WorkerUse:
         block_io_delay_seconds=delay,
         switches_voluntary=None if switched is None else switched[0],
         switches_involuntary=None if switched is None else switched[1],
+        user_ratio=_user_ratio(first.thread_cpu.get(pid), last.thread_cpu.get(pid)),
+        major_faults=_faults(first.thread_cpu.get(pid), last.thread_cpu.get(pid)),
         threads=last.threads.get(pid),
+        connections_max=max(
+            (
+                look.waiting.connections[pid]
+                for look in window.moments
+                if not isinstance(look.waiting, Missing) and pid in look.waiting.connections
+            ),
+            default=None,
+        ),
         connections=connections,
         connection_ratio=(connections / everyone if connections is not None and everyone else None),
         loop_turns=_of_spans(window, "turns", thread) if traced else None,
         loop_busy_seconds=_of_spans(window, "busy", thread) / 1e9 if traced else None,
         loop_blocked_seconds=_of_spans(window, "blocked", thread) / 1e9 if traced else None,
     )
+
+
+def _user_ratio(before: ThreadCpu | None, after: ThreadCpu | None) -> float | None:
+    """Null with too few ticks to tell."""
+    if before is None or after is None:
+        return None
+    user, system = after.user - before.user, after.system - before.system
+    return user / (user + system) if user + system >= _FEWEST_TICKS else None
+
+
+def _faults(before: ThreadCpu | None, after: ThreadCpu | None) -> int | None:
+    return None if before is None or after is None else after.major_faults - before.major_faults
 
 
 def _of_spans(window: Window, name: str, thread: int) -> int:

@@ -22,6 +22,7 @@ import msgspec
 import nginx_tune
 from nginx_tune.documents.base import D, Document, decode, encode
 from nginx_tune.errors import ExitStatus, MissingToolError, UndecidedError, UsageError
+from nginx_tune.host.programs import start_program
 
 PROBE = "nginx-tune-probe"
 
@@ -153,7 +154,9 @@ class _Run:
         status = self._process.returncode
         message = said[-1].removeprefix(f"{PROBE}: ") if said else f"exit status {status}"
         if status == ExitStatus.USAGE:
-            raise UsageError(f"{self._name}: {message}")
+            capped = "above the cap of" in message
+            hint = "a cap can be raised: probe --cap NAME=VALUE" if capped else ""
+            raise UsageError(f"{self._name}: {message}", hint=hint)
         raise UndecidedError(f"{self._name}: {message}")
 
 
@@ -166,8 +169,9 @@ def _start(probe: Path, plan: Document, name: str, arguments: Sequence[str]) -> 
             # A file, not a pipe: a plan of many paths is larger than a pipe holds.
             plan_file.write(encode(plan))
             plan_file.seek(0)
-            process = subprocess.Popen(
+            process = start_program(
                 [probe, *arguments, "--progress-fd", str(writing)],
+                is_checked=True,
                 stdin=plan_file,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from nginx_tune.conf.tree import Reader
 from nginx_tune.errors import MissingToolError, UsageError
 from nginx_tune.host.door import HostReadError
+from nginx_tune.host.programs import ProgramError, run_program, start_program
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _LINK = "120000"
+_ENVIRONMENT = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
+"""A repository may say how what it lacks is fetched: by a program of its choice."""
 _MOST_LINKS = 40
 """As the kernel follows at most (path_resolution(7))."""
 
@@ -52,8 +55,9 @@ class RevisionReader:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            ["git", "-C", self._top, "cat-file", "--batch"],  # noqa: S607  # the user's git
+        self._process = start_program(
+            ["git", "-C", self._top, "cat-file", "--batch"],
+            environment=_ENVIRONMENT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -132,14 +136,12 @@ class RevisionReader:
 
 def _git(directory: str, *arguments: str, fault: str = "") -> bytes:
     try:
-        run = subprocess.run(
-            ["git", "-C", directory, *arguments],  # noqa: S607  # the user's git
-            capture_output=True,
-            check=False,
-            env={**os.environ, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"},
+        run = run_program(
+            ["git", "-C", directory, *arguments],
+            environment=_ENVIRONMENT,
         )
-    except FileNotFoundError:
-        raise MissingToolError("git is not installed", hint="apt-get install git") from None
+    except ProgramError as error:
+        raise MissingToolError(f"git: {error}", hint="apt-get install git") from None
     if run.returncode != 0:
         words = run.stderr.decode(errors="replace").strip().partition("\n")[0]
         raise UsageError(fault or f"--diff-base: {words.removeprefix('fatal: ')}")

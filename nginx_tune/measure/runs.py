@@ -26,6 +26,7 @@ from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.host.own_files import why_not_own
 
 MOST_BYTES = 512 << 20
 """All runs together; the oldest go first."""
@@ -95,6 +96,10 @@ def store_run(
     data = gzip.compress(msgspec.json.encode(summary) + b"\n" + body + b"\n", 6, mtime=0)
     try:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if why := why_not_own(place):
+            raise UndecidedError(
+                f"the run is not stored: {why}", hint="set XDG_STATE_HOME, or run with --no-store"
+            )
         _write_whole(place / f"{summary.id}{_SUFFIX}", data)
     except OSError as error:
         raise UndecidedError(

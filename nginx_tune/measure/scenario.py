@@ -11,21 +11,35 @@ import msgspec
 
 from nginx_tune.decide import decide
 from nginx_tune.documents.facts import Nginx
+from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import ArmText, Scenario, ScenarioRun
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.verdict import Environment, Stopped
-from nginx_tune.errors import MissingToolError, UndecidedError, UsageError
-from nginx_tune.lab.walls import Walls
+from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.lab.walls import Walls, given_up
 from nginx_tune.measure.experiment import Load, run_pairs
 from nginx_tune.measure.plan_load import ServedFile
 from nginx_tune.measure.plan_places import plan_places
 from nginx_tune.measure.plan_scenario import check_scenario
+from nginx_tune.measure.plan_view import build_prefix, plan_view
 from nginx_tune.measure.plan_workload import declare_workers, plan_workload
-from nginx_tune.measure.scenario_arms import ArmWriter, find_programs, make_arms, specs_of
+from nginx_tune.measure.scenario_arms import (
+    ERROR_LOG,
+    ArmWriter,
+    arm_of_prediction,
+    find_programs,
+    has_no_pools,
+    make_arms,
+    specs_of,
+    tried_decisions,
+)
 from nginx_tune.measure.session import MODULE_INSIDE, ORIGIN, Arm, Session
+from nginx_tune.nginx.choice import runnable_program
 from nginx_tune.prove.arm_causes import find_arm_causes
+from nginx_tune.prove.claim_rounds import with_rounds
 from nginx_tune.prove.gates import judge_claims
+from nginx_tune.prove.predictions import judge_predictions
 from nginx_tune.prove.rounds import select_pairs
 from nginx_tune.prove.verdict import judge
 
@@ -101,7 +115,15 @@ def run_scenario(
     stopped: Stopped = "pairs"
     try:
         with Walls(MODULE_INSIDE, progress=progress) as walls:
-            session = Session(walls, scenario.lab, binary=binary, covers=plan_places(nginx.flags))
+            session = Session(
+                walls,
+                scenario.lab,
+                binary=binary,
+                covers=plan_places(
+                    nginx.flags, [ERROR_LOG], prefix=build_prefix(nginx.flags, None)
+                ),
+                view=plan_view([], nginx.flags, None, directory="/"),
+            )
             mounts = [disk.mount for disk in scenario.lab.disks]
             facts = declare_workers(session.facts(mounts), scenario.lab.worker_processes)
             site = session.place(
@@ -109,6 +131,7 @@ def run_scenario(
                     listen=[f"127.0.0.1:{PORT}"],
                     server_names=["localhost"],
                     roots=mounts or ["/srv"],
+                    root_prefixes=_prefixes(scenario.lab),
                     hot_locations=scenario.hot_locations,
                 )
             )
@@ -142,18 +165,34 @@ def run_scenario(
             raise
         stopped = "interrupted"
         progress("interrupted: what was measured so far is judged")
+    predicted_arm = arm_of_prediction(scenario)
     environment = Environment(
         nginx_version=nginx.version,
+        nginx_binary=nginx.binary,
+        nginx_choice=nginx.choice,
         kernel_release=facts.kernel.release,
         lab=scenario.lab.name,
+        weaker_walls=[*given_up()],
         seed=scenario.seed,
     )
     return ScenarioRun(
         name=scenario.name,
         facts=facts,
         prediction=prediction,
-        claims=judge_claims(
-            scenario.claims, measurements, decisions=prediction, left_out=programs.left_out
+        predictions=judge_predictions(
+            prediction,
+            select_pairs(measurements, len(arms), against="baseline", arm=predicted_arm),
+            arm=predicted_arm,
+            tried=tried_decisions(scenario, prediction),
+            claims=scenario.claims,
+            without_pools=has_no_pools(scenario.baseline),
+        ),
+        claims=with_rounds(
+            judge_claims(
+                scenario.claims, measurements, decisions=prediction, left_out=programs.left_out
+            ),
+            scenario.claims,
+            measurements,
         ),
         verdict=msgspec.structs.replace(
             judge(
@@ -176,20 +215,25 @@ def run_scenario(
     )
 
 
+def _prefixes(lab: Lab) -> list[str]:
+    """The URL prefix of each disk's files, where the names of the files tell the disks apart."""
+    named = [{f"/{item.prefix}" for item in lab.data if item.disk == d.name} for d in lab.disks]
+    found = [next(iter(prefixes)) for prefixes in named if len(prefixes) == 1]
+    several = len(lab.disks) > 1
+    return found if several and "/" not in found and len(set(found)) == len(lab.disks) else []
+
+
 def check_nginx(nginx: Nginx, scenario: Scenario) -> str:
     """The binary, when it can run the scenario."""
-    if nginx.binary is None:
-        raise MissingToolError(
-            "nginx is not installed", hint="apt-get install nginx, or name one with --nginx"
-        )
+    binary = runnable_program(nginx)
     built = {flag.partition("=")[0] for flag in nginx.flags}
     missing = [flag for flag in scenario.needs if flag not in built]
     if missing:
         raise UndecidedError(
-            f"{nginx.binary} is built without {', '.join(missing)}, which {scenario.name} needs",
+            f"{binary} is built without {', '.join(missing)}, which {scenario.name} needs",
             hint="install a package of nginx that has it and name it with --nginx",
         )
-    return nginx.binary
+    return binary
 
 
 def _served(session: Session, scenario: Scenario) -> dict[str, list[ServedFile]]:

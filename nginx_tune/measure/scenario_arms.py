@@ -14,13 +14,14 @@ from nginx_tune.documents.scenario import ArmSpec, FurtherArm, Scenario
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import MissingToolError, UndecidedError
+from nginx_tune.host.programs import ProgramError, find_program
 from nginx_tune.measure.plan_worker_header import HEADER_WORDS
 from nginx_tune.measure.session import Arm, Conduct
 from nginx_tune.nginx.matrix import find_series
 from nginx_tune.observe.connections import LOG_NAME, LOG_WORDS
 
 ERROR_LOG = "/var/log/nginx/error.log"
-CONNECTIONS_LOG = "/run/nginx-tune/connections.log"
+CONNECTIONS_LOG = "/var/log/nginx/connections.log"
 
 
 class ArmWriter(Protocol):
@@ -76,7 +77,10 @@ def _program(spec: ArmSpec, nginx: Nginx, binary: str) -> str:
             f"nginx {spec.series} is not here",
             hint=f"tools/nginx-matrix {spec.series} unpacks it from Debian's archive",
         )
-    return str(program)
+    try:
+        return find_program(str(program))
+    except ProgramError as error:
+        raise UndecidedError(f"{program}: {error}") from None
 
 
 def _check_sysctls(spec: ArmSpec) -> None:
@@ -153,3 +157,41 @@ def _counting() -> list[Setting]:
         Setting(context="http", directive="log_format", args=[LOG_NAME, *LOG_WORDS]),
         Setting(context="server", directive="access_log", args=[CONNECTIONS_LOG, LOG_NAME]),
     ]
+
+
+def arm_of_prediction(scenario: Scenario) -> str:
+    """The arm that tries what was decided: the first with all of it, else the candidate."""
+    specs = specs_of(scenario)
+    decided = (name for name, spec in specs.items() if spec.decisions == "recommended")
+    return next((name for name in decided if name != "baseline"), "candidate")
+
+
+def tried_decisions(scenario: Scenario, prediction: Decisions) -> set[str]:
+    """The decisions in which that arm differs from the baseline as they were decided.
+
+    Thread pools that are forced on try the forecast where they are those that were decided, or
+    where none were: then it is of what they would cost.
+    """
+    arm, baseline = specs_of(scenario)[arm_of_prediction(scenario)], scenario.baseline
+    tried: set[str] = set()
+    for decision in prediction.decisions:
+        pools = [one.args for one in decision.settings if one.directive == "aio"]
+        forced = _forced(arm, "aio")
+        if forced is not None and forced != _forced(baseline, "aio"):
+            is_tried = decision.id == "thread-pools" and (not pools or forced in pools)
+        else:
+            is_tried = arm.decisions == "recommended" != baseline.decisions and bool(
+                decision.settings
+            )
+        if is_tried and _forced(baseline, "aio") is None:
+            tried.add(decision.id)
+    return tried
+
+
+def has_no_pools(spec: ArmSpec) -> bool:
+    """Whether an arm surely has no thread pools."""
+    return spec.decisions == "none" and _forced(spec, "aio") is None and spec.stand_in == "none"
+
+
+def _forced(spec: ArmSpec, directive: str) -> list[str] | None:
+    return next((one.args for one in spec.settings if one.directive == directive), None)

@@ -78,4 +78,6 @@ class Looking:
         verdict: Verdict = judge(
             measurements, primary_metric=self._metric, metrics=[], alpha=self.look.alpha
         )
-        return verdict.outcome == "worse" or is_settled(verdict.metrics[0])
+        # The primary metric and, where it was measured and can be told, the cost.
+        named = [metric for metric in verdict.metrics if metric.judged]
+        return verdict.outcome == "worse" or all(map(is_settled, named))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from nginx_tune.documents.listening import Listening
@@ -18,15 +19,23 @@ from nginx_tune.host.namespaces import in_network_of
 from nginx_tune.observe.block_delay import BlockDelayMeter, DelayReading
 from nginx_tune.observe.parse_counters import (
     DiskCounters,
+    HostCpu,
     Scheduling,
     StatusCounters,
+    ThreadCpu,
+    Throttling,
     parse_diskstats,
+    parse_host_cpu,
     parse_refaults,
     parse_schedstat,
+    parse_swapped_in,
     parse_switches,
+    parse_thread_cpu,
+    parse_throttling,
 )
 from nginx_tune.observe.processes import read_cpu_seconds, read_listen_counters
 from nginx_tune.observe.status_page import StatusPage, read_status
+from nginx_tune.observe.waiting import Waiting, look_at_waiting
 
 T = TypeVar("T")
 NOT_ASKED = Missing("not asked")
@@ -43,6 +52,12 @@ class Subjects(NamedTuple):
     status_page: StatusPage | Missing = NOT_ASKED
     ports: frozenset[int] = frozenset()
     """That nginx listens on."""
+    below: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """By disk those of ``disks`` that stand on it."""
+    access_logs: frozenset[str] = frozenset()
+    """Paths, as they are named outside of nginx's mounts."""
+    worker_connections: int | None = None
+    has_resolver: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +79,13 @@ class Moment:
     listen_drops: int | None = None
     listening: Listening | Missing = NOT_ASKED
     status: StatusCounters | Missing = NOT_ASKED
+    thread_cpu: dict[int, ThreadCpu] = field(default_factory=dict)
+    """Of main threads."""
+    throttling: dict[str, Throttling] = field(default_factory=dict)
+    """By the directory of each control group with a quota that the workers are in."""
+    host_cpu: HostCpu | None = None
+    swapped_in: int | None = None
+    waiting: Waiting | Missing = NOT_ASKED
 
 
 class MomentReader:
@@ -74,6 +96,7 @@ class MomentReader:
         self._subjects = subjects
         self._meter = meter
         self._refaults, self.refault_source = _find_refaults(host, subjects)
+        self._quotas = _find_quotas(host, subjects)
 
     def read(self) -> Moment:
         """The counters now; about a millisecond, and the time stub_status takes."""
@@ -100,6 +123,17 @@ class MomentReader:
             listen_drops=drops,
             listening=attempt(self._host.listening, subjects.master),
             status=status if isinstance(status, Missing) else _ask_status(subjects.master, status),
+            thread_cpu=_known(
+                {pid: _parsed(task / "stat", parse_thread_cpu) for pid, task in main.items()}
+            ),
+            throttling={
+                str(path): found
+                for path in self._quotas
+                if (found := _parsed(path / "cpu.stat", parse_throttling)) is not None
+            },
+            host_cpu=_parsed(Path("/proc/stat"), parse_host_cpu),
+            swapped_in=_parsed(Path("/proc/vmstat"), parse_swapped_in),
+            waiting=look_at_waiting(subjects.master, subjects.workers, subjects.ports),
         )
 
     def _read_disks(self) -> dict[str, DiskCounters]:
@@ -128,6 +162,13 @@ def _find_refaults(host: Host, subjects: Subjects) -> tuple[Path | None, str]:
             return path, source
     path = Path("/proc/vmstat")
     return (path, "host") if _parsed(path, parse_refaults) is not None else (None, "")
+
+
+def _find_quotas(host: Host, subjects: Subjects) -> list[Path]:
+    """The workers' control group and its ancestors, each of which may have a CPU quota."""
+    process = str(next(iter(subjects.workers), subjects.master))
+    group = read_group(host, "cpu", process)
+    return [] if isinstance(group, Missing) else [Path(one) for one in group.directories]
 
 
 def _count_threads(pid: int) -> int | None:

@@ -18,6 +18,7 @@ from nginx_tune.measure.plan_server import plan_server
 from nginx_tune.measure.server_moment import Moment, MomentReader, Subjects
 from nginx_tune.measure.server_window import Window
 from nginx_tune.observe.block_delay import BlockDelayMeter
+from nginx_tune.observe.cpu_samples import CpuSampler
 from nginx_tune.observe.held_connections import count_held
 from nginx_tune.observe.log_window import LogWindow, add_counts
 from nginx_tune.observe.loop_turns import Means, Tracing, start_tracing
@@ -46,6 +47,7 @@ class ServerWatch:
         means: Means = "auto",
         queue_wait: bool = False,
         opens: bool = False,
+        samples: bool = True,
         every_second: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._subjects = subjects
@@ -60,6 +62,8 @@ class ServerWatch:
         self._queue_waits: QueueWaits | Missing | None = None
         self._open_tracer: OpenTracer | Missing | None = None
         self._sampler = StateSampler(subjects.workers)
+        self._cpu_sampler = CpuSampler(subjects.workers if samples else ())
+        self._samples = samples
         self._moments: list[Moment] = []
         self._d_ratios: list[float | None] = []
         self._logs: list[LogWindow] = []
@@ -87,6 +91,7 @@ class ServerWatch:
         self._held_before = count_held(self._subjects.workers, self._subjects.ports)
         self._own_cpu = time.process_time()
         self._sampler.start()
+        self._cpu_sampler.start()
         self._read()
         if isinstance(self._open_tracer, OpenTracer):
             self._open_tracer.start()
@@ -106,6 +111,7 @@ class ServerWatch:
     def _read(self) -> None:
         if self._tracing.tracer is not None:
             self._tracing.tracer.mark()
+        self._cpu_sampler.mark()
         self._moments.append(self._reader.read())
 
     def _end_queue_wait_in_time(self) -> None:
@@ -127,12 +133,11 @@ class ServerWatch:
         self._d_ratios.append(self._sampler.mark())
         self._read()
         states = self._sampler.finish()
+        ran = self._cpu_sampler.finish() if self._samples else Missing("sampling was turned off")
         tracer = self._tracing.tracer
         cost = time.process_time() - self._own_cpu
         cost += (read_cpu_seconds(tracer.pid) or 0.0) if tracer and tracer.pid else 0.0
-        # The tracer's own end is a mark too; what it saw after the last moment does not count.
-        stretches = len(self._moments) - 1
-        spans = Missing(self._tracing.reason) if tracer is None else tracer.finish()[:stretches]
+        spans = Missing(self._tracing.reason) if tracer is None else tracer.finish()
         if isinstance(self._queue_tracer, QueueWaitTracer):
             self._queue_waits = self._queue_tracer.finish()
         elif isinstance(self._queue_tracer, Missing):
@@ -152,7 +157,9 @@ class ServerWatch:
                 global_ids=self._tracing.global_ids,
                 delay_method=self._meter.method,
                 delay_missing=self._meter.missing,
-                held=held,
+                connections=held,
+                held=self._sampler.held,
+                cpu_samples=ran,
                 refault_source=self._reader.refault_source,
                 queue_waits=self._queue_waits,
                 opens=opens,
@@ -176,6 +183,7 @@ class ServerWatch:
         if self._ticker.is_alive():
             self._ticker.join()
             self._sampler.finish()
+        self._cpu_sampler.close()
         if self._tracing.tracer is not None:
             self._tracing.tracer.kill()
         if isinstance(self._queue_tracer, QueueWaitTracer):

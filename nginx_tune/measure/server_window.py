@@ -10,11 +10,11 @@ from itertools import pairwise
 from typing import TypeVar
 
 from nginx_tune.host.gaps import Missing
-from nginx_tune.measure.server_moment import Moment, Subjects
+from nginx_tune.measure.server_moment import NOT_ASKED, Moment, Subjects
 from nginx_tune.observe.block_delay import delay_between
 from nginx_tune.observe.parse_error_log import ErrorLogCounts
 from nginx_tune.observe.queue_wait import QueueWaits
-from nginx_tune.observe.states import StateShares
+from nginx_tune.observe.states import Held, StateShares
 from nginx_tune.observe.turn_counts import TurnCounts
 
 N = TypeVar("N", int, float)
@@ -34,12 +34,15 @@ class Window:
     global_ids: dict[int, int] = field(default_factory=dict)
     delay_method: str = ""
     delay_missing: Missing | None = None
-    held: tuple[dict[int, int] | None, dict[int, int] | None] = (None, None)
+    connections: tuple[dict[int, int] | None, dict[int, int] | None] = (None, None)
     refault_source: str = ""
     queue_waits: QueueWaits | Missing | None = None
     opens: Counter[int] | Missing | None = None
     """Calls of open() by their nanoseconds."""
     observer_cpu_seconds: float | None = None
+    held: Counter[Held] = field(default_factory=Counter)
+    """What main threads were found in, in looks."""
+    cpu_samples: Counter[str] | Missing = NOT_ASKED
 
     @property
     def seconds(self) -> float:

@@ -14,19 +14,21 @@ from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import StandIn, Start
 from nginx_tune.documents.site import Site
-from nginx_tune.errors import MissingPermissionError
-from nginx_tune.lab.cgroups import why_no_controller
+from nginx_tune.errors import MissingPermissionError, NginxTuneError, UndecidedError
+from nginx_tune.lab.cgroups import Group, why_no_controller
+from nginx_tune.lab.enclosure import View
 from nginx_tune.lab.kinds import is_limited, settle_kinds
 from nginx_tune.lab.modelled import find_missing
 from nginx_tune.lab.stubs import Outgoing
 from nginx_tune.lab.topology import Around
-from nginx_tune.lab.walls import Walls
+from nginx_tune.lab.walls import Walls, given_up
 from nginx_tune.measure.block import BlockRequest
 from nginx_tune.measure.emulated import emulate
 from nginx_tune.measure.plan_load import ServedFile
 from nginx_tune.measure.plan_topology import place_plan, place_site
 from nginx_tune.measure.surroundings import Surroundings, SurroundRequest
 from nginx_tune.measure.survey import Answer, Asked, SurveyRequest
+from nginx_tune.sandbox.spec import Limits
 
 MODULE_INSIDE = "nginx_tune.measure.inside"
 ORIGIN = "origin"
@@ -87,6 +89,7 @@ class Session:
         binary: str,
         covers: Sequence[str],
         overlays: Sequence[str] = (),
+        view: View | None = None,
     ) -> None:
         self._walls = walls
         self._binary = binary
@@ -107,7 +110,7 @@ class Session:
                 "lab": _plain(lab),
                 "covers": list(covers),
                 "overlays": list(overlays),
-                "seal": walls.root,
+                "view": _plain(view or View()),
             },
         )
         self.files: dict[str, list[ServedFile]] = {
@@ -126,6 +129,7 @@ class Session:
 
     def _limit(self, devices: dict[str, str]) -> tuple[list[str], str | None]:
         group = self._walls.group()
+        limit_processes(group, self._walls)
         if self.lab.memory_bytes is not None:
             group.limit_memory(self.lab.memory_bytes)
         if self.lab.quota_cpus is not None:
@@ -225,6 +229,24 @@ class Session:
             ahead=arm.conduct.ahead,
         )
         return msgspec.convert(self._walls.ask("block", {"request": _plain(request)}), Measurement)
+
+
+def limit_processes(group: Group, walls: Walls) -> None:
+    """Bound what root's nginx may fork; an ordinary user's is bounded by its namespace.
+
+    Errors: UndecidedError where that cannot be had and is not given up.
+    """
+    if not walls.root:
+        return
+    try:
+        group.limit_processes(Limits().processes)
+    except (NginxTuneError, OSError) as error:
+        if "processes" not in given_up():
+            reason = error.message if isinstance(error, NginxTuneError) else error.strerror
+            raise UndecidedError(
+                f"the processes of nginx cannot be bounded: {reason}",
+                hint="--weaker-walls processes does without",
+            ) from None
 
 
 def split_cpus(cpus: list[int], *, separate: bool) -> tuple[list[int], list[int]]:

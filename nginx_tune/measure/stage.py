@@ -14,13 +14,14 @@ from nginx_tune.documents.loadplan import LoadClass
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.lab.spec import LabPlan, Planned, Shape
+from nginx_tune.lab.special_files import refuse_special_files
 from nginx_tune.lab.stubs import Outgoing
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.experiment import Door, Load
 from nginx_tune.measure.plan_asks import Ask
 from nginx_tune.measure.plan_further import MOST_FILES, plan_class
 from nginx_tune.measure.plan_load import ServedFile
-from nginx_tune.measure.plan_outgoing import plan_outgoing, sockets_of
+from nginx_tune.measure.plan_outgoing import plan_outgoing
 from nginx_tune.measure.plan_places import plan_places
 from nginx_tune.measure.plan_replay import Placing, passes_of
 from nginx_tune.measure.plan_site_load import share_of
@@ -30,6 +31,12 @@ from nginx_tune.measure.plan_stage_notes import (
     stub_notes,
 )
 from nginx_tune.measure.plan_target import listen_addresses
+from nginx_tune.measure.plan_view import (
+    build_prefix,
+    opened_files,
+    plan_view,
+    written_directories,
+)
 from nginx_tune.measure.plan_worker_header import HEADER, with_worker_header
 from nginx_tune.measure.replay_data import Replay, make_replay
 from nginx_tune.measure.session import Arm, Session
@@ -68,11 +75,18 @@ def open_stage(
     planned = _planned(lab, site, shape)
     outgoing = _outgoing(site)
     written = [path for target in site.targets for path in target.written]
-    places = plan_places(site.nginx_flags, [*written, *sockets_of(outgoing)])
+    base = build_prefix(site.nginx_flags, prefix)
+    places = plan_places(site.nginx_flags, written, prefix=base)
     kept = {tree.path for tree in site.trees} | ({site.target.root} if site.target.root else set())
-    overlays = [place for place in places if _holds(place, kept)]
+    stored = {path for tree in site.trees for path in written_directories(tree)}
+    overlays = sorted({place for place in places if _holds(place, kept)} | stored)
     covers = [place for place in places if place not in overlays]
-    session = Session(walls, planned.lab, binary=binary, covers=covers, overlays=overlays)
+    for tree in site.trees:
+        refuse_special_files(opened_files(tree))
+    view = plan_view(site.trees, site.nginx_flags, prefix, directory=str(Path.cwd()))
+    session = Session(
+        walls, planned.lab, binary=binary, covers=covers, overlays=overlays, view=view
+    )
     arms = [
         Arm(name, tree.path, None, target.error_log, prefix)
         for name, tree, target in zip(

@@ -26,6 +26,8 @@ class Subject(NamedTuple):
     """What its relative paths stand on; null when not known."""
     is_hosts: bool
     """Whether this host's nginx runs on it or would start with it."""
+    maps: tuple[tuple[str, str], ...] = ()
+    """Where files are that the configuration names by other paths."""
 
 
 class ConfigurationFiles(NamedTuple):
@@ -43,14 +45,19 @@ class ConfigurationFiles(NamedTuple):
 
 
 def find_subject(
-    host: Host, conf: str | None, *, prefix: str | None = None, nginx_binary: str | None = None
+    host: Host,
+    conf: str | None,
+    *,
+    prefix: str | None = None,
+    nginx_binary: str | None = None,
+    pid: int | None = None,
 ) -> Subject:
     """The named configuration, else the running master's, else the installed nginx's.
 
     Errors: UsageError when none is named and the host has none; UndecidedError when the running
             nginx lives in a container, whose files this process does not see.
     """
-    nginx, _ = read_nginx(host, binary=nginx_binary)
+    nginx, _ = read_nginx(host, binary=nginx_binary, pid=pid)
     own = _own_path(nginx)
     own_prefix = (nginx.running.prefix if nginx.running else None) or nginx.prefix
     if conf is None:
@@ -58,6 +65,13 @@ def find_subject(
             raise UndecidedError(
                 f"the running nginx (process {nginx.running.pid}) sees other files: a container",
                 hint=f"run nginx-tune inside it, or {_NAME_ONE}",
+            )
+        if pid is not None and not nginx.may_run:
+            # A title says whatever its process likes: it chooses no file that root reads.
+            raise UndecidedError(
+                f"the configuration of process {pid} is not read by its title: "
+                f"{next((one.reason for one in nginx.candidates if one.pid == pid), '')}",
+                hint=_NAME_ONE,
             )
         if own is None:
             raise UsageError("no nginx found on this host", hint=_NAME_ONE)
@@ -72,7 +86,7 @@ def read_subject(reader: Reader, subject: Subject, *, may_be_absent: bool = Fals
 
     Errors: UsageError when the main file is not there or cannot be read, unless it may be absent.
     """
-    tree = read_tree(subject.path, reader, prefix=subject.prefix)
+    tree = read_tree(subject.path, reader, prefix=subject.prefix, maps=subject.maps)
     if may_be_absent:
         return tree
     if not tree.files and tree.unparsed[0].line is None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from nginx_tune.lab.enclosure import Enclosure
+from nginx_tune.lab.mounts import STATE
 from nginx_tune.nginx.instance import start_instance
 
 _SECONDS = 5.0
@@ -41,7 +43,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Why nothing came."""
 
 
-def survey(request: SurveyRequest) -> list[Answer]:
+def survey(request: SurveyRequest, enclosure: Enclosure) -> list[Answer]:
     """The answer to each, from an nginx that is started for it."""
     if not request.asked:
         return []
@@ -49,9 +51,10 @@ def survey(request: SurveyRequest) -> list[Answer]:
     instance = start_instance(
         request.binary,
         Path(request.conf_path),
-        stderr_path=Path("/run/nginx-tune-survey.stderr"),
+        stderr_path=STATE / "survey.stderr",
         address=(first.address, first.port),
         prefix=request.prefix,
+        sandbox=enclosure.prepare([request.binary]),
     )
     try:
         return [_answer(one) for one in request.asked]

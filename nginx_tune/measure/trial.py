@@ -9,31 +9,48 @@ is the configuration, and nothing of the host is touched.
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from nginx_tune.documents.findings import NginxTest
-from nginx_tune.host.door import ProgramResult
-from nginx_tune.host.live import LiveHost
+from nginx_tune.errors import NginxTuneError, UndecidedError
+from nginx_tune.host.door import HostReadError, ProgramResult
 from nginx_tune.lab import mounts
+from nginx_tune.lab.enclosure import Enclosure, View
 from nginx_tune.lab.stub_server import RESOLVED
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.session import MODULE_INSIDE
+from nginx_tune.sandbox.launch import run_inside
+from nginx_tune.sandbox.spec import Limits
 
 MOST_RUNS = 200
 """Each run past the first gives nginx one more thing that the walls had taken away."""
 
 _SECONDS = 60.0
-_READ_ONLY = re.compile(r'\((?:\) )?"(/[^"\n]*)"(?:, [0-9]+\))? failed \(30: ')
+_NO_PLACE = re.compile(r'\((?:\) )?"(/[^"\n]*)"(?:, [0-9]+\))? failed \((?:2|13|30): ')
+"""ENOENT, EACCES (Landlock's word for what takes no writes) and EROFS."""
+_NO_SECRET = re.compile(
+    r'cannot load certificate(?: key)? "(/[^"\n]*)": BIO_new_file\(\) failed'
+    r'|\("(/[^"\n]*)"\) failed \(SSL: '
+)
+"""The same by OpenSSL's words, of certificates, keys and parameters."""
 _NO_HOST = re.compile(r'host not found in [a-z "]*?"?([^\s":;/$]+)(?::[0-9]+)?"')
 _BIND_ANYWHERE = ("ipv4/ip_nonlocal_bind", "ipv6/ip_nonlocal_bind")
 
 
 def try_configuration(
-    binary: str, conf: str, *, prefix: str | None, replaced: Mapping[str, bytes]
+    binary: str,
+    conf: str,
+    *,
+    prefix: str | None,
+    replaced: Mapping[str, bytes],
+    view: View | None = None,
 ) -> NginxTest:
     """What the target's ``nginx -t`` says of a configuration with some files replaced.
 
@@ -45,35 +62,48 @@ def try_configuration(
         os.path.realpath(path): base64.b64encode(data).decode() for path, data in replaced.items()
     }
     with Walls(MODULE_INSIDE) as walls:
-        answer = walls.ask("try_configuration", {"argv": argv, "files": files, "seal": walls.root})
+        group = walls.group()
+        with contextlib.suppress(NginxTuneError, OSError):  # the time is bounded in any case
+            if walls.root:
+                group.limit_processes(Limits().processes)
+        asked = {
+            "argv": argv,
+            "files": files,
+            "view": msgspec.to_builtins(view or View()),
+            "join_files": [str(file) for file in group.join_files()],
+        }
+        answer = walls.ask("try_configuration", asked)
     return NginxTest(accepted=answer["status"] == 0, messages=answer["messages"])
 
 
-def try_inside(argv: list[str], files: dict[str, str], directory: Path, *, seal: bool) -> Any:
+def try_inside(
+    argv: list[str], files: dict[str, str], directory: Path, enclosure: Enclosure
+) -> Any:
     """Run the test; called by the process inside the walls.
 
     Shape: ``status`` and ``messages`` of the last run.
     """
     _bind_anywhere()
     show_files({path: base64.b64decode(data) for path, data in files.items()}, directory)
-    if seal:
-        mounts.seal_all(keep=directory)
+    mounts.seal_all(keep=directory, only=enclosure.outer_mounts)
     hosts = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else "127.0.0.1 x\n"
     given: set[str] = set()
-    run = _run(argv)
+    run = _run(argv, enclosure)
     for _ in range(MOST_RUNS):
         if run.status == 0:
             break
         wanted = _lacking(run.stderr)
-        if wanted is None or wanted in given:
+        if wanted is None:
             break
-        given.add(wanted)
-        if wanted.startswith("/"):
-            mounts.make_writable(Path(wanted).parent)
-        else:
+        if not wanted.startswith("/"):
+            if wanted in given:
+                break
+            given.add(wanted)
             hosts += f"127.0.0.1 {wanted}\n"
             _show_hosts(hosts, directory)
-        run = _run(argv)
+        elif not _give_place(wanted, given, enclosure):
+            break
+        run = _run(argv, enclosure)
     return {"status": run.status, "messages": [line for line in run.stderr.splitlines() if line]}
 
 
@@ -83,7 +113,7 @@ def show_files(files: Mapping[str, bytes], directory: Path) -> None:
         _replace(Path(path), data, directory / f"replaced-{number}")
 
 
-def give_names(argv: list[str], directory: Path) -> list[str]:
+def give_names(argv: list[str], directory: Path, enclosure: Enclosure) -> list[str]:
     """Have every name that a configuration needs resolve, to where nothing but stubs answers.
 
     Shape: the names.
@@ -92,29 +122,60 @@ def give_names(argv: list[str], directory: Path) -> list[str]:
     again when it is started.
     """
     given: list[str] = []
+    places: set[str] = set()
     hosts = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else ""
     for _ in range(MOST_RUNS):
-        run = _run(argv)
+        run = _run(argv, enclosure)
         wanted = _lacking(run.stderr) if run.status else None
-        if wanted is None or wanted.startswith("/") or wanted in given:
+        if wanted is None or wanted in given:
             break
+        if wanted.startswith("/"):
+            if not _give_place(wanted, places, enclosure):
+                break
+            continue
         given.append(wanted)
         hosts = f"{hosts.rstrip()}\n{RESOLVED} {wanted}\n"
         _show_hosts(hosts, directory)
     return given
 
 
-def _run(argv: list[str]) -> ProgramResult:
-    return LiveHost().run(argv, timeout_seconds=_SECONDS)
+def _run(argv: list[str], enclosure: Enclosure) -> ProgramResult:
+    try:
+        sandbox = enclosure.prepare(argv[:1])
+        return run_inside(argv, sandbox, _SECONDS, join_files=enclosure.join_files)
+    except HostReadError as error:
+        raise UndecidedError(f"{argv[0]} -t: {error.reason}") from None
+
+
+def _give_place(path: str, given: set[str], enclosure: Enclosure) -> bool:
+    """Have a path there that nginx found missing or read-only: to read, then to write; whether."""
+    real = Path(path)
+    if path not in given and real.exists():
+        given.add(path)
+        enclosure.show(path)
+        return True
+    parent = str(real.parent)
+    if parent in given or not real.parent.is_dir():
+        return False
+    given.add(parent)
+    enclosure.unshow(path)
+    if os.geteuid() == 0 or real.parent.stat().st_uid == os.geteuid():
+        mounts.make_writable(real.parent)
+    else:
+        mounts.cover(real.parent)  # what others own cannot be copied up by this user
+    enclosure.open(parent)
+    return True
 
 
 def _lacking(stderr: str) -> str | None:
-    """The path that could not be written, or the name that could not be resolved."""
+    """The path that is not there or takes no writes, or the name that could not be resolved."""
     for line in stderr.splitlines():
         if "[emerg]" not in line:
             continue
-        if path := _READ_ONLY.search(line):
+        if path := _NO_PLACE.search(line):
             return path[1]
+        if secret := _NO_SECRET.search(line):
+            return secret[1] or secret[2]
         if name := _NO_HOST.search(line):
             return name[1]
     return None

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.validation import Validation
-from nginx_tune.errors import MissingToolError
 from nginx_tune.lab.spec import LabPlan
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.experiment import find_warmup, run_pairs
@@ -19,6 +18,7 @@ from nginx_tune.measure.session import MODULE_INSIDE
 from nginx_tune.measure.stage import Stage, open_stage
 from nginx_tune.measure.validation import Measured, conclude
 from nginx_tune.measure.validation_site import read_site
+from nginx_tune.nginx.choice import runnable_program
 
 _SHARE_OF_PAIRS = 0.5
 """Of the time, when an objective's search wants the rest."""
@@ -45,6 +45,8 @@ class Plan(NamedTuple):
     """What is asked for; None for a hot file and random ones, and every other place."""
     objectives: Sequence[str] = ()
     """What the capacity of each arm is searched under; none for no search."""
+    accept_worse: Sequence[str] = ()
+    """Metrics that may become worse."""
     scale: float | None = None
     """Share of a manifest's objects that the lab has files of; None for about a GiB."""
 
@@ -65,10 +67,7 @@ def run_validation(
             UndecidedError when there is nothing to load or a tool is missing, UsageError for a
             gate that names an unknown metric (before anything runs).
     """
-    if nginx.binary is None:
-        raise MissingToolError(
-            "nginx is not installed", hint="apt-get install nginx, or name one with --nginx"
-        )
+    binary = runnable_program(nginx)
     deadline = Deadline(plan.max_seconds)
     site = read_site(
         baseline,
@@ -78,6 +77,7 @@ def run_validation(
         primary_metric=plan.primary_metric,
         requires=plan.requires,
         objectives=plan.objectives,
+        accept_worse=plan.accept_worse,
     )
     # A search for the capacity has the other half of the time.
     share = _SHARE_OF_PAIRS if plan.objectives else 1.0
@@ -86,7 +86,7 @@ def run_validation(
     try:
         with Walls(MODULE_INSIDE, progress=progress) as walls:
             stage = open_stage(
-                walls, site, nginx.binary, lab=plan.lab, prefix=plan.prefix, scale=plan.scale
+                walls, site, binary, lab=plan.lab, prefix=plan.prefix, scale=plan.scale
             )
             measured.notes = stage.notes
             measured.lab = stage.session.lab.name
@@ -101,7 +101,8 @@ def run_validation(
         trees=site.trees,
         primary_metric=site.primary_metric,
         requires=plan.requires,
-        nginx_version=nginx.version,
+        accept_worse=plan.accept_worse,
+        nginx=nginx,
         seed=plan.seed,
     )
 

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from nginx_tune.conf.secrets import redact_configuration
+from nginx_tune.conf.secrets import redact_tree
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.capacity import Capacity
+from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import ArmText
 from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Environment, Stopped
+from nginx_tune.lab.walls import given_up
 from nginx_tune.measure.sequential import Looking
 from nginx_tune.measure.site_files import shown
 from nginx_tune.prove.looks import FIRST_ALPHA
@@ -44,7 +46,8 @@ def conclude(
     trees: Sequence[ConfTree],
     primary_metric: str,
     requires: Sequence[str],
-    nginx_version: str | None,
+    accept_worse: Sequence[str],
+    nginx: Nginx,
     seed: int,
 ) -> Validation:
     """The validation; ``trees`` are those of the baseline and the candidate."""
@@ -61,11 +64,15 @@ def conclude(
         requires=requires,
         noise_floor=floor,
         alpha=look.alpha if look else first,
+        accept_worse=accept_worse,
         environment=Environment(
-            nginx_version=nginx_version,
+            nginx_version=nginx.version,
+            nginx_binary=nginx.binary,
+            nginx_choice=nginx.choice,
             kernel_release=os.uname().release,
             lab=measured.lab,
             seed=seed,
+            weaker_walls=[*given_up()],
             differences=measured.notes,
         ),
     )
@@ -98,11 +105,7 @@ def _why_stopped(measured: Measured) -> Stopped:
 
 def _dump(tree: ConfTree) -> str:
     """The configuration in the form of ``nginx -T``, without its secrets."""
-    parts = [
-        f"# configuration file {shown(file.source.file)}:\n"
-        + redact_configuration(file.source.text.encode("utf-8", "surrogateescape")).decode(
-            errors="replace"
-        )
-        for file in tree.parsed
-    ]
-    return "\n".join(parts)
+    return "\n".join(
+        f"# configuration file {shown(file)}:\n{data.decode(errors='replace')}"
+        for file, data in redact_tree(tree).items()
+    )

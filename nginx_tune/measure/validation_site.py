@@ -9,7 +9,7 @@ from typing import NamedTuple
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.scenario import ScenarioClass
-from nginx_tune.errors import ConfigurationError, UndecidedError
+from nginx_tune.errors import ConfigurationError, UndecidedError, UsageError
 from nginx_tune.measure.plan_asks import Ask, common_asks, plan_asks
 from nginx_tune.measure.plan_further import MOST
 from nginx_tune.measure.plan_site_load import SiteLoad, share_of, with_rest
@@ -50,6 +50,7 @@ def read_site(
     primary_metric: str | None,
     requires: Sequence[str],
     objectives: Sequence[str],
+    accept_worse: Sequence[str] = (),
 ) -> Site:
     """What both arms are asked.
 
@@ -71,7 +72,12 @@ def read_site(
     metric = primary_metric or load.primary_metric
     if primary_metric is None and metric.partition(".")[0] not in names:
         metric = f"{names[0]}.mean"
-    check_expressions([*requires, f"{metric} >= 0"], names)
+    if metric in accept_worse:
+        raise UsageError(
+            f"{metric} decides, so it cannot be accepted as worse",
+            hint="name another metric with --primary",
+        )
+    check_expressions([*requires, *(f"{name} >= 0" for name in (metric, *accept_worse))], names)
     if objectives:
         parse_objective(objectives, names)
     return Site((baseline, candidate), targets, load, classes, asks, left_out, metric, nginx.flags)

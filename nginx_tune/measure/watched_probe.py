@@ -20,7 +20,7 @@ from nginx_tune.measure.probe import ProbeInterrupted, Progress, run_probe
 from nginx_tune.observe.held_connections import count_held
 from nginx_tune.observe.processes import read_cpu_seconds
 from nginx_tune.prove.foreign import with_foreign_cpu
-from nginx_tune.prove.imbalance import with_imbalance
+from nginx_tune.prove.imbalance import few_connections, with_imbalance
 
 
 def run_watched_probe(
@@ -51,6 +51,7 @@ class _Watch:
         target = plan.target
         self._is_here = _is_here(target.address)
         self._port = target.port
+        self._is_open = any(item.arrivals.kind != "closed" for item in plan.classes)
         self._pids = find_listening_pids(host, target.address, target.port) if self._is_here else []
         self._before: list[float | None] = []
         self._after: list[float | None] = []
@@ -97,7 +98,13 @@ class _Watch:
         if workers and not measurement.server.workers:
             server = msgspec.structs.replace(measurement.server, workers=workers)
             measurement = msgspec.structs.replace(measurement, server=server)
-        return with_imbalance(measurement)
+        measurement = with_imbalance(measurement)
+        named = any(part.workers for part in measurement.classes.values())
+        if named or not self._is_open:
+            return measurement
+        # What the kernel tells is of all classes together.
+        few = few_connections("all classes", sum(self._held.values()), len(self._held))
+        return msgspec.structs.replace(measurement, flags=[*measurement.flags, *few])
 
     def _cpu_seconds(self) -> float | None:
         """What the server used on this host; None when that cannot be told."""

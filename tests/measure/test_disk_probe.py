@@ -80,7 +80,7 @@ def test_a_modelled_hard_disk_serves_a_read_at_a_time(data: Path, tmp_path: Path
     with modelled(tmp_path, data, *filters) as device:
         curve = probed(device, depth=8, seconds=6)
     # No depth passes the one head; on a busy machine a read by itself may fall short of it.
-    assert max(point.reads_per_second for point in curve.points) <= 55
+    assert max(point.reads_per_second for point in curve.points) <= 60
     assert curve.plateau_reads_per_second is not None
     assert 25 <= curve.plateau_reads_per_second <= 57.5
     assert curve.knee_depth in {None, 2}

@@ -7,6 +7,7 @@ import http.client
 import itertools
 import json
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -284,3 +285,156 @@ def test_with_pools_the_loop_is_free(
         else:
             pytest.fail(found.causes[0].summary)
     assert (found.server.workers[0].threads or 0) > 1
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@contextlib.contextmanager
+def serving(scratch: Path, port: int, location: str, http: str = "") -> Iterator[Instance]:
+    """A worker with one more location."""
+    conf = scratch / "nginx.conf"
+    text = CONF.format(scratch=scratch, data=scratch, port=port, aio="")
+    text = text.replace("location = /status", f"{location}\n        location = /status")
+    conf.write_text(text.replace("access_log off;", f"access_log off; {http}"))
+    instance = start_instance(
+        "nginx", conf, stderr_path=scratch / "stderr", address=("127.0.0.1", port)
+    )
+    try:
+        yield instance
+    finally:
+        instance.stop()
+
+
+@contextlib.contextmanager
+def asking(port: int, path: str, clients: int) -> Iterator[None]:
+    """Clients that ask for one path, one after the other."""
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.wait(0.02):
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+                connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
+                connection.getresponse().read()
+                connection.close()
+
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
+def named(
+    run_cli: RunCli, running: Instance, scratch: Path, cause: str, *, tries: int = 4
+) -> Observation:
+    """What is seen once the cause comes first: a busy machine may spend a window otherwise."""
+    for _ in range(tries):
+        found = observe(run_cli, Blocked(running, 0), scratch)
+        if found.causes[0].id == cause:
+            break
+    assert found.causes[0].id == cause, render_observation(found)
+    return found
+
+
+@pytest.mark.needs("root", "nginx", "tracefs")
+def test_a_loop_held_by_compression_is_named(
+    run_cli: RunCli, tmp_path: Path, free_port: int
+) -> None:
+    """No disk is waited for, and small files take as long as a turn of gzip."""
+    (tmp_path / "text").write_bytes(b"%s\n" % os.urandom(1 << 16).hex().encode() * 160)
+    location = "location = /text { gzip on; gzip_comp_level 9; default_type text/html; }"
+    with serving(tmp_path, free_port, location) as running, asking(free_port, "/text", 2):
+        found = named(run_cli, running, tmp_path, "loop-held-by-cpu")
+    turns = found.server.loop_turn_seconds
+    assert turns is not None
+    assert turns.arrival_wait_by["computing"] > 0.01
+    assert sum(turns.arrival_wait_by.values()) == pytest.approx(turns.arrival_wait_seconds)
+    if found.server.cpu_samples:  # where the profiler is allowed
+        assert found.server.cpu_samples["libz"] > 10
+        assert "zlib (compression)" in found.causes[0].summary
+
+
+@pytest.mark.needs("root", "nginx", "tracefs")
+def test_a_stopped_worker_is_named(run_cli: RunCli, tmp_path: Path, free_port: int) -> None:
+    ended = threading.Event()
+    with serving(tmp_path, free_port, "") as running, asking(free_port, "/memory", 1):
+        [worker] = running.workers()
+
+        def stop() -> None:
+            while not ended.wait(0.4):
+                os.kill(worker, signal.SIGSTOP)
+                time.sleep(0.2)
+                os.kill(worker, signal.SIGCONT)
+
+        stopper = threading.Thread(target=stop)
+        stopper.start()
+        try:
+            found = named(run_cli, running, tmp_path, "worker-stopped")
+        finally:
+            ended.set()
+            stopper.join()
+    assert found.server.workers[0].state_ratios["T"] > 0.05
+
+
+class SlowUpstream:
+    """Takes every connection and answers a while after it was asked."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._server = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = int(self._server.getsockname()[1])
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._server.accept()
+                threading.Thread(target=self._answer, args=(client,), daemon=True).start()
+
+    def _answer(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError):
+            client.recv(4096)
+            time.sleep(self._seconds)
+            client.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    def close(self) -> None:
+        self._server.close()
+
+
+@pytest.mark.needs("root", "nginx", "tracefs")
+def test_loops_that_are_free_while_upstreams_are_slow(
+    run_cli: RunCli, tmp_path: Path, free_port: int
+) -> None:
+    upstream = SlowUpstream(0.4)
+    location = f"location /app {{ proxy_pass http://127.0.0.1:{upstream.port}; }}"
+    with (
+        contextlib.closing(upstream),
+        serving(tmp_path, free_port, location) as running,
+        asking(free_port, "/app", 6),
+    ):
+        found = named(run_cli, running, tmp_path, "slow-upstream")
+    waiting = found.server.waiting
+    assert waiting is not None
+    assert waiting.upstreams_waiting > 1
+    assert waiting.upstream_longest_seconds is not None
+    assert 0.05 < waiting.upstream_longest_seconds < 10
+    assert found.server.has_resolver is False
+
+
+@pytest.mark.needs("root", "nginx")
+def test_a_time_in_an_objective(run_cli: RunCli) -> None:
+    for wrong in ("p99 <= 50", "p99 >= 50ms", "requests_per_second > 5", "p99 <= 0s", "soon"):
+        run = run_cli("observe", "--objective", wrong)
+        assert run.returncode == 2, wrong
+        assert len(run.stderr.splitlines()) == 1

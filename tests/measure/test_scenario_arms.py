@@ -11,13 +11,14 @@ import msgspec
 import pytest
 
 from nginx_tune.documents.base import decode
+from nginx_tune.documents.decisions import Decision, Decisions, Setting
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.measurement import Measurement, ServerMeasurement
 from nginx_tune.documents.scenario import Claim, FurtherArm, Scenario, ScenarioRun
 from nginx_tune.errors import MissingToolError, UsageError
 from nginx_tune.measure.plan_scenario import check_scenario
 from nginx_tune.measure.scenario import list_scenarios
-from nginx_tune.measure.scenario_arms import find_programs
+from nginx_tune.measure.scenario_arms import arm_of_prediction, find_programs, tried_decisions
 from nginx_tune.prove.gates import judge_claims
 from nginx_tune.prove.rounds import count_valid, schedule_rounds, select_pairs
 from nginx_tune.report.scenario_page import render_scenario_markdown, render_scenario_page
@@ -275,3 +276,50 @@ def test_workers_that_shrink_lose_connections_only_where_queues_close(run_cli: R
         if lost["baseline"]:
             break
     assert lost["baseline"] > max(lost["candidate"], lost["shared"])
+
+
+def pools(*args: str, verdict: str = "enable") -> Decisions:
+    """Thread pools as they are decided, and something else that is written."""
+    aio = [Setting(context="location", directive="aio", args=list(args))] if args else []
+    cache = Setting(context="http", directive="open_file_cache", args=["max=1000"])
+    return Decisions(
+        decisions=[
+            Decision(id="thread-pools", verdict=verdict, summary="s", settings=aio),  # type: ignore[arg-type]
+            Decision(id="open-file-cache", verdict="set", summary="s", settings=[cache]),
+            Decision(id="reuseport", verdict="keep", summary="s"),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "decisions", "arm", "tried"),
+    [
+        # All that was written is tried by the arm that has it.
+        (
+            "thread-pools",
+            pools("threads=hot"),
+            "candidate",
+            {"thread-pools", "open-file-cache"},
+        ),
+        (
+            "thread-pools-cold-heavy",
+            pools("threads=hot"),
+            "recommended",
+            {"thread-pools", "open-file-cache"},
+        ),
+        # Pools that are forced on try a forecast of the same pools, or of what they would cost.
+        ("loop-blocked", pools("threads"), "candidate", {"thread-pools"}),
+        ("loop-blocked", pools("threads=many"), "candidate", set()),
+        ("page-cache-fits", pools(verdict="disable"), "candidate", {"thread-pools"}),
+        # Both arms have pools, or none.
+        ("pool-overflow", pools("threads"), "candidate", set()),
+        ("per-disk-pools", pools("threads=pool_$disk"), "candidate", set()),
+        ("accept-balance", pools("threads"), "candidate", set()),
+    ],
+)
+def test_which_predictions_a_run_answers(
+    name: str, decisions: Decisions, arm: str, tried: set[str]
+) -> None:
+    scenario = SCENARIOS[name]
+    assert arm_of_prediction(scenario) == arm
+    assert tried_decisions(scenario, decisions) == tried

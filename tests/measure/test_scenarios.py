@@ -143,7 +143,7 @@ def test_an_nginx_without_threads_is_said_before_anything_runs(
     binary = tmp_path / "nginx"
     binary.write_text(FAKE)
     binary.chmod(0o755)
-    result = run_cli("scenario", "run", "thread-pools", "--nginx", binary)
+    result = run_cli("scenario", "run", "thread-pools", "--nginx", binary, "--trust")
     assert result.returncode == 4
     assert "is built without --with-threads" in result.stderr
     assert len(result.stderr.splitlines()) == 1

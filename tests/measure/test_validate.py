@@ -87,6 +87,31 @@ def test_an_overflowing_pool_is_worse_though_every_status_is_200(
 
 
 @pytest.mark.needs("root", "nginx", "probe")
+def test_a_candidate_that_costs_more_cpu_is_worse_though_clients_hardly_see_it(
+    run_cli: RunCli, site: Path
+) -> None:
+    """Four users who pause 20 ms cannot tell tenths of a millisecond apart; CPU time can."""
+    for file in site.iterdir():
+        file.write_bytes(b"<a href=x>y</a>\n" * 100)
+    costly = (
+        "sendfile off; output_buffers 1 512; types { } default_type text/html; "
+        "sub_filter_once off; sub_filter abc xyz; sub_filter href hrex; sub_filter uio plm;"
+    )
+    plain, dear = write(site, "plain.conf"), write(site, "dear.conf", location=costly)
+    result = run_cli(
+        "-q", "validate", dear, "--against", plain, "--pairs", "6", "--duration", "600ms",
+        "--warmup", "200ms", "-f", "json",
+    )  # fmt: skip
+    verdict = decode(Verdict, result.stdout.encode())
+    if verdict.outcome == "invalid":  # on a busy machine pairs may be discarded
+        assert result.returncode == 4
+        return
+    cost = next(one for one in verdict.metrics if one.name == "server.cpu_seconds_per_request")
+    assert (cost.ratio or 0) > 1.3
+    assert (verdict.outcome, result.returncode) == ("worse", 1)
+
+
+@pytest.mark.needs("root", "nginx", "probe")
 def test_a_configuration_that_nginx_rejects_is_exit_3_with_its_words(
     run_cli: RunCli, site: Path
 ) -> None:
@@ -108,6 +133,12 @@ def test_a_configuration_that_nginx_rejects_is_exit_3_with_its_words(
         (("plain.conf", "--against", "plain.conf", "--require", "hot.p98 < 1"), 2, "hot.p98"),
         (("plain.conf", "--against", "plain.conf", "--require", "hot.p99 <"), 2, "hot.p99 <"),
         (("plain.conf", "--against", "plain.conf", "--duration", "soon"), 2, "no duration"),
+        (("plain.conf", "--against", "plain.conf", "--accept-worse", "hot.p98"), 2, "hot.p98"),
+        (
+            ("plain.conf", "--against", "plain.conf", "--accept-worse", "hot.requests_per_second"),
+            2,
+            "hot.requests_per_second decides",
+        ),
         (("broken.conf", "--against", "plain.conf"), 3, "broken.conf"),
         (("empty.conf", "--against", "plain.conf"), 4, "no server"),
     ],

@@ -1,0 +1,39 @@
+"""What kept main threads from their CPUs over a window, and what they ran on them; pure."""
+
+from __future__ import annotations
+
+from nginx_tune.documents.measurement import Quota
+from nginx_tune.host.gaps import Gaps, Missing
+from nginx_tune.measure.server_window import Window
+
+
+def plan_samples(window: Window, gaps: Gaps) -> dict[str, int]:
+    """Looks at what main threads computed, the most frequent first."""
+    samples = window.cpu_samples
+    if isinstance(samples, Missing):
+        gaps["/cpu_samples"] = samples.reason
+        return {}
+    return dict(samples.most_common())
+
+
+def plan_quota(window: Window) -> Quota | None:
+    """The quota that held the workers up most; null where none was at work."""
+    first, last = window.moments[0].throttling, window.moments[-1].throttling
+    found = [
+        Quota(
+            periods=after.periods - before.periods,
+            throttled_periods=after.throttled_periods - before.throttled_periods,
+            throttled_seconds=after.throttled_seconds - before.throttled_seconds,
+        )
+        for place, after in last.items()
+        if (before := first.get(place)) is not None and after.periods > before.periods
+    ]
+    return max(found, key=lambda one: one.throttled_seconds, default=None)
+
+
+def plan_steal(window: Window) -> float | None:
+    """Share of the host's CPU time that a hypervisor gave to others."""
+    before, after = window.moments[0].host_cpu, window.moments[-1].host_cpu
+    if before is None or after is None or after.total <= before.total:
+        return None
+    return max(0, after.steal - before.steal) / (after.total - before.total)
