@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.decide.answer import setting
+from nginx_tune.decide.build import version_evidence
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import known
 from nginx_tune.decide.situation import Situation
@@ -25,7 +26,7 @@ ID: Final = "accept"
 def decide_accept(s: Situation, _plan: PoolPlan) -> Decision:
     """The decision: both off, which is the default since 1.11.3."""
     evidence = [
-        Evidence(fact="nginx.version", value=s.build.text),
+        version_evidence(s.build),
         Evidence(fact="EPOLLEXCLUSIVE", value=s.facts.kernel.features.get("epollexclusive")),
         *known(s.seen.busiest_share),
     ]

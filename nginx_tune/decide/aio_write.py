@@ -12,9 +12,10 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.decide.answer import not_applicable, setting, validate_command
+from nginx_tune.decide.build import version_evidence
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation
-from nginx_tune.documents.decisions import Decision, Evidence
+from nginx_tune.documents.decisions import Decision
 
 ID: Final = "aio-write"
 
@@ -29,7 +30,7 @@ def decide_aio_write(s: Situation, plan: PoolPlan) -> Decision:
             f"aio_write works only with aio threads, which is off: {plan.judgement.reason}.",
             flips="thread-pools is enabled",
         )
-    evidence = [Evidence(fact="nginx.version", value=s.build.text)]
+    evidence = [version_evidence(s.build)]
     # Hangs and leaks with aio_write were fixed until 1.11.13 (NGINX-FACTS 2.12).
     if not s.build.at_least(1, 11, 13):
         return not_applicable(

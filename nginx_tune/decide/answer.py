@@ -11,6 +11,7 @@ from nginx_tune.documents.decisions import Context, Decision, DecisionId, Eviden
 MAX_REASON = 160
 FACTS_COMMAND = "nginx-tune inspect --dataset DIR -f json -o facts.json"
 LEARN_COMMAND = "nginx-tune learn ACCESS_LOG -f json -o workload.json"
+DISKS_COMMAND = "nginx-tune inspect --dataset DIR --disks -f json -o facts.json"
 OBSERVE_COMMAND = "nginx-tune observe --duration 30s -f json -o observation.json"
 """The commands that bring what a decision lacks."""
 

@@ -58,7 +58,8 @@ def decide_backlog(s: Situation, _plan: PoolPlan) -> Decision:
     value = min(wanted, somaxconn) if somaxconn is not None else wanted
     reason = f"{STALL_SECONDS:g} s of {BURST:g} x {rate.value or 0.0:.0f} new connections a second"
     if overflows.value:
-        reason = f"{overflows.value:.0f} overflows of the queue of {now.text} were seen"
+        queue = f"the queue of {now.text}" if now.value else "the queue"
+        reason = f"{overflows.value:.0f} overflows of {queue} were seen"
     if value <= NGINX_DEFAULT:
         return Decision(
             id=ID,

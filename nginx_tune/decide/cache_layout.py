@@ -7,6 +7,12 @@ from collections import Counter
 from typing import Final
 
 from nginx_tune.decide.answer import setting
+from nginx_tune.decide.model_cache_size import (
+    KEYS_PER_MEBIBYTE,
+    SMALLEST_ZONE_MEBIBYTES,
+    keyed_bytes,
+    most_zone_mebibytes,
+)
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import DataPath
 from nginx_tune.documents.decisions import Setting
@@ -17,14 +23,14 @@ GIBIBYTE = 1 << 30
 SHARE_OF_DISK = 0.8
 """Of the smallest leaf disk: file-system overhead, a mirror's other half and what else lives
 there stay out; the manager removes files late (NGINX-FACTS 13.3)."""
+SHARE_OF_FREE = 0.9
+"""Of what is free: ``max_size`` is overshot while files are written."""
 SMALL_GIBIBYTES = 10
 """``max_size`` where the disk's size is not known: small enough not to fill one."""
 LARGEST_GIBIBYTES = 1 << 20
-KEYS_PER_MEBIBYTE = 7000
-"""Source: NGINX-FACTS 13.1, 7083 keys left in a zone of 1m after the manager's cut."""
-SMALLEST_ZONE_MEBIBYTES = 10
-LARGEST_ZONE_MEBIBYTES = 1024
-MEMORY_SHARE = 0.05
+KEY: Final = "$scheme$host$request_uri"
+"""Of a request as its client sent it. nginx's own key has ``$proxy_host``, the name of the
+upstream, and so one page for all hosts that it serves."""
 INACTIVE = "30d"
 """Longer than the disk takes to fill, so that the size bound decides what leaves."""
 
@@ -33,7 +39,12 @@ def cache_settings(s: Situation) -> list[Setting]:
     """The caches, and the choice between them when there are several."""
     several = len(s.data_paths) > 1
     paths = [_cache_path(s, place, number) for number, place in enumerate(s.data_paths, start=1)]
-    return [*paths, *(_split(s) if several else [_single()])]
+    return [*paths, *(_split(s) if several else [_single()]), _key()]
+
+
+def _key() -> Setting:
+    reason = "each host has pages of its own: the Host header is passed on"
+    return setting(ID, "location", "proxy_cache_key", KEY, reason=reason)
 
 
 def _single() -> Setting:
@@ -49,9 +60,9 @@ def _split(s: Situation) -> list[Setting]:
             ID,
             "http",
             "split_clients",
-            "$request_uri",
+            KEY,
             "$disk",
-            reason="spreads the keys; $request_uri is part of the cache key",
+            reason="spreads the keys: the same string as the cache key",
             lines=lines,
         ),
         setting(
@@ -65,11 +76,19 @@ def _split(s: Situation) -> list[Setting]:
 
 
 def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
-    size, why = _size_gibibytes(s, place)
+    by_disk, why = _size_gibibytes(s, place)
+    zone = _zone_mebibytes(s, by_disk)
+    by_keys = keyed_gibibytes(s, zone)
+    size = min(by_disk, by_keys)
+    if by_keys < by_disk:
+        why = (
+            f"as much as the keys in {zone}m name, of {bytes_text(s.object_bytes.value or 1.0)} "
+            f"each; the disk has room for {by_disk}g"
+        )
     words = [
         place.path,
         "levels=1:2",
-        f"keys_zone=cache_{number}:{_zone_mebibytes(s, size)}m",
+        f"keys_zone=cache_{number}:{zone}m",
         f"max_size={size}g",
         f"inactive={INACTIVE}",
         "use_temp_path=off",
@@ -83,20 +102,43 @@ def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
 def _size_gibibytes(s: Situation, place: DataPath) -> tuple[int, str]:
     sizes = {d.name: d.size_bytes for d in s.facts.storage.disks if d.size_bytes}
     leaves = [sizes[name] for name in place.leaf_disks if name in sizes]
+    if not leaves and (room := _room_bytes(s, place)) is not None:
+        return max(1, int(room / GIBIBYTE)), f"what {place.path} has room for"
     if not leaves:
         return SMALL_GIBIBYTES, "the disk's size is not known, so a small bound"
     sharing = Counter(name for other in s.data_paths for name in other.leaf_disks)
     sharers = max(sharing[name] for name in place.leaf_disks)
     usable = int(SHARE_OF_DISK * min(leaves) / sharers / GIBIBYTE)
     size = max(1, min(LARGEST_GIBIBYTES, usable))
+    room = _room_bytes(s, place)
+    if room is not None and room < size * GIBIBYTE:
+        return max(1, int(room / GIBIBYTE)), f"what {place.path} has room for"
     return size, f"{SHARE_OF_DISK:.0%} of {bytes_text(min(leaves) / sharers)}"
+
+
+def _room_bytes(s: Situation, place: DataPath) -> float | None:
+    """What a cache may take of its file system; null when that was not looked at.
+
+    The share of all of it that is left to caches on it, and no more than what is free or taken
+    by the cache already.
+    """
+    if place.size_bytes is None:
+        return None
+    sharers = sum(1 for other in s.data_paths if other.leaf_disks == place.leaf_disks)
+    room = SHARE_OF_DISK * place.size_bytes / max(1, sharers)
+    held = next((d.bytes or 0 for d in s.facts.datasets if d.path == place.path), 0)
+    if place.available_bytes is None:
+        return room
+    return min(room, SHARE_OF_FREE * place.available_bytes / max(1, sharers) + held)
+
+
+def keyed_gibibytes(s: Situation, zone_mebibytes: int) -> int:
+    """What the objects that a zone has keys for take on the disk; at least 1."""
+    return max(1, math.ceil(keyed_bytes(zone_mebibytes, s.object_bytes.value) / GIBIBYTE))
 
 
 def _zone_mebibytes(s: Situation, size_gibibytes: int) -> int:
     objects = size_gibibytes * GIBIBYTE / max(1.0, s.object_bytes.value or 1.0)
     wanted = math.ceil(objects / KEYS_PER_MEBIBYTE)
-    memory = s.facts.memory.cgroup_limit_bytes or s.facts.memory.total_bytes
-    most = LARGEST_ZONE_MEBIBYTES
-    if memory:
-        most = min(most, int(MEMORY_SHARE * memory / (1 << 20) / len(s.data_paths)))
+    most = most_zone_mebibytes(s.memory_bytes, len(s.data_paths))
     return max(SMALLEST_ZONE_MEBIBYTES, min(most, wanted))

@@ -12,6 +12,7 @@ from nginx_tune.decide.connections import decide_connections
 from nginx_tune.decide.directio import decide_directio
 from nginx_tune.decide.file_limits import decide_file_limits
 from nginx_tune.decide.ktls import decide_ktls
+from nginx_tune.decide.law import elsewhere, keep_law
 from nginx_tune.decide.moves import with_break_evens
 from nginx_tune.decide.observed import with_observation
 from nginx_tune.decide.open_file_cache import decide_open_file_cache
@@ -72,9 +73,15 @@ def decide(
     """
     situation = situation_of(facts, workload, site=site, observation=observation)
     plan = plan_pools(situation)
+    others = elsewhere(situation)
+    answers = [(one, one(situation, plan)) for one in ALL]
     return Decisions(
         kind=situation.kind,
-        decisions=[with_break_evens(one, one(situation, plan), situation, plan) for one in ALL],
+        nginx_choice=situation.facts.nginx.choice,
+        decisions=[
+            keep_law(one, with_break_evens(one, answer, situation, plan), others)
+            for one, answer in answers
+        ],
         unknown=situation.facts.unknown,
     )
 

@@ -16,6 +16,7 @@ import re
 from typing import Final
 
 from nginx_tune.decide.answer import not_applicable, setting, validate_command
+from nginx_tune.decide.build import version_evidence
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
@@ -36,7 +37,7 @@ def decide_ktls(s: Situation, plan: PoolPlan) -> Decision:
         "nginx.running.ktls_connections", running.ktls_connections if running else None
     )
     evidence = [
-        Evidence(fact="nginx.version", value=s.build.text),
+        version_evidence(s.build),
         Evidence(fact="kernel.features[tls]", value=s.facts.kernel.features.get("tls")),
         *known(in_use, s.dataset_bytes, s.page_cache),
     ]

@@ -190,6 +190,7 @@ def predict(i: BlockingInputs) -> Prediction:
         blocked = turn / (turn + in_flight * copy) if turn else 0.0
     transfers = cold_transfers(i, miss, reads, hold)
     hot_copy = reads * copy + i.tasks_per_request * OFFLOAD_SECONDS
+    shared = _shared_send_seconds(i, transfers)
     return Prediction(
         hit_ratio=1.0 - miss,
         reads_per_request=reads,
@@ -199,8 +200,9 @@ def predict(i: BlockingInputs) -> Prediction:
         wait_off_seconds=wait,
         memory_p99_off_seconds=tail + SCHEDULING_TAIL_SECONDS,
         memory_p99_on_seconds=SCHEDULING_TAIL_SECONDS,
-        hot_off_seconds=BUSY_HOST_SECONDS + reads * (wait + copy),
-        hot_on_seconds=BUSY_HOST_SECONDS + max(hot_copy, _shared_send_seconds(i, transfers)),
+        # Memory and link are shared with pools and without.
+        hot_off_seconds=BUSY_HOST_SECONDS + max(reads * (wait + copy), shared),
+        hot_on_seconds=BUSY_HOST_SECONDS + max(hot_copy, shared),
         cold_ratio=_cold_ratio(i, transfers) if miss else 1.0,
         cold_transfers=transfers,
         cold_peak=_cold_peak(i, miss, transfers),
@@ -301,7 +303,11 @@ def predict_measured(i: BlockingInputs, blocked_ratio: float) -> Prediction:
         blocked_ratio=blocked_ratio,
         wait_off_seconds=wait,
         memory_p99_off_seconds=tail + SCHEDULING_TAIL_SECONDS,
-        hot_off_seconds=BUSY_HOST_SECONDS + base.reads_per_request * (wait + copy),
+        hot_off_seconds=BUSY_HOST_SECONDS
+        + max(
+            base.reads_per_request * (wait + copy),
+            _shared_send_seconds(i, base.cold_transfers),
+        ),
         closed_loop=False,
     )
 

@@ -76,8 +76,8 @@ def peak_per_worker(transfers: float, workers: int) -> float:
     return min(transfers, mean + 2 * math.sqrt(mean * (1 - 1 / workers)))
 
 
-def size_pool(load: PoolLoad, *, smallest: int = DEFAULT_THREADS) -> PoolSize:
-    """Threads for a pool that hot and cold reads share.
+def size_pool(load: PoolLoad, *, smallest: int = DEFAULT_THREADS, pools: int = 1) -> PoolSize:
+    """Threads for a pool that hot and cold reads share; every worker has so many ``pools``.
 
     Shape: ``smallest``, or steps of 16 above it, with a quarter more than the cold peak so that
            hot reads find a thread.
@@ -85,14 +85,17 @@ def size_pool(load: PoolLoad, *, smallest: int = DEFAULT_THREADS) -> PoolSize:
     cold = peak_per_worker(load.cold_transfers, load.workers)
     with_room = cold + max(4.0, cold / 4)
     needed = max(smallest, _STEP * math.ceil(with_room / _STEP) if with_room > smallest else 0)
-    limit, reason = _limit(load)
+    limit, reason = _limit(load, pools)
     return PoolSize(needed=needed, limit=limit, limit_reason=reason, cold_per_worker=cold)
 
 
-def _limit(load: PoolLoad) -> tuple[int, str]:
+def _limit(load: PoolLoad, pools: int) -> tuple[int, str]:
     bounds = [
         (MAX_THREADS, "past it thread switching and cache churn cost more than waiting"),
-        (MAX_THREADS_ALL_WORKERS // load.workers, f"{MAX_THREADS_ALL_WORKERS} over all workers"),
+        (
+            MAX_THREADS_ALL_WORKERS // (load.workers * pools),
+            f"{MAX_THREADS_ALL_WORKERS} over all workers",
+        ),
     ]
     # On average half of a window has been sent already, and its pages may go.
     window = load.window_bytes / 2

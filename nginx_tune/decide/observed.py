@@ -7,15 +7,18 @@ Load average, iowait and virtual size are no part of it: all three rise when thr
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from nginx_tune.decide.quantity import Quantity
 from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.listening import Listener
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.workload import Workload
 
+_USUAL_PORTS = frozenset({80, 443})
 LEAST_SECONDS = 1.0
 """A shorter window says nothing."""
 
@@ -31,6 +34,8 @@ class Seen:
     without."""
     pool_overflow: Quantity
     listen_overflows: Quantity
+    """In the window of the observation; without one, what nginx's sockets dropped since they
+    listen."""
     connections_refused: Quantity
     backlog: Quantity
     """The least of the listeners' effective backlogs."""
@@ -48,18 +53,30 @@ def see(facts: Facts, observation: Observation | None) -> Seen:
     o = observation if observation is not None and _is_fit(observation) else Observation()
     server = o.server
     backlogs = [one.backlog for one in server.listeners if one.backlog]
+    overflows = Quantity("server.listen_overflows", server.listen_overflows, "events")
+    if server.listen_overflows is None:
+        dropping = [one for one in facts.listeners if one.drops and _is_nginx(one)]
+        if dropping:
+            dropped = sum(one.drops or 0 for one in dropping)
+            overflows = Quantity("drops at nginx's listening sockets", dropped, "connections")
+            backlogs = [one.backlog for one in dropping if one.backlog]
     shares = [w.connection_ratio for w in server.workers if w.connection_ratio is not None]
     return Seen(
         blocked=Quantity("share of time a loop stood in disk reads", _blocked(o)),
         pools_in_use=_pools_in_use(facts),
         pool_overflow=Quantity("server.pool_overflow", server.pool_overflow, "tasks refused"),
-        listen_overflows=Quantity("server.listen_overflows", server.listen_overflows, "events"),
+        listen_overflows=overflows,
         connections_refused=Quantity(
             "server.connections_exhausted", server.connections_exhausted, "lines"
         ),
         backlog=Quantity("effective backlog", min(backlogs, default=None), "connections"),
         busiest_share=Quantity("share of the busiest worker", max(shares, default=None)),
     )
+
+
+def _is_nginx(one: Listener) -> bool:
+    """Whether a socket is nginx's; who may not see its owner has the usual ports."""
+    return one.of_nginx or (one.of_nginx is None and one.port in _USUAL_PORTS)
 
 
 def with_observation(workload: Workload, observation: Observation | None) -> Workload:
@@ -109,7 +126,19 @@ def _peak(observation: Observation) -> float | None:
 
 
 def _blocked(o: Observation) -> float | None:
-    """Time in disk reads over the time of all loops, by the surest of three methods."""
+    """Time in disk reads over the time of all loops, by the surest of three methods.
+
+    Waits for writes of logs, names and swap are no reads: no pool takes them.
+    """
+    share = _blocked_at_all(o)
+    waits = [one for one in o.server.held_calls if one.state == "D"]
+    whole = math.fsum(one.ratio for one in waits)
+    if share is None or not whole:
+        return share
+    return share * math.fsum(one.ratio for one in waits if one.kind == "read") / whole
+
+
+def _blocked_at_all(o: Observation) -> float | None:
     workers = o.worker_processes or len(o.server.workers)
     if not workers or o.duration_seconds < LEAST_SECONDS:
         return None

@@ -4,9 +4,6 @@ TLS, gzip and HTTP/3 need the bytes in nginx's memory, and files are then read a
 245 reads, each one task of the pool, for 8 MB with the default of ``2 32k``, and 16 with buffers
 of 512 KiB. Larger buffers pay only together with a pool, since on the loop a larger read holds it
 longer; each transfer holds two of them in memory.
-
-Files that are read past the page cache (the decision directio) go the same way, without read-ahead,
-so that the disk moves no more at once than a buffer holds: they get larger ones.
 """
 
 from __future__ import annotations
@@ -14,12 +11,12 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.decide.answer import not_applicable, setting
-from nginx_tune.decide.directio import sets_directio
 from nginx_tune.decide.model_protocol import BUFFER_BYTES
-from nginx_tune.decide.output_sizes import BUFFERS, DIRECT_BYTES, LARGE_BYTES, output_bytes
+from nginx_tune.decide.output_sizes import BUFFERS, LARGE_BYTES, output_bytes
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import known
 from nginx_tune.decide.situation import Situation
+from nginx_tune.decide.storage import on_shared_folder
 from nginx_tune.documents.decisions import Decision, Predicted
 from nginx_tune.documents.units import nginx_size
 
@@ -28,8 +25,8 @@ ID: Final = "output-buffers"
 
 def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
     """The decision."""
-    direct = s.kind != "proxy" and sets_directio(s, plan)
-    if s.kind == "proxy" or not (s.tls or direct):
+    folder = on_shared_folder(s.facts.storage)
+    if s.kind == "proxy" or not (s.tls or folder):
         return not_applicable(
             ID,
             "Files leave through sendfile, which uses no buffers.",
@@ -38,13 +35,13 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
     if not plan.on:
         return not_applicable(
             ID,
-            "Reads stay on the loop, and a larger one would only hold it longer.",
+            (f"sendfile is off on {folder}, but reads" if folder else "Reads")
+            + " stay on the loop, and a larger one would only hold it longer.",
             flips="thread-pools is enabled",
         )
     mean, cache, peak = s.object_bytes, s.page_cache, s.concurrency
     evidence = known(mean, cache, peak)
-    # Direct reads are of the large files, whatever the mean.
-    size = output_bytes(s, DIRECT_BYTES if direct else min(LARGE_BYTES, int(mean.value or 0)))
+    size = output_bytes(s, min(LARGE_BYTES, int(mean.value or 0)))
     if size == BUFFER_BYTES:
         return Decision(
             id=ID,
@@ -56,11 +53,10 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
         )
     tasks = BUFFER_BYTES / size
     text = nginx_size(size)
-    who = "direct reads take" if direct else "TLS reads"
     return Decision(
         id=ID,
         verdict="raise",
-        summary=f"{BUFFERS} {text}: {who} a buffer at a time, each a task of the pool.",
+        summary=f"{BUFFERS} {text}: files are read a buffer at a time, each a task of the pool.",
         settings=[
             setting(
                 ID,
@@ -68,7 +64,7 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
                 "output_buffers",
                 str(BUFFERS),
                 text,
-                reason=f"{who} a buffer at a time: {1 / tasks:.0f} times fewer pool tasks",
+                reason=f"files are read a buffer at a time: {1 / tasks:.0f} times fewer pool tasks",
             )
         ],
         evidence=evidence,
@@ -78,6 +74,6 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
             )
         ],
         confidence="medium",
-        flips_when=["directio is not set" if direct else "the site stops speaking TLS"],
+        flips_when=["sendfile can be used" if folder else "the site stops speaking TLS"],
         risks=[f"each transfer holds up to {nginx_size(size * BUFFERS)} of memory"],
     )

@@ -22,6 +22,7 @@ from nginx_tune.decide.quantity import known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.thread_pool_size import IGNORED_KNEE, exceeds_knee
 from nginx_tune.documents.decisions import Decision, Evidence, Predicted, Setting
+from nginx_tune.documents.site import root_locations
 
 ID: Final = "per-disk-pools"
 SLOW_FACTOR = 10.0
@@ -40,12 +41,34 @@ def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
     layout = cache_settings(s) if s.kind == "cache" else []
     if plan.mode == "per_disk":
         return _pools(s, plan, layout, evidence)
+    if plan.proposed is not None and plan.proposed.mode == "per_disk":
+        would_be = _pools(s, plan.proposed, layout, evidence)
+        return Decision(
+            id=ID,
+            verdict="not_enough_evidence",
+            summary=f"No pools yet: {plan.judgement.reason}."
+            + (" The keys are spread over the directories all the same." if layout else ""),
+            settings=layout,
+            proposed=[one for one in would_be.settings if one not in layout],
+            evidence=evidence,
+            confidence="low",
+            flips_when=["thread-pools is enabled"],
+            risks=[FOREIGN_FILES] if layout else [],
+            next_command=plan.judgement.next_command,
+        )
+    if plan.on and plan.independence.independent:
+        reason = "so many disks and workers that pools apart would take too many threads"
+        return _together(plan, reason, layout, evidence)
     reason = plan.independence.reason if not plan.independence.independent else ""
-    reason = reason or plan.judgement.reason
-    verdict = "not_enough_evidence" if _unsure(plan) else "disable"
+    return _together(plan, reason or plan.judgement.reason, layout, evidence)
+
+
+def _together(
+    plan: PoolPlan, reason: str, layout: list[Setting], evidence: list[Evidence]
+) -> Decision:
     return Decision(
         id=ID,
-        verdict="not_enough_evidence" if verdict == "not_enough_evidence" else "disable",
+        verdict="not_enough_evidence" if _unsure(plan) else "disable",
         summary=f"No pool per disk: {reason}."
         + (" The keys are spread over the directories all the same." if layout else ""),
         settings=layout,
@@ -106,7 +129,7 @@ def _pools(
     else:
         aio = [
             setting(ID, "location", "aio", f"threads=pool_{n}", reason=reason, block=name)
-            for n, name in enumerate(root_locations(len(s.data_paths)), start=1)
+            for n, name in enumerate(root_locations(s.site), start=1)
         ]
     return Decision(
         id=ID,
@@ -157,11 +180,6 @@ def _isolation(s: Situation, plan: PoolPlan) -> list[Predicted]:
             high=1.0,
         )
     ]
-
-
-def root_locations(count: int) -> list[str]:
-    """Names of the locations that serve the roots: ``/``, then ``@root_2`` and so on."""
-    return ["/", *(f"@root_{number}" for number in range(2, count + 1))]
 
 
 def _disk_of(s: Situation, number: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from nginx_tune.decide.assumed import assumptions, flips_on_assumptions
 from nginx_tune.decide.model_blocking import (
     BlockingInputs,
     Prediction,
@@ -17,7 +18,9 @@ from nginx_tune.decide.model_blocking import (
 )
 from nginx_tune.decide.model_pool import (
     DEFAULT_THREADS,
+    MAX_THREADS_ALL_WORKERS,
     PER_DISK_THREADS,
+    SMALLEST_POOL,
     PoolLoad,
     PoolSize,
     size_cold_pool,
@@ -26,9 +29,11 @@ from nginx_tune.decide.model_pool import (
 )
 from nginx_tune.decide.model_protocol import USUAL_READ_AHEAD_BYTES
 from nginx_tune.decide.situation import Situation
-from nginx_tune.decide.storage import Independence, judge_independence
+from nginx_tune.decide.storage import IN_MEMORY, Independence, judge_independence
 from nginx_tune.documents.decisions import Verdict
 
+SINGLE_POOL = "io-pool-single-many-disks"
+"""The audit's rule that one pool for several disks goes against."""
 PoolMode = Literal["off", "shared", "hot_and_cold", "per_disk"]
 
 
@@ -40,6 +45,10 @@ class Judgement:
     reason: str
     flips: str = ""
     """What outside the model would change it."""
+    held_back: bool = False
+    """Whether they would pay, and something that is only assumed could turn that."""
+    next_command: str = ""
+    """What settles it, where it is held back."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,8 @@ class PoolPlan:
     hot_threads: int = 0
     load_known: bool = True
     """Whether the peak of cold transfers stands on more than an assumed concurrency."""
+    proposed: PoolPlan | None = None
+    """The pools that would pay if what is assumed were so; this plan is off then."""
 
     @property
     def on(self) -> bool:
@@ -72,20 +83,54 @@ class PoolPlan:
 def plan_pools(s: Situation) -> PoolPlan:
     """The plan for this situation."""
     judgement = judge_pools(s)
-    independence = judge_independence(s.data_paths)
-    if judgement.verdict != "enable" or s.prediction is None or s.blocking_inputs is None:
+    independence = _disks_apart(s)
+    if judgement.held_back:
+        proposed = _pools(s, judgement, independence)
+        return PoolPlan(judgement, "off", independence, proposed=proposed)
+    if judgement.verdict != "enable":
+        return PoolPlan(judgement, "off", independence)
+    return _pools(s, judgement, independence)
+
+
+def _disks_apart(s: Situation) -> Independence:
+    """Whether a pool for each disk keeps a slow one from holding up the others.
+
+    Not where requests look for their file on one disk after the other: that is done on the loop,
+    and a slow disk whose names are not in memory stops it whatever the pools.
+    """
+    if not looks_through_disks(s):
+        return judge_independence(s.data_paths)
+    reason = (
+        "a request looks for its file on the disks in turn, on the loop; [site] root_prefixes says "
+        "which URLs are on which"
+    )
+    return Independence(independent=False, provenance="declared", reason=reason)
+
+
+def looks_through_disks(s: Situation) -> bool:
+    """Whether requests look for their file on one of several independent disks after the other."""
+    if s.kind == "cache" or s.site.root_prefixes:
+        return False
+    return judge_independence(s.data_paths).independent
+
+
+def _pools(s: Situation, judgement: Judgement, independence: Independence) -> PoolPlan:
+    if s.prediction is None or s.blocking_inputs is None:
         return PoolPlan(judgement, "off", independence)
     load_known = s.concurrency.provenance != "assumed" and (
         s.cold_concurrency.value is not None or s.dataset_bytes.provenance != "assumed"
     )
-    mode: PoolMode = "per_disk" if independence.independent else "shared"
-    disks = len(s.data_paths) if independence.independent else 1
+    # So many disks that not even small pools fit the bound share one.
+    fit = len(s.data_paths) * s.workers * SMALLEST_POOL <= MAX_THREADS_ALL_WORKERS
+    mode: PoolMode = "per_disk" if independence.independent and fit else "shared"
+    disks = len(s.data_paths) if mode == "per_disk" else 1
     size = _size(s, s.blocking_inputs, s.prediction, disks=disks, load_known=load_known)
     # One large pool holds only while the hot files stay in memory: once one has left it, its
     # reads compete with all the cold ones, and it does not come back (thread-pools-cold-heavy:
     # 128 threads and 100 cold transfers gave 31 times as much, or a tenth).
     default_fits = size.fits and size.needed <= DEFAULT_THREADS
-    if mode == "per_disk" or default_fits or not s.site.hot_locations:
+    two_fit = 2 * SMALLEST_POOL * s.workers <= MAX_THREADS_ALL_WORKERS
+    if mode == "per_disk" or default_fits or not s.site.hot_locations or not two_fit:
         threads = size.threads
         return PoolPlan(judgement, mode, independence, size, threads, load_known=load_known)
     hot = max(0.0, (s.concurrency.value or 0.0) - s.prediction.cold_transfers)
@@ -94,9 +139,21 @@ def plan_pools(s: Situation) -> PoolPlan:
         "hot_and_cold",
         independence,
         size,
-        size_cold_pool(size, s.disk.heads, s.workers),
-        size_hot_pool(hot, s.workers),
+        *_within_all(
+            size_cold_pool(size, s.disk.heads, s.workers),
+            size_hot_pool(hot, s.workers),
+            s.workers,
+        ),
     )
+
+
+def _within_all(cold: int, hot: int, workers: int) -> tuple[int, int]:
+    """Threads of two pools that together keep the bound on all threads."""
+    most = MAX_THREADS_ALL_WORKERS // workers
+    if cold + hot <= most:
+        return cold, hot
+    cold = max(SMALLEST_POOL, min(cold, most - min(hot, most // 2)))
+    return cold, max(SMALLEST_POOL, min(hot, most - cold))
 
 
 def _size(
@@ -113,7 +170,8 @@ def _size(
     )
     # The disks' knee is no reason for fewer: what waits in a pool would wait in the disk as long,
     # and only there it lets hot reads pass. Threads that have nothing to do cost nothing.
-    return size_pool(load, smallest=PER_DISK_THREADS if disks > 1 else DEFAULT_THREADS)
+    smallest = PER_DISK_THREADS if disks > 1 else DEFAULT_THREADS
+    return size_pool(load, smallest=smallest, pools=disks)
 
 
 def judge_pools(s: Situation) -> Judgement:
@@ -137,7 +195,8 @@ def judge_pools(s: Situation) -> Judgement:
     if miss_ratio(s.blocking_inputs) <= 0:
         return Judgement("disable", f"dataset fits in the page cache ({data} of {cache})")
     if s.prediction.pools_pay:
-        return Judgement("enable", f"{data} of data, {cache} of page cache: misses hold the loop")
+        why = f"{data} of data, {cache} of page cache: misses hold the loop"
+        return _unless_assumed(s, s.blocking_inputs, Judgement("enable", why))
     return Judgement(
         "disable",
         f"waiting for misses costs less than offloading every read ({data} of data, {cache} of "
@@ -145,8 +204,37 @@ def judge_pools(s: Situation) -> Judgement:
     )
 
 
+def _unless_assumed(s: Situation, inputs: BlockingInputs, paying: Judgement) -> Judgement:
+    """The judgement, or that it stands on what nobody knows (the law of DESIGN §5)."""
+    if s.build.flags is None:
+        return Judgement(
+            "not_enough_evidence",
+            f"{paying.reason}, but whether this nginx is built --with-threads is not known, and "
+            "one without refuses the line",
+            held_back=True,
+            next_command="nginx-tune inspect --nginx BIN --dataset DIR -f json -o facts.json",
+        )
+    if not flips_on_assumptions(s, inputs):
+        return paying
+    assumed = assumptions(s)
+    names = " and ".join(name for name, _ in assumed)
+    return Judgement(
+        "not_enough_evidence",
+        f"{paying.reason}, if {names} {'is' if len(assumed) == 1 else 'are'} as assumed; within "
+        "what is plausible that turns",
+        held_back=True,
+        next_command=assumed[0][1],
+    )
+
+
 def _ruled_out(s: Situation) -> Judgement | None:
     build = s.build
+    if s.data_paths and all(p.filesystem in IN_MEMORY for p in s.data_paths):
+        return Judgement(
+            "disable",
+            f"the data lies in memory ({s.data_paths[0].filesystem}), where no read waits",
+            flips="the data moves to a disk",
+        )
     if s.is_freebsd:
         return Judgement("not_applicable", "FreeBSD's own asynchronous I/O is good enough")
     if not s.is_linux:

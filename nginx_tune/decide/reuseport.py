@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.decide.answer import LEARN_COMMAND, not_applicable, setting, validate_command
+from nginx_tune.decide.build import version_evidence
 from nginx_tune.decide.model_accept import (
     own_queue_wait,
     shared_queue_wait,
@@ -53,7 +54,7 @@ def decide_reuseport(s: Situation, plan: PoolPlan) -> Decision:
     rate, connections = s.rate, s.connections_per_second
     evidence = [
         *known(rate, connections, Quantity("workers", s.workers), s.seen.busiest_share),
-        Evidence(fact="nginx.version", value=s.build.text),
+        version_evidence(s.build),
     ]
     if rate.value is None or connections.value is None:
         if uneven:

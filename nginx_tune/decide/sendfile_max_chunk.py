@@ -2,9 +2,11 @@
 
 One sendfile() of a cold file reads until the socket is full or the chunk is done, and a fast
 client's socket is never full. The chunk bounds how long that takes. Smaller than what the disk
-moves while its head positions it wastes the disk, larger it makes everybody wait longer: 512 KiB
-to 1 MiB on hard disks, nginx's own 2 MiB (since 1.21.4; unlimited before) on flash. On a slow link
-the socket fills first and the chunk matters less.
+moves while it positions it wastes the disk, larger it makes everybody wait longer. So it is the
+largest of 512 KiB, 1 MiB and nginx's own 2 MiB (since 1.21.4; unlimited before) whose transfer
+takes no longer than the positioning before it, or than five milliseconds: 512 KiB to 1 MiB on hard
+disks and slow flash, 2 MiB on fast flash. On a slow link the socket fills first and the chunk
+matters less.
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import on_shared_folder
 from nginx_tune.documents.decisions import Decision, Predicted
-from nginx_tune.documents.units import nginx_size, seconds_text
+from nginx_tune.documents.units import bytes_text, nginx_size, seconds_text
 
 ID: Final = "sendfile-max-chunk"
 SMALLEST_BYTES = 512 << 10
 """The source's value (A3): less would only add calls."""
+SHORT_SECONDS = 5e-3
+"""A transfer that hardly anybody minds."""
 DEFAULT_BYTES = 2 << 20
 """Since 1.21.4 (NGINX-FACTS 2.5); before that there was no bound."""
 
@@ -36,6 +40,8 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
     chunk = chunk_bytes(s.disk)
     bounded = s.build.at_least(1, 21, 4)
     hold = s.disk.read_seconds(chunk)
+    transfer = chunk / s.disk.bytes_per_second
+    longest = longest_transfer(s.disk)
     evidence = known(
         Quantity("disk read latency", s.disk.latency_seconds, "s", s.disk.provenance),
         Quantity("disk bandwidth", s.disk.bytes_per_second, "bytes/s", s.disk.provenance),
@@ -46,11 +52,12 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
         return Decision(
             id=ID,
             verdict="keep",
-            summary="The default of 2m is right for this disk: a cold chunk takes "
-            f"{seconds_text(hold)}.",
+            summary=f"The default of 2m fits this disk: it moves one in "
+            f"{seconds_text(transfer)}, after {seconds_text(s.disk.latency_seconds)} to the first "
+            "byte.",
             evidence=evidence,
             confidence="medium",
-            flips_when=["the data moves to a disk that positions slowly"],
+            flips_when=[f"the disks move less than {bytes_text(chunk / longest)}/s"],
         )
     size = nginx_size(chunk)
     who = "a thread" if plan.on else "the loop"
@@ -80,7 +87,11 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
             )
         ],
         confidence="medium" if s.disk.provenance != "assumed" else "low",
-        flips_when=["the data moves to flash, where 2m is as good"],
+        flips_when=[
+            f"the disks move more than {bytes_text(2 * chunk / longest)}/s"
+            if chunk < DEFAULT_BYTES
+            else "nginx is 1.21.4 or newer, where it is the default"
+        ],
         next_command=validate_command(s),
     )
 
@@ -92,16 +103,13 @@ def _on_link(s: Situation, chunk: int) -> float | None:
 
 
 def chunk_bytes(disk: DiskModel) -> int:
-    """Chunk whose transfer takes about as long as the positioning before it.
-
-    A power of two within [512k, 2m]: smaller wastes the disk on positioning, larger lets one
-    transfer hold the loop or a thread for longer than needed. On flash, where positioning is
-    free, nginx's own 2m.
-    """
-    if disk.latency_seconds < 1e-3:  # noqa: PLR2004  # a millisecond: no moving parts
-        return DEFAULT_BYTES
-    wanted = disk.latency_seconds * disk.bytes_per_second
-    chunk = SMALLEST_BYTES
-    while chunk * 2 <= min(wanted, DEFAULT_BYTES):
-        chunk *= 2
+    """The largest power of two within [512k, 2m] whose transfer is not too long."""
+    chunk = DEFAULT_BYTES
+    while chunk > SMALLEST_BYTES and chunk / disk.bytes_per_second > longest_transfer(disk):
+        chunk //= 2
     return chunk
+
+
+def longest_transfer(disk: DiskModel) -> float:
+    """Seconds for which a transfer may hold the disk: as long as the positioning before it."""
+    return max(disk.latency_seconds, SHORT_SECONDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from nginx_tune.decide.build import build_of
+from nginx_tune.decide.build import Build, build_of
 from nginx_tune.decide.storage import independent_mounts
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import Site, Upstream
@@ -41,13 +41,29 @@ def complete_site(site: Site, facts: Facts, kind: Kind) -> Site:
     upstreams = site.upstreams
     if kind in ("cache", "proxy") and not upstreams:
         upstreams = [DEFAULT_UPSTREAM]
+    tls = site.tls
+    if tls is not None and not tls.protocols:
+        tls = msgspec.structs.replace(tls, protocols=_protocols(build, facts.nginx.openssl))
     return msgspec.structs.replace(
         site,
+        tls=tls,
+        user=site.user or facts.nginx.user,
         cache_dirs=cache_dirs,
         upstreams=upstreams,
         error_log=error_log,
         access_log=access_log,
     )
+
+
+def _protocols(build: Build, library: str | None) -> list[str]:
+    """TLS 1.2, and 1.3 where nginx knows the word; one whose library lacks it ignores it.
+
+    Source: nginx 1.13.0 (TLSv1.3), and its default until 1.23.4, which has no TLS 1.3 but TLS 1.0;
+    OpenSSL before 1.0.1 has no TLS 1.2.
+    """
+    if not build.at_least(1, 1, 13) or (library or "").startswith("OpenSSL 0."):
+        return []
+    return ["TLSv1.2", "TLSv1.3"] if build.at_least(1, 13, 0) else ["TLSv1.2"]
 
 
 def _absolute(path: str | None) -> str | None:

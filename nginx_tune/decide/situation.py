@@ -9,6 +9,7 @@ from functools import cached_property
 from nginx_tune.decide.build import Build, build_of
 from nginx_tune.decide.model_blocking import BlockingInputs, Prediction, predict
 from nginx_tune.decide.model_cache import PopularityClass, curve_classes, zipf_classes
+from nginx_tune.decide.model_cache_size import keyed_bytes, most_zone_mebibytes
 from nginx_tune.decide.model_disk import DiskModel, disk_model, disk_models, disks_together
 from nginx_tune.decide.model_protocol import ReadPath, read_path, turn_bytes
 from nginx_tune.decide.observed import Seen, see
@@ -89,10 +90,18 @@ class Situation:
     def page_cache(self) -> Quantity:
         """Bytes of file data that memory can hold for nginx."""
         memory = self.facts.memory
+        if self._on_zfs and memory.arc_limit_bytes is not None:
+            # ZFS reads past the page cache, into a cache of its own.
+            return Quantity("memory.arc_limit_bytes", memory.arc_limit_bytes, "bytes")
         if memory.page_cache_limit_bytes is not None:
             limit = memory.page_cache_limit_bytes
             return Quantity("memory.page_cache_limit_bytes", limit, "bytes")
         return Quantity("memory.available_bytes", memory.available_bytes, "bytes")
+
+    @property
+    def _on_zfs(self) -> bool:
+        places = self.data_paths
+        return bool(places) and all(place.filesystem == "zfs" for place in places)
 
     @cached_property
     def data_paths(self) -> list[DataPath]:
@@ -174,7 +183,18 @@ class Situation:
             value = _CACHE_OVER_MEMORY * self.page_cache.value
         else:
             return Quantity("workload.dataset.bytes", None, "bytes", "assumed")
+        systems = [p.size_bytes for p in self.data_paths if p.size_bytes]
+        if systems and len(systems) == len(self.data_paths):
+            value = min(value, _CACHE_SHARE_OF_DISK * sum(systems))
+        caches = max(1, len(self.data_paths))
+        zone = most_zone_mebibytes(self.memory_bytes, caches)
+        value = min(value, caches * keyed_bytes(zone, self.object_bytes.value))
         return Quantity("size the cache may grow to", value, "bytes", "assumed")
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Memory that nginx may use: its cgroup's limit, else all of the host's."""
+        return self.facts.memory.cgroup_limit_bytes or self.facts.memory.total_bytes
 
     @property
     def object_bytes(self) -> Quantity:

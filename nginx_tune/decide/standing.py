@@ -64,6 +64,30 @@ class Standing:
         lines = [_effective(scope, wanted) for scope in self._places(wanted, apart)]
         return list({id(line): line for line in lines}.values()) or [None]
 
+    def places(self, wanted: Setting, apart: Sequence[str] = ()) -> list[str]:
+        """Where the setting is to go: the lines that differ, else the blocks that lack one."""
+        if wanted.context in ("main", "events", "upstream") or _is_named(wanted):
+            blocks = self._blocks(wanted)
+            lines = [one for one in self.lines(wanted, apart) if one is not None]
+            return [_place(one) for one in lines or blocks]
+        if wanted.directive == "listen":
+            return [_place(one) for each in listeners(self.tree) for one in each.lines]
+        found: dict[str, None] = {}
+        for scope in self._places(wanted, apart):
+            line = _effective(scope, wanted)
+            if not _holds(line, wanted):
+                own = next((a for a in reversed(scope.chain) if wanted.context == a.name), None)
+                found[_place(own or scope.own if line is None else line)] = None
+        return list(found)
+
+    def _blocks(self, wanted: Setting) -> list[Directive]:
+        if wanted.context == "upstream":
+            groups = upstreams(self.tree)
+            return [u.directive for u in groups if not wanted.block or u.name == wanted.block]
+        if wanted.context == "main":
+            return []
+        return self.tree.main.all("http" if wanted.context == "http" else "events")
+
     def _outside_http(self, wanted: Setting) -> Directive | None:
         blocks = [self.tree.main]
         if wanted.context == "events":
@@ -77,6 +101,10 @@ class Standing:
         if wanted.block:
             return [scope for scope in self.answering if wanted.block in scope.own.args]
         return [scope for scope in self.answering if not set(apart) & set(scope.own.args)]
+
+
+def _place(line: Directive) -> str:
+    return f"{line.file}:{line.line} {line}"
 
 
 def _passes(scope: Scope) -> bool:
@@ -118,7 +146,8 @@ def _held(decision: Decision, standing: Standing) -> Decision:
             differing = [line for line in found if not _holds(line, wanted)]
             stands, line = not differing, differing[0] if differing else None
         if not stands:
-            left.append(wanted)
+            apart = _own_blocks(decision, wanted.directive)
+            left.append(replace(wanted, places=standing.places(wanted, apart)))
             if line is not None:
                 evidence.append(_as_evidence(line))
                 verdict = _direction(line, wanted) or verdict
@@ -129,8 +158,32 @@ def _held(decision: Decision, standing: Standing) -> Decision:
     if verdict == "keep":
         verdict = "set"
     return replace(
-        decision, verdict=verdict, settings=left, evidence=[*decision.evidence, *evidence]
+        decision,
+        verdict=verdict,
+        settings=left,
+        evidence=[*decision.evidence, *evidence],
+        risks=[*decision.risks, *_filtered(decision, standing)],
     )
+
+
+_FILTERS = ("sub_filter", "subs_filter", "ssi", "image_filter", "xslt_stylesheet")
+
+
+def _filtered(decision: Decision, standing: Standing) -> list[str]:
+    """Where a filter reads bodies into buffers, each of which would be a task for a thread."""
+    if decision.id != "thread-pools":
+        return []
+    lines = {
+        _place(line): None
+        for scope in standing.answering
+        for name in _FILTERS
+        if (line := scope.effective(name)) and line.value.lower() != "off"
+    }
+    return [
+        f"{place} reads bodies into buffers, and each would be a thread's task: aio off where it "
+        "holds"
+        for place in lines
+    ]
 
 
 def _own_blocks(decision: Decision, directive: str) -> list[str]:
@@ -148,6 +201,8 @@ def _holds(line: Directive | None, wanted: Setting) -> bool:
     if wanted.directive in _AT_LEAST:
         have, want = parse_bytes(line.value), parse_bytes(wanted.args[0])
         return have is not None and want is not None and have >= want
+    if wanted.directive == "proxy_cache_key":  # the operator's own, where it has the host
+        return any(name in " ".join(line.args) for name in ("$host", "$http_host"))
     if wanted.lines and line.block is not None:
         inner = [[one.name, *one.args] for one in line.block]
         return list(line.args) == wanted.args and inner == wanted.lines
@@ -166,7 +221,7 @@ def _direction(line: Directive, wanted: Setting) -> Verdict | None:
 def _undone(decision: Decision, undone: Sequence[tuple[Directive, list[Setting]]]) -> Decision:
     lines = [line for line, _ in undone]
     settings = {(s.directive, s.block, *s.args): s for _, made in undone for s in made}
-    found = "; ".join(dict.fromkeys(f"{line.name} {' '.join(line.args)}" for line in lines))
+    found = "; ".join(dict.fromkeys(map(str, lines)))
     return replace(
         decision,
         verdict="disable",
@@ -178,8 +233,7 @@ def _undone(decision: Decision, undone: Sequence[tuple[Directive, list[Setting]]
 
 def _as_evidence(line: Directive) -> Evidence:
     fact = f"{line.file}:{line.line}"
-    value = " ".join([line.name, *line.args])
-    return Evidence(fact=fact, value=value, provenance="declared")
+    return Evidence(fact=fact, value=str(line), provenance="declared")
 
 
 Undo = Callable[[Decision, Standing], list[tuple[Directive, list[Setting]]]]

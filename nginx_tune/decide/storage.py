@@ -13,6 +13,10 @@ SHARED_FOLDERS = frozenset({"vboxsf", "9p", "prl_fs", "fuse.vmhgfs-fuse", "vmhgf
 """File systems of virtual machines on which sendfile serves stale or short files."""
 
 
+IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+"""File systems without a disk: what they hold is always resident."""
+
+
 class DataPath(NamedTuple):
     """A directory of the site and what lies under it."""
 
@@ -21,6 +25,11 @@ class DataPath(NamedTuple):
     """Empty when not known."""
     read_ahead_bytes: int | None = None
     """Of the device the file system is on, which may stack the leaves."""
+    filesystem: str | None = None
+    size_bytes: int | None = None
+    """Of the file system."""
+    available_bytes: int | None = None
+    """Of these, what can still be written."""
 
 
 class Independence(NamedTuple):
@@ -44,7 +53,7 @@ def _data_path(path: str, recorded: Sequence[PathStorage]) -> DataPath:
     above = [
         place
         for place in recorded
-        if place.leaf_disks
+        if (place.leaf_disks or place.filesystem in IN_MEMORY)
         and (
             wanted == (p := PurePosixPath(place.path)) or (p in wanted.parents and len(p.parts) > 1)
         )
@@ -52,7 +61,14 @@ def _data_path(path: str, recorded: Sequence[PathStorage]) -> DataPath:
     if not above:
         return DataPath(path)
     nearest = max(above, key=lambda place: len(PurePosixPath(place.path).parts))
-    return DataPath(path, tuple(sorted(set(nearest.leaf_disks))), nearest.read_ahead_bytes)
+    return DataPath(
+        path,
+        tuple(sorted(set(nearest.leaf_disks))),
+        nearest.read_ahead_bytes,
+        nearest.filesystem,
+        nearest.size_bytes,
+        nearest.available_bytes,
+    )
 
 
 def on_shared_folder(storage: Storage) -> str | None:

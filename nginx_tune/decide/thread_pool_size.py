@@ -23,19 +23,31 @@ from nginx_tune.decide.answer import (
     validate_command,
 )
 from nginx_tune.decide.model_pool import DEFAULT_QUEUE, DEFAULT_THREADS, THREADS_PER_KNEE, PoolSize
-from nginx_tune.decide.pool_plan import PoolPlan
+from nginx_tune.decide.pool_plan import SINGLE_POOL, PoolPlan, looks_through_disks
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Confidence, Decision, Evidence, Setting
 
 _QUEUE = f"max_queue={DEFAULT_QUEUE}"
-IGNORED_KNEE = "nginx-tune: ignore[io-pool-threads-over-knee]"
+KNEE = "io-pool-threads-over-knee"
+IGNORED_KNEE = f"nginx-tune: ignore[{KNEE}]"
 
 
 def decide_thread_pool_size(s: Situation, plan: PoolPlan) -> Decision:
     """The decision."""
-    if plan.mode == "per_disk":
+    if plan.mode == "per_disk" or (plan.proposed and plan.proposed.mode == "per_disk"):
         return not_applicable("thread-pool-size", "Each disk has its own pool: see per-disk-pools.")
+    if plan.proposed is not None and plan.proposed.mode != "per_disk":
+        would_be = decide_thread_pool_size(s, plan.proposed)
+        return Decision(
+            id="thread-pool-size",
+            verdict="not_enough_evidence",
+            summary=f"No pool to size yet: {plan.judgement.reason}.",
+            proposed=would_be.settings,
+            evidence=would_be.evidence,
+            flips_when=["thread-pools is enabled"],
+            next_command=plan.judgement.next_command,
+        )
     if plan.size is None or not plan.on:
         return not_applicable(
             "thread-pool-size",
@@ -105,6 +117,9 @@ def _other_size(s: Situation, plan: PoolPlan) -> Decision:
     if exceeds_knee(s, plan):
         # More than the disks do at once, on purpose; the audit would ask why.
         comment = f"{IGNORED_KNEE} {reason}"
+    if looks_through_disks(s):
+        known_rules = f"{KNEE}, {SINGLE_POOL}" if exceeds_knee(s, plan) else SINGLE_POOL
+        comment = f"nginx-tune: ignore[{known_rules}] {reason}"
     line = setting(
         "thread-pool-size",
         "main",

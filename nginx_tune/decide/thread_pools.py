@@ -18,7 +18,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from nginx_tune.decide.answer import FACTS_COMMAND, setting, validate_command
+from nginx_tune.decide.assumed import corners, flips_on_assumptions
 from nginx_tune.decide.break_even import find_flip
+from nginx_tune.decide.build import version_evidence
 from nginx_tune.decide.model_blocking import (
     BlockingInputs,
     Prediction,
@@ -28,14 +30,13 @@ from nginx_tune.decide.model_blocking import (
 from nginx_tune.decide.model_ceiling import find_ceiling
 from nginx_tune.decide.plausible import MOST_COUNT
 from nginx_tune.decide.pool_forecast import (
-    corners,
     forecast_blocking,
     forecast_cost,
     forecast_gain,
     measured,
     prediction_of,
 )
-from nginx_tune.decide.pool_plan import PoolPlan
+from nginx_tune.decide.pool_plan import SINGLE_POOL, PoolPlan, looks_through_disks
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import Provenance
@@ -50,6 +51,8 @@ from nginx_tune.documents.decisions import (
 
 LEAST_GAIN = 1.5
 """Below this a prediction is worth no number."""
+MOST_SAID = 100
+"""Above it a gain is said to be large, not how large."""
 _NO_FLIP = "no single fact within a factor of a million: data must outgrow memory and be asked for"
 
 
@@ -68,6 +71,8 @@ def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
         )
     if s.prediction is None or s.blocking_inputs is None:
         return _undecided(s, judgement.reason)
+    if judgement.held_back:
+        return _held_back(s, plan)
     if judgement.verdict == "not_enough_evidence":
         return _undecided(s, judgement.reason)
     break_evens = _break_evens(s, s.blocking_inputs)
@@ -102,6 +107,25 @@ def _undecided(s: Situation, reason: str) -> Decision:
     )
 
 
+def _held_back(s: Situation, plan: PoolPlan) -> Decision:
+    """They would pay, and what is assumed could turn it: said, and not set."""
+    inputs = s.blocking_inputs
+    break_evens = [] if inputs is None else _break_evens(s, inputs)
+    predicted = [] if inputs is None else forecast_blocking(s, inputs, prediction_of(s, inputs))
+    return Decision(
+        id="thread-pools",
+        verdict="not_enough_evidence",
+        summary=f"Left off: {plan.judgement.reason}.",
+        proposed=_settings(s, plan.proposed) if plan.proposed else [],
+        evidence=[*(_evidence(s, s.prediction) if s.prediction else []), *_build_evidence(s)],
+        predicted=predicted,
+        confidence="low",
+        flips_when=[_flip_text(b) for b in break_evens] or [_NO_FLIP],
+        break_evens=break_evens,
+        next_command=plan.judgement.next_command,
+    )
+
+
 def _summary(plan: PoolPlan, predicted: list[Predicted]) -> str:
     if plan.on:
         return f"Offload file reads: {plan.judgement.reason}; {_gain_text(plan, predicted)}."
@@ -115,12 +139,17 @@ def _gain_text(plan: PoolPlan, predicted: list[Predicted]) -> str:
     slowest = next(p.high for p in predicted if p.metric == "ratio(hot.mean)")
     if slowest > 1 / LEAST_GAIN:
         return "requests that need no disk may be answered sooner"
-    return f"requests that need no disk should be answered at least {1 / slowest:.0f} times sooner"
+    sooner = 1 / slowest
+    if sooner > MOST_SAID:
+        return f"requests that need no disk should be answered more than {MOST_SAID} times sooner"
+    return f"requests that need no disk should be answered at least {sooner:.0f} times sooner"
 
 
 def _settings(s: Situation, plan: PoolPlan) -> list[Setting]:
     reason = plan.judgement.reason
     if plan.mode == "shared":
+        if looks_through_disks(s):  # the audit would ask for a pool for each
+            reason = f"nginx-tune: ignore[{SINGLE_POOL}] {reason}"
         return [setting("thread-pools", "location", "aio", "threads", reason=reason)]
     if plan.mode == "hot_and_cold":
         hot = [
@@ -149,7 +178,7 @@ def _build_evidence(s: Situation) -> list[Evidence]:
     flags = s.build.flags
     evidence = [Evidence(fact="kernel.system", value=s.facts.kernel.system)]
     if s.build.version is not None:
-        evidence.append(Evidence(fact="nginx.version", value=s.build.text))
+        evidence.append(version_evidence(s.build))
     if flags is not None:
         built = "--with-threads" in flags
         evidence.append(Evidence(fact="nginx built --with-threads", value=built))
@@ -266,8 +295,7 @@ def _confidence(s: Situation, i: BlockingInputs) -> Confidence:
     if measured(s):
         return "high"
     moved = corners(s, i)
-    verdict = predict(i).pools_pay
-    if any(predict(case).pools_pay != verdict for case in moved):
+    if flips_on_assumptions(s, i):
         return "low"
     if s.build.version is None or s.build.flags is None:
         return "medium"

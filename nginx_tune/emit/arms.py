@@ -25,4 +25,4 @@ def write_arm(
         workers = [s for d in decisions.decisions if d.id == "workers" for s in d.settings]
         return emit_plain(placed, kind, forced=[*workers, *spec.settings])
     decided = msgspec.structs.replace(decisions, kind=kind)
-    return emit_decided(decided, placed, forced=[quiet, *spec.settings])
+    return emit_decided(decided, placed, forced=[quiet, *spec.settings], memory_page=True)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
-from nginx_tune.documents.site import Site
+from nginx_tune.documents.site import Site, root_locations
 from nginx_tune.documents.workload import Kind
 from nginx_tune.emit.provenance import Provenance, header
 from nginx_tune.emit.quoting import Written, comment, quote
@@ -49,12 +49,14 @@ def emit_nginx_conf(
     left_alone: Sequence[str] = (),
     provenance: Provenance | None = None,
     status_page: bool = False,
+    memory_page: bool = False,
 ) -> str:
     """The text of an nginx.conf.
 
     ``forced`` settings go on top of the others, in the place of the same directive of the same
     context; ``left_alone`` are lines on what was deliberately not set; ``status_page`` adds a
-    local stub_status.
+    local stub_status, ``memory_page`` a page that is answered without a file or a server: what
+    experiments ask to see whether loops stand still, and nobody else did.
 
     Errors: UsageError for a value that cannot be written.
     """
@@ -79,6 +81,7 @@ def emit_nginx_conf(
             ],
             origin=site.upstreams[0].name if site.upstreams else None,
             status_page=status_page,
+            memory_page=memory_page,
             main=written(within(merged, "main"), 0),
             events=written(within(merged, "events"), 4),
             http=written(within(merged, "http"), 4),
@@ -95,6 +98,7 @@ def emit_decided(
     forced: Sequence[Setting] = (),
     provenance: Provenance | None = None,
     status_page: bool = False,
+    memory_page: bool = False,
 ) -> str:
     """The nginx.conf that decisions lead to, with a line on each that changes nothing."""
     return emit_nginx_conf(
@@ -102,9 +106,12 @@ def emit_decided(
         site,
         decisions.kind,
         forced=forced,
-        left_alone=[_left_alone(d) for d in decisions.decisions if _changes_nothing(d)],
+        left_alone=[
+            line for d in decisions.decisions if _changes_nothing(d) for line in _left_alone(d)
+        ],
         provenance=provenance,
         status_page=status_page,
+        memory_page=memory_page,
     )
 
 
@@ -115,9 +122,9 @@ def emit_plain(site: Site, kind: Kind = "static", *, forced: Sequence[Setting] =
     first of its cache directories, as nginx's documentation shows it.
     """
     if kind not in ("proxy", "cache") or not site.upstreams:
-        return emit_nginx_conf(PLAIN_SETTINGS, site, "static", forced=forced)
+        return emit_nginx_conf(PLAIN_SETTINGS, site, "static", forced=forced, memory_page=True)
     cache = _plain_cache(site.cache_dirs[0]) if kind == "cache" and site.cache_dirs else ()
-    return emit_nginx_conf((*PLAIN_SETTINGS, *cache), site, kind, forced=forced)
+    return emit_nginx_conf((*PLAIN_SETTINGS, *cache), site, kind, forced=forced, memory_page=True)
 
 
 def _plain_cache(directory: str) -> tuple[Setting, ...]:
@@ -141,12 +148,22 @@ _DIRECTIVES = {
 
 
 def _changes_nothing(decision: Decision) -> bool:
+    """Also one that proposes beside what it sets."""
+    if decision.proposed:
+        return True
     return not decision.settings and decision.verdict not in ("enable", "set", "raise", "lower")
 
 
-def _left_alone(decision: Decision) -> str:
+def _left_alone(decision: Decision) -> list[str]:
+    """Why nothing is set; what would be, and the command that settles it, a line each."""
     name = _DIRECTIVES.get(decision.id, decision.id.replace("-", "_"))
-    return f"{name}: {decision.summary}"
+    lines = [f"{name}: {decision.summary}"]
+    for one in decision.proposed:
+        words = " ".join([one.directive, *one.args])
+        lines.append(f"  proposed: {words}{' { ... }' if one.lines else ';'} ({one.context})")
+    if decision.proposed and decision.next_command:
+        lines.append(f"  settle it: {decision.next_command}")
+    return lines
 
 
 def _site_settings(site: Site) -> list[Setting]:
@@ -158,6 +175,15 @@ def _site_settings(site: Site) -> list[Setting]:
         args = [site.error_log, "warn"]
         settings.append(Setting(context="main", directive="error_log", args=args, reason=reason))
     if site.tls is not None:
+        if site.tls.protocols:
+            settings.append(
+                Setting(
+                    context="http",
+                    directive="ssl_protocols",
+                    args=site.tls.protocols,
+                    reason="older ones are deprecated (RFC 8996)",
+                )
+            )
         settings.append(
             Setting(
                 context="http",
@@ -195,8 +221,12 @@ def _places(site: Site, kind: Kind, settings: Sequence[Setting]) -> list[Place]:
     roots: list[str | None] = list(site.roots) if kind in ("static", "media") else [None]
     if not roots:
         roots = list(Site().roots)
-    names = ["/", *(f"@root_{number}" for number in range(2, len(roots) + 1))]
-    following = [*names[1:], None]
+    names = root_locations(site) if len(roots) == len(site.roots) else ["/"]
+    following: list[str | None] = [*names[1:], None]
+    if site.root_prefixes and len(roots) > 1:
+        following = [None] * len(roots)
+        if "/" not in names:  # what no root holds is on none of the disks
+            names, roots, following = [*names, "/"], [*roots, None], [*following, None]
     places = [
         _place(name, root, nxt, settings)
         for name, root, nxt in zip(names, roots, following, strict=True)

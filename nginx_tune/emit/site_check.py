@@ -22,6 +22,7 @@ _LISTEN_OPTION = re.compile(
     r"so_keepalive=(?:on|off|(?:\d{1,5}[smh]?)?:(?:\d{1,5}[smh]?)?:\d{0,3})",
     re.ASCII,
 )
+_PROTOCOL = re.compile(r"TLSv1(?:\.[123])?", re.ASCII)
 _SERVER_NAME = re.compile(r"(?:\*\.|\.)?[^\s;{}\"'\\$/*.~][^\s;{}\"'\\$/]*", re.ASCII)
 _SERVER = re.compile(
     r"unix:/\S+|(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_][A-Za-z0-9_.-]*)(?::\d{1,5})?", re.ASCII
@@ -33,6 +34,8 @@ _SERVER_OPTION = re.compile(
     re.ASCII,
 )
 _ANY = "0.0.0.0"  # noqa: S104  # compared with, not bound to
+MOST_CHAINED = 10
+"""Source: ngx_http_named_location, NGX_HTTP_MAX_URI_CHANGES: ten changes of a request's URI."""
 MOST = 256
 """Entries in one list of a site."""
 
@@ -47,6 +50,7 @@ def check_site(site: Site) -> None:
     for name in site.server_names:
         _check(name, _SERVER_NAME, "server_names", "a name")
     _check_directories("roots", site.roots)
+    _check_root_prefixes(site)
     _check_directories("cache_dirs", site.cache_dirs)
     _check_hot_locations(site.hot_locations)
     _check_upstreams(site.upstreams)
@@ -55,6 +59,8 @@ def check_site(site: Site) -> None:
     if site.tls is not None:
         _check_absolute(site.tls.certificate, "tls.certificate")
         _check_absolute(site.tls.certificate_key, "tls.certificate_key")
+        for protocol in site.tls.protocols:
+            _check(protocol, _PROTOCOL, "tls.protocols", "TLSv1, TLSv1.1, TLSv1.2 or TLSv1.3")
     for log in (site.error_log, site.access_log):
         if log not in (None, "off", "stderr"):
             _check_absolute(str(log), "log")
@@ -107,6 +113,29 @@ def _check_directories(field: str, paths: Sequence[str]) -> None:
         _check_absolute(path, field)
     if len(set(paths)) < len(paths):
         raise UsageError(f"{field}: a directory is given twice")
+
+
+def _check_root_prefixes(site: Site) -> None:
+    prefixes = site.root_prefixes
+    if not prefixes:
+        if len(site.roots) > MOST_CHAINED:
+            raise UsageError(
+                f"roots: {len(site.roots)} cannot be looked through one after the other: nginx "
+                f"follows at most {MOST_CHAINED} and then answers 500",
+                hint="say which URLs are on which: [site] root_prefixes, one for each root",
+            )
+        return
+    if len(prefixes) != len(site.roots):
+        raise UsageError(
+            f"root_prefixes: {len(prefixes)} for {len(site.roots)} roots; give one for each"
+        )
+    for prefix in prefixes:
+        if not prefix.startswith("/") or prefix in ("/healthz", "/nginx_status"):
+            raise UsageError(f"root_prefixes: {prefix[:60]!a} is no prefix of a URL path")
+    if len(set(prefixes)) < len(prefixes):
+        raise UsageError("root_prefixes: a prefix is given twice")
+    if set(prefixes) & set(site.hot_locations):
+        raise UsageError("root_prefixes: a prefix is a hot location too")
 
 
 def _check_hot_locations(prefixes: Sequence[str]) -> None:

@@ -61,7 +61,8 @@ def host(
     **other: Any,
 ) -> Facts:
     """A plain Linux server; each disk has a directory ``/srv/1``, ``/srv/2`` and so on."""
-    names = [f"sd{'abcdefgh'[n]}" for n in range(disks)]
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    names = [f"sd{letters[n]}" if n < 26 else f"sda{letters[n - 26]}" for n in range(disks)]
     storage = Storage(
         paths=[
             PathStorage(

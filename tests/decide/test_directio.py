@@ -45,11 +45,13 @@ MIXED = two_sizes(1_000_000, 16 * KIBIBYTE, 4_000, 512 * MEBIBYTE)
 
 def test_a_flood_of_large_files_is_kept_from_pushing_out_small_ones() -> None:
     d = one(scanned(MIXED, cache=24 * GIBIBYTE))
-    assert d.verdict == "enable"
-    assert lines(d) == ["directio 1m"] or lines(d)[0].startswith("directio ")
-    assert lines(one(scanned(MIXED, cache=24 * GIBIBYTE), "output-buffers")) == [
-        "output_buffers 2 1m"
-    ]
+    # How popular the large files are is not known: one of them that is hot would turn it.
+    assert (d.verdict, lines(d)) == ("not_enough_evidence", [])
+    proposed = [" ".join([s.directive, *s.args]) for s in d.proposed]
+    assert proposed[0].startswith("directio ")
+    assert "output_buffers 2 1m" in proposed
+    assert d.next_command.startswith("nginx-tune validate")
+    assert lines(one(scanned(MIXED, cache=24 * GIBIBYTE), "output-buffers")) == []
     assert d.risks
     assert d.confidence == "low"
 

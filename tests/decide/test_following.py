@@ -109,6 +109,11 @@ CASES: dict[str, tuple[Facts, Workload, Site]] = {
         load(),
         msgspec.structs.replace(LOGGED, roots=["/srv/1", "/srv/2"]),
     ),
+    "two roots by prefix": (
+        host(disks=2),
+        load(),
+        msgspec.structs.replace(LOGGED, roots=["/srv/1", "/srv/2"], root_prefixes=["/a/", "/b/"]),
+    ),
     "busy proxy": (
         host(cpus=16, kernel=Kernel(system="Linux", sysctls={"net.core.somaxconn": "4096"})),
         msgspec.structs.replace(

@@ -9,10 +9,13 @@ import pytest
 from situations import GIBIBYTE, host, load, nginx, site
 
 from nginx_tune.decide import decide
+from nginx_tune.decide.engine import situation_of
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import Facts, Network, Running, Worker
+from nginx_tune.documents.listening import Listener
 from nginx_tune.documents.measurement import (
+    HeldCall,
     ListenerUse,
     LoopTurn,
     ServerMeasurement,
@@ -68,6 +71,28 @@ def test_loops_seen_free_of_reads_leave_pools_off_whatever_the_model_assumes() -
     d = one(decisions, "thread-pools")
     assert d.verdict == "disable"
     assert one(decisions, "thread-pool-size").verdict == "not_applicable"
+
+
+@pytest.mark.parametrize(
+    ("calls", "verdict", "share"),
+    [
+        ({"sendfile": "read"}, "enable", 0.05),
+        ({"write": "write"}, "disable", 0.0),
+        ({"openat": "names"}, "disable", 0.0),
+        ({"page fault": "page fault"}, "disable", 0.0),
+        ({"sendfile": "read", "openat": "names"}, "enable", 0.025),
+    ],
+)
+def test_only_waits_for_reads_turn_pools_on(
+    calls: dict[str, str], verdict: str, share: float
+) -> None:
+    """Loops that stood in writes of a log, or in open(), stand there with pools too."""
+    held = [HeldCall(state="D", call=call, kind=kind, ratio=0.03) for call, kind in calls.items()]
+    seen = observed(block_io_delay_seconds=12, held_calls=held)
+    decisions = decide(running(), load(rate=0.01, peak=1), site=site(), observation=seen)
+    d = one(decisions, "thread-pools")
+    assert d.verdict == verdict
+    assert evidence(d)["share of time a loop stood in disk reads"] == (share, "measured")
 
 
 @pytest.mark.parametrize("blocked_seconds", [0.0, 0.2, 12.0, 200.0])
@@ -164,3 +189,48 @@ def test_busy_disks_and_waiting_threads_are_no_harm() -> None:
             encode(decide(running(33), workload, site=site(), observation=o)) for o in (calm, busy)
         ]
         assert both[0] == both[1]
+
+
+@pytest.mark.parametrize(
+    ("listener", "expected"),
+    [
+        (
+            Listener(address="0.0.0.0", port=80, backlog=511, drops=2_500_000, of_nginx=True),
+            "raise",
+        ),
+        (Listener(address="0.0.0.0", port=443, backlog=511, drops=9), "raise"),
+        (Listener(address="0.0.0.0", port=22, backlog=128, drops=2_500_000), "keep"),
+        (Listener(address="0.0.0.0", port=80, backlog=128, drops=9, of_nginx=False), "keep"),
+        (Listener(address="0.0.0.0", port=80, backlog=511, drops=0, of_nginx=True), "keep"),
+    ],
+)
+def test_drops_at_its_sockets_raise_the_backlog(listener: Listener, expected: str) -> None:
+    """What the audit finds in the facts is no news to the decision."""
+    facts = msgspec.structs.replace(host(), listeners=[listener])
+    d = next(d for d in decide(facts, load(), site=site()).decisions if d.id == "backlog")
+    assert d.verdict == expected
+    if expected == "raise":
+        assert [s.args for s in d.settings] == [["backlog=1022"]]
+        assert f"{listener.drops}" in d.summary
+
+
+def test_the_cache_of_zfs_is_its_own() -> None:
+    facts = host(page_cache_bytes=48 * GIBIBYTE)
+    memory = msgspec.structs.replace(facts.memory, arc_limit_bytes=8 * GIBIBYTE)
+    places = [msgspec.structs.replace(p, filesystem="zfs") for p in facts.storage.paths]
+    facts = msgspec.structs.replace(
+        facts,
+        memory=memory,
+        storage=msgspec.structs.replace(facts.storage, paths=places),
+    )
+    assert situation_of(facts, load(), site=site()).page_cache.value == 8 * GIBIBYTE
+
+
+def test_files_on_a_shared_folder_are_not_said_to_leave_through_sendfile() -> None:
+    facts = host()
+    places = [msgspec.structs.replace(p, filesystem="9p") for p in facts.storage.paths]
+    facts = msgspec.structs.replace(
+        facts, storage=msgspec.structs.replace(facts.storage, paths=places)
+    )
+    decisions = decide(facts, load(), site=site()).decisions
+    assert not any("leave through sendfile" in d.summary for d in decisions)

@@ -91,6 +91,11 @@ def _texts() -> dict[str, str]:
         "static-two-roots": _decided(
             host(disks=2, mount=BASE), load(), _site(roots=[f"{BASE}/1", f"{BASE}/2"])
         ),
+        "static-two-prefixes": _decided(
+            host(disks=2, mount=BASE),
+            load(),
+            _site(roots=[f"{BASE}/1", f"{BASE}/2"], root_prefixes=["/a/", "/b/"]),
+        ),
         "static-plain": emit_plain(_site(access_log=None)),
         "media-lab": _decided(lab_host(), lab_load(), _site()),
         "media-hot-apart": _decided(lab_host(), apart, _site(hot_locations=["/hot/"])),

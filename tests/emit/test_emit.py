@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import msgspec
 import pytest
 from goldens import _site as site
 from real_nginx import check
-from situations import host, lab_host, lab_load, load
+from situations import host, lab_host, lab_load, load, nginx
 
-from nginx_tune.decide import decide
+from nginx_tune.decide import complete_site, decide
 from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.scenario import ArmSpec
 from nginx_tune.documents.site import Site, SiteTls, Upstream
+from nginx_tune.documents.workload import Workload
 from nginx_tune.emit import emit_decided, emit_nginx_conf, emit_plain
 from nginx_tune.emit.arms import write_arm
 from nginx_tune.emit.provenance import Provenance, header
@@ -126,6 +128,51 @@ def test_both_arms_of_an_experiment_differ_in_what_is_compared_alone() -> None:
         assert lines_of(text, "worker_processes") == ["worker_processes auto;"]
         assert "access_log off;" in text
         assert "location = /healthz {" in text
+
+
+@pytest.mark.parametrize(
+    ("version", "openssl", "line"),
+    [
+        ("1.22.1", "OpenSSL 3.0.15", "ssl_protocols TLSv1.2 TLSv1.3;"),
+        ("1.30.6", "OpenSSL 3.5.1", "ssl_protocols TLSv1.2 TLSv1.3;"),
+        ("1.18.0", None, "ssl_protocols TLSv1.2 TLSv1.3;"),
+        ("1.12.2", "OpenSSL 1.0.2k", "ssl_protocols TLSv1.2;"),
+    ],
+)
+def test_tls_protocols_by_what_there_is(version: str, openssl: str | None, line: str) -> None:
+    """nginx's own default has TLS 1.0 and no 1.3 until 1.23.4."""
+    program = msgspec.structs.replace(nginx(version), openssl=openssl)
+    facts = host(nginx=program)
+    tls = SiteTls(certificate="/c.pem", certificate_key="/k.pem")
+    complete = complete_site(site(tls=tls), facts, "static")
+    text = emit_decided(decide(facts, Workload(), site=complete), complete)
+    assert lines_of(text, "ssl_protocols") == [line]
+    chosen = msgspec.structs.replace(tls, protocols=["TLSv1.3"])
+    complete = complete_site(site(tls=chosen), facts, "static")
+    text = emit_decided(decide(facts, Workload(), site=complete), complete)
+    assert lines_of(text, "ssl_protocols") == ["ssl_protocols TLSv1.3;"]
+
+
+def test_the_user_of_the_installed_configuration_stays() -> None:
+    """A build's own is often nobody, who may not read the files nor the temporary directories."""
+    facts = msgspec.structs.replace(host(), nginx=msgspec.structs.replace(nginx(), user="www-data"))
+    for given, line in ((Site(), "user www-data;"), (Site(user="web staff"), "user web staff;")):
+        complete = complete_site(given, facts, "static")
+        text = emit_decided(decide(facts, Workload(), site=complete), complete)
+        assert lines_of(text, "user ") == [line]
+
+
+@pytest.mark.needs("nginx")
+def test_the_types_are_no_fewer_than_nginxs_own() -> None:
+    given = Path("/etc/nginx/mime.types").read_text()
+    found = {
+        word
+        for line in re.findall(r"^ +[^ ]+/[^ ]+ +([^;]+);", given, re.MULTILINE)
+        for word in line.split()
+    }
+    text = emit_plain(site(access_log=None, error_log=None))
+    assert len(found) > 50
+    assert not found - set(re.findall(r"[\w.+-]+", text))
 
 
 HOSTILE = ["/a;b", "/a b", '/a"b', "/a'b", "/a{b}", "/a#b", "/a\\b", "/日本", "/a|b", "/-"]

@@ -20,6 +20,8 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import Site, Upstream
 from nginx_tune.documents.workload import Workload
 from nginx_tune.emit import emit_decided
+from nginx_tune.emit.site_check import MOST_CHAINED, check_site
+from nginx_tune.errors import UsageError
 
 pytestmark = pytest.mark.needs("nginx", "root")
 
@@ -28,7 +30,9 @@ class Origin(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        body = self.path.encode() * 1000
+        host = self.headers["Host"]
+        named = f"{host} {self.path}" if host.endswith((".com", ".test")) else self.path
+        body = named.encode() * 1000
         self.send_response(200)
         self.send_header("Cache-Control", "max-age=600")
         self.send_header("Content-Length", str(len(body)))
@@ -72,9 +76,9 @@ def run(
     return serving(["nginx", "-c", str(conf)], port)
 
 
-def fetch(port: int, path: str) -> tuple[int, str | None, bytes]:
+def fetch(port: int, path: str, host: str = "127.0.0.1") -> tuple[int, str | None, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    connection.request("GET", path)
+    connection.request("GET", path, headers={"Host": host})
     response = connection.getresponse()
     body = response.read()
     connection.close()
@@ -130,8 +134,72 @@ def test_roots_are_searched_in_order(tmp_path: Path, free_port: int) -> None:
     assert "thread pool" not in (tmp_path / "error.log").read_text()
 
 
-def test_health_is_answered_without_a_file(tmp_path: Path, free_port: int) -> None:
+def test_a_prefix_for_each_root(tmp_path: Path, free_port: int) -> None:
+    """No request looks on another disk, a missing file is 404, and a directory redirects."""
+    roots = [tmp_path / str(number) for number in range(12)]
+    for number, root in enumerate(roots):
+        (root / f"d{number}" / "sub").mkdir(parents=True)
+        (root / f"d{number}" / "file").write_text(str(number))
+    (roots[0] / "d3").mkdir()
+    (roots[0] / "d3" / "elsewhere").write_text("not here")
+    given = served(
+        tmp_path,
+        free_port,
+        roots=[str(root) for root in roots],
+        root_prefixes=[f"/d{number}/" for number in range(12)],
+    )
+    with run(tmp_path, host(nginx=nginx("1.22.1")), load(), given, free_port):
+        for number in range(12):
+            assert fetch(free_port, f"/d{number}/file")[::2] == (200, str(number).encode())
+            assert fetch(free_port, f"/d{number}/none")[0] == 404
+            assert fetch(free_port, f"/d{number}/sub")[0] == 301
+        assert fetch(free_port, "/d3/elsewhere")[0] == 404
+        assert fetch(free_port, "/none")[0] == 404
+        assert fetch(free_port, "/")[0] == 404
+    assert "redirection cycle" not in (tmp_path / "error.log").read_text()
+
+
+def test_a_chain_of_ten_roots_is_the_longest(tmp_path: Path, free_port: int) -> None:
+    """nginx allows ten changes of a request; with more roots it would answer 500."""
+    roots = [tmp_path / str(number) for number in range(MOST_CHAINED)]
+    for number, root in enumerate(roots):
+        root.mkdir()
+        (root / f"only-{number}").write_text(str(number))
+    given = served(tmp_path, free_port, roots=[str(root) for root in roots])
+    with run(tmp_path, host(nginx=nginx("1.22.1")), load(), given, free_port):
+        for number in range(MOST_CHAINED):
+            assert fetch(free_port, f"/only-{number}")[::2] == (200, str(number).encode())
+        assert fetch(free_port, "/none")[0] == 404
+    with pytest.raises(UsageError, match="one after the other"):
+        check_site(served(tmp_path, free_port, roots=[f"/srv/{n}" for n in range(12)]))
+
+
+def test_hosts_have_pages_of_their_own(tmp_path: Path, free_port: int, origin: str) -> None:
+    """One host's cached page must not be served to another, nor to a name that nobody has."""
+    upstreams = [Upstream(name="app", servers=[origin])]
+    names = ["a.example.com", "b.example.com"]
+    for number, places in enumerate((["one"], ["one", "two", "three"])):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        given = served(
+            folder,
+            free_port,
+            cache_dirs=[str(folder / place) for place in places],
+            upstreams=upstreams,
+            server_names=names,
+        )
+        with run(folder, host(nginx=nginx("1.22.1")), Workload(kind="cache"), given, free_port):
+            for expected in ("MISS", "HIT"):
+                for name in (*names, "evil.test"):
+                    for path in ("/x", "/y?z=1"):
+                        status, cached, body = fetch(free_port, path, host=name)
+                        assert (status, cached) == (200, expected)
+                        assert body == f"{name} {path}".encode() * 1000
+
+
+def test_no_page_is_invented(tmp_path: Path, free_port: int) -> None:
+    """A page that says 200 whatever the servers behind do would keep a dead host in service."""
     given = served(tmp_path, free_port, roots=[str(tmp_path)])
     workload = load(data_bytes=GIBIBYTE, file_bytes=1024, rate=1000)
     with run(tmp_path, host(nginx=nginx("1.22.1")), workload, given, free_port):
-        assert fetch(free_port, "/healthz")[::2] == (200, b"ok\n")
+        assert fetch(free_port, "/healthz")[0] == 404

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from nginx_tune.documents.facts import Dataset, Link
 from nginx_tune.documents.listening import Listening
-from nginx_tune.host.door import MOST_BYTES, Device, HostReadError, ProgramResult
+from nginx_tune.host.door import MOST_BYTES, Device, HostReadError, ProgramResult, Room
 
 
 class Machine:
@@ -22,11 +22,15 @@ class Machine:
         """By absolute path; what it says whatever the arguments."""
         self.texts: dict[str, str] = {}
         """What a program's file says of its version, by path."""
+        self.distrusted: dict[str, str] = {}
+        """Why a program is not to be run, by path."""
         self.comms: dict[int, str] = {}
         self.network_links: list[Link] = []
         self.sockets: dict[int | None, Listening] = {}
         """By the pid whose network namespace is asked for."""
         self.activity: dict[str, float] = {}
+        self.rooms: dict[str, Room] = {}
+        """Size and free space by the path of a directory or one above it."""
         self.datasets: dict[str, Dataset] = {}
 
     def write(self, path: str, text: str) -> None:
@@ -82,6 +86,14 @@ class Machine:
     def filesystem_magic(self, path: str) -> int:
         raise HostReadError(f"magic {path}", "not in this machine")
 
+    def room(self, path: str) -> Room:
+        candidate = path
+        while candidate not in self.rooms and candidate not in ("/", ""):
+            candidate = candidate.rpartition("/")[0] or "/"
+        if candidate not in self.rooms:
+            raise HostReadError(f"room {path}", "not in this machine")
+        return self.rooms[candidate]
+
     def run(self, argv: Sequence[str], *, timeout_seconds: float = 10.0) -> ProgramResult:
         path = self.find_program(argv[0])
         real = self.symlinks.get(path, path)
@@ -103,6 +115,12 @@ class Machine:
             if posixpath.basename(path) == name:
                 return path
         raise HostReadError(f"program {name}", "not found on PATH or in an sbin directory")
+
+    def distrust(self, path: str) -> str:
+        return self.distrusted.get(path, "")
+
+    def caller(self) -> int:
+        return 0
 
     def processes(self, *names: str) -> list[int]:
         return sorted(pid for pid, comm in self.comms.items() if comm in names)

@@ -24,6 +24,7 @@ from parts import (
 
 from nginx_tune.documents.capture import Request
 from nginx_tune.documents.facts import Dataset, Link, Residency, SizeBucket, Sizes
+from nginx_tune.host.door import Room
 
 XEON = "Intel(R) Xeon(R) CPU E3-1270 v6 @ 3.80GHz"
 HDD = Queue(rotational=1)
@@ -109,6 +110,12 @@ def three_disk_node() -> tuple[Machine, Request]:
         "39 28 8:49 / /boot/efi rw,relatime shared:29 - vfat /dev/sdd1 rw,fmask=0077,dmask=0077",
         *lines,
     )
+    machine.rooms = {
+        "/": Room(235_000_000_000, 190_000_000_000),
+        "/cache/disk1": Room(7_930_000_000_000, 1_500_000_000_000),
+        "/cache/disk2": Room(7_930_000_000_000, 1_510_000_000_000),
+        "/cache/disk3": Room(7_960_000_000_000, 1_490_000_000_000),
+    }
     loopback(machine)
     ethernet(machine, "eno1", "ixgbe", megabits=10000)
     ethernet(machine, "eno2", "ixgbe", megabits=None, state="down")

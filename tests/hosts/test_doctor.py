@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -42,12 +43,14 @@ def able(*, capabilities: str = ALL_CAPABILITIES) -> Machine:
     for path in ("/dev/loop-control", "/proc/self/io"):
         machine.write(path, "")
     machine.write("/proc/sys/kernel/task_delayacct", "1\n")
+    machine.write("/proc/sys/kernel/perf_event_paranoid", "2\n")
     machine.write("/etc/os-release", 'ID=ubuntu\nID_LIKE="debian"\n')
     machine.write("/sys/kernel/tracing/events/syscalls/sys_enter_epoll_pwait/id", "700\n")
     machine.write("/sys/kernel/tracing/events/sched/sched_switch/id", "300\n")
     machine.write("/sys/kernel/tracing/uprobe_events", "")
     for program in ("nbdkit", "nbdfuse", "bpftrace", "unshare", "losetup", "mkfs.ext4"):
         machine.programs[f"/usr/bin/{program}"] = ProgramResult(0, "", "")
+    machine.write("/proc/filesystems", "nodev\ttracefs\n\text4\n")
     machine.sockets[None] = Listening()
     return machine
 
@@ -73,10 +76,24 @@ def test_every_recorded_host_can_be_examined(name: str) -> None:
 
 
 def test_an_ordinary_user_is_told_which_right_is_missing() -> None:
-    doctor = examine(able(capabilities="0000000000000000"))
-    assert said(doctor, "namespaces") == (
-        "missing", "no right to it (CAP_SYS_ADMIN)", "run it with sudo",
+    machine = able(capabilities="0000000000000000")
+    assert said(examine(machine), "namespaces")[:2] == (
+        "ok", "by a user namespace of an ordinary user (tried)",
     )  # fmt: skip
+    machine.programs["/usr/bin/unshare"] = ProgramResult(1, "", "unshare: no\n")
+    machine.programs["/usr/bin/bpftrace"] = ProgramResult(
+        1, "", "ERROR: bpftrace currently only supports running as the root user.\n"
+    )
+    doctor = examine(machine)
+    assert said(doctor, "namespaces") == (
+        "missing", "no user namespace either (tried): unshare: no", "run it with sudo",
+    )  # fmt: skip
+    for name in ("bpftrace", "uprobes"):
+        assert said(doctor, name) == (
+            "missing",
+            "/usr/bin/bpftrace (tried): bpftrace currently only supports running as the root user.",
+            "run it with sudo",
+        )
     assert said(doctor, "taskstats")[0] == "missing"
     assert said(doctor, "sock-diag")[0] == "ok"
 
@@ -135,7 +152,7 @@ def test_tracefs_that_is_not_mounted() -> None:
         (ALL_CAPABILITIES, ("tracefs is not mounted; observe mounts it for itself alone", "")),
         (
             "0000000000000000",
-            ("tracefs is not mounted", "mount -t tracefs none /sys/kernel/tracing"),
+            ("tracefs is not mounted; no right to it (CAP_SYS_ADMIN)", "run it with sudo"),
         ),
     ):
         machine = able(capabilities=capabilities)
@@ -145,6 +162,56 @@ def test_tracefs_that_is_not_mounted() -> None:
         machine.directories.add("/sys/kernel/tracing")
         assert said(examine(machine), "tracepoints")[1:] == expected
         assert said(examine(machine), "uprobes")[0] == "unknown"
+        machine.directories.add("/sys/bus/event_source/devices/uprobe")
+        assert said(examine(machine), "uprobes")[0] == "ok"
+
+
+HIDDEN = {
+    "/sys": {"cgroup-io": "missing", "tracepoints": "missing", "uprobes": "unknown"},
+    "/proc": {
+        "namespaces": "unknown", "tracepoints": "unknown", "root": "unknown",
+        "process-ids": "unknown", "taskstats": "unknown", "delay-accounting": "unknown",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_what_is_hidden_is_not_taken_for_what_the_kernel_lacks(hidden: str) -> None:
+    machine = able()
+    for path in [*machine.files, *machine.symlinks, *machine.directories]:
+        # With /sys hidden /proc still tells; with /proc hidden tracefs is not mounted either.
+        if path.startswith((hidden, "/sys/kernel/tracing")) and "mountinfo" not in path:
+            machine.files.pop(path, None)
+            machine.symlinks.pop(path, None)
+            machine.directories.discard(path)
+    doctor = examine(machine)
+    for check in doctor.checks:
+        assert "the kernel has no" not in check.detail, check
+    for name, status in HIDDEN[hidden].items():
+        assert said(doctor, name)[0] == status, said(doctor, name)
+
+
+def test_what_the_kernel_is_known_to_lack() -> None:
+    machine = able()
+    for path in list(machine.files):
+        if path.startswith("/sys/kernel/tracing"):
+            del machine.files[path]
+    machine.write("/proc/filesystems", "\text4\n")
+    del machine.symlinks["/proc/self/ns/ipc"]
+    assert said(examine(machine), "tracepoints")[1].startswith("the kernel has no tracefs")
+    assert said(examine(machine), "namespaces")[1].startswith("the kernel has no ipc")
+
+
+@pytest.mark.needs("root")
+def test_a_real_host_with_sys_hidden() -> None:
+    command = f"mount -t tmpfs none /sys && exec {sys.executable} -m nginx_tune doctor -f json"
+    run = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", command], capture_output=True, text=True, check=True
+    )
+    checks = {check["name"]: check for check in json.loads(run.stdout)["checks"]}
+    assert not any("the kernel has no" in check["detail"] for check in checks.values())
+    for name in ("tracepoints", "cgroup-memory", "cgroup-io", "cgroup-cpu"):
+        assert checks[name]["status"] != "ok", checks[name]
 
 
 def test_what_only_the_initial_process_namespace_sees() -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import machines
+import msgspec
 import pytest
 from machine import Machine
 from machines_stacks import ailing_array, container_nginx, san_multipath, zfs_pool
 from parts import process
 
+from nginx_tune.documents.base import encode
 from nginx_tune.documents.capture import Request
-from nginx_tune.documents.facts import Cpu, Facts, Link, Network
+from nginx_tune.documents.facts import Cpu, Facts, Link, Network, Storage
 from nginx_tune.documents.listening import Listening, ListenSocket
+from nginx_tune.errors import UndecidedError
 from nginx_tune.host.cpu import read_cpu, with_workers
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Gaps, Missing
@@ -21,9 +25,11 @@ from nginx_tune.host.layers import read_array, read_layer
 from nginx_tune.host.listeners import add_counters, read_listeners
 from nginx_tune.host.memory import read_memory
 from nginx_tune.host.network import read_network
+from nginx_tune.host.storage import read_storage
 from nginx_tune.host.view import View, own_view, view_of
-from nginx_tune.measure.inspection import inspect_host
+from nginx_tune.measure.inspection import inspect_host, record_host
 from nginx_tune.nginx.processes import find_masters, read_running
+from nginx_tune.report.facts import render_facts
 
 DM = "/sys/devices/virtual/block/dm-0"
 MD = "/sys/devices/virtual/block/md0"
@@ -73,6 +79,26 @@ def test_an_array_that_is_being_rebuilt() -> None:
     assert facts.cpu.numa_nodes == 2
 
 
+def test_every_device_of_a_bcachefs_is_found() -> None:
+    """All stand in the source of the mount, with colons between."""
+    machine = machine_with()
+    for n, name in enumerate(("sdb", "sdc", "sdd")):
+        disk = f"/sys/devices/pci0000:00/ata{n}/host{n}/target{n}:0:0/{n}:0:0:0/block/{name}"
+        machine.write(f"{disk}/queue/rotational", "1\n")
+        machine.write(f"{disk}/dev", f"8:{16 * (n + 1)}\n")
+        machine.link(f"/sys/class/block/{name}", disk)
+        machine.write(f"/dev/{name}", "")
+    machine.directories.add("/srv")
+    machine.write(
+        "/proc/self/mountinfo",
+        "28 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
+        "40 28 0:44 / /srv rw - bcachefs /dev/sdb:/dev/sdc:/dev/sdd rw\n",
+    )
+    storage, _ = read_storage(machine, ["/srv"])
+    assert storage.paths[0].leaf_disks == ["sdb", "sdc", "sdd"]
+    assert storage.paths[0].reason == ""
+
+
 def test_an_array_without_redundancy_has_no_state() -> None:
     machine = machine_with(
         (f"{MD}/md/level", "raid0\n"), (f"{MD}/md/raid_disks", "2\n"),
@@ -81,6 +107,10 @@ def test_an_array_without_redundancy_has_no_state() -> None:
     array, gaps = read_array(machine, MD)
     assert (array.level, array.members, array.degraded) == ("raid0", 2, None)
     assert set(gaps) == {"/degraded", "/sync_action", "/sync_done_ratio"}
+    assert set(gaps.values()) == {"raid0 has no redundancy: it is whole or lost"}
+    facts = Facts(storage=Storage(arrays=[array]))
+    assert "2 disks without redundancy" in render_facts(facts).decode()
+    assert "not known" not in render_facts(facts).decode().partition("md0")[2].partition("\n")[0]
 
 
 def test_paths_to_one_disk_are_one_disk() -> None:
@@ -181,6 +211,34 @@ def test_a_program_that_cannot_be_read_is_not_taken_for_the_host_s() -> None:
     assert facts.nginx.version is None
     reasons = {unknown.path: unknown.reason for unknown in facts.unknown}
     assert "process 4711 tells no version" in reasons["/nginx/version"]
+
+
+def test_a_container_s_links_lead_to_nothing_of_the_host_s() -> None:
+    """The kernel follows an absolute link below /proc/PID/root from our root, not from theirs."""
+    machine, request = container_nginx()
+    machine.write("/etc/shadow", "root:THE-HOSTS;\n")
+    machine.write("/proc/4711/root/etc/shadow", "include /etc/more/*;\n")
+    machine.write("/proc/4711/root/etc/more/one", "keepalive_timeout 61;\n")
+    machine.write("/etc/more/one", "keepalive_timeout 77; # THE-HOSTS\n")
+    machine.link("/proc/4711/root/etc/nginx/nginx.conf", "/etc/shadow")
+    capture = record_host(machine, request, with_config=True)
+    assert b"THE-HOSTS" not in encode(capture)
+    assert capture.answers["read /etc/nginx/nginx.conf"].value == "include /etc/more/*;\n"
+    assert capture.answers["read /etc/more/one"].value == "keepalive_timeout 61;\n"
+
+
+def test_a_title_chooses_nothing_for_a_capture() -> None:
+    machine, request = machines.three_disk_node()
+    machine.write("/proc/self/status", "Uid:\t0\t0\t0\t0\n")
+    master = next(iter(sorted(machine.comms)))
+    machine.write(f"/proc/{master}/status", "Uid:\t1000\t1000\t1000\t1000\n")
+    machine.write(f"/proc/{master}/cmdline", "nginx: master process nginx -c /etc/shadow\0")
+    machine.write("/etc/shadow", "root:THE-HOSTS;\n")
+    asked = msgspec.structs.replace(request, pid=master)
+    with pytest.raises(UndecidedError, match="its title names it"):
+        record_host(machine, asked, with_config=True)
+    unasked = record_host(machine, msgspec.structs.replace(request, pid=None), with_config=True)
+    assert b"THE-HOSTS" not in encode(unasked)
 
 
 @pytest.mark.parametrize(
