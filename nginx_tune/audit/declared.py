@@ -5,6 +5,9 @@ from __future__ import annotations
 from nginx_tune.conf.directive import Directive
 from nginx_tune.documents.decisions import Evidence
 
+DEFAULT_MARK = " (default)"
+"""Ends the value of evidence that holds because no line says otherwise."""
+
 
 def written(directive: Directive) -> Evidence:
     """A directive as it is written, with its place."""
@@ -15,7 +18,7 @@ def written(directive: Directive) -> Evidence:
 
 def default(name: str, value: str) -> Evidence:
     """What holds because no line says otherwise."""
-    return Evidence(fact=name, value=f"{value} (default)", provenance="declared")
+    return Evidence(fact=name, value=f"{value}{DEFAULT_MARK}", provenance="declared")
 
 
 def counted(fact: str, value: float, unit: str = "") -> Evidence:

@@ -90,13 +90,18 @@ def unknown(context: Context) -> Iterator[tuple[list[Directive], str | None]]:
             yield directives, nearest(kind.name)
 
 
-def _judged(context: Context) -> dict[Kind, list[Directive]]:
+def judges_names(context: Context) -> bool:
+    """Whether all names of this nginx are known: it is no fork and loads no foreign module."""
     if context.facts.nginx.product not in {None, "nginx"}:
-        return {}
+        return False
     if context.flags is not None and "--add-module" in context.flags:
-        return {}
+        return False
     known = known_modules()
-    for line in context.tree.main.all("load_module"):
-        if posixpath.basename(line.value).removesuffix(".so") not in known:
-            return {}
-    return context.kinds
+    return all(
+        posixpath.basename(line.value).removesuffix(".so") in known
+        for line in context.tree.main.all("load_module")
+    )
+
+
+def _judged(context: Context) -> dict[Kind, list[Directive]]:
+    return context.kinds if judges_names(context) else {}

@@ -9,16 +9,20 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from nginx_tune.audit.absence import Absence
 from nginx_tune.audit.baseline import relative_to_main, suppressed_finding
 from nginx_tune.audit.context import Context, parse_version
+from nginx_tune.audit.declared import DEFAULT_MARK
 from nginx_tune.audit.needs import WHOLE_TREE, commands_for
 from nginx_tune.audit.notices import NOTICES, notices_of
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Hit, Missing, Profile, Rule
 from nginx_tune.audit.selection import severity_in
 from nginx_tune.audit.suppression import read_suppressions, silencing
+from nginx_tune.audit.upgrade import CHANGED, changes
 from nginx_tune.conf.directive import as_utf8
 from nginx_tune.conf.edits import Edit, EditSet
+from nginx_tune.conf.quoted import TreeSecrets
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Facts
@@ -34,7 +38,7 @@ from nginx_tune.documents.findings import (
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "advice", "info")
 """From the worst down."""
 
-_KNOWN_RULES = frozenset(rule.id for rule in (*ALL, *NOTICES))
+_KNOWN_RULES = frozenset(rule.id for rule in (*ALL, *NOTICES, CHANGED))
 
 
 class _Outcome(NamedTuple):
@@ -53,11 +57,13 @@ def audit(
     *,
     profile: Profile = "default",
     today: str | None = None,
+    upgrade_from: str | None = None,
 ) -> Findings:
     """What the rules say about a configuration, the worst first.
 
     Without facts the rules say what the text alone shows, and list what else they need.
-    ``today`` (YYYY-MM-DD) ends suppressions that carry a day; without it none ends.
+    ``upgrade_from`` is the version before an upgrade to that of the facts: what moves by itself is
+    told too. ``today`` (YYYY-MM-DD) ends suppressions that carry a day; without it none ends.
     """
     context = Context(tree, facts, profile)
     chosen = tuple(rules)
@@ -71,6 +77,9 @@ def audit(
             hits.append((rule, hit))
         else:
             silenced.append((rule, hit, by.reason))
+    if upgrade_from is not None and not tree.is_whole:
+        outcome.needs[CHANGED.id] = (WHOLE_TREE,)
+    hits += _moved(context, upgrade_from)
     for one in suppressions:
         for notice, hit in notices_of(one, _KNOWN_RULES, outcome.answered, today):
             if notice in chosen:
@@ -85,6 +94,7 @@ def audit(
         suppressed=suppressed,
         files_parsed=list(map(as_utf8, tree.files)),
         files_unparsed=list(tree.unparsed),
+        files_missing=list(tree.missing),
         profile=profile,
     )
 
@@ -99,6 +109,7 @@ def _run(rules: Iterable[Rule], context: Context) -> _Outcome:
     hits: list[tuple[Rule, Hit]] = []
     needs: dict[str, tuple[str, ...]] = {}
     answered: set[str] = set()
+    absence = Absence(context.tree)
     for rule in rules:
         if not _in_window(rule, context):
             continue
@@ -106,7 +117,9 @@ def _run(rules: Iterable[Rule], context: Context) -> _Outcome:
         for outcome in rule.check(context):
             if isinstance(outcome, Missing):
                 missing.update(dict.fromkeys(outcome.facts))
-            elif rule.whole_tree and not context.tree.complete:
+            elif (rule.whole_tree and not context.tree.is_whole) or (
+                _stands_on_absence(rule, outcome) and absence.is_doubtful(outcome.place)
+            ):
                 missing[WHOLE_TREE] = None  # what is lacking may stand in what was not read
             else:
                 hits.append((rule, outcome))
@@ -115,6 +128,20 @@ def _run(rules: Iterable[Rule], context: Context) -> _Outcome:
         else:
             answered.add(rule.id)
     return _Outcome(hits, needs, frozenset(answered))
+
+
+def _moved(context: Context, upgrade_from: str | None) -> Iterator[tuple[Rule, Hit]]:
+    """What an upgrade changes by itself."""
+    since = None if upgrade_from is None else parse_version(upgrade_from)
+    if since is not None and context.version is not None and context.tree.is_whole:
+        yield from ((CHANGED, hit) for hit in changes(context, since, context.version))
+
+
+def _stands_on_absence(rule: Rule, hit: Hit) -> bool:
+    """Whether a line that is not seen would make the finding untrue."""
+    return rule.by_absence or any(
+        isinstance(one.value, str) and one.value.endswith(DEFAULT_MARK) for one in hit.evidence
+    )
 
 
 def _in_window(rule: Rule, context: Context) -> bool:
@@ -140,18 +167,23 @@ def _written(
 
     seen: Counter[str] = Counter()
 
+    secrets = TreeSecrets(context.tree)
+
     def numbered(finding: Finding) -> Finding:
         seen[finding.fingerprint] += 1
         return replace(finding, fingerprint=f"{finding.fingerprint}-{seen[finding.fingerprint]}")
 
-    found = [(rule, hit, _finding(rule, hit, context)) for rule, hit in hits]
+    found = [(rule, hit, _finding(rule, hit, context, secrets)) for rule, hit in hits]
     found.sort(key=lambda item: order(item[0], item[2]))
-    quiet = [(_finding(rule, hit, context), rule, reason) for rule, hit, reason in silenced]
+    quiet = [
+        (_finding(rule, hit, context, secrets), rule, secrets.hide(reason))
+        for rule, hit, reason in silenced
+    ]
     quiet.sort(key=lambda item: order(item[1], item[0]))
     taken = EditSet()
     return (
         [
-            numbered(replace(one, edits=_edits(rule, hit, context, taken)))
+            numbered(replace(one, edits=_edits(rule, hit, context, taken, secrets)))
             for rule, hit, one in found
         ],
         [
@@ -161,12 +193,19 @@ def _written(
     )
 
 
-def _edits(rule: Rule, hit: Hit, context: Context, taken: EditSet) -> list[FileEdit]:
-    """The edits of one finding: all of them, or none where they touch those of an earlier one."""
+def _edits(
+    rule: Rule, hit: Hit, context: Context, taken: EditSet, secrets: TreeSecrets
+) -> list[FileEdit]:
+    """The edits of one finding: all of them, or none where they touch those of an earlier one.
+
+    None either where they would repeat a secret: a finding is read by others than the file.
+    """
     wanted = [] if rule.fixes is None else list(rule.fixes(context, hit))
     try:
         edits = list(map(_file_edit, wanted))
     except UnicodeEncodeError:  # it would repeat bytes that are no UTF-8
+        return []
+    if any(secrets.hide(edit.text) != edit.text for edit in edits):
         return []
     return edits if taken.add(wanted) else []
 
@@ -181,7 +220,7 @@ def _file_edit(edit: Edit) -> FileEdit:
     )
 
 
-def _finding(rule: Rule, hit: Hit, context: Context) -> Finding:
+def _finding(rule: Rule, hit: Hit, context: Context, secrets: TreeSecrets) -> Finding:
     line, column = hit.place.source.place(hit.place.start)
     end_line, end_column = hit.place.source.place(hit.place.end)
     return Finding(
@@ -192,24 +231,27 @@ def _finding(rule: Rule, hit: Hit, context: Context) -> Finding:
         column=column,
         end_line=end_line,
         end_column=end_column,
-        message=as_utf8(hit.message),
+        message=secrets.hide(as_utf8(hit.message)),
         why=rule.why,
-        evidence=list(_evidence(hit)),
-        fix=hit.fix or rule.fix,
+        evidence=list(_evidence(hit, secrets)),
+        fix=secrets.hide(hit.fix) if hit.fix else rule.fix,
         fingerprint=_fingerprint(rule, hit, context.tree.path),
     )
 
 
-def _evidence(hit: Hit) -> Iterator[Evidence]:
+def _evidence(hit: Hit, secrets: TreeSecrets) -> Iterator[Evidence]:
     for one in hit.evidence:
         fact = as_utf8(one.fact)
         if isinstance(one.value, str):
-            yield replace(one, fact=fact, value=as_utf8(one.value))
+            yield replace(one, fact=fact, value=secrets.hide(as_utf8(one.value)))
         else:
             yield replace(one, fact=fact)
 
 
 def _fingerprint(rule: Rule, hit: Hit, main: str) -> str:
-    """The same for the same words in the same file, wherever the line and the tree stand."""
+    """The same for the same words in the same file, wherever the line and the tree stand.
+
+    Of the words as they are shown: the hash of a short secret is soon guessed.
+    """
     parts = (rule.id, relative_to_main(hit.place.file, main), str(hit.place))
     return sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:24]

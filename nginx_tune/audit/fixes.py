@@ -18,6 +18,10 @@ Audit = Callable[[dict[str, bytes]], Findings]
 """Audits the tree with some files replaced, by their names in the tree."""
 
 
+Accepts = Callable[[dict[str, bytes]], bool]
+"""Whether nginx accepts the tree with some files replaced."""
+
+
 class Change(NamedTuple):
     """A file before and after."""
 
@@ -33,30 +37,48 @@ class Fixed(NamedTuple):
     cured: int
 
 
-def fix_findings(tree: ConfTree, findings: Findings, audit_again: Audit) -> Fixed:
-    """The changes of all findings that carry edits and stand the trial."""
+def fix_findings(
+    tree: ConfTree, findings: Findings, audit_again: Audit, accepts: Accepts | None = None
+) -> Fixed:
+    """The changes of all findings that carry edits and stand the trial.
+
+    ``accepts`` is nginx's own word on the tree with some files replaced.
+    """
+    trial = _Trial(tree, findings, audit_again, accepts)
     fixable = [one for one in findings.findings if one.edits]
     rules = list(dict.fromkeys(one.rule for one in fixable))
-    if not _stands(tree, findings, fixable, audit_again):
+    if not trial.stands(fixable):
         for rule in rules:  # the guilty ones, each tried by itself
             alone = [one for one in fixable if one.rule == rule]
-            if not _stands(tree, findings, alone, audit_again):
+            if not trial.stands(alone):
                 fixable = [one for one in fixable if one.rule != rule]
-        if not _stands(tree, findings, fixable, audit_again):
+        if not trial.stands(fixable):
             return Fixed([], 0)
     return Fixed(_changes(tree, fixable), len(fixable))
 
 
-def _stands(tree: ConfTree, before: Findings, fixed: list[Finding], audit_again: Audit) -> bool:
-    if not fixed:
-        return True
-    after = audit_again({change.file: change.new for change in _changes(tree, fixed)})
-    if len(after.files_unparsed) > len(before.files_unparsed):
-        return False
-    expected = Counter(one.rule for one in before.findings)
-    expected.subtract(one.rule for one in fixed)
-    found = Counter(one.rule for one in after.findings)
-    return all(found[rule] <= expected[rule] for rule in found)
+class _Trial(NamedTuple):
+    """What fixes are held against."""
+
+    tree: ConfTree
+    before: Findings
+    audit_again: Audit
+    accepts: Accepts | None
+
+    def stands(self, fixed: list[Finding]) -> bool:
+        """Whether the fixes together cure what they are for and do nothing else."""
+        if not fixed:
+            return True
+        files = {change.file: change.new for change in _changes(self.tree, fixed)}
+        after = self.audit_again(files)
+        if len(after.files_unparsed) > len(self.before.files_unparsed):
+            return False
+        expected = Counter(one.rule for one in self.before.findings)
+        expected.subtract(one.rule for one in fixed)
+        found = Counter(one.rule for one in after.findings)
+        if not all(found[rule] <= expected[rule] for rule in found):
+            return False
+        return self.accepts is None or self.accepts(files)
 
 
 def _changes(tree: ConfTree, fixed: Iterable[Finding]) -> list[Change]:

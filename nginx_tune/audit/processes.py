@@ -79,6 +79,23 @@ def descriptor_limit(context: Context) -> Number | Missing:
     return Number(soft, Evidence(fact="limits.nofile_soft", value=soft), None)
 
 
+def raise_descriptors(context: Context, wanted: int) -> str:
+    """How workers come to have that many descriptors, with what the host's limits allow."""
+    limits = context.facts.limits
+    line = f"worker_rlimit_nofile {wanted}; in the main context."
+    if limits.nr_open is not None and wanted > limits.nr_open:
+        return f"First a higher fs.nr_open (it is {limits.nr_open}), then {line}"
+    hard = limits.nofile_hard
+    if hard is None or wanted <= hard or limits.can_raise:
+        return line
+    if limits.can_raise is None:
+        return f"{line} Above {hard} the hard limit must be raised first, unless workers may."
+    return (
+        f"First a higher hard limit, which is {hard} and which workers cannot raise (LimitNOFILE="
+        f"{wanted} of the unit, ulimits of the container), then {line}"
+    )
+
+
 def events_directive(context: Context, name: str) -> Directive | None:
     """The directive of that name in the events block."""
     for events in context.tree.main.all("events"):

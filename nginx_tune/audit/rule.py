@@ -75,6 +75,9 @@ class Rule:
     """First nginx version it no longer holds for."""
     whole_tree: bool = False
     """Whether it stands on something being absent, so that every file must have been parsed."""
+    by_absence: bool = False
+    """Whether it stands on something being absent around the finding's place, where its evidence
+    does not show that by a default."""
     fixes: Fixes | None = None
     """Edits that cure a hit and can do no harm; none where the right value is a matter of
     judgement. Built with the functions of ``conf.edits``."""

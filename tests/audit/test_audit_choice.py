@@ -29,8 +29,8 @@ def test_names_groups_and_patterns_choose_rules() -> None:
     assert _ids("io-pool-literal-unknown") == {"io-pool-literal-unknown"}
     assert _ids("su") == {rule.id for rule in NOTICES}
     assert _ids("cf,su-unused") == {"su-unused", *(r.id for r in ALL if r.id.startswith("cf-"))}
-    assert _ids("cf-*", ignore=("*-unknown", "cf-directive-version")) == {
-        "cf-directive-arguments", "cf-directive-misplaced",
+    assert _ids("cf-directive-*", ignore=("*-unknown", "*-twice", "cf-directive-version")) == {
+        "cf-directive-arguments", "cf-directive-misplaced", "cf-directive-obsolete",
     }  # fmt: skip
     assert _ids() == {rule.id for rule in EVERY if "default" in rule.profiles}
 

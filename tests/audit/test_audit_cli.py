@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -45,7 +47,7 @@ def test_a_file_from_a_repository_says_nothing_about_this_host(run_cli: Run, con
     run = run_cli("audit", conf)
     assert run.returncode == 0
     assert run.stdout.startswith("no findings in 1 file")
-    assert "io-no-pool-cold-dataset" in run.stdout
+    assert "io-no-pool-cold-dataset" in run_cli("-v", "audit", conf).stdout
     assert "nginx-tune inspect --dataset /srv/media" in run.stdout
     assert run.stderr.count("\n") == 1
     assert "--facts live" in run.stderr
@@ -190,6 +192,49 @@ def test_nothing_is_written_and_no_nginx_test_is_run(
     )
     fake.chmod(0o755)
     before = set(tmp_path.iterdir())
-    run_cli("audit", conf, "--facts", "live", "--nginx", fake)
+    run_cli("audit", conf, "--facts", "live", "--nginx", fake, "--trust")
     assert set(tmp_path.iterdir()) == {*before, tmp_path / "calls"}
     assert set((tmp_path / "calls").read_text().split("\n")) == {"-V", ""}
+
+
+def test_a_pipe_is_read_and_one_without_a_writer_is_named(
+    run_cli: Run, conf: Path, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    bad = "http { sendfil on; }"
+    writer = threading.Thread(target=pipe.write_text, args=(bad,), daemon=True)
+    writer.start()
+    run = run_cli("audit", pipe)
+    writer.join(5)
+    assert run.returncode == 1
+    assert "cf-directive-unknown" in run.stdout
+    assert "cf-events-missing" in run.stdout
+    for option in ("--test", "--diff-base=HEAD"):
+        refused = run_cli("audit", pipe, option)
+        assert refused.returncode == 2
+        assert "is a pipe" in refused.stderr
+    conf.write_text(f"events {{}} http {{ include {pipe}; }}")
+    run = run_cli("audit", conf)
+    assert run.returncode == 3
+    assert f"include {pipe}: cannot read: a FIFO, not a file" in run.stdout
+
+
+def test_an_empty_file_fails_every_gate(run_cli: Run, conf: Path) -> None:
+    conf.write_text("")
+    assert run_cli("audit", conf, "--facts", "none").returncode == 1
+    assert run_cli("audit", conf, "--facts", "none", "--fail-on", "never").returncode == 0
+
+
+@pytest.mark.needs("root", "nginx")
+def test_fixes_that_nginx_refuses_are_left_out(run_cli: Run, conf: Path, tmp_path: Path) -> None:
+    """The directive that is added may stand in a file of which only nginx knows."""
+    conf.write_text(
+        "events { accept_mutex on; }\nhttp { server { listen 127.0.0.1:8000 reuseport; "
+        "return 204; } }\n"
+    )
+    run = run_cli("audit", conf, "--facts", "none", "--test", "--fix-diff")
+    assert "-events { accept_mutex on; }" in run.stdout
+    assert "nginx -t accepts it" in run.stderr
+    plain = run_cli("audit", conf, "--facts", "none", "--fix-diff")
+    assert "--test has nginx -t judge the diff first" in plain.stderr

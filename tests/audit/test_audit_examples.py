@@ -34,7 +34,7 @@ def _is_in_window(rule: Rule, nginx: Nginx) -> bool:
     return since is not None and until is not None and since <= nginx.number < until
 
 
-def _refusal(conf: Path, nginx: Nginx) -> str:
+def refusal(conf: Path, nginx: Nginx) -> str:
     """What nginx -t has against a file, in walls of its own: it binds ports and makes files."""
     paths = re.findall(r"/(?:srv|mnt|var)/[\w./-]+", conf.read_text())
     parents = {str(Path(path).parent) for path in paths} | {"/var/log/nginx", "/var/lib/nginx"}
@@ -61,7 +61,7 @@ def test_nginx_takes_the_good_example(
         if flags & {"--with-file-aio"} and "--with-file-aio" not in nginx.build:
             pytest.skip("no nginx here has file AIO")
         if _is_in_window(rule, nginx):
-            refusals.append(_refusal(conf, nginx))
+            refusals.append(refusal(conf, nginx))
             if not refusals[-1]:
                 return
     if not refusals:

@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conf_files import Files
 from msgspec.structs import replace as replace_struct
+from nginx_versions import installed
+from test_audit_examples import refusal
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.fixes import Change, Fixed, fix_findings
 from nginx_tune.audit.registry import ALL
-from nginx_tune.audit.rule import Hit, Missing, Rule
+from nginx_tune.audit.rule import Check, Hit, Missing, Rule
 from nginx_tune.conf.edits import Edit, add_to, remove, set_arguments
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings
-from nginx_tune.host.door import HostReadError
 from nginx_tune.report.diff import render_diff
 
 FIXABLE = [rule for rule in ALL if rule.fixes is not None]
-
-
-class Files:
-    """A tree in memory."""
-
-    def __init__(self, files: dict[str, bytes]) -> None:
-        self.files = files
-
-    def read_bytes(self, path: str) -> bytes:
-        if path not in self.files:
-            raise HostReadError(path, "No such file")
-        return self.files[path]
-
-    def list_dir(self, path: str) -> list[str]:
-        return [name.removeprefix(f"{path}/") for name in self.files if name.startswith(f"{path}/")]
 
 
 def _fix(files: dict[str, bytes], rules: list[Rule], facts: Facts | None = None) -> Fixed:
@@ -155,3 +143,56 @@ def test_a_host_fact_changes_the_fixes() -> None:
     assert fixed.changes[0].new == conf.replace(b"on;\n", b"on;\n  sendfile_max_chunk 2m;\n")
     assert _fix({"c": conf}, [rule], linux(version="1.22.1")).changes == []
     assert replace_struct(linux(), datasets=[]) == linux()
+
+
+def test_what_nginx_refuses_is_left_out_and_the_rest_stays() -> None:
+    first = _rule("io-a", "gzip", lambda place: set_arguments(place, "refused"))
+    first = replace(first, check=_named("gzip", "on"))
+    second = replace(_rule("io-b", "sendfile", remove), check=_named("sendfile", "off"))
+    files = {"c": b"http {\n  gzip on;\n  sendfile off;\n}\n"}
+
+    def run(changed: dict[str, bytes]) -> Findings:
+        return audit(_tree({**files, **changed}), None, [first, second])
+
+    def accepts(changed: dict[str, bytes]) -> bool:
+        return b"refused" not in changed["c"]
+
+    fixed = fix_findings(_tree(files), run({}), run, accepts)
+    assert fixed == Fixed([Change("c", files["c"], b"http {\n  gzip on;\n}\n")], 1)
+
+
+def _named(name: str, value: str) -> Check:
+    def check(context: Context) -> Iterator[Hit | Missing]:
+        for one in context.tree.main.walk():
+            if (one.name, one.value) == (name, value):
+                yield Hit(one, name, [Evidence(fact=name, value=value)])
+
+    return check
+
+
+def test_a_zone_of_another_module_is_not_taken_for_the_sessions_of_http() -> None:
+    """One zone belongs to one module: nginx refuses a second use."""
+    rule = next(rule for rule in FIXABLE if rule.id == "tls-cache-builtin")
+    stream = b"stream { server { listen 1 ssl; ssl_session_cache shared:SSL:1m; } }\n"
+    conf = b"http { server { listen 443 ssl; ssl_session_cache builtin; } }\n"
+    new = _fix({"c": b"events {} " + stream + conf}, [rule]).changes[0].new
+    assert b"builtin" not in new
+    assert new.count(b"shared:SSL:") == 1
+
+
+@pytest.mark.parametrize("rule", FIXABLE, ids=lambda rule: rule.id)
+def test_a_rule_with_fixes_is_proven(rule: Rule) -> None:
+    assert rule.proof == "proven"
+
+
+@pytest.mark.needs("root", "nginx")
+@pytest.mark.parametrize("rule", FIXABLE, ids=lambda rule: rule.id)
+def test_nginx_takes_what_a_fix_makes_of_the_example(
+    rule: Rule, tmp_path: Path, certificate: tuple[Path, Path]
+) -> None:
+    tls = f"ssl_certificate {certificate[0]}; ssl_certificate_key {certificate[1]};"
+    before = re.sub(r"(?<![\w.])http\s*\{", f"http {{ {tls} ", rule.bad.conf, count=1)
+    fixed = _fix({"nginx.conf": before.encode()}, [rule], rule.bad.facts)
+    conf = tmp_path / "nginx.conf"
+    conf.write_bytes(fixed.changes[0].new)
+    assert refusal(conf, installed()) == ""

@@ -64,6 +64,7 @@ RULE = Rule(
     seen="nginx 1.18 to 1.30 with background_update on and no updating: a response with max-age "
     "alone is fetched while the client waits; one with stale-while-revalidate is answered from "
     "the cache at once and fetched after it.",
+    by_absence=True,
     bad=Example(_CONF % ""),
     good=Example(_CONF % "proxy_cache_use_stale error updating;"),
     check=check,

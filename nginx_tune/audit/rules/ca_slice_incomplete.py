@@ -74,7 +74,7 @@ def _is_renamed(one: Caching) -> bool:
     """Whether the variable may stand in another one."""
     scope = one.passed.scope
     return any(
-        VARIABLE in str(line)
+        VARIABLE in line.words
         for level in scope.chain
         for name in ("set", "map")
         for line in (level.block.all(name) if level.block is not None else ())
@@ -118,6 +118,7 @@ RULE = Rule(
     "megabyte and no more, then 206 with that megabyte for whatever range is asked for. Without "
     "Range: right bytes, and three copies of 3 MB in the cache. With neither: as if slice were "
     "not there. Without 206: right bytes, nothing cached.",
+    by_absence=True,
     bad=Example(_CONF % ""),
     good=Example(_CONF % "$slice_range"),
     check=check,

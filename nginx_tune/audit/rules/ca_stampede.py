@@ -57,6 +57,7 @@ RULE = Rule(
     about="How many requests come for one entry at once is a fact that no command here gathers; "
     "with few it does not matter. Waiters look every half second, so cache_lock adds up to "
     "that to the first answers.",
+    by_absence=True,
     bad=Example(_CONF % ""),
     good=Example(_CONF % "proxy_cache_lock on;"),
     check=check,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.directives import known_here
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.conf.known_directives import is_listed
+from nginx_tune.conf.known_directives import is_named
 from nginx_tune.documents.decisions import Evidence
 
 
@@ -15,7 +15,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     """Known directives with too many or too few words, or with or without a block."""
     for kind, found, directives in known_here(context):
         rows = [row for row in found if row.may_stand(kind.context)]
-        if not rows or is_listed(kind.name):
+        if not rows or is_named(kind.name):
             continue
         if all(row.is_block != kind.is_block for row in rows):
             said = 'a block "{ … }"' if rows[0].is_block else 'no block and ends with ";"'

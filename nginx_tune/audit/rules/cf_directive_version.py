@@ -8,7 +8,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.directives import not_in_version
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.conf.known_directives import is_listed
+from nginx_tune.conf.known_directives import is_named
 from nginx_tune.documents.decisions import Evidence
 
 
@@ -17,7 +17,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     version = context.version
     for rows, directives in not_in_version(context):
         name = directives[0].name
-        if is_listed(name):
+        if is_named(name):
             continue
         if version is None:
             yield Missing(("nginx.nginx_version",))

@@ -76,6 +76,7 @@ RULE = Rule(
     "from a directory, and the build has the module. gzip may stay on: it serves the files that "
     "have no .gz. Servers with PHP are passed over: such applications change their own files, and "
     "a .gz that nobody makes anew is served in place of the new file.",
+    by_absence=True,
     bad=Example(_CONF % "", _HOST),
     good=Example(_CONF % "gzip_static on;", _HOST),
     check=check,

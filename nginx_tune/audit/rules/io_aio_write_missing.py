@@ -74,6 +74,7 @@ RULE = Rule(
     since="1.21.4",
     about="aio_write is there since 1.9.13; versions before 1.21.4 are left out for their faults "
     "(io-aio-buggy-version).",
+    by_absence=True,
     bad=Example(_CONF % "", linux()),
     good=Example(_CONF % "aio_write on;", linux()),
     check=check,

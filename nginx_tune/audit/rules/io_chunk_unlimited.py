@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import DEFAULT_MARK
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.conf.directive import Directive
@@ -43,7 +44,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             yield _hit(
                 sendfile,
                 f"sendfile is on and nginx {version} sets no sendfile_max_chunk by itself",
-                f"unset in nginx {version}: 0",
+                f"unset in nginx {version}: 0{DEFAULT_MARK}",
             )
 
 

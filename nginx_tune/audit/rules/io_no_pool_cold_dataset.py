@@ -71,6 +71,7 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.22",),
     since="1.7.11",
+    by_absence=True,
     bad=Example(_CONF % "", _HOST),
     good=Example(_CONF % "aio threads; ", _HOST),
     check=check,

@@ -69,6 +69,7 @@ RULE = Rule(
         "Cloudflare blog 2018: How we scaled nginx and saved the world 54 years every day",
     ),
     proof="source-only",
+    by_absence=True,
     bad=Example(_CONF % "", _HOST),
     good=Example(_CONF % "open_file_cache max=10000 inactive=60s;", _HOST),
     check=check,

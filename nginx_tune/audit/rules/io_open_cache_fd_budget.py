@@ -6,10 +6,18 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.processes import descriptor_limit, lacking, worker_connections
+from nginx_tune.audit.processes import (
+    descriptor_limit,
+    lacking,
+    raise_descriptors,
+    worker_connections,
+)
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.quantities import parameter, parse_count
+
+SMALL_PART = 4
+"""A cache of less than this part of the limit is not what takes the descriptors."""
 
 
 def check(context: Context) -> Iterator[Hit | Missing]:
@@ -29,14 +37,14 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         yield from lacking(connections, limit)
         return
     wanted = held + 2 * connections.value
-    if wanted > limit.value:
+    if wanted > limit.value and held * SMALL_PART > limit.value:
         largest = max(caches, key=lambda cache: caches[cache])
         yield Hit(
             largest,
             f"{held} cached files and {connections.value} connections need about {wanted} "
             f"descriptors, and a worker may have {limit.value}",
             [written(largest), connections.evidence, limit.evidence],
-            fix=f"worker_rlimit_nofile {wanted}; or a lower max=.",
+            fix=raise_descriptors(context, wanted) + " Or a lower max=.",
         )
 
 

@@ -83,6 +83,7 @@ RULE = Rule(
     ),
     proof="source-only",
     since="1.7.11",
+    by_absence=True,
     bad=Example(_CONF % "", _HOST),
     good=Example(_CONF % "output_buffers 2 256k;", _HOST),
     check=check,

@@ -57,6 +57,7 @@ RULE = Rule(
     whole_tree=True,
     about="How many clients there are at once is not asked for: no command of this tool counts "
     "them yet. Set the number that you want, 512 too, and the rule is silent.",
+    profiles=frozenset({"strict"}),
     bad=Example(_CONF % ""),
     good=Example(_CONF % "worker_connections 4096;"),
     check=check,

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.processes import descriptor_limit, lacking, main_place, worker_connections
+from nginx_tune.audit.processes import (
+    descriptor_limit,
+    lacking,
+    main_place,
+    raise_descriptors,
+    worker_connections,
+)
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 
 
@@ -23,8 +29,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             place,
             f"{connections.value} connections of a worker cannot have {limit.value} descriptors",
             [connections.evidence, limit.evidence],
-            fix=f"worker_rlimit_nofile {2 * connections.value}; in the main context, or fewer "
-            "worker_connections.",
+            fix=raise_descriptors(context, 2 * connections.value) + " Or fewer worker_connections.",
         )
 
 

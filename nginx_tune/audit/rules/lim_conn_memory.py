@@ -74,6 +74,7 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="A warning from a tenth of the memory, an error from four fifths of it.",
+    by_absence=True,
     bad=Example(_CONF % 65_536, linux(cpus=64, memory_limit_mib=1024)),
     good=Example(_CONF % 512, linux(cpus=64, memory_limit_mib=1024)),
     check=check,

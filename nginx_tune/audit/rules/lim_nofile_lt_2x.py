@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.processes import descriptor_limit, lacking, main_place, worker_connections
+from nginx_tune.audit.processes import (
+    descriptor_limit,
+    lacking,
+    main_place,
+    raise_descriptors,
+    worker_connections,
+)
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 
 PER_CONNECTION = 2
@@ -29,8 +35,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             f"a worker may have {limit.value} descriptors open, and its {connections.value} "
             f"connections need about {wanted}",
             [connections.evidence, limit.evidence],
-            fix=f"worker_rlimit_nofile {wanted}; in the main context (more where an "
-            "open_file_cache is used).",
+            fix=raise_descriptors(context, wanted) + " (More where an open_file_cache is used.)",
         )
 
 

@@ -64,6 +64,7 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
+    by_absence=True,
     bad=Example(_CONF % 1_000_000, linux(nofile=(1024, 65_536), can_raise=False)),
     good=Example(_CONF % 65_536, linux(nofile=(1024, 65_536), can_raise=False)),
     check=check,

@@ -13,7 +13,7 @@ from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 def check(context: Context) -> Iterator[Hit | Missing]:
     """``multi_accept on`` with more than one worker."""
     place = events_directive(context, "multi_accept")
-    if place is None or place.value.lower() != "on":
+    if place is None or place.value.lower() != "on" or _has_own_queues(context):
         return
     workers = context.tree.main.first("worker_processes")
     if workers is not None and workers.value != "1":
@@ -22,6 +22,12 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             "a worker that wakes takes all connections that wait",
             [written(place), written(workers)],
         )
+
+
+def _has_own_queues(context: Context) -> bool:
+    """Whether each worker has a queue of its own at every address, so that none takes another's."""
+    network = [one for one in context.listeners if not one.is_unix]
+    return bool(network) and all(one.reuseport is not None for one in network)
 
 
 _CONF = "worker_processes auto; events { %s } http { server { listen 80; return 204; } }"

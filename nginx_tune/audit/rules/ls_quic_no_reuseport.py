@@ -52,6 +52,7 @@ RULE = Rule(
     seen="Shown with packets of one client while the worker that read the first was busy: without "
     "reuseport the other worker read the rest, with it they waited for theirs.",
     since="1.25.0",
+    by_absence=True,
     bad=Example(_CONF % "", linux(version="1.26.3")),
     good=Example(_CONF % " reuseport", linux(version="1.26.3")),
     check=check,

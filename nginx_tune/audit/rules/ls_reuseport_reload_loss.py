@@ -55,7 +55,9 @@ RULE = Rule(
     about="A reload that keeps the number of workers keeps the sockets and loses nothing. How "
     "often this host reloads is not asked for: the switch costs nothing.",
     seen="With six reloads between 4 workers and 1 in seven seconds and 400 connections, 105 "
-    "were lost; with the switch on none, with a shared listener none.",
+    "were lost; with the switch on none, with a shared listener none. In 897 such shrinks with the "
+    "switch on 9 were lost of 50,149: handshakes that ended as their queue was being closed.",
+    profiles=frozenset({"strict"}),
     bad=Example(_CONF, linux(sysctls={_SYSCTL: "0"})),
     good=Example(_CONF, linux(sysctls={_SYSCTL: "1"})),
     check=check,

@@ -47,6 +47,7 @@ RULE = Rule(
     about="Other listen lines of the same address need no option: it belongs to the address. A "
     "QUIC listener with reuseport beside a TCP one without is as the documentation shows it, "
     "and no finding.",
+    by_absence=True,
     bad=Example(_CONF % ""),
     good=Example(_CONF % " reuseport"),
     check=check,

@@ -45,7 +45,7 @@ def _shows(context: Context) -> bool:
 def _is_status(line: Directive) -> bool:
     if line.name.startswith("content_by_lua"):
         source = line.source.text[line.end : line.close] if line.block is not None else ""
-        return "metric" in f"{line} {source}"
+        return "metric" in f"{line.words} {source}"
     return line.name in _STATUS
 
 
@@ -67,6 +67,7 @@ RULE = Rule(
     ),
     proof="source-only",
     whole_tree=True,
+    profiles=frozenset({"strict"}),
     bad=Example(_CONF % "", _HOST),
     good=Example(_CONF % "location = /nginx_status { stub_status; }", _HOST),
     check=check,

@@ -83,6 +83,7 @@ RULE = Rule(
     conflict="The CIS benchmark and dev-sec ask for small buffers (client_body_buffer_size 1k), "
     "against bodies that are sent to fill the memory. Profile cis follows them and leaves this "
     "rule out.",
+    by_absence=True,
     bad=Example(_CONF % "", _HOST),
     good=Example(_CONF % "client_body_buffer_size 256k;", _HOST),
     check=check,

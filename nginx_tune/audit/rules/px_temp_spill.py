@@ -80,6 +80,7 @@ RULE = Rule(
     about="How large responses are is a fact that no command here gathers; the disk is what the "
     "rule knows. nginx says so itself, at level warn: an upstream response is buffered to a "
     "temporary file. Responses that are cached go to the disk anyway and are passed over.",
+    by_absence=True,
     bad=Example(_CONF % "", _HOST),
     good=Example(_CONF % "proxy_max_temp_file_size 0;", _HOST),
     check=check,

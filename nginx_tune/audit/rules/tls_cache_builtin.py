@@ -31,10 +31,23 @@ def check(context: Context) -> Iterator[Hit | Missing]:
 
 
 def fixes(context: Context, hit: Hit) -> Iterable[Edit]:
-    """The shared cache that is there, on this line or on another, or one of the usual size."""
-    lines = [hit.place, *context.lines_by_name[hit.place.name]]
+    """The shared cache of http that is there, on this line or on another, or one of its own.
+
+    A zone belongs to one module: the name of stream's or mail's cannot be taken.
+    """
+    lines = [hit.place, *context.client_lines(hit.place.name)]
     shared = (word for line in lines for word in line.args if word.lower().startswith("shared:"))
-    yield set_arguments(hit.place, next(shared, "shared:SSL:10m"))
+    taken = {
+        word.lower().split(":")[1]
+        for line in context.lines_by_name[hit.place.name]
+        for word in line.args
+        if word.lower().startswith("shared:")
+    }
+    name = next(one for one in ("SSL", "SSL_HTTP", *_NAMES) if one.lower() not in taken)
+    yield set_arguments(hit.place, next(shared, f"shared:{name}:10m"))
+
+
+_NAMES = tuple(f"SSL_{number}" for number in range(1, 100))
 
 
 _CONF = "events {} http { server { listen 443 ssl; ssl_session_cache %s; return 204; } }"

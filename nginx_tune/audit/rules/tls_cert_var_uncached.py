@@ -64,6 +64,7 @@ RULE = Rule(
     since="1.15.9",
     about="Variables whose value is the certificate itself (data:$name) load nothing and are "
     "passed over.",
+    by_absence=True,
     bad=Example(_CONF % ""),
     good=Example(_CONF % "ssl_certificate_cache max=1000 inactive=1h valid=10m;"),
     check=check,

@@ -57,6 +57,7 @@ RULE = Rule(
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="Sessions are looked up before the client has named a server, so the settings of the "
     "default server of an address count, and only those are judged.",
+    by_absence=True,
     bad=Example(_CONF % ""),
     good=Example(_CONF % "ssl_session_cache shared:SSL:10m;"),
     check=check,

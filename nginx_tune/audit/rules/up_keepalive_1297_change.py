@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, default
 from nginx_tune.audit.examples import linux
+from nginx_tune.audit.processes import worker_count
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.audit.workers import NEEDED, worker_count
 
 POOL = 32
 """Idle connections of a location and worker that 1.29.7 keeps by itself."""
@@ -30,22 +30,21 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     if not implicit:
         return
     workers = worker_count(context)
-    needed = {"nginx.nginx_version": context.version, NEEDED: workers}
-    missing = tuple(name for name, value in needed.items() if value is None)
-    if missing or workers is None:
-        yield Missing(missing)
+    if context.version is None or isinstance(workers, Missing):
+        unknown = () if context.version is not None else ("nginx.nginx_version",)
+        yield Missing((*unknown, *(workers.facts if isinstance(workers, Missing) else ())))
         return
     for name, users in implicit.items():
-        idle = POOL * workers * len(users)
+        idle = POOL * workers.value * len(users)
         if idle >= MANY:
             yield Hit(
                 context.upstreams[name].directive,
                 f'up to {idle} idle connections to upstream "{name}": {POOL} for each of '
-                f"{len(users)} locations in each of {workers} workers",
+                f"{len(users)} locations in each of {workers.value} workers",
                 [
                     default("keepalive", f"{POOL} local"),
                     counted("locations", len(users)),
-                    counted("workers", workers),
+                    counted("workers", workers.value),
                 ],
             )
 
@@ -77,6 +76,7 @@ RULE = Rule(
     since="1.29.7",
     about="Told from 1024 idle connections on. How many a server may hold is not known to the "
     "audit.",
+    by_absence=True,
     bad=Example(_CONF % "", linux(version="1.29.7")),
     good=Example(_CONF % "keepalive 32; ", linux(version="1.29.7")),
     check=check,

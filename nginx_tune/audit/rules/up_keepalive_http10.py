@@ -124,6 +124,7 @@ RULE = Rule(
     about="A map that turns an absent Upgrade header into close does the same to all ordinary "
     "requests: an empty string in its place keeps WebSockets working and connections alive. A "
     "location that passes Upgrade on is passed over while another one uses the pool.",
+    by_absence=True,
     bad=Example(_CONF % "", linux()),
     good=Example(_CONF % 'proxy_http_version 1.1; proxy_set_header Connection ""; ', linux()),
     check=check,

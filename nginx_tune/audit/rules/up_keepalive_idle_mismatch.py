@@ -23,7 +23,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     """Pools that keep connections longer than the server behind them."""
     own: dict[str, Scope] | None = None
     for upstream in context.upstreams.values():
-        if upstream.keepalive is None or upstream.keepalive.value == "0":
+        if upstream.keepalive is None or upstream.keepalive.value == "0" or upstream.is_scripted:
             continue
         line = upstream.block.first("keepalive_timeout")
         idle = IDLE_SECONDS if line is None else parse_seconds(line.value)
@@ -67,7 +67,7 @@ def _shorter_server(upstream: Upstream, idle: float, own: dict[str, Scope]) -> E
         scope = own.get(server.value.rpartition(":")[2] if ":" in server.value else "80")
         line = scope.effective("keepalive_timeout") if scope is not None else None
         seconds = parse_seconds(line.value) if line is not None else None
-        if line is not None and seconds is not None and 0 < seconds <= idle:
+        if line is not None and seconds is not None and 0 < seconds < idle:
             return written(line)
     return None
 

@@ -80,6 +80,7 @@ RULE = Rule(
     about="How many requests are passed on is not known to the audit. On the loopback a "
     "connection costs little, and the finding is an advice; upstreams of unix sockets, and "
     "locations that only open WebSockets, are passed over.",
+    by_absence=True,
     bad=Example(_CONF % "", linux()),
     good=Example(_CONF % "keepalive 32; ", linux()),
     check=check,

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted
 from nginx_tune.audit.examples import linux
+from nginx_tune.audit.processes import worker_count
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.audit.workers import NEEDED, worker_count
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.passes import Pass
 from nginx_tune.conf.quantities import parse_count
@@ -30,12 +30,12 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     if not places or context.is_linux is False:
         return
     workers, ports = worker_count(context), _ports(context)
-    needed = {"kernel.system": context.is_linux, NEEDED: workers, FACT: ports}
+    needed = {"kernel.system": context.is_linux, FACT: ports}
     missing = tuple(name for name, value in needed.items() if value is None)
-    if missing or workers is None or ports is None:
-        yield Missing(missing)
+    if isinstance(workers, Missing) or missing or ports is None:
+        yield Missing((*missing, *(workers.facts if isinstance(workers, Missing) else ())))
         return
-    most = workers * _connections(context) // 2
+    most = workers.value * _connections(context) // 2
     for place, (name, servers) in places.items():
         if most > ports * servers:
             yield Hit(
@@ -45,7 +45,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 [
                     Evidence(fact=FACT, value=context.facts.kernel.sysctls[SYSCTL]),
                     counted("servers", servers),
-                    counted("workers", workers),
+                    counted("workers", workers.value),
                     counted("worker_connections", _connections(context)),
                 ],
             )
@@ -117,6 +117,8 @@ RULE = Rule(
     "the rule compares what the configuration allows (half of worker_connections of all "
     "workers, since a request that is passed on takes two) and is an advice. A name with several "
     "addresses counts as one server.",
+    profiles=frozenset({"strict"}),
+    by_absence=True,
     bad=Example(_CONF % 16384, _HOST),
     good=Example(_CONF % 4096, _HOST),
     check=check,

@@ -83,6 +83,7 @@ RULE = Rule(
     about="Without non_idempotent it is told from five servers on, and only where no "
     "proxy_next_upstream_timeout bounds the time either: two or three servers are common, and "
     "trying them all is what most people want there.",
+    by_absence=True,
     bad=Example(_CONF % ""),
     good=Example(_CONF % "proxy_next_upstream_tries 2;"),
     check=check,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, written
+from nginx_tune.audit.processes import worker_count
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.audit.workers import NEEDED, worker_count
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.upstreams import Upstream
 
@@ -20,14 +20,14 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         if not users or line is None or upstream.block.first("zone") is not None:
             continue
         workers = worker_count(context)
-        if workers is None:
-            yield Missing((NEEDED,))
+        if isinstance(workers, Missing):
+            yield workers
             return
-        if workers > 1:
+        if workers.value > 1:
             yield Hit(
                 line,
-                f'each of {workers} workers counts for itself what upstream "{name}" limits',
-                [written(line), counted("workers", workers)],
+                f'each of {workers.value} workers counts for itself what upstream "{name}" limits',
+                [written(line), counted("workers", workers.value)],
             )
 
 
@@ -61,6 +61,7 @@ RULE = Rule(
     sources=("https://nginx.org/en/docs/http/ngx_http_upstream_module.html#zone",),
     proof="source-only",
     since="1.9.0",
+    by_absence=True,
     bad=Example(_CONF % ""),
     good=Example(_CONF % "zone app 64k; "),
     check=check,

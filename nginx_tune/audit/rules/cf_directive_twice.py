@@ -1,0 +1,39 @@
+"""``cf-directive-twice``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.values import repeated
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Directives that may stand once at a level and stand there twice."""
+    for second, first in repeated(context):
+        yield Hit(
+            second,
+            f'"{second.name}" stands at this level already: {first.file}:{first.line}',
+            [written(first)],
+        )
+
+
+RULE = Rule(
+    id="cf-directive-twice",
+    severity="error",
+    title="a directive stands twice at one level",
+    why='nginx does not start: emerg "directive is duplicate". Often one of the two comes with an '
+    "included file.",
+    fix="Take one of them out; an inner level may have its own.",
+    sources=(
+        "nginx: src/core/ngx_conf_file.c, ngx_conf_set_flag_slot and its kin",
+        "the command tables of nginx 1.18.0, 1.22.1, 1.26.3 and 1.30.6",
+    ),
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
+    bad=Example("events {} http { sendfile on; sendfile off; }"),
+    good=Example("events {} http { sendfile on; server { sendfile off; } }"),
+    check=check,
+)

@@ -1,0 +1,61 @@
+"""``cf-location-twice``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Locations of one server that stand for the same paths."""
+    for scope in context.scopes:
+        if scope.kind == "if" or scope.own.block is None:
+            continue
+        first: dict[tuple[str, str], Directive] = {}
+        for location in scope.own.block.all("location"):
+            key = _key(location)
+            if key is None:
+                continue
+            before = first.setdefault(key, location)
+            if before is not location:
+                yield Hit(
+                    location,
+                    f'the location "{key[1]}" is there already: {before.file}:{before.line}',
+                    [written(before)],
+                )
+
+
+def _key(location: Directive) -> tuple[str, str] | None:
+    """The kind and the path; null for a pattern and a named location, which may repeat."""
+    match location.args:
+        case ("=", uri):
+            return "=", uri
+        case ("^~", uri):
+            return "", uri
+        case (text,) if text.startswith("="):
+            return "=", text[1:]
+        case (text,) if text.startswith("^~"):
+            return "", text[2:]
+        case (text,) if not text.startswith(("~", "@")):
+            return "", text
+    return None
+
+
+RULE = Rule(
+    id="cf-location-twice",
+    severity="error",
+    title="a location stands twice in a server",
+    why='nginx does not start: emerg "duplicate location". A prefix with ^~ and one without are '
+    "the same location; one with = is another.",
+    fix="Join the two blocks; an include in both servers or twice in one is the usual cause.",
+    sources=("nginx: src/http/ngx_http.c, ngx_http_join_exact_locations",),
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
+    bad=Example("events {} http { server { location /a { } location ^~ /a { } } }"),
+    good=Example("events {} http { server { location /a { } location = /a { } } }"),
+    check=check,
+)

@@ -1,0 +1,60 @@
+"""``cf-named-location-missing``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.scopes import Scope
+
+_USERS = ("error_page", "try_files")
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Named locations that their server has not."""
+    told: set[Directive] = set()
+    for scope in context.scopes:
+        lines = [line for name in _USERS if (line := scope.effective(name)) is not None]
+        lines += scope.effective_all("error_page")
+        for line in dict.fromkeys(lines):
+            name = line.args[-1] if line.args else ""
+            if not name.startswith("@") or "$" in name or line in told:
+                continue
+            if name not in _named(scope):
+                told.add(line)
+                yield Hit(line, f'the server has no location "{name}"', [written(line)])
+
+
+def _named(scope: Scope) -> set[str]:
+    """Named locations stand in a server only."""
+    block = scope.server.block or Block([])
+    return {location.value for location in block.all("location")}
+
+
+_CONF = """
+events {}
+http { server { listen 80; location / { root /srv; try_files $uri @app; } %s } }
+"""
+
+RULE = Rule(
+    id="cf-named-location-missing",
+    severity="error",
+    title="a named location that the server has not",
+    why='nginx -t accepts it, and each request that would go there is answered with 500: "could '
+    'not find named location".',
+    fix="Write the location, or the name of one that this server has; named locations of other "
+    "servers are not seen.",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_core_module.html#location",
+        "nginx: src/http/ngx_http_core_module.c, ngx_http_named_location",
+    ),
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
+    by_absence=True,
+    bad=Example(_CONF % ""),
+    good=Example(_CONF % "location @app { return 204; }"),
+    check=check,
+)

@@ -1,0 +1,41 @@
+"""``cf-reference-unknown``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.references import unknown_zones
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Zones and formats that are used and nowhere declared."""
+    for one in unknown_zones(context):
+        yield Hit(one.place, f'no line makes the {one.kind} "{one.name}"', [written(one.place)])
+
+
+RULE = Rule(
+    id="cf-reference-unknown",
+    severity="error",
+    title="a zone or log format that nothing declares",
+    why='nginx does not start: emerg "zero size shared memory zone", "zone is unknown" or '
+    '"unknown log format".',
+    fix="Declare it in http (limit_req_zone, limit_conn_zone, proxy_cache_path, log_format), or "
+    "write the name of one that is declared. Options of access_log stand behind a format.",
+    sources=(
+        "nginx: src/http/modules/ngx_http_limit_req_module.c, ngx_http_limit_conn_module.c",
+        "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream_cache_get",
+        "nginx: src/http/modules/ngx_http_log_module.c, ngx_http_log_set_log",
+    ),
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
+    whole_tree=True,
+    bad=Example("events {} http { server { listen 80; limit_req zone=one burst=5; } }"),
+    good=Example(
+        "events {} http { limit_req_zone $binary_remote_addr zone=one:10m rate=5r/s; "
+        "server { listen 80; limit_req zone=one burst=5; } }"
+    ),
+    check=check,
+)

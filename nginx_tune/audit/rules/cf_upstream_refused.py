@@ -1,0 +1,82 @@
+"""``cf-upstream-refused``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import counted, written
+from nginx_tune.audit.directives import judges_names
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.known_directives import rows_of
+from nginx_tune.conf.upstreams import Upstream, upstreams
+
+_NO_BACKUP = frozenset({"ip_hash", "hash", "random"})
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Groups of servers that nginx does not take."""
+    if not judges_names(context):
+        return
+    first: dict[str, Directive] = {}
+    for upstream in upstreams(context.tree):
+        before = first.setdefault(upstream.name, upstream.directive)
+        if before is not upstream.directive:
+            yield Hit(
+                upstream.directive,
+                f'upstream "{upstream.name}" is there already: {before.file}:{before.line}',
+                [written(before)],
+            )
+        yield from _servers(upstream)
+
+
+def _servers(upstream: Upstream) -> Iterator[Hit]:
+    foreign = any(not any(row.is_own for row in rows_of(line.name)) for line in upstream.block)
+    if foreign or upstream.is_scripted or upstream.block.first("state") is not None:
+        return
+    backups = [server for server in upstream.servers if "backup" in server.args[1:]]
+    if len(backups) == len(upstream.servers):
+        yield Hit(
+            upstream.directive,
+            f'upstream "{upstream.name}" has no server that is not a backup'
+            if backups
+            else f'upstream "{upstream.name}" has no server',
+            [counted("servers", len(upstream.servers))],
+        )
+    balancer = upstream.balancer
+    if backups and balancer is not None and balancer.name in _NO_BACKUP:
+        yield Hit(
+            backups[0],
+            f'"{balancer.name}" takes no backup server',
+            [written(backups[0]), written(balancer)],
+        )
+
+
+_CONF = """
+events {}
+http {
+    upstream app { server 127.0.0.1:81%s; keepalive 8; }
+    server { listen 80; return 204; }
+}
+"""
+
+RULE = Rule(
+    id="cf-upstream-refused",
+    severity="error",
+    title="an upstream that nginx does not take",
+    why='nginx does not start: emerg "no servers in upstream", "duplicate upstream" or "balancing '
+    'method does not support parameter "backup"".',
+    fix="Give it a server that is not a backup; leave backup out with ip_hash, hash and random; "
+    "give each upstream a name of its own.",
+    sources=(
+        "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream and ngx_http_upstream_server",
+        "nginx: src/http/ngx_http_upstream_round_robin.c, ngx_http_upstream_init_round_robin",
+    ),
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
+    by_absence=True,
+    bad=Example(_CONF % " backup"),
+    good=Example(_CONF % ""),
+    check=check,
+)

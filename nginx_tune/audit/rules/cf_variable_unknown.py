@@ -1,0 +1,44 @@
+"""``cf-variable-unknown``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.directives import judges_names
+from nginx_tune.audit.references import stray_dollars, unknown_variables
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Variables that nothing makes."""
+    if not judges_names(context):
+        return
+    for one in unknown_variables(context):
+        yield Hit(one.place, f'there is no variable "${one.name}"', [written(one.place)])
+    for line in stray_dollars(context):
+        yield Hit(line, "a dollar sign stands before no name of a variable", [written(line)])
+
+
+RULE = Rule(
+    id="cf-variable-unknown",
+    severity="error",
+    title="a variable that nothing makes",
+    why='nginx does not start: emerg "unknown variable" or "invalid variable name". Neither nginx '
+    "1.18 to 1.30 nor a set, map, geo, split_clients or named group here makes it.",
+    fix="Correct the name, or make the variable; a dollar sign that stands for itself needs "
+    "geo $dollar { default $; } and $dollar.",
+    sources=(
+        "nginx: src/http/ngx_http_variables.c, ngx_http_variables_init_vars",
+        "the tables of variables of nginx 1.18.0, 1.22.1, 1.26.3 and 1.30.6",
+    ),
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
+    whole_tree=True,
+    about="Nothing is said where a directive that is not nginx's own stands, since its module may "
+    "make variables, nor of names in capitals, which templates fill in.",
+    bad=Example("events {} http { server { listen 80; return 301 https://$hots$uri; } }"),
+    good=Example("events {} http { server { listen 80; return 301 https://$host$uri; } }"),
+    check=check,
+)

@@ -1,0 +1,53 @@
+"""``gz-compressed-types``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+
+_COMPRESSED = frozenset(
+    {
+        "image/jpeg", "image/jpg", "image/png", "image/gif", "image/webp", "image/avif",
+        "application/zip", "application/gzip", "application/x-gzip", "application/x-rar-compressed",
+        "application/x-7z-compressed", "font/woff", "font/woff2", "application/font-woff",
+        "application/font-woff2", "application/x-font-woff", "video/mp4", "video/webm",
+        "audio/mpeg", "audio/ogg", "audio/mp4",
+    }
+)  # fmt: skip
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """``gzip_types`` that name what is compressed already."""
+    for line in context.client_lines("gzip_types"):
+        found = [arg for arg in line.args if arg.lower() in _COMPRESSED]
+        if found or "*" in line.args:
+            what = ", ".join(found[:3]) if found else "every type with *"
+            yield Hit(
+                line,
+                f"{what} cannot be made smaller, and is compressed for each request",
+                [written(line)],
+            )
+
+
+_CONF = "events {} http { gzip on; gzip_types text/css %s; server { listen 80; return 204; } }"
+
+RULE = Rule(
+    id="gz-compressed-types",
+    severity="warning",
+    title="gzip of what is compressed already",
+    why="Images, fonts, archives and films do not get smaller. Each answer costs CPU in the "
+    "worker, goes round sendfile, and loses its length and its ranges.",
+    fix="Take them out of gzip_types: text, CSS, JavaScript, JSON, XML and SVG are worth it.",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_gzip_module.html#gzip_types",
+        "nginx: src/http/modules/ngx_http_gzip_filter_module.c",
+    ),
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
+    bad=Example(_CONF % "image/jpeg"),
+    good=Example(_CONF % "application/json"),
+    check=check,
+)

@@ -1,0 +1,103 @@
+"""``io-try-files-chain``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.storage import leaf_disks_of
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.scopes import Scope
+
+MOST_CHANGES = 10
+"""NGX_HTTP_MAX_URI_CHANGES."""
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """``try_files`` that hands a request from one named location to the next."""
+    if "try_files" not in context.names:
+        return
+    named = {
+        (scope.server, scope.own.value): scope
+        for scope in context.scopes
+        if scope.kind == "location" and scope.own.value.startswith("@")
+    }
+    for scope in context.scopes:
+        line = scope.sets("try_files")
+        if line is None or scope.own.value.startswith("@"):
+            continue
+        chain = _chain(scope, named)
+        steps = len(chain) - 1
+        if steps > MOST_CHANGES:
+            yield Hit(
+                line,
+                f"what the first {MOST_CHANGES + 1} of {len(chain)} locations in this chain do not "
+                "have is answered with 500",
+                [written(line), *(written(one) for one in chain[-1].effective_all("root"))],
+            )
+        elif steps > 0:
+            yield from _over_disks(context, line, chain)
+
+
+def _chain(start: Scope, named: dict[tuple[Directive, str], Scope]) -> list[Scope]:
+    """The locations that a request for a missing file passes, in order; a circle ends it."""
+    chain = [start]
+    while True:
+        line = chain[-1].sets("try_files")
+        last = line.args[-1] if line is not None and line.args else ""
+        following = named.get((start.server, last))
+        if following is None or following in chain:
+            return chain
+        chain.append(following)
+
+
+def _over_disks(context: Context, line: Directive, chain: list[Scope]) -> Iterator[Hit]:
+    """Pools of their own for disks that every request looks through on the loop."""
+    pools = {aio.args[0] for one in chain if (aio := one.effective("aio")) and aio.args}
+    roots = [root.value for one in chain if (root := one.effective("root"))]
+    disks = {found for path in roots if (found := leaf_disks_of(path, context.facts))}
+    if len(pools) < 2 or len(disks) < 2:  # noqa: PLR2004  # one holds nothing apart
+        return
+    yield Hit(
+        line,
+        f"each request looks for its file on up to {len(chain)} disks in turn, on the event loop, "
+        "so their pools do not keep a slow disk from holding up the others",
+        [written(line)],
+        severity="advice",
+    )
+
+
+def _conf(count: int) -> str:
+    lines = ""
+    for n in range(1, count + 1):
+        name = "/" if n == 1 else f"@root_{n}"
+        following = f"try_files $uri @root_{n + 1};" if n < count else ""
+        lines += f"location {name} {{ root /mnt/disk{n}; {following} }}\n"
+    return f"events {{ }}\nhttp {{ server {{\n{lines}}} }}\n"
+
+
+RULE = Rule(
+    id="io-try-files-chain",
+    severity="error",
+    title="a chain of try_files over many roots",
+    why="nginx lets a request change its URI or its named location ten times; the next change ends "
+    'with 500 and "rewrite or internal redirection cycle" in the log, and nginx -t says nothing. '
+    "Each step before it is a stat() on the loop, on a disk that may be slow.",
+    fix="Choose the root without looking: a location for the prefix of each disk's URLs, or a map "
+    "from $uri to the root.",
+    sources=(
+        "nginx: src/http/ngx_http_core_module.c, ngx_http_named_location",
+        "nginx: src/http/ngx_http_request.h, NGX_HTTP_MAX_URI_CHANGES",
+    ),
+    proof="source-only",
+    about="With facts, a shorter chain is told of as well where its locations have thread pools of "
+    "their own for disks of their own: the pools keep reads apart, not the lookups.",
+    seen="With twelve roots every file of the last and every missing file answered 500. With "
+    "three, the first one slow and its names not in memory, none of 174 requests for the third was "
+    "answered.",
+    bad=Example(_conf(12)),
+    good=Example(_conf(3)),
+    check=check,
+)

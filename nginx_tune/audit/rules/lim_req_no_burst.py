@@ -1,0 +1,71 @@
+"""``lim-req-no-burst``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import default, written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.quantities import parameter
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Limits that refuse whatever comes a moment too early."""
+    zones = {
+        (parameter(line.args, "zone") or "").partition(":")[0]: line
+        for line in context.client_lines("limit_req_zone")
+    }
+    for line in context.client_lines("limit_req"):
+        zone = zones.get(parameter(line.args, "zone") or "")
+        if zone is None or parameter(line.args, "burst") not in {None, "0"}:
+            continue
+        rate = parameter(zone.args, "rate") or ""
+        gap = _gap_seconds(rate)
+        if gap is not None:
+            yield Hit(
+                line,
+                f"of two requests within {gap:g} s the second is refused: {rate} without burst",
+                [written(zone), default("burst", "0")],
+            )
+
+
+def _gap_seconds(rate: str) -> float | None:
+    """The time between requests that a rate allows; null for one of a few in a minute.
+
+    Such a rate is there for logins and the like, whose requests come one by one.
+    """
+    number, slash, unit = rate.partition("r/")
+    if not slash or not number.isdigit() or not int(number) or unit != "s":
+        return None
+    return round(1.0 / int(number), 3)
+
+
+_CONF = """
+events {}
+http {
+    limit_req_zone $binary_remote_addr zone=one:10m rate=10r/s;
+    server { listen 80; location / { limit_req zone=one%s; return 204; } }
+}
+"""
+
+RULE = Rule(
+    id="lim-req-no-burst",
+    severity="warning",
+    title="limit_req without burst refuses a page's own requests",
+    why="The rate is a gap, not a count: 10r/s means one request in every 100 ms. A browser asks "
+    "for a page's parts at once, and all but the first are answered with 503.",
+    fix="limit_req zone=NAME burst=N nodelay; with N the requests that one page load makes at "
+    "once (20 suits most).",
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_limit_req_module.html#limit_req",
+        "nginx: src/http/modules/ngx_http_limit_req_module.c, ngx_http_limit_req_lookup",
+    ),
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
+    about="Rates by the minute are passed over: they are there for logins and the like, whose "
+    "requests come one by one.",
+    bad=Example(_CONF % ""),
+    good=Example(_CONF % " burst=20 nodelay"),
+    check=check,
+)

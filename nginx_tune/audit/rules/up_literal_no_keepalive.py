@@ -1,0 +1,63 @@
+"""``up-literal-no-keepalive``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import counted, written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.passes import Pass, sent_header
+from nginx_tune.conf.upstreams import host_of, is_loopback, is_unix
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Servers over the network that are named in the line that passes requests on."""
+    found: dict[str, list[Pass]] = {}
+    for one in context.passes:
+        if one.module not in {"proxy", "grpc"} or one.has_variables or _upgrades(one):
+            continue
+        for address in one.addresses:
+            if address not in context.upstreams and not is_unix(address):
+                found.setdefault(address, []).append(one)
+    for address, users in found.items():
+        is_cheap = is_loopback(host_of(address)) or context.profile != "strict"
+        if is_cheap and not users[0].is_tls:
+            continue
+        yield Hit(
+            users[0].place,
+            f"every request to {address} opens a connection of its own"
+            + (" and a TLS session" if users[0].is_tls else ""),
+            [written(users[0].place), counted("places that pass requests to it", len(users))],
+        )
+
+
+def _upgrades(one: Pass) -> bool:
+    return sent_header(one.scope, one.module, "upgrade") is not None
+
+
+_CONF = """
+events {}
+http { %sserver { listen 80; location / { proxy_pass http://%s; } } }
+"""
+
+RULE = Rule(
+    id="up-literal-no-keepalive",
+    severity="advice",
+    title="a server named in proxy_pass has no pool of idle connections",
+    why="Connections are kept for an upstream block only, in every version (1.29.7 too). Each "
+    "request costs a connection and, with https, a handshake.",
+    fix="upstream NAME { server ADDRESS; keepalive 16; } and proxy_pass to the name, with "
+    'proxy_http_version 1.1; and proxy_set_header Connection ""; before nginx 1.29.7.',
+    sources=(
+        "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive",
+        "nginx: src/http/modules/ngx_http_upstream_keepalive_module.c",
+    ),
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
+    about="Plain connections cost little: they are spoken of in the strict profile, and never on "
+    "the loopback. Locations that pass Upgrade on are passed over.",
+    bad=Example((_CONF % ("", "10.0.0.1:8080")).replace("http://", "https://")),
+    good=Example(_CONF % ("upstream app { server 127.0.0.1:8080; keepalive 8; } ", "127.0.0.1:81")),
+    check=check,
+)

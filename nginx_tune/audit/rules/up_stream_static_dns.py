@@ -1,0 +1,59 @@
+"""``up-stream-static-dns``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.upstreams import host_of, is_resolved_once
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """Names of stream that are looked up once."""
+    for stream in context.tree.main.all("stream"):
+        block = stream.block or Block([])
+        groups = {one.value.lower(): one for one in block.all("upstream") if one.block is not None}
+        for group in groups.values():
+            for server in (group.block or Block([])).all("server"):
+                if "resolve" not in server.args[1:]:
+                    yield from _judge(server)
+        for server in block.all("server"):
+            for line in (server.block or Block([])).all("proxy_pass"):
+                if line.value.lower() not in groups and "$" not in line.value:
+                    yield from _judge(line)
+
+
+def _judge(line: Directive) -> Iterator[Hit]:
+    host = host_of(line.value)
+    if is_resolved_once(host) and "$" not in host:
+        yield Hit(
+            line,
+            f'"{host}" is looked up when nginx starts, and never again',
+            [written(line)],
+        )
+
+
+_CONF = "events {} stream { server { listen 53; proxy_pass %s:53; } }"
+
+RULE = Rule(
+    id="up-stream-static-dns",
+    severity="warning",
+    title="a name in stream is resolved once, at start",
+    why="When its addresses change, as they do behind load balancers and in clusters, connections "
+    "go to the old ones until a reload; a name that cannot be resolved keeps nginx from starting.",
+    fix="From nginx 1.27.3: a resolver, a zone and server NAME resolve; in an upstream. Before: a "
+    "variable in proxy_pass with a resolver.",
+    sources=(
+        "https://nginx.org/en/docs/stream/ngx_stream_upstream_module.html#resolve",
+        "nginx: src/stream/ngx_stream_proxy_module.c, ngx_stream_proxy_pass",
+    ),
+    proof="source-only",
+    about="A name that never changes its addresses is no fault; up-static-dns says the same of "
+    "http.",
+    bad=Example(_CONF % "dns.example.com"),
+    good=Example("events {}"),
+    check=check,
+)

@@ -1,0 +1,171 @@
+"""What was said falsely or for no use: each case was found in real configurations."""
+
+from __future__ import annotations
+
+import pytest
+from cases import outcome
+from msgspec.structs import replace
+
+from nginx_tune.audit.engine import audit
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.needs import WHOLE_TREE
+from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.selection import select_rules
+from nginx_tune.conf.tree import parse_text
+from nginx_tune.documents.facts import Facts
+
+MULTI = "worker_processes auto; events { multi_accept on; } http { server { listen 80 %s; %s } }"
+POOL = (
+    "events {} http { upstream app { server 127.0.0.1:81; keepalive 8; keepalive_timeout 65s; %s } "
+    "server { listen 80; location / { proxy_pass http://app; } } "
+    "server { listen 127.0.0.1:81; keepalive_timeout %s; return 204; } }"
+)
+STATIC = "events {} http { server { listen 80; root /srv; %s } }"
+SRV = linux(disks={"/srv": ("sda", "ssd")})
+
+CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
+    "multi_accept with reuseport takes from nobody": (
+        "ls-multi-accept", MULTI % ("reuseport", ""), None, 0,
+    ),
+    "multi_accept with one shared queue": (
+        "ls-multi-accept", MULTI % ("reuseport", "listen 81;"), None, 1,
+    ),
+    "multi_accept on a shared queue": ("ls-multi-accept", MULTI % ("", ""), None, 1),
+    "equal idle times": ("up-keepalive-idle-mismatch", POOL % ("", "65s"), None, 0),
+    "a shorter idle time": ("up-keepalive-idle-mismatch", POOL % ("", "64s"), None, 1),
+    "servers that a script chooses": (
+        "up-keepalive-idle-mismatch", POOL % ("balancer_by_lua_block { x() }", "5s"), None, 0,
+    ),
+    "content handlers alone": (
+        "io-sendfile-off-static", STATIC % "location / { content_by_lua_file /a.lua; }", SRV, 0,
+    ),
+    "a module's own answers": (
+        "io-sendfile-off-static", STATIC % "location / { echo hello; }", SRV, 0,
+    ),
+    "a server that sends all away": (
+        "io-sendfile-off-static", STATIC % "rewrite ^ https://b$request_uri permanent;", SRV, 0,
+    ),
+    "a server that sends some away": (
+        "io-sendfile-off-static", STATIC % "rewrite ^/a https://b permanent;", SRV, 1,
+    ),
+    "a part of a configuration": (
+        "up-zone-missing",
+        "upstream u { server a max_conns=3; } server { location / { proxy_pass http://u; } }",
+        linux(), WHOLE_TREE,
+    ),
+    "ports, of a part of a configuration": (
+        "up-ports-exhaustion", "server { location / { proxy_pass http://10.0.0.1; } }",
+        linux(sysctls={"net.ipv4.ip_local_port_range": "32768 60999"}), WHOLE_TREE,
+    ),
+    "an address in stream": (
+        "up-stream-static-dns", "events {} stream { server { listen 1; proxy_pass 10.0.0.1:2; } }",
+        None, 0,
+    ),
+    "a name in stream that is looked up again": (
+        "up-stream-static-dns",
+        ("events {} stream { upstream u { zone u 64k; server a.example:1 resolve; } "
+        "server { listen 1; proxy_pass u; } }"),
+        None, 0,
+    ),
+    "a name in an upstream of stream": (
+        "up-stream-static-dns",
+        ("events {} stream { upstream u { server a.example:1; } "
+        "server { listen 1; proxy_pass u; } }"),
+        None, 1,
+    ),
+    "another server at the address may answer": (
+        "up-proxies-to-itself",
+        ("events {} http { server { listen 80; location / { proxy_pass http://127.0.0.1; } } "
+        "server { listen 80; server_name app; return 204; } }"),
+        None, 0,
+    ),
+    "another path is asked for": (
+        "up-proxies-to-itself",
+        "events {} http { server { listen 80; location /a { proxy_pass http://127.0.0.1/b; } } }",
+        None, 0,
+    ),
+    "a variable that another module may make": (
+        "cf-variable-unknown",
+        "events {} http { server { location / { eval $res { return 200; } return 200 $other; } } }",
+        None, 0,
+    ),
+    "a variable in a template": (
+        "cf-variable-unknown",
+        "events {} http { server { location / { proxy_pass http://${BACKEND_HOST}:80; } } }",
+        None, 0,
+    ),
+    "a variable that nothing makes": (
+        "cf-variable-unknown", "events {} http { server { return 200 $other; } }", None, 1,
+    ),
+    "a scheme of the request to an upstream": (
+        "up-proxy-pass-no-resolver",
+        ("events {} http { upstream app { server 10.0.0.1; } "
+        "server { location / { proxy_pass $scheme://app$request_uri; } } }"),
+        None, 0,
+    ),
+    "an address by a variable": (
+        "up-proxy-pass-no-resolver",
+        "events {} http { server { set $to 10.0.0.1:81; location / { proxy_pass http://$to; } } }",
+        None, 0,
+    ),
+    "a parameter of another module's balancer": (
+        "cf-parameter-unknown",
+        "events {} http { upstream u { fair; server 10.0.0.1 srun_id=a; } }",
+        None, 0,
+    ),
+    "a limit of logins": (
+        "lim-req-no-burst",
+        ("events {} http { limit_req_zone $binary_remote_addr zone=a:1m rate=5r/m; "
+        "server { limit_req zone=a; } }"),
+        None, 0,
+    ),
+    "a plain literal in the default profile": (
+        "up-literal-no-keepalive",
+        "events {} http { server { location / { proxy_pass http://10.0.0.1; } } }",
+        None, 0,
+    ),
+    "a small cache beside many connections": (
+        "io-open-cache-fd-budget",
+        ("worker_rlimit_nofile 4096; events { worker_connections 2048; } http { open_file_cache "
+        "max=1000; server { root /srv; } }"), linux(), 0,
+    ),
+    "a large cache": (
+        "io-open-cache-fd-budget",
+        ("worker_rlimit_nofile 4096; events { worker_connections 2048; } http { open_file_cache "
+        "max=2000; server { root /srv; } }"), linux(), 1,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(name: str) -> None:
+    rule, conf, facts, expected = CASES[name]
+    assert outcome(rule, conf, facts) == expected
+
+
+@pytest.mark.parametrize(
+    "rule",
+    ["ob-no-status", "ls-reuseport-reload-loss", "up-ports-exhaustion", "lim-conn-default"],
+)
+def test_what_holds_for_nearly_everybody_is_said_in_the_strict_profile(rule: str) -> None:
+    assert rule not in {one.id for one in select_rules(ALL)}
+    assert rule in {one.id for one in select_rules(ALL, profile="strict")}
+    assert rule in {one.id for one in select_rules(ALL, select=[rule])}
+
+
+@pytest.mark.parametrize("connections", [2048, 400_000])
+@pytest.mark.parametrize("rule", ["lim-nofile-lt-2x", "lim-conn-exceeds-rlimit"])
+def test_no_fix_contradicts_the_limits_of_the_host(rule: str, connections: int) -> None:
+    nofile = connections + 1 if rule == "lim-nofile-lt-2x" else connections - 1
+    conf = (
+        f"worker_rlimit_nofile {nofile}; events {{ worker_connections {connections}; }} http {{ }}"
+    )
+    host = linux(nofile=(1024, connections + 1), can_raise=False)
+    for can_raise in (True, False):
+        facts = replace(host, limits=replace(host.limits, can_raise=can_raise, nr_open=1 << 20))
+        found = audit(parse_text(conf), facts, [one for one in ALL if one.id == rule])
+        (fix,) = (one.fix for one in found.findings)
+        assert fix.startswith("First a higher hard limit") is not can_raise
+    low = replace(host, limits=replace(host.limits, nr_open=connections + 1))
+    found = audit(parse_text(conf), low, [one for one in ALL if one.id == rule])
+    assert found.findings[0].fix.startswith("First a higher fs.nr_open")

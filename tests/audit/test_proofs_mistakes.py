@@ -1,0 +1,400 @@
+"""Well-known mistakes that nginx -t accepts, and what a real nginx makes of them."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+from nginx_versions import Nginx, every_version
+from origin import Request, ok, run_origin
+from proving import fires
+from scratch_nginx import Server, config_test
+
+from nginx_tune.audit.examples import linux
+
+pytestmark = pytest.mark.needs("nginx", "root")
+
+Serve = Callable[[str], Server]
+
+REQUESTS = 4
+CONF = "worker_processes 1; events {} http { %s server { listen 127.0.0.1:PORT; %s } }"
+
+
+def ask(server: Server, path: str, *headers: str) -> tuple[int, dict[str, str], bytes]:
+    """A request by itself: status, headers with small names, body."""
+    with server.connect() as peer:
+        lines = [f"GET {path} HTTP/1.1", "Host: x", "Connection: close", *headers, "", ""]
+        peer.sendall("\r\n".join(lines).encode())
+        data = b""
+        while part := peer.recv(65536):
+            data += part
+    head, _, body = data.partition(b"\r\n\r\n")
+    first, *rest = head.decode().split("\r\n")
+    pairs = (line.partition(":") for line in rest)
+    return int(first.split()[1]), {name.lower(): value.strip() for name, _, value in pairs}, body
+
+
+@contextmanager
+def fastcgi() -> Iterator[tuple[int, list[bool]]]:
+    """A FastCGI server; for each connection, whether nginx asked it to stay open."""
+    kept: list[bool] = []
+
+    def serve(peer: socket.socket) -> None:
+        with peer:
+            while head := peer.recv(8, socket.MSG_WAITALL):
+                kind, number, length, padding = struct.unpack(">xBHHBx", head)
+                body = peer.recv(length + padding, socket.MSG_WAITALL) if length + padding else b""
+                if kind == 1:
+                    kept.append(bool(body[2] & 1))
+                if kind == 5 and not length:
+                    text = b"Content-Type: text/plain\r\n\r\nhere"
+                    peer.sendall(struct.pack(">BBHHBx", 1, 6, number, len(text), 0) + text)
+                    peer.sendall(struct.pack(">BBHHBx", 1, 3, number, 8, 0) + bytes(8))
+                    if not kept[-1]:
+                        return
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connections: list[bool] = kept
+
+        def accept() -> None:
+            while True:
+                try:
+                    peer, _ = listener.accept()
+                except OSError:
+                    return
+                threading.Thread(target=serve, args=(peer,), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield listener.getsockname()[1], connections
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@every_version
+@pytest.mark.parametrize("line", ["", "fastcgi_keep_conn on;"])
+def test_up_fastcgi_keep_conn_asks_to_close(serve: Serve, nginx: Nginx, line: str) -> None:
+    with fastcgi() as (port, kept):
+        server = serve(
+            CONF % (f"upstream u {{ server 127.0.0.1:{port}; keepalive 4; }}",
+                    f"location / {{ fastcgi_pass u; {line} }}")
+        )  # fmt: skip
+        for _ in range(REQUESTS):
+            assert ask(server, "/")[0] == 200
+    assert kept == [bool(line)] * REQUESTS
+    assert fires("up-fastcgi-keep-conn", server.conf) is not bool(line)
+
+
+@every_version
+@pytest.mark.parametrize("to", ["http://$backend", "http://a.example$request_uri", "$whole",
+                                "$scheme://a.example"])  # fmt: skip
+@pytest.mark.parametrize("resolver", ["", "resolver 127.0.0.1:1; resolver_timeout 1s;"])
+def test_up_proxy_pass_no_resolver_is_answered_with_502(
+    serve: Serve, nginx: Nginx, resolver: str, to: str
+) -> None:
+    made = "set $backend a.example; set $whole http://a.example;"
+    server = serve(CONF % (resolver, f"{made} location / {{ proxy_pass {to}; }}"))
+    assert config_test(server.conf, nginx.program).returncode == 0, "nginx -t sees nothing"
+    assert ask(server, "/")[0] == 502
+    assert ("no resolver defined to resolve a.example" in server.log()) is not bool(resolver)
+    assert fires("up-proxy-pass-no-resolver", server.conf) is not bool(resolver)
+
+
+@every_version
+@pytest.mark.parametrize("is_named", [True, False])
+def test_up_literal_no_keepalive_opens_a_connection_each(
+    serve: Serve, nginx: Nginx, is_named: bool
+) -> None:
+    reuse = 'proxy_http_version 1.1; proxy_set_header Connection "";'
+    with run_origin() as origin:
+        peer = f"127.0.0.1:{origin.port}"
+        server = serve(
+            CONF % (f"upstream u {{ server {peer}; keepalive 4; }}",
+                    f"location / {{ proxy_pass http://{'u' if is_named else peer}; {reuse} }}")
+        )  # fmt: skip
+        for _ in range(REQUESTS):
+            assert ask(server, "/")[0] == 200
+        assert origin.connections == (1 if is_named else REQUESTS)
+    far = server.conf.read_text().replace(f"http://{peer}", "https://10.0.0.1")
+    server.conf.write_text(far)
+    assert fires("up-literal-no-keepalive", server.conf) is not is_named
+
+
+@every_version
+@pytest.mark.parametrize("inner", ["", "add_header X-Part a;"])
+def test_cn_add_header_lost_takes_the_outer_ones(serve: Serve, nginx: Nginx, inner: str) -> None:
+    server = serve(
+        CONF % ("add_header X-Content-Type-Options nosniff;",
+                f"location / {{ return 200 a; {inner} }}")
+    )  # fmt: skip
+    assert ("x-content-type-options" in ask(server, "/")[1]) is not bool(inner)
+    assert fires("cn-add-header-lost", server.conf) is bool(inner)
+
+
+@every_version
+@pytest.mark.parametrize("inner", ["", "proxy_set_header X-Part a;"])
+def test_px_set_header_lost_takes_the_outer_ones(serve: Serve, nginx: Nginx, inner: str) -> None:
+    with run_origin() as origin:
+        server = serve(
+            CONF % ("proxy_set_header Host outer.example;",
+                    f"location / {{ proxy_pass http://127.0.0.1:{origin.port}; {inner} }}")
+        )  # fmt: skip
+        ask(server, "/")
+        assert ("Host: outer.example" in origin.requests[0].head) is not bool(inner)
+    assert fires("px-set-header-lost", server.conf) is bool(inner)
+
+
+def _cached(port: int, lines: str) -> str:
+    return CONF % (
+        "proxy_cache_path DIR/cache keys_zone=c:1m;",
+        (
+            f"location / {{ proxy_pass http://127.0.0.1:{port}; proxy_cache c; "
+            f"proxy_cache_valid 200 1m; {lines} }}"
+        ),
+    )
+
+
+@every_version
+@pytest.mark.parametrize(
+    ("key", "is_shared"),
+    [("$scheme$host$uri", True), ("$scheme$host$request_uri", False), ("$host$uri$args", False),
+     ("$uri$cookie_x", True)],
+)  # fmt: skip
+def test_ca_key_without_args_gives_one_answer_to_all(
+    serve: Serve, nginx: Nginx, key: str, is_shared: bool
+) -> None:
+    with run_origin(lambda request, _: ok(request.path.encode())) as origin:
+        server = serve(_cached(origin.port, f"proxy_cache_key {key};"))
+        answers = {ask(server, f"/a?page={number}")[2] for number in range(2)}
+    assert (len(answers) == 1) is is_shared
+    is_told = is_shared and "cookie" not in key
+    assert fires("ca-key-without-args", server.conf) is is_told
+
+
+@every_version
+@pytest.mark.parametrize(
+    ("lines", "is_shared"),
+    [("", False), ("proxy_ignore_headers Set-Cookie;", True),
+     ("proxy_ignore_headers Set-Cookie; proxy_hide_header Set-Cookie;", False)],
+)  # fmt: skip
+def test_ca_set_cookie_cached_gives_the_cookie_to_all(
+    serve: Serve, nginx: Nginx, lines: str, is_shared: bool
+) -> None:
+    seen: list[Request] = []
+
+    def answer(request: Request, _: socket.socket) -> bytes:
+        seen.append(request)
+        return ok(b"a", f"Set-Cookie: session={len(seen)}")
+
+    with run_origin(answer) as origin:
+        server = serve(_cached(origin.port, lines))
+        cookies = [ask(server, "/")[1].get("set-cookie") for _ in range(2)]
+    assert (cookies[0] == cookies[1] == "session=1") is is_shared
+    assert fires("ca-set-cookie-cached", server.conf) is is_shared
+
+
+@every_version
+@pytest.mark.parametrize("burst", ["", " burst=20 nodelay"])
+def test_lim_req_no_burst_refuses_the_second(serve: Serve, nginx: Nginx, burst: str) -> None:
+    server = serve(
+        CONF % ("limit_req_zone $binary_remote_addr zone=one:1m rate=1r/s;",
+                f"location / {{ limit_req zone=one{burst}; root DIR; }}")
+    )  # fmt: skip
+    (server.directory / "a").write_text("a")
+    said = [ask(server, "/a")[0] for _ in range(3)]
+    assert said[0] == 200
+    assert (503 in said) is not bool(burst)
+    assert fires("lim-req-no-burst", server.conf) is not bool(burst)
+
+
+@every_version
+@pytest.mark.parametrize("types", ["text/css", "image/jpeg text/css"])
+def test_gz_compressed_types_takes_the_length_and_saves_nothing(
+    serve: Serve, nginx: Nginx, types: str
+) -> None:
+    server = serve(
+        CONF % (f"gzip on; gzip_types {types};",
+                "types { image/jpeg jpg; } location / { root DIR; }")
+    )  # fmt: skip
+    data = random.Random(7).randbytes(100_000)
+    (server.directory / "a.jpg").write_bytes(data)
+    _, headers, body = ask(server, "/a.jpg", "Accept-Encoding: gzip")
+    is_told = "image" in types
+    assert ("content-length" in headers) is not is_told
+    assert ("accept-ranges" in headers) is not is_told
+    assert len(body) >= len(data)
+    assert fires("gz-compressed-types", server.conf) is is_told
+
+
+def test_gz_level_high_costs_more_than_it_saves(serve: Serve, nginx: Nginx) -> None:
+    server = serve(
+        CONF % ("gzip on; gzip_types text/plain; types { text/plain txt; }",
+                "".join(f"location /{n}/ {{ alias DIR/; gzip_comp_level {n}; }}" for n in (4, 9)))
+    )  # fmt: skip
+    dice = random.Random(3)
+    words = ["".join(dice.choices("abcdefghij", k=6)) for _ in range(300)]
+    rows = [{"id": n, "name": dice.choice(words), "n": dice.randrange(99)} for n in range(20_000)]
+    (server.directory / "a.txt").write_text(json.dumps(rows))
+    spent, size = {}, {}
+    (worker,) = server.workers()
+    for level in (4, 9):
+        before = psutil.Process(worker).cpu_times()
+        for _ in range(3):
+            _, _, body = ask(server, f"/{level}/a.txt", "Accept-Encoding: gzip", "X-A: b")
+        after = psutil.Process(worker).cpu_times()
+        spent[level], size[level] = after.user - before.user, len(body)
+    assert spent[9] > 2 * spent[4]
+    assert size[9] > 0.7 * size[4]
+    assert fires("gz-level-high", server.conf)
+
+
+@every_version
+@pytest.mark.parametrize("mark", ["", " down"])
+def test_up_all_down_is_answered_with_502(serve: Serve, nginx: Nginx, mark: str) -> None:
+    with run_origin() as origin:
+        server = serve(
+            CONF % (f"upstream u {{ server 127.0.0.1:{origin.port}{mark}; }}",
+                    "location / { proxy_pass http://u; }")
+        )  # fmt: skip
+        assert config_test(server.conf, nginx.program).returncode == 0, "nginx -t sees nothing"
+        assert ask(server, "/")[0] == (502 if mark else 200)
+    assert fires("up-all-down", server.conf) is bool(mark)
+
+
+HELD_SECONDS = 1.0
+
+
+@every_version
+@pytest.mark.parametrize(
+    ("lines", "is_held"),
+    [
+        ("gzip on; gzip_types text/event-stream;", True),
+        ("gzip on; gzip_types text/css;", False),
+        ("gzip on; gzip_types text/event-stream; proxy_buffering off;", False),
+    ],
+)
+def test_px_event_stream_gzip_holds_events_back(
+    serve: Serve, nginx: Nginx, lines: str, is_held: bool
+) -> None:
+    """Without gzip a chunked stream is passed on as it comes, though it is buffered."""
+    done = threading.Event()
+
+    def answer(_: Request, peer: socket.socket) -> None:
+        head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked"
+        peer.sendall(head.encode() + b"\r\n\r\nd\r\ndata: first\n\n\r\n")
+        done.wait(20)
+        peer.sendall(b"0\r\n\r\n")
+
+    with run_origin(answer) as origin:
+        server = serve(
+            CONF % ("", (f"location / {{ proxy_pass http://127.0.0.1:{origin.port}; "
+                    f"proxy_http_version 1.1; {lines} }}"))
+        )  # fmt: skip
+        with server.connect(timeout=HELD_SECONDS) as peer:
+            peer.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n")
+            data = b""
+            end = time.monotonic() + HELD_SECONDS
+            while time.monotonic() < end:
+                try:
+                    data += peer.recv(65536)
+                except TimeoutError:
+                    break
+                if _events(data):
+                    break
+        done.set()
+    assert _events(data) is not is_held
+    assert fires("px-event-stream-gzip", server.conf) is is_held
+
+
+def _events(data: bytes) -> bool:
+    """Whether the first event has come."""
+    body = data.partition(b"\r\n\r\n")[2]
+    if b"first" in body:
+        return True
+    inflater = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    try:
+        return b"first" in inflater.decompress(b"".join(_chunks(body)))
+    except zlib.error:
+        return False
+
+
+def _chunks(body: bytes) -> Iterator[bytes]:
+    while b"\r\n" in body:
+        size, _, body = body.partition(b"\r\n")
+        count = int(size or b"0", 16)
+        yield body[:count]
+        body = body[count + 2 :]
+
+
+@every_version
+@pytest.mark.parametrize("line", ["", "default u;"])
+def test_up_map_no_default_is_answered_with_500(serve: Serve, nginx: Nginx, line: str) -> None:
+    with run_origin() as origin:
+        server = serve(
+            CONF % ((f"upstream u {{ server 127.0.0.1:{origin.port}; }} "
+                    f"map $host $pool {{ {line} a.example u; }}"),
+                    "location / { proxy_pass http://$pool; }")
+        )  # fmt: skip
+        assert config_test(server.conf, nginx.program).returncode == 0, "nginx -t sees nothing"
+        assert ask(server, "/")[0] == (200 if line else 500)
+    assert fires("up-map-no-default", server.conf) is not bool(line)
+
+
+@every_version
+@pytest.mark.parametrize(
+    ("location", "asked", "is_reached"),
+    [
+        ("/a?b=1", "/a?b=1", False),
+        ("a", "/a", False),
+        ("/a%20b", "/a%20b", False),
+        ('"/a b"', "/a%20b", True),
+        ("/a//b", "/a//b", False),
+        ("/a/b", "/a//b", True),
+        ("= /a", "/a?b=1", True),
+        ("~ /c { return 200; } location ~ /c", "/c", False),
+    ],
+)
+def test_cn_location_unreachable_answers_nothing(
+    serve: Serve, nginx: Nginx, location: str, asked: str, is_reached: bool
+) -> None:
+    server = serve(
+        CONF % ("", f"location / {{ return 204; }} location {location} {{ return 205; }}")
+    )
+    assert (ask(server, asked)[0] == 205) is is_reached
+    assert fires("cn-location-unreachable", server.conf) is not is_reached
+
+
+@every_version
+@pytest.mark.parametrize("line", ["", "location @b { return 204; }"])
+def test_cf_named_location_missing_is_answered_with_500(
+    serve: Serve, nginx: Nginx, line: str
+) -> None:
+    server = serve(CONF % ("", f"location / {{ root DIR; try_files $uri @b; }} {line}"))
+    assert config_test(server.conf, nginx.program).returncode == 0, "nginx -t sees nothing"
+    assert ask(server, "/none")[0] == (204 if line else 500)
+    assert ("could not find named location" in server.log()) is not bool(line)
+    assert fires("cf-named-location-missing", server.conf, linux()) is not bool(line)
+
+
+@every_version
+@pytest.mark.parametrize("is_itself", [True, False])
+def test_up_proxies_to_itself_runs_out_of_connections(
+    serve: Serve, nginx: Nginx, is_itself: bool
+) -> None:
+    with run_origin() as origin:
+        port = "PORT" if is_itself else str(origin.port)
+        server = serve(
+            "worker_processes 1; events { worker_connections 64; } http { server { "
+            f"listen 127.0.0.1:PORT; location / {{ proxy_pass http://127.0.0.1:{port}; }} }} }}"
+        )
+        assert config_test(server.conf, nginx.program).returncode == 0, "nginx -t sees nothing"
+        assert ask(server, "/")[0] == (502 if is_itself else 200)
+    assert ("worker_connections are not enough" in server.log()) is is_itself
+    assert fires("up-proxies-to-itself", server.conf) is is_itself

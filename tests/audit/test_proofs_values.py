@@ -1,0 +1,220 @@
+"""What the grammar of values says against every nginx: where ours speaks, all of them refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from nginx_versions import Nginx, every_version
+from scratch_nginx import config_test
+
+from nginx_tune.audit.engine import audit
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.registry import ALL
+from nginx_tune.conf.tree import read_tree
+from nginx_tune.host.live import LiveHost
+
+pytestmark = pytest.mark.needs("nginx", "root")
+
+RULES = [rule for rule in ALL if rule.id.startswith("cf-")]
+HTTP = "events {} http { %s }"
+SERVER = HTTP % "server { %s }"
+LOCATION = SERVER % "location / { %s }"
+PEER = HTTP % "upstream u { server 127.0.0.1 %s; }"
+CACHE = HTTP % "proxy_cache_path DIR/c keys_zone=c:1m %s;"
+
+INVALID = [
+    HTTP % "client_body_timeout 60sec;",
+    HTTP % "sendfile yes;",
+    HTTP % "client_max_body_size 1t;",
+    HTTP % "client_body_buffer_size 1g;",
+    HTTP % "gzip_comp_level 10;",
+    HTTP % "proxy_buffers 0 8k;",
+    HTTP % "ssl_protocols TLSv1.4;",
+    HTTP % "keepalive_requests many;",
+    HTTP % "send_timeout 1y;",
+    HTTP % "send_timeout '1s 1m';",
+    HTTP % "proxy_next_upstream http_418;",
+    SERVER % "keepalive_timeout off;",
+    SERVER % "error_log DIR/e wrn;",
+    SERVER % "return 1000;",
+    SERVER % "return nowhere;",
+    SERVER % "rewrite ^ /x lst;",
+    SERVER % "listen 99999;",
+    SERVER % "listen 127.0.0.1:0;",
+    "worker_processes many; events {}",
+    "events { worker_connections 1k; }",
+]
+TWICE = [
+    HTTP % "sendfile on; sendfile off;",
+    HTTP % "client_max_body_size 1m; client_max_body_size 2m;",
+    SERVER % "root /a; root /b;",
+    LOCATION % "proxy_pass http://127.0.0.1; proxy_pass http://127.0.0.2;",
+    LOCATION % "try_files /a =404; try_files /b =404;",
+    "worker_processes 1; worker_processes 2; events {}",
+    "events {} events {}",
+    "events {} http {} http {}",
+]
+REFERENCE = [
+    SERVER % "limit_req zone=a;",
+    SERVER % "limit_conn a 1;",
+    LOCATION % "proxy_pass http://127.0.0.1; proxy_cache a;",
+    SERVER % "access_log DIR/a gzip;",
+    SERVER % "access_log DIR/a nope;",
+]
+VARIABLE = [
+    SERVER % "return 200 $nope;",
+    SERVER % "return 301 https://$host$request_uri$;",
+    SERVER % 'add_header X "5$ a month";',
+    LOCATION % "proxy_pass http://$nope;",
+    SERVER % "root /$nope;",
+    SERVER % "add_header X $nope;",
+    SERVER % "if ($nope) { return 404; }",
+    HTTP % "map $nope $x { default 1; }",
+    HTTP % "log_format a $nope;",
+    LOCATION % "fastcgi_param A $nope;",
+]
+LOCATIONS = [
+    SERVER % "location /x {} location ^~ /x {}",
+    SERVER % "location = /x {} location =/x {}",
+    SERVER % "location /a { location /a/b {} location /a/b {} }",
+]
+PARAMETER = [
+    SERVER % "listen 127.0.0.1:1 foo;",
+    PEER % "wieght=3",
+    CACHE % "maxsize=1g",
+]
+UPSTREAM = [
+    HTTP % "upstream u { server 127.0.0.1 backup; }",
+    HTTP % "upstream u { }",
+    HTTP % "upstream u { server 127.0.0.1; } upstream U { server 127.0.0.2; }",
+    HTTP % "upstream u { ip_hash; server 127.0.0.1; server 127.0.0.2 backup; }",
+    HTTP % "upstream u { hash $uri; server 127.0.0.1; server 127.0.0.2 backup; }",
+    HTTP % "upstream u { random; server 127.0.0.1; server 127.0.0.2 backup; }",
+]
+RIGHT = [
+    SERVER % "location @a {} location @a {} location ~ b {} location ~ b {}",
+    SERVER % "location /x {} location /X {} location = /x {}",
+    SERVER % 'location ~ (?<q>x) { return 200 "$q $1 $HOST"; }',
+    SERVER % "set $a 1; return 200 ${a}b;",
+    SERVER % "listen 127.0.0.1:00080; return 0;",
+    SERVER % "error_log DIR/e debug_http; keepalive_timeout 5s 6s;",
+    HTTP % "map $uri $a { ~^/(?P<way>.) $way; } server { return 200 $a$way; }",
+    HTTP % "open_file_cache_valid 1y; send_timeout '1m 30s'; gzip_types a/b; gzip_types c/d;",
+    HTTP % "proxy_next_upstream off; client_max_body_size 1g; sendfile ON;",
+    SERVER % "access_log DIR/a combined buffer=1m flush=1s; location / { if ($arg_x) { root /; } }",
+    HTTP % "upstream u { server 127.0.0.1 down; server 127.0.0.2 backup; }",
+    HTTP % "upstream u { least_conn; server 127.0.0.1; server 127.0.0.2 backup; }",
+    PEER % "weight=3 max_conns=1 max_fails=0 fail_timeout=1s backup; server 127.0.0.2",
+]  # fmt: skip
+
+
+def _judged(nginx: Nginx, tmp_path: Path, conf: str) -> tuple[set[str], set[str], bool]:
+    """The rules that fire with and without the version, and whether nginx accepts."""
+    path = tmp_path / "nginx.conf"
+    path.write_text(f"pid DIR/pid; error_log DIR/log; {conf}".replace("DIR", str(tmp_path)))
+    tree = read_tree(str(path), LiveHost())
+    flags = tuple(word for word in nginx.build.split() if word.startswith("--with"))
+    facts = linux(version=nginx.version, flags=flags)
+    known, unknown = (
+        {one.rule for one in audit(tree, given, RULES).findings} for given in (facts, None)
+    )
+    accepted = config_test(path, nginx.program, under=("unshare", "--net")).returncode == 0
+    return known, unknown, accepted
+
+
+CASES = {
+    "cf-value-invalid": INVALID,
+    "cf-directive-twice": TWICE,
+    "cf-reference-unknown": REFERENCE,
+    "cf-variable-unknown": VARIABLE,
+    "cf-location-twice": LOCATIONS,
+    "cf-parameter-unknown": PARAMETER,
+    "cf-upstream-refused": UPSTREAM,
+}
+
+
+def _refused(rule: str, nginx: Nginx, tmp_path: Path) -> None:
+    for conf in CASES[rule]:
+        assert _judged(nginx, tmp_path, conf) == ({rule}, {rule}, False), conf
+
+
+@every_version
+def test_cf_value_invalid_is_refused(nginx: Nginx, tmp_path: Path) -> None:
+    _refused("cf-value-invalid", nginx, tmp_path)
+
+
+@every_version
+def test_cf_directive_twice_is_refused(nginx: Nginx, tmp_path: Path) -> None:
+    _refused("cf-directive-twice", nginx, tmp_path)
+
+
+@every_version
+def test_cf_reference_unknown_is_refused(nginx: Nginx, tmp_path: Path) -> None:
+    _refused("cf-reference-unknown", nginx, tmp_path)
+
+
+@every_version
+def test_cf_variable_unknown_is_refused(nginx: Nginx, tmp_path: Path) -> None:
+    _refused("cf-variable-unknown", nginx, tmp_path)
+
+
+@every_version
+def test_cf_location_twice_is_refused(nginx: Nginx, tmp_path: Path) -> None:
+    _refused("cf-location-twice", nginx, tmp_path)
+
+
+@every_version
+def test_cf_upstream_refused_is_refused(nginx: Nginx, tmp_path: Path) -> None:
+    _refused("cf-upstream-refused", nginx, tmp_path)
+
+
+OBSOLETE_LINES = [
+    "http2_push /a;",
+    "http2_push_preload on;", "http2_max_concurrent_pushes 3;", "ssl_session_tickets on;",
+    "keepalive_requests 9;",
+]  # fmt: skip
+
+
+@every_version
+def test_cf_directive_obsolete_is_warned_of(nginx: Nginx, tmp_path: Path) -> None:
+    for line in OBSOLETE_LINES:
+        path = tmp_path / "nginx.conf"
+        path.write_text(f"pid {tmp_path}/pid; error_log stderr warn; {SERVER % line}")
+        said = config_test(path, nginx.program, under=("unshare", "--net")).stderr
+        found = audit(read_tree(str(path), LiveHost()), linux(version=nginx.version), RULES)
+        fired = {one.rule for one in found.findings}
+        assert ("cf-directive-obsolete" in fired) is ("is obsolete" in said), line
+
+
+VERSIONED = {
+    SERVER % "listen 127.0.0.1:1 quic;": (1, 26),
+    SERVER % "listen 127.0.0.1:1 multipath;": (1, 30),
+    CACHE % "min_free=1m": (1, 22),
+    HTTP % "resolver 127.0.0.1; upstream u { zone u 64k; server a.example resolve; }": (1, 30),
+}
+
+
+@every_version
+def test_cf_parameter_unknown_is_refused(nginx: Nginx, tmp_path: Path) -> None:
+    _refused("cf-parameter-unknown", nginx, tmp_path)
+    for conf, since in VERSIONED.items():
+        known, unknown, accepted = _judged(nginx, tmp_path, conf)
+        assert ("cf-parameter-unknown" in known) is (nginx.number < since), conf
+        assert "cf-parameter-unknown" not in unknown, conf
+        if nginx.number < since:
+            assert not accepted, conf
+
+
+def test_cf_module_not_loaded_is_refused(nginx: Nginx, tmp_path: Path) -> None:
+    conf = "events {} stream { server { listen 127.0.0.1:1; proxy_pass 127.0.0.1:2; } }"
+    known, unknown, accepted = _judged(nginx, tmp_path, conf)
+    if "--with-stream=dynamic" not in nginx.build:
+        pytest.skip("this nginx has stream inside")
+    assert (known, unknown, accepted) == ({"cf-module-not-loaded"}, set(), False)
+
+
+@every_version
+@pytest.mark.parametrize("conf", RIGHT)
+def test_what_is_right_is_taken(nginx: Nginx, tmp_path: Path, conf: str) -> None:
+    assert _judged(nginx, tmp_path, conf) == (set(), set(), True)
