@@ -13,14 +13,18 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from unprivileged import has_namespaces, interpreter
 
 # Hypothesis fails an example that takes longer than 200 ms: no test here asserts a time.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
-# A shell starts background jobs with SIGINT ignored, and so would be the programs that tests stop.
+# A shell starts background jobs with SIGINT ignored, nohup with SIGHUP, and so would be the
+# programs that tests stop.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -38,6 +42,11 @@ def _has_blkio() -> bool:
 def _has_userns() -> bool:
     run = subprocess.run(["unshare", "-Urn", "true"], capture_output=True, check=False)
     return run.returncode == 0
+
+
+def _has_nobody() -> bool:
+    """Whether tests can run the package as an ordinary user who may make namespaces."""
+    return os.geteuid() == 0 and has_namespaces() and interpreter() is not None
 
 
 def _has_matrix() -> bool:
@@ -73,11 +82,13 @@ HAS: dict[str, Callable[[], bool]] = {
     "blkio": _has_blkio,
     "fuse": lambda: os.geteuid() == 0 and Path("/dev/fuse").exists(),
     "userns": _has_userns,
+    "nobody": _has_nobody,
     "btrfs": lambda: _can_make("mkfs.btrfs", "/proc/filesystems", "btrfs"),
     "dm": lambda: _can_make("dmsetup", "/proc/misc", "device-mapper"),
     "md": lambda: _can_make("mdadm", "/proc/devices", " md"),
     "ip": lambda: shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin") is not None,
     "hdrhistogram-jar": _has_hdrhistogram_jar,
+    "gcc": lambda: shutil.which("gcc") is not None,
     "openssl": lambda: shutil.which("openssl") is not None,
     "mandoc": lambda: shutil.which("mandoc") is not None,
     "shellcheck": lambda: shutil.which("shellcheck") is not None,
@@ -92,6 +103,7 @@ HAS: dict[str, Callable[[], bool]] = {
     "bpftrace": lambda: shutil.which("bpftrace", path="/usr/sbin:/sbin:/usr/bin:/bin") is not None,
     "tracefs": _has_tracefs,
     "nbdkit": lambda: all(map(shutil.which, ("nbdkit", "nbdfuse", "fusermount3"))),
+    "cc": lambda: shutil.which("cc") is not None,
     "cargo": lambda: shutil.which("cargo") is not None,
     "probe": (ROOT / "nginx_tune" / "_bin" / "nginx-tune-probe").exists,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "nginx_tune"
 LAYERS = [
     {"errors", "documents"},
     {"host"},
+    {"sandbox"},
     {"conf", "workload", "observe", "lab", "nginx"},
     {"decide", "audit", "prove"},
     {"report", "apply", "measure", "emit"},
@@ -28,9 +30,10 @@ IMPURE_EXCEPTIONS: set[str] = {
     "conf/tree.py",
     "conf/known_directives.py",
     "report/metric_pages.py",
+    "report/cause_pages.py",
 }
 """Edges inside otherwise pure rooms: finding the templates; reading includes through a door; the
-package's own table of directives and its own pages of metrics."""
+package's own table of directives and its own pages of metrics and causes."""
 
 FORBIDDEN_MODULES = {
     "os", "subprocess", "socket", "time", "random", "datetime", "shutil", "tempfile",
@@ -104,3 +107,77 @@ def test_netlink_and_psutil_stay_in_the_live_host() -> None:
             assert path.relative_to(PACKAGE).parts[0] == "host", path
         if "crossplane" in modules:
             assert path.relative_to(PACKAGE).parts[0] == "conf", path
+
+
+STARTERS = {"host/programs.py"}
+"""The one place from which programs are started; what it runs as root nobody else has written."""
+SUBPROCESS_NAMES = {
+    "Popen", "run", "call", "check_call", "check_output", "getoutput", "getstatusoutput",
+}  # fmt: skip
+OS_NAMES = {"system", "popen", "posix_spawn", "posix_spawnp", "startfile"}
+CHECKED_BEFORE = {
+    "lab/keeper.py", "lab/modelled.py", "lab/stubs.py", "lab/topology.py", "lab/walls.py",
+    "measure/learn.py", "measure/probe_process.py", "nginx/instance.py",
+    "host/program.py", "sandbox/launch.py",
+}  # fmt: skip
+"""Start parts of this installation, or what was looked at before the sandbox was entered."""
+REPLACES_ITSELF = {"sandbox/"}
+"""Inside the sandbox the last step is to become nginx."""
+
+
+def _starts_a_program(node: ast.Call) -> bool:
+    function = node.func
+    if not isinstance(function, ast.Attribute):
+        return False
+    of = function.value.id if isinstance(function.value, ast.Name) else ""
+    name = function.attr
+    return (
+        (of == "subprocess" and name in SUBPROCESS_NAMES)
+        or (of == "os" and (name in OS_NAMES or name.startswith("spawn")))
+        or (of == "pty" and name == "spawn")
+        or (of == "asyncio" and name.startswith("create_subprocess"))
+        or (of == "shutil" and name == "which")
+        or (of == "multiprocessing")
+    )
+
+
+def _replaces_itself(node: ast.Call) -> bool:
+    function = node.func
+    return isinstance(function, ast.Attribute) and bool(
+        re.fullmatch(r"f?exec[vl]\w*", function.attr)
+    )
+
+
+@pytest.mark.parametrize("path", _files(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_programs_are_started_in_one_place(path: Path) -> None:
+    name = str(path.relative_to(PACKAGE))
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in {"subprocess", "os"}:
+            starting = {alias.name for alias in node.names} & (SUBPROCESS_NAMES | OS_NAMES)
+            assert not starting or name in STARTERS, f"{path}:{node.lineno}: {starting}"
+        if not isinstance(node, ast.Call):
+            continue
+        place = f"{path}:{node.lineno}"
+        if name not in STARTERS:
+            assert not _starts_a_program(node), f"{place}: start it by host/programs.py"
+        if not any(name.startswith(room) for room in REPLACES_ITSELF):
+            assert not _replaces_itself(node), f"{place}: start it by host/programs.py"
+        if name not in CHECKED_BEFORE | STARTERS:
+            given = {keyword.arg for keyword in node.keywords}
+            assert "is_checked" not in given, f"{place}: who looked at that program?"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "subprocess.run(['mount'])", "subprocess.Popen(argv, env=e)", "os.system('x')",
+        "os.spawnvp(os.P_WAIT, 'x', [])", "os.posix_spawn('x', [], {})", "shutil.which('x')",
+        "asyncio.create_subprocess_exec('x')", "pty.spawn('x')", "multiprocessing.Process()",
+    ],
+)  # fmt: skip
+def test_every_way_to_start_one_is_known(text: str) -> None:
+    call = ast.parse(text).body[0]
+    assert isinstance(call, ast.Expr)
+    assert isinstance(call.value, ast.Call)
+    assert _starts_a_program(call.value)

@@ -30,6 +30,11 @@ variable "command" {
   default = "nginx-tune"
 }
 
+variable "test" {
+  type    = string
+  default = "auto"
+}
+
 variable "destination" {
   description = "Where the deploy step copies the configuration."
   type        = string
@@ -43,6 +48,7 @@ module "gate" {
   require          = var.require
   validate_options = var.validate_options
   command          = var.command
+  test             = var.test
 }
 
 # Stands for whatever deploys: a remote-exec, an image build, a cloud-init template.

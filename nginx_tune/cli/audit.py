@@ -19,16 +19,19 @@ from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Profile, Rule
 from nginx_tune.audit.selection import select_rules
 from nginx_tune.cli.audit_formats import FORMATS, audit_renderers, write_fix_diff
-from nginx_tune.cli.audit_options import audit_options, read_overlays
-from nginx_tune.cli.inputs import read_document
+from nginx_tune.cli.audit_options import audit_options, read_maps, read_overlays
+from nginx_tune.cli.inputs import read_document, read_pipe
+from nginx_tune.cli.nginx_choice import tell_choice
+from nginx_tune.cli.nginx_version import with_version
 from nginx_tune.cli.output import output_options, write_file, write_result
+from nginx_tune.cli.saying import say
 from nginx_tune.conf.directive import as_utf8
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.baseline import Baseline
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings, Severity
-from nginx_tune.errors import ExitStatus, worst
+from nginx_tune.errors import ExitStatus, UndecidedError, worst
 from nginx_tune.host.live import LiveHost
 from nginx_tune.measure.audit_subject import AuditSubject, read_audit_subject, read_dumped
 from nginx_tune.report.text import plain
@@ -59,24 +62,52 @@ def command(
         (*ALL, *NOTICES), select=asked.select, ignore=asked.ignore, profile=asked.profile
     )
     subject = _subject(asked, **{key: options[key] for key in _SUBJECT_OPTIONS})
+    if asked.nginx_version is not None:
+        subject = subject._replace(facts=with_version(subject.facts, asked.nginx_version))
     run = partial(_audit, subject.facts, rules, asked)
-    findings = run(subject.tree)
     notes: list[str] = []
-    if asked.write_baseline is not None:
-        write_file(Path(asked.write_baseline), encode(baseline_of(findings, subject.subject.path)))
-    findings = _compared(findings, asked, subject, run, notes)
-    if options["runs_test"]:
-        findings = replace(findings, nginx_test=subject.test(options["nginx_binary"]))
+    findings = _judged(subject, rules, asked, run, notes)
+    findings = _tried(ctx, findings, subject, options)
     if options["fix_diff"]:
-        notes += write_fix_diff(subject, findings, run, output)
+        notes += write_fix_diff(subject, findings, run, output, options["nginx_binary"])
     if formats or not options["fix_diff"]:
-        write_result(audit_renderers(ctx, findings, output), formats, output)
+        write_result(audit_renderers(ctx, findings, output, subject.tree), formats, output)
     if subject.facts is None and options["facts_source"] is None:
         notes.insert(0, f"{plain(as_utf8(subject.subject.path))}: {_HOST_FREE}")
     if not ctx.obj["quiet"]:
         for note in notes:
-            click.echo(f"nginx-tune: {note}", err=True)
+            say(note)
     return _status(findings, asked)
+
+
+def _judged(
+    subject: AuditSubject,
+    rules: Sequence[Rule],
+    asked: _Asked,
+    run: partial[Findings],
+    notes: list[str],
+) -> Findings:
+    """What is found, without what was there before."""
+    findings = run(subject.tree)
+    if asked.upgrade_to is not None:
+        findings = _upgraded(findings, subject, rules, asked)
+    if asked.write_baseline is not None:
+        write_file(Path(asked.write_baseline), encode(baseline_of(findings, subject.subject.path)))
+    return _compared(findings, asked, subject, run, notes)
+
+
+def _tried(
+    ctx: click.Context, findings: Findings, subject: AuditSubject, options: dict[str, Any]
+) -> Findings:
+    """The findings with nginx's own word where it is asked for, and with which nginx is meant."""
+    if options["runs_test"]:
+        test, nginx = subject.test(options["nginx_binary"])
+        findings = replace(findings, nginx_test=test, nginx_choice=nginx.choice)
+        tell_choice(ctx, nginx)
+    elif options["facts_source"] in {None, "live"} and subject.facts is not None:
+        findings = replace(findings, nginx_choice=subject.facts.nginx.choice)
+        tell_choice(ctx, subject.facts.nginx)
+    return findings
 
 
 class _Asked(NamedTuple):
@@ -91,10 +122,12 @@ class _Asked(NamedTuple):
     fail_on: str
     require_facts: bool
     today: str
+    nginx_version: str | None
+    upgrade_to: str | None
 
 
 _SUBJECT_OPTIONS = ("conf", "conf_option", "prefix", "facts_source", "nginx_binary", "overlays",
-                    "runs_test")  # fmt: skip
+                    "maps", "runs_test", "pid")  # fmt: skip
 
 
 def _subject(
@@ -106,7 +139,9 @@ def _subject(
     facts_source: str | None,
     nginx_binary: str | None,
     overlays: tuple[str, ...],
+    maps: tuple[str, ...],
     runs_test: bool,
+    pid: int | None,
 ) -> AuditSubject:
     if conf is not None and conf_option is not None:
         raise click.UsageError("give CONF or -c, not both")
@@ -114,7 +149,16 @@ def _subject(
     if facts_source not in {None, "live", "none"}:
         facts = read_document(Facts, str(facts_source))
     host, replaced = LiveHost(), read_overlays(overlays)
+    named = conf or conf_option
+    if named is not None and Path(named).is_fifo():
+        if runs_test or asked.diff_base is not None:
+            raise click.UsageError(f"{named} is a pipe: save it in a file for --test, --diff-base")
+        replaced = {named: read_pipe(named), **replaced}  # it can be read once only
+    if pid is not None and (conf == "-" or facts_source not in {None, "live"}):
+        raise click.UsageError("--pid is about a process of this host: not with - or --facts FILE")
     if conf == "-":
+        if maps:
+            raise click.UsageError("a dump on standard input names its files itself: no --map")
         if runs_test or asked.diff_base is not None or facts_source == "live":
             raise click.UsageError(
                 "a dump on standard input has no files here: no --test, --diff-base, --facts live"
@@ -123,17 +167,42 @@ def _subject(
         return read_dumped(host, dump, prefix=prefix, facts=facts, replaced=replaced)
     return read_audit_subject(
         host,
-        conf or conf_option,
+        named,
         prefix=prefix,
         facts=facts,
         wants_live_facts={None: None, "live": True}.get(facts_source, False),
         nginx_binary=nginx_binary,
+        pid=pid,
         replaced=replaced,
+        maps=read_maps(maps),
     )
 
 
 def _audit(facts: Facts | None, rules: Sequence[Rule], asked: _Asked, tree: ConfTree) -> Findings:
     return audit(tree, facts, rules, profile=asked.profile, today=asked.today)
+
+
+def _upgraded(
+    before: Findings, subject: AuditSubject, rules: Sequence[Rule], asked: _Asked
+) -> Findings:
+    """What is new with another version: findings that the present one has not, and defaults."""
+    since = None if subject.facts is None else subject.facts.nginx.nginx_version
+    if since is None or asked.upgrade_to is None:
+        raise UndecidedError(
+            "--upgrade-to: which nginx runs now is not known",
+            hint="name it with --nginx-version, or its facts with --facts",
+        )
+    facts = with_version(subject.facts, asked.upgrade_to)
+    after = audit(
+        subject.tree, facts, rules, profile=asked.profile, today=asked.today, upgrade_from=since
+    )
+    findings, _ = without_known(
+        after,
+        baseline_of(before, subject.subject.path),
+        by="revision",
+        reason=f"the same with nginx {since}",
+    )
+    return findings
 
 
 def _compared(

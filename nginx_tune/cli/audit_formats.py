@@ -13,6 +13,8 @@ import click
 from msgspec.structs import replace
 
 from nginx_tune.cli.output import write_file
+from nginx_tune.conf.directive import Source, as_utf8
+from nginx_tune.conf.secrets import redact_tree
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.findings import FileEdit, Finding, Findings, Suppressed, Unparsed
@@ -29,11 +31,14 @@ _WRITERS = {
 }
 """Forms for other programs, by their module and function in ``report``."""
 
+MOST_SHOWN = 1 << 20
+"""Characters of a tree whose lines are shown: to find the secrets of a larger one takes long."""
+
 FORMATS = ("console", "json", *_WRITERS)
 
 
 def audit_renderers(
-    ctx: click.Context, findings: Findings, output: str | None
+    ctx: click.Context, findings: Findings, output: str | None, tree: ConfTree
 ) -> Mapping[str, Callable[[], bytes]]:
     """How each form is made, by its name."""
 
@@ -44,7 +49,7 @@ def audit_renderers(
         return made
 
     return {
-        "console": lambda: _console(ctx, findings, output),
+        "console": lambda: _console(ctx, findings, output, tree),
         "json": lambda: encode(findings),
         **{name: (lambda name=name: written(name)) for name in _WRITERS},  # type: ignore[misc]
     }
@@ -55,12 +60,25 @@ def write_fix_diff(
     findings: Findings,
     run: Callable[[ConfTree], Findings],
     output: str | None,
+    nginx_binary: str | None = None,
 ) -> list[str]:
-    """Write the safe fixes as a diff; what is to be said about it."""
+    """Write the safe fixes as a diff; what is to be said about it.
+
+    Where nginx accepted the tree as it is, it must accept it with the fixes too.
+    """
     from nginx_tune.audit.fixes import fix_findings  # noqa: PLC0415  # only when asked for
     from nginx_tune.report.diff import render_diff  # noqa: PLC0415
 
-    fixed = fix_findings(subject.tree, findings, lambda files: run(subject.tree_with(files)))
+    def accepts(files: dict[str, bytes]) -> bool:
+        return subject.test(nginx_binary, files)[0].accepted
+
+    is_tried = findings.nginx_test is not None and findings.nginx_test.accepted
+    fixed = fix_findings(
+        subject.tree,
+        findings,
+        lambda files: run(subject.tree_with(files)),
+        accepts if is_tried else None,
+    )
     diff = render_diff((_shorter(one.file), one.old, one.new) for one in fixed.changes)
     if output is None:
         sys.stdout.buffer.write(diff)
@@ -71,19 +89,44 @@ def write_fix_diff(
     if not fixed.changes:
         return [f"no finding has a safe fix; {left} are left to decide on"]
     root = " -d /" if any(one.file.startswith("/") for one in fixed.changes) else ""
-    return [f"{fixed.cured} findings fixed by the diff, {left} left: patch -p1{root} applies it"]
+    tried = (
+        ", and nginx -t accepts it"
+        if is_tried
+        else " (each by a rule proven on a real nginx; --test has nginx -t judge the diff first)"
+    )
+    return [
+        f"{fixed.cured} findings fixed by the diff, {left} left: patch -p1{root} applies it{tried}"
+    ]
 
 
-def _console(ctx: click.Context, findings: Findings, output: str | None) -> bytes:
+def _console(ctx: click.Context, findings: Findings, output: str | None, tree: ConfTree) -> bytes:
     from nginx_tune.report.findings import render_findings  # noqa: PLC0415  # not for JSON
 
     is_screen = output is None and sys.stdout.isatty()
     text = render_findings(
         findings,
+        verbose=bool(ctx.obj["verbose"]),
+        sources=_sources(findings, tree),
         color=is_screen and ctx.color is not False,
         width=shutil.get_terminal_size().columns if is_screen else None,
     )
     return text.encode()
+
+
+def _sources(findings: Findings, tree: ConfTree) -> dict[str, list[tuple[str, str]]]:
+    """The lines of the files that have findings, as they are and without their secrets."""
+    wanted = {one.file for one in findings.findings}
+    sizes = sum(len(file.source.text) for file in tree.parsed)
+    if not wanted or sizes > MOST_SHOWN:
+        return {}
+    shown = redact_tree(tree)
+    found = {}
+    for source, _ in tree.parsed:
+        if (name := as_utf8(source.file)) in wanted:
+            without = Source.decode(name, shown[source.file]).text
+            pairs = zip(source.text.split("\n"), without.split("\n"), strict=False)
+            found[name] = [(as_utf8(line), as_utf8(other)) for line, other in pairs]
+    return found
 
 
 def _seen_from_here(findings: Findings) -> Findings:

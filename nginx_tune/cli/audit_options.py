@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import date
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from nginx_tune.cli.inputs import read_bytes
+from nginx_tune.cli.nginx_choice import nginx_options
+from nginx_tune.cli.nginx_version import nginx_version_option, read_version
+from nginx_tune.cli.weaker_walls import weaker_walls_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,13 +27,36 @@ _OPTIONS = (
         help="Facts of the host it is for; default: live for the configuration of this host's "
         "nginx, otherwise none.",
     ),
-    click.option("--nginx", "nginx_binary", metavar="BIN", help="The nginx it is for."),
+    nginx_options,
+    weaker_walls_option,
+    nginx_version_option,
+    click.option(
+        "--upgrade-to",
+        metavar="V",
+        callback=lambda _ctx, option, value: read_version(option, value),
+        help="What changes for this tree with that nginx version: only findings that are new with "
+        "it, and defaults that move.",
+    ),
+    click.option(
+        "--pid",
+        type=click.IntRange(min=1),
+        metavar="PID",
+        help="The nginx master whose configuration and facts are meant, where several run.",
+    ),
     click.option(
         "--overlay",
         "overlays",
         multiple=True,
         metavar="PATH=NEW",
         help="Audit the tree with NEW in the place of PATH; may repeat.",
+    ),
+    click.option(
+        "--map",
+        "maps",
+        multiple=True,
+        metavar="PREFIX=DIR",
+        help="Files that the configuration names below PREFIX are below DIR here; may repeat. An "
+        "include of a file that is not here is then a note.",
     ),
     click.option(
         "--select", multiple=True, metavar="RULES", help="Only these: ids, groups (io), patterns."
@@ -88,6 +115,19 @@ def read_overlays(overlays: tuple[str, ...]) -> dict[str, bytes]:
             raise click.UsageError(f"--overlay {overlay}: give PATH=NEW")
         files[path] = read_bytes(new)
     return files
+
+
+def read_maps(maps: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """The pairs of ``PREFIX=DIR``, without slashes at their ends."""
+    pairs = []
+    for one in maps:
+        prefix, equals, directory = one.partition("=")
+        if not equals or not prefix.startswith("/") or not directory:
+            raise click.UsageError(f"--map {one}: give PREFIX=DIR with an absolute prefix")
+        if not Path(directory).is_dir():
+            raise click.UsageError(f"--map {one}: {directory} is no directory")
+        pairs.append((prefix.rstrip("/"), directory.rstrip("/") or "/"))
+    return tuple(pairs)
 
 
 def _day(value: str | None) -> str:

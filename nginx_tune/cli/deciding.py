@@ -10,6 +10,8 @@ import click
 import msgspec
 
 from nginx_tune.cli.inputs import read_document, read_toml
+from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
+from nginx_tune.cli.nginx_version import nginx_version_option, with_version
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts
@@ -46,6 +48,7 @@ _OPTIONS = (
         metavar="DIR",
         help="Scan this tree of served files (without --facts); default: the roots.",
     ),
+    nginx_version_option,
     click.option("--root", "roots", multiple=True, metavar="DIR", help="Served files; may repeat."),
     click.option(
         "--cache-dir",
@@ -54,7 +57,7 @@ _OPTIONS = (
         metavar="DIR",
         help="Cache directory; may repeat, one on each disk.",
     ),
-    click.option("--nginx", "nginx_binary", metavar="BIN", help="The nginx executable."),
+    nginx_options,
 )
 
 
@@ -89,6 +92,7 @@ def read_inputs(
     cache_dirs: Sequence[str],
     nginx_binary: str | None,
     observation_path: str | None = None,
+    nginx_version: str | None = None,
 ) -> Inputs:
     """The inputs that a command line names, and the decisions they lead to."""
     given_workload = read_document(Workload, workload_path) if workload_path else None
@@ -101,10 +105,13 @@ def read_inputs(
     )
     if facts_path is None:
         facts = _live(chosen, site, datasets, nginx_binary)
+        tell_choice(ctx, facts.nginx)
     elif datasets:
         raise UsageError("--dataset scans this host, --facts names another: give one of them")
     else:
         facts = read_document(Facts, facts_path)
+    if nginx_version is not None:
+        facts = with_version(facts, nginx_version)
     workload = workload_for(kind, facts, given_workload)
     observation = read_document(Observation, observation_path) if observation_path else None
     site = complete_site(site, facts, chosen)
@@ -142,15 +149,34 @@ def _convert(table: Any, source: str) -> Site:
     return site
 
 
+def _standing_user(facts: Facts) -> str | None:
+    """The ``user`` of the configuration that the host's nginx has now.
+
+    A file in its place must not change it: the build's own is often ``nobody``, and whoever can
+    read the files then no longer serves them.
+    """
+    from nginx_tune.conf.tree import read_tree  # noqa: PLC0415  # not needed with --facts
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+
+    running = facts.nginx.running
+    path = (running.conf_path if running else None) or facts.nginx.conf_path
+    if path is None or (running is not None and running.other_mount_namespace):
+        return None
+    line = read_tree(path, LiveHost()).main.first("user")
+    return " ".join(line.args) if line is not None and line.args else None
+
+
 def _live(kind: Kind, site: Site, datasets: Sequence[str], nginx_binary: str | None) -> Facts:
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # not needed with --facts
     from nginx_tune.measure.facts import gather_facts  # noqa: PLC0415
 
     served = {"cache": site.cache_dirs, "proxy": []}.get(kind, site.roots)
     present = [path for path in served if Path(path).is_dir()]
-    return gather_facts(
+    facts = gather_facts(
         LiveHost(),
         paths=present,
         datasets=list(datasets) or present,
         nginx_binary=nginx_binary,
     )
+    nginx = msgspec.structs.replace(facts.nginx, user=_standing_user(facts))
+    return msgspec.structs.replace(facts, nginx=nginx)

@@ -11,6 +11,12 @@ from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.prove.metrics import metric_names
+from nginx_tune.report.cause_pages import (
+    cause_pages,
+    render_cause_list,
+    render_cause_markdown,
+    render_cause_text,
+)
 from nginx_tune.report.columns import align
 from nginx_tune.report.metric_page import (
     render_metric_list,
@@ -39,7 +45,7 @@ from nginx_tune.report.scenario_page import (
 def command(
     *, name: str | None, lists: bool, formats: tuple[str, ...], output: str | None
 ) -> ExitStatus:
-    """What a rule, a decision, a scenario or a metric is about.
+    """What a rule, a decision, a scenario, a metric or a cause is about.
 
     Why, examples, fix and sources of a rule; of a metric such as hot.p99 its unit, how it is
     measured, what misleads, and the gates that use it. Without NAME, a list of all; as Markdown,
@@ -65,6 +71,8 @@ def _text(name: str | None) -> str:
         return _everything()
     if name in rules_by_id():
         return render_text_page(rules_by_id()[name])
+    if name in cause_pages():
+        return render_cause_text(name, cause_pages()[name])
     metric = find_metric_page(name) if _may_be_metric(name) else None
     if metric is not None:
         return render_metric_text(metric)
@@ -74,7 +82,7 @@ def _text(name: str | None) -> str:
     found += [render_scenario_page(scenarios[name])] if name in scenarios else []
     if found:
         return "\n".join(found)
-    raise _unknown(name, [*rules_by_id(), *pages, *scenarios])
+    raise _unknown(name, [*rules_by_id(), *cause_pages(), *pages, *scenarios])
 
 
 def _markdown(name: str | None) -> str:
@@ -82,13 +90,15 @@ def _markdown(name: str | None) -> str:
         return render_index(EVERY)
     if name in rules_by_id():
         return render_markdown_page(rules_by_id()[name])
+    if name in cause_pages():
+        return render_cause_markdown(name, cause_pages()[name])
     metric = find_metric_page(name) if _may_be_metric(name) else None
     if metric is not None:
         return render_metric_markdown(metric)
     scenarios = _scenarios()
     if name in scenarios:
         return render_scenario_markdown(scenarios[name])
-    raise _unknown(name, [*rules_by_id(), *scenarios])
+    raise _unknown(name, [*rules_by_id(), *cause_pages(), *scenarios])
 
 
 def _everything() -> str:
@@ -98,6 +108,7 @@ def _everything() -> str:
         "rules": render_text_list(EVERY),
         "decisions": align(list(decision_titles().items())),
         "scenarios": render_scenario_list(list(_scenarios().values())),
+        "causes": render_cause_list(),
         "metrics": render_metric_list(metric_pages().values()),
     }
     return "\n".join(f"{title}\n{indent(text, '  ')}" for title, text in sections.items())

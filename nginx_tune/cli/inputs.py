@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +12,10 @@ from nginx_tune.documents.base import Document, decode
 from nginx_tune.errors import UsageError
 
 D = TypeVar("D", bound=Document)
+
+WRITER_SECONDS = 10.0
+"""How long a pipe may stay without anybody who writes to it."""
+MOST_PIPED_BYTES = 256 << 20
 
 
 def read_bytes(path: str) -> bytes:
@@ -20,6 +26,30 @@ def read_bytes(path: str) -> bytes:
         return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
         raise UsageError(f"{path}: cannot read: {error.strerror}") from None
+
+
+def read_pipe(path: str) -> bytes:
+    """All that is written to a named pipe or a process substitution (``<(command)``).
+
+    Errors: UsageError when nothing comes, or more than a configuration can be.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot read: {error.strerror}") from None
+    with os.fdopen(descriptor, "rb") as pipe:
+        waiting = select.poll()
+        waiting.register(descriptor, select.POLLIN)
+        if not waiting.poll(WRITER_SECONDS * 1000):
+            raise UsageError(
+                f"{path}: a pipe to which nothing was written in {WRITER_SECONDS:g} s",
+                hint="name a file, or write to it meanwhile",
+            )
+        os.set_blocking(descriptor, True)  # named so by the system
+        data = pipe.read(MOST_PIPED_BYTES + 1)
+    if len(data) > MOST_PIPED_BYTES:
+        raise UsageError(f"{path}: more than {MOST_PIPED_BYTES >> 20} MiB")
+    return data
 
 
 def read_document(kind: type[D], path: str) -> D:

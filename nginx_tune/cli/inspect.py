@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from nginx_tune.cli.inputs import read_document
+from nginx_tune.cli.nginx_choice import nginx_options
 from nginx_tune.cli.output import output_options, write_file, write_result
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.documents.base import encode
@@ -64,7 +65,7 @@ def _absolute(_: click.Context, __: click.Parameter, values: tuple[str, ...]) ->
     callback=_absolute,
     help="The same for a cache directory; may repeat.",
 )
-@click.option("--nginx", "nginx_binary", metavar="BIN", help="The nginx executable.")
+@nginx_options
 @click.option(
     "--pid",
     type=click.IntRange(min=1),

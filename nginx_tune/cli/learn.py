@@ -11,13 +11,13 @@ import msgspec
 from nginx_tune.cli.deciding import KINDS
 from nginx_tune.cli.output import output_options, write_file, write_result
 from nginx_tune.cli.progress import progress_printer
+from nginx_tune.cli.saying import say
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.learnplan import LearnPlan
 from nginx_tune.documents.manifest import encode_manifest
 from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.measure.learn import Engine, LogFiles, choose_format, locations_of, read_logs
-from nginx_tune.report.text import plain
 from nginx_tune.report.workload import render_workload
 from nginx_tune.workload.model_learnt import learnt_workload
 from nginx_tune.workload.model_manifest import manifest_of
@@ -122,5 +122,5 @@ def command(
         output,
     )
     for reason in broken:
-        click.echo(f"nginx-tune: {plain(reason)}: read up to there", err=True)
+        say(f"{reason}: read up to there")
     return ExitStatus.USAGE if broken else ExitStatus.OK

@@ -14,6 +14,7 @@ import click
 
 from nginx_tune import __version__
 from nginx_tune.cli.settings import SITE_TABLE, command_defaults, name_variables, read_settings
+from nginx_tune.cli.variables import PREFIX, check_variables
 from nginx_tune.errors import ExitStatus, NginxTuneError, UsageError
 
 COMMANDS: dict[str, str] = {
@@ -90,6 +91,18 @@ def cli(
     """Which of nginx's I/O and concurrency switches help on this host, and the proof."""
     if no_color or os.environ.get("NO_COLOR"):
         ctx.color = False
+    from nginx_tune.host.own_files import settle_places  # noqa: PLC0415  # not for --help
+
+    name = ctx.invoked_subcommand or ""
+    from nginx_tune.cli.saying import say  # noqa: PLC0415
+
+    notes = settle_places()
+    if any(variable.startswith(PREFIX) for variable in os.environ):
+        called = cli.get_command(ctx, name)
+        notes += check_variables(os.environ, COMMANDS, name, called)
+    for told in notes:
+        if not quiet:
+            say(told)
     settings = read_settings(config_path)
     for table in settings:
         if table not in COMMANDS and table != SITE_TABLE:
@@ -97,7 +110,6 @@ def cli(
                 f"settings file: no table or setting '{table}'",
                 hint=f"tables are {', '.join([*COMMANDS, SITE_TABLE])}",
             )
-    name = ctx.invoked_subcommand or ""
     command = cli.get_command(ctx, name) if name in settings else None
     if command is not None:
         ctx.default_map = {name: command_defaults(command, settings[name], name)}
@@ -125,9 +137,8 @@ def main(args: Sequence[str] | None = None) -> int:
         _discard(sys.stdout)
         return int(ExitStatus.OK)
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _FULL:
-            _discard(sys.stdout)
-            return _say(f"cannot write: {error.strerror}", "", ExitStatus.USAGE)
+        if isinstance(error, OSError) and error.errno in _LACKS:
+            return _say_lacking(error)
         # The last line of defence against a traceback.
         if any(argument.startswith("-v") for argument in arguments):
             raise
@@ -137,6 +148,18 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_SHORT = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+"""Of descriptors, processes or memory."""
+_LACKS = (*_FULL, *_SHORT)
+
+
+def _say_lacking(error: OSError) -> int:
+    """Say what the machine has too little of."""
+    if error.errno in _FULL:
+        _discard(sys.stdout)
+        return _say(f"cannot write: {error.strerror}", "", ExitStatus.USAGE)
+    hint = "see free -m" if error.errno == errno.ENOMEM else "see ulimit -n and ulimit -u"
+    return _say(f"this process may not have more: {error}", hint, ExitStatus.UNDECIDED)
 
 
 def _discard(stream: TextIO) -> None:
@@ -145,11 +168,10 @@ def _discard(stream: TextIO) -> None:
 
 
 def _say(message: str, hint: str, status: ExitStatus) -> int:
-    from nginx_tune.report.text import plain  # noqa: PLC0415  # only on the way out
+    from nginx_tune.cli.saying import say  # noqa: PLC0415  # only on the way out
 
-    line = plain(" ".join(message.split()))
     try:
-        click.echo(f"nginx-tune: {line}" + (f" ({plain(hint)})" if hint else ""), err=True)
+        say(message, hint)
     except OSError:  # the status says it too, if nothing is left to fail at the end
         _discard(sys.stderr)
     return int(status)

@@ -29,6 +29,12 @@ _LONGEST_SECONDS = 24 * 3600.0
     help="Time tasks in pool queues too, by probes on nginx itself (10 s at the most; each task "
     "costs nginx some microseconds).",
 )
+@click.option(
+    "--objective",
+    metavar="EXPR",
+    help="What a request may take, such as 'p99 <= 50ms' (100 ms where it is not said): longer "
+    "turns, and mean waits of a tenth of it, are never passed over.",
+)
 @click.option("--no-stub-status", is_flag=True, help="Do not ask the configured stub_status.")
 @output_options("console", "json", "prometheus")
 @click.pass_context
@@ -39,6 +45,7 @@ def command(
     pid: int | None,
     means: str,
     queue_wait: bool,
+    objective: str | None,
     no_stub_status: bool,
     formats: tuple[str, ...],
     output: str | None,
@@ -52,6 +59,7 @@ def command(
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.measure.observation import Request, observe  # noqa: PLC0415
+    from nginx_tune.prove.objective import parse_allowed_seconds  # noqa: PLC0415
     from nginx_tune.report.observation import render_observation  # noqa: PLC0415
     from nginx_tune.report.observation_prometheus import (  # noqa: PLC0415
         render_observation_prometheus,
@@ -66,6 +74,7 @@ def command(
         pid=pid,
         means=means,  # type: ignore[arg-type]  # click.Choice allows no other
         queue_wait=queue_wait,
+        objective_seconds=None if objective is None else parse_allowed_seconds(objective),
         stub_status=not no_stub_status,
     )
     observed = observe(LiveHost(show), request, progress=show)

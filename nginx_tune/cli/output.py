@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 import click
 
+from nginx_tune.cli.progress import clear_progress
 from nginx_tune.errors import UsageError
+from nginx_tune.host.own_files import check_writable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,6 +56,7 @@ def write_result(
         jobs.append((name, named or output))
     if len([file for _, file in jobs if file is None]) > 1:
         raise UsageError("only one format can go to standard output", hint="use -f FORMAT=FILE")
+    clear_progress()
     for name, file in jobs:
         data = renderers[name]()
         if file is None or file == "-":
@@ -78,8 +81,9 @@ def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Replace ``path`` atomically; special files (``/dev/stdout``) are written in place.
 
     A link stays, and what it leads to is replaced. A file that others could not read before
-    they cannot read after.
+    they cannot read after. As root another user's link is not followed.
     """
+    check_writable(path)
     try:
         if path.exists() and not path.is_file():
             path.write_bytes(data)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,10 +11,20 @@ import click
 from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.cli.probe_options import given_options, plan_of, url_options
 from nginx_tune.cli.progress import progress_printer
+from nginx_tune.cli.saying import say
+from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nginx_tune.documents.loadplan import LoadPlan
+    from nginx_tune.documents.measurement import Measurement
+    from nginx_tune.documents.verdict import GateResult
+
+
+_URL_WITHOUT_SCHEME = re.compile(r"[\w.-]+(:\d{1,5})?(/.*)?|\[[0-9a-fA-F:.]+\](:\d{1,5})?(/.*)?")
+"""A host, with a port or a path."""
 
 
 @click.command()
@@ -47,11 +59,30 @@ if TYPE_CHECKING:
     metavar="R",
     help="No higher than this in a search.",
 )
+@click.option(
+    "--require",
+    "requires",
+    multiple=True,
+    metavar="EXPR",
+    help="Exit 1 unless it holds, 4 when it was not measured: 'p99 <= 50ms', 'errors == 0'; may "
+    "repeat.",
+)
 @click.option("--stripe", metavar="M/N", help="This is load host M of N: its share of the load.")
 @click.option(
     "--start-at", metavar="TIME", help="Begin then, as all load hosts do: 2026-11-20T19:00:00Z."
 )
-@output_options("console", "json")
+@click.option(
+    "--cap",
+    "caps",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Bound of the run: seconds=600, bytes=4096g, requests=100000000, connections=4096, "
+    "rate=200000 (the defaults); may repeat. A load plan can only lower them.",
+)
+@click.option(
+    "--allow-plan-caps", is_flag=True, help="Let the load plan's own caps hold, higher ones too."
+)
+@output_options("console", "json", "prometheus", "csv")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -65,6 +96,9 @@ def command(
     max_rate: float | None,
     stripe: str | None,
     start_at: str | None,
+    requires: tuple[str, ...],
+    caps: tuple[str, ...],
+    allow_plan_caps: bool,
     formats: tuple[str, ...],
     output: str | None,
     **load: Any,
@@ -77,17 +111,22 @@ def command(
     permits itself is not. With an objective, one run after another up to the highest rate that
     meets it.
     """
+    from nginx_tune.cli.probe_words import parse_caps  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.measure.plan_caps import plan_within  # noqa: PLC0415
     from nginx_tune.measure.probe_target import permit_target  # noqa: PLC0415
 
     if objectives and load["rate"] is None:
         load["rate"] = "100"
     plan = _read_plan(ctx, what, load, stripe=stripe, start_at=start_at)
+    plan = plan_within(plan, parse_caps(caps), allow_plan=allow_plan_caps)
     plan = permit_target(plan, LiveHost(), allow_targets=allow_targets, allow_live=allow_live)
     if not objectives:
         if max_rate is not None:
             raise UsageError("--max-rate goes with --objective")
-        return _measure(ctx, plan, histogram_log, formats, output)
+        return _measure(ctx, plan, histogram_log, formats, output, what=what, requires=requires)
+    if requires:
+        raise UsageError("--require is for one run; a search has its --objective")
     if histogram_log is not None or plan.start_at_unix_seconds is not None:
         raise UsageError("--hlog and --start-at are for one run, not for a search")
     return _search(ctx, plan, objectives, max_rate, formats=formats, output=output)
@@ -99,40 +138,86 @@ def _measure(
     histogram_log: str | None,
     formats: tuple[str, ...],
     output: str | None,
+    *,
+    what: str,
+    requires: tuple[str, ...],
 ) -> ExitStatus:
     """One run."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.host.own_files import check_writable  # noqa: PLC0415
     from nginx_tune.measure.probe import ProbeInterrupted  # noqa: PLC0415
     from nginx_tune.measure.watched_probe import run_watched_probe  # noqa: PLC0415
+    from nginx_tune.prove.run_gates import check_run_gates, judge_run_gates  # noqa: PLC0415
+    from nginx_tune.report.load_words import describe_load  # noqa: PLC0415
     from nginx_tune.report.measurement import (  # noqa: PLC0415
-        progress_text,
         render_measurement,
         unanswered_classes,
     )
+    from nginx_tune.report.measurement_tables import (  # noqa: PLC0415
+        render_measurement_csv,
+        render_measurement_prometheus,
+    )
+    from nginx_tune.report.verdict import render_gates  # noqa: PLC0415
 
+    check_run_gates(requires, [item.name for item in plan.classes])
+    if histogram_log is not None:
+        check_writable(Path(histogram_log))
     show = progress_printer(ctx)
     status = ExitStatus.OK
     try:
-        measurement = run_watched_probe(
-            plan,
-            LiveHost(),
-            on_progress=lambda line: show(progress_text(line)),
-            histogram_log=histogram_log,
-        )
+        with as_interrupt():
+            measurement = run_watched_probe(
+                plan, LiveHost(), on_progress=_shower(show, plan), histogram_log=histogram_log
+            )
     except ProbeInterrupted as interrupted:
         if interrupted.measurement is None:
             raise
         measurement, status = interrupted.measurement, ExitStatus.INTERRUPTED
+    gates = judge_run_gates(requires, measurement)
+
+    def console() -> bytes:
+        text = render_measurement(measurement, describe_load(plan, what))
+        return (text + render_gates(gates)).encode()
+
     renderers = {
-        "console": lambda: render_measurement(measurement).encode(),
+        "console": console,
         "json": lambda: encode(measurement),
+        "prometheus": lambda: render_measurement_prometheus(measurement),
+        "csv": lambda: render_measurement_csv(measurement),
     }
     write_result(renderers, formats, output)
     unanswered = unanswered_classes(measurement)
     if status is ExitStatus.OK and unanswered:
         raise UndecidedError(f"not one good response: {', '.join(unanswered)}")
-    return status
+    return _gated(gates) if status is ExitStatus.OK else status
+
+
+def _gated(gates: list[GateResult]) -> ExitStatus:
+    """The exit status of the gates; what failed is said on standard error too."""
+    for gate in gates:
+        if not gate.passed and gate.measured is None:
+            raise UndecidedError(f"not measured: {gate.expression} ({gate.reason})")
+    failed = [gate for gate in gates if not gate.passed]
+    for gate in failed:
+        say(f"gate failed: {gate.expression}")
+    return ExitStatus.FOUND if failed else ExitStatus.OK
+
+
+def _shower(
+    show: Callable[[str], None], plan: LoadPlan, head: str = ""
+) -> Callable[[dict[str, Any]], None]:
+    """Shows the progress lines of a run."""
+    from nginx_tune.report.measurement import progress_text  # noqa: PLC0415
+
+    return lambda line: show(
+        head
+        + progress_text(
+            line,
+            warmup_seconds=plan.warmup_seconds,
+            duration_seconds=plan.duration_seconds,
+        )
+    )
 
 
 def _search(
@@ -151,18 +236,28 @@ def _search(
     from nginx_tune.report.capacity import render_capacity, step_text  # noqa: PLC0415
 
     show = progress_printer(ctx)
-    capacity = search_capacity(
-        plan,
-        objectives,
-        run=run_probe,
-        highest_per_second=max_rate,
-        on_step=lambda step: show(step_text(step)),
-    )
+    rates: list[float] = []
+
+    def run(planned: LoadPlan) -> Measurement:
+        head = f"run {len(rates)} at {rates[-1]:,.0f}/s, "
+        return run_probe(planned, on_progress=_shower(show, planned, head))
+
+    with as_interrupt():
+        capacity = search_capacity(
+            plan,
+            objectives,
+            run=run,
+            highest_per_second=max_rate,
+            on_start=rates.append,
+            on_step=lambda step: show(step_text(step)),
+        )
     renderers = {
         "console": lambda: render_capacity(capacity).encode(),
         "json": lambda: encode(capacity),
     }
     write_result(renderers, formats, output)
+    if capacity.limited_by == "interrupted":
+        return ExitStatus.INTERRUPTED
     known = capacity.capacity_per_second is not None or capacity.limited_by == "bound"
     if not known:
         raise UndecidedError(f"no capacity found: {capacity.reason}")
@@ -193,6 +288,11 @@ def _read_plan(
         raise UsageError(
             f"{next(iter(given.values()))} goes with a URL; a load plan says it itself",
             hint="a URL begins with http://",
+        )
+    if what != "-" and not Path(what).exists() and _URL_WITHOUT_SCHEME.fullmatch(what):
+        raise UsageError(
+            f"'{what[:80]}' is no file, and no URL without its scheme",
+            hint=f"write http://{what[:80]}",
         )
     plan = read_document(LoadPlan, what)
     if stripe is not None:

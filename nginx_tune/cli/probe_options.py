@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,7 +23,8 @@ _OPTIONS = [
         "--connections",
         type=click.IntRange(1, 100_000),
         metavar="N",
-        help="Closed loop: N requests in flight at once, each followed by the next (default 10).",
+        help="Closed loop: N users, each with a connection of its own and the next request after "
+        "the last (default 10). With --rate: N connections held open and used in turn.",
     ),
     click.option(
         "--rate",
@@ -40,7 +42,8 @@ _OPTIONS = [
         "--max-connections",
         type=click.IntRange(1, 100_000),
         metavar="N",
-        help="Open loop: arrivals wait, with their intended time, when N are busy (default 1000).",
+        help="Open loop: one more connection is opened when all are busy, up to N (default 1000, "
+        "or as many as are held); then arrivals wait, with their intended time.",
     ),
     click.option("--think", metavar="TIME", help="Closed loop: pause after each response."),
     click.option("--duration", default="10s", show_default=True, metavar="TIME", help="Measured."),
@@ -117,10 +120,22 @@ _OPTIONS = [
         help="Trust the authorities in this PEM file, not the system's.",
     ),
     click.option(
+        "--server-name",
+        metavar="NAME",
+        help="Of the TLS handshake and the certificate (SNI), in the place of the URL's host.",
+    ),
+    click.option(
         "--no-sessionid",
         "no_resumption",
         is_flag=True,
         help="Make every TLS handshake a full one; none takes up an earlier session.",
+    ),
+    click.option(
+        "--threads",
+        type=click.IntRange(1, 256),
+        metavar="N",
+        help="Threads side by side on one schedule (default by the rate, and half of the CPUs at "
+        "most).",
     ),
     click.option(
         "--precise",
@@ -157,18 +172,24 @@ def plan_of(
     """
     from nginx_tune.cli import probe_words as words  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.documents.loadplan import Stripe, Tls  # noqa: PLC0415
-    from nginx_tune.measure.plan_probe import Load, plan_load  # noqa: PLC0415
+    from nginx_tune.measure.plan_probe import (  # noqa: PLC0415
+        OPEN_LOOP_CONNECTIONS,
+        Load,
+        default_threads,
+        plan_load,
+    )
     from nginx_tune.measure.probe_target import resolve_url  # noqa: PLC0415
 
-    if options["connections"] is not None and options["rate"] is not None:
-        raise UsageError("--connections and --rate exclude each other", hint="closed or open loop")
     if options["think"] is not None and (options["rate"] is not None or options["replay"]):
         raise UsageError("--think is for a closed loop")
     tls = Tls(
         verify=not options["insecure"],
         ca_file=options["ca_file"],
+        server_name=options["server_name"],
         resumption=not options["no_resumption"],
     )
+    if tls.server_name is not None and not url.startswith("https://"):
+        raise UsageError("--server-name is for a URL that begins with https://")
     place = resolve_url(url, tls)
     asked, recorded_seconds = _asked(place.path, options)
     slow = options["slow_read"]
@@ -176,10 +197,14 @@ def plan_of(
     duration = parse_duration(options["duration"])
     if recorded_seconds is not None and speed is not None and not options["duration_given"]:
         duration = recorded_seconds / speed
+    rate = None if options["rate"] is None else words.parse_rate(options["rate"])
+    most = options["connections"] or options["max_connections"] or OPEN_LOOP_CONNECTIONS
+    cpus = len(os.sched_getaffinity(0))
+    threads = options["threads"] or default_threads(rate, most, cpus)
     load = Load(
-        users=options["connections"],
+        connections=options["connections"],
         think_seconds=None if options["think"] is None else parse_duration(options["think"]),
-        rate=None if options["rate"] is None else words.parse_rate(options["rate"]),
+        rate=rate,
         gaps=options["arrivals"],
         replay_speed=speed,
         most_connections=options["max_connections"],
@@ -195,6 +220,7 @@ def plan_of(
         new_connections_per_second=options["new_connections"],
         duration_seconds=duration,
         warmup_seconds=_warmup(options, replays=speed is not None),
+        threads=threads,
         precise=options["precise"],
         seed=options["seed"],
         stripe=Stripe() if stripe is None else words.parse_stripe(stripe),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+from nginx_tune.cli.durations import parse_duration
 from nginx_tune.documents.loadplan import ByteRanges, Stripe
 from nginx_tune.errors import UsageError
+from nginx_tune.measure.plan_caps import CAP_NAMES
 from nginx_tune.measure.plan_probe import Keepalive, Rate
 
 _NUMBER = r"\d{1,9}(?:\.\d{1,6})?(?:[eE]\+?\d)?"
@@ -59,6 +61,26 @@ def parse_bytes(text: str, option: str) -> int:
     if match is None or int(match[1]) == 0:
         raise UsageError(f"{option} '{text}' is no number of bytes", hint="for example 64k")
     return int(match[1]) * _SCALE[match[2].lower()]
+
+
+def parse_caps(texts: tuple[str, ...]) -> dict[str, float]:
+    """Bounds of a run by name: ``connections=20000``, ``seconds=1h``, ``bytes=10g``."""
+    caps: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if name not in CAP_NAMES or not value:
+            raise UsageError(
+                f"--cap '{text}' is none", hint=f"NAME=VALUE with {', '.join(CAP_NAMES)}"
+            )
+        if name == "seconds":
+            caps[name] = parse_duration(value)
+        elif name == "bytes":
+            caps[name] = parse_bytes(value, "--cap bytes")
+        elif re.fullmatch(r"[1-9]\d{0,14}", value):
+            caps[name] = int(value)
+        else:
+            raise UsageError(f"--cap '{text}': no whole number above 0")
+    return caps
 
 
 def parse_headers(texts: tuple[str, ...]) -> dict[str, str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import click
 
+from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
 from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.cli.storing import keep_run, store_option
+from nginx_tune.cli.weaker_walls import weaker_walls_option
 from nginx_tune.errors import ExitStatus
 
 
@@ -29,7 +31,8 @@ def list_command() -> None:
 @click.option("--pairs", type=click.IntRange(1, 100), help="Pairs of blocks (scenario's own).")
 @click.option("--duration", "duration", metavar="TIME", help="Measured time of a block, e.g. 8s.")
 @click.option("--seed", type=int, help="Order of blocks and requests (scenario's own).")
-@click.option("--nginx", "nginx_binary", metavar="BIN", help="The nginx to run.")
+@nginx_options
+@weaker_walls_option
 @store_option
 @output_options("console", "json")
 @click.pass_context
@@ -62,9 +65,11 @@ def run_command(  # one parameter an option
     from nginx_tune.report.scenario import render_scenario_run  # noqa: PLC0415
 
     clock = Clock()
+    nginx, _ = read_nginx(LiveHost(), binary=nginx_binary, to_run=True)
+    tell_choice(ctx, nginx)
     run = run_scenario(
         load_scenario(name, read_toml),
-        nginx=read_nginx(LiveHost(), binary=nginx_binary)[0],
+        nginx=nginx,
         write_arm=write_arm,
         shorter=Shorter(pairs, parse_duration(duration) if duration else None, seed),
         progress=progress_printer(ctx),

@@ -25,9 +25,24 @@ def read_settings(path: Path | None) -> dict[str, Any]:
     found = path or _search_upward(FILE_NAME)
     if found is None:
         return {}
+    if path is None:
+        _refuse_others(found)
     from nginx_tune.cli.inputs import read_toml  # noqa: PLC0415  # only when there is a file
 
     return read_toml(found)
+
+
+def _refuse_others(found: Path) -> None:
+    """A settings file names programs and files: root believes nobody else's unasked.
+
+    Errors: UsageError for one that somebody else could have written.
+    """
+    from nginx_tune.host.own_files import why_not_own  # noqa: PLC0415  # only when there is a file
+
+    if why := why_not_own(found):
+        raise UsageError(
+            f"{found}: not read as root unasked: {why}", hint=f"name it with --config {found}"
+        )
 
 
 def _search_upward(name: str) -> Path | None:

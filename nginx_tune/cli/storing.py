@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nginx_tune.cli.saying import say
+
 if TYPE_CHECKING:
     from nginx_tune.documents.run import RunKind
     from nginx_tune.documents.scenario import ScenarioRun
@@ -29,14 +31,13 @@ def keep_run(
     """Store a run and say its id; where that fails the run is still good, so it is only said."""
     from nginx_tune.errors import UndecidedError  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.measure.runs import store_run  # noqa: PLC0415
-    from nginx_tune.report.text import plain  # noqa: PLC0415
 
     # A path may hold bytes that are no UTF-8.
     shown = os.fsencode(name).decode(errors="backslashreplace")
     try:
         summary = store_run(result, kind=kind, name=shown, clock=clock)
-        said = f"stored as run {summary.id}"
+        said, hint = f"stored as run {summary.id}", ""
     except UndecidedError as error:
-        said = f"{plain(error.message)} ({plain(error.hint)})"
+        said, hint = error.message, error.hint
     if not (ctx.obj or {}).get("quiet"):
-        click.echo(f"nginx-tune: {said}", err=True)
+        say(said, hint)

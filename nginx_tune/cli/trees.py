@@ -14,6 +14,10 @@ from nginx_tune.measure.subject import ConfigurationFiles
 def read_configuration(host: Host, path: str, prefix: str | None) -> ConfTree:
     """The tree below a file that must be there."""
     full = os.path.abspath(path)  # noqa: PTH100  # links stay: relative includes stand on them
+    if os.path.exists(full) and not os.path.isfile(full):  # noqa: PTH110, PTH113
+        raise UsageError(
+            f"{path}: no regular file", hint="save the configuration in a file: it is read again"
+        )
     if not os.path.isfile(full):  # noqa: PTH113
         raise UsageError(f"{path}: no such configuration file")
     return read_tree(full, ConfigurationFiles(host), prefix=prefix)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from nginx_tune.cli.durations import parse_duration
+from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
 from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.cli.storing import keep_run, store_option
+from nginx_tune.cli.weaker_walls import weaker_walls_option
 from nginx_tune.errors import ExitStatus, UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +48,13 @@ if TYPE_CHECKING:
     help="A gate, e.g. 'hot.p99 <= 50ms' or 'ratio(hot.mean) <= 0.5'; may repeat.",
 )
 @click.option("--primary", metavar="METRIC", help="The metric that decides, named before the run.")
+@click.option(
+    "--accept-worse",
+    multiple=True,
+    metavar="METRIC",
+    help="A metric that may become worse, e.g. server.cpu_seconds_per_request; may repeat. Any "
+    "other that is clearly worse makes the candidate worse.",
+)
 @click.option("--pairs", default=6, show_default=True, type=click.IntRange(1, 100))
 @click.option("--duration", default="8s", show_default=True, metavar="TIME", help="Of a block.")
 @click.option(
@@ -88,7 +97,8 @@ if TYPE_CHECKING:
 @click.option("--seed", default=1, show_default=True, type=int)
 @click.option("--self-check", is_flag=True, help="Measure the noise floor first (A against A).")
 @click.option("--accept-inconclusive", is_flag=True, help="Exit 0 when nothing can be told.")
-@click.option("--nginx", "nginx_binary", metavar="BIN", help="The nginx to run.")
+@nginx_options
+@weaker_walls_option
 @store_option
 @output_options("console", "json")
 @click.pass_context
@@ -103,6 +113,7 @@ def command(
     scale: float | None,
     requires: tuple[str, ...],
     primary: str | None,
+    accept_worse: tuple[str, ...],
     pairs: int,
     duration: str,
     warmup: str,
@@ -145,7 +156,8 @@ def command(
     lab_plan = read_lab_plan(lab, scale, replays=manifest is not None)
     prefix = os.path.abspath(prefix) if prefix else None  # noqa: PTH100  # links stay
     host = LiveHost()
-    nginx, _ = read_nginx(host, binary=nginx_binary)
+    nginx, _ = read_nginx(host, binary=nginx_binary, to_run=True)
+    tell_choice(ctx, nginx)
     validation = run_validation(
         read_configuration(host, candidate, prefix or nginx.prefix),
         read_configuration(host, against or host_configuration(nginx), prefix or nginx.prefix),
@@ -161,6 +173,7 @@ def command(
             prefix=prefix,
             max_seconds=parse_duration(max_time) if max_time else None,
             objectives=objectives,
+            accept_worse=accept_worse,
             load=_site_load(manifest, workload, speed),
             scale=scale,
         ),

@@ -7,10 +7,13 @@ from typing import Literal
 from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.measurement import Measurement
 
-LimitedBy = Literal["objective", "failures", "connections", "probe", "samples", "bound", "steps"]
+LimitedBy = Literal[
+    "objective", "failures", "connections", "probe", "samples", "bound", "steps", "interrupted"
+]
 """What is in the way of a higher rate: the objective is missed; requests fail or stay
 unanswered; arrivals wait at the probe's cap of connections; the probe itself is the limit; too
-few samples for the objective; the rate that the caller bounds; the number of tries."""
+few samples for the objective; the rate that the caller bounds; the number of tries; whoever
+ended it."""
 
 
 class CapacityStep(Part, frozen=True, kw_only=True):

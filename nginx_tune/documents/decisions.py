@@ -68,6 +68,9 @@ class Setting(Part, frozen=True, kw_only=True):
     """Which block of the context, where there are several (a location's name); empty: every one."""
     lines: list[list[str]] = []
     """The lines inside, for a directive that is a block of its own (``split_clients``)."""
+    places: list[str] = []
+    """Held against a configuration: the lines to change, or the blocks to put it into, as
+    ``FILE:LINE BLOCK``."""
 
 
 class Predicted(Part, frozen=True, kw_only=True):
@@ -102,6 +105,9 @@ class Decision(Part, frozen=True, kw_only=True):
     summary: str
     """One sentence: what and why."""
     settings: list[Setting] = []
+    proposed: list[Setting] = []
+    """What would be set if what is assumed were known to be so; written as comments, never as
+    lines. ``next_command`` settles it."""
     evidence: list[Evidence] = []
     predicted: list[Predicted] = []
     confidence: Confidence = "low"
@@ -116,5 +122,7 @@ class Decisions(Document, frozen=True, kw_only=True, tag="nginx-tune/decisions/1
     """All decisions for one host and workload."""
 
     kind: Literal["static", "media", "cache", "proxy"] = "static"
+    nginx_choice: str = ""
+    """Which nginx of the host was taken, and why, as its facts say."""
     decisions: list[Decision] = []
     unknown: list[Unknown] = []

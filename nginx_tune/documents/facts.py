@@ -10,7 +10,7 @@ from nginx_tune.documents.base import Document, Part, Unknown
 from nginx_tune.documents.curve import Curve, SharedCurve
 from nginx_tune.documents.listening import Listener
 
-DiskClass = Literal["hdd", "ssd", "nvme", "network", "virtual", "memory", "unknown"]
+DiskClass = Literal["hdd", "ssd", "nvme", "card", "network", "virtual", "memory", "unknown"]
 
 
 class Kernel(Part, frozen=True, kw_only=True):
@@ -91,6 +91,11 @@ class PathStorage(Part, frozen=True, kw_only=True):
     leaf_disks: list[str] = []
     read_ahead_bytes: int | None = None
     """Of the device that the file system is on."""
+    size_bytes: int | None = None
+    """Of the file system (statvfs), which is seldom as large as the disks under it: a partition, a
+    volume, a RAID, a quota that its file system tells."""
+    available_bytes: int | None = None
+    """Of these, what an ordinary user can still write."""
     seen_by_nginx: bool = False
     """True when the path was followed through the mounts of an nginx that lives in others than
     the reader (a container)."""
@@ -289,6 +294,20 @@ class Instance(Part, frozen=True, kw_only=True):
     other_mount_namespace: bool | None = None
 
 
+class NginxCandidate(Part, frozen=True, kw_only=True):
+    """An nginx that could have been meant."""
+
+    binary: str = ""
+    """Where its program lies, or the name of one that was looked for; empty when not known."""
+    source: Literal["named", "running", "installed"]
+    pid: int = 0
+    """Of its master; 0 for one that does not run."""
+    chosen: bool = False
+    """Whether its program is the nginx that is meant."""
+    reason: str = ""
+    """Why it was chosen or not."""
+
+
 class Nginx(Part, frozen=True, kw_only=True):
     """The nginx program."""
 
@@ -304,6 +323,9 @@ class Nginx(Part, frozen=True, kw_only=True):
     conf_path: str | None = None
     prefix: str | None = None
     error_log_path: str | None = None
+    user: str | None = None
+    """Of its configuration, ``user``, and the group if there is one; null when that was not read
+    or does not say."""
     pid_path: str | None = None
     libc: str | None = None
     """``glibc`` or ``musl``: they count CPUs each by a rule of their own."""
@@ -315,6 +337,12 @@ class Nginx(Part, frozen=True, kw_only=True):
     running: Running | None = None
     instances: list[Instance] = []
     """Every master that can be seen; ``running`` is the one that was looked at (``--pid``)."""
+    choice: str = ""
+    """Which one was taken, and why, in a sentence; empty when there is none."""
+    candidates: list[NginxCandidate] = []
+    """What could have been meant: the chosen one, and why the others were not."""
+    may_run: bool = True
+    """Whether the program may be run; one of somebody else's or in a container is only read."""
 
 
 class SizeBucket(Part, frozen=True, kw_only=True):

@@ -87,6 +87,10 @@ class Findings(Document, frozen=True, kw_only=True, tag="nginx-tune/findings/1")
     suppressed: list[Suppressed] = []
     files_parsed: list[str] = []
     files_unparsed: list[Unparsed] = []
+    files_missing: list[Unparsed] = []
+    """Includes of files that are not here, where ``--map`` says that this is no fault."""
     profile: str = "default"
+    nginx_choice: str = ""
+    """Which nginx of this host was taken, and why; empty where none was asked."""
     nginx_test: NginxTest | None = None
     """Null when it was not asked for."""

@@ -102,6 +102,12 @@ class LoadClass(Part, frozen=True, kw_only=True):
     paths: Paths
     connections: int
     """Cap on connections; arrivals at the cap wait with their intended time."""
+    connection_use: Literal["latest", "turns"] = "latest"
+    """Of an open loop. ``latest``: the idle connection last used, and one more when all are busy,
+    so that a few carry nearly all; ``turns``: connections are held open from the start and used
+    in turn, as comparing workers wants. The users of a closed loop own theirs."""
+    held_connections: int | None = None
+    """With ``turns``: how many are held; more are opened when all are busy. Null holds all."""
     method: Literal["GET", "HEAD"] = "GET"
     headers: dict[str, str] = {}
     status: list[int] = field(default_factory=lambda: [200])
@@ -168,6 +174,9 @@ class LoadPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/loadplan/1")
     """Time that unfinished requests get after the last arrival; then they are censored."""
     seed: int = 1
     stripe: Stripe = Stripe()
+    threads: int = 1
+    """Engines side by side, each with its part of arrivals, users and connections; the arrivals
+    are those of one thread."""
     precise: bool = False
     """Do not sleep in the last 0.2 ms before an arrival is due; only where a CPU is free."""
     abort_error_ratio: float | None = None

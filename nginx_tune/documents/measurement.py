@@ -20,7 +20,8 @@ class Latency(Part, frozen=True, kw_only=True):
     histogram: str = ""
     """HdrHistogram V2 in base64, deflated or not; values are nanoseconds."""
     censored: int = 0
-    """Samples of requests that never finished: they stand here at their age, a lower bound."""
+    """Samples of requests that never finished, or failed because their time was up: they stand
+    here at their age, a lower bound."""
     censored_from_seconds: float | None = None
     """The least of these: quantiles below it are exact."""
     at_least: list[str] = []
@@ -82,12 +83,15 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     bytes: int = 0
     """Body bytes received in the measured time, of unfinished responses too."""
     bytes_per_second: float = 0.0
+    users: int | None = None
+    """Closed loop: how many; null for an open loop."""
     intended: int = 0
     """Arrivals due in the measured time (closed loop: requests started)."""
     truncated: int = 0
     """Bodies shorter than declared, and connections closed with no reply at all."""
     censored: int = 0
-    """Requests still unfinished at the end; they stand in ``response_seconds`` at their age."""
+    """Requests still unfinished at the end; they stand in ``response_seconds`` at their age, as
+    those do that failed by time (``timeout``, ``connect_timeout``)."""
     censored_from_seconds: float | None = None
     """Age of the youngest of these: quantiles below it are exact."""
     errors: dict[str, int] = {}
@@ -158,8 +162,14 @@ class WorkerUse(Part, frozen=True, kw_only=True):
     switches_voluntary: int | None = None
     switches_involuntary: int | None = None
     """Context switches of the main thread."""
+    user_ratio: float | None = None
+    """Share of the main thread's CPU time that it spent outside the kernel; 10-ms ticks."""
+    major_faults: int | None = None
+    """Page faults of the main thread that had to read: from swap, or of a mapped file."""
     threads: int | None = None
     """At the end; more than one with thread pools."""
+    connections_max: int | None = None
+    """Most TCP connections, to clients and upstreams, that it held at one look; one a second."""
     connections: float | None = None
     """Established connections to the listeners, mean of the window's first and last moment."""
     connection_ratio: float | None = None
@@ -182,6 +192,17 @@ class LoopTurn(Latency, frozen=True, kw_only=True):
     """Of that, in state D: waiting for a disk, mostly."""
     blocked_ratio: float | None = None
     """``blocked_seconds / busy_seconds``."""
+    queued_seconds: float | None = None
+    """Of all turns, ready to run without a CPU; null in measurements of before this was told."""
+    asleep_seconds: float | None = None
+    """In a call of their own that sleeps, such as a lock or a name resolved by a library."""
+    stopped_seconds: float | None = None
+    """Stopped by a signal or a debugger."""
+    arrival_wait_seconds: float | None = None
+    """How long an event that comes at a random moment waits for its loop, on average."""
+    arrival_wait_by: dict[str, float] = {}
+    """Seconds of that by what held the turn: ``computing``, ``blocked``, ``queued``, ``asleep``,
+    ``stopped``."""
     traced_ratio: float | None = None
     """Share of the measured time that was traced; below 1 when there were too many turns."""
 
@@ -211,6 +232,67 @@ class DiskUse(Part, frozen=True, kw_only=True):
     """Mean time of a read, with its time in the queue; null without a read."""
     in_flight: float | None = None
     """Mean number of requests under way."""
+    writes_per_second: float | None = None
+    write_bytes_per_second: float | None = None
+    write_await_seconds: float | None = None
+    """Mean time of a write, with its time in the queue; null without a write."""
+    below: list[str] = []
+    """Disks of this list whose requests this one serves too: those stand in both."""
+
+
+class HeldCall(Part, frozen=True, kw_only=True):
+    """A system call that main threads were found waiting in, by samples."""
+
+    state: str
+    """``D`` (a disk, mostly) or ``S`` (asleep)."""
+    call: str
+    """Such as ``sendfile``; ``page fault`` for none."""
+    kind: str
+    """``read``, ``write``, ``names``, ``page fault`` or ``other``."""
+    file: str = ""
+    """A log's path, else ``a log`` or ``a file``; empty where the call has none or it was not
+    told."""
+    ratio: float
+    """Share of all samples of main threads."""
+
+
+class Quota(Part, frozen=True, kw_only=True):
+    """The CPU quota of the workers' control group, or of the ancestor that held them up most."""
+
+    periods: int
+    throttled_periods: int
+    throttled_seconds: float
+    """Of all CPUs, added."""
+
+
+class Waiting(Part, frozen=True, kw_only=True):
+    """Connections that waited at one moment, on average over looks, one a second."""
+
+    looks: int
+    clients: float
+    clients_waiting: float
+    """Asked last and were sent nothing since."""
+    client_seconds: float | None = None
+    """How long these had waited so far, mean."""
+    client_longest_seconds: float | None = None
+    clients_waiting_ratio: float = 1.0
+    """Share of looks that found any such client."""
+    clients_sending: float
+    """Had not taken yet what was sent to them."""
+    upstreams: float
+    """Connections that workers opened, idle ones too."""
+    upstreams_waiting: float
+    """Of these, asked last and without an answer."""
+    upstream_seconds: float | None = None
+    upstream_longest_seconds: float | None = None
+    upstreams_waiting_ratio: float = 1.0
+    """Share of looks that found any such connection, or one that was not open yet."""
+    upstreams_connecting: float
+    pool_threads: float = 0.0
+    pool_busy_ratio: float | None = None
+    """Share of the pools' threads that were not asleep; null without a pool."""
+    pool_full_ratio: float | None = None
+    """Share of looks that found all of them so."""
 
 
 class StubStatus(Part, frozen=True, kw_only=True):
@@ -223,6 +305,8 @@ class StubStatus(Part, frozen=True, kw_only=True):
     """Accepted and closed at once for want of ``worker_connections``."""
     active: int
     """At the end."""
+    writing: float | None = None
+    """Requests that were answered or waited for an answer, mean over looks without our own."""
 
 
 class ServerSecond(Part, frozen=True, kw_only=True):
@@ -256,6 +340,15 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     """New ``took too long`` lines in all error logs."""
     connections_exhausted: int | None = None
     """New ``worker_connections are not enough`` lines that refused a connection."""
+    connections_reused: int | None = None
+    """New such lines on idle connections that were closed to make room; at most one a second of
+    each worker, and none below ``error_log … warn``."""
+    worker_connections: int | None = None
+    """Of the configuration."""
+    upstream_timeouts: int | None = None
+    """New ``upstream timed out`` lines."""
+    resolver_failures: int | None = None
+    """New ``could not be resolved`` lines."""
     error_lines: dict[str, int] = {}
     """New error-log lines by level."""
     read_errors: int | None = None
@@ -282,6 +375,20 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     cpu_seconds_per_request: float | None = None
     run_queue_seconds: float | None = None
     """Of the workers' main threads, added."""
+    cpu_samples: dict[str, int] = {}
+    """Looks at what main threads computed, by library (``libz``), ``nginx``, ``kernel``, or
+    ``generated code``."""
+    quota: Quota | None = None
+    """Null without a quota."""
+    steal_ratio: float | None = None
+    """Share of the host's CPU time that a hypervisor gave to others."""
+    swapped_in_pages: int | None = None
+    """Read back from swap, of the whole host."""
+    held_calls: list[HeldCall] = []
+    """What main threads were found waiting in; the most frequent first."""
+    waiting: Waiting | None = None
+    has_resolver: bool | None = None
+    """Whether nginx asks a name server while it serves (``resolver``)."""
     resident_bytes_before: int | None = None
     """Dataset bytes in the page cache before the block."""
     resident_bytes_after: int | None = None
@@ -307,7 +414,9 @@ class Generator(Part, frozen=True, kw_only=True):
     version: str = ""
     cpu_seconds: float = 0.0
     cpu_ratio: float = 0.0
-    """CPU seconds per second."""
+    """CPU seconds per second, of all threads together."""
+    threads: int = 1
+    """Engines that ran side by side."""
     lateness_seconds: Latency = Latency()
     """How late the loop released an arrival after its intended time."""
     receive_lag_seconds: Latency = Latency()
@@ -346,7 +455,10 @@ class Agent(Part, frozen=True, kw_only=True):
 
 
 class ClassSecond(Part, frozen=True, kw_only=True):
-    """One class in one second, by completion time."""
+    """One class in one second, by completion time.
+
+    Requests that failed by time stand in the latencies at their age.
+    """
 
     requests: int = 0
     bytes: int = 0

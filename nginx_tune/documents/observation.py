@@ -10,13 +10,25 @@ from nginx_tune.documents.measurement import ServerMeasurement
 CauseId = Literal[
     "disk-read-errors",
     "loop-blocked-on-disk",
+    "loop-blocked-on-writes",
+    "loop-blocked-on-names",
+    "loop-blocked-on-swap",
+    "loop-asleep-in-call",
+    "loop-held-by-cpu",
+    "worker-stopped",
     "pool-queue-overflow",
     "pool-queue-wait",
     "connections-exhausted",
     "accept-queue-overflow",
     "cpu-saturated",
     "cpu-contention",
+    "cpu-throttled",
+    "cpu-steal",
+    "slow-upstream",
+    "slow-resolver",
+    "slow-disk-in-pools",
     "uneven-workers",
+    "cause-not-known",
     "nothing-found",
     "not-enough-evidence",
 ]
@@ -50,7 +62,11 @@ class Observation(Document, frozen=True, kw_only=True, tag="nginx-tune/observati
     pid: int | None = None
     """Of the master."""
     nginx_version: str | None = None
+    nginx_choice: str = ""
+    """Why it was this one, in a sentence."""
     worker_processes: int = 0
+    objective_seconds: float | None = None
+    """What a request may take; null when it was not said."""
     server: ServerMeasurement = ServerMeasurement()
     causes: list[Cause] = []
     """The strongest first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from nginx_tune.documents.base import Document, Part
-from nginx_tune.documents.decisions import Decisions, Setting
+from nginx_tune.documents.decisions import DecisionId, Decisions, Setting
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import Arrivals
@@ -23,6 +23,12 @@ class ScenarioClass(Part, frozen=True, kw_only=True):
     """``random``: all files, uniformly; ``hot``: one file, primed; ``memory``: no file."""
     arrivals: Arrivals
     connections: int
+    connection_use: Literal["latest", "turns"] = "latest"
+    """Of an open loop. ``latest``: the idle connection last used, and one more when all are busy,
+    so that a few carry nearly all; ``turns``: connections are held open from the start and used
+    in turn, as comparing workers wants. The users of a closed loop own theirs."""
+    held_connections: int | None = None
+    """With ``turns``: how many are held; more are opened when all are busy. Null holds all."""
     timeout_seconds: float = 60.0
     disk: str = ""
     """Disk whose files are asked for; empty for the first."""
@@ -157,6 +163,33 @@ class ClaimResult(Part, frozen=True, kw_only=True):
     against: str = "baseline"
     left_out: bool = False
     """Whether an arm that it needs could not run here, and may be missing."""
+    rounds: int = 0
+    """Rounds that can answer it by themselves."""
+    rounds_held: int = 0
+    """Of these, in which it held."""
+
+
+class PredictionResult(Part, frozen=True, kw_only=True):
+    """A number that was predicted before the run, and what was measured."""
+
+    decision: DecisionId
+    metric: str
+    """As the model names it."""
+    arm: str = "candidate"
+    """The arm that tries it, against the baseline."""
+    low: float
+    expected: float
+    high: float
+    source_figure: str = ""
+    """Of the first claim on the same quantity that has one."""
+    measured: float | None = None
+    measured_low: float | None = None
+    measured_high: float | None = None
+    """Interval of a measured ratio, where there are pairs enough."""
+    inside: bool | None = None
+    """Whether what was measured lies in the predicted range; null: it could not be told."""
+    reason: str = ""
+    """Why it could not be told."""
 
 
 class ArmText(Part, frozen=True, kw_only=True):
@@ -187,6 +220,8 @@ class ScenarioRun(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario_
     """Of the emulated host, as the decisions had them."""
     prediction: Decisions
     """Made before the first block."""
+    predictions: list[PredictionResult] = []
+    """Those numbers of it that the candidate tries and a measurement can answer."""
     claims: list[ClaimResult] = []
     verdict: Verdict
     causes: list[ArmCause] = []

@@ -19,6 +19,8 @@ class SiteTls(Part, frozen=True, kw_only=True):
 
     certificate: str
     certificate_key: str
+    protocols: list[str] = []
+    """``ssl_protocols``; none leaves it to what the build and its TLS library have."""
 
 
 class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
@@ -27,6 +29,9 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     listen: list[str] = field(default_factory=lambda: ["80"])
     server_names: list[str] = field(default_factory=lambda: ["_"])
     roots: list[str] = field(default_factory=lambda: ["/var/www/html"])
+    root_prefixes: list[str] = []
+    """The URL prefix of each root, in the order of ``roots``: ``/videos/`` for files in
+    ``ROOT/videos/``. Without them a request looks for its file in the roots in turn."""
     cache_dirs: list[str] = []
     upstreams: list[Upstream] = []
     tls: SiteTls | None = None
@@ -38,3 +43,10 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     """Main error log; null leaves it to the build's path."""
     access_log: str | None = None
     """Access log; null leaves it to the build's path."""
+
+
+def root_locations(site: Site) -> list[str]:
+    """Names of the locations that serve the roots: their prefixes, or ``/``, ``@root_2`` and on."""
+    if site.root_prefixes:
+        return list(site.root_prefixes)
+    return ["/", *(f"@root_{number}" for number in range(2, len(site.roots) + 1))]

@@ -20,9 +20,10 @@ def seconds_text(seconds: float | None) -> str:
     """``1.25 s``, ``3.4 ms``, ``120 µs``; ``?`` when not known."""
     if seconds is None:
         return "?"
-    if abs(seconds) >= 1:
+    # What would be rounded up to 1000 of a unit is said in the next one.
+    if abs(seconds) >= 0.9995:  # noqa: PLR2004  # a second, at three digits
         return f"{seconds:.2f} s"
-    if abs(seconds) >= 1e-3:  # noqa: PLR2004  # one millisecond
+    if abs(seconds) >= 0.9995e-3:  # noqa: PLR2004  # a millisecond, at three digits
         return f"{seconds * 1e3:.3g} ms"
     return f"{seconds * 1e6:.3g} µs"
 
@@ -31,7 +32,7 @@ def number_text(value: float | None) -> str:
     """Three significant digits with thousands separators; ``?`` when not known."""
     if value is None:
         return "?"
-    if abs(value) >= 1000:  # noqa: PLR2004
+    if abs(value) >= 999.5:  # noqa: PLR2004  # would be rounded up to 1e+03
         return f"{value:,.0f}"
     return f"{value:.3g}"
 

@@ -28,16 +28,22 @@ class MetricVerdict(Part, frozen=True, kw_only=True):
 
     name: str
     baseline: float | None
+    """All blocks together, as gates have it; so has ``candidate``."""
     candidate: float | None
     ratio: float | None
     """candidate / baseline: Hodges-Lehmann estimate over pairs."""
+    baseline_middle: float | None = None
+    """The middle of the blocks by the estimator of the ratio, such that the two middles' quotient
+    is the ratio; null where there is no ratio of pairs."""
+    candidate_middle: float | None = None
     low: float | None = None
     high: float | None = None
     """Interval of the ratio, exact signed-rank."""
     level: float | None = None
     """Coverage that the interval really has."""
     p_value: float | None = None
-    """Exact sign-flip test, two-sided, after Holm for secondary metrics."""
+    """Exact sign-flip test, two-sided; adjusted for all others where it is neither the primary
+    metric nor the cost."""
     pairs: int = 0
     discarded_pairs: int = 0
     """Pairs that do not count here, for their validity flags; some spoil a single class."""
@@ -45,6 +51,8 @@ class MetricVerdict(Part, frozen=True, kw_only=True):
     outcome: Outcome
     pairs_needed: int | None = None
     """For ``inconclusive``: pairs that would settle it, from the spread seen."""
+    judged: bool = True
+    """Whether it takes part in the outcome; some are shown to explain and are no harm alone."""
     reason: str = ""
     by_seconds: SecondsCheck | None = None
     """Only beside an outcome, where every block has the metric second by second."""
@@ -63,11 +71,17 @@ class Environment(Part, frozen=True, kw_only=True):
     """Where the verdict was reached."""
 
     nginx_version: str | None = None
+    nginx_binary: str | None = None
+    """The program that was run, unless an arm names another series."""
+    nginx_choice: str = ""
+    """Why that one, in a sentence."""
     kernel_release: str | None = None
     lab: str = "none"
     seed: int = 1
     pairs: int = 0
     discarded_pairs: int = 0
+    weaker_walls: list[str] = []
+    """Walls around nginx that the user gave up where the host cannot have them."""
     differences: list[str] = []
     """What differed from the operator's tree so that it could run here."""
 
@@ -84,6 +98,8 @@ class Verdict(Document, frozen=True, kw_only=True, tag="nginx-tune/verdict/1"):
     """What a reader must know that did not discard a block."""
     looks: int = 1
     """How often the pairs so far were looked at; each look claims wrongly in its share alone."""
+    accept_worse: list[str] = []
+    """Metrics that were named before the run as those that may become worse."""
     stopped: Stopped = "pairs"
     """Why no more pairs were run: so many were asked for, it was settled, time was up, or someone
     interrupted it."""

@@ -15,6 +15,7 @@ _LIMITS = {
     "samples": "too few samples",
     "bound": "the highest rate allowed",
     "steps": "the number of runs",
+    "interrupted": "an interruption",
 }
 
 
@@ -48,6 +49,8 @@ def _answer(capacity: Capacity, objective: str) -> str:
     elif capacity.at_least_per_second is not None:
         held = _rate(capacity.at_least_per_second)
         head = f"no capacity found: {objective} holds at {held}; more was not tried or not sound"
+    elif capacity.limited_by == "interrupted" and capacity.missed_per_second is None:
+        head = f"no capacity found: nothing is known of {objective} yet"
     else:
         head = f"no capacity found: {objective} did not hold"
     return f"{head}\n{reason}{why}\n"

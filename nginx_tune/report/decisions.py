@@ -24,6 +24,8 @@ def render_decisions(decisions: Decisions, *, width: int | None = None) -> str:
     if quiet:
         lines = [_fold(f"{d.id}: {_words(d.verdict)}. {d.summary}", width, 0) for d in quiet]
         blocks.append("\n".join(["Nothing to change:", *lines]))
+    if decisions.nginx_choice:
+        blocks.append(_fold(decisions.nginx_choice, width, 0))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -34,6 +36,7 @@ def _paragraph(d: Decision, width: int | None) -> str:
     ]
     parts = [
         ("write", [_setting(s) for s in d.settings]),
+        ("proposed", [_setting(s) for s in d.proposed]),
         ("because", [_evidence(e) for e in d.evidence]),
         ("predicted", [_predicted(p) for p in d.predicted]),
         ("flips when", d.flips_when),
@@ -63,6 +66,10 @@ def _fold(text: str, width: int | None, indent: int, *, head: str = "") -> str:
     )
 
 
+MOST_PLACES = 6
+"""Places of one setting that are shown; JSON has all."""
+
+
 def _words(verdict: str) -> str:
     return verdict.replace("_", " ")
 
@@ -71,6 +78,9 @@ def _setting(s: Setting) -> str:
     words = " ".join([s.directive, *(arg or '""' for arg in s.args)])
     inner = "".join(f" {' '.join(line)};" for line in s.lines)
     place = f"{s.context} {s.block}".strip()
+    if s.places:
+        more = f" and {len(s.places) - MOST_PLACES} more" if len(s.places) > MOST_PLACES else ""
+        place = "; ".join(map(plain, s.places[:MOST_PLACES])) + more
     return f"{words} {{{inner} }} ({place})" if s.lines else f"{words}; ({place})"
 
 

@@ -118,6 +118,8 @@ def _array(array: Array) -> Sequence[str]:
     state = array.sync_action or "?"
     if array.sync_done_ratio is not None:
         state += f" {100 * array.sync_done_ratio:.0f} %"
+    if array.level in {"raid0", "linear"}:
+        return array.name, array.level, f"{_count(array.members)} disks without redundancy", ""
     missing = "degraded state not known"
     if array.degraded is not None:
         missing = f"{array.degraded} of {_count(array.members)} missing"

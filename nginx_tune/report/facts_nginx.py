@@ -5,6 +5,7 @@ from __future__ import annotations
 from nginx_tune.documents.facts import Facts, Nginx, Running
 from nginx_tune.documents.listening import Listener
 from nginx_tune.report.listing import plural, table
+from nginx_tune.report.nginx_choice import choice_lines
 
 _INDENT = " " * 10
 MOST_LISTENERS = 12
@@ -20,6 +21,7 @@ def nginx_lines(nginx: Nginx) -> list[str]:
         lines = [
             f"nginx     {nginx.product} {nginx.version}{base}, {threads} ({nginx.binary or '?'})"
         ]
+    lines += [f"{_INDENT}{line}" for line in (choice_lines(nginx) if nginx.candidates else [])]
     libraries = [" ".join(filter(None, (nginx.libc, nginx.libc_version))), nginx.openssl or ""]
     if any(libraries):
         lines[0] += f"; {', '.join(filter(None, libraries))}"

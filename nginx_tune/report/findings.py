@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from itertools import groupby
 
 from nginx_tune.documents.findings import Finding, Findings, Severity
 from nginx_tune.report.evidence import evidence_text
+from nginx_tune.report.excerpt import Sources, excerpt
 from nginx_tune.report.text import plain
 
 PLACES_SHOWN = 5
@@ -15,18 +17,30 @@ PLACES_SHOWN = 5
 _COLORS: dict[Severity, str] = {"error": "31", "warning": "33", "advice": "36", "info": "2"}
 
 
-def render_findings(findings: Findings, *, color: bool = False, width: int | None = None) -> str:
-    """The findings as text; ``width`` wraps long lines, which stay whole without it."""
-    parts = [_unparsed(findings)]
+def render_findings(
+    findings: Findings,
+    *,
+    color: bool = False,
+    width: int | None = None,
+    verbose: bool = False,
+    sources: Sources | None = None,
+) -> str:
+    """The findings as text; ``width`` wraps long lines, which stay whole without it.
+
+    ``verbose`` names the rules that lack facts and gives the command for each; ``sources`` are the
+    lines to show findings in.
+    """
+    parts = [_unparsed(findings), _missing(findings)]
     for _, group in groupby(findings.findings, key=lambda one: (one.severity, one.rule, one.fix)):
-        parts.append(_rule(list(group), color=color, width=width))
+        parts.append(_rule(list(group), sources or {}, color=color, width=width))
     parts.append(summary_text(findings) + "\n")
+    parts.append(f"{_line(findings.nginx_choice)}\n" if findings.nginx_choice else "")
     parts.append(_nginx_test(findings))
-    parts.append(_needs(findings, width=width))
+    parts.append(_needs(findings, width=width, verbose=verbose))
     return "\n".join(part for part in parts if part)
 
 
-def _rule(findings: list[Finding], *, color: bool, width: int | None) -> str:
+def _rule(findings: list[Finding], sources: Sources, *, color: bool, width: int | None) -> str:
     first = findings[0]
     lines = []
     for finding in findings[:PLACES_SHOWN]:
@@ -34,6 +48,7 @@ def _rule(findings: list[Finding], *, color: bool, width: int | None) -> str:
         if color:
             label = f"\x1b[1;{_COLORS[finding.severity]}m{label}\x1b[0m"
         lines.append(f"{_line(finding.file)}:{finding.line}: {label}")
+        lines += excerpt(finding, sources)
         lines.append(_field("", finding.message, width))
         lines.append(_field("evidence", "; ".join(map(evidence_text, finding.evidence)), width))
     if len(findings) > PLACES_SHOWN:
@@ -57,6 +72,15 @@ def _unparsed(findings: Findings) -> str:
         f"{_line(one.file)}:{one.line or 1}: not parsed: {_line(one.reason)}\n"
         for one in findings.files_unparsed
     )
+
+
+def _missing(findings: Findings) -> str:
+    files = dict.fromkeys(one.reason.removesuffix(": not here") for one in findings.files_missing)
+    if not files:
+        return ""
+    names = ", ".join(map(_line, list(files)[:PLACES_SHOWN]))
+    more = f" and {len(files) - PLACES_SHOWN} more" if len(files) > PLACES_SHOWN else ""
+    return f"not here, and so not judged: {names}{more}\n"
 
 
 def summary_text(findings: Findings) -> str:
@@ -100,7 +124,13 @@ def _counted(severity: str, count: int) -> str:
     return f"{count} {severity}{plural}"
 
 
-def _needs(findings: Findings, *, width: int | None) -> str:
+def _needs(findings: Findings, *, width: int | None, verbose: bool) -> str:
+    if findings.needs_facts and not verbose:
+        ways = Counter(one.how for one in findings.needs_facts)
+        count = len(findings.needs_facts)
+        rules = "rule was" if count == 1 else "rules were"
+        how = _line(ways.most_common(1)[0][0])
+        return f"{count} {rules} not checked for want of facts (-v names them): {how}\n"
     lines = []
     for how in dict.fromkeys(one.how for one in findings.needs_facts):
         rules = ", ".join(one.rule for one in findings.needs_facts if one.how == how)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from nginx_tune.documents.measurement import ClassMeasurement, Generator, Latency, Measurement
+from nginx_tune.prove.hidden_stalls import hidden_stall
 from nginx_tune.prove.latency import FEWEST_BEYOND, QUANTILES, Sample, read_statistic, sample_of
 from nginx_tune.report.columns import align
 from nginx_tune.report.measurement_parts import render_agents, render_workers
 from nginx_tune.report.quantities import one_line
+from nginx_tune.report.shape import shape_of
 from nginx_tune.report.text import bytes_text, number_text, seconds_text
 
 _NOT_MEASURED = "–"
+
+_BY_TIME = ("timeout", "connect_timeout")
+"""Failures that stand in the latencies at their age."""
+
+_LABELS = {"p50": "p50", "p90": "p90", "p99": "p99", "p999": "p99.9"}
 
 _ERROR_WORDS = {
     "refused": "refused",
@@ -34,14 +42,18 @@ _ERROR_WORDS = {
 }
 
 
-def render_measurement(measurement: Measurement) -> str:
-    """The measurement as text: counts, latencies, failures, then what to doubt."""
+def render_measurement(measurement: Measurement, asked: str = "") -> str:
+    """The measurement as text: what was asked, counts, latencies, failures, then what to doubt."""
     classes = {one_line(name): item for name, item in measurement.classes.items()}
     failures = [_failures(name, item) for name, item in classes.items()]
     parts = [
-        f"{number_text(measurement.duration_seconds)} s measured, seed {measurement.seed}\n",
+        asked
+        + f"{number_text(measurement.duration_seconds)} s measured, seed {measurement.seed}\n"
+        + "".join(_verdict(name, item) for name, item in classes.items()),
         _counts(classes),
         _latencies(classes),
+        _shapes(classes),
+        _hidden(classes, measurement.duration_seconds),
         "".join(failures),
         render_workers(measurement),
         render_agents(measurement),
@@ -57,8 +69,10 @@ def unanswered_classes(measurement: Measurement) -> list[str]:
     return [name for name, item in measurement.classes.items() if not item.requests]
 
 
-def progress_text(line: Mapping[str, Any]) -> str:
-    """One progress line of the probe, in words."""
+def progress_text(
+    line: Mapping[str, Any], *, warmup_seconds: float = 0.0, duration_seconds: float | None = None
+) -> str:
+    """One progress line of the probe, in words; seconds of the warm-up are said to be such."""
     classes = [
         f"{one_line(str(name))} {item['requests']:,}/s"
         + (f", {item['errors']:,} failed" if item["errors"] else "")
@@ -66,7 +80,39 @@ def progress_text(line: Mapping[str, Any]) -> str:
         + (f", p99 {seconds_text(item['p99'])}" if item.get("p99") is not None else "")
         for name, item in line["classes"].items()
     ]
-    return f"{line['second']} s: {'; '.join(classes)}"
+    warmup = math.ceil(warmup_seconds)
+    second = line["second"]
+    if second <= warmup:
+        when = f"warm-up, {second} of {warmup} s"
+    else:
+        of = "" if duration_seconds is None else f" of {number_text(duration_seconds)}"
+        when = f"{second - warmup}{of} s"
+        if duration_seconds is not None and second - warmup > math.ceil(duration_seconds):
+            when = "waiting for the last answers"
+    return f"{when}: {'; '.join(classes)}"
+
+
+def _verdict(name: str, item: ClassMeasurement) -> str:
+    """That requests failed or were not finished, and what that does to the latencies."""
+    failed = sum(item.errors.values())
+    missing = failed + item.censored
+    if not missing:
+        return ""
+    parts = []
+    bounds = sum(item.errors.get(kind, 0) for kind in _BY_TIME) + item.censored
+    if bounds:
+        parts.append(f"{bounds:,} without an answer in time stand in the latencies at their age")
+    others = failed - bounds + item.censored
+    if others:
+        left = 1 - others / max(item.intended, missing)
+        unsure = [label for quantile, label in _LABELS.items() if QUANTILES[quantile] > left]
+        parts.append(
+            f"{others:,} others are in none of them"
+            + (f" (counted as slowest they would make up {', '.join(unsure)})" if unsure else "")
+        )
+    share = missing / max(item.intended, missing) * 100
+    of = f"{missing:,} of {max(item.intended, missing):,} requests ({share:.2g} %)"
+    return f"{name}: {of} failed or were not finished; {'; '.join(parts)}\n"
 
 
 def _counts(classes: Mapping[str, ClassMeasurement]) -> str:
@@ -86,7 +132,7 @@ def _counts(classes: Mapping[str, ClassMeasurement]) -> str:
 
 
 def _latencies(classes: Mapping[str, ClassMeasurement]) -> str:
-    header = ("class", "time to", "p50", "p90", "p99", "p99.9", "max")
+    header = ("class", "time to", "mean", "p50", "p90", "p99", "p99.9", "max")
     rows = []
     for name, item in classes.items():
         for label, field in (
@@ -96,7 +142,7 @@ def _latencies(classes: Mapping[str, ClassMeasurement]) -> str:
         ):
             sample = sample_of(item, field)
             cells = [_quantile(sample, quantile) for quantile in QUANTILES]
-            rows.append((name, label, *cells, _maximum(sample)))
+            rows.append((name, label, _mean(sample), *cells, _maximum(sample)))
             name = ""  # noqa: PLW2901  # once is enough
     table = align([header, *rows], right=range(2, len(header)))
     return table + (_note(rows) if rows else "")
@@ -108,7 +154,7 @@ def _note(rows: list[tuple[str, ...]]) -> str:
     if _NOT_MEASURED in cells:
         notes.append(f"{_NOT_MEASURED}: fewer than {FEWEST_BEYOND} samples lie beyond it")
     if any(cell.startswith("≥") for cell in cells):
-        notes.append("≥: requests that never finished lie among them")
+        notes.append("≥: requests that never finished, or failed by time, lie among them")
     return "".join(f"{note}\n" for note in notes)
 
 
@@ -117,6 +163,35 @@ def _quantile(sample: Sample, name: str) -> str:
     if reading.value is not None:
         return seconds_text(reading.value)
     return _at_least(sample, getattr(sample.latency, name)) or _NOT_MEASURED
+
+
+def _mean(sample: Sample) -> str:
+    mean = sample.latency.mean
+    if mean is None:
+        return _NOT_MEASURED
+    return f"≥ {seconds_text(mean)}" if sample.censored else seconds_text(mean)
+
+
+def _shapes(classes: Mapping[str, ClassMeasurement]) -> str:
+    """Of the time to the last byte, where there is one."""
+    shapes = {name: shape_of(item.response_seconds) for name, item in classes.items()}
+    rows = [(name, shape) for name, shape in shapes.items() if shape]
+    return align([("class", "from the least to the most, in equal ratios"), *rows]) if rows else ""
+
+
+def _hidden(classes: Mapping[str, ClassMeasurement], duration_seconds: float) -> str:
+    """What closed loops do not show of stalls."""
+    lines = []
+    for name, item in classes.items():
+        stall = hidden_stall(item, duration_seconds)
+        if stall is not None:
+            lines.append(
+                f"{name}: a closed loop hides stalls (the longest response took "
+                f"{seconds_text(stall.max_seconds)}): on a schedule of the same rate p99 would be "
+                f"about {seconds_text(stall.scheduled_p99_seconds)}, not "
+                f"{seconds_text(stall.p99_seconds)}; use a rate for tails\n"
+            )
+    return "".join(lines)
 
 
 def _maximum(sample: Sample) -> str:
@@ -186,6 +261,8 @@ def _apart(generator: Generator) -> str:
 
 def _generator(generator: Generator) -> str:
     text = f"probe: {generator.cpu_ratio * 100:.0f} % of a CPU"
+    if generator.threads > 1:
+        text += f" on {generator.threads} threads"
     late = generator.lateness_seconds
     if late.count:
         text += f", late by {seconds_text(late.p50)} (p50), {seconds_text(late.p99)} (p99)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nginx_tune.documents.measurement import LoopTurn, ServerMeasurement, WorkerUse
+from nginx_tune.documents.measurement import LoopTurn, ServerMeasurement, Waiting, WorkerUse
 from nginx_tune.documents.observation import Cause, Observation
 from nginx_tune.prove.latency import QUANTILES, Sample, read_statistic
 from nginx_tune.report.columns import align
@@ -10,6 +10,14 @@ from nginx_tune.report.quantities import one_line
 from nginx_tune.report.text import bytes_text, number_text, seconds_text
 
 _NONE = "–"
+_SHOWN = 0.01
+_BEHIND = {
+    "computing": "computing",
+    "blocked": "disks",
+    "queued": "no CPU",
+    "asleep": "sleeps in calls",
+    "stopped": "stops",
+}
 
 
 def render_observation(observation: Observation) -> str:
@@ -18,10 +26,13 @@ def render_observation(observation: Observation) -> str:
     said = f"nginx {one_line(observation.nginx_version or '')}".strip()
     said += f", process {observation.pid}, {number_text(observation.duration_seconds)} s"
     parts = [
-        f"{said}, {observation.worker_processes} workers\n",
+        f"{said}, {observation.worker_processes} workers\n"
+        + (f"{one_line(observation.nginx_choice)}\n" if observation.nginx_choice else ""),
         _workers(server, observation.duration_seconds),
         _loop(server.loop_turn_seconds),
+        _waits(server.loop_turn_seconds),
         _counts(server),
+        _waiting(server.waiting),
         _listeners(server),
         _disks(server),
         "".join(f"unfit: {one_line(flag)}\n" for flag in observation.flags),
@@ -87,7 +98,7 @@ def _loop(turns: LoopTurn | None) -> str:
     if turns is None or not turns.count:
         return ""
     quantiles = ", ".join(
-        f"{name} {seconds_text(value)}"
+        f"{name} {'≥ ' if _is_bound(turns, name) else ''}{seconds_text(value)}"
         for name, value in (
             *((name, read_statistic([Sample(turns)], name).value) for name in QUANTILES),
             ("longest", turns.max),
@@ -99,6 +110,45 @@ def _loop(turns: LoopTurn | None) -> str:
     part = "" if sampled is None or sampled > 0.99 else f", {sampled * 100:.0f} % of the time"  # noqa: PLR2004
     method = f" ({one_line(turns.method)}{part})" if turns.method else ""
     return f"loop turns: {turns.count:,}, {quantiles}{blocked}{method}\n"
+
+
+def _waits(turns: LoopTurn | None) -> str:
+    """What an arrival waits for its loop, and behind what."""
+    if turns is None or not turns.arrival_wait_seconds:
+        return ""
+    parts = sorted(turns.arrival_wait_by.items(), key=lambda item: -item[1])
+    shown = [
+        f"{_BEHIND.get(part, part)} {seconds / turns.arrival_wait_seconds * 100:.0f} %"
+        for part, seconds in parts
+        if seconds >= _SHOWN * turns.arrival_wait_seconds
+    ]
+    return (
+        f"an arrival waits {seconds_text(turns.arrival_wait_seconds)} for its loop on average: "
+        f"{', '.join(shown)}\n"
+    )
+
+
+def _waiting(waiting: Waiting | None) -> str:
+    """Who waits for whom."""
+    if waiting is None:
+        return ""
+    said = f"at a time: {number_text(waiting.clients_waiting)} of {number_text(waiting.clients)} "
+    said += "clients wait for an answer"
+    if waiting.client_seconds is not None:
+        said += f" ({seconds_text(waiting.client_seconds)} so far)"
+    said += f", {number_text(waiting.clients_sending)} have not taken theirs"
+    if waiting.upstreams or waiting.upstreams_connecting:
+        said += f"; {number_text(waiting.upstreams_waiting)} of {number_text(waiting.upstreams)} "
+        said += f"upstream connections wait, {number_text(waiting.upstreams_connecting)} connect"
+    if waiting.pool_busy_ratio is not None:
+        busy = waiting.pool_busy_ratio * waiting.pool_threads
+        said += f"; {number_text(busy)} of {waiting.pool_threads:.0f} pool threads are at work"
+    return f"{said}\n"
+
+
+def _is_bound(turns: LoopTurn, name: str) -> bool:
+    """Whether a turn that was not seen whole moves it."""
+    return {"longest": "max"}.get(name, name) in turns.at_least
 
 
 def _counts(server: ServerMeasurement) -> str:
@@ -149,16 +199,21 @@ def _listeners(server: ServerMeasurement) -> str:
 
 
 def _disks(server: ServerMeasurement) -> str:
-    header = ("disk", "busy", "reads", "read", "await", "in flight")
+    header = ("disk", "busy", "reads", "read", "await", "writes", "written", "await", "in flight")
     rows = [
         (
-            one_line(disk.name),
+            one_line(disk.name) + (f" (under {', '.join(disk.below)})" if disk.below else ""),
             _share(disk.utilisation_ratio, 1.0),
             _NONE if disk.reads_per_second is None else f"{number_text(disk.reads_per_second)}/s",
             _NONE
             if disk.read_bytes_per_second is None
             else f"{bytes_text(disk.read_bytes_per_second)}/s",
             _NONE if disk.read_await_seconds is None else seconds_text(disk.read_await_seconds),
+            _NONE if disk.writes_per_second is None else f"{number_text(disk.writes_per_second)}/s",
+            _NONE
+            if disk.write_bytes_per_second is None
+            else f"{bytes_text(disk.write_bytes_per_second)}/s",
+            _NONE if disk.write_await_seconds is None else seconds_text(disk.write_await_seconds),
             _NONE if disk.in_flight is None else number_text(disk.in_flight),
         )
         for disk in server.disks

@@ -47,7 +47,7 @@ def observation_families(observation: Observation) -> list[Family]:
 
 
 def _server(server: ServerMeasurement) -> list[Family]:
-    status, turns = server.stub_status, server.loop_turn_seconds
+    status, turns, waiting = server.stub_status, server.loop_turn_seconds, server.waiting
     singles: list[tuple[str, str, float | None]] = [
         ("pool_overflow", "Tasks refused by full pool queues in the window.", server.pool_overflow),
         ("operations_too_slow", "Slow operations logged in the window.",
@@ -73,6 +73,18 @@ def _server(server: ServerMeasurement) -> list[Family]:
          status.dropped if status else None),
         ("loop_blocked_seconds", "Time in state D inside loop turns.",
          turns.blocked_seconds if turns else None),
+        ("arrival_wait_seconds", "Mean wait of an arrival for its loop.",
+         turns.arrival_wait_seconds if turns else None),
+        ("throttled_periods", "Periods in which a CPU quota was used up.",
+         server.quota.throttled_periods if server.quota else None),
+        ("steal_ratio", "Share of the CPU time that the hypervisor gave to others.",
+         server.steal_ratio),
+        ("clients_waiting", "Client connections without an answer so far, mean over looks.",
+         waiting.clients_waiting if waiting else None),
+        ("upstreams_waiting", "Upstream connections without an answer so far, mean over looks.",
+         waiting.upstreams_waiting if waiting else None),
+        ("pool_busy_ratio", "Share of pool threads that were at work, mean over looks.",
+         waiting.pool_busy_ratio if waiting else None),
         ("observer_cpu_seconds", "CPU time that observing cost.", server.observer_cpu_seconds),
     ]  # fmt: skip
     return [
@@ -142,6 +154,9 @@ def _disks(server: ServerMeasurement) -> list[Family]:
         "read_bytes_per_second": "Bytes read a second.",
         "read_await_seconds": "Mean time of a read.",
         "in_flight": "Mean number of requests under way.",
+        "writes_per_second": "Writes a second.",
+        "write_bytes_per_second": "Bytes written a second.",
+        "write_await_seconds": "Mean time of a write.",
     }
     return [
         _family(f"disk_{name}", text, [({"disk": d.name}, getattr(d, name)) for d in server.disks])

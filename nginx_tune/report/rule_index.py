@@ -7,9 +7,10 @@ from functools import lru_cache
 from nginx_tune.audit.notices import NOTICES
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Rule
+from nginx_tune.audit.upgrade import CHANGED
 
-EVERY: tuple[Rule, ...] = (*ALL, *NOTICES)
-"""The rules of the catalogue, then those about suppression comments."""
+EVERY: tuple[Rule, ...] = (*ALL, *NOTICES, CHANGED)
+"""The rules of the catalogue, those about suppression comments, and the one about upgrades."""
 
 
 @lru_cache(maxsize=1)

@@ -1,34 +1,34 @@
-"""``scenario_run`` for people: the prediction, the source's figures beside ours, the verdict."""
+"""``scenario_run`` for people: the source's figures and the prediction beside ours, the verdict."""
 
 from __future__ import annotations
 
-from nginx_tune.documents.decisions import Decision, Decisions
-from nginx_tune.documents.scenario import ArmCause, ClaimResult, ScenarioRun
+from nginx_tune.documents.decisions import Predicted
+from nginx_tune.documents.scenario import ArmCause, ClaimResult, PredictionResult, ScenarioRun
 from nginx_tune.report.columns import align
-from nginx_tune.report.quantities import measured_text, one_line
+from nginx_tune.report.quantities import measured_text, one_line, ratio_text
 from nginx_tune.report.scenario_page import expected_text
 from nginx_tune.report.text import number_text
-from nginx_tune.report.verdict import render_verdict, verdict_sentence
+from nginx_tune.report.verdict import render_environment, render_particulars
+from nginx_tune.report.verdict_sentence import verdict_sentence
 
 _SILENT = ("keep", "not_applicable", "not_enough_evidence")
 """Verdicts that predict nothing."""
 
 
 def render_scenario_run(run: ScenarioRun) -> str:
-    """The run as text; its last line can be quoted."""
-    body = render_verdict(run.verdict).removesuffix(verdict_sentence(run.verdict) + "\n")
+    """The run as text; its first line can be quoted, the claims come next."""
     parts = [
-        f"scenario {one_line(run.name)}\n",
+        scenario_sentence(run) + "\n",
+        _claims(run.claims),
+        _predictions(run),
         "".join(
             f"{one_line(arm.arm)} left out: {one_line(arm.left_out)}\n"
             for arm in run.arms
             if arm.left_out
         ),
-        _prediction(run.prediction),
-        body.rstrip("\n") + "\n",
+        render_particulars(run.verdict),
         _causes(run.causes),
-        _claims(run.claims),
-        scenario_sentence(run) + "\n",
+        render_environment(run.verdict),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -45,47 +45,94 @@ def scenario_sentence(run: ScenarioRun) -> str:
         claims = f"{held} of {len(shown)} claims hold"
     if len(shown) < len(run.claims):
         claims += f", {len(run.claims) - len(shown)} could not be tried here"
-    return f"{one_line(run.name)}: {claims}. {verdict_sentence(run.verdict)}"
+    predicted = f"; {outside}" if (outside := count_outside(run)) else ""
+    return f"{one_line(run.name)}: {claims}{predicted}. {verdict_sentence(run.verdict)}"
 
 
-def _prediction(decisions: Decisions) -> str:
-    lines = []
-    for decision in decisions.decisions:
-        if decision.verdict in _SILENT and not decision.predicted:
-            continue
-        lines.append(f"  {decision.id}: {decision.verdict} – {one_line(decision.summary)}\n")
-        lines += [f"    {line}\n" for line in _predicted(decision)]
-    return "predicted before the run\n" + "".join(lines) if lines else ""
+def count_outside(run: ScenarioRun) -> str:
+    """``2 of 5 predictions lie outside their range``; empty where none was judged."""
+    judged = [one for one in run.predictions if one.inside is not None]
+    outside = sum(not one.inside for one in judged)
+    if not judged:
+        return ""
+    if outside:
+        return f"{outside} of {_count(len(judged), 'prediction')} outside the stated range"
+    return f"{_count(len(judged), 'prediction')} inside the stated range"
 
 
-def _predicted(decision: Decision) -> list[str]:
-    return [
-        f"{one_line(one.metric)} = {number_text(one.expected)}{_unit(one.unit)} "
-        f"({number_text(one.low)}–{number_text(one.high)})"
-        for one in decision.predicted
-    ]
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
-def _unit(unit: str) -> str:
-    return f" {one_line(unit)}" if unit else ""
+def _predictions(run: ScenarioRun) -> str:
+    """What was decided before the run, and each number of it beside source and measurement."""
+    shown = [one for one in run.predictions if one.measured is not None]
+    held = {(one.decision, one.metric) for one in shown}
+    decided = ""
+    for decision in run.prediction.decisions:
+        if decision.predicted or decision.verdict not in _SILENT:
+            decided += f"  {decision.id}: {decision.verdict} – {one_line(decision.summary)}\n"
+        rest = [one for one in decision.predicted if (decision.id, one.metric) not in held]
+        if rest:
+            decided += f"    not measured: {'; '.join(map(_predicted, rest))}\n"
+    head = ("predicted", "expected (range)", "source's figure", "measured", "")
+    rows = [head, *(_prediction_row(one) for one in shown)]
+    table = align(rows, indent=2) if shown else ""
+    parts = [part for part in (decided, table) if part]
+    return "predicted before the run\n" + "\n".join(parts) if parts else ""
+
+
+def _predicted(one: Predicted) -> str:
+    unit = f" {one_line(one.unit)}" if one.unit else ""
+    span = f"{number_text(one.low)}–{number_text(one.high)}"
+    return f"{one_line(one.metric)} = {number_text(one.expected)}{unit} ({span})"
+
+
+def _prediction_row(one: PredictionResult) -> tuple[str, str, str, str, str]:
+    ratio = one.metric.startswith("ratio(")
+    text = ratio_text if ratio else number_text
+    place = "" if one.arm == "candidate" else f"{one_line(one.arm)}: "
+    low, high = (text(value).removesuffix("×") for value in (one.low, one.high))
+    measured = text(one.measured or 0.0)
+    if one.measured_low is not None and one.measured_high is not None:
+        bounds = (one.measured_low, one.measured_high)
+        measured += " [{}–{}]".format(*(text(v).removesuffix("×") for v in bounds))
+    return (
+        place + one_line(one.metric),
+        f"{text(one.expected)} ({low}–{high})",
+        one_line(one.source_figure) or "–",
+        measured,
+        "inside" if one.inside else "OUTSIDE",
+    )
 
 
 def _causes(causes: list[ArmCause]) -> str:
     """What the server showed in each arm; of what is not known the document tells."""
-    lines = []
+    lines, quiet = [], []
     for one in causes:
         if one.cause.id == "not-enough-evidence":
+            continue
+        if one.cause.id == "nothing-found":
+            quiet.append(one_line(one.arm))
             continue
         seen = f"{one.blocks} of {one.of_blocks} blocks"
         lines.append(f"  {one_line(one.arm)}: {one.cause.id} ({seen})\n")
         lines.append(f"    {one_line(one.cause.summary)}\n")
+    if quiet:
+        lines.append(f"  nothing found: {', '.join(quiet)}\n")
     return "what the server showed\n" + "".join(lines) if lines else ""
 
 
 def _held(claim: ClaimResult) -> str:
     if claim.left_out:
         return "not tried"
-    return "held" if claim.held else "NOT HELD"
+    word = "held" if claim.held else "NOT HELD"
+    agreed = claim.rounds_held if claim.held else claim.rounds - claim.rounds_held
+    return word if agreed == claim.rounds else f"{word}; held in {_of(claim)} rounds"
+
+
+def _of(claim: ClaimResult) -> str:
+    return f"{claim.rounds_held} of {claim.rounds}"
 
 
 def _claims(claims: list[ClaimResult]) -> str:

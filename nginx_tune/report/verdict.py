@@ -1,34 +1,48 @@
-"""``verdict`` for people: a table, the gates, and one sentence that can be quoted."""
+"""``verdict`` for people: a sentence to quote, the gates, a table, the circumstances."""
 
 from __future__ import annotations
 
 from nginx_tune.documents.capacity import Capacity
 from nginx_tune.documents.verdict import Environment, GateResult, MetricVerdict, Verdict
+from nginx_tune.prove.outcome import TOO_FEW
 from nginx_tune.report.columns import align
 from nginx_tune.report.quantities import (
     interval_text,
     measured_text,
-    metric_words,
     one_line,
     ratio_text,
     value_text,
 )
 from nginx_tune.report.text import number_text
+from nginx_tune.report.verdict_sentence import pairs_text, settles_text, verdict_sentence
 
 _STOPPED = {"settled": "it was settled", "time": "time was up", "interrupted": "interrupted"}
 
 
 def render_verdict(verdict: Verdict) -> str:
-    """The verdict as text; its last line is the sentence."""
+    """The verdict as text; its first line is the sentence."""
     parts = [
-        _environment(verdict.environment) + _looks(verdict),
-        _metrics(verdict),
-        "".join(f"warning: {one_line(warning)}\n" for warning in verdict.warnings),
-        _gates(verdict.gates),
-        _capacities(verdict),
         verdict_sentence(verdict) + "\n",
+        render_particulars(verdict),
+        render_environment(verdict),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def render_particulars(verdict: Verdict) -> str:
+    """What decides, then what it stands on; without the sentence and the circumstances."""
+    parts = [
+        render_gates(verdict.gates),
+        _capacities(verdict),
+        _metrics(verdict),
+        "".join(f"warning: {one_line(warning)}\n" for warning in verdict.warnings),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def render_environment(verdict: Verdict) -> str:
+    """Where it was measured, what was not as configured there, and why it was stopped."""
+    return _environment(verdict.environment) + _looks(verdict)
 
 
 def _looks(verdict: Verdict) -> str:
@@ -66,90 +80,94 @@ def _capacity_text(capacity: Capacity) -> str:
     return "unknown"
 
 
-def verdict_sentence(verdict: Verdict) -> str:
-    """One sentence that can be quoted: what the candidate does to the primary metric."""
-    return f"{_claim(verdict)}{_gate_words(verdict.gates)}."
-
-
-def _claim(verdict: Verdict) -> str:
-    primary = next((m for m in verdict.metrics if m.name == verdict.primary_metric), None)
-    if verdict.outcome == "invalid" or primary is None:
-        return f"No verdict: {one_line(verdict.reason) or 'nothing was measured'}"
-    words = metric_words(primary.name)
-    basis = f"({_basis(primary)})"
-    if verdict.outcome == "inconclusive":
-        more = f"; {_settles(primary)}" if primary.pairs_needed else ""
-        reason = f", {one_line(primary.reason)}" if primary.reason else ""
-        return (
-            f"Not settled: {words} is {interval_text(primary)} the baseline's {basis}{reason}{more}"
-        )
-    if verdict.outcome == "no_difference":
-        return (
-            f"With the candidate, {words} does not differ from the baseline's: "
-            f"{interval_text(primary)} {basis}"
-        )
-    claim = f"With the candidate, {words} is {interval_text(primary)} the baseline's {basis}"
-    if primary.outcome != verdict.outcome:
-        return f"{claim}, but it is worse: {one_line(verdict.reason)}"
-    return f"{claim}: {verdict.outcome}"
-
-
-def _basis(metric: MetricVerdict) -> str:
-    pairs = _pairs(metric.pairs)
-    return pairs if metric.level is None else f"{pairs}, {metric.level * 100:.0f} % interval"
-
-
-def _pairs(count: int) -> str:
-    return f"{count} pair{'' if count == 1 else 's'}"
-
-
-def _gate_words(gates: list[GateResult]) -> str:
-    passed = sum(gate.passed for gate in gates)
-    if not gates:
-        return ""
-    if passed == len(gates):
-        return "; the gate holds" if passed == 1 else f"; all {passed} gates hold"
-    return f"; {len(gates) - passed} of {len(gates)} gates failed"
-
-
 def _environment(environment: Environment) -> str:
     said = [
         f"nginx {environment.nginx_version}" if environment.nginx_version else "",
         f"kernel {environment.kernel_release}" if environment.kernel_release else "",
         f"lab {environment.lab}" if environment.lab != "none" else "",
-        _pairs(environment.pairs),
+        pairs_text(environment.pairs),
         f"{environment.discarded_pairs} discarded" if environment.discarded_pairs else "",
         f"seed {environment.seed}",
     ]
     lines = [", ".join(one_line(part) for part in said if part) + "\n"]
+    lines += [f"  {one_line(environment.nginx_choice)}\n"] if environment.nginx_choice else []
     lines += [f"  not as configured: {one_line(one)}\n" for one in environment.differences]
     return "".join(lines)
 
 
 def _metrics(verdict: Verdict) -> str:
+    if not verdict.metrics:
+        return ""
+    idle = [one for one in verdict.metrics if _is_idle(one, verdict)]
+    few = _too_few(verdict)
     notes: dict[str, int] = {}
-    rows = [("metric", "baseline", "candidate", "ratio", "outcome")]
+    rows = [("metric", "baseline", "candidate", "ratio", "" if few else "outcome")]
     for metric in verdict.metrics:
-        note = _note(metric)
+        if metric in idle:
+            continue
+        note = _note(metric, few)
         mark = f" [{notes.setdefault(note, len(notes) + 1)}]" if note else ""
         primary = " (primary)" if metric.name == verdict.primary_metric else ""
+        before, after = columns_of(metric)
         rows.append(
             (
                 one_line(metric.name) + primary,
-                value_text(metric.name, metric.baseline),
-                value_text(metric.name, metric.candidate),
+                value_text(metric.name, before),
+                value_text(metric.name, after),
                 interval_text(metric),
-                metric.outcome.replace("_", " ") + mark,
+                ("" if few else _outcome(metric, verdict)) + mark,
             )
         )
-    table = align(rows, right=(1, 2)) if verdict.metrics else ""
-    return table + align([(f"[{number}]", note) for note, number in notes.items()], indent=2)
+    table = align(rows, right=(1, 2))
+    table += align([(f"[{number}]", note) for note, number in notes.items()], indent=2)
+    if idle:
+        table += f"  zero in both: {', '.join(one_line(one.name) for one in idle)}\n"
+    return table + (f"  {few}\n" if few else "")
 
 
-def _note(metric: MetricVerdict) -> str:
+def columns_of(metric: MetricVerdict) -> tuple[float | None, float | None]:
+    """Baseline and candidate as the table shows them: the middle of the blocks, as the ratio is.
+
+    All blocks together where there is no ratio of pairs.
+    """
+    if metric.baseline_middle is None or metric.candidate_middle is None:
+        return metric.baseline, metric.candidate
+    return metric.baseline_middle, metric.candidate_middle
+
+
+def _outcome(metric: MetricVerdict, verdict: Verdict) -> str:
+    if not metric.judged:
+        return "not judged"
+    accepted = metric.outcome == "worse" and metric.name in verdict.accept_worse
+    return metric.outcome.replace("_", " ") + (" (accepted)" if accepted else "")
+
+
+def _is_idle(metric: MetricVerdict, verdict: Verdict) -> bool:
+    """A count that stayed zero: a row of it says nothing."""
+    return (
+        metric.baseline == 0
+        and metric.candidate == 0
+        and metric.outcome in ("no_difference", "inconclusive")
+        and metric.name != verdict.primary_metric
+    )
+
+
+def _too_few(verdict: Verdict) -> str:
+    """What is said once where there are too few pairs for any outcome; empty otherwise."""
+    counts = {metric.pairs for metric in verdict.metrics if metric.pairs}
+    told = [metric for metric in verdict.metrics if TOO_FEW in metric.reason]
+    if len(counts) != 1 or not told or any(m.outcome != "inconclusive" for m in verdict.metrics):
+        return ""
+    return (
+        f"{one_line(told[0].reason)} for an outcome of any metric; gates and claims stand on the "
+        "figures as they are"
+    )
+
+
+def _note(metric: MetricVerdict, few: str) -> str:
     said = [_by_seconds(metric)]
-    if metric.outcome != "no_difference":
-        said = [one_line(metric.reason), _settles(metric), *said]
+    if metric.outcome != "no_difference" and not (few and TOO_FEW in metric.reason):
+        said = [one_line(metric.reason), "" if few else settles_text(metric), *said]
     return "; ".join(part for part in said if part)
 
 
@@ -161,12 +179,8 @@ def _by_seconds(metric: MetricVerdict) -> str:
     return f"the seconds inside the blocks do not bear that out: {low} to {high}"
 
 
-def _settles(metric: MetricVerdict) -> str:
-    needed = metric.pairs_needed
-    return f"about {needed} pairs would settle it" if needed else ""
-
-
-def _gates(gates: list[GateResult]) -> str:
+def render_gates(gates: list[GateResult]) -> str:
+    """Each gate with what was measured; nothing without one."""
     rows = [
         (
             "pass" if gate.passed else "FAIL",

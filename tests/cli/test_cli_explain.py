@@ -63,7 +63,7 @@ def test_everything_is_listed_by_kind(run_cli: Run) -> None:
     sections = {
         lines[0]: lines[1:] for part in listed.stdout.split("\n\n") if (lines := part.splitlines())
     }
-    assert list(sections) == ["rules", "decisions", "scenarios", "metrics"]
+    assert list(sections) == ["rules", "decisions", "scenarios", "causes", "metrics"]
     assert len(sections["rules"]) == len(EVERY)
     assert len(sections["decisions"]) == len(DECISIONS)
     assert any(line.startswith("  server.pool_overflow ") for line in sections["metrics"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -51,6 +52,87 @@ def test_values_of_a_variable_stand_on_a_line_each(run_cli: Run, tmp_path: Path)
     run = run_cli("generate", "--facts", FACTS, cwd=tmp_path, env=env)
     assert "/srv/a" in run.stdout
     assert '"/srv/b c"' in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("NGINX_TUNE_RECOMMEND_KIMD", "NGINX_TUNE_RECOMMEND_KIND"),
+        ("NGINX_TUNE_RECOMEND_KIND", "NGINX_TUNE_RECOMMEND_KIND"),
+        ("NGINX_TUNE_RECOMMENDKIND", "NGINX_TUNE_RECOMMEND_KIND"),
+        ("NGINX_TUNE_RECOMMEND_WORK_LOAD", "NGINX_TUNE_RECOMMEND_WORKLOAD"),
+    ],
+)
+def test_a_misspelt_variable_is_refused(run_cli: Run, name: str, meant: str) -> None:
+    """It would do nothing, and a gate that was asked for would pass."""
+    run = run_cli("recommend", "--facts", FACTS, env={name: "media"})
+    assert run.returncode == 2
+    assert name in run.stderr
+    assert meant in run.stderr
+    assert run.stderr.count("\n") == 1
+
+
+def test_the_audit_s_threshold_is_not_lost(run_cli: Run, tmp_path: Path) -> None:
+    (tmp_path / "nginx.conf").write_text("events {}\n")
+    env = {"NGINX_TUNE_AUDIT_FAILON": "advice"}
+    run = run_cli("audit", tmp_path / "nginx.conf", "--facts", "none", env=env)
+    assert run.returncode == 2
+    assert "perhaps NGINX_TUNE_AUDIT_FAIL_ON" in run.stderr
+
+
+def test_a_variable_of_nothing_is_told(run_cli: Run) -> None:
+    run = run_cli("recommend", "--facts", FACTS, env={"NGINX_TUNE_COLOUR": "1"})
+    assert run.returncode == 0
+    assert run.stderr.startswith("nginx-tune: NGINX_TUNE_COLOUR in the environment")
+    assert run_cli("-q", "recommend", "--facts", FACTS, env={"NGINX_TUNE_COLOUR": "1"}).stderr == ""
+
+
+def test_variables_of_other_commands_and_of_ours_are_left_alone(run_cli: Run) -> None:
+    env = {
+        "NGINX_TUNE_AUDIT_FAIL_ON": "warning",
+        "NGINX_TUNE_SCENARIO_RUN_PAIRS": "3",
+        "NGINX_TUNE_QUIET": "1",
+        "NGINX_TUNE_LAB": "mark",
+        "NGINX_TUNE_REQUIRE": "root",
+    }
+    run = run_cli("recommend", "--facts", FACTS, env=env)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+@pytest.mark.needs("root")
+def test_a_settings_file_of_another_user_is_not_believed(run_cli: Run, tmp_path: Path) -> None:
+    """It could name the program that root runs, and the file that root writes."""
+    path = tmp_path / "nginx-tune.toml"
+    path.write_text('[recommend]\nkind = "media"\n')
+    ask = ("recommend", "--facts", FACTS, "-f", "json")
+    assert kind_of(run_cli(*ask, cwd=tmp_path)) == "media"
+    for change in (lambda: os.chown(path, 65534, 65534), lambda: path.chmod(0o666)):
+        os.chown(path, 0, 0)
+        path.chmod(0o644)
+        change()
+        run = run_cli(*ask, cwd=tmp_path)
+        assert run.returncode == 2
+        assert str(path) in run.stderr
+        assert "--config" in run.stderr
+        assert kind_of(run_cli("--config", path, *ask, cwd=tmp_path)) == "media"
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("name", ["TMPDIR", "XDG_CACHE_HOME", "XDG_STATE_HOME"])
+def test_root_keeps_nothing_where_others_could_change_it(
+    run_cli: Run, tmp_path: Path, name: str
+) -> None:
+    own, theirs = tmp_path / "own", tmp_path / "theirs"
+    own.mkdir()
+    theirs.mkdir()
+    os.chown(theirs, 65534, 65534)
+    ask = ("recommend", "--facts", FACTS)
+    assert run_cli(*ask, env={name: str(own)}).stderr == ""
+    for place in (theirs, theirs / "below", own / ".." / "theirs"):
+        run = run_cli(*ask, env={name: str(place)})
+        assert run.returncode == 0
+        assert run.stderr.startswith(f"nginx-tune: {name}={place} is not used as root")
+    assert run_cli("runs", "list", env={"HOME": str(theirs)}).stderr == ""
 
 
 def test_a_subcommand_has_a_table_of_its_own(run_cli: Run, tmp_path: Path) -> None:

@@ -27,6 +27,14 @@ START = """
 set -e
 mount --make-rprivate /
 hostname {name}
+# ip netns exec has mounted sysfs anew, without the cgroups that bound what is started for a proof.
+mount -t tmpfs tmpfs /sys/fs/cgroup
+for controller in pids memory; do
+  mkdir /sys/fs/cgroup/$controller
+  mount -t cgroup -o $controller $controller /sys/fs/cgroup/$controller 2>/dev/null ||
+    rmdir /sys/fs/cgroup/$controller
+done
+[ -d /sys/fs/cgroup/pids ] || mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mount -t tmpfs tmpfs /run
 mkdir /run/sshd
 for place in etc/nginx var/log/nginx var/lib/nginx; do

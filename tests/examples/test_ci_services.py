@@ -126,6 +126,7 @@ def audited(tree: Path, installed: Path, **given: str) -> tuple[int, Runner]:
     action["runs"]["steps"] = action["runs"]["steps"][1:]
     runner = Runner(tree, installed)
     (installed / "STEP_SUMMARY").unlink(missing_ok=True)
+    given.setdefault("test", "false")
     return runner.run(action, conf="nginx.conf", **given), runner
 
 
@@ -146,6 +147,13 @@ def test_a_good_pull_request_passes(tmp_path: Path, installed: Path) -> None:
     (tmp_path / "nginx.conf").write_text(GOOD)
     status, runner = audited(tmp_path, installed, facts=str(FACTS))
     assert status == 0, runner.said
+
+
+@pytest.mark.needs("root", "nginx")
+def test_nginx_has_the_last_word_where_there_is_one(tmp_path: Path, installed: Path) -> None:
+    (tmp_path / "nginx.conf").write_text("events {} http { server { location ~ (? { } } }")
+    assert audited(tmp_path, installed)[0] == 0
+    assert audited(tmp_path, installed, test="auto")[0] == 3
 
 
 def test_what_was_there_before_fails_nobody(tmp_path: Path, installed: Path) -> None:
@@ -209,7 +217,7 @@ def test_drift_of_a_generated_file_fails(job: Shell, script: str) -> None:
 
 
 def test_gitlab_gets_its_code_quality_report(job: Shell) -> None:
-    (script,) = yaml.safe_load(GITLAB.read_text())["nginx-audit"]["script"]
+    script = "\n".join(yaml.safe_load(GITLAB.read_text())["nginx-audit"]["script"])
     assert job(script).returncode == 0
     report = json.loads(job("cat gl-code-quality-report.json").stdout)
     assert {one["location"]["path"] for one in report} <= {"etc/nginx/nginx.conf"}

@@ -87,6 +87,25 @@ def test_a_fault_stops_before_the_deploy_step(tmp_path: Path) -> None:
     assert stack.apply().returncode == 1, "a gate that failed is tried again"
 
 
+def test_an_empty_candidate_stops_before_the_deploy_step(tmp_path: Path) -> None:
+    stack = Stack(tmp_path, "")
+    run = stack.apply(test="false")
+    assert run.returncode == 1
+    assert "cf-events-missing" in run.stdout + run.stderr
+    assert not stack.deployed.exists()
+
+
+@pytest.mark.needs("root", "nginx")
+def test_what_only_nginx_refuses_stops_before_the_deploy_step(tmp_path: Path) -> None:
+    stack = Stack(tmp_path, GOOD.replace("location /", "location ~ (? { } location /"))
+    assert stack.apply(test="false").returncode == 0
+    stack.deployed.unlink()
+    run = stack.apply()
+    assert run.returncode == 1
+    assert "nginx -t rejects it" in run.stdout + run.stderr
+    assert not stack.deployed.exists()
+
+
 def test_a_change_to_an_included_file_goes_through_the_gate_again(tmp_path: Path) -> None:
     stack = Stack(tmp_path, GOOD.replace("location", "include part.conf; location"))
     part = stack.conf.parent / "part.conf"

@@ -32,7 +32,7 @@ def test_a_finding_with_its_place_evidence_reason_and_fix() -> None:
         files_parsed=["/etc/nginx/nginx.conf"],
         files_unparsed=[Unparsed(file="/etc/nginx/b.conf", line=3, reason='unexpected "}"')],
     )
-    assert render_findings(found) == (
+    assert render_findings(found, verbose=True) == (
         '/etc/nginx/b.conf:3: not parsed: unexpected "}"\n'
         "\n"
         "/etc/nginx/nginx.conf:7: warning[io-chunk-unlimited]\n"
@@ -46,6 +46,17 @@ def test_a_finding_with_its_place_evidence_reason_and_fix() -> None:
         "not checked for want of facts: a, b\n"
         "  get x\n"
     )
+
+
+def test_rules_without_facts_are_one_line() -> None:
+    needs = [NeedsFacts(rule=f"rule-{n}", facts=["x"], how="get x") for n in range(30)]
+    needs += [NeedsFacts(rule="other", facts=["y"], how="get y")]
+    text = render_findings(Findings(needs_facts=needs))
+    assert text.splitlines()[-1] == (
+        "31 rules were not checked for want of facts (-v names them): get x"
+    )
+    assert "rule-3" not in text
+    assert "get y" in render_findings(Findings(needs_facts=needs), verbose=True)
 
 
 def test_many_places_of_one_rule_are_counted_and_explained_once() -> None:

@@ -17,13 +17,18 @@ locals {
 
 resource "terraform_data" "audit" {
   input            = local.audit_file
-  triggers_replace = [local.sha256, var.facts == null ? "" : filesha256(var.facts), var.fail_on]
+  triggers_replace = [local.sha256, var.facts == null ? "" : filesha256(var.facts), var.fail_on, var.test, var.nginx]
 
   provisioner "local-exec" {
     interpreter = ["/bin/sh", "-euc"]
     command     = <<-EOT
       mkdir -p "$REPORTS"
-      "$NGINX_TUNE" audit -c "$CONF" --facts "$FACTS" --fail-on "$FAIL_ON" -f console -f json="$REPORTS/audit.json"
+      set --
+      # nginx itself has the last word where there is one.
+      if [ "$TEST" = true ] || { [ "$TEST" = auto ] && command -v "$NGINX" > /dev/null; }; then
+        set -- --test --nginx "$NGINX"
+      fi
+      "$NGINX_TUNE" audit -c "$CONF" --facts "$FACTS" --fail-on "$FAIL_ON" "$@" -f console -f json="$REPORTS/audit.json"
     EOT
     # Values come as variables, never as text of the command: they cannot run anything.
     environment = {
@@ -32,6 +37,8 @@ resource "terraform_data" "audit" {
       CONF       = local.conf
       FACTS      = var.facts == null ? "none" : abspath(var.facts)
       FAIL_ON    = var.fail_on
+      TEST       = var.test
+      NGINX      = var.nginx
     }
   }
 }

@@ -54,3 +54,15 @@ variable "command" {
   type        = string
   default     = "nginx-tune"
 }
+
+variable "test" {
+  description = "Whether nginx -t must accept the candidate, inside walls: auto (where there is an nginx), true or false."
+  type        = string
+  default     = "auto"
+}
+
+variable "nginx" {
+  description = "The nginx that tests it; a name is searched on PATH."
+  type        = string
+  default     = "nginx"
+}

@@ -1,0 +1,64 @@
+"""``--nginx`` and ``--trust``, the same in every command, and what is said of the choice."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from nginx_tune.cli.saying import say
+from nginx_tune.documents.facts import Nginx
+from nginx_tune.errors import UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--nginx",
+        "nginx_binary",
+        metavar="BIN",
+        help="The nginx that is meant; default: the running one, else the installed one.",
+    ),
+    click.option(
+        "--trust",
+        "trusts_named",
+        is_flag=True,
+        help="As root, run the program of --nginx though others than root could have written it.",
+    ),
+)
+
+
+def nginx_options(function: F) -> F:
+    """Add both options; the command is called with ``nginx_binary`` alone."""
+
+    @functools.wraps(function)
+    def called(*arguments: Any, trusts_named: bool, **options: Any) -> Any:
+        if trusts_named:
+            _vouch(options["nginx_binary"])
+        return function(*arguments, **options)
+
+    wrapped: Any = called
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return]  # the same but for its options
+
+
+def _vouch(binary: str | None) -> None:
+    from nginx_tune.host import programs  # noqa: PLC0415  # only where it is asked for
+
+    if binary is None:
+        raise UsageError("--trust is about the program of --nginx", hint="name it with --nginx")
+    places = [binary] if "/" in binary else [f"{p}/{binary}" for p in programs.search_path()]
+    for place in places:
+        programs.vouch_for(place)
+
+
+def tell_choice(ctx: click.Context, nginx: Nginx) -> None:
+    """Say on stderr which nginx was taken where another one could have been meant."""
+    from nginx_tune.report.nginx_choice import choice_lines, is_doubtful  # noqa: PLC0415  # seldom
+
+    if is_doubtful(nginx) and not ctx.obj["quiet"]:
+        for line in choice_lines(nginx):
+            say(line)

@@ -1,0 +1,81 @@
+"""The page of each cause that ``observe`` names, one file each beside the package's code."""
+
+from __future__ import annotations
+
+import textwrap
+from functools import cache
+from importlib import resources
+
+import msgspec
+
+from nginx_tune.report.columns import align
+from nginx_tune.report.rule_page import WIDTH
+
+
+class CausePage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is to be known about a cause."""
+
+    title: str
+    what: str
+    shown_by: str
+    """What it stands on."""
+    steps: list[str]
+    """What to do, the first thing first."""
+    beside: list[str]
+    """What it is mistaken for, and what it does not say."""
+    sources: list[str]
+
+
+@cache
+def cause_pages() -> dict[str, CausePage]:
+    """Every page by the cause's id."""
+    folder = resources.files("nginx_tune") / "causes"
+    files = sorted(folder.iterdir(), key=lambda file: file.name)
+    return {
+        file.name.removesuffix(".toml"): msgspec.toml.decode(file.read_bytes(), type=CausePage)
+        for file in files
+        if file.name.endswith(".toml")
+    }
+
+
+def render_cause_text(name: str, page: CausePage) -> str:
+    """The page for a terminal."""
+    parts = [
+        f"{name}: {page.title}\n",
+        _section("What it is", page.what),
+        _section("What it is told by", page.shown_by),
+        "What to do\n" + "".join(map(_item, page.steps)),
+        "Traps\n" + "".join(map(_item, page.beside)),
+        "Sources\n" + "".join(f"  {source}\n" for source in page.sources),
+    ]
+    return "\n".join(parts)
+
+
+def render_cause_markdown(name: str, page: CausePage) -> str:
+    """The page as Markdown."""
+    parts = [
+        f"# {name}: {page.title}",
+        page.what,
+        "## What it is told by",
+        page.shown_by,
+        "## What to do",
+        "\n".join(f"- {step}" for step in page.steps),
+        "## Traps",
+        "\n".join(f"- {one}" for one in page.beside),
+        "## Sources",
+        "\n".join(f"- {source}" for source in page.sources),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def render_cause_list() -> str:
+    """Every cause with the title of its page."""
+    return align([(name, page.title) for name, page in cause_pages().items()])
+
+
+def _section(title: str, text: str) -> str:
+    return f"{title}\n{textwrap.fill(text, WIDTH, initial_indent='  ', subsequent_indent='  ')}\n"
+
+
+def _item(text: str) -> str:
+    return textwrap.fill(text, WIDTH, initial_indent="  - ", subsequent_indent="    ") + "\n"

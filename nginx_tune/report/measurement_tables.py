@@ -1,0 +1,102 @@
+"""``measurement`` for other programs: Prometheus' text format, and the seconds as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+
+from nginx_tune.documents.measurement import ClassMeasurement, Latency, Measurement
+from nginx_tune.prove.latency import QUANTILES
+from nginx_tune.report.prometheus import Family, Sample, render_exposition
+from nginx_tune.report.quantities import one_line
+
+_PREFIX = "nginx_tune_probe_"
+
+_COLUMNS = (
+    "second", "class", "requests", "body_bytes", "errors", "p50_seconds", "p99_seconds",
+    "max_seconds",
+)  # fmt: skip
+
+
+def render_measurement_csv(measurement: Measurement) -> bytes:
+    """A line for each class and second of the measured time; what has no sample is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for point in measurement.series:
+        for name, item in point.classes.items():
+            times = ("" if t is None else f"{t:.9f}" for t in (item.p50, item.p99, item.max))
+            counts = (item.requests, item.bytes, item.errors)
+            writer.writerow([point.second, one_line(name), *counts, *times])
+    return text.getvalue().encode()
+
+
+def render_measurement_prometheus(measurement: Measurement) -> bytes:
+    """A run's figures, all of them gauges and summaries of one run."""
+    classes = measurement.classes
+    kinds = {name: sorted(item.errors.items()) for name, item in classes.items()}
+    errors = tuple(
+        Sample(count, {"class": name, "kind": kind})
+        for name, counted in kinds.items()
+        for kind, count in counted
+    )
+    return render_exposition(
+        [
+            _gauge("run_seconds", "Measured time of the run.", measurement.duration_seconds),
+            _gauge("degraded", "Flags that make the run doubtful.", len(measurement.flags)),
+            _of_classes("requests", "Complete, correct responses.", classes, _requests),
+            _of_classes("intended", "Requests that were due.", classes, _intended),
+            _of_classes("unfinished", "Requests unanswered at the end.", classes, _unfinished),
+            _of_classes("body_bytes", "Body bytes received.", classes, _bytes),
+            Family(f"{_PREFIX}failures", "gauge", "Failed requests by kind.", errors),
+            _summary("response_seconds", "From when a request was due to its last byte.", classes),
+            _summary("ttfb_seconds", "From when a request was due to its first byte.", classes),
+            _summary("service_seconds", "From the send of a request to its last byte.", classes),
+        ]
+    )
+
+
+def _gauge(name: str, text: str, value: float) -> Family:
+    return Family(_PREFIX + name, "gauge", text, (Sample(value),))
+
+
+def _of_classes(
+    name: str,
+    text: str,
+    classes: dict[str, ClassMeasurement],
+    value: Callable[[ClassMeasurement], float],
+) -> Family:
+    samples = tuple(Sample(value(item), {"class": one}) for one, item in classes.items())
+    return Family(_PREFIX + name, "gauge", text, samples)
+
+
+def _summary(field: str, text: str, classes: dict[str, ClassMeasurement]) -> Family:
+    """Quantiles that are only lower bounds are left out; ``_sum`` and ``_count`` have all."""
+    samples: list[Sample] = []
+    for name, item in classes.items():
+        latency: Latency = getattr(item, field)
+        for statistic, quantile in QUANTILES.items():
+            value = getattr(latency, statistic)
+            if value is not None and statistic not in latency.at_least:
+                samples.append(Sample(value, {"class": name, "quantile": f"{quantile:g}"}))
+        if latency.mean is not None:
+            samples.append(Sample(latency.mean * latency.count, {"class": name}, "_sum"))
+            samples.append(Sample(latency.count, {"class": name}, "_count"))
+    return Family(_PREFIX + field, "summary", text, tuple(samples))
+
+
+def _requests(item: ClassMeasurement) -> float:
+    return item.requests
+
+
+def _intended(item: ClassMeasurement) -> float:
+    return item.intended
+
+
+def _unfinished(item: ClassMeasurement) -> float:
+    return item.censored
+
+
+def _bytes(item: ClassMeasurement) -> float:
+    return item.bytes
