@@ -68,6 +68,7 @@ class TurnReader:
             self.events += 1
             if call := _SYSCALL.search(line):
                 now, thread = _nanoseconds(call[2], call[3]), int(call[1])
+                self._runs(thread, now)
                 if call[4] == "(":
                     self._enter(thread, now)
                 else:
@@ -96,14 +97,29 @@ class TurnReader:
     def _switch(self, now: int, off: int, state: str, on: int) -> None:
         leaving = self._turns.get(off)
         if leaving is not None:
+            self._runs(off, now)
             leaving.off, leaving.woken = now, 0
             leaving.why = _STATES.get(state[:1], "queued")
-        coming = self._turns.get(on)
-        if coming is not None:
-            for wait, nanoseconds in coming.wait_until(now).items():
-                coming.waits[wait] += nanoseconds
-                getattr(self.counts, wait)[on] += nanoseconds
-            coming.off = 0
+        self._resume(on, now)
+
+    def _runs(self, thread: int, now: int) -> None:
+        """It is on its CPU, so it came back by now.
+
+        Linux 6.18 leaves the switch from an idle CPU out of an instance that is limited to
+        threads (set_event_pid). Nobody was before it there: it ran as soon as it was woken.
+        """
+        turn = self._turns.get(thread)
+        if turn is not None and turn.off:
+            self._resume(thread, turn.woken or now)
+
+    def _resume(self, thread: int, now: int) -> None:
+        turn = self._turns.get(thread)
+        if turn is None:
+            return
+        for wait, nanoseconds in turn.wait_until(now).items():
+            turn.waits[wait] += nanoseconds
+            getattr(self.counts, wait)[thread] += nanoseconds
+        turn.off = 0
 
     def forget(self) -> None:
         """Drop what is under way: events were missed."""

@@ -64,6 +64,25 @@ def test_a_turn_and_its_wait_for_a_disk() -> None:
     assert reader.counts.blocked == {7: 900_000_000}
 
 
+def test_a_switch_that_is_left_out_ends_with_the_wakeup() -> None:
+    """An instance limited to threads may not show how an idle CPU gives itself to one of them."""
+    reader = TurnReader()
+    wake = "sched_wakeup: comm=nginx pid=7 prio=120 target_cpu=001"
+    reader.read(
+        [
+            line(7, 1_000_000, LEAVE),
+            switch(1_000_010, 7, "D", 0),
+            line(0, 1_300_010, wake),
+            switch(1_300_020, 7, "D", 0),
+            line(0, 1_700_020, wake),
+            line(7, 1_700_030, ENTER),
+        ]
+    )
+    assert reader.counts.values == {700_030_000: 1}
+    assert reader.counts.blocked == {7: 700_000_000}
+    assert reader.counts.queued.total() == 0
+
+
 def test_a_turn_that_has_not_ended_stands_at_its_age() -> None:
     reader = TurnReader()
     reader.read([line(7, 1_000_000, LEAVE), switch(1_500_000, 7, "D", 0)])
