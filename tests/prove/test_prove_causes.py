@@ -206,7 +206,9 @@ def test_long_turns_are_never_nothing() -> None:
             ("queued", "cpu-contention"), ("stopped", "cause-not-known"),
         ):  # fmt: skip
             shares = {} if part == "computing" else {part: 0.95}
-            found = ids(replace(QUIET, loop_turn_seconds=held(seconds, 1, **shares)))
+            ran = replace(IDLE, main_thread_cpu_seconds=0.1 + seconds * (1 - sum(shares.values())))
+            long = held(seconds, 1, **shares)
+            found = ids(replace(QUIET, workers=[ran, IDLE], loop_turn_seconds=long))
             assert found == [named], (seconds, part)
     mixed = held(0.2, 1, queued=0.4, asleep=0.2, stopped=0.0)
     assert ids(replace(QUIET, loop_turn_seconds=mixed)) == ["cause-not-known"]
@@ -215,6 +217,17 @@ def test_long_turns_are_never_nothing() -> None:
     assert "the longest turn took" in cause.summary
     bound = replace(mixed, at_least=["max"])
     assert "took ≥ 20" in first(replace(QUIET, loop_turn_seconds=bound)).summary
+
+
+def test_no_computing_is_named_that_the_threads_clock_rules_out() -> None:
+    """A trace that misses how a thread leaves its CPU shows a wait as computing."""
+    server = replace(QUIET, workers=[IDLE], loop_turn_seconds=held(0.5, 18))
+    assert ids(server) == ["cause-not-known"]
+    ran = [replace(IDLE, main_thread_cpu_seconds=6.0)]
+    assert ids(replace(server, workers=ran)) == ["loop-held-by-cpu"]
+    stolen = [replace(IDLE, main_thread_cpu_seconds=2.0)]
+    assert ids(replace(server, workers=stolen)) == ["cause-not-known"]
+    assert "loop-held-by-cpu" in ids(replace(server, workers=stolen, steal_ratio=0.7))
 
 
 def test_a_busy_loop_whose_turns_nobody_timed_is_not_free() -> None:
@@ -231,7 +244,8 @@ def test_the_objective_decides_what_is_long() -> None:
     server = replace(QUIET, loop_turn_seconds=held(0.03, 1))
     assert first(server).id == "nothing-found"
     assert first(server, allowed_seconds=0.02).id == "loop-held-by-cpu"
-    slow = replace(QUIET, loop_turn_seconds=held(0.4, 1))
+    ran = replace(IDLE, main_thread_cpu_seconds=0.5)
+    slow = replace(QUIET, workers=[ran, IDLE], loop_turn_seconds=held(0.4, 1))
     assert first(slow).id == "loop-held-by-cpu"
     assert first(slow, allowed_seconds=5.0).id == "nothing-found"
 
