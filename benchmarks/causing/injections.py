@@ -153,7 +153,7 @@ def many_requests(bench: Bench) -> int:
 
 def listen_overflow(bench: Bench) -> int:
     instance = bench.nginx("", listen="backlog=8")
-    bench.clients([], kind="burst", connections=300, pause=0.3)
+    bench.clients([], kind="burst", connections=300, pause=0.3, cpus=NGINX_CPU)
     return instance.pid
 
 
