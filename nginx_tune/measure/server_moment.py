@@ -16,22 +16,19 @@ from nginx_tune.host.cgroup import read_group
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Missing, attempt
 from nginx_tune.host.namespaces import in_network_of
+from nginx_tune.host.parse_cpu_time import HostCpu, Throttling, parse_host_cpu, parse_throttling
 from nginx_tune.observe.block_delay import BlockDelayMeter, DelayReading
 from nginx_tune.observe.parse_counters import (
     DiskCounters,
-    HostCpu,
     Scheduling,
     StatusCounters,
     ThreadCpu,
-    Throttling,
     parse_diskstats,
-    parse_host_cpu,
     parse_refaults,
     parse_schedstat,
     parse_swapped_in,
     parse_switches,
     parse_thread_cpu,
-    parse_throttling,
 )
 from nginx_tune.observe.processes import read_cpu_seconds, read_listen_counters
 from nginx_tune.observe.status_page import StatusPage, read_status

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from nginx_tune.host.parse_cpu_time import HostCpu, Throttling, parse_host_cpu, parse_throttling
 from nginx_tune.observe.parse_counters import (
-    HostCpu,
     ThreadCpu,
-    Throttling,
     parse_diskstats,
-    parse_host_cpu,
     parse_refaults,
     parse_schedstat,
     parse_stub_status,
     parse_swapped_in,
     parse_switches,
     parse_thread_cpu,
-    parse_throttling,
 )
 from nginx_tune.observe.parse_sockets import parse_established
 from nginx_tune.observe.states import share_states

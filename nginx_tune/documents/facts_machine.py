@@ -1,0 +1,81 @@
+"""The machine's part of ``facts``: kernel, processors, memory, limits."""
+
+from __future__ import annotations
+
+from nginx_tune.documents.base import Part
+
+
+class Kernel(Part, frozen=True, kw_only=True):
+    """The operating system."""
+
+    system: str | None = None
+    """``Linux``, ``FreeBSD``."""
+    release: str | None = None
+    machine: str | None = None
+    features: dict[str, bool | None] = {}
+    """``epollexclusive``, ``cachestat``, ``tcp_migrate_req``, ``tls``, … ; null when not known."""
+    sysctls: dict[str, str] = {}
+    """As the kernel spells them, e.g. ``net.core.somaxconn``."""
+
+
+class Cpu(Part, frozen=True, kw_only=True):
+    """Processors this process (or the running nginx master) may use."""
+
+    online: int | None = None
+    """What ``worker_processes auto`` gives with glibc (NGINX: ngx_posix_init.c, ngx_ncpu)."""
+    cpuset: int | None = None
+    """CPUs in the cpuset and affinity mask."""
+    quota_cpus: float | None = None
+    """cgroup CPU quota in CPUs; null when there is none."""
+    effective: float | None = None
+    """The least of the three: CPUs' worth of time that can really be used."""
+    model: str | None = None
+    threads_per_core: int | None = None
+    """2 with simultaneous multithreading: the CPUs that are counted share cores."""
+    numa_nodes: int | None = None
+    auto_workers: int | None = None
+    """What ``worker_processes auto`` becomes for this nginx, by the rule of its C library."""
+    auto_workers_reason: str = ""
+    fitting_workers: int | None = None
+    """As many workers as can run at once: ``effective`` rounded up."""
+
+
+class Memory(Part, frozen=True, kw_only=True):
+    """Memory and how much of it can hold file data."""
+
+    total_bytes: int | None = None
+    available_bytes: int | None = None
+    cgroup_version: int | None = None
+    cgroup_limit_bytes: int | None = None
+    """The least limit of the memory cgroup and all its ancestors; null when unlimited."""
+    cgroup_limit_path: str | None = None
+    """The cgroup that sets that limit."""
+    cgroup_usage_bytes: int | None = None
+    """Anonymous memory already charged there (not reclaimable page cache)."""
+    page_cache_limit_bytes: int | None = None
+    """What the page cache can hold for nginx: the lesser of MemAvailable and the limit's rest."""
+    page_cache_limit_reason: str = ""
+    consumers: dict[str, int] = {}
+    """Bytes that the page cache cannot have now: ``anonymous``, ``shared`` (tmpfs too),
+    ``kernel``, ``huge_pages``."""
+    dirty_bytes: int | None = None
+    """Written by programs and not yet by the kernel."""
+    dirty_background_bytes: int | None = None
+    """From here on the kernel writes back in the background."""
+    dirty_limit_bytes: int | None = None
+    """From here on a program that writes is made to wait."""
+    arc_bytes: int | None = None
+    """What the ARC of ZFS holds; it is no part of the page cache."""
+    arc_limit_bytes: int | None = None
+
+
+class Limits(Part, frozen=True, kw_only=True):
+    """Descriptor limits an nginx started here would meet."""
+
+    nofile_soft: int | None = None
+    nofile_hard: int | None = None
+    nr_open: int | None = None
+    """``fs.nr_open``: the ceiling for any process's hard limit."""
+    file_max: int | None = None
+    can_raise: bool | None = None
+    """Whether the hard limit can be raised (CAP_SYS_RESOURCE in the first user namespace)."""
