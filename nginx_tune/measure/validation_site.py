@@ -87,6 +87,11 @@ def _target(tree: ConfTree, nginx: Nginx) -> Target:
     if not tree.complete:
         first = tree.unparsed[0]
         raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
+    # Else an empty file would be one that merely has no server.
+    if any(source.mark for source, _ in tree.parsed):
+        raise ConfigurationError("it begins with a byte order mark", file=tree.path, line=1)
+    if tree.main.first("events") is None:
+        raise ConfigurationError('it has no "events" section', file=tree.path, line=1)
     return plan_target(tree, default_error_log=nginx.error_log_path)
 
 

@@ -124,6 +124,29 @@ def test_a_configuration_that_nginx_rejects_is_exit_3_with_its_words(
 
 @pytest.mark.needs("nginx")
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", 'no "events" section'),
+        ("# all of it was lost", 'no "events" section'),
+        ("http { server { listen 8080; } }", 'no "events" section'),
+        ("\ufeffevents {} http {}", "byte order mark"),
+    ],
+)
+def test_what_nginx_refuses_for_its_structure_is_no_site_without_a_server(
+    run_cli: RunCli, site: Path, text: str, said: str
+) -> None:
+    plain = write(site, "plain.conf")
+    lost = site / "lost.conf"
+    lost.write_text(text)
+    for pair in ((lost, "--against", plain), (plain, "--against", lost)):
+        result = run_cli("-q", "validate", *map(str, pair), *SHORT)
+        assert (result.returncode, len(result.stderr.splitlines())) == (3, 1)
+        assert f"{lost}:1: " in result.stderr
+        assert said in result.stderr
+
+
+@pytest.mark.needs("nginx")
+@pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
         ((), 2, "no candidate configuration"),
@@ -149,7 +172,7 @@ def test_bad_input_is_one_line(
     write(site, "plain.conf")
     (site.parent / "broken.conf").write_text("http { server {")
     (site.parent / "empty.conf").write_text("events {} http { }")
-    result = run_cli("validate", *arguments, cwd=site.parent)
+    result = run_cli("-q", "validate", *arguments, cwd=site.parent)
     assert result.returncode == status, result.stderr
     assert said in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
