@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from nginx_tune.documents.facts import Nginx, NginxCandidate
+from nginx_tune.documents.facts import Nginx
 from nginx_tune.report.text import plain
 
 MOST_OTHERS = 8
+MOST_PROCESSES = 4
+"""A host of containers runs the same program many times, all left for the same reason."""
 
 
 def choice_lines(nginx: Nginx) -> list[str]:
-    """The one that was taken, and a line for each that was not."""
-    others = [one for one in nginx.candidates if not one.chosen]
+    """The one that was taken, and a line for each program and reason that was not."""
+    others: dict[tuple[str, str], list[int]] = {}
+    for one in nginx.candidates:
+        if not one.chosen:
+            pids = others.setdefault((one.binary or "the program", one.reason), [])
+            pids += [one.pid] if one.pid else []
     lines = [plain(nginx.choice or "no nginx is taken; name one with --nginx")]
-    lines += [plain(f"not taken: {_name(one)}: {one.reason}") for one in others[:MOST_OTHERS]]
+    for (binary, reason), pids in [*others.items()][:MOST_OTHERS]:
+        lines.append(plain(f"not taken: {binary}{_processes(pids)}: {reason}"))
     more = len(others) - MOST_OTHERS
     return [*lines, f"and {more} more"] if more > 0 else lines
 
@@ -23,6 +30,10 @@ def is_doubtful(nginx: Nginx) -> bool:
     return not is_named and any(not one.chosen for one in nginx.candidates)
 
 
-def _name(one: NginxCandidate) -> str:
-    of = f" of process {one.pid}" if one.pid else ""
-    return f"{one.binary or 'the program'}{of}"
+def _processes(pids: list[int]) -> str:
+    """`` of process 7``, `` of processes 7, 8, 9, 10 and 3 more``."""
+    if not pids:
+        return ""
+    more = len(pids) - MOST_PROCESSES
+    shown = ", ".join(str(pid) for pid in pids[:MOST_PROCESSES])
+    return f" of process{'es' if len(pids) > 1 else ''} {shown}{f' and {more} more' * (more > 0)}"
