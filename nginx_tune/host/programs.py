@@ -15,7 +15,7 @@ import subprocess
 import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
-from nginx_tune.host.trust import acts_as_root, distrust, distrust_process
+from nginx_tune.host.trust import acts_as_root, distrust, distrust_opened, distrust_process
 
 DIRECTORIES = (
     "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin",
@@ -151,13 +151,38 @@ def start_program(
     Errors: OSError, ProgramError among them for one that is not there or not to be run.
     """
     words = [argv[0] if isinstance(argv[0], str) else os.fspath(argv[0]), *list(argv[1:])]
+    held = -1
     if not is_checked:
         words[0] = find_program(words[0])
+        held = _hold(words[0])
     if inherits:
         variables = clean_environment(environment)
     else:
         variables = {"PATH": ":".join(DIRECTORIES), **(environment or {})}
-    return subprocess.Popen(words, env=variables, **options)
+    if held < 0:
+        return subprocess.Popen(words, env=variables, **options)
+    try:
+        options["pass_fds"] = (*options.get("pass_fds", ()), held)
+        file = "/proc/self/fd/{}".format(held)
+        return subprocess.Popen(words, executable=file, env=variables, **options)
+    finally:
+        os.close(held)
+
+
+def _hold(path: str) -> int:
+    """A descriptor of the very file that a process runs, looked at; -1 for any other path.
+
+    By its path it would be looked up again to be run, and by then the number could be another
+    process's.
+    """
+    if not _OF_PROCESS.fullmatch(path):
+        return -1
+    held = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    why = distrust_opened("/proc/self/fd/{}".format(held)) if acts_as_root() else ""
+    if why:
+        os.close(held)
+        raise ProgramError("not run as root: " + why)
+    return held
 
 
 def start_text_program(argv: Sequence[Any], **options: Any) -> "subprocess.Popen[str]":

@@ -85,7 +85,14 @@ def distrust_process(pid: int) -> str:
     What counts is the very file that the process runs, not a name that it gave itself; the file
     may have been replaced or removed since by an upgrade.
     """
-    link = "/proc/{}/exe".format(pid)
+    return distrust_opened("/proc/{}/exe".format(pid))
+
+
+def distrust_opened(link: str) -> str:
+    """The same for the file that a link of /proc leads to: a process's, or a descriptor's.
+
+    A descriptor stays with its file, whatever becomes of the process that it was opened by.
+    """
     looker = _Looker()
     try:
         running, path = os.stat(link), os.readlink(link)  # noqa: PTH115, PTH116

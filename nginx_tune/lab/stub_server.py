@@ -157,6 +157,11 @@ async def _serve(endpoints: list[Endpoint]) -> None:
     for one in endpoints:
         if one.protocol in _DATAGRAMS:
             kind = _DATAGRAMS[one.protocol]
+            if one.path:
+                await loop.create_datagram_endpoint(
+                    kind, local_addr=one.path, family=socket.AF_UNIX
+                )
+                continue
             await loop.create_datagram_endpoint(
                 kind,
                 local_addr=(one.address or "0.0.0.0", one.port),  # noqa: S104  # behind walls

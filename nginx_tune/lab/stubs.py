@@ -105,7 +105,8 @@ def _start(
     for one in wanted:
         first = places.setdefault(_place(one), one)
         if first.protocol != one.protocol and one.name not in silent:
-            silent[one.name] = f"{first.protocol} is spoken on its port"
+            where = "at its path" if one.path else "on its port"
+            silent[one.name] = f"{first.protocol} is spoken {where}"
     answering: list[Outgoing] = []
     web = [one for one in places.values() if one.protocol in _LISTEN]
     others = [one for one in places.values() if one.protocol not in _LISTEN]
@@ -127,7 +128,7 @@ _Place = tuple[str, int, str, bool]
 
 def _place(one: Outgoing) -> _Place:
     """Where it is listened: a port of datagrams is another than that of connections."""
-    is_datagram = one.protocol in {"dns", "syslog"}
+    is_datagram = not one.path and one.protocol in {"dns", "syslog"}
     return (one.address or one.answers_from, one.port, one.path, is_datagram)
 
 

@@ -14,9 +14,10 @@ from nginx_tune.conf.tree import ConfTree, Reader
 from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.findings import NginxTest
 from nginx_tune.host.door import Host
+from nginx_tune.lab.foreign_code import refuse_foreign_code
 from nginx_tune.lab.special_files import refuse_special_files
 from nginx_tune.measure.overlaid import Overlaid
-from nginx_tune.measure.plan_view import opened_files, plan_view
+from nginx_tune.measure.plan_view import module_files, opened_files, plan_view
 from nginx_tune.measure.subject import (
     ConfigurationFiles,
     Subject,
@@ -65,8 +66,10 @@ class AuditSubject(NamedTuple):
 
         nginx, _ = read_nginx(self.host, binary=nginx_binary, to_run=True)
         refuse_special_files(opened_files(self.tree))
+        binary = runnable_program(nginx)
+        refuse_foreign_code(binary, module_files(self.tree, nginx.flags, self.subject.prefix))
         tried = try_configuration(
-            runnable_program(nginx),
+            binary,
             self.subject.path,
             prefix=self.subject.prefix,
             replaced={**self.replaced, **(files or {})},

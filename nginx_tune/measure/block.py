@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import http.client
 import os
 import ssl
@@ -9,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -20,13 +23,14 @@ from nginx_tune.errors import UndecidedError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.lab.mounts import STATE
 from nginx_tune.lab.opened import OpenLab
+from nginx_tune.lab.written import open_written, written_bytes
 from nginx_tune.measure.arm_server import kernel_settings, reloading, start_stand_in
 from nginx_tune.measure.page_cache import make_cold, make_full, make_warm, resident_bytes
 from nginx_tune.measure.probe import run_probe
 from nginx_tune.measure.server_moment import Subjects, disk_names
 from nginx_tune.measure.server_watch import ServerWatch
 from nginx_tune.nginx.instance import Instance, start_instance
-from nginx_tune.observe.connections import count_connections, log_size
+from nginx_tune.observe.connections import count_connections
 from nginx_tune.observe.loop_turns import Means
 from nginx_tune.observe.parse_error_log import parse_error_log
 from nginx_tune.prove.foreign import with_foreign_cpu
@@ -105,7 +109,7 @@ def run_block(request: BlockRequest, lab: OpenLab) -> Measurement:
         resident_before = resident_bytes(request.evict)
     stderr_path = STATE / f"{request.arm}.stderr"
     log = Path(request.error_log) if request.error_log else stderr_path
-    log_start = log.stat().st_size if log.exists() and log != stderr_path else 0
+    log_start = written_bytes(log) if log != stderr_path else 0
     with kernel_settings(request.sysctls):
         instance = _start(request, conf_path, stderr_path, lab)
         try:
@@ -118,7 +122,7 @@ def run_block(request: BlockRequest, lab: OpenLab) -> Measurement:
             instance.check()
         finally:
             instance.stop()
-    with (log if log.exists() else stderr_path).open("rb") as file:
+    with _open_log(log, stderr_path) as file:
         file.seek(log_start)
         counts = parse_error_log(file)
     server = msgspec.structs.replace(
@@ -139,6 +143,25 @@ def run_block(request: BlockRequest, lab: OpenLab) -> Measurement:
         block=request.block,
         server=server,
     )
+
+
+def _open_log(log: Path, stderr_path: Path) -> BinaryIO:
+    """The error log, else what nginx said before it had one.
+
+    Errors: UndecidedError for what nginx, or code that it loaded, put in the log's place.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            return open_written(log)
+        except OSError as error:
+            if error.errno not in {errno.ELOOP, errno.EINVAL}:
+                raise
+            raise UndecidedError(
+                f"{log}: what is there now is no file but a link, a pipe or a directory: the "
+                "error log of this block is not read",
+                hint="name another error_log in the main context",
+            ) from None
+    return stderr_path.open("rb")
 
 
 def _start(request: BlockRequest, conf_path: Path, stderr_path: Path, lab: OpenLab) -> Instance:
@@ -181,7 +204,7 @@ def _run_load(
     with ServerWatch(LiveHost(), subjects, means=means, opens=request.counts_opens) as watch:
 
         def start_measuring() -> None:
-            before["connections"] = log_size(connections) if connections else 0
+            before["connections"] = written_bytes(connections) if connections else 0
             watch.start()
 
         # The probe cuts its own warm-up; the server's counters start when that is over.
@@ -228,7 +251,13 @@ _FROM_THE_LOG = ("/pool_overflow", "/operations_too_slow", "/connections_exhaust
 
 
 def _connections(log: Path | None, start: int, ids: Mapping[str, str]) -> dict[str, int]:
-    found = (count_connections(log, start=start) if log else None) or {}
+    if log is None:
+        return {}
+    try:
+        with open_written(log) as file:
+            found = count_connections(file, start=start)
+    except OSError:  # nothing was served yet
+        return {}
     return {ids.get(pid, pid): count for pid, count in found.items()}
 
 

@@ -126,7 +126,10 @@ def _datagrams(tree: ConfTree) -> Iterator[Outgoing]:
         elif line.name in {"access_log", "error_log"} and line.value.startswith("syslog:"):
             for option in line.value.removeprefix("syslog:").split(","):
                 key, _, server = option.partition("=")
-                if key == "server" and not is_unix(server):
+                if key == "server" and is_unix(server):
+                    path = server.partition(":")[2]
+                    yield Outgoing(protocol="syslog", name=f"syslog {server}", path=path)
+                elif key == "server":
                     yield from _datagram("syslog", server, _SYSLOG_PORT)
 
 

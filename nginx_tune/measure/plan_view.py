@@ -138,6 +138,14 @@ def opened_files(tree: ConfTree) -> list[str]:
     return list(found)
 
 
+def module_files(tree: ConfTree, flags: Iterable[str], prefix: str | None) -> list[str]:
+    """Full names of the modules that a tree has nginx load. Source: ngx_load_module."""
+    base = tree.prefix or build_prefix(flags, prefix)
+    lines = (line for line in tree.main.walk() if line.name == "load_module" and line.args)
+    names = (posixpath.normpath(posixpath.join(base, line.value)) for line in lines)
+    return list(dict.fromkeys(names))
+
+
 def written_directories(tree: ConfTree) -> list[str]:
     """Directories that take what requests make: stored answers, uploads, logs by variables.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import shlex
 import subprocess
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 _LINK = "120000"
 _ENVIRONMENT = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
 """A repository may say how what it lacks is fetched: by a program of its choice."""
+_FOREIGN = (
+    "a repository's own settings can have git run programs, so root reads root's alone (sudo's "
+    "caller counts for nobody): run it as the owner, with --facts, or allow it for all users: "
+    "git config --system --add safe.directory {}"
+)
 _MOST_LINKS = 40
 """As the kernel follows at most (path_resolution(7))."""
 
@@ -144,5 +150,9 @@ def _git(directory: str, *arguments: str, fault: str = "") -> bytes:
         raise MissingToolError(f"git: {error}", hint="apt-get install git") from None
     if run.returncode != 0:
         words = run.stderr.decode(errors="replace").strip().partition("\n")[0]
-        raise UsageError(fault or f"--diff-base: {words.removeprefix('fatal: ')}")
+        is_foreign = "dubious ownership" in words
+        raise UsageError(
+            (fault if not is_foreign else "") or f"--diff-base: {words.removeprefix('fatal: ')}",
+            hint=_FOREIGN.format(shlex.quote(directory)) if is_foreign else "",
+        )
     return run.stdout

@@ -17,6 +17,7 @@ from nginx_tune.documents.site import Site
 from nginx_tune.errors import MissingPermissionError, NginxTuneError, UndecidedError
 from nginx_tune.lab.cgroups import Group, why_no_controller
 from nginx_tune.lab.enclosure import View
+from nginx_tune.lab.foreign_code import refuse_foreign_code
 from nginx_tune.lab.kinds import is_limited, settle_kinds
 from nginx_tune.lab.modelled import find_missing
 from nginx_tune.lab.stubs import Outgoing
@@ -91,6 +92,7 @@ class Session:
         overlays: Sequence[str] = (),
         view: View | None = None,
     ) -> None:
+        refuse_foreign_code(binary, [])
         self._walls = walls
         self._binary = binary
         limits = (lab.memory_bytes, lab.quota_cpus)

@@ -13,6 +13,7 @@ from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import LoadClass
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.lab.foreign_code import refuse_foreign_code
 from nginx_tune.lab.spec import LabPlan, Planned, Shape
 from nginx_tune.lab.special_files import refuse_special_files
 from nginx_tune.lab.stubs import Outgoing
@@ -33,6 +34,7 @@ from nginx_tune.measure.plan_stage_notes import (
 from nginx_tune.measure.plan_target import listen_addresses
 from nginx_tune.measure.plan_view import (
     build_prefix,
+    module_files,
     opened_files,
     plan_view,
     written_directories,
@@ -83,6 +85,7 @@ def open_stage(
     covers = [place for place in places if place not in overlays]
     for tree in site.trees:
         refuse_special_files(opened_files(tree))
+        refuse_foreign_code(binary, module_files(tree, site.nginx_flags, prefix))
     view = plan_view(site.trees, site.nginx_flags, prefix, directory=str(Path.cwd()))
     session = Session(
         walls, planned.lab, binary=binary, covers=covers, overlays=overlays, view=view

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
+from typing import BinaryIO
 
 LOG_NAME = "nginx_tune_connections"
 LOG_WORDS = ("$pid", " ", "$connection")
 """Format of the log: a line a request; ``$connection`` numbers a server's connections."""
 
 
-def log_size(log: Path) -> int:
-    """Bytes in the log now; 0 when it is not there yet."""
-    try:
-        return log.stat().st_size
-    except OSError:
-        return 0
-
-
-def count_connections(log: Path, *, start: int) -> dict[str, int] | None:
+def count_connections(log: BinaryIO, *, start: int) -> dict[str, int]:
     """Connections that each worker served since the log had ``start`` bytes.
 
-    Shape: {process id: connections}; None when there is no log.
+    Shape: {process id: connections}.
     """
-    try:
-        with log.open("rb") as file:
-            file.seek(start)
-            lines = file.read().splitlines()
-    except OSError:
-        return None
+    log.seek(start)
+    lines = log.read().splitlines()
     seen = {tuple(line.split()) for line in lines}
     workers = Counter(words[0].decode("ascii", "replace") for words in seen if words)
     return dict(sorted(workers.items()))

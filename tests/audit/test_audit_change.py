@@ -127,6 +127,33 @@ def test_a_revision_has_links_and_files_that_are_gone(
     assert [one["by"] for one in json.loads(run.stdout)["suppressed"]] == ["revision"]
 
 
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("sudo", [False, True])
+def test_roots_git_obeys_no_one_else_s_repository(
+    run_cli: Run, site: Path, tmp_path: Path, sudo: bool
+) -> None:
+    site.write_text(SITE % BAD)
+    _git(tmp_path, "init", "-q")
+    _git(tmp_path, "add", ".")
+    _git(tmp_path, "commit", "-qm", "first")
+    ran = tmp_path / "ran"
+    hook = f"touch {ran}; exit 1"
+    for name in ("core.fsmonitor", "core.sshCommand", "core.pager", "diff.external",
+                 "uploadpack.packObjectsHook", "core.askPass", "credential.helper"):  # fmt: skip
+        _git(tmp_path, "config", name, hook if name == "core.fsmonitor" else f"!{hook}")
+    for path in (tmp_path, tmp_path / ".git"):
+        os.chown(path, 65534, 65534)
+    caller = {"SUDO_UID": "65534", "SUDO_GID": "65534", "SUDO_USER": "nobody"} if sudo else {}
+    home = {"HOME": "/root", "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory",
+            "GIT_CONFIG_VALUE_0": "*", "GIT_DIR": str(tmp_path / ".git")}  # fmt: skip
+    run = run_cli("audit", "nginx.conf", "--diff-base", "HEAD", cwd=tmp_path, env=caller | home)
+    assert run.returncode == 2, run.stdout
+    assert "dubious ownership" in run.stderr
+    assert "run it as the owner" in run.stderr
+    assert "Traceback" not in run.stderr
+    assert not ran.exists()
+
+
 def test_a_baseline_is_written_and_held_against(run_cli: Run, site: Path, tmp_path: Path) -> None:
     site.write_text(SITE % BAD)
     run = run_cli("audit", "nginx.conf", "--write-baseline", "known.json", cwd=tmp_path)

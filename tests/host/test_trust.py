@@ -314,6 +314,100 @@ def test_a_process_is_its_file_not_its_name(place: Path) -> None:
         process.wait()
 
 
+def test_between_the_look_and_the_start_it_stays_the_same_file(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = place / "nginx"
+    shutil.copy("/bin/echo", program)
+    shutil.copy("/bin/sleep", place / "sleep")
+    sleeper = subprocess.Popen([place / "sleep", "60"])
+    path = f"/proc/{sleeper.pid}/exe"
+    look = programs.distrust_opened
+
+    def look_and_end(link: str) -> str:
+        why = look(link)
+        sleeper.kill()
+        sleeper.wait()
+        return why
+
+    monkeypatch.setattr(programs, "distrust_opened", look_and_end)
+    try:
+        before = set(Path("/proc/self/fd").iterdir())
+        said = LiveHost().run([path, "--version"])
+        assert "sleep" in said.stdout, "the process is gone, its number could be another's"
+        assert set(Path("/proc/self/fd").iterdir()) == before
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_a_number_that_became_another_process_s_is_looked_at(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy("/bin/sleep", place / "nginx")
+    give_to_nobody(place / "nginx")
+    process = subprocess.Popen([place / "nginx", "60"])
+    try:
+        time.sleep(0.1)
+        # As if the look had been at the process that had the number before.
+        monkeypatch.setattr(programs, "check_program", lambda _: None)
+        before = set(Path("/proc/self/fd").iterdir())
+        with pytest.raises(HostReadError, match="not run as root"):
+            LiveHost().run([f"/proc/{process.pid}/exe", "0"])
+        assert set(Path("/proc/self/fd").iterdir()) == before
+    finally:
+        process.kill()
+        process.wait()
+
+
+def load(place: Path, module: Path | str) -> Path:
+    conf = place / "nginx.conf"
+    conf.write_text(f"load_module {module};\nevents {{}}\n")
+    return conf
+
+
+@pytest.mark.needs("nginx", "loop")
+def test_a_module_that_others_could_have_written_is_not_loaded_as_root(
+    place: Path, run_cli: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    def tried(conf: Path, *words: str) -> subprocess.CompletedProcess[str]:
+        return run_cli("audit", conf, "--test", "--facts", "none", *words)
+
+    module = place / "modules" / "module.so"
+    module.parent.mkdir()
+    module.write_bytes(b"no library")
+    module.chmod(0o755)
+    loaded = tried(load(place, module))
+    assert (loaded.returncode, "module.so" in loaded.stdout) == (3, True), loaded.stderr
+    assert "rejects it" in loaded.stdout, "it is tried: nginx says that it is no library"
+    for spoil in (
+        lambda: module.chmod(0o775),
+        lambda: module.chmod(0o777),
+        lambda: give_to_nobody(module),
+        lambda: module.parent.chmod(0o777),
+    ):
+        spoil()
+        for conf in (load(place, module), load(place, f"{place}/none/../modules/./module.so"),
+                     load(place, os.path.relpath(module, "/usr/share/nginx"))):  # fmt: skip
+            words = ("-p", "/usr/share/nginx")
+            run = tried(conf, *words)
+            assert run.returncode == 4, (run.stdout, run.stderr)
+            assert "not run as root" in run.stderr
+            assert "module.so" in run.stderr or "modules" in run.stderr
+            assert run.stderr.count("\n") <= 2
+        compared = run_cli("validate", conf, "--against", conf)
+        assert compared.returncode == 4
+        taken = tried(load(place, module), "--nginx", "/usr/sbin/nginx", "--trust")
+        assert taken.returncode == 3, taken.stderr
+        give_back(module)
+
+
+def give_back(module: Path) -> None:
+    os.chown(module, 0, 0)
+    module.chmod(0o755)
+    module.parent.chmod(0o755)
+
+
 def test_roots_path_is_the_systems(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither PATH nor the working directory name programs, whoever owns them."""
     write_program(place / "ldd", "#!/bin/sh\necho mine\n")

@@ -101,6 +101,7 @@ def test_who_is_asked_is_known_with_protocol_and_port() -> None:
     tree = tree_of(
         "resolver 10.0.0.53 [2001:db8::53]:5353 valid=10s;"
         "access_log syslog:server=logs.internal,facility=local7;"
+        "error_log syslog:tag=a,server=unix:/dev/log,nohostname;"
         "upstream app { server app1:9000; server unix:/run/app.sock; server 127.0.0.1:8080; }"
         "server { listen 8080; location / { proxy_pass http://app/x; }"
         " location /s { proxy_pass https://s.internal/; }"
@@ -115,6 +116,7 @@ def test_who_is_asked_is_known_with_protocol_and_port() -> None:
         ("dns", "dns 10.0.0.53:53", "", 53),
         ("dns", "dns [2001:db8::53]:5353", "", 5353),
         ("syslog", "syslog logs.internal:514", "", 514),
+        ("syslog", "syslog unix:/dev/log", "", "/dev/log"),
         ("http", "app1:9000", "", 9000),
         ("http", "unix:/run/app.sock", "", "/run/app.sock"),
         ("https", "s.internal:443", "", 443),

@@ -66,7 +66,7 @@ def differences(verdict: dict[str, Any], word: str) -> str:
 UPSTREAMS = r"""
     upstream app {{ server app1.internal:9000; server app2.internal:9000; }}
     server {{
-        listen 18081; root {root};
+        listen 18081; root {root}; access_log syslog:server=unix:/dev/log,tag=a;
         location /api {{ proxy_pass http://app; }}
         location /usual {{ proxy_pass http://usual.internal:18081; }}
         location /login {{ auth_request /check; mirror /copy; proxy_pass http://app; }}
@@ -105,6 +105,18 @@ def test_stubs_answer_for_the_servers_that_are_asked(run_cli: RunCli, root: Path
         # Bytes count when they come, requests when they end: an edge may lie between the two.
         for found in (block["classes"][name] for block in blocks):
             assert abs(found["bytes"] - 2048 * found["requests"]) <= 2 * 2048, name
+
+
+@pytest.mark.parametrize("path", ["/dev/log", "/run/none/log", "/run/systemd/journal/dev-log"])
+def test_a_system_log_at_a_path_takes_what_is_said(run_cli: RunCli, root: Path, path: str) -> None:
+    log = root.parent / "logs" / "error.log"
+    log.parent.mkdir()
+    http = f"access_log syslog:server=unix:{path},tag=a; server {{ listen 18083; root {root}; }}"
+    conf = write(root, http)
+    conf.write_text(f"error_log {log};\n{conf.read_text()}")
+    verdict, blocks = validate(run_cli, conf)
+    assert f"syslog unix:{path}" in differences(verdict, "thrown away")
+    assert [block["server"]["error_lines"] for block in blocks] == [{}] * len(blocks)
 
 
 def test_several_servers_are_asked_where_they_listen(run_cli: RunCli, root: Path) -> None:
