@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from nginx_tune.documents.base import Document, Unknown
 from nginx_tune.documents.facts_dataset import Dataset, Residency, SizeBucket, Sizes
-from nginx_tune.documents.facts_machine import Cpu, Kernel, Limits, Memory
-from nginx_tune.documents.facts_network import Link, Network, Queues, Rings
+from nginx_tune.documents.facts_machine import (
+    Cpu,
+    Kernel,
+    Limits,
+    Memory,
+    Swap,
+    Throttled,
+)
+from nginx_tune.documents.facts_network import (
+    Link,
+    Network,
+    Queues,
+    Rings,
+    Softnet,
+    Tcp,
+)
 from nginx_tune.documents.facts_nginx import (
     ErrorLog,
     Instance,
@@ -41,7 +55,11 @@ __all__ = [
     "Running",
     "SizeBucket",
     "Sizes",
+    "Softnet",
     "Storage",
+    "Swap",
+    "Tcp",
+    "Throttled",
     "Unknown",
     "Worker",
 ]

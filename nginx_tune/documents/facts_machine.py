@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from nginx_tune.documents.base import Part
 
 
@@ -16,6 +18,18 @@ class Kernel(Part, frozen=True, kw_only=True):
     """``epollexclusive``, ``cachestat``, ``tcp_migrate_req``, ``tls``, … ; null when not known."""
     sysctls: dict[str, str] = {}
     """As the kernel spells them, e.g. ``net.core.somaxconn``."""
+
+
+class Throttled(Part, frozen=True, kw_only=True):
+    """What a CPU quota held back since its control group is there."""
+
+    directory: str
+    """Of the group and those above it, the one that was held back longest."""
+    periods: int
+    """In which something of the group wanted to run."""
+    throttled_periods: int
+    throttled_seconds: float
+    """Of all its CPUs, added."""
 
 
 class Cpu(Part, frozen=True, kw_only=True):
@@ -33,11 +47,31 @@ class Cpu(Part, frozen=True, kw_only=True):
     threads_per_core: int | None = None
     """2 with simultaneous multithreading: the CPUs that are counted share cores."""
     numa_nodes: int | None = None
+    throttled: Throttled | None = None
+    """By the quota of the control group of the running nginx, else of the reader."""
+    steal_ratio: float | None = None
+    """Share of all CPU time since the host came up in which a hypervisor ran others instead."""
+    frequency_driver: str | None = None
+    """``intel_pstate``, ``acpi-cpufreq``, …; guests mostly have none."""
+    governors: list[str] = []
+    """Of the CPUs' frequencies, each once, sorted."""
+    isolated: int | None = None
+    """Of the CPUs in ``cpuset`` those between which the scheduler moves nothing (isolcpus)."""
     auto_workers: int | None = None
     """What ``worker_processes auto`` becomes for this nginx, by the rule of its C library."""
     auto_workers_reason: str = ""
     fitting_workers: int | None = None
     """As many workers as can run at once: ``effective`` rounded up."""
+
+
+class Swap(Part, frozen=True, kw_only=True):
+    """A place that memory is moved to."""
+
+    path: str
+    kind: Literal["zram", "partition", "file"]
+    """``zram`` compresses into memory: slow, but no disk is waited for."""
+    size_bytes: int
+    used_bytes: int
 
 
 class Memory(Part, frozen=True, kw_only=True):
@@ -67,6 +101,12 @@ class Memory(Part, frozen=True, kw_only=True):
     arc_bytes: int | None = None
     """What the ARC of ZFS holds; it is no part of the page cache."""
     arc_limit_bytes: int | None = None
+    swaps: list[Swap] = []
+    transparent_huge_pages: str | None = None
+    """``always``, ``madvise`` or ``never``."""
+    huge_page_defrag: str | None = None
+    """When a fault that could have a huge page waits until memory was moved for it: ``always``,
+    ``madvise``, ``defer``, …"""
 
 
 class Limits(Part, frozen=True, kw_only=True):

@@ -14,6 +14,8 @@ class Queues(Part, frozen=True, kw_only=True):
     """Receive queues whose packets the kernel spreads over CPUs (``rps_cpus`` is set)."""
     rss: int | None = None
     """Queues that the device itself spreads packets over (ethtool channels: combined and rx)."""
+    xps: int = 0
+    """Send queues that some CPUs send by (``xps_cpus`` is set)."""
 
 
 class Rings(Part, frozen=True, kw_only=True):
@@ -42,7 +44,40 @@ class Link(Part, frozen=True, kw_only=True):
     queues: Queues | None = None
     rings: Rings | None = None
     offloads: dict[str, bool] = {}
-    """``tso``, ``gso``, ``gro``, ``lro``, ``sg``, ``rx_checksum``, ``tx_checksum``."""
+    """``tso``, ``gso``, ``gro``, ``sg``."""
+    qdisc: str | None = None
+    """The queue discipline at its root: ``mq``, ``fq_codel``, ``noqueue``, ``tbf``, …"""
+    numa_node: int | None = None
+    """That its bus hangs on; null on a host of one node."""
+    interrupts: int | None = None
+    """Interrupts that it has."""
+    interrupt_cpus: int | None = None
+    """CPUs that these go to now."""
+    missed_packets: int | None = None
+    """That came when its receive ring had no room, since it is there."""
+
+
+class Softnet(Part, frozen=True, kw_only=True):
+    """What the CPUs did with received packets since the host came up."""
+
+    processed: int
+    dropped: int
+    """For a full backlog of a CPU (RPS, veth, loopback)."""
+    squeezed: int
+    """Times that packets were left when the time or the budget of a turn was up."""
+
+
+class Tcp(Part, frozen=True, kw_only=True):
+    """What TCP did and holds, in the network namespace of nginx."""
+
+    segments_sent: int | None = None
+    segments_retransmitted: int | None = None
+    memory_pages: int | None = None
+    """Pages that the buffers of all sockets of the kernel hold."""
+    memory_pressure_pages: int | None = None
+    """From here on (``tcp_mem``) buffers are kept small."""
+    memory_limit_pages: int | None = None
+    """From here on segments are dropped."""
 
 
 class Network(Part, frozen=True, kw_only=True):
@@ -57,3 +92,9 @@ class Network(Part, frozen=True, kw_only=True):
     """The same, with every other reason to drop at a listening socket."""
     syn_queue_drops: int | None = None
     """SYNs dropped for a full queue of half-open connections (only without syncookies)."""
+    softnet: Softnet | None = None
+    tcp: Tcp = Tcp()
+    conntrack_entries: int | None = None
+    """Connections that the packet filter follows, in the reader's network namespace."""
+    conntrack_limit: int | None = None
+    """New connections are dropped from here on."""

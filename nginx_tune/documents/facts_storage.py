@@ -56,8 +56,8 @@ class Disk(Part, frozen=True, kw_only=True):
     device_queue_depth: int | None = None
     """Commands that the device itself takes at once (SCSI and SATA only)."""
     read_ahead_bytes: int | None = None
-    write_cache: bool | None = None
-    """Whether the disk holds back writes in a volatile cache (``write back``)."""
+    numa_node: int | None = None
+    """That the disk's bus hangs on; null on a host of one node."""
     utilisation_ratio: float | None = None
     """Share of the time that it was busy, over the second that it was watched."""
     paths: list[str] = []

@@ -7,20 +7,13 @@ replay finds its answers among these, and takes the rest for what it is: not ask
 This file is part of the collector: standard library, Python 3.6.
 """
 
-import argparse
-import json
-import os
 import posixpath
 import re
-import sys
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from nginx_tune import __version__
-from nginx_tune.host.collect_here import Here
 from nginx_tune.host.kernel import SYSCTLS
 from nginx_tune.host.nginx_names import COMMS, NAMES
-from nginx_tune.host.redaction import escaped, from_bytes, redact_answers
-from nginx_tune.host.trust import acts_as_root, foreign_link
+from nginx_tune.host.redaction import escaped, from_bytes
 
 _MOST_DEVICES = 1024
 _MOST_DESCRIPTORS = 4096
@@ -33,22 +26,25 @@ _FILES = (
     "/proc/modules", "/proc/cpuinfo", "/proc/meminfo", "/proc/uptime",
     "/proc/spl/kstat/zfs/arcstats", "/sys/devices/system/cpu/online",
     "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list",
-    "/sys/devices/system/node/online",
+    "/sys/devices/system/node/online", "/sys/devices/system/cpu/isolated", "/proc/stat",
+    "/proc/swaps", "/sys/kernel/mm/transparent_hugepage/enabled",
+    "/sys/kernel/mm/transparent_hugepage/defrag", "/proc/sys/net/ipv4/tcp_mem",
+    "/proc/sys/net/netfilter/nf_conntrack_count", "/proc/sys/net/netfilter/nf_conntrack_max",
 )  # fmt: skip
 _PROCESS_FILES = (
     "status", "cgroup", "limits", "stat", "mountinfo", "uid_map", "cmdline", "net/netstat",
-    "net/tls_stat",
+    "net/tls_stat", "net/snmp", "net/sockstat", "net/softnet_stat",
 )  # fmt: skip
 _CGROUP_FILES = {
     "memory": ("memory.limit_in_bytes", "memory.max", "memory.high", "memory.stat"),
-    "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.max"),
+    "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.max", "cpu.stat"),
     "cpuset": ("cpuset.effective_cpus", "cpuset.cpus", "cpuset.cpus.effective"),
 }
 _DEVICE_FILES = (
     "partition", "size", "dm/uuid", "dm/name", "md/level", "md/raid_disks", "md/degraded",
     "md/sync_action", "md/sync_completed", "bcache/cache_mode", "bcache/state",
     "loop/backing_file", "queue/rotational", "queue/read_ahead_kb", "queue/nr_requests",
-    "queue/scheduler", "queue/write_cache", "device/vendor", "device/model",
+    "queue/scheduler", "device/vendor", "device/model",
     "device/transport", "device/type", "device/nvme0/transport", "device/queue_depth",
 )  # fmt: skip
 
@@ -71,6 +67,7 @@ class Collector:
         release = self.read("/proc/sys/kernel/osrelease") or ""
         self.list("/lib/modules/{}/kernel/net".format(release.strip()))
         self.list("/sys/module")
+        self._ask_frequencies()
         self.run("ldd", "--version")
         masters = self._ask_nginx(nginx)
         for process in ["self"] + [str(pid) for pid in masters]:
@@ -190,6 +187,27 @@ class Collector:
         caller = str(self.answers["caller"]["value"])
         return same and why == "" and theirs is not None and theirs in {"0", ours, caller}
 
+    def _ask_frequencies(self) -> None:
+        policies = "/sys/devices/system/cpu/cpufreq"
+        for name in self.list(policies)[:_MOST_DEVICES]:
+            self.read("{}/{}/scaling_governor".format(policies, name))
+            self.read("{}/{}/scaling_driver".format(policies, name))
+
+    def _ask_place(self, real: str) -> None:
+        """The NUMA node of a device, or of the bus above it."""
+        while real.startswith("/sys/devices/"):
+            if self.read(real + "/numa_node") is not None:
+                return
+            real = posixpath.dirname(real)
+
+    def _ask_interrupts(self, real: str) -> None:
+        for directory in (real, posixpath.dirname(real)):
+            numbers = self.list(directory + "/msi_irqs")
+            for number in numbers[:_MOST_DEVICES]:
+                self.read("/proc/irq/{}/effective_affinity_list".format(number))
+            if numbers:
+                return
+
     def _ask_process(self, process: str) -> None:
         for name in _PROCESS_FILES:
             if process != "self" or name != "cmdline":
@@ -279,6 +297,7 @@ class Collector:
         self.list(real + "/slaves")
         self.real("/sys/dev/block/" + (self.read(real + "/dev") or "").strip())
         self.real("/sys/class/block/" + name)
+        self._ask_place(real)
 
     def _ask_paths(self, process: str, root: str, paths: List[str]) -> None:
         """Where paths lie that are asked for, and those of every mount and overlay layer."""
@@ -348,9 +367,15 @@ class Collector:
             directory = "/sys/class/net/{}".format(link["name"])
             self.link(directory + "/device/driver")
             self.read(directory + "/bonding/mode")
-            queues = [name for name in self.list(directory + "/queues") if name[:3] == "rx-"]
-            for queue in queues[:_MOST_QUEUES]:
-                self.read("{}/queues/{}/rps_cpus".format(directory, queue))
+            self.read(directory + "/statistics/rx_missed_errors")
+            queues = self.list(directory + "/queues")
+            for kind, mask in (("rx-", "rps_cpus"), ("tx-", "xps_cpus")):
+                for queue in [name for name in queues if name[:3] == kind][:_MOST_QUEUES]:
+                    self.read("{}/queues/{}/{}".format(directory, queue, mask))
+            real = self.real(directory + "/device") if link["kind"] == "physical" else None
+            if real is not None:
+                self._ask_place(real)
+                self._ask_interrupts(real)
         for pid in [None] + masters:  # noqa: RUF005  # Python 3.6
             ask = lambda pid=pid: self._machine.listening(pid)  # noqa: E731
             found = self._ask("listening {}".format(pid or "self"), ask, lambda found: found)
@@ -364,55 +389,3 @@ def _plain(text: str) -> str:
 
 def _shell_word(word: str) -> str:
     return word if re.match(r"[\w@%+=:,./-]+$", word, re.ASCII) else "'" + word + "'"
-
-
-def collected(machine: Any, paths: List[str], nginx: Optional[str], pid: Optional[int]) -> Any:
-    """The capture of a machine, secrets redacted."""
-    collector = Collector(machine)
-    collector.collect(paths, nginx)
-    request: Dict[str, Any] = {
-        "paths": [escaped(path) for path in paths],
-        "datasets": [],
-        "nginx_binary": nginx,
-        "pid": pid,
-        "link_speeds": {},
-    }
-    answers, request = redact_answers(collector.answers, request)
-    return {
-        "schema": "nginx-tune/capture/1",
-        "tool_version": __version__,
-        "request": request,
-        "answers": answers,
-    }
-
-
-def main() -> int:
-    """Write the capture; the exit status."""
-    parser = argparse.ArgumentParser(
-        description="Record this host for nginx-tune; secrets are redacted. "
-        "Then, anywhere: nginx-tune inspect --host FILE"
-    )
-    parser.add_argument("--path", action="append", default=[], help="a path whose disks matter")
-    parser.add_argument("--nginx", help="the nginx executable")
-    parser.add_argument("--pid", type=int, help="the nginx master to look at")
-    parser.add_argument("-o", "--output", help="write there (mode 0600), not to standard output")
-    given = parser.parse_args()
-    paths = [os.path.abspath(path) for path in given.path]  # noqa: PTH100
-    capture = collected(Here(), paths, given.nginx, given.pid)
-    text = json.dumps(capture, indent=2, sort_keys=True) + "\n"
-    if given.output is None:
-        sys.stdout.write(text)
-        return 0
-    why = foreign_link(given.output) if acts_as_root() else ""
-    if why:
-        sys.stderr.write("{}: not written as root: {}\n".format(given.output, why))
-        return 2
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        with os.fdopen(os.open(given.output, flags, 0o600), "w") as file:
-            os.fchmod(file.fileno(), 0o600)
-            file.write(text)
-    except OSError as error:
-        sys.stderr.write("{}: cannot write: {}\n".format(given.output, error.strerror))
-        return 2
-    return 0

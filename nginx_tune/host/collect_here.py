@@ -22,7 +22,7 @@ _RTM_GETLINK, _SOCK_DIAG_BY_FAMILY = 18, 20
 _DUMP = 0x301
 _ERROR, _DONE = 2, 3
 _NESTED_MASK = 0x3FFF
-_IFNAME, _MTU, _LINK, _MASTER, _OPERSTATE, _LINKINFO, _NETNSID = 3, 4, 5, 10, 16, 18, 37
+_IFNAME, _MTU, _LINK, _QDISC, _MASTER, _OPERSTATE, _LINKINFO, _NETNSID = 3, 4, 5, 6, 10, 16, 18, 37
 _STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
 _LOOPBACK = 0x8
 _ASKED_KINDS = ("physical", "bond", "team", "vlan", "macvlan", "ipvlan", "bridge")
@@ -32,14 +32,11 @@ _SKMEMINFO, _DROPS = 7, 8
 
 _SIOCETHTOOL = 0x8946
 _GSET, _GRINGPARAM, _GCHANNELS = 0x1, 0x10, 0x3C
-_GFLAGS, _LRO = 0x25, 1 << 15
 _OFFLOADS = (
     ("tso", 0x1E),
     ("gso", 0x23),
     ("gro", 0x2B),
     ("sg", 0x18),
-    ("rx_checksum", 0x14),
-    ("tx_checksum", 0x16),
 )
 """Source: include/uapi/linux/{netlink,rtnetlink,if_link,inet_diag,ethtool}.h."""
 
@@ -162,6 +159,7 @@ class Here:
                 "state": _STATES[state] if state < len(_STATES) else None,
                 "mtu": _number(attributes.get(_MTU)),
                 "lower": lower[name],
+                "qdisc": _text(attributes[_QDISC]) if _QDISC in attributes else None,
                 "speed_bits_per_second": _speed(name) if kind in _ASKED_KINDS else None,
             }
             if kind == "physical":
@@ -297,9 +295,6 @@ def _details(name: str) -> Dict[str, Any]:
         value = _ethtool(name, command, 1)
         if value:
             offloads[word] = bool(value[0])
-    flags = _ethtool(name, _GFLAGS, 1)
-    if flags:
-        offloads["lro"] = bool(flags[0] & _LRO)
     if offloads:
         found["offloads"] = offloads
     return found

@@ -18,6 +18,7 @@ _PARTS = (
     "caller",
     "collect_here",
     "collect",
+    "collect_command",
 )
 _TABLES = {"SYSCTLS": SYSCTLS, "NAMES": NAMES, "COMMS": COMMS, "__version__": __version__}
 

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from nginx_tune.documents.facts import Cpu
 from nginx_tune.host.cgroup import Group, read_group
+from nginx_tune.host.cpu_policy import read_frequency_driver, read_governors, read_isolated
+from nginx_tune.host.cpu_time import read_steal_ratio, read_throttled
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Gaps, Missing, attempt, known
 from nginx_tune.host.parse_cgroup import parse_cfs_quota, parse_cpu_max
@@ -43,6 +45,11 @@ def read_cpu(host: Host, *, process: str = "self") -> tuple[Cpu, Gaps]:
         model=known(_read_model(host), gaps, "/model"),
         threads_per_core=known(_read_threads_per_core(host), gaps, "/threads_per_core"),
         numa_nodes=known(_read_numa_nodes(host), gaps, "/numa_nodes"),
+        throttled=known(read_throttled(host, process), gaps, "/throttled"),
+        steal_ratio=known(read_steal_ratio(host), gaps, "/steal_ratio"),
+        frequency_driver=known(read_frequency_driver(host), gaps, "/frequency_driver"),
+        governors=known(read_governors(host), gaps, "/governors") or [],
+        isolated=known(read_isolated(host, allowed), gaps, "/isolated"),
     )
     return cpu, gaps
 

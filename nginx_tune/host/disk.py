@@ -9,6 +9,7 @@ from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Gaps, Missing, attempt, known
 from nginx_tune.host.parse_block import Identity, classify
 from nginx_tune.host.parse_values import parse_choice, parse_integer
+from nginx_tune.host.placement import read_numa_node
 
 _SECTOR_BYTES = 512
 """Unit of ``/sys/block/X/size``, whatever the disk's own sectors."""
@@ -60,7 +61,7 @@ def read_disk(host: Host, directory: str) -> tuple[Disk, Gaps]:
             _read_integer(host, f"{directory}/device/queue_depth"), gaps, "/device_queue_depth"
         ),
         read_ahead_bytes=known(read_ahead, gaps, "/read_ahead_bytes"),
-        write_cache=known(_read_write_cache(host, queue_directory), gaps, "/write_cache"),
+        numa_node=known(read_numa_node(host, directory), gaps, "/numa_node"),
         paths=_path_nodes(host, directory, name),
     )
     return disk, gaps
@@ -118,16 +119,6 @@ def _path_nodes(host: Host, directory: str, name: str) -> list[str]:
     if isinstance(disks, Missing):
         return []
     return [disk for disk in disks if re.fullmatch(rf"{head[1]}c\d+{head[2]}", disk)]
-
-
-def _read_write_cache(host: Host, directory: str) -> bool | Missing:
-    text = attempt(host.read_text, f"{directory}/queue/write_cache")
-    if isinstance(text, Missing):
-        return text
-    word = text.strip()
-    if word in {"write back", "write through"}:
-        return word == "write back"
-    return Missing(f"not a kind of write cache: {word[:40]!r}")
 
 
 def _read_queue_count(host: Host, directory: str) -> int | Missing:

@@ -20,10 +20,7 @@ _OFFLOADS = (
     ("tcp-segmentation-offload", "tso"),
     ("generic-segmentation-offload", "gso"),
     ("generic-receive-offload", "gro"),
-    ("large-receive-offload", "lro"),
     ("scatter-gather", "sg"),
-    ("rx-checksumming", "rx_checksum"),
-    ("tx-checksumming", "tx_checksum"),
 )
 _CARRIED_KINDS = frozenset({"vlan", "macvlan", "macvtap", "ipvlan"})
 _CLASS = Path("/sys/class/net")
@@ -118,6 +115,7 @@ def _link(
         speed_bits_per_second=ask_speed(name) if kind in _ASKED_KINDS else None,
         mtu=message.get_attr("IFLA_MTU"),
         lower=sorted(lower[name]),
+        qdisc=message.get_attr("IFLA_QDISC"),
     )
 
 

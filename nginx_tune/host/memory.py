@@ -16,7 +16,8 @@ from nginx_tune.host.parse_cgroup import (
     parse_memory_stat,
     unreclaimable_bytes,
 )
-from nginx_tune.host.parse_values import parse_integer
+from nginx_tune.host.parse_swaps import parse_swaps
+from nginx_tune.host.parse_values import parse_choice, parse_integer
 
 _LIMIT_FILES = {1: ("memory.limit_in_bytes",), 2: ("memory.max", "memory.high")}
 
@@ -68,7 +69,7 @@ def read_memory(
     )
     absent = meminfo if isinstance(meminfo, Missing) else Missing("/proc/meminfo does not tell")
     memory = _with_dirty(host, memory, fields, absent, gaps)
-    return _with_arc(host, memory, gaps), gaps
+    return _with_paging(host, _with_arc(host, memory, gaps), gaps), gaps
 
 
 def _with_dirty(
@@ -112,6 +113,25 @@ def _with_arc(host: Host, memory: Memory, gaps: Gaps) -> Memory:
         memory,
         arc_bytes=known(stats.get("size", none), gaps, "/arc_bytes"),
         arc_limit_bytes=known(stats.get("c_max", none), gaps, "/arc_limit_bytes"),
+    )
+
+
+def _with_paging(host: Host, memory: Memory, gaps: Gaps) -> Memory:
+    """Where memory is moved to, and whether it comes in huge pages.
+
+    Source: Documentation/admin-guide/mm/transhuge.rst.
+    """
+    swaps = attempt(host.read_text, "/proc/swaps")
+    chosen: dict[str, str | Missing] = {}
+    for name in ("enabled", "defrag"):
+        text = attempt(host.read_text, f"/sys/kernel/mm/transparent_hugepage/{name}")
+        chosen[name] = text if isinstance(text, Missing) else parse_choice(text)
+    return replace(
+        memory,
+        swaps=known(swaps if isinstance(swaps, Missing) else parse_swaps(swaps), gaps, "/swaps")
+        or [],
+        transparent_huge_pages=known(chosen["enabled"], gaps, "/transparent_huge_pages"),
+        huge_page_defrag=known(chosen["defrag"], gaps, "/huge_page_defrag"),
     )
 
 

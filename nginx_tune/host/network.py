@@ -11,6 +11,9 @@ from nginx_tune.documents.facts import Link, Network, Queues
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Gaps, Missing, attempt, known
+from nginx_tune.host.parse_network_use import has_cpus
+from nginx_tune.host.parse_values import parse_integer
+from nginx_tune.host.placement import Interrupts, read_interrupts, read_numa_node
 
 _FAKES = {
     "veth": "a veth pair reports a made-up 10 Gbit/s",
@@ -25,7 +28,7 @@ _FAKES = {
 _NOMINAL_DRIVERS = {"vmxnet3": "vmxnet3 reports a nominal speed, not the host's uplink"}
 
 MOST_QUEUES = 256
-"""Receive queues that are looked at."""
+"""Queues of each direction that are looked at."""
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
@@ -64,12 +67,13 @@ def read_network(host: Host, declared: Mapping[str, int]) -> tuple[Network, Gaps
     if isinstance(asked, Missing):
         gaps["/links"] = asked.reason
     for index, link in enumerate(judged):
-        for field in ("kind", "state", "mtu"):
+        for field in ("kind", "state", "mtu", "qdisc"):
             if getattr(link, field) is None:
                 gaps[f"/links/{index}/{field}"] = "the kernel does not tell"
         if link.speed_bits_per_second is None:
             gaps[f"/links/{index}/speed_bits_per_second"] = link.speed_reason
-        judged[index] = _with_queues(host, link, f"/links/{index}", gaps)
+        queued = _with_queues(host, link, f"/links/{index}", gaps)
+        judged[index] = _with_place(host, queued, f"/links/{index}", gaps)
     return Network(links=judged), gaps
 
 
@@ -81,11 +85,13 @@ def _with_queues(host: Host, link: Link, pointer: str, gaps: Gaps) -> Link:
         queues = names
     else:
         receive = [name for name in names if name.startswith("rx-")]
+        send = [name for name in names if name.startswith("tx-")]
         rss = link.queues.rss if link.queues else None
         queues = Queues(
             rx=len(receive),
-            tx=sum(name.startswith("tx-") for name in names),
-            rps=_count_rps(host, link.name, receive),
+            tx=len(send),
+            rps=_count_masks(host, link.name, receive, "rps_cpus"),
+            xps=_count_masks(host, link.name, send, "xps_cpus"),
             rss=known(
                 Missing("ethtool tells none") if rss is None else rss, gaps, f"{pointer}/queues/rss"
             ),
@@ -97,19 +103,45 @@ def _with_queues(host: Host, link: Link, pointer: str, gaps: Gaps) -> Link:
     )
 
 
-def _count_rps(host: Host, link: str, queues: list[str]) -> int:
-    """Receive queues whose mask of CPUs is not empty; none in a kernel without RPS.
+def _with_place(host: Host, link: Link, pointer: str, gaps: Gaps) -> Link:
+    """The link with the node and the interrupts of its device, and what its ring missed.
+
+    Source: Documentation/ABI/testing/sysfs-class-net-statistics, rx_missed_errors.
+    """
+    if link.kind != "physical":
+        for field in ("numa_node", "interrupts", "interrupt_cpus", "missed_packets"):
+            gaps[f"{pointer}/{field}"] = "no device of its own"
+        return link
+    directory = attempt(host.real_path, f"/sys/class/net/{link.name}/device")
+    found: Interrupts | Missing
+    if isinstance(directory, Missing):
+        node: int | Missing = directory
+        found = directory
+    else:
+        node = read_numa_node(host, directory)
+        found = read_interrupts(host, directory)
+    text = attempt(host.read_text, f"/sys/class/net/{link.name}/statistics/rx_missed_errors")
+    missed = text if isinstance(text, Missing) else parse_integer(text)
+    count, cpus = (found, found) if isinstance(found, Missing) else (found.number, found.cpus)
+    return msgspec.structs.replace(
+        link,
+        numa_node=known(node, gaps, f"{pointer}/numa_node"),
+        interrupts=known(count, gaps, f"{pointer}/interrupts"),
+        interrupt_cpus=known(cpus, gaps, f"{pointer}/interrupt_cpus"),
+        missed_packets=known(missed, gaps, f"{pointer}/missed_packets"),
+    )
+
+
+def _count_masks(host: Host, link: str, queues: list[str], mask: str) -> int:
+    """Queues whose mask of CPUs is not empty; none in a kernel without such masks.
 
     Source: Documentation/networking/scaling.rst.
     """
     masks = [
-        attempt(host.read_text, f"/sys/class/net/{link}/queues/{queue}/rps_cpus")
+        attempt(host.read_text, f"/sys/class/net/{link}/queues/{queue}/{mask}")
         for queue in queues[:MOST_QUEUES]
     ]
-    return sum(
-        isinstance(mask, str) and bool(re.fullmatch(r"[0-9a-f,]*[1-9a-f][0-9a-f,]*\s*", mask))
-        for mask in masks
-    )
+    return sum(isinstance(mask, str) and has_cpus(mask) for mask in masks)
 
 
 def _judge(host: Host, link: Link, links: Mapping[str, Link], declared: int | None) -> Link:

@@ -35,7 +35,7 @@ def parse_id_list(text: str) -> frozenset[int] | Missing:
 
 def parse_choice(text: str) -> str | Missing:
     """The chosen word of a sysfs menu: ``mq-deadline`` of ``none [mq-deadline] kyber``."""
-    match = re.search(r"\[([\w-]+)\]", text)
+    match = re.search(r"\[([\w+-]+)\]", text)
     if match:
         return match[1]
     words = text.split()

@@ -394,6 +394,6 @@ def _without_device(name: str, verdict: Verdict) -> tuple[Disk, Gaps]:
     disk = Disk(name=name, class_=verdict.disk_class, class_reason=verdict.reason)
     absent = [
         "size_bytes", "model", "rotational", "scheduler", "nr_requests", "hardware_queues",
-        "depth", "device_queue_depth", "read_ahead_bytes", "write_cache", "curve",
+        "depth", "device_queue_depth", "read_ahead_bytes", "numa_node", "curve",
     ]  # fmt: skip
     return disk, {f"/{field}": "not a block device" for field in absent}

@@ -16,6 +16,7 @@ from nginx_tune.host.kernel import read_kernel, read_limits
 from nginx_tune.host.listeners import add_counters, ask_listening, read_listeners
 from nginx_tune.host.memory import read_memory
 from nginx_tune.host.network import read_network
+from nginx_tune.host.network_use import add_network_use
 from nginx_tune.host.storage import read_storage
 from nginx_tune.host.view import View, view_of
 from nginx_tune.nginx.binary import read_nginx
@@ -88,6 +89,8 @@ def gather_facts(
     gaps |= under("/network", found)
     listening = ask_listening(host, pid)
     network, found = add_counters(host, network, listening, pid)
+    gaps |= under("/network", found)
+    network, found = add_network_use(host, network, pid)
     gaps |= under("/network", found)
     listeners, found = read_listeners(host, listening, pid)
     gaps |= under("/listeners", found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nginx_tune.decide.hindrances import find_hindrances
 from nginx_tune.documents.facts import (
     Array,
     Cpu,
@@ -20,6 +21,14 @@ from nginx_tune.report.facts_nginx import listener_lines, nginx_lines
 from nginx_tune.report.listing import plural, table
 from nginx_tune.report.text import bytes_text, number_text, plain
 
+_CONSUMERS = {
+    "anonymous": "programs",
+    "shared": "tmpfs and shared memory",
+    "kernel": "the kernel",
+    "huge_pages": "huge pages",
+}
+_USUAL_MTUS = (1500, 65536)
+"""Of Ethernet and of the loopback."""
 _SPEED_STEPS = ((10**12, "Tbit/s"), (10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"))
 
 
@@ -49,6 +58,11 @@ def render_facts(facts: Facts) -> bytes:
     if facts.datasets:
         lines += ["", "datasets"]
         lines += table(map(_dataset, facts.datasets))
+    hindrances = find_hindrances(facts)
+    if hindrances:
+        lines += ["", "what holds nginx back here"]
+        for one in hindrances:
+            lines += [f"  {one.seen}", f"    {one.meaning}; {one.remedy}"]
     if facts.unknown:
         lines += ["", f"{plural(len(facts.unknown), 'value')} not known: -f json has the reasons"]
     return ("\n".join(line.rstrip() for line in map(plain, lines)) + "\n").encode()
@@ -82,6 +96,8 @@ def _cpu(cpu: Cpu, no_quota_reason: str) -> str:
     text = f"{_count(cpu.online)} online, {_count(cpu.cpuset)} allowed, {quota}"
     effective = "?" if cpu.effective is None else f"{cpu.effective:g}"
     text = f"{text}: {effective} effective" + (f" ({cpu.model})" if cpu.model else "")
+    if (cpu.threads_per_core or 1) > 1:
+        text += f", {cpu.threads_per_core} threads a core"
     if cpu.auto_workers is not None and cpu.auto_workers != cpu.fitting_workers:
         text += f"; worker_processes auto gives {cpu.auto_workers}, {cpu.fitting_workers} fit"
     return text
@@ -95,6 +111,12 @@ def _memory(memory: Memory) -> str:
     if memory.arc_limit_bytes is not None:
         arc = f"; the ARC of ZFS holds {bytes_text(memory.arc_bytes)}"
         arc += f" of at most {bytes_text(memory.arc_limit_bytes)}"
+    held = ", ".join(
+        f"{_CONSUMERS[name]} {bytes_text(size)}"
+        for name, size in sorted(memory.consumers.items(), key=lambda item: -item[1])
+        if name in _CONSUMERS and size * 20 >= (memory.total_bytes or 0)
+    )
+    arc += f"; not for it: {held}" if held else ""
     return (
         f"{bytes_text(memory.total_bytes)}, {bytes_text(memory.available_bytes)} available, "
         f"{limit}; the page cache can hold {bytes_text(memory.page_cache_limit_bytes)}" + arc
@@ -140,7 +162,21 @@ def _disk(disk: Disk) -> Sequence[str]:
 
 def _link(link: Link) -> Sequence[str]:
     speed = speed_text(link.speed_bits_per_second)
-    return link.name, link.kind or "?", link.state or "?", speed, link.speed_reason
+    queues = ""
+    if link.queues is not None and link.kind == "physical":
+        queues = f"queues {link.queues.rx} in, {link.queues.tx} out"
+        queues += f" ({link.queues.rps} by RPS)" if link.queues.rps else ""
+        queues += f" ({link.queues.xps} by XPS)" if link.queues.xps else ""
+    return (
+        link.name,
+        link.kind or "?",
+        link.state or "?",
+        speed,
+        queues,
+        link.qdisc if link.qdisc and link.qdisc != "noqueue" else "",
+        f"mtu {link.mtu}" if link.mtu and link.mtu not in _USUAL_MTUS else "",
+        link.speed_reason,
+    )
 
 
 def _dataset(dataset: Dataset) -> Sequence[str]:

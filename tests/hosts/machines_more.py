@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from machine import Machine
 from machines import GIB_KB, HDD, SSD, XEON, systemd
+from machines_hindered import two_nodes
 from machines_stacks import CAPTURES as STACKS
 from parts import (
     Queue,
@@ -308,6 +309,7 @@ def silent_sysfs() -> tuple[Machine, Request]:
 
 CAPTURES = {
     **STACKS,
+    "two-nodes": two_nodes,
     "sata-ssd": sata_ssd,
     "nvme-multipath": nvme_multipath,
     "ebs-volume": ebs_volume,

@@ -53,6 +53,8 @@ SINCE = {
 }
 """Kernels before these have no such sysctl."""
 
+SWAPS_HEAD = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
+
 UPTIME_SECONDS = 864_000
 """Ten days."""
 ROOT_CAPABILITIES = "000001ffffffffff"
@@ -86,6 +88,18 @@ def base(machine: Machine, *, release: str, cpus: int, model: str, arch: str = "
     machine.write("/sys/devices/system/cpu/online", f"0-{cpus - 1}\n" if cpus > 1 else "0\n")
     machine.write("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0\n")
     machine.write("/sys/devices/system/node/online", "0\n")
+    machine.write("/sys/devices/system/cpu/isolated", "\n")
+    ticks = cpus * UPTIME_SECONDS * 100
+    machine.write(
+        "/proc/stat",
+        f"cpu  {ticks // 20} 0 {ticks // 25} {ticks * 9 // 10} 4321 0 {ticks // 100} 0 0 0\n"
+        f"intr 812345\nctxt 912345\nbtime 1760000000\nprocesses 41234\n",
+    )
+    machine.write("/proc/swaps", SWAPS_HEAD)
+    pages = "/sys/kernel/mm/transparent_hugepage"
+    machine.write(f"{pages}/enabled", "always [madvise] never\n")
+    machine.write(f"{pages}/defrag", "always defer defer+madvise [madvise] never\n")
+    machine.write("/proc/sys/net/ipv4/tcp_mem", "769587\t1026117\t1539174\n")
     machine.write("/proc/uptime", f"{UPTIME_SECONDS:.2f} {cpus * UPTIME_SECONDS:.2f}\n")
     machine.sockets[None] = Listening(
         somaxconn=4096,
@@ -180,6 +194,9 @@ def process(
     )
     machine.write(f"{directory}/uid_map", "         0          0 4294967295\n")
     machine.write(f"{directory}/net/netstat", NETSTAT)
+    machine.write(f"{directory}/net/snmp", SNMP)
+    machine.write(f"{directory}/net/sockstat", SOCKSTAT)
+    machine.write(f"{directory}/net/softnet_stat", SOFTNET)
     machine.link(f"{directory}/ns/net", f"net:[{network_namespace}]")
     machine.write(
         f"{directory}/limits",
@@ -191,6 +208,21 @@ def process(
     )
     machine.link(f"{directory}/ns/mnt", f"mnt:[{mount_namespace}]")
 
+
+SNMP = (
+    "Tcp: RtoAlgorithm RtoMin RtoMax MaxConn ActiveOpens PassiveOpens AttemptFails EstabResets "
+    "CurrEstab InSegs OutSegs RetransSegs InErrs OutRsts InCsumErrors\n"
+    "Tcp: 1 200 120000 -1 80123 9123456 412 5123 1843 812345678 1612345678 3123456 0 91234 0\n"
+)
+SOCKSTAT = (
+    "sockets: used 2144\nTCP: inuse 1851 orphan 3 tw 812 alloc 1902 mem 4123\n"
+    "UDP: inuse 2 mem 1\nUDPLITE: inuse 0\nRAW: inuse 0\nFRAG: inuse 0 memory 0\n"
+)
+SOFTNET = "".join(
+    f"{packets:08x} 00000000 {squeezed:08x} 00000000 00000000 00000000 00000000 00000000 00000000 "
+    f"00000000 00000000 00000000 {cpu:08x} 00000000 00000000\n"
+    for cpu, (packets, squeezed) in enumerate(((0x11F2A3B4, 12), (0x0FD10B27, 7)))
+)
 
 NETSTAT = (
     "TcpExt: SyncookiesSent SyncookiesRecv TCPTimeouts ListenOverflows ListenDrops TCPReqQFullDrop\n"
@@ -221,6 +253,11 @@ def cgroup_v2(
         f"slab_reclaimable 12582912\nslab_unreclaimable 4194304\nslab 16777216\n",
     )
     machine.write(f"{directory}/cpu.max", f"{cpu_max}\n")
+    machine.write(
+        f"{directory}/cpu.stat",
+        "usage_usec 81234567\nuser_usec 51234567\nsystem_usec 30000000\nnr_periods 0\n"
+        "nr_throttled 0\nthrottled_usec 0\nnr_bursts 0\nburst_usec 0\n",
+    )
     machine.write(f"{directory}/cpuset.cpus.effective", f"{cpuset}\n")
 
 
@@ -249,7 +286,6 @@ def block(machine: Machine, directory: str, device: str, sectors: int, queue: Qu
     machine.write(f"{directory}/queue/nr_requests", f"{queue.nr_requests}\n")
     machine.write(f"{directory}/queue/scheduler", f"{queue.scheduler}\n")
     machine.write(f"{directory}/queue/read_ahead_kb", f"{queue.read_ahead_kb}\n")
-    machine.write(f"{directory}/queue/write_cache", "write back\n")
     for number in range(queue.queues):
         machine.write(f"{directory}/mq/{number}/nr_tags", f"{queue.nr_requests}\n")
 
@@ -334,13 +370,23 @@ def ethernet(
     state: str = "up",
     mtu: int = 1500,
     queues: int = 8,
+    numa_node: int = -1,
 ) -> None:
     """A network link with its driver."""
     directory = f"/sys/class/net/{name}/queues"
     for queue in range(queues):
         machine.write(f"{directory}/rx-{queue}/rps_cpus", "00\n")
-        machine.directories.add(f"{directory}/tx-{queue}")
-    machine.link(f"/sys/class/net/{name}/device/driver", f"../../../../bus/pci/drivers/{driver}")
+        machine.write(f"{directory}/tx-{queue}/xps_cpus", f"{1 << queue:02x}\n")
+    number = len(machine.network_links)
+    device = f"/sys/devices/pci0000:00/0000:00:{number:02x}.0"
+    machine.link(f"/sys/class/net/{name}/device", f"../../..{device.removeprefix('/sys')}")
+    machine.link(f"{device}/driver", f"../../../bus/pci/drivers/{driver}")
+    machine.write(f"{device}/numa_node", f"{numa_node}\n")
+    machine.write(f"/sys/class/net/{name}/statistics/rx_missed_errors", "0\n")
+    for queue in range(queues if kind == "physical" else 0):
+        interrupt = 40 + 16 * number + queue
+        machine.write(f"{device}/msi_irqs/{interrupt}", "msix\n")
+        machine.write(f"/proc/irq/{interrupt}/effective_affinity_list", f"{queue}\n")
     machine.network_links.append(
         Link(
             name=name,
@@ -350,7 +396,8 @@ def ethernet(
             speed_bits_per_second=megabits * 10**6 if megabits else None,
             queues=Queues(rx=0, tx=0, rss=queues),
             rings=Rings(rx=512, rx_max=4096, tx=512, tx_max=4096),
-            offloads={"gro": True, "gso": True, "lro": False, "sg": True, "tso": True},
+            offloads={"gro": True, "gso": True, "sg": True, "tso": True},
+            qdisc="mq" if queues > 1 else "fq_codel",
         )
     )
 
@@ -358,7 +405,9 @@ def ethernet(
 def loopback(machine: Machine) -> None:
     machine.write("/sys/class/net/lo/queues/rx-0/rps_cpus", "00\n")
     machine.directories.add("/sys/class/net/lo/queues/tx-0")
-    machine.network_links.append(Link(name="lo", kind="loopback", state="unknown", mtu=65536))
+    machine.network_links.append(
+        Link(name="lo", kind="loopback", state="unknown", mtu=65536, qdisc="noqueue")
+    )
 
 
 NGINX_ORG = (

@@ -22,7 +22,7 @@ from machines_more import CAPTURES as MORE_CAPTURES
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.capture import Capture
 from nginx_tune.documents.facts import Facts
-from nginx_tune.host.collect import collected
+from nginx_tune.host.collect_command import collected
 from nginx_tune.host.collector import render_collector
 from nginx_tune.measure.inspection import record_host, replay
 
@@ -91,6 +91,8 @@ def test_it_needs_the_standard_library_alone(program: Path) -> None:
 MOVING = re.compile(
     r"/memory/(available_bytes|page_cache_limit_bytes|dirty_\w+|consumers/\w+)"
     r"|/storage/paths/\d+/available_bytes"
+    r"|/cpu/(steal_ratio|throttled/\w+)|/memory/swaps/\d+/used_bytes"
+    r"|/network/(softnet|tcp)/\w+|/network/conntrack_entries|/network/links/\d+/missed_packets"
     r"|/nginx/.*|/listeners.*|/network/(listen_\w+|syn_queue_drops)|/unknown.*"
 )
 """Other tests start nginx and use memory meanwhile."""
