@@ -79,13 +79,15 @@ def peak_per_worker(transfers: float, workers: int) -> float:
 def size_pool(load: PoolLoad, *, smallest: int = DEFAULT_THREADS, pools: int = 1) -> PoolSize:
     """Threads for a pool that hot and cold reads share; every worker has so many ``pools``.
 
-    Shape: ``smallest``, or steps of 16 above it, with a quarter more than the cold peak so that
-           hot reads find a thread.
+    Shape: ``smallest`` (the limit, where that is lower), or steps of 16 above it, with a quarter
+           more than the cold peak so that hot reads find a thread.
     """
     cold = peak_per_worker(load.cold_transfers, load.workers)
     with_room = cold + max(4.0, cold / 4)
-    needed = max(smallest, _STEP * math.ceil(with_room / _STEP) if with_room > smallest else 0)
     limit, reason = _limit(load, pools)
+    # The usual size is no need: where fewer threads help, fewer are enough for few transfers.
+    usual = min(smallest, limit)
+    needed = max(smallest, _STEP * math.ceil(with_room / _STEP)) if with_room > usual else usual
     return PoolSize(needed=needed, limit=limit, limit_reason=reason, cold_per_worker=cold)
 
 

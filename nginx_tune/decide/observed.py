@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from nginx_tune.decide.hindrances_network import FEW_LOST
 from nginx_tune.decide.quantity import Quantity
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.listening import Listener
@@ -35,7 +36,7 @@ class Seen:
     pool_overflow: Quantity
     listen_overflows: Quantity
     """In the window of the observation; without one, what nginx's sockets dropped since they
-    listen."""
+    listen, or what the network namespace counted where they do not tell."""
     connections_refused: Quantity
     backlog: Quantity
     """The least of the listeners' effective backlogs."""
@@ -55,7 +56,13 @@ def see(facts: Facts, observation: Observation | None) -> Seen:
     backlogs = [one.backlog for one in server.listeners if one.backlog]
     overflows = Quantity("server.listen_overflows", server.listen_overflows, "events")
     if server.listen_overflows is None:
-        dropping = [one for one in facts.listeners if one.drops and _is_nginx(one)]
+        ours = [one for one in facts.listeners if _is_nginx(one)]
+        dropping = [one for one in ours if one.drops]
+        counted = facts.network.listen_overflows or 0
+        if ours and counted >= FEW_LOST and all(one.drops is None for one in ours):
+            # Its sockets cannot be asked (an ordinary user without sock_diag); the kernel's
+            # count is that of all listeners, and a longer queue costs next to nothing.
+            overflows = Quantity("network.listen_overflows", counted, "connections, any listener")
         if dropping:
             dropped = sum(one.drops or 0 for one in dropping)
             overflows = Quantity("drops at nginx's listening sockets", dropped, "connections")

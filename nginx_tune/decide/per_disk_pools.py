@@ -20,7 +20,7 @@ from nginx_tune.decide.model_pool import DEFAULT_QUEUE, DEFAULT_THREADS
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import known
 from nginx_tune.decide.situation import Situation
-from nginx_tune.decide.thread_pool_size import IGNORED_KNEE, exceeds_knee
+from nginx_tune.decide.thread_pool_size import IGNORED_KNEE, cold_text, exceeds_knee
 from nginx_tune.documents.decisions import Decision, Evidence, Predicted, Setting
 from nginx_tune.documents.site import root_locations
 
@@ -105,8 +105,7 @@ def _pools(
     s: Situation, plan: PoolPlan, layout: list[Setting], evidence: list[Evidence]
 ) -> Decision:
     threads = plan.threads
-    peak = plan.size.cold_per_worker if plan.size else 0.0
-    why = f"peak of {peak:.0f} cold transfers a disk and worker"
+    why = f"peak of {cold_text(plan)} a disk and worker"
     if not plan.load_known:
         why = "the usual size for a disk; the peak of cold transfers is not known"
     # More than a disk does at once, on purpose; the audit would ask why.

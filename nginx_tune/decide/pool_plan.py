@@ -144,6 +144,7 @@ def _pools(s: Situation, judgement: Judgement, independence: Independence) -> Po
             size_hot_pool(hot, s.workers),
             s.workers,
         ),
+        load_known=load_known,
     )
 
 

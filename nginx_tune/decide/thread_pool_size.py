@@ -26,6 +26,7 @@ from nginx_tune.decide.model_pool import DEFAULT_QUEUE, DEFAULT_THREADS, THREADS
 from nginx_tune.decide.pool_plan import SINGLE_POOL, PoolPlan, looks_through_disks
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
+from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.decisions import Confidence, Decision, Evidence, Setting
 
 _QUEUE = f"max_queue={DEFAULT_QUEUE}"
@@ -68,7 +69,7 @@ def _default_fits(s: Situation, plan: PoolPlan) -> Decision:
         id="thread-pool-size",
         verdict="keep",
         summary=f"The default pool of {DEFAULT_THREADS} threads is above the peak of "
-        f"{_cold(plan)} cold transfers of a worker."
+        f"{cold_text(plan)} of a worker."
         if plan.load_known
         else f"The default pool of {DEFAULT_THREADS} threads: the peak of concurrent cold "
         "transfers is not known.",
@@ -113,7 +114,16 @@ def _other_size(s: Situation, plan: PoolPlan) -> Decision:
     size = plan.size
     if size is None:
         raise AssertionError("a plan that is on has a size")
-    reason = comment = f"peak of {_cold(plan)} cold transfers a worker; hot reads queue behind them"
+    reason = comment = (
+        f"peak of {cold_text(plan)} a worker; hot reads queue behind them"
+        if plan.load_known
+        else f"the most that helps ({size.limit_reason}); the peak of cold transfers is not known"
+    )
+    if size.fits and plan.load_known and plan.threads < DEFAULT_THREADS:
+        reason = comment = (
+            f"above the peak of {cold_text(plan)} a worker, and the most that helps "
+            f"({size.limit_reason})"
+        )
     if exceeds_knee(s, plan):
         # More than the disks do at once, on purpose; the audit would ask why.
         comment = f"{IGNORED_KNEE} {reason}"
@@ -131,8 +141,8 @@ def _other_size(s: Situation, plan: PoolPlan) -> Decision:
     )
     enough = (
         f"{plan.threads} threads a worker: {reason}."
-        if size.fits
-        else f"{size.needed} threads a worker would be needed for {_cold(plan)} cold transfers, "
+        if size.fits or not plan.load_known
+        else f"{size.needed} threads a worker would be needed for {cold_text(plan)}, "
         f"and {size.limit} is the most that helps ({size.limit_reason}): give the hot locations a "
         "pool of their own by naming them in [site] hot_locations."
     )
@@ -205,8 +215,13 @@ def exceeds_knee(s: Situation, plan: PoolPlan, *, pools: int = 1) -> bool:
     return plan.threads * s.workers * pools > THREADS_PER_KNEE * s.disk_knee
 
 
-def _cold(plan: PoolPlan) -> str:
-    return f"{plan.size.cold_per_worker:.0f}" if plan.size else "?"
+def cold_text(plan: PoolPlan) -> str:
+    """``12 cold transfers``; a peak that is rounded to none is not said to be none."""
+    peak = plan.size.cold_per_worker if plan.size else 0.0
+    if peak < 1:
+        return "less than one cold transfer"
+    count = round(peak)
+    return f"{count} cold transfer{'' if count == 1 else 's'}"
 
 
 def _flips(plan: PoolPlan) -> list[str]:
@@ -238,13 +253,7 @@ def _evidence(s: Situation, plan: PoolPlan) -> list[Evidence]:
                 "",
                 where.provenance,
             ),
-            Quantity(
-                "cold transfers of the busiest worker (model)",
-                plan.size.cold_per_worker,
-                "",
-                where.provenance,
-            ),
-            Quantity("threads needed (model)", plan.size.needed, "threads", where.provenance),
+            *(_load(plan.size, where.provenance) if plan.load_known else ()),
         ),
         Evidence(
             fact=f"most threads that help: {plan.size.limit_reason}",
@@ -254,6 +263,14 @@ def _evidence(s: Situation, plan: PoolPlan) -> list[Evidence]:
         ),
         *knees,
     ]
+
+
+def _load(size: PoolSize, provenance: Provenance) -> tuple[Quantity, ...]:
+    busiest = size.cold_per_worker
+    return (
+        Quantity("cold transfers of the busiest worker (model)", busiest, "", provenance),
+        Quantity("threads needed (model)", size.needed, "threads", provenance),
+    )
 
 
 def _confidence(s: Situation) -> Confidence:

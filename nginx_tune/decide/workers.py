@@ -11,10 +11,12 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.decide.answer import setting
+from nginx_tune.decide.hindrances import THROTTLED_RATIO, throttled_share
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision
+from nginx_tune.documents.facts import Cpu
 
 ID: Final = "workers"
 
@@ -27,6 +29,8 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
         Quantity("cpu.cpuset", cpu.cpuset, "CPUs"),
         Quantity("cpu.quota_cpus", cpu.quota_cpus, "CPUs"),
         Quantity("cpu.effective", cpu.effective, "CPUs"),
+        Quantity("periods held back by the quota", throttled_share(cpu)),
+        Quantity("cpu.steal_ratio", cpu.steal_ratio or None),
     )
     if cpu.effective is not None and cpu.online is not None and s.workers < cpu.online:
         which = "quota" if cpu.quota_cpus is not None else "cpuset"
@@ -39,7 +43,11 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
             evidence=evidence,
             confidence="high",
             flips_when=["the container's CPU limit changes"],
-            risks=["a fixed number does not follow a changed limit", *_affinity(plan)],
+            risks=[
+                "a fixed number does not follow a changed limit",
+                *_held_back(s.facts.cpu),
+                *_affinity(plan),
+            ],
         )
     if cpu.effective is None and cpu.online is None:
         return Decision(
@@ -62,8 +70,17 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
         evidence=evidence,
         confidence="high" if cpu.effective is not None else "medium",
         flips_when=["nginx runs under a CPU limit below the CPUs online"],
-        risks=_affinity(plan),
+        risks=[*_held_back(cpu), *_affinity(plan)],
     )
+
+
+def _held_back(cpu: Cpu) -> list[str]:
+    """A quota is spent by all that runs at once: threads and other processes of the group too."""
+    share = throttled_share(cpu)
+    if cpu.throttled is None or share is None or share < THROTTLED_RATIO:
+        return []
+    held = f"the quota of {cpu.throttled.directory} held its group back in {100 * share:.2g} %"
+    return [f"{held} of the periods: fewer workers add no CPU time, a higher limit does"]
 
 
 def _affinity(plan: PoolPlan) -> list[str]:

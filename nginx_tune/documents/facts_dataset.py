@@ -46,6 +46,9 @@ class Dataset(Part, frozen=True, kw_only=True):
     path: str
     files: int | None = None
     bytes: int | None = None
+    allocated_bytes: int | None = None
+    """What the file system keeps of them: less than ``bytes`` where files are sparse or
+    compressed; a hole is read without the disk, and takes page cache all the same."""
     complete: bool = True
     """False when the scan's time budget ran out: files and bytes are then lower bounds."""
     reason: str = ""

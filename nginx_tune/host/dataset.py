@@ -61,6 +61,7 @@ def scan_dataset(
         path=path,
         files=estimate.files,
         bytes=estimate.bytes,
+        allocated_bytes=estimate.allocated_bytes,
         complete=not walk.reasons_incomplete(),
         reason="; ".join([*walk.reasons_incomplete(), *walk.reasons_left_out()]),
         sizes=estimate.sizes,

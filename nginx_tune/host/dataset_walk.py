@@ -24,6 +24,8 @@ _TOLD_EVERY = 50_000
 _FEW = 30
 _HASH = 0x9E3779B97F4A7C15
 _WORD = 1 << 64
+_BLOCK_BYTES = 512
+"""Of ``st_blocks``, whatever the file system's own blocks (inode(7))."""
 
 
 class Estimate(NamedTuple):
@@ -31,6 +33,7 @@ class Estimate(NamedTuple):
 
     files: int
     bytes: int
+    allocated_bytes: int
     bytes_error_ratio: float | None
     hard_links: int
     sizes: Sizes | None
@@ -69,6 +72,7 @@ class Walk:
         self._mounted_twice = _mounted_twice(root)
         self._names = 0
         self._asked = 0
+        self._allocated = 0
         self._entries = 0
         self._late = False
         self._unreadable = 0
@@ -102,11 +106,14 @@ class Walk:
         counter, asked, names = self._counter, self._asked, self._names
         if asked == names:
             links = names - counter.files
-            return Estimate(counter.files, counter.bytes, 0.0, links, counter.sizes())
+            return Estimate(
+                counter.files, counter.bytes, self._allocated, 0.0, links, counter.sizes()
+            )
         scale = names / asked if asked else 0.0
         return Estimate(
             files=round(counter.files * scale) if asked else names,
             bytes=round(counter.bytes * scale),
+            allocated_bytes=round(self._allocated * scale),
             bytes_error_ratio=self._error_ratio(),
             hard_links=round((asked - counter.files) * scale),
             sizes=counter.sizes(scale) if asked else None,
@@ -209,6 +216,7 @@ class Walk:
         if status.st_nlink > 1 and self._was_met(status):
             return
         self._counter.add(status.st_size)
+        self._allocated += status.st_blocks * _BLOCK_BYTES
         self.sample.add(level.prefix, entry.name, status.st_size)
 
     def _was_met(self, status: os.stat_result) -> bool:

@@ -144,6 +144,8 @@ def _dataset_gaps(dataset: Dataset) -> Gaps:
     if dataset.sizes is None:
         gaps["/sizes"] = dataset.reason or "the dataset has no files"
     reason = dataset.residency.reason or "not asked"
+    if dataset.allocated_bytes is None:
+        gaps["/allocated_bytes"] = "the scan did not tell it"
     if dataset.bytes_error_ratio is None:
         gaps["/bytes_error_ratio"] = "too few files were asked"
     for field in ("ratio", "coverage_ratio", "error_ratio"):

@@ -27,6 +27,7 @@ _CONSUMERS = {
     "kernel": "the kernel",
     "huge_pages": "huge pages",
 }
+_SPARSE_RATIO = 0.9
 _USUAL_MTUS = (1500, 65536)
 """Of Ethernet and of the loopback."""
 _SPEED_STEPS = ((10**12, "Tbit/s"), (10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"))
@@ -194,12 +195,20 @@ def _dataset(dataset: Dataset) -> Sequence[str]:
     return (
         dataset.path,
         f"{at_least}{number_text(dataset.files)} files",
-        f"{at_least}{bytes_text(dataset.bytes)}{sampled}",
+        f"{at_least}{bytes_text(dataset.bytes)}{sampled}{_kept(dataset)}",
         f"median {bytes_text(sizes.p50_bytes)}, 99 % ≤ {bytes_text(sizes.p99_bytes)}"
         if sizes
         else "",
         held,
     )
+
+
+def _kept(dataset: Dataset) -> str:
+    """What a sparse or compressed dataset takes on its disk."""
+    kept, size = dataset.allocated_bytes, dataset.bytes
+    if kept is None or not size or kept >= _SPARSE_RATIO * size:
+        return ""
+    return f", of which the disk holds {bytes_text(kept)} (sparse or compressed)"
 
 
 def _count(value: int | None) -> str:

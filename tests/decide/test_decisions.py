@@ -22,6 +22,7 @@ from nginx_tune.decide import decide
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.decide.pool_forecast import forecast_gain
 from nginx_tune.decide.pool_plan import plan_pools
+from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import (
     Cpu,
@@ -33,6 +34,7 @@ from nginx_tune.documents.facts import (
     Memory,
     PathStorage,
     Storage,
+    Throttled,
 )
 from nginx_tune.documents.workload import (
     CpuPerRequest,
@@ -201,6 +203,37 @@ def test_twenty_cold_transfers_fit_the_default_pool() -> None:
     d = one(decide(lab_host(), lab_load(20), site=site()), "thread-pool-size")
     assert d.verdict == "keep"
     assert "32" in d.summary
+
+
+@pytest.mark.parametrize(
+    ("cold", "said"),
+    [(0.2, "less than one cold transfer"), (1.0, "1 cold transfer"), (2.0, "2 cold transfers")],
+)
+def test_a_small_peak_is_not_said_to_be_none(cold: float, said: str) -> None:
+    few = load("media", data_bytes=GIBIBYTE, peak=24, cold_peak=cold)
+    d = one(decide(lab_host(), few, site=site()), "thread-pool-size")
+    assert f"above the peak of {said} of a worker" in d.summary
+
+
+@pytest.mark.parametrize("provenance", ["assumed", "declared"])
+def test_no_thread_is_needed_for_transfers_that_are_not_there(provenance: Provenance) -> None:
+    """128 workers may have 16 threads each: the usual 32 are no need of so few cold transfers."""
+    cpu = Cpu(online=128, cpuset=128, effective=128.0)
+    busy = lab_load(20)
+    concurrency = msgspec.structs.replace(busy.concurrency, provenance=provenance)
+    decisions = decide(
+        msgspec.structs.replace(lab_host(), cpu=cpu),
+        msgspec.structs.replace(busy, concurrency=concurrency),
+        site=site(),
+    )
+    d = one(decisions, "thread-pool-size")
+    (line,) = [*d.settings, *d.proposed]
+    assert line.args[1] == "threads=16"
+    assert "would be needed" not in d.summary
+    is_known = provenance == "declared"
+    assert ("less than one cold transfer a worker" in line.reason) == is_known
+    assert ("the peak of cold transfers is not known" in line.reason) != is_known
+    assert any("busiest worker" in e.fact for e in d.evidence) == is_known
 
 
 def test_forty_cold_transfers_get_more_threads() -> None:
@@ -586,3 +619,18 @@ def test_every_id_that_can_be_decided_is_decided_once() -> None:
         "open-file-cache", "output-buffers", "backlog", "upstream-keepalive", "access-log",
         "read-ahead", "ktls", "directio",
     } == set(names)  # fmt: skip
+
+
+def test_a_quota_that_throttles_is_said_beside_the_workers() -> None:
+    """``cpu.stat`` of nginx's group: what a number of workers cannot mend."""
+    for periods, expected in ((1000, True), (50, False)):
+        held = Throttled(
+            directory="/sys/fs/cgroup/nginx", periods=periods, throttled_periods=periods // 2,
+            throttled_seconds=9.0,
+        )  # fmt: skip
+        cpu = Cpu(online=8, cpuset=8, quota_cpus=2.0, effective=2.0, throttled=held)
+        facts = msgspec.structs.replace(host(), cpu=cpu)
+        d = one(decide(facts, load(), site=site()), "workers")
+        assert settings(d) == ["worker_processes 2"]
+        assert any("back in 50 % of the periods" in risk for risk in d.risks) == expected
+        assert any(e.fact == "periods held back by the quota" for e in d.evidence) == expected

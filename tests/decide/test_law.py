@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import random
+import re
 import time
 from typing import Any
 
@@ -166,6 +167,8 @@ def _contradictions(d: Decision) -> list[str]:
         found.append(f"{d.id}: {d.verdict} and {d.summary!r}")
     if d.verdict == "disable" and d.proposed:
         found.append(f"{d.id}: disabled and proposed")
+    texts = [d.summary, *(line.reason for line in [*d.settings, *d.proposed])]
+    found += [f"{d.id}: threads for nothing: {t!r}" for t in texts if re.search(r"\b0 cold", t)]
     if not all(math.isfinite(x) for p in d.predicted for x in (p.low, p.expected, p.high)):
         found.append(f"{d.id}: {d.predicted}")
     return found

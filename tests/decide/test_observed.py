@@ -191,6 +191,25 @@ def test_busy_disks_and_waiting_threads_are_no_harm() -> None:
         assert both[0] == both[1]
 
 
+def test_an_ordinary_user_has_the_count_of_the_network_namespace() -> None:
+    """Sockets that do not tell their drops; the kernel's own counter does."""
+    silent = Listener(address="0.0.0.0", port=80, backlog=511)
+    for overflows, listener, expected in (
+        (2_500_000, silent, "raise"),
+        (9, silent, "keep"),
+        (2_500_000, msgspec.structs.replace(silent, drops=0), "keep"),
+        (2_500_000, msgspec.structs.replace(silent, port=22), "keep"),
+        (2_500_000, msgspec.structs.replace(silent, of_nginx=False), "keep"),
+    ):
+        facts = msgspec.structs.replace(
+            host(), listeners=[listener], network=Network(listen_overflows=overflows)
+        )
+        found = one(decide(facts, load(), site=site()), "backlog")
+        assert found.verdict == expected, (overflows, listener)
+        if expected == "raise":
+            assert "2500000 overflows" in found.summary
+
+
 @pytest.mark.parametrize(
     ("listener", "expected"),
     [

@@ -10,7 +10,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from nginx_tune.documents.facts import Facts
 from nginx_tune.host.dataset import scan_dataset
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.parse_block import classify_filesystem
@@ -18,6 +20,7 @@ from nginx_tune.host.parse_mountinfo import mount_of, parse_mountinfo
 from nginx_tune.host.parse_sizes import ByteSample, SizeCounter
 from nginx_tune.host.residency import read_residency
 from nginx_tune.host.syscalls import PAGE_BYTES, cachestat_pages, mincore_pages
+from nginx_tune.report.facts import render_facts
 
 MIB = 1 << 20
 
@@ -49,6 +52,25 @@ def test_files_are_counted_once_and_links_not_followed(tmp_path: Path) -> None:
     assert dataset.complete
     assert dataset.sizes is not None
     assert [(b.le_bytes, b.files) for b in dataset.sizes.buckets] == [(0, 1), (1024, 1)]
+
+
+@pytest.mark.skipif(not on_a_disk(Path("/var/tmp")), reason="needs a disk")
+def test_a_sparse_file_says_both_its_sizes() -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
+        with (Path(place) / "sparse").open("wb") as file:
+            file.write(b"x" * MIB)
+            file.truncate(64 * MIB)
+            os.fsync(file.fileno())
+        (Path(place) / "full").write_bytes(b"x" * MIB)
+        os.sync()
+        dataset = scan_dataset(place, budget_seconds=10)
+    assert dataset.bytes == 65 * MIB
+    assert dataset.allocated_bytes is not None
+    assert 2 * MIB <= dataset.allocated_bytes < 4 * MIB
+    screen = render_facts(Facts(datasets=[dataset])).decode()
+    assert "65.0 MiB, of which the disk holds 2." in screen
+    full = replace(dataset, allocated_bytes=65 * MIB)
+    assert "of which the disk" not in render_facts(Facts(datasets=[full])).decode()
 
 
 def test_a_linked_root_is_followed(tmp_path: Path) -> None:
