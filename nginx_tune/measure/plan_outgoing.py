@@ -28,11 +28,15 @@ _DNS_PORT, _SYSLOG_PORT, _HTTPS_PORT, _HTTP_PORT = 53, 514, 443, 80
 
 def plan_outgoing(tree: ConfTree) -> list[Outgoing]:
     """The servers that the tree's http asks, each once, but for those that it has itself."""
-    own = {(one.address.rpartition(":")[0], port_of(one.address)) for one in listeners(tree)}
+    listened = listeners(tree)
+    own = {(one.address.rpartition(":")[0], port_of(one.address)) for one in listened}
+    own_sockets = {
+        line.value.partition(":")[2] for one in listened if one.is_unix for line in one.lines
+    }
     found = {
         (one.protocol, one.name, one.address, one.port, one.path): one
         for one in (*_upstreams(tree), *_datagrams(tree))
-        if not _is_own(one, own)
+        if not _is_own(one, own) and one.path not in own_sockets
     }
     return list(found.values())
 

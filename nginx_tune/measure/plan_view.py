@@ -93,7 +93,8 @@ def _read_paths(tree: ConfTree, directory: str) -> Iterator[str]:
         if line.name not in _URIS and not line.name.endswith(_WRITTEN):
             yield from _named(line, tree, base)
     for served in served_paths(tree):
-        yield served.path
+        if served.via != "cache":  # it takes writes, and is covered
+            yield served.path
 
 
 def _named(line: Directive, tree: ConfTree, base: str) -> Iterator[str]:

@@ -33,7 +33,9 @@ MOST_RUNS = 200
 """Each run past the first gives nginx one more thing that the walls had taken away."""
 
 _SECONDS = 60.0
-_NO_PLACE = re.compile(r'\((?:\) )?"(/[^"\n]*)"(?:, [0-9]+\))? failed \((?:2|13|30): ')
+_NO_PLACE = re.compile(
+    r'(?:\((?:\) )?"|bind\(\) to unix:)(/[^"\n]*?)(?:"(?:, [0-9]+\))?)? failed \((?:2|13|30): '
+)
 """ENOENT, EACCES (Landlock's word for what takes no writes) and EROFS."""
 _NO_SECRET = re.compile(
     r'cannot load certificate(?: key)? "(/[^"\n]*)": BIO_new_file\(\) failed'

@@ -225,14 +225,25 @@ def _wait_ready(instance: Instance, address: tuple[str, int], patience_seconds: 
         instance.check()
         with contextlib.suppress(OSError), socket.create_connection(address, timeout=1.0):
             instance.check()
-            _wait_workers(instance, deadline)
-            return
+            if not _is_binding(instance):
+                _wait_workers(instance, deadline)
+                return
         if time.monotonic() > deadline:
             raise UndecidedError(
                 f"nginx does not accept connections on {address[0]}:{address[1]}: "
                 f"{_last_line(instance.stderr()) or 'no message'}"
             )
         time.sleep(0.01)
+
+
+def _is_binding(instance: Instance) -> bool:
+    """Whether it listens here and tries another address, which is in use, again and again.
+
+    Five times in all; then it ends. Source: ngx_open_listening_sockets.
+    """
+    return " bind() to " in instance.stderr() and not _title(instance.pid).startswith(
+        "nginx: master process"
+    )
 
 
 def _check_stays(instance: Instance) -> None:

@@ -92,7 +92,7 @@ def plan_root(wanted: Confinement) -> Plan:
     places |= {path: Place(path, "directory", writable=True) for path in outermost(writable)}
     for path, kind in shown.items():
         # Inside of what takes writes it is a place of its own, or it would take them too.
-        if any(is_inside(path, one) and path != one for one in writable):
+        if path not in writable and any(is_inside(path, one) for one in writable):
             places.setdefault(path, Place(path, kind))
     ours = [_place_of_ours(*pair) for pair in wanted.instead.items()]
     places |= {place.path: place for place in ours}

@@ -108,7 +108,9 @@ def test_who_is_asked_is_known_with_protocol_and_port() -> None:
         " location /own { proxy_pass http://localhost:8080; }"
         " location /l { fastcgi_pass localhost:9001; }"
         " location /g { grpc_pass grpcs://g:50051; }"
-        " location /v { proxy_pass https://$host; } location /m { memcached_pass m:11211; } }"
+        " location /v { proxy_pass https://$host; } location /m { memcached_pass m:11211; }"
+        " location /us { proxy_pass http://unix:/run/Own.sock; } }"
+        "server { listen unix:/run/Own.sock; }"
     )
     found = {(one.protocol, one.name, one.address, one.port or one.path)
              for one in plan_outgoing(tree)}  # fmt: skip

@@ -177,6 +177,27 @@ def test_a_site_that_is_a_proxy_and_speaks_tls(run_cli: RunCli, root: Path) -> N
         assert_served(blocks, name)
 
 
+def test_a_site_writes_and_listens_inside_of_what_it_serves(run_cli: RunCli, root: Path) -> None:
+    """A socket of its own is no stub's; a cache and a log among its files take writes."""
+    place = root.parent
+    (place / "cache").mkdir()
+    conf = write(
+        root,
+        f"proxy_cache_path {place}/cache keys_zone=z:1m use_temp_path=off; access_log {place}/log;"
+        f"server {{ listen 18081; root {root}; error_log {root}/error.log;"
+        f" location /own {{ proxy_pass http://unix:{place}/own:/; }}"
+        f" location /kept {{ proxy_cache z; proxy_cache_valid any 1m; "
+        f"proxy_pass http://unix:{place}/own:/kept; }} }}"
+        f"server {{ listen unix:{place}/own; return 200 {'x' * 2000}; }}",
+    )
+    _, blocks = validate(run_cli, conf)
+    assert_served(blocks, "own")
+    assert_served(blocks, "kept")
+    assert sorted(path.name for path in place.iterdir() if path.name != "state") == [
+        "cache", "nginx.conf", "site",
+    ]  # fmt: skip
+
+
 def test_nothing_to_ask_is_one_line(run_cli: RunCli, root: Path) -> None:
     conf = write(root, "server { listen 18081; return 403; }")
     run = run_cli("-q", "validate", conf, "--against", conf, *SHORT)

@@ -68,6 +68,17 @@ def test_a_taken_port_is_named(tmp_path: Path, port: int) -> None:
     assert caught.value.hint == "free the port or listen on another one"
 
 
+def test_one_that_still_tries_an_address_is_not_up(tmp_path: Path, port: int) -> None:
+    """It listens at the first while it tries the second, which is taken, for two seconds more."""
+    conf = write(tmp_path, port)
+    second = f"listen 127.0.0.1:{port}; listen unix:{tmp_path}/taken;"
+    conf.write_text(conf.read_text().replace(f"listen 127.0.0.1:{port};", second))
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(f"{tmp_path}/taken")
+        with pytest.raises(UndecidedError, match=r"taken failed .98: Address already in use"):
+            start_instance(NGINX, conf, stderr_path=tmp_path / "err", address=("127.0.0.1", port))
+
+
 def test_a_rejected_configuration_has_the_words_of_nginx(tmp_path: Path, port: int) -> None:
     with pytest.raises(ConfigurationError, match='unknown directive "threads"'):
         start_instance(

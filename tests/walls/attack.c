@@ -1,4 +1,5 @@
-/* A module for nginx that attacks the host while it is loaded: dlopen() runs its constructor.
+/* A module for nginx that attacks the host: while it is loaded (dlopen() runs its constructor), or
+ * in a worker that has its first request, which runs as another user.
  *
  * Each attack runs in a process of its own for a moment. "attack NAME ERRNO" on standard error
  * says how it ended by its own sight: 0 when it was let do what it tried. What it really did to
@@ -48,6 +49,7 @@
 #include <unistd.h>
 
 #include "victims.h"
+#include "hook.h"
 
 /* What nginx wants of a module: there is none in it. */
 void *ngx_modules[] = { NULL };
@@ -682,17 +684,34 @@ static int run_for_a_moment(int (*attack)(void))
     return 999;
 }
 
-__attribute__((constructor)) static void attack(void)
+static int report = 2;
+
+static void attack_by_all(void)
 {
     static char said[16384];
     size_t length = 0;
+    sigset_t ended, before;
+    sigemptyset(&ended);
+    sigaddset(&ended, SIGCHLD); /* nginx would collect what is waited for here */
+    sigprocmask(SIG_BLOCK, &ended, &before);
     for (size_t i = 0; i < LENGTH(ATTACKS); i++) {
         if (ATTACKS[i].exhausts != EXHAUSTS)
             continue;
         int end = run_for_a_moment(ATTACKS[i].run);
         length += snprintf(said + length, sizeof(said) - length, " %s.%d", ATTACKS[i].name, end);
     }
-    dprintf(2, "nginx: [emerg] attacks:%s\n", said);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    dprintf(report, "nginx: [emerg] user %d attacks:%s\n", geteuid(), said);
+}
+
+__attribute__((constructor)) static void attack(void)
+{
+    if (AT_REQUEST) {
+        report = fcntl(2, F_DUPFD_CLOEXEC, 100); /* nginx makes its log of it later */
+        hook_requests(attack_by_all);
+        return;
+    }
+    attack_by_all();
     /* nginx ends with it as with a refusal, and the message is told. */
     _exit(1);
 }

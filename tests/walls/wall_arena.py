@@ -287,7 +287,9 @@ class Arena:
             self.victims[user] = victim
         Path("/proc/sys/kernel/ns_last_pid").write_text("100")
 
-    def header(self, user: str, module: Path, *, exhausts: bool = False) -> str:
+    def header(
+        self, user: str, module: Path, *, exhausts: bool = False, at_request: bool = False
+    ) -> str:
         """``victims.h`` of the module that attacks them."""
         root = Path("/").stat().st_dev
         lists = {
@@ -301,7 +303,7 @@ class Arena:
             "KEY": f'"{KEY}"', "VICTIM": self.victims[user].pid, "ROOT_MAJOR": os.major(root),
             "ROOT_MINOR": os.minor(root), "PORT": PORT, "IPC_KEY": IPC_KEY, "FORKS": 5000,
             "FILLED_BYTES": "(1536L << 20)", "FILLED_FILES": 300_000, "FILLED_GIB": 3,
-            "EXHAUSTS": int(exhausts),
+            "EXHAUSTS": int(exhausts), "AT_REQUEST": int(at_request),
         }  # fmt: skip
         text = [
             f"static const char *{name}[] = {{ {', '.join([*map(_quoted, values), 'NULL'])} }};"

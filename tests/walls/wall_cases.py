@@ -120,15 +120,17 @@ def _takes(arguments: str, count: int) -> bool:
 def place_lines(lines: list[tuple[str, str]], *, port: int, own: str = "", files: str = "/") -> str:
     """A configuration with each line in the place that its context says.
 
-    Lines of locations stand in a location of their own, ``/c0/`` and so on in their order.
+    ``place_urls`` tells how each is reached.
     """
-    at: dict[str, list[str]] = {context: [] for context in CONTEXTS}
-    for context, line in lines:
-        at[context].append(line)
+    at = _by_context(lines)
     locations = [f"location /c{number}/ {{ {line} }}" for number, line in enumerate(at["location"])]
     servers = [
         f"server {{ listen 127.0.0.1:{port + 1 + number}; {line}\n}}"
         for number, line in enumerate(at["server"])
+    ]
+    locations += [
+        f"location /g{number}/ {{ proxy_pass http://group{number}; }}"
+        for number in range(len(at["upstream"]))
     ]
     groups = [
         f"upstream group{number} {{ server 127.0.0.1:9; {line}\n}}"
@@ -150,6 +152,24 @@ location /files/ {{ root {files}; }}
 {newline.join(locations)}
 }} }}
 """
+
+
+def place_urls(lines: list[tuple[str, str]], *, port: int) -> list[str]:
+    """What is asked of that configuration: each location, server and upstream, and the first."""
+    at = _by_context(lines)
+    return [
+        "/memory",
+        *(f"/c{number}/x" for number in range(len(at["location"]))),
+        *(f"{port + 1 + number}/x" for number in range(len(at["server"]))),
+        *(f"/g{number}/x" for number in range(len(at["upstream"]))),
+    ]
+
+
+def _by_context(lines: list[tuple[str, str]]) -> dict[str, list[str]]:
+    at: dict[str, list[str]] = {context: [] for context in CONTEXTS}
+    for context, line in lines:
+        at[context].append(line)
+    return at
 
 
 def _taken(nginx: str, cases: list[Case], scratch: Path) -> list[Case]:

@@ -33,8 +33,9 @@ _KINDS = {
     "proxy_pass {self}/dav-{n}/move/renamed;",
     "copy": "proxy_method COPY; proxy_set_header Destination {self}/dav-{n}/copy/copied; "
     "proxy_pass {self}/dav-{n}/copy/old;",
-    "body": "client_body_temp_path {d}/body-temp; client_body_in_file_only on; "
-    "proxy_method POST; proxy_set_body x; proxy_pass {self}/body;",
+    "body": "proxy_method POST; proxy_set_body x; proxy_pass {self}/take-{n}/x;",
+    "take": "client_body_temp_path {d}/body-temp; client_body_in_file_only on; "
+    "proxy_pass {self}/body;",
     "syslog": "access_log syslog:server=unix:{s}-log; return 200 x;",
     "error-syslog": "error_log syslog:server=unix:{s}-log debug; return 404;",
     "memcached": "set $memcached_key x; memcached_pass unix:{s};",
@@ -48,6 +49,7 @@ _KINDS = {
     "index": "alias {d}/; autoindex on; random_index on;",
     "pipe": "alias {d}/../host-pipe;",
     "log-pipe": "access_log {d}/../host-pipe; return 200 x;",
+    "log-pipe-variable": "root {d}/..; set $fifo host-pipe; access_log {d}/../$fifo; return 200 x;",
 }
 
 _LUA = {
@@ -81,8 +83,18 @@ _ONCE = {
 }
 
 
+PIPES = ("log-pipe", "log-pipe-variable")
+"""nginx is not started with the first; the second holds the worker for ever, which is ended."""
+_SLOW = ("log-pipe-variable",)
+"""In one place only."""
+
 KINDS = (*_KINDS, *_LUA, *_PERL)
 """Each has a directory of victims of its own in each place."""
+
+
+def all_but(*wanted: str) -> list[str]:
+    """What to leave out for these alone."""
+    return [kind for kind in (*KINDS, *_ONCE) if kind not in wanted]
 
 
 def kinds(modules: Sequence[str]) -> dict[str, str]:
@@ -107,12 +119,15 @@ def configuration(
         urls.append(f"/{kind}/x")
     for number, place in enumerate(places):
         for kind, text in kinds(modules).items():
-            if kind in without:
+            if kind in without or (kind in _SLOW and number):
                 continue
             words = {"d": f"{place.directory}/{kind}", "n": number, "s": sockets[number],
                      "self": _SELF, "port": PORT, "victim": victim}  # fmt: skip
-            locations.append(f"location /{kind}-{number}/ {{ {text.format(**words)} }}")
-            urls.append(f"/{kind}-{number}/x")
+            # What is passed on goes to the very name that stands there.
+            is_exact = "{self}" in text or kind == "pipe"
+            place_of_kind = f"= /{kind}-{number}/x" if is_exact else f"/{kind}-{number}/"
+            locations.append(f"location {place_of_kind} {{ {text.format(**words)} }}")
+            urls.append(f"/{kind}-{number}/{'' if kind == 'index' else 'x'}")
         locations.append(
             f"location /dav-{number}/ {{ alias {place.directory}/; create_full_put_path on; "
             "dav_methods PUT DELETE MKCOL COPY MOVE; dav_access user:rw group:rw all:rw; }"

@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from typing import Any
 import wall_requests
 from unprivileged import AS_NOBODY, interpreter
 from wall_arena import BASE, FAR, PORT, Arena, describe
-from wall_cases import Case, place_lines, read_cases
+from wall_cases import Case, place_lines, place_urls, read_cases
 from wall_requests import LISTEN
 
 HERE = Path(__file__).parent
@@ -63,12 +64,28 @@ class Product:
 HERE_FOR_ALL = BASE / "programs"
 
 
+def for_all(nginx: str) -> str:
+    """A version of the matrix where every user may look, with its launcher told so."""
+    unpacked = Path(nginx).parent
+    if not (unpacked / "usr").is_dir():
+        return nginx
+    copy = BASE / "version"
+    if not copy.exists():
+        shutil.copytree(unpacked, copy, symlinks=True)
+        copy.chmod(0o755)
+        launcher = copy / Path(nginx).name
+        launcher.write_text(launcher.read_text().replace(str(unpacked), str(copy)))
+    return str(copy / Path(nginx).name)
+
+
 def attack_by_module(arena: Arena, request: dict[str, Any]) -> dict[str, Any]:
     """Load a module that attacks; what it tells, what changed."""
     user, nginx, how = request["user"], request["nginx"], request["how"]
     module = BASE / "module" / "attack.so"
     module.parent.mkdir(exist_ok=True)
-    header = arena.header(user, module, exhausts=request.get("exhausts", False))
+    header = arena.header(
+        user, module, exhausts=request.get("exhausts", False), at_request=how == "request"
+    )
     (module.parent / "victims.h").write_text(header)
     command = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", f"-I{module.parent}",
                HERE / "attack.c", "-o", module, "-lrt"]  # fmt: skip
@@ -80,21 +97,27 @@ def attack_by_module(arena: Arena, request: dict[str, Any]) -> dict[str, Any]:
     roots = "".join(
         f"location /{place.name}/ {{ alias {place.directory}/; }}\n" for place in arena.places
     )
+    of_root = "user root;\n" if request.get("worker") == "root" else ""
     conf.write_text(
-        f"load_module {module};\n{includes}events {{}}\nhttp {{ server {{ listen 127.0.0.1:18088;\n"
+        f"load_module {module};\n{of_root}{includes}events {{}}\n"
+        f"http {{ server {{ listen 127.0.0.1:{LISTEN};\n"
         f"location = /memory {{ return 200 x; }}\n{roots} }} }}\n"
     )
     product = Product(Path(request["package"]), user)
     before = arena.snapshot()
     started = time.monotonic()
-    run = product.test(conf, nginx) if how == "test" else product.serve(conf, nginx, ["/memory"])
+    if how == "test":
+        run = product.test(conf, nginx)
+    else:
+        run = product.serve(conf, nginx, ["wait:/memory"])
     seconds = time.monotonic() - started
     time.sleep(0.2)
-    told = re.search(r"attacks:((?: \w+\.\d+)+)", run.stdout + run.stderr)
-    results = dict(word.split(".") for word in told[1].split()) if told else {}
+    told = re.search(r"user (\d+) attacks:((?: \w+\.\d+)+)", run.stdout + run.stderr)
+    results = dict(word.split(".") for word in told[2].split()) if told else {}
     return {
         "results": {name: int(number) for name, number in results.items()},
         "changes": [one for one in arena.changes(before) if not _is_own(one)],
+        "attacker": int(told[1]) if told else -1,
         "status": run.returncode,
         "said": (run.stdout[-1500:] + run.stderr[-1500:]) if not told else "",
         "seconds": round(seconds, 1),
@@ -145,10 +168,10 @@ def try_directives(arena: Arena, request: dict[str, Any]) -> dict[str, Any]:
         "changes": [one for one in arena.changes(before) if not _is_own(one)],
     }
     if request.get("serves"):
-        # Those of whole servers are tested alone: among them are some that end the workers.
-        lines = [one for one in lines if one[0] == "location"]
+        if "contexts" in request:
+            lines = [one for one in lines if one[0] in request["contexts"]]
         conf.write_text(place_lines(lines, port=LISTEN, own=_WAITS, files=str(conf.parent)))
-        urls = [f"/c{number}/x" for number in range(len(lines))]
+        urls = place_urls(lines, port=LISTEN)
         answer["served"] = _served(arena, product, conf, nginx, urls)
     return answer
 
@@ -217,7 +240,8 @@ def _values(arena: Arena, number: int, case: Case) -> dict[str, str]:
     return {
         "path": str(path),
         "directory": place,
-        "socket": sockets[count % len(sockets)],
+        # nginx can listen at no socket that is there: one beside it.
+        "socket": sockets[count % len(sockets)] + ("-own" if case.directive == "listen" else ""),
         "host": f"{(FAR, '127.0.0.1')[count % 2]}:{PORT}",
         "address": (FAR, "127.0.0.1")[count % 2],
         "number": str(count),
@@ -299,6 +323,7 @@ def _served(
         "faults": sorted({str(one) for one in found if not isinstance(one, int)}),
         "statuses": dict(zip(urls, found, strict=True)) if len(found) == len(urls) else {},
         "error": answers.get("error", ""),
+        "said": answers.get("said", "")[-3000:],
         "changes": [one for one in arena.changes(before) if not _is_own(one)],
         "seconds": seconds,
     }
@@ -314,7 +339,10 @@ def main(package: str, request: str) -> int:
     kinds = wall_requests.KINDS if any(one["kind"] == "requests" for one in wanted) else ()
     with Arena(kinds, owner=wanted[0]["user"]) as arena:
         HERE_FOR_ALL.mkdir()
-        (HERE_FOR_ALL / "wall_serve.py").write_bytes((HERE / "wall_serve.py").read_bytes())
+        for name in ("wall_serve.py", "wall_inside.py"):
+            (HERE_FOR_ALL / name).write_bytes((HERE / name).read_bytes())
+        for one in wanted:
+            one["nginx"] = for_all(one["nginx"])
         answers = [KINDS[one["kind"]](arena, {"package": package, **one}) for one in wanted]
     sys.stdout.write(json.dumps(answers))
     return 0

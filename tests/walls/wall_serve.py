@@ -2,10 +2,13 @@
 
     python wall_serve.py CONF BINARY URL…
 
-Prints the status of each answer as JSON. It runs by itself, with the package alone, as any user.
+``PORT/URL`` and ``PORT raw:TEXT`` ask at another port than the first server's. Prints the status of
+each answer and what nginx said as JSON. It runs by itself, with the package and ``wall_inside``
+alone, as any user.
 """
 
 import json
+import re
 import sys
 
 from nginx_tune.cli.trees import read_configuration
@@ -13,7 +16,6 @@ from nginx_tune.errors import NginxTuneError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.plan_site_load import default_load
-from nginx_tune.measure.session import MODULE_INSIDE
 from nginx_tune.measure.stage import open_stage
 from nginx_tune.measure.survey import Asked
 from nginx_tune.measure.validation_site import read_site
@@ -29,18 +31,24 @@ def main(conf: str, binary: str, *urls: str) -> int:
         nginx=nginx, primary_metric=None, requires=(), objectives=(),
     )  # fmt: skip
     try:
-        with Walls(MODULE_INSIDE) as walls:
+        with Walls("wall_inside") as walls:
             stage = open_stage(walls, site, binary, lab=None, prefix=None, scale=None)
             door = site.target.door
-            asked = [
-                Asked(address=door.address, port=door.port, host=door.host, tls=False, url=url)
-                for url in urls
-            ]
+            asked = []
+            for place in (*urls, "said:"):
+                port, url = re.fullmatch(r"([0-9]*) ?(.*)", place, re.DOTALL).groups()
+                asked.append(
+                    Asked(
+                        address=door.address, port=int(port or door.port), host=door.host,
+                        tls=False, url=url,
+                    )
+                )  # fmt: skip
             answers = stage.session.survey(stage.arms[0], asked)
     except NginxTuneError as error:
         sys.stdout.write(json.dumps({"error": error.message}))
         return int(error.status)
-    sys.stdout.write(json.dumps({"answers": [one.status or one.fault for one in answers]}))
+    found = [one.status or one.fault for one in answers[:-1]]
+    sys.stdout.write(json.dumps({"answers": found, "said": answers[-1].fault}))
     return 0
 
 

@@ -1,0 +1,51 @@
+"""The process inside, for the tests: it also speaks what is no HTTP and tells nginx's last words.
+
+A URL ``raw:TEXT`` or ``udp:TEXT`` sends the text as it is, a line for each answer; any answer
+counts as 200. One ``wait:/URL`` has time. ``said:`` is what nginx and its modules wrote to standard
+error.
+"""
+
+from __future__ import annotations
+
+import runpy
+import socket
+
+import msgspec
+
+from nginx_tune.lab.mounts import STATE
+from nginx_tune.measure import survey as surveys
+from nginx_tune.measure.survey import Answer, Asked
+
+_MOST_BYTES = 200
+_MOST_SAID = 40_000
+_LONG_SECONDS = 100.0
+_plain_answer = surveys._answer
+
+
+def _answer(one: Asked) -> Answer:
+    kind, _, text = one.url.partition(":")
+    if kind == "said":
+        return Answer(fault=(STATE / "survey.stderr").read_text(errors="replace")[-_MOST_SAID:])
+    if kind == "wait":
+        surveys._SECONDS = _LONG_SECONDS
+        return _plain_answer(msgspec.structs.replace(one, url=text))
+    if kind not in {"raw", "udp"}:
+        return _plain_answer(one)
+    family = socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM
+    said = b""
+    try:
+        with socket.socket(socket.AF_INET, family) as client:
+            client.settimeout(1.0)
+            client.connect((one.address, one.port))
+            for line in text.encode().splitlines(keepends=True) or [b"x"]:
+                client.sendall(line)
+                said = client.recv(_MOST_BYTES) or said
+    except OSError as error:
+        if not said:
+            return Answer(fault=str(error))
+    return Answer(status=200, fault=said.decode(errors="replace"))
+
+
+if __name__ == "__main__":
+    surveys._answer = _answer
+    runpy.run_module("nginx_tune.measure.inside", run_name="__main__")
