@@ -21,7 +21,7 @@ class Absence:
         self._lost = frozenset(tree.lost)
         self._levels: list[_Chain] = []
         self._places: dict[Directive, list[_Chain]] = {}
-        if self._lost:
+        if self._lost or self._is_part:
             self._walk(tree.main, ())
 
     def _walk(self, block: Block, chain: _Chain) -> None:
@@ -36,15 +36,28 @@ class Absence:
             if directive.block is not None:
                 self._walk(directive.block, (*chain, directive))
 
-    def is_doubtful(self, place: Directive) -> bool:
-        """Whether lines that were not read may hold at a place or in its block."""
-        if not self._lost:
+    def is_doubtful(self, place: Directive, within: frozenset[str] = frozenset()) -> bool:
+        """Whether lines that were not read may hold at a place or in its block.
+
+        ``within`` names the blocks outside of which no line matters; without it the blocks around
+        a part of a configuration matter, and those are never read.
+        """
+        if not self._lost and not self._is_part:
             return False
         chains = self._places.get(place)
         if chains is None:
             return True
+        return any(self._is_open(place, chain, within) for chain in chains)
+
+    def _is_open(self, place: Directive, chain: _Chain, within: frozenset[str]) -> bool:
+        whole = (*chain, place)
+        depths = [depth for depth, block in enumerate(whole, 1) if block.name in within]
+        if not depths and self._is_part:
+            return True
+        base = whole[: depths[-1]] if depths else ()
         return any(
-            place in level or _holds_for(level, chain) for level in self._levels for chain in chains
+            level[: len(base)] == base and (place in level or _holds_for(level, chain))
+            for level in self._levels
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nginx_tune.audit.rule import Hit
 from nginx_tune.conf.directive import Directive
 from nginx_tune.documents.decisions import Evidence
 
@@ -14,6 +15,11 @@ def written(directive: Directive) -> Evidence:
     return Evidence(
         fact=f"{directive.file}:{directive.line}", value=str(directive), provenance="declared"
     )
+
+
+def hit_at(directive: Directive, message: str) -> Hit:
+    """A fault that the line alone shows."""
+    return Hit(directive, message, [written(directive)])
 
 
 def default(name: str, value: str) -> Evidence:

@@ -118,7 +118,8 @@ def _run(rules: Iterable[Rule], context: Context) -> _Outcome:
             if isinstance(outcome, Missing):
                 missing.update(dict.fromkeys(outcome.facts))
             elif (rule.whole_tree and not context.tree.is_whole) or (
-                _stands_on_absence(rule, outcome) and absence.is_doubtful(outcome.place)
+                _stands_on_absence(rule, outcome)
+                and absence.is_doubtful(outcome.place, rule.within)
             ):
                 missing[WHOLE_TREE] = None  # what is lacking may stand in what was not read
             else:

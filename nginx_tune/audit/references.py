@@ -19,6 +19,7 @@ from nginx_tune.conf.known_variables import (
     used_variables,
 )
 from nginx_tune.conf.quantities import parameter
+from nginx_tune.conf.templates import is_open
 
 if TYPE_CHECKING:
     from nginx_tune.audit.context import Context
@@ -49,7 +50,7 @@ def unknown_zones(context: Context) -> Iterator[Unmade]:
         "log_format": {"combined", *(line.value for line in http_lines(context, "log_format"))},
     }
     for maker, kind, place, name in _uses(context):
-        if name and "$" not in name and name not in made[maker] and not _is_template(name):
+        if name and name not in made[maker] and not is_open(name):
             yield Unmade(place, kind, name)
 
 
@@ -109,7 +110,3 @@ def _zones(context: Context, directive: str, name: str) -> set[str]:
         (parameter(line.args, name) or "").partition(":")[0]
         for line in http_lines(context, directive)
     }
-
-
-def _is_template(name: str) -> bool:
-    return any(sign in name for sign in ("{{", "{%", "<%", "@@", "%%"))

@@ -78,6 +78,9 @@ class Rule:
     by_absence: bool = False
     """Whether it stands on something being absent around the finding's place, where its evidence
     does not show that by a default."""
+    within: frozenset[str] = frozenset()
+    """The blocks outside of which no line changes the finding: where one of them stands around the
+    place, or is it, its includers need not be known. Empty where any outer line may."""
     fixes: Fixes | None = None
     """Edits that cure a hit and can do no harm; none where the right value is a matter of
     judgement. Built with the functions of ``conf.edits``."""

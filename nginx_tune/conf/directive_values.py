@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from nginx_tune.conf.known_directives import read_table
+from nginx_tune.conf.templates import is_open
 
 Version = tuple[int, ...]
 
@@ -27,8 +28,6 @@ _STEPS = {"y": 1, "M": 2, "w": 3, "d": 4, "h": 5, "m": 6, "s": 7, "ms": 8, " ": 
 _LONGEST = 18
 """Digits that are sure to fit; nothing is said of longer ones."""
 _MAY_REPEAT = frozenset({"bits"})
-_TEMPLATE = ("$", "{{", "{%", "<%", "@@", "%%")
-"""Where a template is still to be filled in, nothing is said."""
 _WORDS = {
     "flag": "on or off",
     "size": "a size such as 16k or 1m",
@@ -70,7 +69,7 @@ class Grammar(NamedTuple):
 
     def takes(self, args: Sequence[str]) -> bool:
         """Whether the arguments may be right; true where it cannot be told."""
-        if self.kind == "once" or any(sign in arg for arg in args for sign in _TEMPLATE):
+        if self.kind == "once" or any(map(is_open, args)):
             return True
         return all(self._takes_word(arg, at) for at, arg in enumerate(args))
 

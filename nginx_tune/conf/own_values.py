@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from nginx_tune.conf.directive_values import is_time
+from nginx_tune.conf.templates import is_open
 
 _LEVELS = frozenset(["emerg", "alert", "crit", "error", "warn", "notice", "info", "debug"])
 _MOST_CODE = 999
@@ -31,7 +32,7 @@ def own_fault_of(name: str, context: str) -> OwnFault | None:
 
 def _is_open(args: Sequence[str]) -> bool:
     """Whether a template has still to fill something in."""
-    return any(sign in arg for arg in args for sign in ("$", "{{", "{%", "<%", "@@", "%%"))
+    return any(map(is_open, args))
 
 
 def _connections(args: Sequence[str]) -> str:

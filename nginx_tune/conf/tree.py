@@ -17,6 +17,7 @@ from nginx_tune.conf.directive import Block, Directive, Source, as_utf8
 from nginx_tune.conf.globs import TooWideError, expand, is_pattern
 from nginx_tune.conf.lexer import ParseFault
 from nginx_tune.conf.parser import MOST_DIRECTIVES, parse_block
+from nginx_tune.conf.templates import is_template_line
 from nginx_tune.documents.findings import Unparsed
 from nginx_tune.errors import NginxTuneError
 
@@ -72,7 +73,8 @@ class ConfTree:
     missing: tuple[Unparsed, ...] = ()
     """Includes of files that are not here, where the caller takes that for no fault."""
     lost: tuple[Directive, ...] = ()
-    """The includes of which something was not read, but for nginx's own stock files."""
+    """The includes of which something was not read, but for nginx's own stock files, and lines
+    that a template has still to fill in."""
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -88,6 +90,11 @@ class ConfTree:
     def is_whole(self) -> bool:
         """Whether what is not in it is not there: only stock files may not have been read."""
         return bool(self.parsed) and not self.lost and not self.is_part
+
+    @property
+    def is_template(self) -> bool:
+        """Whether lines are still to be filled in, so that others may stand for either branch."""
+        return any(is_template_line(directive.name) for directive in self.lost)
 
     @property
     def is_part(self) -> bool:
@@ -217,6 +224,8 @@ class _Reading:
         size = 0
         for directive in _as_written(block):
             size += 1
+            if is_template_line(directive.name):
+                self.lost.append(directive)
             if directive.name == "include" and len(directive.args) == 1 and not directive.block:
                 directive.included, grown = self._include(directive, size)
                 size += grown

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.scopes import http_blocks
+from nginx_tune.conf.templates import is_placeholder
 from nginx_tune.conf.tree import ConfTree
 
 BALANCERS = ("ip_hash", "least_conn", "hash", "random", "least_time")
@@ -106,8 +107,20 @@ def is_loopback(host: str) -> bool:
     return bool(_LOOPBACK.fullmatch(host) or _LOCAL_NAME.fullmatch(host))
 
 
+_DOCUMENTED = frozenset({"example.com", "example.net", "example.org"})
+"""RFC 2606: written where another name has still to stand."""
+
+
+def is_to_be_named(host: str) -> bool:
+    """Whether a host stands there only until a template or somebody writes the real one."""
+    return host in _DOCUMENTED or is_placeholder(host)
+
+
 def is_resolved_once(host: str) -> bool:
     """Whether a host is a name that nginx looks up when it starts, and that may change."""
     return bool(host) and not (
-        host.startswith("[") or _IPV4.fullmatch(host) or _LOCAL_NAME.fullmatch(host)
+        is_to_be_named(host)
+        or host.startswith("[")
+        or _IPV4.fullmatch(host)
+        or _LOCAL_NAME.fullmatch(host)
     )

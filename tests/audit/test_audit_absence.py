@@ -56,7 +56,10 @@ def test_a_rule_is_silent_where_an_include_around_its_place_was_not_read(rule: s
     conf = BARE[rule]
     assert _fires(rule, conf % "") == (True, False)
     assert _fires(rule, conf % "include lost.conf;") == (False, True), "in the block itself"
-    assert _fires(rule, "include lost.conf;" + conf % "") == (False, True), "around it"
+    matters_around = rule != "up-keepalive-missing"  # an upstream takes nothing from http
+    assert _fires(rule, "include lost.conf;" + conf % "") == (
+        (False, True) if matters_around else (True, False)
+    ), "around it"
     beside = "server { server_name b; include lost.conf; }"
     assert _fires(rule, conf % "" + beside) == (True, False), "beside it"
     assert _fires(rule, "include mime.types;" + conf % "") == (True, False), "nginx's own file"

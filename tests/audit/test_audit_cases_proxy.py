@@ -329,7 +329,8 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         "cn-keepalive-extreme", proxy("", "server a; keepalive 9; keepalive_requests 10;"), None, 0,
     ),
     "a billion requests": (
-        "cn-keepalive-extreme", http("keepalive_requests 1000000000; server {}"), None, 1,
+        "cn-keepalive-extreme",
+        http("keepalive_requests 1000000000; server { listen 443 ssl http2; }"), None, 1,
     ),
     "no keepalive": ("cn-keepalive-extreme", http("keepalive_timeout 0; server {}"), None, 1),
     "an Upgrade header that is taken away": (

@@ -134,7 +134,102 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         ("worker_rlimit_nofile 4096; events { worker_connections 2048; } http { open_file_cache "
         "max=2000; server { root /srv; } }"), linux(), 1,
     ),
+    "a limit of a cache that a template fills in": (
+        "ca-no-max-size",
+        "events {} http { proxy_cache_path /c keys_zone=c:1m max_size=CACHE_DISK_SIZE; }",
+        None, 0,
+    ),
+    "a resolver that the including file has": (
+        "up-proxy-pass-no-resolver",
+        "server { location / { set $to a.example; proxy_pass http://$to; } }", None, WHOLE_TREE,
+    ),
+    "a named location of the server around a part": (
+        "cf-named-location-missing", "location / { error_page 404 = @far; root /srv; }",
+        None, WHOLE_TREE,
+    ),
+    "a named location that the server of a part lacks": (
+        "cf-named-location-missing",
+        "server { location / { error_page 404 = @far; root /srv; } }", None, 1,
+    ),
+    "a value of a template": (
+        "cf-value-invalid",
+        ("events {} http { client_max_body_size %MAX_SIZE%; keepalive_timeout @timeout@; "
+        "client_body_timeout __TIMEOUT__; send_timeout '{{ timeout }}'; sendfile <%= @on %>; }"),
+        None, 0,
+    ),
+    "words that a template cuts": (
+        "cf-directive-arguments",
+        "events {} http { ssl_ciphers <%= @ciphers -%>; server { listen 80; } }", None, 0,
+    ),
+    "a line of a template": (
+        "cf-directive-unknown", "events {} http { <% if @x -%> sendfile on; <% end -%>\n }",
+        None, 0,
+    ),
+    "branches of a template": (
+        "cf-directive-twice",
+        "events {} http {\n<% if @x %>;\n sendfile on;\n<% else %>;\n sendfile off;\n}", None, 0,
+    ),
+    "servers that the commercial nginx is given": (
+        "cf-upstream-refused", "upstream u { zone u 64k; }", None, 0,
+    ),
+    "an upstream of nobody": ("cf-upstream-refused", "upstream u { keepalive 4; }", None, 1),
+    "one server whose places all stream": (
+        "px-buffering-off-global",
+        ("events {} http { server { proxy_buffering off; location / { proxy_pass http://10.0.0.1; "
+        "} location /a { proxy_pass http://10.0.0.1; } } }"),
+        None, 0,
+    ),
+    "nearly twice as many descriptors": (
+        "lim-nofile-lt-2x",
+        "worker_rlimit_nofile 20480; events { worker_connections 10620; } http { }", None, 0,
+    ),
+    "500 requests for each connection": (
+        "cn-keepalive-extreme", "events {} http { keepalive_requests 500; server { } }", None, 0,
+    ),
+    "ten million requests over HTTP/1": (
+        "cn-keepalive-extreme",
+        "events {} http { keepalive_requests 10000000; server { listen 80; } }", None, 0,
+    ),
+    "a status page that closes": (
+        "cn-keepalive-extreme",
+        "location = /status { stub_status; keepalive_timeout 0; }", None, 0,
+    ),
+    "a name of documentation": (
+        "up-static-dns",
+        "events {} http { server { location / { proxy_pass http://example.com; } } }", None, 0,
+    ),
+    "an address for the shell to fill in": (
+        "up-proxy-pass-no-resolver",
+        "events {} http { server { location / { proxy_pass http://$FLASK_SERVER_ADDR; } } }",
+        None, 0,
+    ),
+    "a long wait for the loopback": (
+        "up-connect-timeout",
+        "location / { fastcgi_pass 127.0.0.1:9000; fastcgi_connect_timeout 360s; }", None, 0,
+    ),
+    "a long wait for an upstream of the including file": (
+        "up-connect-timeout",
+        "location / { fastcgi_pass php; fastcgi_connect_timeout 360s; }", None, 0,
+    ),
+    "tcp_nopush where no files are served": (
+        "io-nopush-no-sendfile",
+        ("events {} http { tcp_nopush on; server { listen 80; location / { "
+        "proxy_pass http://10.0.0.1; } } }"),
+        None, 0,
+    ),
+    "http2 at both addresses of a server": (
+        "ls-http2-param",
+        "events {} http { server { listen 443 ssl http2; listen [::]:443 ssl http2; } }",
+        linux(version="1.26.3"), 1,
+    ),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "count"), [("tcp.conf", 0), ("/etc/nginx/nginx.conf", 1)])
+def test_a_stream_in_a_file_of_its_own_has_no_events(file: str, count: int) -> None:
+    tree = parse_text("stream { server { listen 1; } }", file=file)
+    found = audit(tree, None, [one for one in ALL if one.id == "cf-events-missing"]).findings
+    assert len(found) == count
 
 
 @pytest.mark.parametrize("name", CASES)

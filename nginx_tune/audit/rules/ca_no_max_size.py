@@ -7,17 +7,25 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.caches import Cache
+from nginx_tune.conf.quantities import parameter, parse_bytes
 
 
 def check(context: Context) -> Iterator[Hit | Missing]:
     """Caches that only the disk bounds."""
     for cache in context.caches:
-        if cache.max_bytes is None and not cache.min_free_bytes:
+        if not _is_bounded(cache):
             yield Hit(
                 cache.place,
                 f"the cache in {cache.directory} has neither max_size nor min_free",
                 [written(cache.place)],
             )
+
+
+def _is_bounded(cache: Cache) -> bool:
+    """Whether the line has a bound, one that a template has still to fill in too."""
+    bounds = (parameter(cache.place.args, "max_size"), parameter(cache.place.args, "min_free"))
+    return any(text and parse_bytes(text) != 0 for text in bounds)
 
 
 _CONF = "events {} http { proxy_cache_path /var/cache/nginx keys_zone=c:10m%s; }"

@@ -12,7 +12,7 @@ from nginx_tune.audit.values import repeated
 
 def check(context: Context) -> Iterator[Hit | Missing]:
     """Directives that may stand once at a level and stand there twice."""
-    for second, first in repeated(context):
+    for second, first in repeated(context) if not context.tree.is_template else ():
         yield Hit(
             second,
             f'"{second.name}" stands at this level already: {first.file}:{first.line}',

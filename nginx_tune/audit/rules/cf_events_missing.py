@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from posixpath import basename
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.decisions import Evidence
 
 
@@ -14,6 +16,8 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     """A main file without the section that every configuration must have."""
     tree = context.tree
     if tree.is_part or not tree.parsed or tree.main.first("events") is not None:
+        return
+    if tree.main.first("http") is None and _may_be_included(tree):
         return
     place = next(iter(tree.main), None)
     if place is None:
@@ -25,6 +29,15 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     yield Hit(
         place, message, [Evidence(fact="directives at the top", value=count, provenance="declared")]
     )
+
+
+def _may_be_included(tree: ConfTree) -> bool:
+    """Whether the file holds nothing but stream or mail, and has no main file's name.
+
+    Those sections are often files of their own, which the main one includes at its top.
+    """
+    names = {directive.name for directive in tree.main}
+    return bool(names) and names <= {"stream", "mail"} and basename(tree.path) != "nginx.conf"
 
 
 RULE = Rule(
@@ -40,7 +53,8 @@ RULE = Rule(
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     whole_tree=True,
     about="A file that holds server, location, upstream and the like at its top is taken for a "
-    "part of a configuration, of which nothing of this kind is said.",
+    "part of a configuration, of which nothing of this kind is said. So is a file "
+    "of stream or mail alone, unless its name is nginx.conf.",
     bad=Example("http { server { listen 8080; } }"),
     good=Example("events {} http { server { listen 8080; } }"),
     check=check,

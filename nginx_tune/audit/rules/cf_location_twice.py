@@ -12,7 +12,7 @@ from nginx_tune.conf.directive import Directive
 
 def check(context: Context) -> Iterator[Hit | Missing]:
     """Locations of one server that stand for the same paths."""
-    for scope in context.scopes:
+    for scope in context.scopes if not context.tree.is_template else ():
         if scope.kind == "if" or scope.own.block is None:
             continue
         first: dict[tuple[str, str], Directive] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
+from nginx_tune.audit.declared import hit_at
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.scopes import Scope
@@ -25,7 +25,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 continue
             if name not in _named(scope):
                 told.add(line)
-                yield Hit(line, f'the server has no location "{name}"', [written(line)])
+                yield hit_at(line, f'the server has no location "{name}"')
 
 
 def _named(scope: Scope) -> set[str]:
@@ -54,6 +54,7 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     by_absence=True,
+    within=frozenset({"server"}),
     bad=Example(_CONF % ""),
     good=Example(_CONF % "location @app { return 204; }"),
     check=check,

@@ -12,6 +12,7 @@ from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.known_directives import rows_of
 from nginx_tune.conf.parameters import COMMERCIAL, PARAMETERS, parameter_since
+from nginx_tune.conf.templates import is_open
 from nginx_tune.documents.decisions import Evidence
 
 _QUIC_FLAG = "--with-http_v3_module"
@@ -28,7 +29,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         if (kind.name, kind.context) in PARAMETERS:
             for directive in directives:
                 for argument in directive.args[1:]:
-                    if not any(sign in argument for sign in ("$", "{{", "<%")):
+                    if not is_open(argument):
                         yield from _judge(context, kind.context, directive, argument)
 
 

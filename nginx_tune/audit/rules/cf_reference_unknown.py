@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
+from nginx_tune.audit.declared import hit_at
 from nginx_tune.audit.references import unknown_zones
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 
@@ -13,7 +13,7 @@ from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 def check(context: Context) -> Iterator[Hit | Missing]:
     """Zones and formats that are used and nowhere declared."""
     for one in unknown_zones(context):
-        yield Hit(one.place, f'no line makes the {one.kind} "{one.name}"', [written(one.place)])
+        yield hit_at(one.place, f'no line makes the {one.kind} "{one.name}"')
 
 
 RULE = Rule(

@@ -28,12 +28,14 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 f'upstream "{upstream.name}" is there already: {before.file}:{before.line}',
                 [written(before)],
             )
-        yield from _servers(upstream)
+        yield from _servers(upstream, context)
 
 
-def _servers(upstream: Upstream) -> Iterator[Hit]:
+def _servers(upstream: Upstream, context: Context) -> Iterator[Hit]:
     foreign = any(not any(row.is_own for row in rows_of(line.name)) for line in upstream.block)
     if foreign or upstream.is_scripted or upstream.block.first("state") is not None:
+        return
+    if not upstream.servers and _is_filled_elsewhere(upstream, context):
         return
     backups = [server for server in upstream.servers if "backup" in server.args[1:]]
     if len(backups) == len(upstream.servers):
@@ -51,6 +53,12 @@ def _servers(upstream: Upstream) -> Iterator[Hit]:
             f'"{balancer.name}" takes no backup server',
             [written(backups[0]), written(balancer)],
         )
+
+
+def _is_filled_elsewhere(upstream: Upstream, context: Context) -> bool:
+    """Whether the commercial nginx may be meant, which takes servers for a zone while it runs."""
+    is_its_own = context.facts.nginx.version is not None
+    return upstream.block.first("zone") is not None and not is_its_own
 
 
 _CONF = """
@@ -76,6 +84,7 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     by_absence=True,
+    within=frozenset({"upstream"}),
     bad=Example(_CONF % " backup"),
     good=Example(_CONF % ""),
     check=check,

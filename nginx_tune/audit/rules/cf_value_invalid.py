@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
+from nginx_tune.audit.declared import hit_at
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.audit.values import value_faults
 
@@ -13,7 +13,7 @@ from nginx_tune.audit.values import value_faults
 def check(context: Context) -> Iterator[Hit | Missing]:
     """Values that nginx's own setters refuse."""
     for fault in value_faults(context):
-        yield Hit(fault.place, f'"{fault.place.name}" takes {fault.said}', [written(fault.place)])
+        yield hit_at(fault.place, f'"{fault.place.name}" takes {fault.said}')
 
 
 RULE = Rule(

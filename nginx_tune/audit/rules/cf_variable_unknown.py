@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import written
+from nginx_tune.audit.declared import hit_at
 from nginx_tune.audit.directives import judges_names
 from nginx_tune.audit.references import stray_dollars, unknown_variables
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
@@ -16,9 +16,9 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     if not judges_names(context):
         return
     for one in unknown_variables(context):
-        yield Hit(one.place, f'there is no variable "${one.name}"', [written(one.place)])
+        yield hit_at(one.place, f'there is no variable "${one.name}"')
     for line in stray_dollars(context):
-        yield Hit(line, "a dollar sign stands before no name of a variable", [written(line)])
+        yield hit_at(line, "a dollar sign stands before no name of a variable")
 
 
 RULE = Rule(

@@ -75,6 +75,7 @@ RULE = Rule(
     about="Only headers whose absence has consequences are watched: those that protect the client, "
     "and Access-Control-Allow-Origin. Caching headers differ from place to place on purpose.",
     by_absence=True,
+    within=frozenset({"server", "location"}),
     bad=Example(_CONF % "add_header Cache-Control public;"),
     good=Example(_CONF % ""),
     check=check,

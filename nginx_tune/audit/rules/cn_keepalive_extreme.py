@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.listeners import multiplexed_servers
 from nginx_tune.conf.quantities import parse_count, parse_seconds
 
-FEWEST = 1000
-"""nginx's default since 1.19.10."""
+FEWEST = 200
+"""nginx's default is 1000 since 1.19.10, and was 100; between them little is lost."""
 
 MOST = 1_000_000
+_STATUS = frozenset({"stub_status", "vhost_traffic_status_display", "status", "api"})
 
 
 def check(context: Context) -> Iterator[Hit | Missing]:
@@ -21,7 +24,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         count = parse_count(line.value)
         if count is not None and count < FEWEST:
             yield Hit(line, f"a client connects again after {count} requests", [written(line)])
-        elif count is not None and count > MOST:
+        elif count is not None and count > MOST and _is_multiplexed(context):
             yield Hit(
                 line,
                 f"a connection keeps its memory for up to {count} requests",
@@ -29,13 +32,27 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 fix="keepalive_requests 1000; (the default) to 100000, and keepalive_time 1h;",
             )
     for line in context.client_lines("keepalive_timeout"):
-        if parse_seconds(line.value) == 0:
+        if parse_seconds(line.value) == 0 and not _is_for_monitors(line):
             yield Hit(
                 line,
                 "a client connects again for each request",
                 [written(line)],
                 fix="keepalive_timeout 10s; or more (the default is 75s).",
             )
+
+
+def _is_multiplexed(context: Context) -> bool:
+    """Whether clients may keep one connection for many requests at once: HTTP/2 or HTTP/3."""
+    return bool(multiplexed_servers(context.scopes, context.listeners))
+
+
+def _is_for_monitors(line: Directive) -> bool:
+    """Whether it stands beside a status page: one request comes now and then."""
+    around = line.parent
+    while around is not None and around.name == "include":
+        around = around.parent
+    block = around.block if around is not None else None
+    return block is not None and any(one.name in _STATUS for one in block)
 
 
 _CONF = """

@@ -9,6 +9,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.templates import is_open
 
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 
@@ -39,7 +40,7 @@ def _reason(location: Directive, *, is_merging: bool) -> str:
             pass
         case _:
             return ""
-    if not uri or "$" in uri or "{{" in uri:
+    if not uri or is_open(uri):
         return ""
     if not uri.startswith("/"):
         return "a request's path begins with a slash"

@@ -11,15 +11,17 @@ from nginx_tune.conf.directive import Directive
 
 
 def check(context: Context) -> Iterator[Hit | Missing]:
-    """``tcp_nopush on`` where no scope that it holds for has sendfile."""
+    """``tcp_nopush on`` where no scope that serves files from there has sendfile."""
     if "tcp_nopush" not in context.names:
         return
     lines: dict[Directive, Directive | None] = {}
     working: set[Directive] = set()
+    serving = {served.scope.chain for served in context.served}
     for scope in context.scopes:
         line = scope.effective("tcp_nopush")
         if line is not None and line.value.lower() == "on":
-            lines.setdefault(line, scope.effective("sendfile"))
+            if scope.chain in serving:
+                lines.setdefault(line, scope.effective("sendfile"))
             if scope.value("sendfile") == "on":
                 working.add(line)
     for line, sendfile in lines.items():

@@ -56,6 +56,7 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     by_absence=True,
+    within=frozenset({"split_clients"}),
     bad=Example(_CONF % "33.3%"),
     good=Example(_CONF % "*"),
     check=check,

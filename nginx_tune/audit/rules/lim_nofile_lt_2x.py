@@ -14,6 +14,8 @@ from nginx_tune.audit.processes import (
 )
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 
+_NEARLY = 0.9
+"""Of what is wanted: that little less changes nothing, for not all connections are busy at once."""
 PER_CONNECTION = 2
 """A client and a file, or a client and an upstream; a temporary file may come on top."""
 
@@ -29,7 +31,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     wanted = PER_CONNECTION * connections.value
     place = limit.place or connections.place or main_place(context, "events")
     # Fewer descriptors than connections: lim-conn-exceeds-rlimit.
-    if place is not None and connections.value <= limit.value < wanted:
+    if place is not None and connections.value <= limit.value < _NEARLY * wanted:
         yield Hit(
             place,
             f"a worker may have {limit.value} descriptors open, and its {connections.value} "

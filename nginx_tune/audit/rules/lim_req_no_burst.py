@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default, written
+from nginx_tune.audit.declared import counted, written
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.conf.quantities import parameter
 
@@ -26,7 +26,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             yield Hit(
                 line,
                 f"of two requests within {gap:g} s the second is refused: {rate} without burst",
-                [written(zone), default("burst", "0")],
+                [written(zone), counted("burst", 0)],
             )
 
 

@@ -26,7 +26,9 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 fix=_OFF,
             )
         elif can_debug and _is_debug(line):
-            yield Hit(line, "each request writes dozens of lines to this log", [written(line)])
+            said = "each request writes dozens of lines to this log"
+            doubt = ", where nginx is built --with-debug" if context.flags is None else ""
+            yield Hit(line, said + doubt, [written(line)])
 
 
 def _error_logs(context: Context) -> Iterator[Directive]:

@@ -27,12 +27,7 @@ _OBSOLETE = {
 
 def check(context: Context) -> Iterator[Hit | Missing]:
     """HTTP/2 asked for in ways that have been replaced."""
-    lines = [
-        line
-        for listener in context.listeners
-        for line in listener.lines
-        if "http2" in line.args[1:]
-    ]
+    lines = _listen_lines(context)
     obsolete: list[Directive] = []
     if not context.names.isdisjoint(_OBSOLETE):
         obsolete = [one for one in http_directives(context.tree) if one.name in _OBSOLETE]
@@ -51,6 +46,16 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             [written(line), version],
             fix=f"Remove it; {_OBSOLETE[line.name]} holds for HTTP/2 too.",
         )
+
+
+def _listen_lines(context: Context) -> list[Directive]:
+    """The first line of each server that has the parameter: one ``http2 on;`` replaces them all."""
+    first: dict[Directive, Directive] = {}
+    for listener in context.listeners:
+        for server, line in zip(listener.servers, listener.lines, strict=True):
+            if "http2" in line.args[1:]:
+                first.setdefault(server, line)
+    return list(dict.fromkeys(first.values()))
 
 
 _CONF = "events { } http { server { listen 443 ssl%s root /srv/www; } }"

@@ -18,7 +18,7 @@ _PARAMETERS = frozenset({
 
 def check(context: Context) -> Iterator[Hit | Missing]:
     """Two lines of one address that both give options of the socket."""
-    for listener in context.listeners:
+    for listener in context.listeners if not context.tree.is_template else ():
         lines = [line for line in listener.lines if any(map(_is_socket_option, line.args[1:]))]
         for line in lines[1:]:
             yield Hit(

@@ -16,16 +16,17 @@ IN_SERVER = 1
 
 def check(context: Context) -> Iterator[Hit | Missing]:
     """``buffering off`` in http or a server where several locations pass requests on."""
-    places: dict[Directive, int] = {}
+    places: dict[Directive, list[Pass]] = {}
     for one in context.passes:
         line = one.effective("buffering")
         if one.module not in MODULES or line is None or line.value.lower() != "off":
             continue
         depth = depth_of(one.scope, line.name)
         if depth < IN_SERVER or (depth == IN_SERVER and not _streams(one)):
-            places[line] = places.get(line, 0) + 1
-    for line, count in places.items():
-        if count > 1:
+            places.setdefault(line, []).append(one)
+    for line, users in places.items():
+        count = len(users)
+        if count > 1 and len({one.addresses or (one.place.value,) for one in users}) > 1:
             yield Hit(
                 line,
                 f"the responses of all {count} places that it holds for are sent no faster than "
@@ -64,7 +65,7 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="A server block with one place that passes requests on is passed over: there the line "
+    about="Where all places pass requests to the same server the line is passed over: there it "
     "is as good as in the location. So is one that buffers requests no more than responses: "
     "object stores and registries ask for that.",
     bad=Example(_CONF % "proxy_buffering off;"),

@@ -66,6 +66,8 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
+    by_absence=True,
+    within=frozenset({"server", "location"}),
     bad=Example(_CONF % "proxy_set_header X-Part a;"),
     good=Example(_CONF % "proxy_set_header X-Part a; proxy_set_header Host $host;"),
     check=check,

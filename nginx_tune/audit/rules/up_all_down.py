@@ -44,6 +44,7 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     by_absence=True,
+    within=frozenset({"upstream"}),
     bad=Example(_CONF % ""),
     good=Example(_CONF % "server 127.0.0.1:82; keepalive 8;"),
     check=check,

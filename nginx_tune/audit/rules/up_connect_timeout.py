@@ -10,7 +10,7 @@ from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.passes import Pass
 from nginx_tune.conf.quantities import parse_seconds
-from nginx_tune.conf.upstreams import is_unix
+from nginx_tune.conf.upstreams import host_of, is_loopback, is_to_be_named, is_unix
 
 LONGEST_SECONDS = 75.0
 KERNEL_SECONDS = 131.0
@@ -25,12 +25,23 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         if line is None or line in told:
             continue
         servers = _servers(context, one)
-        if servers and all(map(is_unix, servers)):
-            continue  # a connection to a socket file succeeds or fails at once
+        if servers and all(_answers_at_once(context, server) for server in servers):
+            continue
         seconds = parse_seconds(" ".join(line.args))
         if seconds is not None and seconds > LONGEST_SECONDS:
             told.add(line)
             yield Hit(line, _message(context, seconds), [written(line)])
+
+
+def _answers_at_once(context: Context, server: str) -> bool:
+    """Whether a connection succeeds or fails at once, or where it goes is not known.
+
+    A socket file and the loopback are on this host; a part of a configuration may name an upstream
+    of the main file.
+    """
+    host = host_of(server)
+    is_elsewhere = context.tree.is_part and "." not in host and ":" not in server
+    return is_unix(server) or is_loopback(host) or is_to_be_named(host) or is_elsewhere
 
 
 def _servers(context: Context, one: Pass) -> list[str]:

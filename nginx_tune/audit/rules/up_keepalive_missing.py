@@ -17,7 +17,9 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     bare = [
         (upstream, users)
         for name, upstream in context.upstreams.items()
-        if _has_no_pool(upstream) and (users := _reusing(context.passes_by_upstream[name]))
+        if _has_no_pool(upstream)
+        and not (upstream.is_loopback and context.profile != "strict")
+        and (users := _reusing(context.passes_by_upstream[name]))
     ]
     if bare and context.version is None:
         yield Missing(("nginx.nginx_version",))
@@ -78,9 +80,10 @@ RULE = Rule(
     proven_on=("1.18", "1.22", "1.26"),
     until="1.29.7",
     about="How many requests are passed on is not known to the audit. On the loopback a "
-    "connection costs little, and the finding is an advice; upstreams of unix sockets, and "
-    "locations that only open WebSockets, are passed over.",
+    "connection costs little: there the finding is an advice of the strict profile. Upstreams of "
+    "unix sockets, and locations that only open WebSockets, are passed over.",
     by_absence=True,
+    within=frozenset({"upstream"}),
     bad=Example(_CONF % "", linux()),
     good=Example(_CONF % "keepalive 32; ", linux()),
     check=check,

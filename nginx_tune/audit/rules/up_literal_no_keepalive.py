@@ -8,7 +8,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, written
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.conf.passes import Pass, sent_header
-from nginx_tune.conf.upstreams import host_of, is_loopback, is_unix
+from nginx_tune.conf.upstreams import host_of, is_loopback, is_to_be_named, is_unix
 
 
 def check(context: Context) -> Iterator[Hit | Missing]:
@@ -22,7 +22,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 found.setdefault(address, []).append(one)
     for address, users in found.items():
         is_cheap = is_loopback(host_of(address)) or context.profile != "strict"
-        if is_cheap and not users[0].is_tls:
+        if (is_cheap and not users[0].is_tls) or is_to_be_named(host_of(address)):
             continue
         yield Hit(
             users[0].place,

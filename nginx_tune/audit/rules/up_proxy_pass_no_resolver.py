@@ -9,6 +9,7 @@ from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.passes import Pass
+from nginx_tune.conf.templates import is_placeholder
 from nginx_tune.conf.upstreams import host_of, is_resolved_once
 
 
@@ -31,6 +32,8 @@ def check(context: Context) -> Iterator[Hit | Missing]:
 def _unresolved(context: Context, one: Pass) -> str:
     """A name that must be looked up; empty where there is none."""
     host = _host_text(one.place.value)
+    if is_placeholder(host):
+        return ""
     known = context.variables.possible(host, one.scope)
     for value in sorted(known.known):
         address = _host_text(value).lower()
