@@ -149,26 +149,10 @@ def _convert(table: Any, source: str) -> Site:
     return site
 
 
-def _standing_user(facts: Facts) -> str | None:
-    """The ``user`` of the configuration that the host's nginx has now.
-
-    A file in its place must not change it: the build's own is often ``nobody``, and whoever can
-    read the files then no longer serves them.
-    """
-    from nginx_tune.conf.tree import read_tree  # noqa: PLC0415  # not needed with --facts
-    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-
-    running = facts.nginx.running
-    path = (running.conf_path if running else None) or facts.nginx.conf_path
-    if path is None or (running is not None and running.other_mount_namespace):
-        return None
-    line = read_tree(path, LiveHost()).main.first("user")
-    return " ".join(line.args) if line is not None and line.args else None
-
-
 def _live(kind: Kind, site: Site, datasets: Sequence[str], nginx_binary: str | None) -> Facts:
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # not needed with --facts
     from nginx_tune.measure.facts import gather_facts  # noqa: PLC0415
+    from nginx_tune.measure.standing import with_standing  # noqa: PLC0415
 
     served = {"cache": site.cache_dirs, "proxy": []}.get(kind, site.roots)
     present = [path for path in served if Path(path).is_dir()]
@@ -178,5 +162,4 @@ def _live(kind: Kind, site: Site, datasets: Sequence[str], nginx_binary: str | N
         datasets=list(datasets) or present,
         nginx_binary=nginx_binary,
     )
-    nginx = msgspec.structs.replace(facts.nginx, user=_standing_user(facts))
-    return msgspec.structs.replace(facts, nginx=nginx)
+    return with_standing(facts, LiveHost())

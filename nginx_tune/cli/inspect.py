@@ -20,6 +20,7 @@ from nginx_tune.host.network import parse_speed
 from nginx_tune.measure.disk_facts import with_disk_probes
 from nginx_tune.measure.inspection import inspect_host, record_host, replay
 from nginx_tune.measure.plan_disk import ReadSize
+from nginx_tune.measure.standing import with_standing
 from nginx_tune.report.facts import render_facts
 
 _PRIVATE = 0o600
@@ -192,7 +193,9 @@ def command(
         )
         facts = replay(capture)
     else:
-        facts = inspect_host(host, request, dataset_budget_seconds=dataset_seconds)
+        facts = with_standing(
+            inspect_host(host, request, dataset_budget_seconds=dataset_seconds), host
+        )
     if disks:
         from nginx_tune.measure.disks import measure_disks  # noqa: PLC0415  # only when asked for
 

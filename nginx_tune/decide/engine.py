@@ -11,6 +11,7 @@ from nginx_tune.decide.backlog import decide_backlog
 from nginx_tune.decide.connections import decide_connections
 from nginx_tune.decide.directio import decide_directio
 from nginx_tune.decide.file_limits import decide_file_limits
+from nginx_tune.decide.http2 import decide_http2
 from nginx_tune.decide.ktls import decide_ktls
 from nginx_tune.decide.law import elsewhere, keep_law
 from nginx_tune.decide.moves import with_break_evens
@@ -59,6 +60,7 @@ ALL: tuple[Decide, ...] = (
     decide_access_log,
     decide_read_ahead,
     decide_ktls,
+    decide_http2,
 )
 
 

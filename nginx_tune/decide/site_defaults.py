@@ -15,6 +15,17 @@ OWN_DIRECTORY = "nginx-cache"
 """Below a directory that nobody named as a cache: nginx's cache loader deletes every file in its
 directory that is no cache entry. Source: ngx_http_file_cache_manage_file()."""
 
+HTTP_PORT = "80"
+HTTPS_PORT = "443"
+GZIP = ("gzip on", "gzip_vary on")
+"""Of pages alone (text/html), which nginx compresses without being told."""
+GZIP_PASSED = (
+    "gzip_proxied any",
+    "gzip_min_length 1024",
+    "gzip_types text/css text/plain text/xml application/javascript application/json image/svg+xml",
+)
+"""Of what an upstream gives: text, not what is compressed already (images, fonts, archives)."""
+
 DEFAULT_UPSTREAM = Upstream(name="origin", servers=["127.0.0.1:8080"])
 """Something for a first run to fetch from; the operator names the real one."""
 
@@ -46,13 +57,46 @@ def complete_site(site: Site, facts: Facts, kind: Kind) -> Site:
         tls = msgspec.structs.replace(tls, protocols=_protocols(build, facts.nginx.openssl))
     return msgspec.structs.replace(
         site,
+        listen=_listens(site, facts, build),
         tls=tls,
         user=site.user or facts.nginx.user,
+        mime_types=site.mime_types or facts.nginx.mime_types_path,
+        gzip=_gzip(site, facts, kind),
         cache_dirs=cache_dirs,
         upstreams=upstreams,
         error_log=error_log,
         access_log=access_log,
     )
+
+
+def _listens(site: Site, facts: Facts, build: Build) -> list[str]:
+    """The port of HTTP or HTTPS where the site names none, for IPv6 too where the host has it.
+
+    Source: nginx 1.3.4 (``ipv6only`` is on, so that both can be bound), 1.11.5 (always built).
+    """
+    if site.listen != Site().listen:
+        return site.listen
+    port = HTTPS_PORT if site.tls is not None else HTTP_PORT
+    is_built = build.at_least(1, 11, 5) or (
+        build.at_least(1, 3, 4) and "--with-ipv6" in (build.flags or ())
+    )
+    has_ipv6 = facts.kernel.sysctls.get("net.ipv6.conf.all.disable_ipv6") == "0"
+    return [port, f"[::]:{port}"] if is_built and has_ipv6 else [port]
+
+
+def _gzip(site: Site, facts: Facts, kind: Kind) -> list[str]:
+    """The compression of the site, else of the installed configuration, else what is usual.
+
+    Files are compressed anew for each request, so of those only pages are; videos and archives
+    never gain.
+    """
+    if site.gzip is not None:
+        return site.gzip
+    if facts.nginx.gzip is not None:
+        return facts.nginx.gzip
+    if kind == "media" or "--without-http_gzip_module" in facts.nginx.flags:
+        return []
+    return [*GZIP, *(GZIP_PASSED if kind in ("cache", "proxy") else ())]
 
 
 def _protocols(build: Build, library: str | None) -> list[str]:

@@ -26,6 +26,7 @@ DecisionId = Literal[
     "access-log",
     "read-ahead",
     "ktls",
+    "http2",
 ]
 
 Verdict = Literal[

@@ -97,6 +97,11 @@ class Nginx(Part, frozen=True, kw_only=True):
     user: str | None = None
     """Of its configuration, ``user``, and the group if there is one; null when that was not read
     or does not say."""
+    mime_types_path: str | None = None
+    """The file of media types that its configuration includes; null as for ``user``."""
+    gzip: list[str] | None = None
+    """The ``gzip`` lines of http in its configuration that can be written elsewhere, such as
+    ``gzip on``; null as for ``user``."""
     pid_path: str | None = None
     libc: str | None = None
     """``glibc`` or ``musl``: they count CPUs each by a rule of their own."""

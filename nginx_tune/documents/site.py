@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec import field
 
 from nginx_tune.documents.base import Document, Part
+
+GZIP_LINE = re.compile(
+    r"gzip(?:_(?:static|vary|proxied|types|min_length|comp_level|buffers|http_version|disable))?"
+    r"(?: [^\s;{}#\"'$\\]{1,127}){1,200}"
+)
+"""A ``gzip`` line that may be written: nginx's own directives, and words that need no quotes."""
 
 
 class Upstream(Part, frozen=True, kw_only=True):
@@ -37,6 +45,11 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     tls: SiteTls | None = None
     user: str | None = None
     """``user`` directive; null leaves it to the build's default."""
+    mime_types: str | None = None
+    """File of media types to include; null writes all of nginx's own into the file."""
+    gzip: list[str] | None = None
+    """``gzip`` lines of http, such as ``gzip on``; none leaves compression off. Null takes those
+    of the installed configuration, else what is usual for the kind."""
     hot_locations: list[str] = []
     """Location prefixes whose files are asked for all the time and stay in memory."""
     error_log: str | None = None

@@ -192,6 +192,10 @@ def _site_settings(site: Site) -> list[Setting]:
                 reason="about 40000 sessions for all workers; a resumed one needs no key exchange",
             )
         )
+    for line in site.gzip or ():
+        name, *args = line.split()
+        reason = "text goes out smaller" if line == "gzip on" else ""
+        settings.append(Setting(context="http", directive=name, args=args, reason=reason))
     return settings
 
 
@@ -206,6 +210,8 @@ def _listen(item: str, site: Site, settings: Sequence[Setting]) -> Written:
     words = item.split()
     if site.tls is not None and "ssl" not in words:
         words.append("ssl")
+    if any(s.directive == "http2" for s in within(settings, "server")):
+        words = [word for word in words if word != "http2"]
     added = [s for s in within(settings, "server") if s.directive == "listen"]
     given = {word.partition("=")[0] for word in words}
     added = [s for s in added if s.args[0].partition("=")[0] not in given]

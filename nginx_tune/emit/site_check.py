@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from ipaddress import ip_address
 
-from nginx_tune.documents.site import Site, Upstream
+from nginx_tune.documents.site import GZIP_LINE, Site, Upstream
 from nginx_tune.errors import UsageError
 
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}(?: [A-Za-z_][A-Za-z0-9_.-]{0,63})?", re.ASCII)
@@ -61,6 +61,11 @@ def check_site(site: Site) -> None:
         _check_absolute(site.tls.certificate_key, "tls.certificate_key")
         for protocol in site.tls.protocols:
             _check(protocol, _PROTOCOL, "tls.protocols", "TLSv1, TLSv1.1, TLSv1.2 or TLSv1.3")
+    if site.mime_types is not None:
+        _check_absolute(site.mime_types, "mime_types")
+    _check_count("gzip", site.gzip or ())
+    for line in site.gzip or ():
+        _check(line, GZIP_LINE, "gzip", "a gzip line of nginx, such as gzip on")
     for log in (site.error_log, site.access_log):
         if log not in (None, "off", "stderr"):
             _check_absolute(str(log), "log")

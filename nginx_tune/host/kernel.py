@@ -34,6 +34,7 @@ SYSCTLS = (
     "net.ipv4.tcp_syncookies",
     "net.ipv4.tcp_tw_reuse",
     "net.ipv4.tcp_wmem",
+    "net.ipv6.conf.all.disable_ipv6",
     "vm.dirty_background_bytes",
     "vm.dirty_background_ratio",
     "vm.dirty_bytes",

@@ -19,6 +19,7 @@ from nginx_tune.host.network import read_network
 from nginx_tune.host.network_use import add_network_use
 from nginx_tune.host.storage import read_storage
 from nginx_tune.host.view import View, view_of
+from nginx_tune.measure.standing import STANDING
 from nginx_tune.nginx.binary import read_nginx
 
 DATASET_BUDGET_SECONDS = 10.0
@@ -96,8 +97,9 @@ def gather_facts(
     gaps |= under("/listeners", found)
     limits, found = read_limits(host, process=process)
     gaps |= under("/limits", found)
-    if nginx.user is None:
-        gaps["/nginx/user"] = "of its configuration, which generate alone reads"
+    for name in STANDING:
+        if getattr(nginx, name) is None:
+            gaps[f"/nginx/{name}"] = "of its configuration, which was not read"
     facts = Facts(
         kernel=kernel,
         cpu=cpu,

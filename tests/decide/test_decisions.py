@@ -617,7 +617,7 @@ def test_every_id_that_can_be_decided_is_decided_once() -> None:
         "thread-pools", "thread-pool-size", "per-disk-pools", "sendfile", "sendfile-max-chunk",
         "reuseport", "accept", "workers", "connections", "file-limits", "aio-write",
         "open-file-cache", "output-buffers", "backlog", "upstream-keepalive", "access-log",
-        "read-ahead", "ktls", "directio",
+        "read-ahead", "ktls", "directio", "http2",
     } == set(names)  # fmt: skip
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "decide"))
+for room in ("decide", "audit"):
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / room))
 
 
 @pytest.fixture

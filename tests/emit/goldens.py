@@ -9,7 +9,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "decide"))
 
+import msgspec  # noqa: E402
 from situations import (  # noqa: E402
+    FLAGS,
     GIBIBYTE,
     KIBIBYTE,
     MEBIBYTE,
@@ -84,7 +86,16 @@ def _texts() -> dict[str, str]:
         nginx=nginx("1.26.3", ["--with-file-aio"]),
         disk_class="ssd",
     )
+    standing = msgspec.structs.replace(
+        nginx("1.22.1", [*FLAGS, "--with-http_v2_module"]),
+        user="www-data",
+        mime_types_path=f"{BASE}/mime.types",
+        gzip=["gzip on", "gzip_types text/plain text/css"],
+    )
+    sysctls = {"net.ipv6.conf.all.disable_ipv6": "0"}
+    replacing = host(kernel=Kernel(system="Linux", sysctls=sysctls), nginx=standing)
     return {
+        "static-tls-replacing": _decided(replacing, load(), _site(tls=tls, listen=Site().listen)),
         "static-fits": _decided(host(), fits, _site()),
         "static-cold": _decided(host(), load(exponent=0.8), _site()),
         "static-unknown": _decided(Facts(), Workload(), _site()),

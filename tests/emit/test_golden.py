@@ -33,6 +33,7 @@ def test_the_real_nginx_accepts_it(name: str, tmp_path: Path) -> None:
              "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"],
             check=True, capture_output=True,
         )  # fmt: skip
+    (tmp_path / "mime.types").write_text("types { text/html html; }\n")
     conf = tmp_path / "nginx.conf"
     text = RENDERED[name].replace(BASE, str(tmp_path))
     conf.write_text(f"pid {tmp_path}/pid;\n{text}", encoding="utf-8")

@@ -1,0 +1,74 @@
+"""``http2``: one connection for all requests of a browser, where the site has TLS.
+
+Browsers speak HTTP/2 over TLS alone. Instead of six connections, each with its handshake, they
+open one. Which version is spoken is agreed on in the TLS handshake, so other clients keep
+HTTP/1.1. What a page gains depends on its clients and is not predicted; how files are read does
+not change, since under TLS they go through buffers either way.
+
+Until 1.25.1 it is a word of ``listen`` and then holds for every server of that address; since,
+it is a directive of the server.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nginx_tune.decide.answer import FACTS_COMMAND, not_applicable, setting
+from nginx_tune.decide.build import version_evidence
+from nginx_tune.decide.pool_plan import PoolPlan
+from nginx_tune.decide.situation import Situation
+from nginx_tune.documents.decisions import Decision, Evidence, Setting
+
+ID: Final = "http2"
+MODULE: Final = "--with-http_v2_module"
+_SINCE = (1, 9, 5)
+_DIRECTIVE_SINCE = (1, 25, 1)
+
+
+def decide_http2(s: Situation, _plan: PoolPlan) -> Decision:
+    """The decision."""
+    if s.site.tls is None:
+        return not_applicable(
+            ID,
+            "Browsers speak HTTP/2 over TLS alone, and the site has none.",
+            flips="[site] tls names a certificate and its key",
+        )
+    evidence = [version_evidence(s.build)]
+    if s.build.version is None or s.build.flags is None:
+        return Decision(
+            id=ID,
+            verdict="not_enough_evidence",
+            summary="Left off: version and build of nginx, which decide how it is written, are "
+            "not known.",
+            evidence=evidence,
+            flips_when=["the facts have the version and the configure arguments of nginx"],
+            next_command=FACTS_COMMAND,
+        )
+    evidence.append(Evidence(fact=f"nginx.flags[{MODULE}]", value=not s.build.lacks(MODULE)))
+    if not s.build.at_least(*_SINCE) or s.build.lacks(MODULE):
+        return not_applicable(
+            ID,
+            f"This nginx is without HTTP/2 ({MODULE}, since 1.9.5).",
+            evidence=evidence,
+            flips=f"nginx is built {MODULE}",
+        )
+    line = _line(s)
+    return Decision(
+        id=ID,
+        verdict="enable",
+        summary="On: a browser sends all its requests over one connection, with one handshake.",
+        settings=[line],
+        evidence=evidence,
+        confidence="medium",
+        flips_when=["the clients are no browsers, or the site is without TLS"],
+        risks=[
+            "one connection may have http2_max_concurrent_streams (128) requests at work at once"
+        ],
+    )
+
+
+def _line(s: Situation) -> Setting:
+    reason = "one connection and one handshake for all requests of a browser"
+    if s.build.at_least(*_DIRECTIVE_SINCE):
+        return setting(ID, "server", "http2", "on", reason=reason)
+    return setting(ID, "server", "listen", "http2", reason=reason)
