@@ -14,7 +14,7 @@ _OPTION = click.option(
     "--weaker-walls",
     "weaker_walls",
     multiple=True,
-    type=click.Choice(["processes", "seccomp", "sockets"]),
+    type=click.Choice(["memory", "processes", "seccomp", "sockets"]),
     help="Go on where this host cannot have that wall around nginx; the result says so.",
 )
 

@@ -77,6 +77,10 @@ class NginxTest(Part, frozen=True, kw_only=True):
 
     accepted: bool
     messages: list[str] = []
+    next_step: str = ""
+    """What to do about a refusal whose words do not say it."""
+    weaker_walls: list[str] = []
+    """Walls around nginx that the user gave up where the host cannot have them."""
 
 
 class Findings(Document, frozen=True, kw_only=True, tag="nginx-tune/findings/1"):

@@ -10,6 +10,7 @@ systemd delegates, or, without systemd, below the root, which is exempt.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,10 +22,19 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 PREFIX = "nginx-tune-"
 PATIENCE_SECONDS = 3.0
 """For processes that are ending to leave a group."""
+_WALL_SHARE = 0.75
+"""Of the machine's memory, for all of nginx where no lab says less: the rest is the host's."""
+_PAGE = 4096
 _CPU_PERIOD = 100_000
 """Microseconds; the kernel's default."""
 _LEAST_QUOTA = 1000
 """Microseconds of a period: the kernel takes no less."""
+
+
+def wall_bytes() -> int:
+    """What all processes of a sandbox may use of the machine's memory, page cache included."""
+    pages = os.sysconf("SC_PHYS_PAGES") * (os.sysconf("SC_PAGE_SIZE") // _PAGE)
+    return int(pages * _WALL_SHARE) * _PAGE
 
 
 class Controller(NamedTuple):
@@ -216,6 +226,12 @@ class Group:
         ]
 
 
+def _limit_of(directory: Path) -> str:
+    with contextlib.suppress(OSError):
+        return (directory / "memory.limit_in_bytes").read_text().strip()
+    return ""
+
+
 def disable_controller(enabled: str) -> None:
     """Take back what ``before_enabling`` was told of, unless somebody else uses it by now."""
     name, _, control = enabled.partition(" ")
@@ -227,12 +243,14 @@ def remove_group(directory: Path, *, patience_seconds: float = PATIENCE_SECONDS)
     """Remove one cgroup once its processes are gone; whether it went.
 
     The page cache charged to it is let go first (v1 ``memory.force_empty``): otherwise the group
-    lives on as a dying one, with its pages.
+    lives on as a dying one, with its pages. Without a lab these are of the operator's files, which
+    are not to leave the page cache: then it lives on as long as they are in it.
     """
     deadline = time.monotonic() + patience_seconds
+    keeps_pages = _limit_of(directory) == str(wall_bytes())
     while directory.is_dir():
         reclaim = directory / "memory.force_empty"
-        if reclaim.exists():
+        if not keeps_pages and reclaim.exists():
             with contextlib.suppress(OSError):
                 reclaim.write_text("0")
         try:

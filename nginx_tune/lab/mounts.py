@@ -75,14 +75,33 @@ def place(directory: Path) -> Path:
     return directory
 
 
-def make_writable(directory: Path) -> None:
-    """Let a directory take files in memory, with what is in it in sight; it need not exist."""
+def make_writable(directory: Path) -> bool:
+    """Let a directory take files in memory, with what is in it in sight; it need not exist.
+
+    False for one that took them already.
+    """
     real = Path(os.path.realpath(directory))
-    if real.is_dir():
-        if not _is_ours(real):
-            _lay_over(real)
-    else:
+    if not real.is_dir():
         place(real)
+    elif _is_ours(real):
+        return False
+    else:
+        _lay_over(real)
+    return True
+
+
+def make_own(directory: Path) -> bool:
+    """``make_writable`` for one in an overlay of ours that is another user's: it takes no files.
+
+    In a user namespace nothing can be made in a directory whose owner has no number there
+    (EOVERFLOW, fsuidgid_has_mapping() in fs/namei.c); the root of an overlay is its maker's.
+    False for one that is such a root already.
+    """
+    real = os.path.realpath(directory)
+    if any(mount.mount_point == real for mount in read_mounts()):
+        return False
+    _lay_over(Path(real))
+    return True
 
 
 def take_writes(directory: Path) -> None:

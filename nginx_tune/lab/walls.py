@@ -10,9 +10,11 @@ then changes no user, and there are no cgroups and no loop devices.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
+import signal
 import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -33,12 +35,15 @@ from nginx_tune.lab.cgroups import Group
 from nginx_tune.lab.keeper import Keeper
 from nginx_tune.lab.leftovers import make_directory, sweep, write_mark
 from nginx_tune.lab.lifetime import ENVIRONMENT_MARK, die_with_parent
+from nginx_tune.lab.namespace_refusals import explain_refusal
 from nginx_tune.lab.scope import Scope, has_systemd
 from nginx_tune.sandbox.spec import Wall
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+_LAST_WORDS_SECONDS = 1.0
+"""For a process to end whose answers have ended."""
 _ERRORS: dict[int, type[NginxTuneError]] = {
     ExitStatus.USAGE: UsageError,
     ExitStatus.CONFIGURATION: ConfigurationError,
@@ -121,12 +126,11 @@ class Walls:
                 {"mark": self.mark, "directory": str(self.directory), "weaker": given_up()},
             )
         except NginxTuneError as error:
-            if self.root:
+            status = Path("/proc/self/status").read_text(errors="replace")
+            refusal = explain_refusal(error.message, is_root=self.root, status=status)
+            if refusal is None:
                 raise
-            raise MissingPermissionError(
-                f"cannot make namespaces as an ordinary user: {error.message}",
-                hint="run it with sudo, or allow unprivileged user namespaces",
-            ) from None
+            raise MissingPermissionError(refusal.message, hint=refusal.hint) from None
 
     @staticmethod
     def _spawn(
@@ -190,8 +194,13 @@ class Walls:
     def _last_words(self) -> str:
         if self._process is None or self._process.stderr is None:
             return "no reason given"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_LAST_WORDS_SECONDS)
+        status = self._process.poll()
         self._process.kill()
         text = self._process.stderr.read().strip()
+        if not text and status == -signal.SIGKILL:
+            return "something killed it (short of memory?): see dmesg"
         return text.splitlines()[-1] if text else "no reason given"
 
     def __exit__(self, *_: object) -> None:

@@ -21,6 +21,7 @@ from nginx_tune.documents.measurement import Measurement, ServerMeasurement
 from nginx_tune.documents.scenario import StandIn, Start
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.live import LiveHost
+from nginx_tune.lab.kills import MemoryKills, count_memory_kills
 from nginx_tune.lab.mounts import STATE
 from nginx_tune.lab.opened import OpenLab
 from nginx_tune.lab.written import open_written, written_bytes
@@ -107,6 +108,33 @@ def run_block(request: BlockRequest, lab: OpenLab) -> Measurement:
             seed=request.plan.seed,
         )
         resident_before = resident_bytes(request.evict)
+    kills = count_memory_kills(request.join_files)
+    try:
+        return _run_block(request, lab, conf_path, resident_before)
+    finally:
+        _check_memory(request, kills)
+
+
+def _check_memory(request: BlockRequest, before: MemoryKills) -> None:
+    """Whatever else went wrong, or seems not to have: say when memory was the reason.
+
+    Errors: UndecidedError when the kernel ended processes of nginx since.
+    """
+    now = count_memory_kills(request.join_files)
+    if now.processes <= before.processes:
+        return
+    of = "the lab's" if request.memory_bytes is not None else "its limit of"
+    limit = "" if now.limit_bytes is None else f" {now.limit_bytes >> 20} MiB"
+    raise UndecidedError(
+        f"{request.arm}: nginx ran out of {of}{limit} of memory, and the kernel ended "
+        f"{now.processes - before.processes} of its processes",
+        hint="give the lab more (memory_bytes), or nginx fewer workers, smaller zones and buffers",
+    ) from None
+
+
+def _run_block(
+    request: BlockRequest, lab: OpenLab, conf_path: Path, resident_before: int | None
+) -> Measurement:
     stderr_path = STATE / f"{request.arm}.stderr"
     log = Path(request.error_log) if request.error_log else stderr_path
     log_start = written_bytes(log) if log != stderr_path else 0

@@ -45,13 +45,19 @@ class Inside:
         return {"mark": mark, "uid": os.geteuid()}
 
     def open_lab(
-        self, lab: dict[str, Any], covers: list[str], overlays: list[str], view: dict[str, Any]
+        self,
+        lab: dict[str, Any],
+        covers: list[str],
+        overlays: list[str],
+        made: list[str],
+        view: dict[str, Any],
     ) -> dict[str, Any]:
         """Make, mount and fill the disks, cover what nginx writes to, seal the rest.
 
         ``view`` is what nginx gets to see of the host.
 
-        ``overlays`` are directories that nginx writes to and that hold what it serves or reads.
+        ``overlays`` are directories that nginx writes to and that hold what it serves or reads;
+        ``made`` are those that it needs and that the host lacks.
         Shape: ``devices`` {disk name: MAJOR:MINOR}, ``files`` {disk name: [[path, bytes], …]}.
         """
         spec = msgspec.convert(lab, Lab)
@@ -64,6 +70,8 @@ class Inside:
         self._lab = OpenLab(disks, Topology(spec, self._directory), self._enclosure)
         for directory in covers:
             mounts.cover(Path(directory))
+        for directory in made:
+            mounts.place(Path(directory))
         mounts.make_state()
         self._enclose(spec, [*covers, *overlays], view)
         around = msgspec.to_builtins(self._lab.topology.around)
@@ -83,6 +91,10 @@ class Inside:
         around = self._lab.topology.around if self._lab else Around()
         self._enclosure.show(*filter(None, (around.certificate, around.certificate_key)))
         self._enclosure.open(*written)
+
+    def join(self, files: list[str]) -> None:
+        """Have what is started from now on in these cgroups, if only to be tried."""
+        self._enclosure.join_files = [Path(file) for file in files]
 
     def surround(self, request: dict[str, Any]) -> Any:
         """Have what configurations need around them; see ``measure/surroundings.py``."""
@@ -154,6 +166,7 @@ def _main() -> None:
     handlers: dict[str, Callable[..., Any]] = {
         "hello": inside.hello,
         "open_lab": inside.open_lab,
+        "join": inside.join,
         "surround": inside.surround,
         "survey": inside.survey,
         "facts": inside.facts,

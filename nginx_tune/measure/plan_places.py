@@ -52,6 +52,15 @@ def plan_places(
     )
 
 
+def required_directories(written: Iterable[str]) -> list[str]:
+    """Directories that must be there before nginx starts: those of files that it writes.
+
+    Of a temporary or cache path it makes the last directory itself. Source: ngx_create_paths.
+    """
+    files = (path for path in written if not path.endswith("/."))
+    return sorted({place for path in files for place in _parent(path)})
+
+
 def _defaults(flags: list[str], prefix: str) -> set[str]:
     """What the build leaves where nginx itself has it, or names by a relative path."""
     given = {flag.partition("=")[0]: flag.partition("=")[2] for flag in flags}

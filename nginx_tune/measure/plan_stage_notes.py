@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.lab import Lab
@@ -35,6 +36,14 @@ def place_notes(
     if not is_root:
         found.append("not run as root: workers run as the calling user")
     return found
+
+
+def absent_notes(directories: Sequence[str]) -> list[str]:
+    """Directories that nginx needs, that were made here and that the host lacks."""
+    return [
+        f"made here alone: {path}; on this host nginx does not start before mkdir -p {quote(path)}"
+        for path in directories
+    ]
 
 
 def stub_notes(around: Surroundings, trees: Sequence[ConfTree]) -> list[str]:

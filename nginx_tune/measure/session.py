@@ -14,22 +14,22 @@ from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import StandIn, Start
 from nginx_tune.documents.site import Site
-from nginx_tune.errors import MissingPermissionError, NginxTuneError, UndecidedError
-from nginx_tune.lab.cgroups import Group, why_no_controller
+from nginx_tune.errors import MissingPermissionError
+from nginx_tune.lab.bounds import bound
+from nginx_tune.lab.cgroups import why_no_controller
 from nginx_tune.lab.enclosure import View
 from nginx_tune.lab.foreign_code import refuse_foreign_code
 from nginx_tune.lab.kinds import is_limited, settle_kinds
 from nginx_tune.lab.modelled import find_missing
 from nginx_tune.lab.stubs import Outgoing
 from nginx_tune.lab.topology import Around
-from nginx_tune.lab.walls import Walls, given_up
+from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.block import BlockRequest
 from nginx_tune.measure.emulated import emulate
 from nginx_tune.measure.plan_load import ServedFile
 from nginx_tune.measure.plan_topology import place_plan, place_site
 from nginx_tune.measure.surroundings import Surroundings, SurroundRequest
 from nginx_tune.measure.survey import Answer, Asked, SurveyRequest
-from nginx_tune.sandbox.spec import Limits
 
 MODULE_INSIDE = "nginx_tune.measure.inside"
 ORIGIN = "origin"
@@ -90,6 +90,7 @@ class Session:
         binary: str,
         covers: Sequence[str],
         overlays: Sequence[str] = (),
+        made: Sequence[str] = (),
         view: View | None = None,
     ) -> None:
         refuse_foreign_code(binary, [])
@@ -112,6 +113,7 @@ class Session:
                 "lab": _plain(lab),
                 "covers": list(covers),
                 "overlays": list(overlays),
+                "made": list(made),
                 "view": _plain(view or View()),
             },
         )
@@ -131,7 +133,7 @@ class Session:
 
     def _limit(self, devices: dict[str, str]) -> tuple[list[str], str | None]:
         group = self._walls.group()
-        limit_processes(group, self._walls)
+        bound(group, self._walls)
         if self.lab.memory_bytes is not None:
             group.limit_memory(self.lab.memory_bytes)
         if self.lab.quota_cpus is not None:
@@ -143,8 +145,10 @@ class Session:
                     bytes_per_second=disk.bytes_per_second,
                     reads_per_second=disk.reads_per_second,
                 )
-        memory = group.directory("memory")
-        return [str(file) for file in group.join_files()], str(memory) if memory else None
+        files = [str(file) for file in group.join_files()]
+        self._walls.ask("join", {"files": files})
+        memory = group.directory("memory") if self.lab.memory_bytes is not None else None
+        return files, str(memory) if memory else None
 
     def facts(self, paths: Sequence[str]) -> Facts:
         """Facts of the emulated host, with the paths as datasets."""
@@ -231,24 +235,6 @@ class Session:
             ahead=arm.conduct.ahead,
         )
         return msgspec.convert(self._walls.ask("block", {"request": _plain(request)}), Measurement)
-
-
-def limit_processes(group: Group, walls: Walls) -> None:
-    """Bound what root's nginx may fork; an ordinary user's is bounded by its namespace.
-
-    Errors: UndecidedError where that cannot be had and is not given up.
-    """
-    if not walls.root:
-        return
-    try:
-        group.limit_processes(Limits().processes)
-    except (NginxTuneError, OSError) as error:
-        if "processes" not in given_up():
-            reason = error.message if isinstance(error, NginxTuneError) else error.strerror
-            raise UndecidedError(
-                f"the processes of nginx cannot be bounded: {reason}",
-                hint="--weaker-walls processes does without",
-            ) from None
 
 
 def split_cpus(cpus: list[int], *, separate: bool) -> tuple[list[int], list[int]]:

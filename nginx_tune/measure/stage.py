@@ -23,10 +23,11 @@ from nginx_tune.measure.plan_asks import Ask
 from nginx_tune.measure.plan_further import MOST_FILES, plan_class
 from nginx_tune.measure.plan_load import ServedFile
 from nginx_tune.measure.plan_outgoing import plan_outgoing
-from nginx_tune.measure.plan_places import plan_places
+from nginx_tune.measure.plan_places import plan_places, required_directories
 from nginx_tune.measure.plan_replay import Placing, passes_of
 from nginx_tune.measure.plan_site_load import share_of
 from nginx_tune.measure.plan_stage_notes import (
+    absent_notes,
     asked_notes,
     place_notes,
     stub_notes,
@@ -86,9 +87,10 @@ def open_stage(
     for tree in site.trees:
         refuse_special_files(opened_files(tree))
         refuse_foreign_code(binary, module_files(tree, site.nginx_flags, prefix))
+    absent = [path for path in required_directories(written) if not Path(path).is_dir()]
     view = plan_view(site.trees, site.nginx_flags, prefix, directory=str(Path.cwd()))
     session = Session(
-        walls, planned.lab, binary=binary, covers=covers, overlays=overlays, view=view
+        walls, planned.lab, binary=binary, covers=covers, overlays=overlays, made=absent, view=view
     )
     arms = [
         Arm(name, tree.path, None, target.error_log, prefix)
@@ -119,6 +121,7 @@ def open_stage(
         raise UndecidedError(f"{site.trees[1].path}: nothing of it can be asked: {why}")
     notes = [
         *place_notes(session.lab, covers, overlays, is_root=os.geteuid() == 0),
+        *absent_notes(absent),
         *stub_notes(around, site.trees),
         *([f"{HEADER} with the worker's number in each response"] if headed else []),
         *([f"on the loopback link inside: {', '.join(addresses)}"] if addresses else []),

@@ -54,6 +54,7 @@ def survey(request: SurveyRequest, enclosure: Enclosure) -> list[Answer]:
         stderr_path=STATE / "survey.stderr",
         address=(first.address, first.port),
         prefix=request.prefix,
+        join_files=enclosure.join_files,
         sandbox=enclosure.prepare([request.binary]),
     )
     try:

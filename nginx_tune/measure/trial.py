@@ -9,7 +9,6 @@ is the configuration, and nothing of the host is touched.
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
 import re
 from collections.abc import Mapping
@@ -19,24 +18,26 @@ from typing import Any
 import msgspec
 
 from nginx_tune.documents.findings import NginxTest
-from nginx_tune.errors import NginxTuneError, UndecidedError
+from nginx_tune.errors import UndecidedError
 from nginx_tune.host.door import HostReadError, ProgramResult
 from nginx_tune.lab import mounts
+from nginx_tune.lab.bounds import bound
 from nginx_tune.lab.enclosure import Enclosure, View
 from nginx_tune.lab.stub_server import RESOLVED
-from nginx_tune.lab.walls import Walls
+from nginx_tune.lab.walls import Walls, given_up
 from nginx_tune.measure.session import MODULE_INSIDE
 from nginx_tune.sandbox.launch import run_inside
-from nginx_tune.sandbox.spec import Limits
 
 MOST_RUNS = 200
 """Each run past the first gives nginx one more thing that the walls had taken away."""
 
 _SECONDS = 60.0
 _NO_PLACE = re.compile(
-    r'(?:\((?:\) )?"|bind\(\) to unix:)(/[^"\n]*?)(?:"(?:, [0-9]+\))?)? failed \((?:2|13|30): '
+    r'(?:\((?:\) )?"|bind\(\) to unix:)(/[^"\n]*?)(?:"(?:, [0-9]+\))?)? failed \((?:2|13|30|75): '
 )
-"""ENOENT, EACCES (Landlock's word for what takes no writes) and EROFS."""
+"""ENOENT, EACCES (Landlock's word for what takes no writes), EROFS and EOVERFLOW (what an ordinary
+user's namespace says of a directory of another user)."""
+_NO_PARENT = re.compile(r'\[emerg\].*mkdir\(\) "(/[^"\n]*)" failed \(2: ')
 _NO_SECRET = re.compile(
     r'cannot load certificate(?: key)? "(/[^"\n]*)": BIO_new_file\(\) failed'
     r'|\("(/[^"\n]*)"\) failed \(SSL: '
@@ -65,9 +66,7 @@ def try_configuration(
     }
     with Walls(MODULE_INSIDE) as walls:
         group = walls.group()
-        with contextlib.suppress(NginxTuneError, OSError):  # the time is bounded in any case
-            if walls.root:
-                group.limit_processes(Limits().processes)
+        lacking = bound(group, walls, is_brief=True)
         asked = {
             "argv": argv,
             "files": files,
@@ -75,7 +74,24 @@ def try_configuration(
             "join_files": [str(file) for file in group.join_files()],
         }
         answer = walls.ask("try_configuration", asked)
-    return NginxTest(accepted=answer["status"] == 0, messages=answer["messages"])
+    messages = answer["messages"]
+    return NginxTest(
+        accepted=answer["status"] == 0,
+        messages=messages,
+        next_step=_next_step(messages) if answer["status"] else "",
+        weaker_walls=sorted({*given_up(), *lacking}),
+    )
+
+
+def _next_step(messages: list[str]) -> str:
+    """What to do about a refusal whose words do not say it."""
+    for line in messages:
+        if found := _NO_PARENT.search(line):
+            return (
+                f"make {os.path.dirname(found[1])}: nginx makes only the last directory "  # noqa: PTH120
+                "of a temporary or cache path"
+            )
+    return ""
 
 
 def try_inside(
@@ -157,15 +173,24 @@ def _give_place(path: str, given: set[str], enclosure: Enclosure) -> bool:
         enclosure.show(path)
         return True
     parent = str(real.parent)
-    if parent in given or not real.parent.is_dir():
+    if not real.parent.is_dir():
         return False
-    given.add(parent)
     enclosure.unshow(path)
-    if os.geteuid() == 0 or real.parent.stat().st_uid == os.geteuid():
-        mounts.make_writable(real.parent)
-    else:
-        mounts.cover(real.parent)  # what others own cannot be copied up by this user
-    enclosure.open(parent)
+    # What is in the directory is to stay in sight; what others own in it cannot be copied up by
+    # an ordinary user, so in the end it goes.
+    steps = (mounts.make_writable, mounts.make_own, _cover)
+    for step in steps[:1] if os.geteuid() == 0 else steps:
+        name = f"{step.__name__} {parent}"
+        if name not in given:
+            given.add(name)
+            if step(real.parent):
+                enclosure.open(parent)
+                return True
+    return False
+
+
+def _cover(directory: Path) -> bool:
+    mounts.cover(directory)
     return True
 
 

@@ -18,6 +18,8 @@ from nginx_tune.sandbox.launch import Entrance, Prepared
 
 _FOREGROUND = "daemon off;"
 _SOON_SECONDS = 0.5
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+"""As the kernel says it, and as the first process of a sandbox does."""
 _FOREMOST = -20
 """The lowest nice value."""
 
@@ -275,7 +277,11 @@ def _wait_workers(instance: Instance, deadline: float) -> None:
             return
         before = workers
         time.sleep(0.02)
-    raise UndecidedError("nginx accepts connections but starts no worker")
+    said = _last_line(instance.stderr())
+    raise UndecidedError(
+        "nginx accepts connections but starts no worker" + (f": {said}" if said else ""),
+        hint="its workers end as they start: see its error log, and the limits of memory",
+    )
 
 
 def _start_error(stderr: str, status: int) -> Exception:
@@ -284,6 +290,11 @@ def _start_error(stderr: str, status: int) -> Exception:
         return UndecidedError(
             f"nginx did not start: {_first_emerg(stderr) or last}",
             hint="free the port or listen on another one",
+        )
+    if status in _KILLED and not _first_emerg(stderr):
+        return UndecidedError(
+            "something killed nginx (SIGKILL): short of memory?",
+            hint="see dmesg for a process that was killed",
         )
     return ConfigurationError(f"nginx did not start: {_first_emerg(stderr) or last}")
 

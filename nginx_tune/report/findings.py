@@ -10,6 +10,7 @@ from nginx_tune.documents.findings import Finding, Findings, Severity
 from nginx_tune.report.evidence import evidence_text
 from nginx_tune.report.excerpt import Sources, excerpt
 from nginx_tune.report.text import plain
+from nginx_tune.report.walls import weaker_walls_text
 
 PLACES_SHOWN = 5
 """Of one rule; the rest is counted."""
@@ -103,10 +104,12 @@ def _nginx_test(findings: Findings) -> str:
     test = findings.nginx_test
     if test is None:
         return ""
+    without = f"{_line(weaker_walls_text(test.weaker_walls))}\n" if test.weaker_walls else ""
     if test.accepted:
-        return "nginx -t accepts it\n"
+        return f"nginx -t accepts it\n{without}"
     words = [line for line in test.messages if "[emerg]" in line] or test.messages[-1:]
-    return "".join(f"nginx -t rejects it: {_line(line)}\n" for line in words)
+    said = "".join(f"nginx -t rejects it: {_line(line)}\n" for line in words)
+    return said + (f"  {_line(test.next_step)}\n" if test.next_step else "") + without
 
 
 def _silenced(findings: Findings) -> str:

@@ -17,6 +17,7 @@ from nginx_tune.report.evidence import evidence_text
 from nginx_tune.report.markup import one_line, uri
 from nginx_tune.report.rule_index import rules_by_id
 from nginx_tune.report.rule_page import render_markdown_page
+from nginx_tune.report.walls import weaker_walls_text
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -163,6 +164,9 @@ def _notifications(findings: Findings) -> Iterable[dict[str, Any]]:
         for line in findings.nginx_test.messages:
             level = "error" if "[emerg]" in line else "note"
             yield {"level": level, "message": {"text": one_line(f"nginx -t: {line}")}}
+        if findings.nginx_test.weaker_walls:
+            text = one_line(weaker_walls_text(findings.nginx_test.weaker_walls))
+            yield {"level": "note", "message": {"text": text}}
     for need in findings.needs_facts:
         yield {
             "level": "note",

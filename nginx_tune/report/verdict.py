@@ -15,6 +15,7 @@ from nginx_tune.report.quantities import (
 )
 from nginx_tune.report.text import number_text
 from nginx_tune.report.verdict_sentence import pairs_text, settles_text, verdict_sentence
+from nginx_tune.report.walls import weaker_walls_text
 
 _STOPPED = {"settled": "it was settled", "time": "time was up", "interrupted": "interrupted"}
 
@@ -91,6 +92,8 @@ def _environment(environment: Environment) -> str:
     ]
     lines = [", ".join(one_line(part) for part in said if part) + "\n"]
     lines += [f"  {one_line(environment.nginx_choice)}\n"] if environment.nginx_choice else []
+    if environment.weaker_walls:
+        lines.append(f"  {one_line(weaker_walls_text(environment.weaker_walls))}\n")
     lines += [f"  not as configured: {one_line(one)}\n" for one in environment.differences]
     return "".join(lines)
 

@@ -24,6 +24,7 @@ from nginx_tune.sandbox import kernel_calls as calls
 from nginx_tune.sandbox.capabilities import drop_all, drop_capabilities
 from nginx_tune.sandbox.landlock import restrict_writes
 from nginx_tune.sandbox.plan_filter import plan_filter
+from nginx_tune.sandbox.process_numbers import can_limit_numbers, limit_numbers
 from nginx_tune.sandbox.root import DEVICES, Plan, build_root, plan_root
 from nginx_tune.sandbox.spec import Confinement
 
@@ -95,6 +96,7 @@ class Entrance:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         _allow_descriptors()
+        _end_first()
         calls.unshare(_NAMESPACES)
         first = os.fork()
         if first:
@@ -102,6 +104,7 @@ class Entrance:
             _close_all()
             _wait_for(first)
         die_with_parent()
+        self._limit_processes()
         build_root(self._prepared.plan)
         ruled = os.fork()
         if ruled:
@@ -110,6 +113,18 @@ class Entrance:
             os.write(descriptor, b"0")
             os.close(descriptor)
         self._give_up_rights()
+
+    def _limit_processes(self) -> None:
+        """Where the namespace can have a limit of its own, beside a cgroup or in its place."""
+        wanted = self._prepared.wanted
+        most = wanted.limits.processes
+        is_bounded = limit_numbers(most) or bool(self._join_files) or os.geteuid() != 0
+        if not is_bounded and can_limit_numbers(most) and "processes" not in wanted.weaker:
+            raise UndecidedError(
+                "the processes of nginx cannot be bounded: kernel.pid_max of their namespace "
+                "takes no writes",
+                hint="--weaker-walls processes does without",
+            )
 
     def _give_up_rights(self) -> None:
         wanted, plan = self._prepared.wanted, self._prepared.plan
@@ -204,6 +219,15 @@ def _allow_descriptors() -> None:
         most = int(Path("/proc/sys/fs/nr_open").read_text())
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, most))
+
+
+def _end_first() -> None:
+    """Be what the kernel ends first when memory is short: nobody else is to suffer.
+
+    None of the sandbox can take it back: that needs CAP_SYS_RESOURCE (proc(5)).
+    """
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _limit(wanted: Confinement, *, is_root: bool) -> None:

@@ -89,7 +89,10 @@ def plan_root(wanted: Confinement) -> Plan:
             is_open = any(is_inside(one, place) for place in (*OWN_MEMORY, *writable))
             overlaid = kind == "directory" and not is_own and (is_unsafe or is_open)
             places[one] = Place(one, kind, overlaid=overlaid, optional=one not in named)
-    places |= {path: Place(path, "directory", writable=True) for path in outermost(writable)}
+    # One that is mounted in another is a place of its own: a bind mount leaves it out.
+    mounted = {mount.mount_point for mount in mounts}
+    apart = {*outermost(writable), *mounted.intersection(writable)}
+    places |= {path: Place(path, "directory", writable=True) for path in apart}
     for path, kind in shown.items():
         # Inside of what takes writes it is a place of its own, or it would take them too.
         if path not in writable and any(is_inside(path, one) for one in writable):

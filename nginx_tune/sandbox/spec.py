@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-Wall = Literal["processes", "seccomp", "sockets"]
+Wall = Literal["memory", "processes", "seccomp", "sockets"]
 """What may be given up by name where a host cannot have it."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from nginx_tune.sandbox.process_numbers import can_limit_numbers
 
 PYTHON = "/usr/bin/python3"
 ATTACK = Path(__file__).with_name("attack.py")
@@ -68,10 +71,16 @@ def victim(tmp_path: Path) -> Iterator[Path]:
     assert (place / "file").read_text() == "whole"
 
 
-def run(argv: list[str], *, as_user: bool, **wanted: Any) -> subprocess.CompletedProcess[str]:
-    """What a program does in a sandbox made by root or in a user namespace."""
+def run(
+    argv: list[str], *, as_user: bool, before: str = "", **wanted: Any
+) -> subprocess.CompletedProcess[str]:
+    """What a program does in a sandbox made by root or in a user namespace.
+
+    ``before`` is run first where the sandbox is made.
+    """
     wanted["shown"] = [*SOFTWARE, *wanted.get("shown", [])]
-    inner = [sys.executable, "-c", textwrap.dedent(RUN), json.dumps(wanted), json.dumps(argv)]
+    code = textwrap.dedent(before) + textwrap.dedent(RUN)
+    inner = [sys.executable, "-c", code, json.dumps(wanted), json.dumps(argv)]
     walls = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--mount-proc"]
     walls += ["--user", "--map-user=1000", "--map-group=1000", "--keep-caps"] if as_user else []
     return subprocess.run([*walls, *inner], capture_output=True, text=True, check=False, timeout=60)
@@ -148,3 +157,116 @@ def test_a_socket_of_ours_is_seen_in_the_place_of_the_hosts(tmp_path: Path, as_u
         stub.accept()[0].close()
         with pytest.raises(BlockingIOError):
             host.accept()
+
+
+FORKS = """
+import os, signal, sys
+signal.signal(signal.SIGALRM, lambda *_: os._exit(3)); signal.alarm(50)
+count = 0
+try:
+    while count < 1000:
+        if os.fork() == 0:
+            signal.pause()
+        count += 1
+except OSError as error:
+    print(count, error.errno, flush=True)
+    os.kill(-1, signal.SIGKILL)
+"""
+
+
+@needs_python
+@pytest.mark.parametrize("as_user", [False, True], ids=["root", "user"])
+def test_processes_are_bounded_without_a_cgroup(as_user: bool) -> None:
+    if not as_user and not can_limit_numbers(400):
+        pytest.skip("before Linux 6.14 root's are bounded by cgroups alone")
+    before = Path("/proc/sys/kernel/pid_max").read_text()
+    limits = {"processes": 400}
+    said = run([PYTHON, "-I", "-c", FORKS], as_user=as_user, limits=limits)
+    assert said.stdout, said.stderr
+    count, error = map(int, said.stdout.split())
+    assert 300 < count <= 400
+    assert error == errno.EAGAIN
+    assert Path("/proc/sys/kernel/pid_max").read_text() == before, "the host's is its own"
+
+
+@needs_python
+@pytest.mark.parametrize("as_user", [False, True], ids=["root", "user"])
+def test_it_is_ended_first_when_memory_is_short(as_user: bool) -> None:
+    script = """
+import os
+print(open("/proc/self/oom_score_adj").read().strip(), open("/proc/1/oom_score_adj").read().strip())
+for path in ("/proc/self/oom_score_adj", "/proc/1/oom_score_adj"):
+    try:
+        open(path, "w").write("-1000")
+        print("changed")
+    except OSError:
+        pass
+"""
+    said = run([PYTHON, "-I", "-c", script], as_user=as_user)
+    assert said.stdout == "1000 1000\n", said.stderr
+
+
+NO_FILTER = """
+import errno
+from nginx_tune.sandbox import kernel_calls
+def refuse(program):
+    raise OSError(errno.EINVAL, "Invalid argument")
+kernel_calls.install_filter = refuse
+"""
+NO_ARCHITECTURE = """
+from nginx_tune.sandbox import launch
+launch.plan_filter = lambda *_, **__: None
+"""
+NO_OVERLAY = """
+import errno
+from nginx_tune.sandbox import kernel_calls
+mount = kernel_calls.mount
+def refuse(source, target, kind="", flags=0, data=""):
+    if kind == "overlay":
+        raise OSError(errno.ENODEV, "No such device")
+    mount(source, target, kind, flags, data)
+kernel_calls.mount = refuse
+"""
+
+
+@needs_python
+@pytest.mark.parametrize("as_user", [False, True], ids=["root", "user"])
+@pytest.mark.parametrize(
+    ("before", "wall", "says"),
+    [
+        (NO_FILTER, "seccomp", "the kernel takes no filter of system calls"),
+        (NO_ARCHITECTURE, "seccomp", "no filter of system calls for"),
+        (NO_OVERLAY, "sockets", "sockets in it cannot be kept from nginx: No such device"),
+    ],
+    ids=["filter", "architecture", "overlay"],
+)
+def test_a_wall_that_cannot_be_had_is_refused_or_given_up(
+    tmp_path: Path, before: str, wall: str, says: str, as_user: bool
+) -> None:
+    for entry in (tmp_path, *tmp_path.parents[:2]):
+        entry.chmod(0o755)
+    (tmp_path / "file").write_text("seen")
+    argv = [PYTHON, "-I", "-c", f"print(open('{tmp_path}/file').read())"]
+    wanted = {"shown": [str(tmp_path)], "uses_unix_sockets": True}
+    said = run(argv, as_user=as_user, before=before, **wanted)
+    assert said.returncode != 0
+    assert said.stdout == ""
+    assert says in said.stderr
+    others = [one for one in ("memory", "processes", "seccomp", "sockets") if one != wall]
+    said = run(argv, as_user=as_user, before=before, weaker=others, **wanted)
+    assert said.stdout == "", "another wall's word does not count"
+    said = run(argv, as_user=as_user, before=before, weaker=[wall], **wanted)
+    assert said.stdout == "seen\n", said.stderr
+
+
+@needs_python
+@pytest.mark.parametrize("wall", ["memory", "processes", "seccomp", "sockets"])
+def test_a_wall_that_can_be_had_stands_though_it_was_given_up(victim: Path, wall: str) -> None:
+    said = run(
+        [PYTHON, "-I", str(ATTACK), str(victim)],
+        as_user=False,
+        shown=[str(victim), str(ATTACK)],
+        uses_unix_sockets=True,
+        weaker=[wall],
+    )
+    assert json.loads(said.stdout)["got out by"] == []

@@ -1,0 +1,201 @@
+"""What nginx may use up, what is said where it cannot be bounded, and what is done without."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nginx_tune.cli.weaker_walls import _OPTION
+from nginx_tune.lab.kills import MemoryKills, count_memory_kills
+from nginx_tune.lab.namespace_refusals import explain_refusal, has_sys_admin
+from nginx_tune.sandbox.process_numbers import can_limit_numbers, has_own_numbers
+from nginx_tune.sandbox.spec import Wall
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+SHORT = ("--pairs", "1", "--duration", "600ms", "--warmup", "100ms", "--accept-inconclusive")
+NO_CGROUPS = (
+    "for one in /sys/fs/cgroup /sys/fs/cgroup/*; do "
+    'mount -o remount,bind,ro "$one" 2>/dev/null; done; exec "$@"'
+)
+
+
+@pytest.mark.parametrize(
+    ("release", "cpus", "wanted", "has"),
+    [
+        ("6.14.0-15-generic", 8, 2048, True),
+        ("7.0-rc1", 8, 2048, True),
+        ("6.13.12", 8, 2048, False),
+        ("5.15.0-1-amd64", 8, 2048, False),
+        ("4.4.0", 8, 2048, False),
+        ("6.14", 256, 2048, True),
+        ("6.14", 257, 2048, False),
+        ("6.14", 1, 300, False),
+        ("strange", 1, 2048, False),
+    ],
+)
+def test_a_host_s_own_numbers_are_never_changed(
+    release: str, cpus: int, wanted: int, has: bool
+) -> None:
+    assert has_own_numbers(release, cpus, wanted) is has
+
+
+NO_RIGHTS = "Name:\tx\nCapEff:\t000001ffffdfffff\n"
+ALL_RIGHTS = "Name:\tx\nCapEff:\t000001ffffffffff\n"
+EPERM = "the lab ended: unshare: unshare failed: Operation not permitted"
+
+
+@pytest.mark.parametrize(
+    ("said", "is_root", "status", "message", "hint"),
+    [
+        (EPERM, True, NO_RIGHTS, "CAP_SYS_ADMIN", "--cap-add SYS_ADMIN"),
+        (EPERM, True, ALL_RIGHTS, "something forbids root", "seccomp=unconfined"),
+        (EPERM, False, NO_RIGHTS, "as an ordinary user", "with sudo"),
+        ("the lab ended: unshare: unshare failed: No space left on device", True, ALL_RIGHTS,
+         "used up", "user.max_mnt_namespaces"),
+        ("the lab ended: unshare: cannot change root filesystem propagation: Permission denied",
+         True, ALL_RIGHTS, "Permission denied", "apparmor=unconfined"),
+    ],
+)  # fmt: skip
+def test_why_there_are_no_namespaces(
+    said: str, is_root: bool, status: str, message: str, hint: str
+) -> None:
+    found = explain_refusal(said, is_root=is_root, status=status)
+    assert found is not None
+    assert message in found.message
+    assert hint in found.hint
+
+
+def test_what_is_not_about_namespaces_keeps_its_words() -> None:
+    said = "/var/tmp/x: cannot be written: No space left on device"
+    assert explain_refusal(said, is_root=True, status=ALL_RIGHTS) is None
+    assert has_sys_admin("") is True
+
+
+def test_every_wall_that_can_be_given_up_can_be_named() -> None:
+    command = _OPTION(lambda: None)
+    (option,) = command.__click_params__  # type: ignore[attr-defined]
+    assert list(option.type.choices) == list(Wall.__args__)  # type: ignore[attr-defined]
+
+
+def test_kills_are_counted_by_both_versions(tmp_path: Path) -> None:
+    one, two = tmp_path / "v1", tmp_path / "v2"
+    one.mkdir()
+    two.mkdir()
+    (one / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
+    (one / "memory.limit_in_bytes").write_text("1048576\n")
+    (two / "memory.events").write_text("low 0\nhigh 0\nmax 9\noom 2\noom_kill 1\n")
+    (two / "memory.max").write_text("max\n")
+    assert count_memory_kills([one / "cgroup.procs"]) == MemoryKills(3, 1 << 20)
+    assert count_memory_kills([two / "cgroup.procs"]) == MemoryKills(1, None)
+    assert count_memory_kills([tmp_path / "cgroup.procs"]) == MemoryKills(0, None)
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    root = tmp_path / "site"
+    root.mkdir()
+    (tmp_path / "logs").mkdir()
+    (root / "a").write_bytes(bytes(20_000))
+    return write(tmp_path, "")
+
+
+def write(place: Path, http: str, events: str = "") -> Path:
+    path = place / "nginx.conf"
+    path.write_text(
+        f"user root; pid {place}/pid; error_log {place}/logs/error.log;\n"
+        f"events {{ {events} }}\nhttp {{ access_log off; {http}\n"
+        f"server {{ listen 18087; root {place}/site; location = /memory {{ return 200 x; }} }} }}\n"
+    )
+    return path
+
+
+def without_cgroups(conf: Path, command: str, *words: str | Path) -> Any:
+    state = {**os.environ, "XDG_STATE_HOME": str(conf.parent / "state")}
+    return subprocess.run(
+        ["unshare", "-m", "sh", "-c", NO_CGROUPS, "sh", sys.executable, "-m", "nginx_tune", "-q",
+         command, *words], capture_output=True, text=True, check=False, env=state,
+    )  # fmt: skip
+
+
+@pytest.mark.needs("root", "nginx", "probe")
+def test_a_wall_that_cannot_be_had_is_refused_or_given_up(conf: Path) -> None:
+    given: list[str] = []
+    wanted = ["memory"] if can_limit_numbers(2048) else ["processes", "memory"]
+    words = (conf, "--against", conf, *SHORT)
+    for wall in wanted:
+        run = without_cgroups(conf, "validate", *words, *given)
+        assert run.returncode == 4, run.stdout
+        assert "Read-only file system" in run.stderr
+        assert f"--weaker-walls {wall} does without" in run.stderr
+        assert run.stderr.count("\n") == 1
+        given += ["--weaker-walls", wall]
+    run = without_cgroups(conf, "validate", *words, *given, "-f", "json")
+    assert run.returncode in {0, 4}, run.stderr
+    assert json.loads(run.stdout)["environment"]["weaker_walls"] == sorted(wanted)
+    run = without_cgroups(conf, "validate", *words, *given)
+    said = f"walls given up where this host cannot have them: {', '.join(sorted(wanted))}\n"
+    assert said in run.stdout
+
+
+@pytest.mark.needs("root", "nginx")
+def test_what_is_over_in_a_minute_says_what_it_did_without(conf: Path, run_cli: RunCli) -> None:
+    words = (conf, "--test", "--facts", "none")
+    run = without_cgroups(conf, "audit", *words)
+    assert run.returncode == 0, run.stderr
+    assert "walls given up where this host cannot have them: memory" in run.stdout
+    run = without_cgroups(conf, "audit", *words, "-f", "json")
+    assert "memory" in json.loads(run.stdout)["nginx_test"]["weaker_walls"]
+    run = without_cgroups(conf, "audit", *words, "-f", "sarif")
+    assert "walls given up" in run.stdout
+    plain = run_cli("audit", *words)
+    assert "walls given up" not in plain.stdout
+
+
+@pytest.mark.needs("root", "nginx")
+def test_root_without_its_rights_is_told_so(conf: Path) -> None:
+    run = subprocess.run(
+        ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", sys.executable, "-m",
+         "nginx_tune", "validate", conf, "--against", conf], capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert run.returncode == 4
+    assert "root without the capability CAP_SYS_ADMIN" in run.stderr
+    assert "--cap-add SYS_ADMIN" in run.stderr
+
+
+@pytest.mark.needs("root", "nginx", "probe", "blkio")
+def test_memory_that_is_used_up_is_named(conf: Path, run_cli: RunCli, tmp_path: Path) -> None:
+    lab = tmp_path / "lab.toml"
+    lab.write_text('name = "small"\nmemory_bytes = 33554432\n')
+    # Each connection takes some 400 bytes of a worker's memory as it starts.
+    write(tmp_path, "", events="worker_connections 400000;")
+    run = run_cli("-q", "validate", conf, "--against", conf, "--lab", lab, *SHORT)
+    assert run.returncode == 4, run.stdout
+    assert "ran out of the lab's 32 MiB of memory" in run.stderr
+    assert "memory_bytes" in run.stderr
+
+
+@pytest.mark.needs("root", "nginx", "probe")
+def test_a_directory_that_nginx_does_not_make(conf: Path, run_cli: RunCli, tmp_path: Path) -> None:
+    missing = tmp_path / "none" / "deeper"
+    write(tmp_path, f"client_body_temp_path {missing}/temp;")
+    run = run_cli("audit", conf, "--test", "--facts", "none")
+    (tmp_path / "logs").rmdir()
+    assert run.returncode == 3
+    assert f"make {missing}: nginx makes only the last directory" in run.stdout
+    run = run_cli("-q", "validate", conf, "--against", conf, *SHORT, "-f", "json")
+    assert run.returncode in {0, 4}, run.stderr
+    said = "\n".join(json.loads(run.stdout)["environment"]["differences"])
+    assert f"nginx does not start before mkdir -p {missing}" in said
+    write(tmp_path, f"client_body_temp_path {tmp_path}/temp;")
+    run = run_cli("-q", "validate", conf, "--against", conf, *SHORT, "-f", "json")
+    said = "\n".join(json.loads(run.stdout)["environment"]["differences"])
+    assert f"mkdir -p {tmp_path}/temp" not in said
+    assert f"mkdir -p {tmp_path}/logs" in said, "its error log's directory is not there"

@@ -1,0 +1,68 @@
+"""An ordinary user's nginx writes below directories of others: in memory, their files in sight."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from unprivileged import AS_NOBODY, NOBODY, copy_package, interpreter
+
+pytestmark = pytest.mark.needs("root", "nginx", "nobody", "probe")
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="nginx-tune-others-", dir="/var/tmp"))
+    path.chmod(0o755)
+    copy_package(path / "package")
+    (path / "home").mkdir()
+    os.chown(path / "home", NOBODY, NOBODY)
+    site = path / "site"
+    site.mkdir()
+    # Others' directories in what is served, one of them open to everybody.
+    for name in ("open", "closed"):
+        (site / name).mkdir()
+        (site / name / "kept").write_bytes(bytes(30_000))
+    (site / "open").chmod(0o777)
+    yield path
+    shutil.rmtree(path)
+
+
+def run(place: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [interpreter() or "", "-m", "nginx_tune", *words],
+        env={"PATH": "/usr/bin:/bin", "HOME": f"{place}/home", "TMPDIR": f"{place}/home",
+             "PYTHONPATH": f"{place}/package"},
+        capture_output=True, text=True, check=False, timeout=120, cwd="/", **AS_NOBODY,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("where", ["open", "closed"])
+def test_temporary_files_go_to_a_directory_of_another_user(place: Path, where: str) -> None:
+    site = place / "site"
+    conf = place / "nginx.conf"
+    conf.write_text(
+        f"pid {site}/pid; error_log {site}/error.log; events {{}}\n"
+        f"http {{ access_log {site}/{where}/access.log;\n"
+        f"client_body_temp_path {site}/temp; proxy_temp_path {site}/{where}/temp-p;\n"
+        f"fastcgi_temp_path {site}/{where}/temp;\n"
+        f"server {{ listen 18089; root {site};\n"
+        "location = /open/kept { } location = /closed/kept { } } }\n"
+    )
+    before = sorted((str(path), path.stat().st_mtime_ns) for path in site.rglob("*"))
+    tested = run(place, "audit", conf, "--test", "--facts", "none")
+    assert "nginx -t accepts it" in tested.stdout, tested.stdout + tested.stderr
+    compared = run(
+        place, "-q", "validate", conf, "--against", conf, "--pairs", "1", "--duration", "1s",
+        "--warmup", "200ms", "--accept-inconclusive", "-f", "json",
+    )  # fmt: skip
+    assert compared.returncode in {0, 4}, compared.stderr
+    assert not compared.stderr
+    assert json.loads(compared.stdout)["environment"]["differences"]
+    assert sorted((str(path), path.stat().st_mtime_ns) for path in site.rglob("*")) == before
