@@ -13,9 +13,10 @@ from nginx_tune.decide.answer import (
     FACTS_COMMAND,
     LEARN_COMMAND,
 )
-from nginx_tune.decide.model_blocking import BlockingInputs, predict
+from nginx_tune.decide.model_blocking import predict
 from nginx_tune.decide.model_cache import zipf_classes
 from nginx_tune.decide.model_disk import DiskModel
+from nginx_tune.decide.model_inputs import BlockingInputs
 from nginx_tune.decide.situation import Situation
 
 

@@ -20,11 +20,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 
-from nginx_tune.decide.model_cache import PopularityClass, hit_ratio
-from nginx_tune.decide.model_disk import DiskModel
+from nginx_tune.decide.model_inputs import BlockingInputs, miss_ratio
 from nginx_tune.decide.model_waiting import LoopWait, loop_wait, peak_under_way
+from nginx_tune.decide.model_way import first_reads, way_bound
 
 OFFLOAD_SECONDS = 18e-6
 """Handing one read to a thread and taking it back. Source: LAB-NOTES §2, 1-KB requests."""
@@ -41,73 +40,10 @@ BUSY_HOST_SECONDS = 0.3e-3
 """Mean of any answer on a busy host whose loops never block. Source: LAB-NOTES §1, 0.26-0.46 ms."""
 MARGIN = 2.0
 """Pools pay when blocking costs others this many times what offloading costs."""
-FITS_RATIO = 0.9
-"""Data up to this share of the page cache counts as fitting: some of it holds metadata, logs
-and buffers, and reclaim starts before the limit."""
-OBJECT_OVERHEAD_BYTES = 2048 + 1128 + 192
-"""Memory that a file takes besides its bytes: half a page that its last one does not fill, on
-average, and its inode and directory entry, which share the same limit. Source: slabinfo of Linux
-6.18, ext4_inode_cache and dentry; other file systems' inodes are about as large."""
 _SATURATED = 0.95
 _MOST_FILES = 128
 """Files under way at once that are reckoned with, at least."""
 _NEGLIGIBLE = 1e-9
-
-
-@dataclass(frozen=True)
-class BlockingInputs:
-    """Everything the model needs; plain numbers, so that one can be moved for a break-even."""
-
-    workers: int
-    page_cache_bytes: float
-    dataset_bytes: float
-    object_bytes: float
-    classes: tuple[PopularityClass, ...]
-    """Popularity of the objects."""
-    disk: DiskModel
-    read_bytes: float
-    """Bytes of one read by nginx: a sendfile chunk, or a buffer where sendfile cannot be used."""
-    window_bytes: float = 0.0
-    """Bytes that one read from the disk brings, where that is more: the read-ahead."""
-    turn_bytes: float = 0.0
-    """Bytes after which the disk may turn to another loop's file, however long nginx's read is;
-    0: as many as one read brings."""
-    rate_per_second: float | None = None
-    concurrency: float | None = None
-    """Transfers in flight at the busy time, whole server."""
-    cold_concurrency: float | None = None
-    """Of these, the ones that miss the page cache, where somebody knows."""
-    think_seconds: float = 0.0
-    """Pause of a client that waits for its answer before its next request."""
-    link_bytes_per_second: float | None = None
-    can_offload: bool = True
-    """Whether a pool takes reads off the loop; not with kernel TLS (NGINX-FACTS 2.6)."""
-
-    @cached_property
-    def objects(self) -> float:
-        """Files that can be asked for."""
-        return sum(c.objects for c in self.classes)
-
-    @property
-    def disk_read_bytes(self) -> float:
-        """Bytes of one read from the disk."""
-        return min(self.object_bytes, max(self.read_bytes, self.window_bytes))
-
-    @property
-    def disk_reads_per_miss(self) -> float:
-        """Times that one cold object holds the loop; sizes vary about their mean, so no steps."""
-        return max(1.0, self.object_bytes / max(self.read_bytes, self.window_bytes))
-
-    @property
-    def turns_per_miss(self) -> float:
-        """Pieces of one cold object between which the disk may read for another loop."""
-        turn = min(self.turn_bytes or self.disk_read_bytes, self.disk_read_bytes)
-        return max(self.disk_reads_per_miss, self.object_bytes / turn)
-
-    @property
-    def tasks_per_request(self) -> float:
-        """Reads by nginx, each one task when offloaded."""
-        return max(1.0, self.object_bytes / self.read_bytes)
 
 
 @dataclass(frozen=True)
@@ -151,20 +87,6 @@ class Prediction:
         return self.can_offload and self.gain > MARGIN
 
 
-def miss_ratio(i: BlockingInputs) -> float:
-    """Share of requests that find their object outside the page cache."""
-    return max(0.0, 1.0 - hit_ratio(i.classes, usable_objects(i)))
-
-
-def usable_objects(i: BlockingInputs) -> float:
-    """Objects that the page cache has room for.
-
-    It holds bytes; in objects of mean size it holds the same share of the dataset.
-    """
-    footprint = i.dataset_bytes + i.objects * OBJECT_OVERHEAD_BYTES
-    return FITS_RATIO * i.page_cache_bytes / footprint * i.objects
-
-
 def predict(i: BlockingInputs) -> Prediction:
     """The model's answer for these inputs."""
     miss = miss_ratio(i)
@@ -176,11 +98,20 @@ def predict(i: BlockingInputs) -> Prediction:
     cold = _cold_per_turn(i, miss)
     closed_hold = hold * max(1.0, min(i.workers, cold * i.workers) / i.disk.heads)
     turn = cold * closed_hold
-    open_hold, utilisation = open_reads(i, (i.rate_per_second or 0.0) * miss * reads)
+    waits_for_answers = i.rate_per_second is None
+    bound = way_bound(i, reads * (turn + in_flight * copy))
+    missing = miss
+    if bound is not None:
+        i = replace(i, rate_per_second=bound)
+        missing = min(1.0, cold / in_flight) if waits_for_answers else miss
+    open_hold, utilisation = open_reads(i, (i.rate_per_second or 0.0) * missing * reads)
+    ahead = None if bound is None else first_reads(i, bound, missing)
+    if ahead is not None:
+        open_hold, utilisation = ahead
     open_loop = i.rate_per_second is not None and utilisation < _SATURATED
     if open_loop:
         hold_seen = open_hold
-        blocked, wait, tail = _open_wait(i, utilisation, open_hold, miss)
+        blocked, wait, tail = _open_wait(i, utilisation, open_hold, missing)
         if in_flight:
             wait = min(wait, turn)
     else:
@@ -190,7 +121,7 @@ def predict(i: BlockingInputs) -> Prediction:
         blocked = turn / (turn + in_flight * copy) if turn else 0.0
     transfers = cold_transfers(i, miss, reads, hold)
     hot_copy = reads * copy + i.tasks_per_request * OFFLOAD_SECONDS
-    shared = _shared_send_seconds(i, transfers)
+    shared = _shared_send_seconds(i, transfers if bound is None else 0.0)
     return Prediction(
         hit_ratio=1.0 - miss,
         reads_per_request=reads,
@@ -206,7 +137,7 @@ def predict(i: BlockingInputs) -> Prediction:
         cold_ratio=_cold_ratio(i, transfers) if miss else 1.0,
         cold_transfers=transfers,
         cold_peak=_cold_peak(i, miss, transfers),
-        closed_loop=not open_loop,
+        closed_loop=waits_for_answers or not open_loop,
         can_offload=i.can_offload,
     )
 
@@ -354,7 +285,8 @@ def _cold_per_turn(i: BlockingInputs, miss: float) -> float:
     if miss <= 0:
         return 0.0
     if i.cold_concurrency is not None:
-        return i.cold_concurrency / i.workers
+        missing = miss if i.cold_by_popularity else 1.0
+        return missing * i.cold_concurrency / i.workers
     return miss * (i.concurrency or 0.0) / i.workers
 
 
@@ -362,8 +294,8 @@ def _shared_send_seconds(i: BlockingInputs, cold: float) -> float:
     """Time of a hot request when all of them share the memory bandwidth and the link."""
     hot = max(0.0, (i.concurrency or 0.0) - cold)
     shared = i.workers * MEMORY_BYTES_PER_SECOND
-    if i.link_bytes_per_second is not None:
-        shared = min(shared, i.link_bytes_per_second)
+    if i.way_bytes_per_second is not None:
+        shared = min(shared, i.way_bytes_per_second)
     return hot * i.object_bytes / shared
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nginx_tune.decide.model_blocking import MEMORY_BYTES_PER_SECOND, BlockingInputs, Prediction
+from nginx_tune.decide.model_blocking import MEMORY_BYTES_PER_SECOND, Prediction
+from nginx_tune.decide.model_inputs import BlockingInputs
 
 
 class Ceiling(NamedTuple):

@@ -11,9 +11,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nginx_tune.decide.model_blocking import FITS_RATIO, OBJECT_OVERHEAD_BYTES
 from nginx_tune.decide.model_cache import PopularityClass, hit_ratio
 from nginx_tune.decide.model_disk import DiskModel
+from nginx_tune.decide.model_inputs import FITS_RATIO, HALF_PAGE_BYTES, NAME_BYTES
 
 
 class FileGroup(NamedTuple):
@@ -88,7 +88,7 @@ def forecast_direct(i: DirectInputs) -> DirectForecast:
 def _hits(i: DirectInputs, groups: Sequence[FileGroup]) -> float:
     """Hit ratio of the files that share the cache."""
     files = sum(group.files for group in groups)
-    footprint = sum(group.bytes for group in groups) + files * OBJECT_OVERHEAD_BYTES
+    footprint = sum(group.bytes for group in groups) + files * (HALF_PAGE_BYTES + NAME_BYTES)
     resident = FITS_RATIO * i.page_cache_bytes / footprint
     objects = sum(c.objects for c in i.classes)
     return hit_ratio(i.classes, resident * objects)

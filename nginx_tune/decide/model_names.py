@@ -8,14 +8,9 @@ nobody says how many there are.
 
 from __future__ import annotations
 
-from nginx_tune.decide.model_blocking import (
-    MEMORY_BYTES_PER_SECOND,
-    REQUEST_CPU_SECONDS,
-    BlockingInputs,
-    miss_ratio,
-    usable_objects,
-)
+from nginx_tune.decide.model_blocking import MEMORY_BYTES_PER_SECOND, REQUEST_CPU_SECONDS
 from nginx_tune.decide.model_cache import cold_overlap
+from nginx_tune.decide.model_inputs import BlockingInputs, miss_ratio, usable_objects
 
 OPEN_SECONDS = 5e-6
 """open(), fstat() and close() of a known name. Source: LAB-NOTES §8, 3000 names in 13 ms."""

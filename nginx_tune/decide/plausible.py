@@ -69,6 +69,7 @@ def plausible_workload(workload: Workload) -> Workload:
     """The workload with impossible sizes, counts and rates set to null."""
     number = _within(1e-9, MOST_COUNT)
     popularity = _nulled(workload.popularity, _within(0, STEEPEST), "exponent")
+    popularity = _nulled(popularity, _within(0, MOST_COUNT), "requests_seen")
     curve = [
         point
         for point in popularity.curve
@@ -80,7 +81,9 @@ def plausible_workload(workload: Workload) -> Workload:
         popularity=msgspec.structs.replace(popularity, curve=curve),
         sizes=_nulled(workload.sizes, _within(1, MOST_BYTES), "mean_bytes"),
         rate=_nulled(workload.rate, number, "mean_per_second", "peak_per_second"),
-        concurrency=_nulled(workload.concurrency, number, "mean", "peak", "cold_peak"),
+        concurrency=_nulled(
+            workload.concurrency, number, "mean", "peak", "cold_peak", "client_bytes_per_second"
+        ),
         connection_reuse=_nulled(
             workload.connection_reuse, _within(1, MOST_COUNT), "requests_per_connection"
         ),

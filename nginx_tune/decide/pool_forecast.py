@@ -6,18 +6,13 @@ experiments by hand showed it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 from nginx_tune.decide.assumed import corners
-from nginx_tune.decide.model_blocking import (
-    FITS_RATIO,
-    BlockingInputs,
-    Prediction,
-    cpu_ratio,
-    predict,
-    predict_measured,
-)
+from nginx_tune.decide.model_blocking import Prediction, cpu_ratio, predict, predict_measured
+from nginx_tune.decide.model_inputs import BlockingInputs, hit_range
 from nginx_tune.decide.model_names import open_blocked_ratio
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation
@@ -25,21 +20,19 @@ from nginx_tune.documents.decisions import Predicted
 
 _HOT_FACTOR = 3.0
 """The model's error in the time of a hot request: LAB-NOTES §1 and the scenarios came out within
-it (54.6 times predicted for 33.9 measured, 270 for 93.8)."""
+it (thread-pools 4 to 9 ms for 6 ms, cold-heavy up to 20 ms)."""
 _BLOCKED_FACTOR = 1.3
-"""The same for the time in reads: a disk's mean latency under load differs from the idle one's."""
-_CACHE_LOW, _CACHE_HIGH = 0.9, 1.0 / FITS_RATIO
-"""Page cache that files really get, over what the model takes: other users of it come and go."""
+"""The same for the time in reads, and behind them: a disk's mean latency under load differs from
+the idle one's."""
+_OTHER_WAITS = 0.005
+"""Share of time that loops wait for other things than data: logs, names, the kernel's own locks.
+Measured: up to 0.002 where all data is in memory."""
 
 
 def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Predicted]:
     """How often the page cache answers, and how long loops without pools stand."""
     cases = [predict(case) for case in (i, *corners(s, i))]
-    cache = [
-        predict(replace(i, page_cache_bytes=i.page_cache_bytes * factor)).hit_ratio
-        for factor in (_CACHE_LOW, _CACHE_HIGH)
-    ]
-    hits = [*cache, *(case.hit_ratio for case in cases)]
+    hits = [*hit_range(i), *(case.hit_ratio for case in cases)]
     opens = 0.0 if measured(s) else open_blocked_ratio(i)
     expected = min(1.0, p.blocked_ratio + opens)
     if i.disk.stalls is not None:
@@ -58,7 +51,7 @@ def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Pr
             metric="server.loop_blocked_ratio without pools",
             low=_rounded(min(blocked) / _BLOCKED_FACTOR),
             expected=_rounded(expected),
-            high=_rounded(min(1.0, (max(blocked) + opens) * _BLOCKED_FACTOR)),
+            high=_rounded(min(1.0, (max(blocked) + opens) * _BLOCKED_FACTOR + _OTHER_WAITS)),
         ),
         Predicted(
             metric="wait behind cold reads without pools",
@@ -90,7 +83,7 @@ def forecast_gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predi
         hot_mean = _span("ratio(hot.mean)", mean, _HOT_FACTOR)
         rate = _range(
             "ratio(hot.requests_per_second)",
-            lambda p, on: (i.think_seconds + p.hot_off_seconds) / (i.think_seconds + on),
+            lambda _, off, on: (i.think_seconds + off) / (i.think_seconds + on),
             cases,
         )
     else:
@@ -106,30 +99,59 @@ def forecast_gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predi
         predicted.append(
             _range(
                 "ratio(total.bytes_per_second)",
-                lambda p, on: _total_ratio(i, p, hot * i.object_bytes, on),
+                lambda p, off, on: _total_ratio(i, p, hot * i.object_bytes, off, on),
                 cases[:1],
             )
         )
     return predicted
 
 
-def _total_ratio(i: BlockingInputs, p: Prediction, hot_bytes: float, on_seconds: float) -> float:
-    """Bytes a second with pools over without, hot and cold together."""
-    cold_off = i.workers * i.disk_read_bytes / p.hold_seconds
-    off = cold_off + hot_bytes / (i.think_seconds + p.hot_off_seconds)
+def _total_ratio(
+    i: BlockingInputs, p: Prediction, hot_bytes: float, off_seconds: float, on_seconds: float
+) -> float:
+    """Bytes a second with pools over without, hot and cold together.
+
+    Clients that ask by the popularity get what memory holds of it besides.
+    """
+    from_disk = max(0.01, 1 - p.hit_ratio) if i.cold_by_popularity else 1.0
+    cold_off = i.workers * i.disk_read_bytes / p.hold_seconds / from_disk
+    off = cold_off + hot_bytes / (i.think_seconds + off_seconds)
     return (cold_off * p.cold_ratio + hot_bytes / (i.think_seconds + on_seconds)) / off
 
 
 def _range(
-    metric: str, ratio: Callable[[Prediction, float], float], cases: list[Prediction]
+    metric: str,
+    ratio: Callable[[Prediction, float, float], float],
+    cases: list[Prediction],
 ) -> Predicted:
-    """A ratio whose range spans the model's error in the time of a hot request with pools."""
+    """A ratio of the times of a hot request without pools and with them.
+
+    Its range spans the model's errors in both. They have nothing to do with each other (the one is
+    a wait for reads, the other is not), so that their squares add up.
+    """
+    spans = [_both_ways(ratio, p) for p in cases]
     return Predicted(
         metric=metric,
-        low=_rounded(min(ratio(p, p.hot_on_seconds * _HOT_FACTOR) for p in cases)),
-        expected=_rounded(ratio(cases[0], cases[0].hot_on_seconds)),
-        high=_rounded(max(ratio(p, p.hot_on_seconds / _HOT_FACTOR) for p in cases)),
+        low=_rounded(min(low for low, _, _ in spans)),
+        expected=_rounded(spans[0][1]),
+        high=_rounded(max(high for _, _, high in spans)),
     )
+
+
+def _both_ways(
+    ratio: Callable[[Prediction, float, float], float], p: Prediction
+) -> tuple[float, float, float]:
+    """A ratio with what the two errors take from it and add to it."""
+    off, on = p.hot_off_seconds, p.hot_on_seconds
+    middle = ratio(p, off, on)
+
+    def error(off_factor: float, on_factor: float) -> float:
+        by_off = math.log(ratio(p, off * off_factor, on) / middle)
+        return math.hypot(by_off, math.log(ratio(p, off, on * on_factor) / middle))
+
+    less = error(1 / _BLOCKED_FACTOR, _HOT_FACTOR)
+    more = error(_BLOCKED_FACTOR, 1 / _HOT_FACTOR)
+    return middle * math.exp(-less), middle, middle * math.exp(more)
 
 
 def forecast_cost(i: BlockingInputs, p: Prediction) -> list[Predicted]:

@@ -10,12 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nginx_tune.decide.assumed import assumptions, flips_on_assumptions
-from nginx_tune.decide.model_blocking import (
-    BlockingInputs,
-    Prediction,
-    miss_ratio,
-    predict_measured,
-)
+from nginx_tune.decide.model_blocking import Prediction, predict_measured
+from nginx_tune.decide.model_inputs import BlockingInputs, miss_ratio
 from nginx_tune.decide.model_pool import (
     DEFAULT_THREADS,
     MAX_THREADS_ALL_WORKERS,

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from nginx_tune.decide.build import Build, build_of
-from nginx_tune.decide.model_blocking import BlockingInputs, Prediction, predict
+from nginx_tune.decide.model_blocking import Prediction, predict
 from nginx_tune.decide.model_cache import PopularityClass, curve_classes, zipf_classes
 from nginx_tune.decide.model_cache_size import keyed_bytes, most_zone_mebibytes
 from nginx_tune.decide.model_disk import DiskModel, disk_model, disk_models, disks_together
+from nginx_tune.decide.model_inputs import HALF_PAGE_BYTES, PAGE_BYTES, Asked, BlockingInputs
 from nginx_tune.decide.model_protocol import ReadPath, read_path, turn_bytes
+from nginx_tune.decide.model_sizes import SizeGroup, size_groups
 from nginx_tune.decide.observed import Seen, see
 from nginx_tune.decide.quantity import Quantity
 from nginx_tune.decide.storage import DataPath, data_paths, on_shared_folder
@@ -202,6 +204,19 @@ class Situation:
         sizes = self.workload.sizes
         return Quantity("workload.sizes.mean_bytes", sizes.mean_bytes, "bytes", sizes.provenance)
 
+    @cached_property
+    def _size_groups(self) -> tuple[SizeGroup, ...]:
+        """Sizes of the files about their mean, where they were scanned."""
+        scanned = [d.sizes.buckets for d in self.facts.datasets if d.sizes is not None]
+        return size_groups([bucket for buckets in scanned for bucket in buckets])
+
+    def _page_waste_bytes(self, mean_bytes: float) -> float:
+        """What a file's last page leaves free: known where a scan found one size alone."""
+        scanned = [d.sizes for d in self.facts.datasets if d.sizes is not None]
+        if scanned and all(sizes.mean_bytes == sizes.max_bytes for sizes in scanned):
+            return float(-round(mean_bytes) % PAGE_BYTES)
+        return max(HALF_PAGE_BYTES, PAGE_BYTES - mean_bytes)
+
     @property
     def files(self) -> Quantity:
         """Files that can be asked for."""
@@ -302,8 +317,18 @@ class Situation:
             rate_per_second=self.rate.value,
             concurrency=self.concurrency.value,
             cold_concurrency=self.cold_concurrency.value,
+            cold_by_popularity=self.workload.concurrency.cold_by_popularity,
             think_seconds=self.workload.concurrency.think_seconds or 0.0,
             link_bytes_per_second=self.link_bytes_per_second.value,
+            client_bytes_per_second=self.workload.concurrency.client_bytes_per_second,
+            sizes=self._size_groups,
+            page_waste_bytes=self._page_waste_bytes(mean.value),
+            names_take_memory=not self.facts.memory.names_apart,
+            asked=Asked(
+                self.workload.popularity.requests_seen,
+                self.workload.popularity.began_full,
+                self.workload.popularity.once,
+            ),
         )
 
     @cached_property

@@ -89,6 +89,9 @@ class Memory(Part, frozen=True, kw_only=True):
     page_cache_limit_bytes: int | None = None
     """What the page cache can hold for nginx: the lesser of MemAvailable and the limit's rest."""
     page_cache_limit_reason: str = ""
+    names_apart: bool = False
+    """Whether inodes and directory entries of what is served are charged elsewhere, so that they
+    take nothing of that limit."""
     consumers: dict[str, int] = {}
     """Bytes that the page cache cannot have now: ``anonymous``, ``shared`` (tmpfs too),
     ``kernel``, ``huge_pages``."""

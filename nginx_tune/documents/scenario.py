@@ -42,6 +42,8 @@ class ScenarioClass(Part, frozen=True, kw_only=True):
     """Zipf exponent of the popularity of random files; null for all alike."""
     once: bool = False
     """Whether each random file is asked for once, in shuffled order, before any is again."""
+    read_bytes_per_second: int | None = None
+    """A slow client: most bytes that are read from a connection in a second."""
     checks_length: bool = True
     """Whether a body must be as long as its file; not so when nginx compresses it."""
 

@@ -42,6 +42,13 @@ class Popularity(Part, frozen=True, kw_only=True):
     """Kolmogorov-Smirnov distance of the fit: the largest error of a share of their requests."""
     curve_error_ratio: float | None = None
     """Standard error of the curve's shares: 0 where every object was counted."""
+    requests_seen: float | None = None
+    """Requests since the page cache was empty, or full of what nobody had asked for; null for a
+    server that has run for long."""
+    began_full: bool = False
+    """Whether it was full then."""
+    once: bool = False
+    """Whether no object is asked for again before all have been."""
     provenance: Provenance = "assumed"
 
 
@@ -82,6 +89,11 @@ class Concurrency(Part, frozen=True, kw_only=True):
     """A learnt one is the mean over the busiest second."""
     cold_peak: float | None = None
     """Peak number of transfers at once that miss the page cache."""
+    cold_by_popularity: bool = False
+    """Whether ``cold_peak`` counts clients that ask by the popularity, apart from those that ask
+    for what memory holds: all of them may miss at once, on average the share that does not hit."""
+    client_bytes_per_second: float | None = None
+    """What one client takes at most, where clients are slow."""
     think_seconds: float | None = None
     """Pause of a client between a response and its next request, where clients wait for each."""
     provenance: Provenance = "assumed"

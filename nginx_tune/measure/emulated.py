@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from nginx_tune.documents.curve import Curve, CurvePoint
+from nginx_tune.documents.curve import Curve, CurvePoint, Sweep
 from nginx_tune.documents.facts import (
     Cpu,
     Disk,
     Facts,
+    Link,
     Network,
     PathStorage,
     Storage,
@@ -19,13 +20,16 @@ from nginx_tune.lab.model_disk import predict_curve
 
 _READ_BYTES = 128 << 10
 """The kernel's usual read-ahead: what sendfile() from a cold page cache reads."""
+_LONG_READ_BYTES = 512 << 10
+"""What nginx asks for at once: ``sendfile_max_chunk`` of the plain configuration."""
+_SMALL_READ_BYTES = 4096
 
 
 def emulate(facts: Facts, lab: Lab, *, cpus: int) -> Facts:
     """The facts with the lab's limits in place of the machine's.
 
-    The disks are declared, not measured: a limited disk is what its limits say. Links fall away:
-    inside the walls there is only ``lo``.
+    The disks are declared, not measured: a limited disk is what its limits say. So is the link to
+    the clients; the machine's own links fall away.
     """
     memory = facts.memory
     if lab.memory_bytes is not None:
@@ -36,6 +40,8 @@ def emulate(facts: Facts, lab: Lab, *, cpus: int) -> Facts:
             cgroup_limit_bytes=lab.memory_bytes,
             page_cache_limit_bytes=lab.memory_bytes,
             page_cache_limit_reason="the lab's memory limit around nginx",
+            # Who laid out the files looked their names up, outside the limit.
+            names_apart=not lab.cold_names,
         )
     storage = facts.storage
     if lab.disks:
@@ -58,7 +64,7 @@ def emulate(facts: Facts, lab: Lab, *, cpus: int) -> Facts:
         ),
         memory=memory,
         storage=storage,
-        network=Network(),
+        network=Network(links=_links(lab)),
     )
 
 
@@ -78,13 +84,34 @@ def _limits(disk: LabDisk) -> str:
     return f"limited to {disk.bytes_per_second >> 20} MiB/s and {disk.reads_per_second} reads/s"
 
 
+def _links(lab: Lab) -> list[Link]:
+    """The link between clients and nginx; none over the loopback, which bounds nothing."""
+    if lab.topology != "link" or lab.link.bits_per_second is None:
+        return []
+    reason = "the lab's link between clients and nginx"
+    return [Link(name="lab", speed_bits_per_second=lab.link.bits_per_second, speed_reason=reason)]
+
+
 def _plateau(disk: LabDisk) -> Curve | None:
+    """The curve of a limited disk.
+
+    The kernel counts a throttle's reads and bytes apart: a read takes what the slower of the two
+    takes, not both one after the other.
+    Source: tg_within_iops_limit() and tg_within_bps_limit() in block/blk-throttle.c, the longer
+            wait of both; thread-pools reads 80 of its 80 MiB/s in chunks, at 400 reads a second.
+    """
     if disk.bytes_per_second is None or disk.reads_per_second is None:
         return None
+
+    def points(read_bytes: int) -> list[CurvePoint]:
+        rate = min(float(disk.reads_per_second or 0), (disk.bytes_per_second or 0) / read_bytes)
+        return [CurvePoint(depth=1, reads_per_second=rate)]
+
     return Curve(
-        read_bytes=4096,
-        points=[CurvePoint(depth=1, reads_per_second=float(disk.reads_per_second))],
+        read_bytes=_LONG_READ_BYTES,
+        points=points(_LONG_READ_BYTES),
         knee_depth=None,
+        small_reads=Sweep(read_bytes=_SMALL_READ_BYTES, points=points(_SMALL_READ_BYTES)),
         sequential_bytes_per_second=float(disk.bytes_per_second),
         provenance="declared",
     )

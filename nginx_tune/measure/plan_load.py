@@ -106,6 +106,7 @@ def plan_load(
                 timeout_seconds=item.timeout_seconds,
                 headers=item.headers,
                 keepalive=item.keepalive,
+                read_bytes_per_second=item.read_bytes_per_second,
             )
         )
     return LoadPlan(

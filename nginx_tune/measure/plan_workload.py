@@ -11,34 +11,35 @@ from nginx_tune.documents.scenario import Scenario, ScenarioClass
 from nginx_tune.documents.workload import (
     Concurrency,
     ConnectionReuse,
-    CurveShare,
     HttpVersion,
     ObjectSizes,
-    Popularity,
     Rate,
     ServedData,
     Tls,
     Workload,
 )
+from nginx_tune.measure.plan_popularity import declare_popularity, requested_mean_bytes
 
 
 def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
     """What the scenario asks for, declared: the decisions then predict what it will show.
 
     Requests in flight are the users of closed classes; an open class adds its rate; what is
-    answered without a file is no part of it. Random requests spread evenly over the files, and
-    all of them may miss the page cache at once.
+    answered without a file is no part of it. All random requests may miss the page cache at
+    once, and on average those do that it does not hold.
     """
     reading = [c for c in scenario.classes if c.source != "memory"]
     closed = [c for c in reading if c.arrivals.kind == "closed"]
     rates = [c.arrivals.rate_per_second or 0.0 for c in reading]
     thinking = [c.arrivals.think_seconds for c in closed if c.source == "hot"]
     data, sizes = _data(facts.datasets), _sizes(facts.datasets)
+    if (mean := requested_mean_bytes(scenario)) is not None:
+        sizes = msgspec.structs.replace(sizes, mean_bytes=mean)
     return Workload(
         kind=scenario.kind,
         kind_provenance="declared",
         dataset=data,
-        popularity=_popularity(reading, sizes, data),
+        popularity=declare_popularity(scenario),
         sizes=sizes,
         rate=Rate(
             mean_per_second=sum(rates) or None,
@@ -49,6 +50,8 @@ def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
             mean=float(_users(closed)) or None,
             peak=float(_users(closed)) or None,
             cold_peak=float(_users([c for c in closed if c.source == "random"])) or None,
+            cold_by_popularity=True,
+            client_bytes_per_second=_taken_by_client(reading),
             think_seconds=thinking[0] if thinking else None,
             provenance="declared",
         ),
@@ -88,25 +91,6 @@ def _sizes(datasets: Sequence[Dataset]) -> ObjectSizes:
     )
 
 
-def _popularity(
-    reading: Sequence[ScenarioClass], sizes: ObjectSizes, data: ServedData
-) -> Popularity:
-    """Even, but for the hot file, whose share is known where every class has a rate."""
-    even = Popularity(exponent=0.0, provenance="declared")
-    hot = [c for c in reading if c.source == "hot"]
-    if not hot or not sizes.mean_bytes or not data.bytes:
-        return even
-    if any(c.arrivals.rate_per_second is None for c in reading):
-        return even  # who waits for answers asks as often as they come
-    asked = sum(c.arrivals.rate_per_second or 0.0 for c in reading)
-    share = sum(c.arrivals.rate_per_second or 0.0 for c in hot) / asked
-    curve = [
-        CurveShare(requests_ratio=share, bytes=round(sizes.mean_bytes)),
-        CurveShare(requests_ratio=1.0, bytes=max(data.bytes, round(sizes.mean_bytes))),
-    ]
-    return Popularity(curve=curve, provenance="declared")
-
-
 def declare_workers(facts: Facts, workers: int) -> Facts:
     """The facts of a host with at least as many CPUs as the experiment has workers.
 
@@ -118,6 +102,16 @@ def declare_workers(facts: Facts, workers: int) -> Facts:
         facts.cpu, online=workers, effective=float(workers), cpuset=workers
     )
     return msgspec.structs.replace(facts, cpu=cpu)
+
+
+def _taken_by_client(reading: Sequence[ScenarioClass]) -> float | None:
+    """What a client takes, on average, where all of them are slow."""
+    clients = [c.arrivals.users or c.connections for c in reading]
+    taken = [c.read_bytes_per_second for c in reading]
+    if not sum(clients) or not all(taken):
+        return None
+    both = zip(taken, clients, strict=True)
+    return sum((each or 0) * number for each, number in both) / sum(clients)
 
 
 def _requests_per_connection(classes: list[ScenarioClass]) -> float:

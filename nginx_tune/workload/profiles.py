@@ -113,6 +113,8 @@ def _concurrency(given: Concurrency, profile: Profile) -> Concurrency:
         mean=profile.mean_concurrency,
         peak=profile.peak_concurrency,
         cold_peak=given.cold_peak,
+        cold_by_popularity=given.cold_by_popularity,
+        client_bytes_per_second=given.client_bytes_per_second,
         provenance="assumed",
     )
 

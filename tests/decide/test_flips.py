@@ -16,13 +16,14 @@ from nginx_tune.decide.engine import ALL, situation_of
 from nginx_tune.decide.moves import FLIPS, MOVABLE
 from nginx_tune.decide.pool_plan import plan_pools
 from nginx_tune.documents.decisions import Decision
-from nginx_tune.documents.facts import Facts, Kernel
+from nginx_tune.documents.facts import Facts, Kernel, Link, Network
 from nginx_tune.documents.workload import ConnectionReuse, CpuPerRequest, Tls, Workload
 
 DECIDE = {each.__name__.removeprefix("decide_").replace("_", "-"): each for each in ALL}
 EXAMPLES = settings(
     max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
+GIGABITS = Network(links=[Link(name="eth0", speed_bits_per_second=10**10)])
 Moved = tuple[Facts, Workload]
 replace = msgspec.structs.replace
 
@@ -64,6 +65,7 @@ def situations(draw: st.DrawFn) -> Moved:
         page_cache_bytes=draw(st.integers(GIBIBYTE, 512 * GIBIBYTE)),
         disk_class=draw(st.sampled_from(["hdd", "ssd", "nvme", "network"])),
         kernel=Kernel(system="Linux", sysctls={"net.core.somaxconn": "4096"}),
+        network=draw(st.sampled_from([Network(), GIGABITS])),
         nginx=nginx(draw(st.sampled_from(["1.18.0", "1.26.3"]))),
     )
     disks = [replace(d, read_ahead_bytes=read_ahead) for d in facts.storage.disks]

@@ -79,7 +79,7 @@ CASES: dict[str, tuple[Facts, Workload, Site]] = {
     "cold": (cold(host()), load(), LOGGED),
     "cold, many large files": (
         msgspec.structs.replace(
-            host(disk_class="nvme", page_cache_bytes=128 * GIBIBYTE),
+            host(disk_class="ssd", page_cache_bytes=128 * GIBIBYTE),
             datasets=[dataset(256 * GIBIBYTE, MEBIBYTE)],
         ),
         load(file_bytes=MEBIBYTE, exponent=0.8),

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from test_model_blocking import LAB, SOURCE
 
-from nginx_tune.decide.model_blocking import BlockingInputs, predict
+from nginx_tune.decide.model_blocking import predict
 from nginx_tune.decide.model_ceiling import find_ceiling
+from nginx_tune.decide.model_inputs import BlockingInputs
 
 
 def bound(inputs: BlockingInputs) -> tuple[str, float]:

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from test_model_simulated import MEBIBYTE, inputs
 
-from nginx_tune.decide.model_blocking import BlockingInputs, usable_objects
 from nginx_tune.decide.model_cache import PopularityClass, cold_overlap, zipf_classes
 from nginx_tune.decide.model_disk import DiskModel
+from nginx_tune.decide.model_inputs import BlockingInputs, usable_objects
 from nginx_tune.decide.model_names import cold_name_ratio, shared_descriptor_seconds
 
 

@@ -5,9 +5,10 @@ import random
 import pytest
 from simulation import Action, Clock, Station, divided, gamma, poisson
 
-from nginx_tune.decide.model_blocking import BlockingInputs, predict
+from nginx_tune.decide.model_blocking import predict
 from nginx_tune.decide.model_cache import zipf_classes
 from nginx_tune.decide.model_disk import DiskModel
+from nginx_tune.decide.model_inputs import BlockingInputs
 from nginx_tune.decide.model_protocol import ReadPath, read_path
 
 MEBIBYTE = 1 << 20

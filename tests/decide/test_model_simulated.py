@@ -9,11 +9,7 @@ from itertools import pairwise
 import pytest
 from simulation import Clock, Station, divided, gamma, mean, poisson, quantile
 
-from nginx_tune.decide.model_blocking import (
-    BlockingInputs,
-    predict,
-    predict_measured,
-)
+from nginx_tune.decide.model_blocking import predict, predict_measured
 from nginx_tune.decide.model_cache import (
     curve_classes,
     hit_ratio,
@@ -21,6 +17,7 @@ from nginx_tune.decide.model_cache import (
 )
 from nginx_tune.decide.model_ceiling import find_ceiling
 from nginx_tune.decide.model_disk import DiskModel
+from nginx_tune.decide.model_inputs import BlockingInputs
 
 MEBIBYTE = 1 << 20
 

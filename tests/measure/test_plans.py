@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
+import msgspec
 import pytest
 from msgspec import structs
 
+from nginx_tune.decide.model_cache import curve_classes, hit_ratio, zipf_classes
 from nginx_tune.documents.facts import Cpu, Dataset, Facts, Memory, Sizes
-from nginx_tune.documents.lab import Lab, LabDisk
+from nginx_tune.documents.lab import Lab, LabData, LabDisk, LabLink
 from nginx_tune.documents.loadplan import Arrivals
 from nginx_tune.documents.scenario import Scenario, ScenarioClass
+from nginx_tune.documents.workload import Popularity
 from nginx_tune.errors import UndecidedError
 from nginx_tune.measure.emulated import emulate
 from nginx_tune.measure.plan_load import ServedFile, default_classes, plan_load
 from nginx_tune.measure.plan_places import plan_places
+from nginx_tune.measure.plan_popularity import declare_popularity
 from nginx_tune.measure.plan_workload import plan_workload
 from nginx_tune.measure.session import split_cpus
 
@@ -150,7 +154,7 @@ def test_the_workload_of_several_disks_is_all_of_their_data() -> None:
         name="n",
         title="t",
         kind="static",
-        lab=LAB,
+        lab=two_disks(),
         primary_metric="hot.p99",
         classes=[open_class("cold", "random", 30), open_class("hot", "hot", 90)],
     )
@@ -163,7 +167,101 @@ def test_the_workload_of_several_disks_is_all_of_their_data() -> None:
     assert (workload.dataset.files, workload.dataset.bytes) == (4, 400)
     assert workload.sizes.mean_bytes == 100
     shares = [(point.requests_ratio, point.bytes) for point in workload.popularity.curve]
-    assert shares == [(0.75, 100), (1.0, 400)], "three requests in four are for one file"
+    assert shares[0] == (0.75, 100), "three requests in four are for one file"
+    assert shares[-1] == (1.0, 400)
+
+
+def two_disks() -> Lab:
+    disks = [LabDisk(name="a", mount="/srv/a"), LabDisk(name="b", mount="/srv/b")]
+    data = [
+        LabData(disk="a", files=3, file_bytes=100),
+        LabData(disk="b", files=1, file_bytes=100),
+    ]
+    return Lab(name="two", disks=disks, data=data)
+
+
+def declared(lab: Lab, *classes: ScenarioClass, **other: Any) -> Popularity:
+    scenario = Scenario(
+        name="n", title="t", lab=lab, primary_metric="a.p99", classes=list(classes), **other
+    )
+    return declare_popularity(scenario)
+
+
+def many_files(files: int = 1001) -> Lab:
+    disk = LabDisk(name="a", mount="/srv/a")
+    return Lab(name="m", disks=[disk], data=[LabData(disk="a", files=files, file_bytes=1000)])
+
+
+def test_the_exponent_of_a_class_is_in_its_popularity() -> None:
+    skewed = msgspec.structs.replace(open_class("a", "random", 50), exponent=1.1)
+    asked = declared(many_files(), skewed)
+    classes = curve_classes([(p.requests_ratio, float(p.bytes)) for p in asked.curve], 1e3, 1.001e6)
+    expected = hit_ratio(zipf_classes(1000.0, 1.1), 300.0)
+    assert hit_ratio(classes, 300.0) == pytest.approx(expected, abs=0.01)
+
+
+def test_classes_of_several_popularities_are_added_by_their_rates() -> None:
+    """One in four even over the first hundred files, the others skewed over all of them."""
+    few = msgspec.structs.replace(open_class("few", "random", 25), first_files=100)
+    skewed = msgspec.structs.replace(open_class("all", "random", 75), exponent=0.8)
+    asked = declared(many_files(), few, skewed)
+    ratio_of_first = next(p.requests_ratio for p in asked.curve if p.bytes >= 100_000)
+    head = zipf_classes(1000.0, 0.8)
+    seen, covered = 0.0, 0.0
+    for objects, each in head:
+        covered += each * max(0.0, min(objects, 100 - seen))
+        seen += objects
+    assert ratio_of_first == pytest.approx(0.25 + 0.75 * covered, abs=0.03)
+    assert asked.curve[-1].requests_ratio == pytest.approx(1.0)
+
+
+def test_of_a_block_that_starts_full_the_requests_count() -> None:
+    even = open_class("a", "random", 50)
+    asked = declared(many_files(), even, starts="full", warmup_seconds=1, duration_seconds=4)
+    assert (asked.requests_seen, asked.began_full) == (150, True)
+    assert declared(many_files(), even).requests_seen is None
+
+
+def test_who_waits_for_answers_is_counted_by_users_of_random_files() -> None:
+    def closed(name: str, source: Literal["random", "hot"], users: int, **other: Any) -> Any:
+        return ScenarioClass(
+            name=name,
+            source=source,
+            connections=users,
+            arrivals=Arrivals(kind="closed", users=users),
+            **other,
+        )
+
+    asked = declared(many_files(), closed("a", "random", 8), closed("h", "hot", 4))
+    assert (asked.exponent, asked.curve) == (0.0, [])
+    skewed = closed("a", "random", 8, exponent=1.0)
+    assert declared(many_files(), skewed, closed("h", "hot", 4)).curve
+    assert declared(many_files(), closed("a", "random", 8, once=True)).once
+
+
+def test_a_link_of_the_lab_is_one_of_its_host() -> None:
+    lab = Lab(name="l", topology="link", link=LabLink(bits_per_second=200_000_000))
+    assert [x.speed_bits_per_second for x in emulate(Facts(), lab, cpus=1).network.links] == [2e8]
+    assert emulate(Facts(), LAB, cpus=1).network.links == []
+
+
+def test_slow_clients_are_said_and_asked_for() -> None:
+    slow = msgspec.structs.replace(open_class("a", "random", 5), read_bytes_per_second=50_000)
+    scenario = Scenario(
+        name="n", title="t", lab=many_files(), primary_metric="a.p99", classes=[slow]
+    )
+    assert plan_workload(scenario, Facts()).concurrency.client_bytes_per_second == 50_000
+    files = [ServedFile("/a", 10), ServedFile("/b", 10)]
+    plan = plan_load(
+        [slow],
+        files,
+        port=1,
+        memory_url=None,
+        duration_seconds=1,
+        warmup_seconds=0,
+        seed=1,
+    )
+    assert plan.classes[0].read_bytes_per_second == 50_000
 
 
 def open_class(name: str, source: Literal["random", "hot"], rate: float) -> ScenarioClass:

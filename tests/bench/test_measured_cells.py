@@ -1,0 +1,128 @@
+"""Nine measurements in ten lie in the range that is predicted for their cell (DESIGN §5, c)."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import pytest
+from measured_cells import MEASURED
+
+from nginx_tune.decide import decide
+from nginx_tune.documents.decisions import Decision, Predicted
+from nginx_tune.documents.facts import Cpu, Dataset, Facts, Kernel, Memory, Nginx, SizeBucket, Sizes
+from nginx_tune.documents.scenario import Scenario
+from nginx_tune.documents.site import Site, SiteTls
+from nginx_tune.measure.emulated import emulate
+from nginx_tune.measure.plan_workload import declare_workers, plan_workload
+
+ROOT = Path(__file__).resolve().parents[2]
+REGRET = ROOT / "benchmarks" / "regret"
+sys.path.insert(0, str(REGRET))
+
+import matrix  # noqa: E402
+
+CANDIDATES = matrix.read_candidates(msgspec.toml.decode((REGRET / "candidates.toml").read_bytes()))
+MACHINE = Facts(
+    kernel=Kernel(system="Linux", release="6.18.44"),
+    cpu=Cpu(online=2, effective=2.0),
+    memory=Memory(total_bytes=24 << 30, available_bytes=20 << 30),
+    nginx=Nginx(
+        product="nginx", version="1.22.1", nginx_version="1.22.1", flags=["--with-threads"]
+    ),
+)
+
+
+def scenario_named(name: str) -> Scenario:
+    path = ROOT / "nginx_tune" / "scenarios" / f"{name}.toml"
+    if path.exists():
+        return msgspec.toml.decode(path.read_bytes(), type=Scenario)
+    cell = msgspec.toml.decode((REGRET / "cells" / f"{name}.toml").read_bytes())
+    return matrix.scenario_of(name, cell, CANDIDATES, rounds=8)
+
+
+def dataset(path: str, sizes: list[int]) -> Dataset:
+    """What a scan of these files finds."""
+    ordered = sorted(sizes)
+    counted: dict[int, list[int]] = {}
+    for size in sizes:
+        counted.setdefault(1 << (size - 1).bit_length(), []).append(size)
+    return Dataset(
+        path=path,
+        files=len(sizes),
+        bytes=sum(sizes),
+        sizes=Sizes(
+            mean_bytes=sum(sizes) / len(sizes),
+            p50_bytes=ordered[len(sizes) // 2],
+            p90_bytes=ordered[len(sizes) * 9 // 10],
+            p99_bytes=ordered[len(sizes) * 99 // 100],
+            max_bytes=ordered[-1],
+            buckets=[
+                SizeBucket(le_bytes=le, files=len(found), bytes=sum(found))
+                for le, found in sorted(counted.items())
+            ],
+        ),
+    )
+
+
+@cache
+def pools_for(name: str) -> Decision:
+    """What is decided on thread pools before the scenario runs."""
+    scenario = scenario_named(name)
+    lab = scenario.lab
+    facts = emulate(MACHINE, lab, cpus=1)
+    datasets = [
+        dataset(disk.mount, sizes)
+        for disk in lab.disks
+        if (
+            sizes := [
+                size
+                for data in lab.data
+                if data.disk == disk.name
+                for size in (list(data.sizes.values()) or [data.file_bytes] * data.files)
+            ]
+        )
+    ]
+    facts = declare_workers(msgspec.structs.replace(facts, datasets=datasets), lab.worker_processes)
+    site = Site(
+        roots=[disk.mount for disk in lab.disks],
+        hot_locations=scenario.hot_locations,
+        tls=SiteTls(certificate="/c", certificate_key="/k") if lab.tls else None,
+    )
+    return decide(facts, plan_workload(scenario, facts), site=site).decisions[0]
+
+
+def predicted(name: str, metric: str) -> Predicted:
+    return next(p for p in pools_for(name).predicted if p.metric == metric)
+
+
+def test_nine_measurements_in_ten_lie_in_their_range() -> None:
+    outside = []
+    for name, metric, value in MEASURED:
+        p = predicted(name, metric)
+        if not p.low <= value <= p.high:
+            outside.append((name, metric, value, p.low, p.expected, p.high))
+    assert len(outside) <= len(MEASURED) // 10, outside
+
+
+@pytest.mark.parametrize(
+    ("name", "metric"),
+    [
+        ("thread-pools", "ratio(hot.requests_per_second)"),
+        ("thread-pools", "ratio(total.bytes_per_second)"),
+        ("loop-blocked", "server.loop_blocked_ratio without pools"),
+    ],
+)
+def test_what_once_lay_outside_is_inside(name: str, metric: str) -> None:
+    p = predicted(name, metric)
+    for one in MEASURED:
+        if (one.name, one.metric) == (name, metric):
+            assert p.low <= one.value <= p.high
+
+
+def test_a_range_says_something() -> None:
+    for name, metric, _ in MEASURED:
+        p = predicted(name, metric)
+        assert p.high <= 10 * p.low or p.high - p.low <= 0.05
