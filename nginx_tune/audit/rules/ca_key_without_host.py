@@ -129,7 +129,8 @@ RULE = Rule(
         "nginx: src/http/modules/ngx_http_proxy_module.c, ngx_http_proxy_create_key",
         "RFC 9111, section 2: the cache key is at least the method and the target URI",
     ),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="A key with a variable that the configuration itself defines is taken to tell hosts "
     "apart. A server that answers the same to every host loses nothing by a host in the key but "
     "room: each host then has its own copies.",

@@ -91,7 +91,8 @@ RULE = Rule(
         "nginx: src/http/ngx_http_core_module.c, ngx_http_named_location",
         "nginx: src/http/ngx_http_request.h, NGX_HTTP_MAX_URI_CHANGES",
     ),
-    proof="source-only",
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="With facts, a shorter chain is told of as well where its locations have thread pools of "
     "their own for disks of their own: the pools keep reads apart, not the lookups.",
     seen="With twelve roots every file of the last and every missing file answered 500. With "
