@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from nginx_tune.cli.durations import parse_duration
+from nginx_tune.cli.probe_transport import TRANSPORT_OPTIONS, resolve_place
 from nginx_tune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -106,30 +107,7 @@ _OPTIONS = [
         metavar="R",
         help="Besides, R requests a second each on a new connection (class 'connect').",
     ),
-    click.option(
-        "-k",
-        "--insecure",
-        is_flag=True,
-        help="Take any certificate of an https server, as curl does.",
-    ),
-    click.option(
-        "--cacert",
-        "ca_file",
-        type=click.Path(dir_okay=False, resolve_path=True),
-        metavar="FILE",
-        help="Trust the authorities in this PEM file, not the system's.",
-    ),
-    click.option(
-        "--server-name",
-        metavar="NAME",
-        help="Of the TLS handshake and the certificate (SNI), in the place of the URL's host.",
-    ),
-    click.option(
-        "--no-sessionid",
-        "no_resumption",
-        is_flag=True,
-        help="Make every TLS handshake a full one; none takes up an earlier session.",
-    ),
+    *TRANSPORT_OPTIONS,
     click.option(
         "--threads",
         type=click.IntRange(1, 256),
@@ -171,26 +149,17 @@ def plan_of(
     Errors: UsageError that names the option.
     """
     from nginx_tune.cli import probe_words as words  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.documents.loadplan import Stripe, Tls  # noqa: PLC0415
+    from nginx_tune.documents.loadplan import Stripe  # noqa: PLC0415
     from nginx_tune.measure.plan_probe import (  # noqa: PLC0415
         OPEN_LOOP_CONNECTIONS,
         Load,
         default_threads,
         plan_load,
     )
-    from nginx_tune.measure.probe_target import resolve_url  # noqa: PLC0415
 
     if options["think"] is not None and (options["rate"] is not None or options["replay"]):
         raise UsageError("--think is for a closed loop")
-    tls = Tls(
-        verify=not options["insecure"],
-        ca_file=options["ca_file"],
-        server_name=options["server_name"],
-        resumption=not options["no_resumption"],
-    )
-    if tls.server_name is not None and not url.startswith("https://"):
-        raise UsageError("--server-name is for a URL that begins with https://")
-    place = resolve_url(url, tls)
+    place = resolve_place(url, options)
     asked, recorded_seconds = _asked(place.path, options)
     slow = options["slow_read"]
     speed = (options["speed"] or 1.0) if options["replay"] else None

@@ -20,18 +20,40 @@ class Tls(Part, frozen=True, kw_only=True):
     """Name in the handshake and the certificate; null is the ``Host`` header's."""
     resumption: bool = True
     """Whether a new connection takes up an earlier session."""
+    min_version: Literal["1.2", "1.3"] = "1.2"
+    """The oldest version that is offered."""
+    max_version: Literal["1.2", "1.3"] = "1.3"
+    ciphers: list[str] = []
+    """Cipher suites that are offered, the best first, by OpenSSL's or IANA's names; none are all
+    that the probe has."""
+    certificate_file: str | None = None
+    """PEM file with the client's certificate and those that vouch for it."""
+    key_file: str | None = None
+    """PEM file with its private key, without a password."""
+
+
+class ProxyProtocol(Part, frozen=True, kw_only=True):
+    """What each connection says first: from whom it comes, as a balancer before the server does."""
+
+    version: Literal[1, 2]
+    source: str | None = None
+    """The client's IP address; null is the connection's own, and UNKNOWN of a unix socket's."""
 
 
 class Target(Part, frozen=True, kw_only=True):
     """A server address that is asked."""
 
-    address: str
+    address: str = ""
     """An IP address; the probe resolves no names."""
-    port: int
+    port: int = 0
+    unix: str | None = None
+    """Path of a unix socket, in the place of address and port."""
     host: str = "localhost"
     """``Host`` header."""
     tls: Tls | None = None
     """Null is cleartext."""
+    proxy_protocol: ProxyProtocol | None = None
+    """Null says nothing before TLS and HTTP."""
 
 
 class RateStep(Part, frozen=True, kw_only=True):
@@ -152,6 +174,8 @@ class Permit(Part, frozen=True, kw_only=True):
     ports: list[int] = []
     live: bool = False
     hosts: list[str] = []
+    sockets: list[str] = []
+    """Paths of unix sockets of servers that nginx-tune started."""
 
 
 class Stripe(Part, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""``/proc/net/tcp`` and ``/proc/net/tcp6``: who listens where."""
+"""``/proc/net/tcp``, ``/proc/net/tcp6`` and ``/proc/net/unix``: who listens where."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ _ROW = re.compile(r"\s*\d+: ([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4}) \S+ ([0-9A-
 _INODE_COLUMN = 9
 _QUEUE_COLUMN = 4
 _QUEUES = re.compile(r"[0-9A-F]{8}:([0-9A-F]{8})")
+_UNIX_ROW = re.compile(
+    r"[0-9a-f]+: [0-9A-F]+ [0-9A-F]+ ([0-9A-F]+) [0-9A-F]+ [0-9A-F]+ +(\d+) (.+)"
+)
+_ACCEPTS = 0x10000
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -71,6 +75,20 @@ def parse_listeners(text: str, *, byteorder: str) -> list[Listener]:
                     int(queue[1], 16) if queue else None,
                 )
             )
+    return found
+
+
+def parse_unix_listeners(text: str, path: str) -> set[int]:
+    """The inodes of the unix sockets of ``/proc/net/unix`` that listen at a path.
+
+    Source: net/unix/af_unix.c unix_seq_show(): address, references, protocol, flags, type, state,
+    inode and path; ``__SO_ACCEPTCON`` is flag 0x10000.
+    """
+    found = set()
+    for line in text.splitlines():
+        row = _UNIX_ROW.fullmatch(line)
+        if row is not None and int(row[1], 16) & _ACCEPTS and row[3] == path:
+            found.add(int(row[2]))
     return found
 
 

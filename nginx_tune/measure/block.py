@@ -6,7 +6,6 @@ import contextlib
 import errno
 import http.client
 import os
-import ssl
 import threading
 import time
 from collections.abc import Mapping
@@ -26,6 +25,7 @@ from nginx_tune.lab.mounts import STATE
 from nginx_tune.lab.opened import OpenLab
 from nginx_tune.lab.written import open_written, written_bytes
 from nginx_tune.measure.arm_server import kernel_settings, reloading, start_stand_in
+from nginx_tune.measure.one_request import DoorConnection
 from nginx_tune.measure.page_cache import make_cold, make_full, make_warm, resident_bytes
 from nginx_tune.measure.probe import run_probe
 from nginx_tune.measure.server_moment import Subjects, disk_names
@@ -307,11 +307,12 @@ def _prime(target: Target, urls: list[str]) -> None:
             connection.close()
 
 
-def _connect(target: Target) -> http.client.HTTPConnection:
-    if target.tls is None:
-        return http.client.HTTPConnection(target.address, target.port, timeout=60)
-    # The lab's own server, behind its walls: the probe checks no certificate either.
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return http.client.HTTPSConnection(target.address, target.port, timeout=60, context=context)
+def _connect(target: Target) -> DoorConnection:
+    return DoorConnection(
+        target.address,
+        target.port,
+        host=target.host.partition(":")[0],
+        tls=target.tls is not None,
+        proxied=target.proxy_protocol is not None,
+        timeout=60,
+    )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from nginx_tune.documents.loadplan import LoadClass, LoadPlan, Tls
+from nginx_tune.documents.loadplan import LoadClass, LoadPlan, ProxyProtocol, Tls
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.measure.plan_further import with_further
@@ -30,6 +30,8 @@ class Door(NamedTuple):
     """``Host`` header."""
     memory_url: str | None
     tls: bool = False
+    proxied: bool = False
+    """Whether its listener takes the PROXY protocol."""
 
 
 class Load(NamedTuple):
@@ -81,6 +83,9 @@ class Load(NamedTuple):
         )
         if door.tls:
             target = msgspec.structs.replace(plan.target, tls=Tls(verify=False))
+            plan = msgspec.structs.replace(plan, target=target)
+        if door.proxied:
+            target = msgspec.structs.replace(plan.target, proxy_protocol=ProxyProtocol(version=1))
             plan = msgspec.structs.replace(plan, target=target)
         return with_further(plan, self.further.get(arm, ()))
 

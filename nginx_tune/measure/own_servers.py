@@ -12,7 +12,12 @@ from collections.abc import Iterator
 
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.host.gaps import Missing
-from nginx_tune.host.parse_listeners import Listener, parse_listeners, parse_socket_link
+from nginx_tune.host.parse_listeners import (
+    Listener,
+    parse_listeners,
+    parse_socket_link,
+    parse_unix_listeners,
+)
 from nginx_tune.host.parse_process import parse_parent_pid
 from nginx_tune.lab.lifetime import ENVIRONMENT_MARK
 
@@ -23,7 +28,15 @@ def is_own_server(host: Host, address: str, port: int) -> bool:
     False when nobody listens or the listener's processes cannot be seen.
     """
     wanted = ipaddress.ip_address(address)
-    inodes = {item.inode for item in _listeners(host) if item.covers(wanted, port)}
+    return _are_own(host, {item.inode for item in _listeners(host) if item.covers(wanted, port)})
+
+
+def is_own_socket(host: Host, path: str) -> bool:
+    """Whether all who listen on a unix socket were started by nginx-tune; False for nobody."""
+    return _are_own(host, _socket_inodes(host, path))
+
+
+def _are_own(host: Host, inodes: set[int]) -> bool:
     if not inodes:
         return False
     holders: dict[int, set[int]] = {inode: set() for inode in inodes}
@@ -41,6 +54,19 @@ def find_listening_pids(host: Host, address: str, port: int) -> list[int]:
     wanted = ipaddress.ip_address(address)
     inodes = {item.inode for item in _listeners(host) if item.covers(wanted, port)}
     return [pid for pid in _pids(host) if inodes and _sockets(host, pid) & inodes]
+
+
+def find_socket_pids(host: Host, path: str) -> list[int]:
+    """The same of a unix socket."""
+    inodes = _socket_inodes(host, path)
+    return [pid for pid in _pids(host) if inodes and _sockets(host, pid) & inodes]
+
+
+def _socket_inodes(host: Host, path: str) -> set[int]:
+    try:
+        return parse_unix_listeners(host.read_text("/proc/self/net/unix"), path)
+    except HostReadError:
+        return set()
 
 
 def _listeners(host: Host) -> list[Listener]:

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target, Tls
+from nginx_tune.documents.loadplan import (
+    Arrivals,
+    LoadClass,
+    LoadPlan,
+    Paths,
+    ProxyProtocol,
+    Target,
+    Tls,
+)
 from nginx_tune.measure.plan_asks import Ask
 from nginx_tune.measure.plan_load import THINK_SECONDS, ServedFile
 from nginx_tune.measure.plan_target import Door
@@ -55,7 +63,13 @@ def plan_class(
 def target_of(door: Door) -> Target:
     """A door as the probe knows it; no certificate is checked: behind the walls is nobody else."""
     tls = Tls(verify=False) if door.tls else None
-    return Target(address=door.address, port=door.port, host=door.host, tls=tls)
+    return Target(
+        address=door.address,
+        port=door.port,
+        host=door.host,
+        tls=tls,
+        proxy_protocol=ProxyProtocol(version=1) if door.proxied else None,
+    )
 
 
 def with_further(plan: LoadPlan, further: Sequence[LoadClass]) -> LoadPlan:

@@ -42,6 +42,8 @@ class Door(NamedTuple):
     host: str
     """``Host`` header that leads to the server."""
     tls: bool = False
+    proxied: bool = False
+    """Whether its listener takes the PROXY protocol, and nothing else."""
 
 
 class Target(NamedTuple):
@@ -83,7 +85,7 @@ def plan_target(tree: ConfTree, *, default_error_log: str | None) -> Target:
         if not asked:
             raise UndecidedError(
                 f"{tree.path}: no server with a plain-HTTP listener or one with TLS",
-                hint="listen on an IP address, without proxy_protocol, http2 only beside ssl",
+                hint="listen on an IP address, http2 only beside ssl",
             )
         (door, server), root, prefix, index = asked[0], None, "", _INDEX
     return Target(
@@ -115,16 +117,19 @@ def can_load(served: Served) -> bool:
 
 
 def door_of(tree: ConfTree, server: Directive) -> Door | None:
-    """The server's first listener that takes HTTP/1.1, one without TLS before one with."""
+    """The server's first listener that takes HTTP/1.1.
+
+    One without TLS goes before one with, and of these one without the PROXY protocol.
+    """
     places = list(_places(tree, server))
     if not places and not any(True for _ in (server.block or Block([])).all("listen")):
-        places = [(_LOOPBACK, 80, False)]
-    best = min(places, key=lambda place: place[2], default=None)
-    return None if best is None else Door(best[0], best[1], _host(server), best[2])
+        places = [Door(_LOOPBACK, 80, "")]
+    best = min(places, key=lambda place: (place.tls, place.proxied), default=None)
+    return None if best is None else best._replace(host=_host(server))
 
 
-def _places(tree: ConfTree, server: Directive) -> Iterator[tuple[str, int, bool]]:
-    """Address, port and whether TLS is spoken there."""
+def _places(tree: ConfTree, server: Directive) -> Iterator[Door]:
+    """Where it listens; hosts are left out."""
     for listener in listeners(tree):
         own = [
             line
@@ -135,13 +140,13 @@ def _places(tree: ConfTree, server: Directive) -> Iterator[tuple[str, int, bool]
             continue
         # Whichever line of an address says it, says it for all of them.
         words = {word for line in listener.lines for word in line.args[1:]}
-        if "proxy_protocol" in words or ("http2" in words and not listener.is_tls):
+        if "http2" in words and not listener.is_tls:
             continue
         host, _, port = listener.address.rpartition(":")
         address = _reached_at(host)
         first = port.partition("-")[0]  # a range of ports: the first of them
         if address is not None and first.isascii() and first.isdigit():
-            yield address, int(first), listener.is_tls
+            yield Door(address, int(first), "", listener.is_tls, "proxy_protocol" in words)
 
 
 def _reached_at(host: str) -> str | None:

@@ -6,6 +6,7 @@ Names are resolved here, once; the probe itself resolves none and follows no red
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -16,9 +17,12 @@ import msgspec
 from nginx_tune.documents.loadplan import LoadPlan, Permit, Target, Tls
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import Host
-from nginx_tune.measure.own_servers import is_own_server
+from nginx_tune.measure.own_servers import is_own_server, is_own_socket
 
 _PORTS = {"http": 80, "https": 443}
+
+_UNIX_URL = re.compile(r"(https?)://unix:(/[^:?#]+)(?::(/.*)?)?")
+"""As in nginx's proxy_pass: scheme, socket, path."""
 
 _LIVE_ABORT_RATIO = 0.2
 """A server that we did not start is left alone when it fails this share of the requests."""
@@ -34,12 +38,19 @@ class Place(NamedTuple):
     path: str
 
 
-def resolve_url(url: str, tls: Tls = _TLS) -> Place:
+def resolve_url(url: str, tls: Tls = _TLS, *, unix: str | None = None) -> Place:
     """The address, port, ``Host`` header and path of a URL; ``tls`` is for https.
 
-    An IPv4 address is taken before an IPv6 one: most test servers listen on IPv4 alone.
+    An IPv4 address is taken before an IPv6 one: most test servers listen on IPv4 alone. With the
+    path of a unix socket (``unix``, or ``http://unix:/run/x.sock:/path`` as nginx writes it) no
+    name is looked up.
     Errors: UsageError for another scheme than http or https, a URL that is none, an unknown name.
     """
+    named = _UNIX_URL.fullmatch(url)
+    if named is not None:
+        if unix is not None:
+            raise UsageError(f"'{url}' names a unix socket, and so does --unix")
+        url, unix = f"{named[1]}://localhost{named[3] or '/'}", named[2]
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -60,14 +71,15 @@ def resolve_url(url: str, tls: Tls = _TLS) -> Place:
         )
     if port == 0:
         raise UsageError(f"'{url}': port 0 cannot be asked")
-    address = resolve_name(host)[0]
+    address = "" if unix is not None else resolve_name(host)[0]
     name = f"[{host}]" if ":" in host else host
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
     query = quote(parts.query, safe="/%:@!$&'()*+,;=~-._?")
     return Place(
         Target(
             address=address,
-            port=port or default_port,
+            port=0 if unix is not None else port or default_port,
+            unix=unix,
             host=name if port in (None, default_port) else f"{name}:{port}",
             tls=tls if parts.scheme == "https" else None,
         ),
@@ -103,17 +115,20 @@ def permit_target(
     targets = [plan.target, *(item.target for item in plan.classes if item.target is not None)]
     is_ours = all(_is_own(host, target) for target in targets)
     permit = Permit(
-        ports=sorted({target.port for target in targets}) if is_ours else [],
+        ports=sorted({one.port for one in targets if one.unix is None}) if is_ours else [],
+        sockets=sorted({one.unix for one in targets if one.unix is not None}) if is_ours else [],
         live=allow_live,
         hosts=list(_addresses(allow_targets)),
     )
     abort = plan.abort_error_ratio
-    if not permit.ports and abort is None:
+    if not is_ours and abort is None:
         abort = _LIVE_ABORT_RATIO
     return msgspec.structs.replace(plan, permit=permit, abort_error_ratio=abort)
 
 
 def _is_own(host: Host, target: Target) -> bool:
+    if target.unix is not None:
+        return is_own_socket(host, target.unix)
     try:
         return is_own_server(host, target.address, target.port)
     except ValueError:

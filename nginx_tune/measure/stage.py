@@ -111,7 +111,7 @@ def open_stage(
         warmup_seconds=0.0,
         duration_seconds=0.0,
         doors={
-            arm.name: Door(*target.door[:3], target.memory_url, target.door.tls)
+            arm.name: Door(*target.door[:3], target.memory_url, *target.door[3:])
             for arm, target in zip(arms, site.targets, strict=True)
         },
         further=further,
@@ -242,7 +242,12 @@ def _files_of(ask: Ask) -> list[ServedFile]:
 def _asked(ask: Ask, url: str) -> Asked:
     door = ask.door
     return Asked(
-        address=door.address, port=door.port, host=door.host, tls=door.tls, url=url or ask.url
+        address=door.address,
+        port=door.port,
+        host=door.host,
+        tls=door.tls,
+        proxied=door.proxied,
+        url=url or ask.url,
     )
 
 

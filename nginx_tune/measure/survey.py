@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import ssl
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import msgspec
 
 from nginx_tune.lab.enclosure import Enclosure
 from nginx_tune.lab.mounts import STATE
+from nginx_tune.measure.one_request import DoorConnection
 from nginx_tune.nginx.instance import start_instance
 
 _SECONDS = 5.0
@@ -23,6 +23,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     host: str
     tls: bool
+    proxied: bool = False
     url: str
 
 
@@ -76,25 +77,10 @@ def _answer(one: Asked) -> Answer:
         connection.close()
 
 
-def _connection(one: Asked) -> http.client.HTTPConnection:
-    if not one.tls:
-        return http.client.HTTPConnection(one.address, one.port, timeout=_SECONDS)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return _NamedConnection(one, context)
-
-
-class _NamedConnection(http.client.HTTPSConnection):
-    """A connection to an address that says the server's name in the handshake."""
-
-    def __init__(self, one: Asked, context: ssl.SSLContext) -> None:
-        super().__init__(one.address, one.port, timeout=_SECONDS, context=context)
-        self._host, self._tls = one.host, context
-
-    def connect(self) -> None:
-        http.client.HTTPConnection.connect(self)
-        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._host)
+def _connection(one: Asked) -> DoorConnection:
+    return DoorConnection(
+        one.address, one.port, host=one.host, tls=one.tls, proxied=one.proxied, timeout=_SECONDS
+    )
 
 
 def is_loaded(answers: Sequence[Answer]) -> tuple[int | None, str]:

@@ -12,10 +12,10 @@ import time
 
 import msgspec
 
-from nginx_tune.documents.loadplan import LoadPlan
+from nginx_tune.documents.loadplan import LoadPlan, Target
 from nginx_tune.documents.measurement import Measurement, WorkerUse
 from nginx_tune.host.door import Host
-from nginx_tune.measure.own_servers import find_listening_pids
+from nginx_tune.measure.own_servers import find_listening_pids, find_socket_pids
 from nginx_tune.measure.probe import ProbeInterrupted, Progress, run_probe
 from nginx_tune.observe.held_connections import count_held
 from nginx_tune.observe.processes import read_cpu_seconds
@@ -49,10 +49,10 @@ class _Watch:
 
     def __init__(self, plan: LoadPlan, host: Host) -> None:
         target = plan.target
-        self._is_here = _is_here(target.address)
+        self._is_here = target.unix is not None or _is_here(target.address)
         self._port = target.port
         self._is_open = any(item.arrivals.kind != "closed" for item in plan.classes)
-        self._pids = find_listening_pids(host, target.address, target.port) if self._is_here else []
+        self._pids = _listening_pids(host, target) if self._is_here else []
         self._before: list[float | None] = []
         self._after: list[float | None] = []
         self._held: dict[int, int] = {}
@@ -85,7 +85,8 @@ class _Watch:
         return [read_cpu_seconds(pid) for pid in self._pids]
 
     def _look(self) -> None:
-        held = count_held(self._pids, {self._port}) or {}
+        # Who holds the other end of a unix socket's connection is not told.
+        held = (count_held(self._pids, {self._port}) or {}) if self._port else {}
         # The master of nginx listens too and takes none.
         self._held = {pid: count for pid, count in held.items() if count or len(held) == 1}
 
@@ -114,6 +115,12 @@ class _Watch:
         if not before or None in before or None in after:
             return None
         return sum((b or 0.0) - (a or 0.0) for a, b in zip(before, after, strict=True))
+
+
+def _listening_pids(host: Host, target: Target) -> list[int]:
+    if target.unix is not None:
+        return find_socket_pids(host, target.unix)
+    return find_listening_pids(host, target.address, target.port)
 
 
 def _is_here(address: str) -> bool:

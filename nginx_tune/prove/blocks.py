@@ -25,9 +25,10 @@ from nginx_tune.errors import UsageError
 
 Arm = Literal["baseline", "candidate"]
 
-_RESULT_FLAGS = ("at_cap", "censored", "not_sent", "not_steady")
+_RESULT_FLAGS = ("at_cap", "censored", "not_http", "not_sent", "not_steady")
 """First words of the flags that depend on the server: arrivals waited for a connection because
-requests took long, some were unanswered or unsent at the end, it was still warming up."""
+requests took long, some were unanswered or unsent at the end, or answered in what is no HTTP; it
+was still warming up."""
 
 _CLASS_FLAG = "lateness"
 """First word of the flag that spoils the class it names and no other: how late the probe may be

@@ -13,6 +13,11 @@ def describe_load(plan: LoadPlan, what: str) -> str:
     """The load in a few lines: what was asked (a URL or a file), how, and within what bounds."""
     target = plan.target
     place = f" at {target.address} port {target.port}"
+    if target.unix is not None:
+        place = f" at the socket {one_line(target.unix)}"
+    if target.proxy_protocol is not None:
+        place += f", PROXY protocol v{target.proxy_protocol.version}"
+        place += f" from {target.proxy_protocol.source}" if target.proxy_protocol.source else ""
     lines = [f"{one_line(what)}{place}, {_length(plan)}"]
     alone = len(plan.classes) == 1
     for item in plan.classes[:_MOST_CLASSES]:

@@ -38,6 +38,7 @@ _ERROR_WORDS = {
     "timeout": "without an answer in time",
     "local_ports": "without a free local port",
     "descriptors": "without a free descriptor",
+    "backlog": "not taken by a full queue",
     "other": "of another kind",
 }
 

@@ -5,6 +5,8 @@ use std::io::Read as _;
 use std::net::TcpStream;
 
 use crate::clock::{MILLISECOND, NEVER, Nanos};
+use crate::connection::introduce;
+use crate::plan::Target;
 use crate::sys::{Event, PEER_CLOSED, Poller, READABLE, WRITABLE};
 
 /// Marks the tokens of idle connections: no slot of a request's connection reaches it.
@@ -115,13 +117,16 @@ impl Ballast {
     }
 
     /// Handles an event of an idle connection.
-    pub fn handle(&mut self, event: Event, now: Nanos, poller: &Poller) {
+    pub fn handle(&mut self, event: Event, now: Nanos, poller: &Poller, target: &Target) {
         let place = (event.token & !TOKEN) as u32;
         match std::mem::replace(&mut self.places[place as usize], Place::Vacant) {
             Place::Vacant => {}
-            Place::Connecting(stream) => {
+            Place::Connecting(mut stream) => {
                 self.handshakes -= 1;
                 let settled = matches!(stream.take_error(), Ok(None))
+                    && target
+                        .proxy_protocol
+                        .is_none_or(|it| introduce(&mut stream, it, &target.endpoint).is_ok())
                     && poller
                         .modify(&stream, event.token, READABLE | PEER_CLOSED)
                         .is_ok();

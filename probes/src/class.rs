@@ -1,7 +1,6 @@
 //! One request class at work: its arrivals, its connections, its record.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::time::Instant;
 
 use crate::ballast::{FIRST_PAUSE, MOST_DOUBLINGS, MOST_HANDSHAKES};
@@ -11,11 +10,11 @@ use crate::clock::{Clock, NEVER, Nanos, nanos};
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::paths::Picker;
-use crate::plan::{self, Keepalive, Plan};
+use crate::plan::{self, Endpoint, Keepalive, Plan, ProxyProtocol};
 use crate::pool::Pool;
 use crate::recorder::Recorder;
 use crate::request::{Reached, Request, Template};
-use crate::response::Response;
+use crate::response::{NotHttp, Response};
 use crate::source::Source;
 use crate::tls::Client;
 use crate::trickle::Trickle;
@@ -26,7 +25,9 @@ pub struct Class<'p> {
     /// What the plan says of it.
     pub plan: &'p plan::Class,
     /// The server that it asks.
-    pub address: SocketAddr,
+    pub endpoint: Endpoint,
+    /// What its connections say first.
+    pub proxy_protocol: Option<ProxyProtocol>,
     /// Makes its sessions; none is cleartext.
     pub tls: Option<Client>,
     /// What its requests came to.
@@ -61,6 +62,8 @@ pub struct Class<'p> {
     pub trickle: Option<Trickle>,
     /// What came of the comparison with files; none when the plan names none.
     pub compared: Option<Compared>,
+    /// Why the first answer that was not HTTP was not.
+    pub not_http: Option<NotHttp>,
     /// Good and failed since they were last taken.
     pub this_second: (u64, u64),
 }
@@ -94,12 +97,14 @@ impl<'p> Class<'p> {
             next_deadline: NEVER,
             source: Source::new(class, plan, &mut picker).map_err(Error::Plan)?,
             picker,
-            address: plan.target_of(class).socket_address(),
+            endpoint: plan.target_of(class).endpoint.clone(),
+            proxy_protocol: plan.target_of(class).proxy_protocol,
             template: Template::new(class, plan.target_of(class)),
             closing: Chance::new(plan.seed, &class.name, Purpose::Close),
             bodies: Bodies::new(class, plan.seed),
             trickle: class.read_bytes_per_second.map(Trickle::new),
             compared: None,
+            not_http: None,
             this_second: (0, 0),
         })
     }
@@ -156,6 +161,7 @@ impl<'p> Class<'p> {
     pub fn add(&mut self, other: &Self) {
         self.recorder.add(&other.recorder);
         self.users += other.users;
+        self.not_http = self.not_http.or(other.not_http);
         if let Some(theirs) = other.compared {
             self.compared.get_or_insert_default().add(theirs);
         }

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::ops::Range;
 
 use crate::clock::{MILLISECOND, Nanos};
+use crate::plan::{Endpoint, ProxyProtocol};
 use crate::request::{Reached, Request};
 use crate::response::Response;
 use crate::sys;
@@ -36,6 +37,15 @@ pub enum Purpose {
     Spare,
 }
 
+/// What a connection goes over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// TCP.
+    Tcp,
+    /// A unix socket, where the kernel discards and stamps nothing.
+    Unix,
+}
+
 /// One client connection.
 #[derive(Debug)]
 pub struct Connection {
@@ -43,6 +53,8 @@ pub struct Connection {
     pub stream: TcpStream,
     /// What encrypts; none is cleartext.
     pub tls: Option<Session>,
+    /// What it goes over.
+    pub transport: Transport,
     /// When it was opened.
     pub opened: Nanos,
     /// The class that it belongs to.
@@ -90,6 +102,7 @@ impl Connection {
         Self {
             stream,
             tls,
+            transport: Transport::Tcp,
             opened,
             class,
             phase: Phase::Connecting,
@@ -117,6 +130,14 @@ impl Connection {
             self.stalls += 1;
         }
         self.last_byte = now;
+    }
+
+    /// Says whose connection it is, before all else.
+    ///
+    /// # Errors
+    /// Of the socket. What is said fits into any send buffer that is still empty.
+    pub fn introduce(&mut self, protocol: ProxyProtocol, endpoint: &Endpoint) -> io::Result<()> {
+        introduce(&mut self.stream, protocol, endpoint)
     }
 
     /// Sends a rendered request; whether all of it is on its way.
@@ -173,6 +194,21 @@ impl Connection {
             && (!matches!(self.stream.take_error(), Ok(None))
                 || sys::unacknowledged_bytes(&self.stream).unwrap_or(0) > 0)
     }
+}
+
+/// Says on a fresh connection whose it is.
+///
+/// # Errors
+/// Of the socket.
+pub fn introduce(
+    stream: &mut TcpStream,
+    protocol: ProxyProtocol,
+    endpoint: &Endpoint,
+) -> io::Result<()> {
+    let own = (!endpoint.is_unix())
+        .then(|| stream.local_addr())
+        .transpose()?;
+    stream.write_all(&protocol.header(own, endpoint))
 }
 
 fn write_some(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {

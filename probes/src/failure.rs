@@ -5,7 +5,7 @@ use std::io;
 /// Why a request counts as failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// Nobody listens on the port.
+    /// Nobody listens on the port or at the path.
     Refused,
     /// No connection before the timeout.
     ConnectTimeout,
@@ -35,13 +35,15 @@ pub enum Failure {
     LocalPorts,
     /// This process may open no more descriptors.
     Descriptors,
+    /// The queue of the unix socket was full.
+    Backlog,
     /// Any other error of the socket.
     Other,
 }
 
 impl Failure {
     /// All kinds.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Refused,
         Self::ConnectTimeout,
         Self::Unreachable,
@@ -57,6 +59,7 @@ impl Failure {
         Self::Timeout,
         Self::LocalPorts,
         Self::Descriptors,
+        Self::Backlog,
         Self::Other,
     ];
 
@@ -85,6 +88,7 @@ impl Failure {
             Self::Timeout => "timeout",
             Self::LocalPorts => "local_ports",
             Self::Descriptors => "descriptors",
+            Self::Backlog => "backlog",
             Self::Other => "other",
         }
     }
@@ -97,13 +101,15 @@ impl From<&io::Error> for Failure {
             return Self::Tls;
         }
         match error.raw_os_error() {
-            Some(libc::ECONNREFUSED) => Self::Refused,
+            Some(libc::ECONNREFUSED | libc::ENOENT) => Self::Refused,
             Some(libc::ETIMEDOUT) => Self::ConnectTimeout,
             Some(libc::ECONNRESET | libc::EPIPE | libc::ECONNABORTED) => Self::Reset,
             Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EHOSTDOWN) => {
                 Self::Unreachable
             }
             Some(libc::EADDRNOTAVAIL) => Self::LocalPorts,
+            // connect(2): of unix sockets alone.
+            Some(libc::EAGAIN) => Self::Backlog,
             Some(libc::EMFILE | libc::ENFILE) => Self::Descriptors,
             _ => Self::Other,
         }

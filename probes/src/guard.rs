@@ -6,7 +6,7 @@ use std::num::NonZero;
 use std::thread;
 
 use crate::error::Error;
-use crate::plan::{Permit, Plan};
+use crate::plan::{Endpoint, Permit, Plan};
 use crate::sources;
 use crate::sys;
 
@@ -31,12 +31,21 @@ pub fn check(plan: &Plan) -> Result<Place, Error> {
     let own = sys::own_addresses().map_err(|error| Error::System("own addresses", error))?;
     let mut place = Place::Here;
     for target in plan.targets() {
-        if decide(target.address, target.port, &plan.permit, &own)? == Place::Elsewhere {
+        let found = match &target.endpoint {
+            Endpoint::Internet(address) => {
+                decide(address.ip(), address.port(), &plan.permit, &own)?
+            }
+            Endpoint::Unix(path) => decide_socket(path, &plan.permit)?,
+        };
+        if found == Place::Elsewhere {
             place = Place::Elsewhere;
         }
     }
-    let addresses = sources::addresses(plan.targets());
-    check_connections(plan.connections() as u64, addresses)?;
+    let connections = plan.connections() as u64;
+    check_descriptors(connections)?;
+    if !plan.targets().all(|target| target.endpoint.is_unix()) {
+        check_ports(connections, sources::addresses(plan.targets()))?;
+    }
     if plan.precise && thread::available_parallelism().map_or(1, NonZero::get) <= plan.threads {
         return Err(Error::Plan(
             "precise needs a CPU of its own for each thread, and one for others; this process may \
@@ -78,7 +87,18 @@ fn decide(address: IpAddr, port: u16, permit: &Permit, own: &[IpAddr]) -> Result
     )))
 }
 
-fn check_connections(connections: u64, addresses: u64) -> Result<(), Error> {
+/// Whether the server at a socket of this host is permitted.
+fn decide_socket(path: &str, permit: &Permit) -> Result<Place, Error> {
+    if permit.live || permit.sockets.iter().any(|own| own == path) {
+        return Ok(Place::Here);
+    }
+    Err(Error::Refused(format!(
+        "{path} is not the socket of a server that nginx-tune started; to load a live one allow \
+         it (--allow-live)"
+    )))
+}
+
+fn check_descriptors(connections: u64) -> Result<(), Error> {
     let limit = sys::raise_descriptor_limit(connections + SPARE_DESCRIPTORS)
         .map_err(|error| Error::System("limit of open files", error))?;
     if connections + SPARE_DESCRIPTORS > limit {
@@ -87,6 +107,10 @@ fn check_connections(connections: u64, addresses: u64) -> Result<(), Error> {
             connections + SPARE_DESCRIPTORS
         )));
     }
+    Ok(())
+}
+
+fn check_ports(connections: u64, addresses: u64) -> Result<(), Error> {
     let ports = local_ports();
     if connections > ports / 2 * addresses {
         return Err(Error::Plan(format!(
@@ -114,7 +138,7 @@ fn ports_of(range: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, decide, ports_of};
+    use super::{Place, decide, decide_socket, ports_of};
     use crate::plan::Permit;
     use std::net::IpAddr;
 
@@ -123,6 +147,7 @@ mod tests {
             ports: ports.to_vec(),
             live,
             hosts: hosts.iter().map(|host| host.parse().unwrap()).collect(),
+            sockets: vec!["/run/own".into()],
         }
     }
 
@@ -150,6 +175,14 @@ mod tests {
             );
             assert_eq!(place(address, &permit(&[], true, &[])), Some(Place::Here));
         }
+    }
+
+    #[test]
+    fn a_socket_needs_its_path_listed_or_live() {
+        let place = |path: &str, live| decide_socket(path, &permit(&[], live, &[])).ok();
+        assert_eq!(place("/run/own", false), Some(Place::Here));
+        assert_eq!(place("/run/own2", false), None);
+        assert_eq!(place("/run/other", true), Some(Place::Here));
     }
 
     #[test]

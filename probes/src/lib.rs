@@ -36,6 +36,7 @@ pub mod paths;
 pub mod plan;
 pub mod pool;
 pub mod progress;
+pub mod proxy_protocol;
 pub mod receive;
 pub mod recorder;
 pub mod report;

@@ -10,6 +10,7 @@ use nginx_tune_probe::engine::{Engine, run_side_by_side};
 use nginx_tune_probe::error::Error;
 use nginx_tune_probe::guard::{self, Place};
 use nginx_tune_probe::learn;
+use nginx_tune_probe::log::{Feed, HistogramLog};
 use nginx_tune_probe::plan::Plan;
 use nginx_tune_probe::progress::Progress;
 use nginx_tune_probe::receive::{Receiver, kernel_discards};
@@ -101,7 +102,7 @@ fn run() -> Result<ExitCode, Error> {
     let plan = Plan::parse(&plan)?;
     let place = guard::check(&plan)?;
     // Before the run, so that a wrong name costs no minutes.
-    let log = call.log.as_deref().map(create).transpose()?;
+    let file = call.log.as_deref().map(create).transpose()?;
 
     if !plan.cpus.is_empty() {
         sys::pin(&plan.cpus)
@@ -113,27 +114,38 @@ fn run() -> Result<ExitCode, Error> {
     }
     sys::set_timer_slack_to_one_nanosecond()
         .map_err(|error| Error::System("timer slack", error))?;
-    if plan.threads > 1 {
-        if log.is_some() {
-            return Err(Error::Usage("a histogram log needs a single thread".into()));
+    let (log, mut feeds) = match file.map(|file| start_log(file, &plan)).transpose()? {
+        Some((log, feeds)) => (Some(log), feeds),
+        None => (None, Vec::new()),
+    };
+    let discards = kernel_discards();
+    let receiver = || Receiver::new(discards, place == Place::Here);
+    let progress = Progress::new(progress);
+    let plans: Vec<_>;
+    let mut outcome = if plan.threads > 1 {
+        plans = (0..plan.threads).map(|n| plan.of_thread(n)).collect();
+        run_side_by_side(&plans, receiver, progress, feeds)?
+    } else {
+        let poller = Poller::new(true).map_err(|error| Error::System("epoll", error))?;
+        let mut engine = Engine::new(&plan, poller, receiver(), progress)?;
+        if let Some(feed) = feeds.pop() {
+            engine.log_to(feed);
         }
-        let plans: Vec<_> = (0..plan.threads).map(|n| plan.of_thread(n)).collect();
-        let discards = kernel_discards();
-        let receiver = || Receiver::new(discards, place == Place::Here);
-        let outcome = run_side_by_side(&plans, receiver, Progress::new(progress))?;
-        print(&measurement(&plan, &outcome))?;
-        return Ok(ExitCode::from(if outcome.interrupted { 130 } else { 0 }));
+        sys::hold_memory();
+        engine.run()?
+    };
+    if let Some(log) = log {
+        outcome.log_fault = log.finish().err().map(|error| error.to_string());
     }
-    let poller = Poller::new(true).map_err(|error| Error::System("epoll", error))?;
-    let receiver = Receiver::new(kernel_discards(), place == Place::Here);
-    let mut engine = Engine::new(&plan, poller, receiver, Progress::new(progress))?;
-    if let Some(file) = log {
-        engine.log_to(file)?;
-    }
-    sys::hold_memory();
-    let outcome = engine.run()?;
     print(&measurement(&plan, &outcome))?;
     Ok(ExitCode::from(if outcome.interrupted { 130 } else { 0 }))
+}
+
+/// A histogram log of a run, and a feed for each of its threads.
+fn start_log(file: fs::File, plan: &Plan) -> Result<(HistogramLog, Vec<Feed>), Error> {
+    let names = plan.classes.iter().map(|class| class.name.clone());
+    HistogramLog::start(file, names.collect(), plan.threads)
+        .map_err(|error| Error::System("the histogram log", error))
 }
 
 fn probe_disk(plan: &[u8], mut progress: Progress) -> Result<ExitCode, Error> {

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::ops::Range;
 
 use crate::clock::{Clock, MILLISECOND, Nanos};
-use crate::connection::{Connection, is_temporary};
+use crate::connection::{Connection, Transport, is_temporary};
 use crate::failure::Failure;
 use crate::response::Response;
 use crate::sys;
@@ -284,7 +284,11 @@ impl Receiver {
 
     fn read(&mut self, connection: &mut Connection, limit: u64) -> (Asked, io::Result<usize>) {
         let ahead = connection.response.payload_ahead();
-        if self.discards && ahead >= LEAST_DISCARD_BYTES && !connection.response.is_sampled() {
+        if self.discards
+            && connection.transport == Transport::Tcp
+            && ahead >= LEAST_DISCARD_BYTES
+            && !connection.response.is_sampled()
+        {
             // One byte more shows in the same call whether all was read and whether the server
             // sent more than it declared; such a connection is not used again.
             let beyond = u64::from(connection.response.ends_with_payload());

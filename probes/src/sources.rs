@@ -4,9 +4,9 @@
 //! once, those closed within the last minute included. Over loopback every address of 127.0.0.0/8
 //! is this host's, so when one has no free port left the next one takes over.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{Ipv4Addr, SocketAddr};
 
-use crate::plan::Target;
+use crate::plan::{Endpoint, Target};
 
 /// Addresses besides the one that the kernel would pick.
 const MORE_ADDRESSES: u8 = 250;
@@ -55,8 +55,11 @@ impl Sources {
 
 /// How many addresses connections to some targets can come from: what all of them allow.
 pub fn addresses<'t>(mut targets: impl Iterator<Item = &'t Target>) -> u64 {
-    let spreads = targets
-        .all(|target| matches!(target.address, IpAddr::V4(address) if address.is_loopback()));
+    let spreads = targets.all(|target| match target.endpoint {
+        Endpoint::Internet(SocketAddr::V4(address)) => address.ip().is_loopback(),
+        Endpoint::Internet(SocketAddr::V6(_)) => false,
+        Endpoint::Unix(_) => true,
+    });
     if spreads {
         u64::from(MORE_ADDRESSES) + 1
     } else {
@@ -66,15 +69,15 @@ pub fn addresses<'t>(mut targets: impl Iterator<Item = &'t Target>) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Sources, Target};
-    use std::net::Ipv4Addr;
+    use super::{Endpoint, Sources, Target};
+    use std::net::{Ipv4Addr, SocketAddr};
 
     fn targets(addresses: &[&str]) -> Vec<Target> {
         let target = |address: &&str| Target {
-            address: address.parse().unwrap(),
-            port: 80,
+            endpoint: Endpoint::Internet(SocketAddr::new(address.parse().unwrap(), 80)),
             host: "localhost".into(),
             tls: None,
+            proxy_protocol: None,
         };
         addresses.iter().map(target).collect()
     }

@@ -69,6 +69,9 @@ pub fn flags(outcome: &Outcome<'_>) -> Vec<String> {
         if class.is_open_loop() {
             flags.extend(class_flags(class));
         }
+        if let Some(why) = class.not_http {
+            flags.push(format!("not_http: {}: first {why}", class.plan.name));
+        }
         let stalls = class.recorder.ack_stall_suspects;
         if stalls > 0 {
             flags.push(format!(

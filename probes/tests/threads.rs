@@ -9,9 +9,14 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ground_truth::{
     Server, Then, command, number, ok, plan, run, run_class, run_raw, unless, within_four_tries,
 };
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use serde_json::{Value, json};
 
 /// 300 arrivals a second for eight paths for half a second, on so many threads.
@@ -170,4 +175,54 @@ fn what_cannot_be_dealt_is_refused() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains(words), "{said}");
     }
+}
+
+#[test]
+fn one_log_has_what_all_threads_recorded() {
+    let server = Server::answering(ok(10));
+    let path = std::env::temp_dir().join(format!("probe-threads-{}.hlog", std::process::id()));
+    let mut plan = load(&server, 3);
+    plan["duration_seconds"] = json!(2.5);
+    let mut child = command()
+        .arg("--hlog")
+        .arg(&path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(plan.to_string().as_bytes()).unwrap();
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let log = std::fs::read(&path).unwrap();
+    std::fs::remove_file(path).unwrap();
+    let (mut count, mut ends) = (0, vec![0.0]);
+    for entry in IntervalLogIterator::new(&log) {
+        let LogEntry::Interval(line) = entry.unwrap() else {
+            continue;
+        };
+        if line.tag().unwrap().as_str() == "c.response" {
+            let bytes = STANDARD.decode(line.encoded_histogram()).unwrap();
+            let part: Histogram<u64> = Deserializer::new().deserialize(&mut &bytes[..]).unwrap();
+            count += part.len();
+            let start = line.start_timestamp().as_secs_f64();
+            assert!(
+                (start - ends[ends.len() - 1]).abs() < 1e-6,
+                "seconds follow each other"
+            );
+            ends.push(start + line.duration().as_secs_f64());
+        }
+    }
+    assert_eq!(
+        count as f64,
+        number(&told["classes"]["c"]["response_seconds"], "count")
+    );
+    assert_eq!(ends.len(), 4, "{ends:?}");
+    assert!(
+        !told["flags"].to_string().contains("hlog"),
+        "{}",
+        told["flags"]
+    );
 }

@@ -86,7 +86,12 @@ def test_what_one_arm_alone_has_is_not_asked() -> None:
         ("listen 443 ssl; listen 81; server_name .b;", Door("127.0.0.1", 81, "b")),
         ("listen [::]:81;", Door("::1", 81, "localhost")),
         ("listen 80 http2;", None),
-        ("listen 80 proxy_protocol;", None),
+        ("listen 80 proxy_protocol;", Door("127.0.0.1", 80, "localhost", proxied=True)),
+        ("listen 80 proxy_protocol; listen 81;", Door("127.0.0.1", 81, "localhost")),
+        ("listen 443 ssl; listen 80 proxy_protocol;",
+         Door("127.0.0.1", 80, "localhost", proxied=True)),
+        ("listen 443 ssl proxy_protocol;",
+         Door("127.0.0.1", 443, "localhost", tls=True, proxied=True)),
         ("listen unix:/run/x;", None),
     ],
 )  # fmt: skip

@@ -37,6 +37,13 @@ SITES = {
     " upstream app {{ server app1.internal:9000; server app2.internal:9000; }}"
     f" server {{{{ {SERVER} location /api {{{{ proxy_pass http://app; }}}}"
     " location /auth {{ proxy_pass http://auth.internal; }} }} }}",
+    "behind a balancer that speaks the PROXY protocol": "events {{}} http {{"
+    " server {{ listen 18081 proxy_protocol; root {root}; set_real_ip_from 0.0.0.0/0;"
+    " real_ip_header proxy_protocol; allow 127.0.0.1; deny all;"
+    " location = /who {{ return 200 $proxy_protocol_addr; }}"
+    " location /api {{ if ($proxy_protocol_addr = '') {{ return 500; }} return 200 ok; }} }} }}",
+    "the same over IPv6": "events {{}} http {{"
+    " server {{ listen [::1]:18081 proxy_protocol; root {root}; }} }}",
     "one process": "daemon off; master_process off; events {{}} http {{"
     f" server {{{{ {SERVER} }}}} }}}}",
 }
@@ -79,7 +86,6 @@ def test_a_path_with_a_space(run_cli: RunCli, root: Path, main: str) -> None:
     ("main", "listen", "said"),
     [
         ("", "18081 http2", "no server with a plain-HTTP listener"),
-        ("", "18081 proxy_protocol", "no server with a plain-HTTP listener"),
         ("", "unix:/run/x.sock", "no server with a plain-HTTP listener"),
     ],
 )

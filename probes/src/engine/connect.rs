@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use super::traffic::ANSWERS;
 use super::{Engine, Slot, token};
 use crate::clock::{MILLISECOND, Nanos};
-use crate::connection::{Connection, Phase, Purpose};
+use crate::connection::{Connection, Phase, Purpose, Transport};
 use crate::failure::Failure;
 use crate::request::{Reached, Request};
 use crate::sources;
@@ -43,7 +43,10 @@ impl Engine<'_> {
         let client = self.classes[class].tls.as_ref();
         let session = client.map(Client::session).transpose()?;
         let opened = self.clock.now();
-        let connection = Connection::new(stream, session, class, request, purpose, opened);
+        let mut connection = Connection::new(stream, session, class, request, purpose, opened);
+        if self.classes[class].endpoint.is_unix() {
+            connection.transport = Transport::Unix;
+        }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
             self.slots.len() as u32 - 1
@@ -74,7 +77,7 @@ impl Engine<'_> {
                 source: self.sources.current(),
                 receive_buffer_bytes: self.classes[class].plan.receive_buffer_bytes(),
             };
-            match sys::connect(&self.classes[class].address, dial) {
+            match self.classes[class].endpoint.connect(dial) {
                 Err(error)
                     if Failure::from(&error) == Failure::LocalPorts
                         && tries < sources::TRIES
@@ -125,9 +128,16 @@ impl Engine<'_> {
         if took >= FIRST_SYN_RETRY {
             recorder.syn_retries += sys::retransmits(&connection.stream).unwrap_or(0);
         }
+        let class = &self.classes[connection.class];
+        if let Some(protocol) = class.proxy_protocol {
+            if let Err(error) = connection.introduce(protocol, &class.endpoint) {
+                return self.lose(slot, Failure::from(&error));
+            }
+        }
         let Some(tls) = &mut connection.tls else {
             // Without it there is a diagnosis less, and no other harm.
-            connection.is_stamped = sys::stamp_arrivals(&connection.stream).is_ok();
+            connection.is_stamped = connection.transport == Transport::Tcp
+                && sys::stamp_arrivals(&connection.stream).is_ok();
             return self.ready(slot);
         };
         connection.phase = Phase::Securing;

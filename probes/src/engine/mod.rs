@@ -8,7 +8,6 @@
 //! An engine owns all that it touches, so that several can run side by side.
 
 use std::fs::File;
-use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -17,7 +16,7 @@ use crate::class::Class;
 use crate::clock::{Clock, MILLISECOND, NEVER, Nanos, SECOND, nanos};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::log::HistogramLog;
+use crate::log::Feed;
 use crate::plan::Plan;
 use crate::progress::{Progress, Told};
 use crate::receive::Receiver;
@@ -59,8 +58,6 @@ const SPIN: Nanos = MILLISECOND / 5;
 #[derive(Debug)]
 pub struct Engine<'p> {
     plan: &'p Plan,
-    /// Of the connections that stay idle.
-    address: SocketAddr,
     clock: Clock,
     poller: Poller,
     signals: File,
@@ -94,7 +91,7 @@ pub struct Engine<'p> {
     total_bytes: u64,
     before: Option<Usage>,
     after: Option<Usage>,
-    log: Option<HistogramLog>,
+    log: Option<Feed>,
     bad_seconds: u32,
 }
 
@@ -124,7 +121,6 @@ impl<'p> Engine<'p> {
         let window = plan.window();
         Ok(Self {
             plan,
-            address: plan.target.socket_address(),
             clock: Clock::start(),
             poller,
             signals,
@@ -163,15 +159,9 @@ impl<'p> Engine<'p> {
         })
     }
 
-    /// Writes a histogram log of the run.
-    ///
-    /// # Errors
-    /// `Error::System` when its head cannot be written.
-    pub fn log_to(&mut self, file: File) -> Result<(), Error> {
-        let names = self.plan.classes.iter().map(|class| class.name.clone());
-        let log = HistogramLog::start(file, names.collect());
-        self.log = Some(log.map_err(|error| Error::System("the histogram log", error))?);
-        Ok(())
+    /// Has each second's latencies written to a histogram log.
+    pub fn log_to(&mut self, feed: Feed) {
+        self.log = Some(feed);
     }
 
     /// Runs the plan to its end.
@@ -235,7 +225,9 @@ impl<'p> Engine<'p> {
                     continue;
                 }
                 if event.token & ballast::TOKEN != 0 {
-                    self.ballast.handle(event, self.clock.now(), &self.poller);
+                    let now = self.clock.now();
+                    self.ballast
+                        .handle(event, now, &self.poller, &self.plan.target);
                     continue;
                 }
                 let now = self.handle(event);
@@ -276,7 +268,12 @@ impl<'p> Engine<'p> {
             }
             if let Some(log) = &mut self.log {
                 let classes = self.classes.iter_mut();
-                log.cut(now, classes.map(|class| &mut class.recorder.latencies));
+                let passed = SECOND * ((now - self.next_second) / SECOND);
+                log.cut(
+                    self.next_second + passed,
+                    now,
+                    classes.map(|class| &mut class.recorder.latencies),
+                );
             }
             let second = self.next_second.div_ceil(SECOND);
             let told: Vec<_> = self.classes.iter().map(Told::of).collect();

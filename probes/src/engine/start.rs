@@ -3,7 +3,7 @@
 use super::{BELL, Engine, SIGNALS};
 use crate::clock::{Clock, SECOND, nanos, unix_seconds};
 use crate::error::Error;
-use crate::sys::{self, Dial};
+use crate::sys::Dial;
 
 /// Arrivals that are due are counted from the plan's moment; a host that comes later than this
 /// has no part in the common load.
@@ -64,13 +64,13 @@ impl Engine<'_> {
         if now < self.ballast.next_moment() || now >= self.stop_at {
             return;
         }
-        let (address, sources) = (self.address, &mut self.sources);
+        let (target, sources) = (&self.plan.target, &mut self.sources);
         self.ballast.fill(now, &self.poller, || {
             let dial = Dial {
                 source: sources.current(),
                 receive_buffer_bytes: None,
             };
-            sys::connect(&address, dial).inspect_err(|error| {
+            target.endpoint.connect(dial).inspect_err(|error| {
                 if error.raw_os_error() == Some(libc::EADDRNOTAVAIL) {
                     sources.advance();
                 }

@@ -4,7 +4,7 @@ use std::io;
 
 use super::{Engine, Slot, find, token};
 use crate::clock::Nanos;
-use crate::connection::Phase;
+use crate::connection::{Phase, Transport};
 use crate::failure::Failure;
 use crate::receive::{Received, broken};
 use crate::request::{Reached, Request};
@@ -150,7 +150,10 @@ impl Engine<'_> {
             Received::Waiting => {
                 if let Some(trickle) = trickle {
                     self.rest(slot, self.clock.now() + trickle.rest);
-                } else if self.receiver.acknowledges_quickly() && connection.first_byte != 0 {
+                } else if self.receiver.acknowledges_quickly()
+                    && connection.transport == Transport::Tcp
+                    && connection.first_byte != 0
+                {
                     self.unacknowledged.push(event.token, connection.last_byte);
                 }
             }
@@ -292,13 +295,15 @@ impl Engine<'_> {
         if self.is_spare(slot) {
             return self.lose_spare(slot);
         }
-        let status = self.slots[slot as usize]
-            .connection
-            .as_ref()
-            .map_or(0, |connection| connection.response.status());
+        let response = self.slots[slot as usize].connection.as_ref();
+        let (status, not_http) = response.map_or((0, None), |connection| {
+            (connection.response.status(), connection.response.not_http())
+        });
         let Some((class, request, reached)) = self.take_back(slot) else {
             return;
         };
+        let first = &mut self.classes[class].not_http;
+        *first = first.or(not_http);
         if status != 0 {
             self.classes[class].recorder.answered(&request, status);
         }

@@ -14,7 +14,7 @@ impl Plan {
     /// Checks the plan against itself and its caps.
     pub(super) fn check(&self) -> Result<(), Error> {
         for target in self.targets() {
-            require(target.port != 0, || "port 0 cannot be asked".into())?;
+            target.check().map_err(Error::Plan)?;
             require(is_field_value(&target.host), || {
                 "target.host is no header value".into()
             })?;

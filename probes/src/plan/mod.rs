@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::iter;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use crate::clock::{Nanos, nanos};
 use crate::error::Error;
@@ -15,9 +15,11 @@ mod arrivals;
 mod check;
 mod paths;
 mod read;
+mod target;
 
 pub use self::arrivals::{Arrivals, Gaps, Profile, Step};
 pub use self::paths::{ByteRange, PathKind, Paths, Ranges, is_path};
+pub use self::target::{Endpoint, ProxyProtocol, Target, Tls, TlsVersion};
 
 /// The schema that a plan must name.
 pub const SCHEMA: &str = "nginx-tune/loadplan/1";
@@ -62,39 +64,6 @@ pub struct Plan {
     pub permit: Permit,
     /// What is alike in the plans of all load hosts of one measurement, as a number in hex.
     pub digest: String,
-}
-
-/// One server address that is asked.
-#[derive(Debug, Clone)]
-pub struct Target {
-    /// Address; names are resolved by the caller, once.
-    pub address: IpAddr,
-    /// TCP port.
-    pub port: u16,
-    /// `Host` header.
-    pub host: String,
-    /// How to speak TLS; none is cleartext.
-    pub tls: Option<Tls>,
-}
-
-impl Target {
-    /// Where it listens.
-    pub fn socket_address(&self) -> SocketAddr {
-        SocketAddr::new(self.address, self.port)
-    }
-}
-
-/// How to speak TLS with the target.
-#[derive(Debug, Clone)]
-pub struct Tls {
-    /// Whether the certificate must be good.
-    pub verify: bool,
-    /// PEM file of the authorities that are trusted; none is the system's.
-    pub ca_file: Option<String>,
-    /// Name in the handshake and the certificate; none is the `Host` header's.
-    pub server_name: Option<String>,
-    /// Whether a new connection takes up an earlier session.
-    pub resumption: bool,
 }
 
 /// One request class with its own connections.
@@ -234,6 +203,8 @@ pub struct Permit {
     pub live: bool,
     /// Addresses of other hosts.
     pub hosts: Vec<IpAddr>,
+    /// Paths of sockets where servers listen that nginx-tune started.
+    pub sockets: Vec<String>,
 }
 
 /// A load host's share of the arrivals.

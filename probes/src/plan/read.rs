@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{
-    Caps, Class, ConnectionUse, Keepalive, Method, Permit, Plan, SCHEMA, Stripe, Target, Tls,
-};
+use super::{Caps, Class, ConnectionUse, Keepalive, Method, Permit, Plan, SCHEMA, Stripe};
 use crate::error::Error;
 use crate::fields::{Fields, Read};
 
@@ -57,34 +55,6 @@ fn digest(plan: &Value) -> String {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     format!("{hash:016x}")
-}
-
-impl Read for Target {
-    fn read(value: Value, place: &str) -> Result<Self, Error> {
-        let mut fields = Fields::of(value, place)?;
-        let target = Self {
-            address: fields.parsed("address", "an IP address")?,
-            port: fields.required("port")?,
-            host: fields.or("host", "localhost".into())?,
-            tls: fields.optional("tls")?,
-        };
-        fields.end()?;
-        Ok(target)
-    }
-}
-
-impl Read for Tls {
-    fn read(value: Value, place: &str) -> Result<Self, Error> {
-        let mut fields = Fields::of(value, place)?;
-        let tls = Self {
-            verify: fields.or("verify", true)?,
-            ca_file: fields.optional("ca_file")?,
-            server_name: fields.optional("server_name")?,
-            resumption: fields.or("resumption", true)?,
-        };
-        fields.end()?;
-        Ok(tls)
-    }
 }
 
 impl Read for Class {
@@ -181,6 +151,7 @@ impl Read for Permit {
                 .map(|host| host.parse())
                 .collect::<Result<_, _>>()
                 .map_err(|_| fields.wrong("hosts", "must hold IP addresses"))?,
+            sockets: fields.or("sockets", Vec::new())?,
         };
         fields.end()?;
         Ok(permit)

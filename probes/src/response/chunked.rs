@@ -1,6 +1,6 @@
 //! The framing of a chunked body, byte by byte (RFC 9112 §7.1).
 
-use super::NotHttp;
+use super::{NotHttp, Part};
 
 /// Bytes of the longest chunk-size line or trailer line that is accepted.
 const LONGEST_LINE_BYTES: u32 = 16 * 1024;
@@ -40,26 +40,26 @@ impl Chunk {
     };
 
     /// The state after one byte that is not payload; none when the body is whole.
-    pub(super) fn after(self, byte: u8) -> Result<Option<Self>, NotHttp> {
+    pub(super) fn after(self, byte: u8, offset: u64) -> Result<Option<Self>, NotHttp> {
         let next = match (self, byte) {
             (Self::Size { value, digits }, _) if byte.is_ascii_hexdigit() => {
                 let digit = u64::from((byte as char).to_digit(16).unwrap_or_default());
                 if value > u64::MAX >> 4 {
-                    return Err(NotHttp);
+                    return Err(NotHttp::Chunk { offset });
                 }
                 Self::Size {
                     value: value << 4 | digit,
-                    digits: limited(digits)?,
+                    digits: limited(digits, offset)?,
                 }
             }
-            (Self::Size { digits: 0, .. }, _) => return Err(NotHttp),
+            (Self::Size { digits: 0, .. }, _) => return Err(wrong(byte, offset)),
             (Self::Size { value, .. } | Self::Extension { value, .. }, b'\r') => {
                 Self::SizeEnd { value }
             }
             (Self::Size { value, .. }, b';' | b' ' | b'\t') => Self::Extension { value, seen: 0 },
             (Self::Extension { value, seen }, _) if byte != b'\n' => Self::Extension {
                 value,
-                seen: limited(seen)?,
+                seen: limited(seen, offset)?,
             },
             (Self::SizeEnd { value: 0 } | Self::TrailerLine { .. }, b'\n') => Self::TrailerStart,
             (Self::SizeEnd { value }, b'\n') => Self::Data { left: value },
@@ -69,18 +69,26 @@ impl Chunk {
             (Self::TrailerEnd, b'\n') => return Ok(None),
             (Self::TrailerStart, _) if byte != b'\n' => Self::TrailerLine { seen: 0 },
             (Self::TrailerLine { seen }, _) => Self::TrailerLine {
-                seen: limited(seen)?,
+                seen: limited(seen, offset)?,
             },
-            _ => return Err(NotHttp),
+            _ => return Err(wrong(byte, offset)),
         };
         Ok(Some(next))
     }
 }
 
-fn limited(seen: u32) -> Result<u32, NotHttp> {
+fn wrong(byte: u8, offset: u64) -> NotHttp {
+    NotHttp::Byte {
+        byte,
+        offset,
+        part: Part::Chunks,
+    }
+}
+
+fn limited(seen: u32, offset: u64) -> Result<u32, NotHttp> {
     if seen < LONGEST_LINE_BYTES {
         Ok(seen + 1)
     } else {
-        Err(NotHttp)
+        Err(NotHttp::Chunk { offset })
     }
 }

@@ -35,7 +35,7 @@ impl Fields {
                 14 if header.name.eq_ignore_ascii_case("content-length") => {
                     let length = parse_length(header.value)?;
                     if fields.length.is_some_and(|other| other != length) {
-                        return Err(NotHttp);
+                        return Err(NotHttp::Lengths);
                     }
                     fields.length = Some(length);
                 }
@@ -73,9 +73,11 @@ fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Digits only: no sign, no list, no overflow.
 fn parse_length(value: &[u8]) -> Result<u64, NotHttp> {
-    let text = std::str::from_utf8(value).map_err(|_| NotHttp)?.trim();
+    let text = std::str::from_utf8(value)
+        .map_err(|_| NotHttp::Length)?
+        .trim();
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(NotHttp);
+        return Err(NotHttp::Length);
     }
-    text.parse().map_err(|_| NotHttp)
+    text.parse().map_err(|_| NotHttp::Length)
 }

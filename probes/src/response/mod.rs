@@ -7,12 +7,14 @@
 mod chunked;
 mod content_range;
 mod fields;
+mod not_http;
 
 use std::mem::MaybeUninit;
 
 use self::chunked::Chunk;
 use self::content_range::ContentRange;
 use self::fields::{Coding, Fields};
+pub use self::not_http::{NotHttp, Part};
 use crate::failure::Failure;
 use crate::plan::{ByteRange, Method};
 
@@ -35,6 +37,10 @@ pub struct Response {
     /// What a 206 says it is.
     content_range: Option<ContentRange>,
     body_bytes: u64,
+    /// What frames the chunks.
+    framing_bytes: u64,
+    /// Why it is none.
+    not_http: Option<NotHttp>,
     /// Of the body, where it is sampled.
     checksum: Option<crc32fast::Hasher>,
     keepalive: bool,
@@ -50,10 +56,6 @@ enum State {
     Complete,
 }
 
-/// The bytes are not HTTP/1.x.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotHttp;
-
 impl Response {
     /// A response of which nothing has come yet.
     pub fn new() -> Self {
@@ -66,6 +68,8 @@ impl Response {
             declared_bytes: None,
             content_range: None,
             body_bytes: 0,
+            framing_bytes: 0,
+            not_http: None,
             checksum: None,
             keepalive: false,
             worker: None,
@@ -82,6 +86,8 @@ impl Response {
         self.declared_bytes = None;
         self.content_range = None;
         self.body_bytes = 0;
+        self.framing_bytes = 0;
+        self.not_http = None;
         self.checksum = None;
         self.keepalive = false;
         self.worker = None;
@@ -115,6 +121,11 @@ impl Response {
     /// The status; 0 before the head is whole.
     pub fn status(&self) -> u16 {
         self.status
+    }
+
+    /// Why the bytes that came were not HTTP, where they were not.
+    pub fn not_http(&self) -> Option<NotHttp> {
+        self.not_http
     }
 
     /// Body bytes that have come.
@@ -178,6 +189,12 @@ impl Response {
     /// # Errors
     /// `NotHttp` when they cannot belong to any.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<usize, NotHttp> {
+        let taken = self.take(bytes);
+        self.not_http = taken.err();
+        taken
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> Result<usize, NotHttp> {
         self.started |= !bytes.is_empty();
         let mut taken = 0;
         while taken < bytes.len() && self.state != State::Complete {
@@ -185,7 +202,10 @@ impl Response {
             taken += match self.state {
                 State::Head => self.feed_head(rest)?,
                 State::Chunk(chunk) if !matches!(chunk, Chunk::Data { .. }) => {
-                    self.state = chunk.after(rest[0])?.map_or(State::Complete, State::Chunk);
+                    let offset = self.body_bytes + self.framing_bytes;
+                    let next = chunk.after(rest[0], offset)?;
+                    self.state = next.map_or(State::Complete, State::Chunk);
+                    self.framing_bytes += 1;
                     1
                 }
                 _ => {
@@ -255,11 +275,12 @@ impl Response {
     fn feed_head(&mut self, bytes: &[u8]) -> Result<usize, NotHttp> {
         // Nearly always the head comes in one piece and is parsed where it lies.
         if self.head.is_empty() {
-            if let Some(length) = self.parse_head(bytes)? {
-                return Ok(length);
+            let whole = self.parse_head(bytes)?;
+            if whole.unwrap_or(bytes.len()) > LONGEST_HEAD_BYTES {
+                return Err(NotHttp::HeadTooLong);
             }
-            if bytes.len() > LONGEST_HEAD_BYTES {
-                return Err(NotHttp);
+            if let Some(length) = whole {
+                return Ok(length);
             }
             self.head.extend_from_slice(bytes);
             return Ok(bytes.len());
@@ -276,7 +297,7 @@ impl Response {
                 self.head.clear();
                 Ok(length - before)
             }
-            None if bytes.len() > room => Err(NotHttp),
+            None if bytes.len() > room => Err(NotHttp::HeadTooLong),
             None => Ok(bytes.len()),
         }
     }
@@ -290,12 +311,12 @@ impl Response {
         {
             Ok(httparse::Status::Complete(length)) => length,
             Ok(httparse::Status::Partial) => return Ok(None),
-            Err(_) => return Err(NotHttp),
+            Err(error) => return Err(fault_of_head(error, bytes)),
         };
-        let status = head.code.ok_or(NotHttp)?;
+        let status = head.code.unwrap_or_default();
         match status {
             // Nobody asked to change the protocol.
-            0..=99 | 101 => return Err(NotHttp),
+            0..=99 | 101 => return Err(NotHttp::Status(status)),
             // An interim response: the final one follows.
             102..=199 | 100 => return Ok(Some(length)),
             _ => {}
@@ -331,6 +352,29 @@ impl Response {
             }
         };
         Ok(Some(length))
+    }
+}
+
+/// What is wrong with a head that the parser refuses.
+fn fault_of_head(error: httparse::Error, bytes: &[u8]) -> NotHttp {
+    if error == httparse::Error::TooManyHeaders {
+        return NotHttp::TooManyFields;
+    }
+    let refuses = |count: usize| {
+        let mut headers = [const { MaybeUninit::uninit() }; MOST_HEADERS];
+        httparse::ParserConfig::default()
+            .parse_response_with_uninit_headers(
+                &mut httparse::Response::new(&mut []),
+                &bytes[..count],
+                &mut headers,
+            )
+            .is_err()
+    };
+    let offset = not_http::first_refused(bytes.len(), refuses) - 1;
+    NotHttp::Byte {
+        byte: bytes[offset],
+        offset: offset as u64,
+        part: Part::Head,
     }
 }
 

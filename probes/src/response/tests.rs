@@ -168,26 +168,83 @@ fn head_and_not_modified_have_no_body_whatever_they_declare() {
 }
 
 #[test]
-fn junk_is_refused() {
-    let many = [b"HTTP/1.1 200 OK\r\nA: ".as_slice(), &vec![b'a'; 70_000]].concat();
-    for bytes in [
-        b"hello".as_slice(),
-        b"HTTP/2 200 OK\r\n\r\n",
-        b"HTTP/1.1 101 Switching\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n11111111111111111\r\n",
-        &many,
+fn junk_is_refused_and_why_is_told() {
+    let chunked =
+        |rest: &str| format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{rest}");
+    let fields = |rest: &str| format!("HTTP/1.1 200 OK\r\n{rest}\r\n\r\n");
+    let long = fields(&format!("A: {}", "a".repeat(70_000)));
+    let many = fields(&vec!["A: b"; 129].join("\r\n"));
+    let line = chunked(&format!("1;{}", "x".repeat(20_000)));
+    for (text, why) in [
+        ("hello".into(), "byte 0x68 (h) at offset 0 of the head"),
+        (
+            "HTTP/2 200 OK\r\n\r\n".into(),
+            "byte 0x32 (2) at offset 5 of the head",
+        ),
+        (
+            "HTTP/1.1 2x0 OK\r\n\r\n".into(),
+            "byte 0x78 (x) at offset 10 of the head",
+        ),
+        (
+            "\x15\x03\x03".into(),
+            "byte 0x15 at offset 0 of the head: the server speaks TLS there",
+        ),
+        (
+            "\0\0\x18".into(),
+            "byte 0x00 at offset 0 of the head: the server may speak HTTP/2 there",
+        ),
+        (fields("A\0: b"), "byte 0x00 at offset 18 of the head"),
+        (fields("A: b\x01"), "byte 0x01 at offset 21 of the head"),
+        (
+            "HTTP/1.1 101 Switching\r\n\r\n".into(),
+            "status 101, which nobody asked for",
+        ),
+        (
+            fields("Content-Length: -1"),
+            "a Content-Length that is no number",
+        ),
+        (
+            fields("Content-Length: +1"),
+            "a Content-Length that is no number",
+        ),
+        (
+            fields("Content-Length: 1, 1"),
+            "a Content-Length that is no number",
+        ),
+        (
+            fields("Content-Length: 99999999999999999999"),
+            "a Content-Length that is no number",
+        ),
+        (
+            fields("Content-Length: 1\r\nContent-Length: 2"),
+            "two Content-Length fields that differ",
+        ),
+        (chunked("\r\n"), "byte 0x0d at offset 0 of the chunked body"),
+        (
+            chunked("x\r\n"),
+            "byte 0x78 (x) at offset 0 of the chunked body",
+        ),
+        (chunked("1\n"), "byte 0x0a at offset 1 of the chunked body"),
+        (
+            chunked("1\r\nabc"),
+            "byte 0x62 (b) at offset 4 of the chunked body",
+        ),
+        (
+            chunked("11111111111111111\r\n"),
+            "a chunk whose size or line is too long, at offset 16 of the chunked body",
+        ),
+        (
+            line,
+            "a chunk whose size or line is too long, at offset 16386 of the chunked body",
+        ),
+        (long, "a head of more than 65536 bytes"),
+        (many, "more than 128 header fields"),
     ] {
-        let got = feed(Method::Get, &[bytes]);
-        assert_eq!(got, Err(NotHttp), "{:?}", String::from_utf8_lossy(bytes));
+        let told = feed(Method::Get, &[text.as_bytes()]).map_err(|why| why.to_string());
+        assert_eq!(told, Err(why.into()), "{:?}", text.get(..80));
+        let pieces: Vec<&[u8]> = text.as_bytes().chunks(7).collect();
+        let told = feed(Method::Get, &pieces).map_err(|why| why.to_string());
+        assert_eq!(told, Err(why.into()), "{:?} in pieces", text.get(..80));
     }
 }
 

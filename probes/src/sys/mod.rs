@@ -9,6 +9,7 @@ mod file;
 mod poller;
 mod process;
 mod socket;
+mod unix;
 
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd};
@@ -26,6 +27,7 @@ pub use self::socket::{
     Dial, acknowledge_quickly, connect, discard, make_room, own_addresses, receive_stamped,
     retransmits, stamp_arrivals, unacknowledged_bytes,
 };
+pub use self::unix::connect_unix;
 
 /// The result of a call that gives -1 and `errno` on failure.
 fn checked(result: c_int) -> io::Result<c_int> {

@@ -3,6 +3,7 @@
 //! Payload has to be decrypted, so nothing is discarded in the kernel here; the CPU time that
 //! this takes is the probe's and is reported as such.
 
+pub mod ciphers;
 mod trust;
 
 use std::fmt;
@@ -12,12 +13,13 @@ use std::sync::Arc;
 
 use rustls::client::Resumption;
 use rustls::client::danger::ServerCertVerifier;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 
 use crate::connection::is_temporary;
 use crate::error::Error;
-use crate::plan::{Target, Tls};
+use crate::plan::{Target, Tls, TlsVersion};
 
 /// Sessions that are remembered for resumption; one server is asked.
 const REMEMBERED_SESSIONS: usize = 256;
@@ -41,19 +43,37 @@ impl Client {
     /// # Errors
     /// `Error::Plan` for a server name or a file of certificates that cannot be used.
     pub fn new(tls: &Tls, target: &Target) -> Result<Self, Error> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let refused = |error| Error::Plan(format!("target.tls: {error}"));
+        let mut provider = rustls::crypto::ring::default_provider();
+        if !tls.ciphers.is_empty() {
+            let named = tls.ciphers.iter().filter_map(|name| ciphers::find(name));
+            provider.cipher_suites = named.collect();
+        }
+        let provider = Arc::new(provider);
+        let versions = [
+            (TlsVersion::V1_3, &rustls::version::TLS13),
+            (TlsVersion::V1_2, &rustls::version::TLS12),
+        ];
+        let offered: Vec<_> = versions
+            .into_iter()
+            .filter(|(version, _)| (tls.oldest..=tls.newest).contains(version))
+            .map(|(_, version)| version)
+            .collect();
         let builder = ClientConfig::builder_with_provider(provider.clone())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| Error::Plan(format!("TLS: {error}")))?;
+            .with_protocol_versions(&offered)
+            .map_err(refused)?;
         let trust: Arc<dyn ServerCertVerifier> = if tls.verify {
             Arc::new(trust::Listed::read(tls.ca_file.as_deref(), provider)?)
         } else {
             Arc::new(trust::Anybody::new(provider))
         };
-        let mut config = builder
-            .dangerous()
-            .with_custom_certificate_verifier(trust)
-            .with_no_client_auth();
+        let builder = builder.dangerous().with_custom_certificate_verifier(trust);
+        let mut config = match (&tls.certificate_file, &tls.key_file) {
+            (Some(certificate), Some(key)) => builder
+                .with_client_auth_cert(read_chain(certificate)?, read_key(key)?)
+                .map_err(refused)?,
+            _ => builder.with_no_client_auth(),
+        };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         config.resumption = if tls.resumption {
             Resumption::in_memory_sessions(REMEMBERED_SESSIONS)
@@ -77,6 +97,26 @@ impl Client {
             connection: Box::new(connection),
         })
     }
+}
+
+/// The certificates in a PEM file.
+fn read_chain(file: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let chain = CertificateDer::pem_file_iter(file)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| Error::Plan(format!("certificate in {file}: {error}")))?;
+    if chain.is_empty() {
+        return Err(Error::Plan(format!("{file}: no certificate (PEM) in it")));
+    }
+    Ok(chain)
+}
+
+/// The private key in a PEM file.
+fn read_key(file: &str) -> Result<PrivateKeyDer<'static>, Error> {
+    PrivateKeyDer::from_pem_file(file).map_err(|error| {
+        Error::Plan(format!(
+            "key in {file}: {error}; it must be PEM and without a password"
+        ))
+    })
 }
 
 /// The name that the certificate must bear: as told, else the `Host` header's, else the address.

@@ -1,0 +1,252 @@
+//! Whom a load asks: where the server listens, and what is spoken before HTTP.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+
+use serde_json::Value;
+
+use crate::error::Error;
+use crate::fields::{Fields, Read};
+use crate::proxy_protocol;
+use crate::sys::{self, Dial};
+use crate::tls::ciphers;
+
+/// Bytes of the longest path of a socket: `sun_path` of unix(7), without its end.
+const LONGEST_SOCKET_PATH_BYTES: usize = 107;
+
+/// One server that is asked.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// Where it listens.
+    pub endpoint: Endpoint,
+    /// `Host` header.
+    pub host: String,
+    /// How to speak TLS; none is cleartext.
+    pub tls: Option<Tls>,
+    /// What each connection says of its client first; none says nothing.
+    pub proxy_protocol: Option<ProxyProtocol>,
+}
+
+/// Where a server listens. Names are resolved by the caller, once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// An IP address and a TCP port.
+    Internet(SocketAddr),
+    /// The path of a socket of this host.
+    Unix(String),
+}
+
+impl Endpoint {
+    /// Starts a non-blocking connect.
+    ///
+    /// # Errors
+    /// Of the system calls; `EAGAIN` when the queue of a unix socket is full.
+    pub fn connect(&self, dial: Dial) -> io::Result<TcpStream> {
+        match self {
+            Self::Internet(address) => sys::connect(address, dial),
+            Self::Unix(path) => sys::connect_unix(path),
+        }
+    }
+
+    /// Whether it is a socket of this host.
+    pub fn is_unix(&self) -> bool {
+        matches!(self, Self::Unix(_))
+    }
+}
+
+/// How to speak TLS with the target.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    /// Whether the certificate must be good.
+    pub verify: bool,
+    /// PEM file of the authorities that are trusted; none is the system's.
+    pub ca_file: Option<String>,
+    /// Name in the handshake and the certificate; none is the `Host` header's.
+    pub server_name: Option<String>,
+    /// Whether a new connection takes up an earlier session.
+    pub resumption: bool,
+    /// The oldest version that is offered.
+    pub oldest: TlsVersion,
+    /// The newest.
+    pub newest: TlsVersion,
+    /// Names of the cipher suites that are offered, the best first; none are all.
+    pub ciphers: Vec<String>,
+    /// PEM file with the client's certificate and those that vouch for it.
+    pub certificate_file: Option<String>,
+    /// PEM file with its private key.
+    pub key_file: Option<String>,
+}
+
+/// A version of TLS that the probe speaks. `rustls` has no older ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TlsVersion {
+    /// RFC 5246.
+    V1_2,
+    /// RFC 8446.
+    V1_3,
+}
+
+/// What a connection says first: from whom it comes, as a proxy before the server would.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProxyProtocol {
+    /// Of the header.
+    pub version: proxy_protocol::Version,
+    /// The client's address; none is the connection's own.
+    pub source: Option<IpAddr>,
+}
+
+impl ProxyProtocol {
+    /// The header for a connection with these ends (none: of a unix socket, which has none).
+    pub fn header(self, own: Option<SocketAddr>, endpoint: &Endpoint) -> Vec<u8> {
+        let target = match endpoint {
+            Endpoint::Internet(address) => Some(*address),
+            Endpoint::Unix(_) => None,
+        };
+        let source = match (self.source, own) {
+            (Some(source), own) => SocketAddr::new(source, own.map_or(0, |own| own.port())),
+            (None, Some(own)) => own,
+            (None, None) => return proxy_protocol::unknown(self.version),
+        };
+        let port = target.map_or(0, |target| target.port());
+        // Both ends are of one family.
+        let ip = match (source.ip(), target.map(|target| target.ip())) {
+            (IpAddr::V4(_), Some(ip @ IpAddr::V4(_)))
+            | (IpAddr::V6(_), Some(ip @ IpAddr::V6(_))) => ip,
+            (IpAddr::V6(_), Some(IpAddr::V4(ip))) => ip.to_ipv6_mapped().into(),
+            (IpAddr::V4(_), _) => Ipv4Addr::LOCALHOST.into(),
+            (IpAddr::V6(_), None) => Ipv6Addr::LOCALHOST.into(),
+        };
+        proxy_protocol::header(self.version, source, SocketAddr::new(ip, port))
+    }
+}
+
+impl Target {
+    pub(super) fn check(&self) -> Result<(), String> {
+        match &self.endpoint {
+            Endpoint::Internet(address) if address.port() == 0 => {
+                return Err("port 0 cannot be asked".into());
+            }
+            Endpoint::Unix(path) => {
+                if !path.starts_with('/') || path.contains('\0') {
+                    return Err("target.unix must be a path from the root".into());
+                }
+                if path.len() > LONGEST_SOCKET_PATH_BYTES {
+                    return Err(format!(
+                        "target.unix: a socket's path has {LONGEST_SOCKET_PATH_BYTES} bytes at most"
+                    ));
+                }
+            }
+            Endpoint::Internet(_) => {}
+        }
+        self.tls.as_ref().map_or(Ok(()), Tls::check)
+    }
+}
+
+impl Tls {
+    fn check(&self) -> Result<(), String> {
+        if self.oldest > self.newest {
+            return Err("target.tls: min_version is above max_version".into());
+        }
+        if self.certificate_file.is_some() != self.key_file.is_some() {
+            return Err(
+                "target.tls: a client's certificate needs its key, and a key its \
+                        certificate"
+                    .into(),
+            );
+        }
+        for name in &self.ciphers {
+            if ciphers::find(name).is_none() {
+                return Err(format!(
+                    "target.tls: {name:?} is no cipher suite that the probe has; it has {}",
+                    ciphers::names()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Read for Target {
+    fn read(value: Value, place: &str) -> Result<Self, Error> {
+        let mut fields = Fields::of(value, place)?;
+        let endpoint = match fields.optional("unix")? {
+            None => Endpoint::Internet(SocketAddr::new(
+                fields.parsed("address", "an IP address")?,
+                fields.required("port")?,
+            )),
+            Some(path) => {
+                let address: String = fields.or("address", String::new())?;
+                let port: u16 = fields.or("port", 0)?;
+                if !address.is_empty() || port != 0 {
+                    return Err(fields.wrong("unix", "goes without address and port"));
+                }
+                Endpoint::Unix(path)
+            }
+        };
+        let target = Self {
+            endpoint,
+            host: fields.or("host", "localhost".into())?,
+            tls: fields.optional("tls")?,
+            proxy_protocol: fields.optional("proxy_protocol")?,
+        };
+        fields.end()?;
+        Ok(target)
+    }
+}
+
+impl Read for Tls {
+    fn read(value: Value, place: &str) -> Result<Self, Error> {
+        let mut fields = Fields::of(value, place)?;
+        let tls = Self {
+            verify: fields.or("verify", true)?,
+            ca_file: fields.optional("ca_file")?,
+            server_name: fields.optional("server_name")?,
+            resumption: fields.or("resumption", true)?,
+            oldest: fields.or("min_version", TlsVersion::V1_2)?,
+            newest: fields.or("max_version", TlsVersion::V1_3)?,
+            ciphers: fields.or("ciphers", Vec::new())?,
+            certificate_file: fields.optional("certificate_file")?,
+            key_file: fields.optional("key_file")?,
+        };
+        fields.end()?;
+        Ok(tls)
+    }
+}
+
+impl Read for TlsVersion {
+    fn read(value: Value, place: &str) -> Result<Self, Error> {
+        match value.as_str() {
+            Some("1.2") => Ok(Self::V1_2),
+            Some("1.3") => Ok(Self::V1_3),
+            _ => Err(Error::Plan(format!(
+                "{place} must be 1.2 or 1.3: the probe speaks no other TLS"
+            ))),
+        }
+    }
+}
+
+impl Read for ProxyProtocol {
+    fn read(value: Value, place: &str) -> Result<Self, Error> {
+        let mut fields = Fields::of(value, place)?;
+        let source: Option<String> = fields.optional("source")?;
+        let protocol = Self {
+            version: fields.required("version")?,
+            source: source
+                .map(|text| text.parse())
+                .transpose()
+                .map_err(|_| fields.wrong("source", "must be an IP address"))?,
+        };
+        fields.end()?;
+        Ok(protocol)
+    }
+}
+
+impl Read for proxy_protocol::Version {
+    fn read(value: Value, place: &str) -> Result<Self, Error> {
+        match value.as_u64() {
+            Some(1) => Ok(Self::V1),
+            Some(2) => Ok(Self::V2),
+            _ => Err(Error::Plan(format!("{place} must be 1 or 2"))),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+"""Single requests: what is said on a connection before HTTP."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from nginx_tune.measure.one_request import DoorConnection, client_line
+
+
+@pytest.mark.parametrize(
+    ("own", "server", "line"),
+    [
+        (("127.0.0.1", 5), ("127.0.0.1", 80), b"PROXY TCP4 127.0.0.1 127.0.0.1 5 80\r\n"),
+        (("::1", 65535, 0, 0), ("::1", 81, 0, 0), b"PROXY TCP6 ::1 ::1 65535 81\r\n"),
+    ],
+)
+def test_the_client_is_said_with_both_ends(
+    own: tuple[str, int], server: tuple[str, int], line: bytes
+) -> None:
+    assert client_line(own, server) == line
+
+
+@pytest.mark.parametrize("proxied", [True, False])
+def test_the_line_goes_first_where_the_listener_wants_it(proxied: bool) -> None:
+    got: list[bytes] = []
+
+    def serve(listener: socket.socket) -> None:
+        stream, _ = listener.accept()
+        with stream:
+            text = b""
+            while b"\r\n\r\n" not in text:
+                text += stream.recv(1000)
+            got.append(text)
+            stream.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        connection = DoorConnection(
+            "127.0.0.1", port, host="a.example", tls=False, proxied=proxied, timeout=5.0
+        )
+        connection.request("GET", "/x", headers={"Host": "a.example"})
+        own = connection.sock.getsockname()
+        assert connection.getresponse().status == 200
+        connection.close()
+        thread.join()
+    line = f"PROXY TCP4 127.0.0.1 127.0.0.1 {own[1]} {port}\r\n".encode() if proxied else b""
+    assert got[0].startswith(line + b"GET /x HTTP/1.1\r\n")
