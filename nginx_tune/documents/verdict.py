@@ -30,8 +30,10 @@ class MetricVerdict(Part, frozen=True, kw_only=True):
     baseline: float | None
     """All blocks together, as gates have it; so has ``candidate``."""
     candidate: float | None
+    at_least: list[Literal["baseline", "candidate"]] = []
+    """Arms whose numbers are lower bounds: requests were cut off, and may have taken longer."""
     ratio: float | None
-    """candidate / baseline: Hodges-Lehmann estimate over pairs."""
+    """candidate / baseline: Hodges-Lehmann estimate over pairs; null where both are bounds."""
     baseline_middle: float | None = None
     """The middle of the blocks by the estimator of the ratio, such that the two middles' quotient
     is the ratio; null where there is no ratio of pairs."""

@@ -11,6 +11,9 @@ from nginx_tune.prove.latency import Reading
 from nginx_tune.prove.metrics import Metric
 from nginx_tune.prove.statistics import hodges_lehmann
 
+CUT_OFF = "lower bounds, for requests were cut off"
+"""Why a number is no more than a bound."""
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -56,8 +59,16 @@ class Comparison:
         lacking = sum(None in pair for pair in self._values)
         if not lacking:
             return ""
-        reason = next(r.reason for r in self._readings if r.value is None)
+        reason = next(r.reason for r in self._readings if r.seen is None)
         return f"{lacking} of {len(self._values)} pairs lack it: {reason}"
+
+    @cached_property
+    def bounded(self) -> frozenset[str]:
+        """The arms of which some block's number is a lower bound: requests were cut off."""
+        arms = ("baseline", "candidate")
+        return frozenset(
+            arms[index % 2] for index, one in enumerate(self._readings) if one.is_bound
+        )
 
     @cached_property
     def log_ratios(self) -> list[float]:
@@ -79,15 +90,20 @@ class Comparison:
 
     @cached_property
     def ratio(self) -> Reading:
-        """Candidate / baseline: estimated over pairs, else from the arms as wholes."""
+        """Candidate / baseline: estimated over pairs, else from the arms as wholes.
+
+        A bound where one arm's numbers are lower bounds; nothing where both are.
+        """
+        before, after = self.baseline, self.candidate
         if self.log_ratios:
-            return Reading(math.exp(hodges_lehmann(self.log_ratios)))
-        for arm, reading in (("baseline", self.baseline), ("candidate", self.candidate)):
-            if reading.value is None:
+            return _bounded(math.exp(hodges_lehmann(self.log_ratios)), self.bounded)
+        for arm, reading in (("baseline", before), ("candidate", after)):
+            if reading.seen is None:
                 return Reading(None, f"{arm}: {reading.reason}")
-        if not self.baseline.value or self.candidate.value is None:
+        if not before.seen or after.seen is None:
             return Reading(None, "no ratio: the baseline is zero")
-        return Reading(self.candidate.value / self.baseline.value)
+        arms = [arm for arm, one in (("baseline", before), ("candidate", after)) if one.is_bound]
+        return _bounded(after.seen / before.seen, frozenset(arms))
 
     @cached_property
     def middles(self) -> tuple[float, float] | None:
@@ -107,7 +123,7 @@ class Comparison:
 
     @cached_property
     def _values(self) -> list[tuple[float | None, float | None]]:
-        values = [reading.value for reading in self._readings]
+        values = [reading.seen for reading in self._readings]
         return list(zip(values[::2], values[1::2], strict=True))
 
     @cached_property
@@ -117,3 +133,15 @@ class Comparison:
             for pair in self.blocks.pairs
             for block in (pair.baseline, pair.candidate)
         ]
+
+
+def _bounded(ratio: float, arms: frozenset[str]) -> Reading:
+    """A ratio of numbers of which some arms' are lower bounds."""
+    if not arms:
+        return Reading(ratio)
+    if len(arms) > 1:
+        return Reading(None, f"both arms: {CUT_OFF}")
+    [arm] = arms
+    if arm == "candidate":
+        return Reading(ratio, f"at least {ratio:.3g}; candidate: {CUT_OFF}", at_least=ratio)
+    return Reading(ratio, f"at most {ratio:.3g}; baseline: {CUT_OFF}", at_most=ratio)

@@ -173,8 +173,8 @@ def answer_expression(
         if expression.source == "outcome":
             return _answer_outcome(expression, blocks)
         reading = _read(expression, Comparison(find_metric(expression.name), blocks))
-    if reading.value is None and reading.at_least is not None:
-        return _answer_bound(expression, reading, reading.at_least)
+    if reading.is_bound:
+        return _answer_bound(expression, reading)
     if reading.value is None or not math.isfinite(reading.value):
         return Answer(None, passed=False, reason=reading.reason or "not a number")
     return Answer(
@@ -184,13 +184,17 @@ def answer_expression(
     )
 
 
-def _answer_bound(expression: Expression, reading: Reading, bound: float) -> Answer:
-    """What a lower bound decides: that the value is not below a limit, or that it is above one."""
+def _answer_bound(expression: Expression, reading: Reading) -> Answer:
+    """What a bound decides: a lower one that the value is above a limit, or not below it."""
+    bound = reading.at_most if reading.at_least is None else reading.at_least
+    if bound is None or expression.operator in ("==", "!="):
+        return _unknown(reading.reason)
     holds = COMPARE[expression.operator](bound, expression.limit)
     above = expression.operator in (">", ">=")
-    if holds is above and expression.operator not in ("==", "!="):
-        return Answer(bound, passed=above, reason=reading.reason)
-    return _unknown(reading.reason)
+    decides = holds is above if reading.at_most is None else holds is not above
+    return (
+        Answer(bound, passed=holds, reason=reading.reason) if decides else _unknown(reading.reason)
+    )
 
 
 def _check(expression: Expression, classes: Sequence[str] | None) -> None:

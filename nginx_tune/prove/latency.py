@@ -42,7 +42,20 @@ class Reading:
     value: float | None
     reason: str = ""
     at_least: float | None = None
-    """What it is no less than, where ``value`` is null for being a lower bound."""
+    """What it is no less than, where it is known as a lower bound alone. ``value`` is then null,
+    or, of a mean and a maximum, what they are among the requests as far as these were seen."""
+    at_most: float | None = None
+    """What it is no more than, where it is known as an upper bound alone: a ratio to such."""
+
+    @property
+    def seen(self) -> float | None:
+        """The number, or its bound."""
+        return self.at_least if self.value is None else self.value
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it is known as a bound alone."""
+        return self.at_least is not None or self.at_most is not None
 
 
 @dataclass(frozen=True)
@@ -117,6 +130,9 @@ def read_statistic(samples: Sequence[Sample], statistic: str) -> Reading:
     value = _MOMENTS[statistic](filled, count)
     if value is None:
         return Reading(None, f"the measurement has no {statistic}")
+    censored = sum(sample.censored for sample in samples)
+    if censored and statistic in _GROWING:
+        return Reading(value, f"at least {value:.3g} s, {censored:,} unfinished", at_least=value)
     return Reading(value)
 
 
@@ -174,5 +190,8 @@ def _stdev(latencies: list[Latency], count: int) -> float | None:
         return None
     return math.sqrt(max(math.fsum(squares) / count - mean**2, 0.0))
 
+
+_GROWING = ("mean", "max")
+"""What can only grow when a request that was cut off turns out to take longer."""
 
 _MOMENTS = {"mean": _mean, "max": _max, "stdev": _stdev}

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nginx_tune.documents.verdict import Outcome
-from nginx_tune.prove.comparison import Comparison
+from nginx_tune.prove.comparison import CUT_OFF, Comparison
 from nginx_tune.prove.statistics import (
     ALPHA,
     fewest_pairs,
@@ -47,8 +47,27 @@ ALONE = Bar()
 def outcome_of(comparison: Comparison, p: float | None, bar: Bar = ALONE) -> tuple[Outcome, str]:
     """The outcome of a metric, and why it is not decided."""
     if comparison.log_ratios:
-        return _outcome_of_ratios(comparison, p, bar)
-    return _outcome_of_differences(comparison, p, bar.alpha)
+        found = _outcome_of_ratios(comparison, p, bar)
+    else:
+        found = _outcome_of_differences(comparison, p, bar.alpha)
+    return found if _stands(comparison, found[0]) else ("inconclusive", _why_open(comparison))
+
+
+def _stands(comparison: Comparison, outcome: Outcome) -> bool:
+    """Whether an outcome holds wherever above its bounds the truth lies.
+
+    Where the candidate's numbers can only be higher it may be found higher, and lower where the
+    baseline's can: ranks and their intervals grow with every number.
+    """
+    if not comparison.bounded or outcome not in ("better", "worse", "no_difference"):
+        return True
+    higher = (outcome == "better") is (comparison.metric.better_when == "higher")
+    allowed = frozenset(["candidate"] if higher else ["baseline"])
+    return outcome != "no_difference" and comparison.bounded == allowed
+
+
+def _why_open(comparison: Comparison) -> str:
+    return f"{' and '.join(sorted(comparison.bounded))}: {CUT_OFF}"
 
 
 def p_value_of(comparison: Comparison) -> float | None:

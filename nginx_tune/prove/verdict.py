@@ -228,15 +228,17 @@ def _judge_metric(comparison: Comparison, p: float | None, bar: Bar) -> MetricVe
     outcome, reason = outcome_of(comparison, p, bar)
     needed = None
     # No number of pairs settles what the host's own noise hides.
-    if outcome == "inconclusive" and log_ratios and not is_noise(log_ratios, bar.margin, bar.floor):
+    is_open = outcome == "inconclusive" and not comparison.bounded
+    if is_open and log_ratios and not is_noise(log_ratios, bar.margin, bar.floor):
         needed = pairs_needed(
             log_ratios, worth=math.log1p(bar.margin), tests=bar.tests, alpha=bar.alpha
         )
     before, after = comparison.middles or (None, None)
     return MetricVerdict(
         name=comparison.metric.name,
-        baseline=comparison.baseline.value,
-        candidate=comparison.candidate.value,
+        baseline=comparison.baseline.seen,
+        candidate=comparison.candidate.seen,
+        at_least=[arm for arm in ("baseline", "candidate") if arm in comparison.bounded],
         baseline_middle=before,
         candidate_middle=after,
         ratio=comparison.ratio.value,

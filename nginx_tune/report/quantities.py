@@ -62,10 +62,12 @@ def ratio_text(ratio: float | None) -> str:
 
 def interval_text(verdict: MetricVerdict) -> str:
     """``231× [228–240]``, the ratio with its interval where it has one."""
+    # Where both arms' numbers are bounds there is no ratio.
+    bound = {"candidate": "≥ ", "baseline": "≤ "}.get("".join(verdict.at_least), "")
     if verdict.low is None or verdict.high is None or verdict.ratio is None:
-        return ratio_text(verdict.ratio)
+        return (bound if verdict.ratio is not None else "") + ratio_text(verdict.ratio)
     low, high = _ratio_number(verdict.low), _ratio_number(verdict.high)
-    return f"{ratio_text(verdict.ratio)} [{low}–{high}]"
+    return f"{bound}{ratio_text(verdict.ratio)} [{low}–{high}]"
 
 
 def metric_words(name: str) -> str:

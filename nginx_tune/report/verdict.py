@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from nginx_tune.documents.capacity import Capacity
 from nginx_tune.documents.verdict import Environment, GateResult, MetricVerdict, Verdict
 from nginx_tune.prove.outcome import TOO_FEW
@@ -115,8 +117,8 @@ def _metrics(verdict: Verdict) -> str:
         rows.append(
             (
                 one_line(metric.name) + primary,
-                value_text(metric.name, before),
-                value_text(metric.name, after),
+                _bound("baseline", metric) + value_text(metric.name, before),
+                _bound("candidate", metric) + value_text(metric.name, after),
                 interval_text(metric),
                 ("" if few else _outcome(metric, verdict)) + mark,
             )
@@ -136,6 +138,11 @@ def columns_of(metric: MetricVerdict) -> tuple[float | None, float | None]:
     if metric.baseline_middle is None or metric.candidate_middle is None:
         return metric.baseline, metric.candidate
     return metric.baseline_middle, metric.candidate_middle
+
+
+def _bound(arm: Literal["baseline", "candidate"], metric: MetricVerdict) -> str:
+    """The mark of a number that is a lower bound."""
+    return "≥ " if arm in metric.at_least else ""
 
 
 def _outcome(metric: MetricVerdict, verdict: Verdict) -> str:
