@@ -3,7 +3,8 @@
     python benchmarks/conformance.py [--only NUMBER,…]… [--seconds N] [--minutes N] [--pairs N]
                                      [--realtime] [--list]
 
-The numbers are those of the conformance tests of load generators that CONTRIBUTING names; what
+The numbers are those of the conformance tests of load generators that CONTRIBUTING names, from 20
+on what else a load must be (timeouts in its quantiles, connections, users, threads); what
 holds on any machine is a test (``tests/probe/test_conformance.py``, ``probes/tests``), this is
 what needs quiet: nothing else at work (or, as root, ``--realtime``), the server
 (``tests/probe/ground_truth.py``) on the first CPU and the probe on the last. Prints a Markdown
@@ -29,6 +30,7 @@ from conforming.classes import two_classes
 from conforming.delays import constant_delays, large_bodies, tails
 from conforming.elsewhere import ELSEWHERE, elsewhere
 from conforming.generator import stopped_generator
+from conforming.loads import threads, timeouts, turns, users
 from conforming.rows import PLACE, PROBE_CPU, RATE, Check, Row, ground_truth, milliseconds, run
 
 from nginx_tune.observe.processes import read_listen_counters
@@ -250,6 +252,10 @@ CHECKS: dict[str, Check] = {
     "13": two_classes,
     "14": large_bodies,
     "19": cross_check,
+    "20": timeouts,
+    "21": turns,
+    "22": users,
+    "23": threads,
     **{number: elsewhere(number) for number in ELSEWHERE},
 }
 CHECKS = {number: CHECKS[number] for number in sorted(CHECKS, key=int)}

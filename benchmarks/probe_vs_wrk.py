@@ -1,8 +1,10 @@
 """What a request costs the load probe in CPU time, beside wrk.
 
-    python benchmarks/probe_vs_wrk.py [--pairs N] [--seconds N] [--connections N]
+    python benchmarks/probe_vs_wrk.py [--pairs N] [--seconds N] [--connections N] [--threads N]
+                                      [--bodies "1 KB,100 KB"]
 
-nginx with one worker on one CPU, the load generator on another; for each body size both run in
+nginx with one worker on one CPU, the load generator on another, with N threads on as many others
+(where there are fewer, on all CPUs, nginx's among them); for each body size both run in
 turn, the order reversed from pair to pair, and the ratios are formed pair by pair. CPU time is
 what the kernel charges to the generator's process (user and system; over loopback that contains
 a part of the network's work in both directions), so compare ratios, not absolutes. h2load and oha
@@ -70,11 +72,14 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=6)
     parser.add_argument("--seconds", type=int, default=4)
     parser.add_argument("--connections", type=int, default=50)
+    parser.add_argument("--threads", type=int, default=1, help="of each generator")
+    parser.add_argument("--bodies", default=",".join(SIZES))
     options = parser.parse_args()
-    cpus = sorted(os.sched_getaffinity(0))
-    server_cpu, client_cpu = cpus[0], cpus[-1]
-    if server_cpu == client_cpu:
-        print("one CPU alone: server and generator share it")
+    server_cpu, *others = sorted(os.sched_getaffinity(0))
+    options.cpus = others[-options.threads :]
+    if len(others) < options.threads:
+        options.cpus = [server_cpu, *others]
+        print("too few CPUs: server and generator share them\n")
     with tempfile.TemporaryDirectory() as directory, socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -83,8 +88,8 @@ def main() -> None:
         try:
             print("| body | generator | µs CPU a request | × wrk | requests/s | × wrk |")
             print("|---|---|--:|--:|--:|--:|")
-            for name in SIZES:
-                compare(name, port, client_cpu, options)
+            for name in options.bodies.split(","):
+                compare(name, port, options)
         finally:
             nginx.terminate()
             nginx.wait()
@@ -111,13 +116,13 @@ def start_nginx(directory: Path, port: int, cpu: int) -> subprocess.Popen[bytes]
     raise SystemExit("nginx does not come up")
 
 
-def compare(name: str, port: int, cpu: int, options: argparse.Namespace) -> None:
+def compare(name: str, port: int, options: argparse.Namespace) -> None:
     programs = {tool: run for tool, run in RUNS.items() if tool == "probe" or shutil.which(tool)}
     found: dict[str, list[Run]] = {tool: [] for tool in programs}
     for pair in range(options.pairs):
         order = list(programs) if pair % 2 == 0 else list(reversed(programs))
         for tool in order:
-            found[tool].append(programs[tool](port, SIZES[name], cpu, options))
+            found[tool].append(programs[tool](port, SIZES[name], options))
     for tool, runs in found.items():
         pairs = list(zip(runs, found["wrk"], strict=True))
         costs = [a.cpu_seconds_per_request / b.cpu_seconds_per_request for a, b in pairs]
@@ -139,7 +144,7 @@ def spread(values: list[float], form: str) -> str:
     return f"{middle} [{min(values):{form}}–{max(values):{form}}]"
 
 
-def run_probe(port: int, size: int, cpu: int, options: argparse.Namespace) -> Run:
+def run_probe(port: int, size: int, options: argparse.Namespace) -> Run:
     plan = LoadPlan(
         target=Target(address="127.0.0.1", port=port),
         classes=[
@@ -151,7 +156,8 @@ def run_probe(port: int, size: int, cpu: int, options: argparse.Namespace) -> Ru
             )
         ],
         duration_seconds=options.seconds,
-        cpus=[cpu],
+        cpus=options.cpus,
+        threads=options.threads,
         caps=Caps(bytes=1 << 50),
         permit=Permit(ports=[port]),
     )
@@ -163,10 +169,15 @@ def run_probe(port: int, size: int, cpu: int, options: argparse.Namespace) -> Ru
     return Run(requests / options.seconds, cpu_seconds / requests)
 
 
-def run_wrk(port: int, size: int, cpu: int, options: argparse.Namespace) -> Run:
+def on(cpus: list[int]) -> list[str]:
+    """The command that keeps another one on these CPUs."""
+    return ["taskset", "-c", ",".join(map(str, cpus))]
+
+
+def run_wrk(port: int, size: int, options: argparse.Namespace) -> Run:
     url = f"http://127.0.0.1:{port}/{size}"
-    counts = ["-t1", f"-c{options.connections}", f"-d{options.seconds}"]
-    output, cpu_seconds = run_and_charge(["taskset", "-c", str(cpu), "wrk", *counts, url])
+    counts = [f"-t{options.threads}", f"-c{options.connections}", f"-d{options.seconds}"]
+    output, cpu_seconds = run_and_charge([*on(options.cpus), "wrk", *counts, url])
     found = re.search(r"(\d+) requests in", output)
     if not found:
         raise SystemExit(f"wrk says: {output}")
@@ -174,10 +185,10 @@ def run_wrk(port: int, size: int, cpu: int, options: argparse.Namespace) -> Run:
     return Run(requests / options.seconds, cpu_seconds / requests)
 
 
-def run_h2load(port: int, size: int, cpu: int, options: argparse.Namespace) -> Run:
+def run_h2load(port: int, size: int, options: argparse.Namespace) -> Run:
     url = f"http://127.0.0.1:{port}/{size}"
-    counts = ["--h1", "-t1", f"-c{options.connections}", f"-D{options.seconds}"]
-    output, cpu_seconds = run_and_charge(["taskset", "-c", str(cpu), "h2load", *counts, url])
+    counts = ["--h1", f"-t{options.threads}", f"-c{options.connections}", f"-D{options.seconds}"]
+    output, cpu_seconds = run_and_charge([*on(options.cpus), "h2load", *counts, url])
     found = re.search(r"(\d+) succeeded", output)
     if not found:
         raise SystemExit(f"h2load says: {output}")
@@ -185,10 +196,10 @@ def run_h2load(port: int, size: int, cpu: int, options: argparse.Namespace) -> R
     return Run(requests / options.seconds, cpu_seconds / requests)
 
 
-def run_oha(port: int, size: int, cpu: int, options: argparse.Namespace) -> Run:
+def run_oha(port: int, size: int, options: argparse.Namespace) -> Run:
     url = f"http://127.0.0.1:{port}/{size}"
     counts = ["--no-tui", "--output-format", "json", f"-c{options.connections}"]
-    command = ["taskset", "-c", str(cpu), "oha", *counts, f"-z{options.seconds}s", url]
+    command = [*on(options.cpus), "oha", *counts, f"-z{options.seconds}s", url]
     output, cpu_seconds = run_and_charge(command)
     requests = sum(json.loads(output)["statusCodeDistribution"].values())
     return Run(requests / options.seconds, cpu_seconds / requests)

@@ -21,7 +21,7 @@ daemon off;
 pid {dir}/nginx.pid;
 error_log {dir}/error.log;
 {main}
-events {{ worker_connections 512; }}
+events {{ worker_connections {connections}; }}
 http {{
     access_log off;
     {http}
@@ -55,6 +55,7 @@ def start_nginx(tmp_path: Path) -> Iterator[StartNginx]:
             main: str = "",
             http: str = "",
             server: str = "",
+            connections: int = 512,
             argv: Sequence[str] = (),
             env: dict[str, str] | None = None,
         ) -> Nginx:
@@ -64,7 +65,15 @@ def start_nginx(tmp_path: Path) -> Iterator[StartNginx]:
             user = "user root;" if os.geteuid() == 0 else ""
             conf = tmp_path / "nginx.conf"
             conf.write_text(
-                CONF.format(dir=tmp_path, port=port, main=main, http=http, server=server, user=user)
+                CONF.format(
+                    dir=tmp_path,
+                    port=port,
+                    main=main,
+                    http=http,
+                    server=server,
+                    user=user,
+                    connections=connections,
+                )
             )
             log = tmp_path / "error.log"
             command = [*argv, nginx_binary(), "-e", str(log), "-c", str(conf)]

@@ -7,7 +7,8 @@
 
 One thread on epoll, in a process of its own, so that it can be pinned and stopped (SIGSTOP).
 Prints the port that it listens on; on SIGTERM one JSON line of what it did: ``requests``,
-``connections``, ``by_worker``, ``unanswered``, and ``own_seconds`` (p50, p99: from the event that
+``connections``, ``by_connection`` (requests of each, in the order in which they were opened),
+``by_worker``, ``unanswered``, and ``own_seconds`` (p50, p99: from the event that
 told of a request to its whole answer being with the kernel, delays included). With ``--log``
 these, and the delays, count from the request's arrival in the kernel, and there are also
 ``each_own_seconds`` (of every answer), ``arrived_nanoseconds`` (of every request, by the wall
@@ -92,7 +93,9 @@ class Server:
         self._by_worker: Counter[str] = Counter()
         self._answers: dict[str, bytes] = {}
         self._own: list[float] = []
-        self._requests = self._connections = self._unanswered = 0
+        self._requests = self._unanswered = 0
+        self._numbers: dict[int, int] = {}
+        self._by_connection: list[int] = []
         self._dice = random.Random(options.seed)
         self._hold = f" {options.hold} ".encode() if options.hold else b""
         self._order = itertools.count()
@@ -150,7 +153,8 @@ class Server:
                 self._start = time.monotonic() - self._options.stall
             stream.setblocking(False)
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._connections += 1
+            self._numbers[stream.fileno()] = len(self._by_connection)
+            self._by_connection.append(0)
             self._open[stream.fileno()] = (stream, bytearray())
             self._poller.register(stream, select.EPOLLIN)
 
@@ -217,6 +221,7 @@ class Server:
 
     def _answer(self, stream: socket.socket) -> None:
         self._requests += 1
+        self._by_connection[self._numbers[stream.fileno()]] += 1
         if self._options.never and self._requests % self._options.never == 0:
             self._unanswered += 1
             return
@@ -245,7 +250,8 @@ class Server:
         return {
             **(log if self._options.log else {}),
             "requests": self._requests,
-            "connections": self._connections,
+            "connections": len(self._by_connection),
+            "by_connection": self._by_connection,
             "unanswered": self._unanswered,
             "by_worker": dict(self._by_worker),
             "own_seconds": {"p50": own[len(own) // 2], "p99": own[len(own) * 99 // 100]},

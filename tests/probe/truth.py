@@ -45,9 +45,8 @@ def ground_truth(*options: object) -> Iterator[Truth]:
 
 def truth_plan(port: int, **changes: Any) -> LoadPlan:
     """200 constant arrivals a second for two seconds, unless changed; one class named ``c``."""
-    of_class = {
-        name: changes.pop(name) for name in ("connections", "timeout_seconds") if name in changes
-    }
+    names = ("connections", "connection_use", "timeout_seconds")
+    of_class = {name: changes.pop(name) for name in names if name in changes}
     arrivals = Arrivals(
         kind=changes.pop("kind", "constant"), rate_per_second=changes.pop("rate", 200.0)
     )
