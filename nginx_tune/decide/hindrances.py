@@ -99,13 +99,13 @@ def _swapped(memory: Memory, swappiness: str | None) -> Iterator[Hindrance]:
     total = memory.total_bytes
     for is_compressed in (False, True):
         places = [one for one in memory.swaps if (one.kind == "zram") is is_compressed]
-        used = sum(one.used_bytes for one in places)
+        used, size = (sum(one.used_bytes for one in places), sum(p.size_bytes for p in places))
         if not total or used < SWAPPED_RATIO * total:
             continue
         names = ", ".join(one.path for one in places if one.used_bytes)
         yield Hindrance(
             "memory.swaps",
-            f"{used // _MIB} MiB of memory are in {names}",
+            f"{used // _MIB} MiB of memory are in {names}, of {size // _MIB} MiB there",
             "it takes memory from the page cache and CPU to get a page back"
             if is_compressed
             else "a worker that needs such a page waits for a disk, and all its connections do",

@@ -7,6 +7,7 @@ from typing import Final
 
 from nginx_tune.decide.hindrance import Hindrance
 from nginx_tune.documents.facts import Facts, Link, Network
+from nginx_tune.documents.listening import Listener
 
 RETRANSMITTED_RATIO: Final = 0.01
 FEW_SEGMENTS: Final = 10_000
@@ -17,6 +18,8 @@ MISSED_PACKETS: Final = 100
 FEW_LOST: Final = 10
 """Connections: a handful since the host came up is past."""
 NEARLY_FULL: Final = 0.8
+HALF_FULL: Final = 0.5
+"""An accept queue that is seen half full at one moment is seldom empty."""
 MANY_INTERRUPTS: Final = 4
 """A device of one queue has up to three, one of them for its configuration."""
 _SHAPERS = frozenset({"tbf", "htb", "hfsc", "cbq", "cake", "netem", "drr", "qfq", "taprio"})
@@ -26,7 +29,7 @@ _SHAPERS = frozenset({"tbf", "htb", "hfsc", "cbq", "cake", "netem", "drr", "qfq"
 def network_hindrances(facts: Facts) -> Iterator[Hindrance]:
     """Of the whole stack."""
     network, sysctls = facts.network, facts.kernel.sysctls
-    yield from _lost_at_the_door(network, sysctls)
+    yield from _lost_at_the_door(network, sysctls, facts.listeners)
     tcp = network.tcp
     sent, again = tcp.segments_sent, tcp.segments_retransmitted
     if sent and again is not None and sent >= FEW_SEGMENTS and again >= RETRANSMITTED_RATIO * sent:
@@ -136,7 +139,9 @@ def _offloads(link: Link, where: str) -> Iterator[Hindrance]:
         )
 
 
-def _lost_at_the_door(network: Network, sysctls: dict[str, str]) -> Iterator[Hindrance]:
+def _lost_at_the_door(
+    network: Network, sysctls: dict[str, str], listeners: list[Listener]
+) -> Iterator[Hindrance]:
     full = network.listen_overflows
     if full is not None and full >= FEW_LOST:
         aborts = sysctls.get("net.ipv4.tcp_abort_on_overflow") == "1"
@@ -146,6 +151,16 @@ def _lost_at_the_door(network: Network, sysctls: dict[str, str]) -> Iterator[Hin
             "the client gets a reset" if aborts else "the client tries again after a second",
             "nginx-tune recommend says a backlog; ss -ltn shows the queues",
         )
+    for one in listeners:
+        longest = one.longest_accept_queue or 0
+        if one.of_nginx and one.backlog and longest >= HALF_FULL * one.backlog:
+            yield Hindrance(
+                f"listeners[{one.address}:{one.port}].longest_accept_queue",
+                f"{longest} connections of at most {one.backlog} wait now to be accepted on port "
+                f"{one.port}",
+                "workers do not come to accept: they stand in disk reads, or the CPUs are busy",
+                "nginx-tune observe names the cause; a longer backlog only hides it",
+            )
     other = (network.listen_drops or 0) - (full or 0)
     if other >= FEW_LOST:
         yield Hindrance(

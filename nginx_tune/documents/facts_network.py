@@ -19,12 +19,10 @@ class Queues(Part, frozen=True, kw_only=True):
 
 
 class Rings(Part, frozen=True, kw_only=True):
-    """Packets that a link's driver holds; 0 where it does not tell."""
+    """Received packets that a link's driver holds; 0 where it does not tell."""
 
     rx: int = 0
     rx_max: int = 0
-    tx: int = 0
-    tx_max: int = 0
 
 
 class Link(Part, frozen=True, kw_only=True):

@@ -286,7 +286,7 @@ def _details(name: str) -> Dict[str, Any]:
     found: Dict[str, Any] = {}
     rings = _ethtool(name, _GRINGPARAM, 8)
     if rings:
-        found["rings"] = {"rx_max": rings[0], "tx_max": rings[3], "rx": rings[4], "tx": rings[7]}
+        found["rings"] = {"rx_max": rings[0], "rx": rings[4]}
     channels = _ethtool(name, _GCHANNELS, 8)
     if channels:
         found["queues"] = {"rx": 0, "tx": 0, "rss": channels[4] + channels[7] or None}

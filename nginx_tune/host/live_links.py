@@ -70,9 +70,7 @@ def _details(ethtool: Any, name: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with contextlib.suppress(Exception):
         rings = ethtool.get_rings(name)
-        found["rings"] = Rings(
-            rx=rings.rx or 0, rx_max=rings.rx_max or 0, tx=rings.tx or 0, tx_max=rings.tx_max or 0
-        )
+        found["rings"] = Rings(rx=rings.rx or 0, rx_max=rings.rx_max or 0)
     with contextlib.suppress(Exception):
         channels = ethtool.get_channels(name)
         count = (channels.combined_count or 0) + (channels.rx_count or 0)

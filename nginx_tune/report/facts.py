@@ -101,6 +101,7 @@ def _cpu(cpu: Cpu, no_quota_reason: str) -> str:
         text += f", {cpu.threads_per_core} threads a core"
     if cpu.auto_workers is not None and cpu.auto_workers != cpu.fitting_workers:
         text += f"; worker_processes auto gives {cpu.auto_workers}, {cpu.fitting_workers} fit"
+        text += f" ({cpu.auto_workers_reason})" if cpu.auto_workers_reason else ""
     return text
 
 
@@ -108,6 +109,9 @@ def _memory(memory: Memory) -> str:
     limit = "no cgroup limit" if memory.cgroup_version else "cgroup limit not known"
     if memory.cgroup_limit_bytes is not None:
         limit = f"cgroup limit {bytes_text(memory.cgroup_limit_bytes)}"
+        limit += f" of {memory.cgroup_limit_path}" if memory.cgroup_limit_path else ""
+        if memory.cgroup_usage_bytes is not None:
+            limit += f" ({bytes_text(memory.cgroup_usage_bytes)} are not file data)"
     arc = ""
     if memory.arc_limit_bytes is not None:
         arc = f"; the ARC of ZFS holds {bytes_text(memory.arc_bytes)}"
@@ -196,11 +200,25 @@ def _dataset(dataset: Dataset) -> Sequence[str]:
         dataset.path,
         f"{at_least}{number_text(dataset.files)} files",
         f"{at_least}{bytes_text(dataset.bytes)}{sampled}{_kept(dataset)}",
-        f"median {bytes_text(sizes.p50_bytes)}, 99 % ≤ {bytes_text(sizes.p99_bytes)}"
+        f"median {bytes_text(sizes.p50_bytes)}, 99 % ≤ {bytes_text(sizes.p99_bytes)}, all ≤ "
+        f"{bytes_text(sizes.max_bytes)}"
         if sizes
         else "",
         held,
+        _left_out(dataset),
     )
+
+
+def _left_out(dataset: Dataset) -> str:
+    """What lies in the tree and is not counted."""
+    found = (
+        (dataset.symlinks, "symbolic link"),
+        (dataset.hard_links, "further name"),
+        (dataset.special_files, "special file"),
+        (dataset.other_filesystems, "mount"),
+    )
+    texts = [plural(count, noun) for count, noun in found if count]
+    return f"not counted: {', '.join(texts)}" if texts else ""
 
 
 def _kept(dataset: Dataset) -> str:

@@ -44,6 +44,17 @@ def _notes(running: Running) -> list[str]:
     notes = []
     if running.other_mount_namespace:
         notes.append("sees other mounts than we: a container")
+    if running.other_network_namespace:
+        notes.append("in a network namespace of its own")
+    if running.reloaded:
+        notes.append("reloaded since its start")
+    if (running.generations or 0) > 1:
+        notes.append(f"workers of {running.generations} generations")
+    users = sorted({worker.user_id for worker in running.workers if worker.user_id is not None})
+    if users == [0]:
+        notes.append("workers run as root")
+    if any(w.cpus_allowed not in (None, running.cpus_allowed) for w in running.workers):
+        notes.append("workers pinned to CPUs")
     if running.leaving_workers:
         notes.append(f"{plural(running.leaving_workers, 'old worker')} still shutting down")
     if running.modules:
@@ -69,7 +80,8 @@ def _listener(listener: Listener) -> tuple[str, ...]:
         "nginx" if listener.of_nginx else "",
         sockets,
         f"backlog {_count(listener.backlog)}",
-        f"{_count(listener.accept_queue)} waiting",
+        f"{_count(listener.accept_queue)} waiting"
+        + (f", {listener.longest_accept_queue} in one" if listener.sockets > 1 else ""),
         f"{_count(listener.drops)} dropped",
     )
 

@@ -121,7 +121,7 @@ def _congested(machine: Machine) -> None:
         replace(first, qdisc="htb"),
         replace(
             second,
-            rings=Rings(rx=256, rx_max=4096, tx=256, tx_max=4096),
+            rings=Rings(rx=256, rx_max=4096),
             queues=Queues(rx=0, tx=0, rss=1),
             offloads={"gro": False, "gso": False, "sg": False, "tso": False},
         ),

@@ -395,7 +395,7 @@ def ethernet(
             mtu=mtu,
             speed_bits_per_second=megabits * 10**6 if megabits else None,
             queues=Queues(rx=0, tx=0, rss=queues),
-            rings=Rings(rx=512, rx_max=4096, tx=512, tx_max=4096),
+            rings=Rings(rx=512, rx_max=4096),
             offloads={"gro": True, "gso": True, "sg": True, "tso": True},
             qdisc="mq" if queues > 1 else "fq_codel",
         )

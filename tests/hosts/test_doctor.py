@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from machine import Machine
 from machines import CAPTURES
 from machines_more import CAPTURES as MORE_CAPTURES
 from parts import base, cgroup_v2, mounts, nginx, process
+from unprivileged import AS_NOBODY, copy_package, interpreter
 
 from nginx_tune.documents.doctor import Doctor
 from nginx_tune.documents.listening import Listening
@@ -212,6 +215,48 @@ def test_a_real_host_with_sys_hidden() -> None:
     assert not any("the kernel has no" in check["detail"] for check in checks.values())
     for name in ("tracepoints", "cgroup-memory", "cgroup-io", "cgroup-cpu"):
         assert checks[name]["status"] != "ok", checks[name]
+
+
+@pytest.mark.needs("root")
+def test_a_real_host_with_proc_hidden() -> None:
+    """An empty directory where /proc should be: nothing crashes, and nothing is said to lack."""
+    command = f"mount -t tmpfs none /proc && exec {sys.executable} -m nginx_tune doctor -f json"
+    run = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", command], capture_output=True, text=True, check=True
+    )
+    checks = {check["name"]: check for check in json.loads(run.stdout)["checks"]}
+    assert list(checks) == names()
+    assert not any("the kernel has no" in check["detail"] for check in checks.values())
+    for name in ("root", "process-ids", "taskstats", "delay-accounting"):
+        assert checks[name]["status"] == "unknown", checks[name]
+
+
+@pytest.mark.needs("root", "nobody")
+def test_a_real_host_as_nobody_and_as_root() -> None:
+    """What is said to be there for root alone is said to be missing, with what helps."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
+        Path(place).chmod(0o755)
+        path = copy_package(Path(place))
+        program = interpreter()
+        assert program is not None
+        found = {}
+        for who, options in (("nobody", AS_NOBODY), ("root", {})):
+            said = subprocess.run(
+                [program, "-m", "nginx_tune", "doctor", "-f", "json"], capture_output=True,
+                text=True, check=True, cwd="/", timeout=120,
+                env={"PYTHONPATH": str(path), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}, **options,
+            )  # fmt: skip
+            checks = {one["name"]: one for one in json.loads(said.stdout)["checks"]}
+            assert list(checks) == names()
+            found[who] = checks
+    root, nobody = found["root"], found["nobody"]
+    assert (root["root"]["status"], nobody["root"]["status"]) == ("ok", "missing")
+    assert nobody["root"]["fix"] == "run it with sudo"
+    for name in ("taskstats", "cgroup-memory", "loop-devices"):
+        if root[name]["status"] == "ok":
+            assert nobody[name]["status"] == "missing", nobody[name]
+            assert nobody[name]["fix"], name
+    assert nobody["sock-diag"]["status"] == root["sock-diag"]["status"]
 
 
 def test_what_only_the_initial_process_namespace_sees() -> None:

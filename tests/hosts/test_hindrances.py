@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from nginx_tune.decide.hindrances import find_hindrances
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.facts import Cpu, Facts, Memory, Network, Softnet, Swap, Tcp, Throttled
+from nginx_tune.documents.listening import Listener
 from nginx_tune.host.cpu_policy import read_frequency_driver, read_governors, read_isolated
 from nginx_tune.host.cpu_time import read_steal_ratio, read_throttled
 from nginx_tune.host.gaps import Missing
@@ -151,6 +152,19 @@ def test_where_memory_becomes_a_hindrance(memory: Memory, expected: set[str]) ->
 )  # fmt: skip
 def test_where_the_network_becomes_a_hindrance(network: Network, expected: set[str]) -> None:
     assert named(Facts(network=network)) == expected
+
+
+@pytest.mark.parametrize(
+    ("longest", "of_nginx", "expected"),
+    [(255, True, False), (256, True, True), (511, False, False), (511, None, False)],
+)
+def test_an_accept_queue_that_is_half_full_now(
+    longest: int, of_nginx: bool | None, expected: bool
+) -> None:
+    one = Listener(
+        address="::", port=443, backlog=511, longest_accept_queue=longest, of_nginx=of_nginx
+    )
+    assert bool(named(Facts(listeners=[one]))) == expected
 
 
 def test_a_link_that_is_down_is_not_blamed() -> None:

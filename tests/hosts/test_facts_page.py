@@ -1,0 +1,131 @@
+"""docs/facts.md: every fact in a table, and every file that the table names reads the fact."""
+
+from __future__ import annotations
+
+import json
+import re
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from nginx_tune.documents.facts import Facts
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+PACKAGE = ROOT / "nginx_tune"
+WHOLE = ("storage.disks[].curve", "storage.shared_curves[].curve", "unknown")
+"""Parts with a document of their own."""
+UNSEEN = frozenset(
+    {
+        "storage.disks[].curve",
+        "storage.shared_curves[].disks",
+        "storage.shared_curves[].curve",
+        "nginx.user",
+        "nginx.running.other_masters",
+        "nginx.running.workers[].capabilities",
+    }
+)
+"""No recorded host has them: they are measured, read by another command, or not usual."""
+
+
+class Row(NamedTuple):
+    fact: str
+    reader: str
+    source: str
+    recorded: str
+    collector: str
+    sample: str
+    user: str
+
+    @property
+    def field(self) -> str:
+        return self.fact.rpartition(".")[2].removesuffix("[]")
+
+
+def rows() -> list[Row]:
+    lines = (ROOT / "docs/facts.md").read_text().splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines
+             if line.startswith("| ") and not line.startswith("| fact")]  # fmt: skip
+    return [Row(*row) for row in cells]
+
+
+ROWS = rows()
+
+
+def leaves(kind: Any, pointer: str) -> Iterator[str]:
+    origin = typing.get_origin(kind)
+    if pointer in WHOLE or pointer.removesuffix("[]") in WHOLE:
+        yield pointer.removesuffix("[]")
+    elif origin in (typing.Union, types.UnionType):
+        for part in typing.get_args(kind):
+            if part is not type(None):
+                yield from leaves(part, pointer)
+    elif origin is list:
+        yield from leaves(typing.get_args(kind)[0], f"{pointer}[]")
+    elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        for field in msgspec.structs.fields(kind):
+            yield from leaves(field.type, f"{pointer}.{field.encode_name}".lstrip("."))
+    else:
+        yield pointer.removesuffix("[]")
+
+
+def test_every_fact_stands_in_the_table_once() -> None:
+    assert [row.fact for row in ROWS] == list(dict.fromkeys(leaves(Facts, "")))
+
+
+def code_name(row: Row) -> str:
+    return "class_" if row.field == "class" else row.field
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.fact)
+def test_the_files_that_a_row_names_have_the_fact(row: Row) -> None:
+    assert row.source
+    name = code_name(row)
+    reader = (PACKAGE / row.reader).read_text()
+    if row.fact not in UNSEEN:
+        assert re.search(rf"\b{name}\b|/{name}\b", reader), f"{row.reader} does not read it"
+    if row.user != "–":
+        user = (PACKAGE / row.user).read_text()
+        assert re.search(rf"\.{name}\b", user), f"{row.user} does not use it"
+
+
+def values(part: Any, names: list[str]) -> Iterator[Any]:
+    if not names:
+        yield part
+    elif isinstance(part, dict) and (name := names[0].removesuffix("[]")) in part:
+        found = part[name]
+        for one in found if names[0].endswith("[]") and isinstance(found, list) else [found]:
+            yield from values(one, names[1:])
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.fact)
+def test_the_host_that_a_row_names_has_the_fact(row: Row) -> None:
+    if row.sample == "–":
+        # None that was recorded: each kind of them has a test of its own.
+        assert row.fact.split("[")[0] in {"datasets", "error_logs"} or row.fact in UNSEEN
+        return
+    facts = json.loads((HERE / f"golden/{row.sample}.facts.json").read_bytes())
+    assert any(value not in (None, "", [], {}) for value in values(facts, row.fact.split(".")))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.fact)
+def test_what_a_row_says_is_recorded_is_recorded(row: Row) -> None:
+    """The collector asks what the readers ask: test_collector.py compares their facts."""
+    verbs = set() if row.recorded == "–" else set(row.recorded.split(", "))
+    assert (row.collector == "yes") == bool(verbs - {"dataset", "activity"})
+    if row.sample != "–":
+        capture = json.loads((HERE / f"{row.sample}.json").read_bytes())
+        asked = {question.split()[0] for question in capture["answers"]}
+        assert not verbs or verbs & asked  # the others are asked where the first do not tell
+
+
+def test_counters_and_queues_have_users() -> None:
+    """What is counted and not looked at is not collected."""
+    for row in ROWS:
+        if row.fact.startswith(("network.", "cpu.", "memory.")) and row.user == "–":
+            assert row.field in {"driver", "page_cache_limit_reason"}, row.fact
