@@ -93,8 +93,12 @@ def read_inputs(
     nginx_binary: str | None,
     observation_path: str | None = None,
     nginx_version: str | None = None,
+    standing: Callable[[Site, Facts], Site] = lambda site, _: site,
 ) -> Inputs:
-    """The inputs that a command line names, and the decisions they lead to."""
+    """The inputs that a command line names, and the decisions they lead to.
+
+    ``standing`` fills the site from what stands already.
+    """
     given_workload = read_document(Workload, workload_path) if workload_path else None
     chosen: Kind = kind or (given_workload.kind if given_workload else "static")
     given_site = _site(ctx, site_path)
@@ -114,7 +118,7 @@ def read_inputs(
         facts = with_version(facts, nginx_version)
     workload = workload_for(kind, facts, given_workload)
     observation = read_document(Observation, observation_path) if observation_path else None
-    site = complete_site(site, facts, chosen)
+    site = complete_site(standing(site, facts), facts, chosen)
     return Inputs(
         kind=chosen,
         facts=facts,

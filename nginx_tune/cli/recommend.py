@@ -11,9 +11,11 @@ import click
 from nginx_tune.cli.deciding import deciding_options, read_inputs
 from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.decide.adopting import site_in
 from nginx_tune.decide.standing import hold_against
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.site import Site
 from nginx_tune.errors import ConfigurationError
 from nginx_tune.report.decisions import render_decisions
 
@@ -45,10 +47,16 @@ def command(
     **named: Any,
 ) -> None:
     """Which switches help on this host, with evidence, prediction, break-even and risk."""
-    inputs = read_inputs(ctx, **named)
-    decisions = inputs.decisions
-    if conf_path is not None:
-        decisions = hold_against(decisions, _configuration(conf_path, inputs.facts))
+    tree = None
+
+    def standing(site: Site, facts: Facts) -> Site:
+        nonlocal tree
+        tree = None if conf_path is None else _configuration(conf_path, facts)
+        return site if tree is None else site_in(tree, site)
+
+    decisions = read_inputs(ctx, standing=standing, **named).decisions
+    if tree is not None:
+        decisions = hold_against(decisions, tree)
     is_screen = output is None and sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if is_screen else None
     write_result(

@@ -8,19 +8,21 @@ the line that undoes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from msgspec.structs import replace
 
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.listeners import listeners
+from nginx_tune.conf.listeners import listeners, tls_servers
 from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.scopes import Scope, http_blocks, scopes
 from nginx_tune.conf.served import served_paths
 from nginx_tune.conf.thread_pools import asked_pool
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import upstreams
+from nginx_tune.decide.adopting import adapted, with_needs
 from nginx_tune.decide.answer import setting
-from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Setting, Verdict
+from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Place, Setting, Verdict
 
 _AT_LEAST = frozenset({"worker_rlimit_nofile"})
 """Directives of which more than was decided does no harm."""
@@ -34,7 +36,8 @@ def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
            are missing or differ.
     """
     standing = Standing(tree)
-    return replace(decisions, decisions=[_held(one, standing) for one in decisions.decisions])
+    held = [_held(one, standing) for one in decisions.decisions]
+    return replace(decisions, decisions=with_needs(held, tree))
 
 
 class Standing:
@@ -64,21 +67,24 @@ class Standing:
         lines = [_effective(scope, wanted) for scope in self._places(wanted, apart)]
         return list({id(line): line for line in lines}.values()) or [None]
 
-    def places(self, wanted: Setting, apart: Sequence[str] = ()) -> list[str]:
+    def places(self, wanted: Setting, apart: Sequence[str] = ()) -> list[Place]:
         """Where the setting is to go: the lines that differ, else the blocks that lack one."""
         if wanted.context in ("main", "events", "upstream") or _is_named(wanted):
             blocks = self._blocks(wanted)
             lines = [one for one in self.lines(wanted, apart) if one is not None]
-            return [_place(one) for one in lines or blocks]
+            if wanted.context == "main" and not lines:
+                return [Place(file=self.tree.path, line=1, words="main", change=False)]
+            return [_place(one, change=bool(lines)) for one in lines or blocks]
         if wanted.directive == "listen":
-            return [_place(one) for each in listeners(self.tree) for one in each.lines]
-        found: dict[str, None] = {}
+            return [_place(one, change=True) for each in _listeners(wanted, self) for one in each]
+        found: dict[tuple[str, int], Place] = {}
         for scope in self._places(wanted, apart):
             line = _effective(scope, wanted)
             if not _holds(line, wanted):
                 own = next((a for a in reversed(scope.chain) if wanted.context == a.name), None)
-                found[_place(own or scope.own if line is None else line)] = None
-        return list(found)
+                one = own or scope.own if line is None else line
+                found[one.file, one.start] = _place(one, change=line is not None)
+        return list(found.values())
 
     def _blocks(self, wanted: Setting) -> list[Directive]:
         if wanted.context == "upstream":
@@ -98,13 +104,37 @@ class Standing:
         return found[-1] if found else None
 
     def _places(self, wanted: Setting, apart: Sequence[str]) -> list[Scope]:
+        answering = [scope for scope in self.answering if self._concerns(scope, wanted)]
         if wanted.block:
-            return [scope for scope in self.answering if wanted.block in scope.own.args]
-        return [scope for scope in self.answering if not set(apart) & set(scope.own.args)]
+            return [scope for scope in answering if wanted.block in scope.own.args]
+        return [scope for scope in answering if not set(apart) & set(scope.own.args)]
+
+    def _concerns(self, scope: Scope, wanted: Setting) -> bool:
+        """Whether a setting does anything in a scope: what passes requests on, caches, has TLS."""
+        if wanted.directive == "http2":
+            return scope.server in self._secure
+        if not wanted.directive.startswith("proxy_"):
+            return True
+        if scope.own.block is None or scope.own.block.first("proxy_pass") is None:
+            return False
+        return not wanted.directive.startswith("proxy_cache") or not self.caches or _caches(scope)
+
+    @cached_property
+    def _secure(self) -> set[Directive]:
+        return tls_servers(listeners(self.tree))
+
+    @cached_property
+    def caches(self) -> bool:
+        """Whether anything is cached already."""
+        return any(_caches(scope) for scope in self.answering)
 
 
-def _place(line: Directive) -> str:
-    return f"{line.file}:{line.line} {line}"
+def _caches(scope: Scope) -> bool:
+    return scope.value("proxy_cache", "off") != "off"
+
+
+def _place(line: Directive, *, change: bool) -> Place:
+    return Place(file=line.file, line=line.line, words=str(line), change=change)
 
 
 def _passes(scope: Scope) -> bool:
@@ -134,6 +164,7 @@ def _held(decision: Decision, standing: Standing) -> Decision:
         return _undone(decision, undone)
     if decision.verdict in ("not_applicable", "not_enough_evidence") or not decision.settings:
         return decision
+    decision = adapted(decision, standing.tree, caches=standing.caches)
     left: list[Setting] = []
     evidence: list[Evidence] = []
     verdict: Verdict = decision.verdict
@@ -147,7 +178,10 @@ def _held(decision: Decision, standing: Standing) -> Decision:
             stands, line = not differing, differing[0] if differing else None
         if not stands:
             apart = _own_blocks(decision, wanted.directive)
-            left.append(replace(wanted, places=standing.places(wanted, apart)))
+            places = standing.places(wanted, apart)
+            if not places and wanted.context in ("server", "location", "upstream"):
+                continue  # nothing in the configuration that it is for
+            left.append(replace(wanted, places=places))
             if line is not None:
                 evidence.append(_as_evidence(line))
                 verdict = _direction(line, wanted) or verdict
@@ -174,7 +208,7 @@ def _filtered(decision: Decision, standing: Standing) -> list[str]:
     if decision.id != "thread-pools":
         return []
     lines = {
-        _place(line): None
+        f"{line.file}:{line.line} {line}": None
         for scope in standing.answering
         for name in _FILTERS
         if (line := scope.effective(name)) and line.value.lower() != "off"
@@ -190,8 +224,19 @@ def _own_blocks(decision: Decision, directive: str) -> list[str]:
     return [s.block for s in decision.settings if s.block and s.directive == directive]
 
 
+def _listeners(wanted: Setting, standing: Standing) -> list[list[Directive]]:
+    """The lines of each address that an option of ``listen`` is for; HTTP/2 is for TLS alone."""
+    return [
+        one.lines
+        for one in listeners(standing.tree)
+        if not one.is_quic and not one.is_unix and (one.is_tls or wanted.args != ["http2"])
+    ]
+
+
 def _listen_holds(wanted: Setting, standing: Standing) -> bool:
-    lines = [one.lines for one in listeners(standing.tree) if not one.is_quic and not one.is_unix]
+    lines = _listeners(wanted, standing)
+    if wanted.args == ["http2"] and not lines:
+        return True
     return bool(lines) and all(any(wanted.args[0] in line.args for line in each) for each in lines)
 
 

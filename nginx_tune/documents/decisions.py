@@ -54,6 +54,17 @@ class Evidence(Part, frozen=True, kw_only=True):
     provenance: Provenance = "measured"
 
 
+class Place(Part, frozen=True, kw_only=True):
+    """Where in a configuration a setting goes."""
+
+    file: str
+    line: int
+    words: str
+    """Of the line to change, or of the block to put it into."""
+    change: bool
+    """Whether that line is to be changed; else it is the block that the setting goes into."""
+
+
 class Setting(Part, frozen=True, kw_only=True):
     """One directive: the only currency between deciding and writing."""
 
@@ -69,9 +80,11 @@ class Setting(Part, frozen=True, kw_only=True):
     """Which block of the context, where there are several (a location's name); empty: every one."""
     lines: list[list[str]] = []
     """The lines inside, for a directive that is a block of its own (``split_clients``)."""
-    places: list[str] = []
-    """Held against a configuration: the lines to change, or the blocks to put it into, as
-    ``FILE:LINE BLOCK``."""
+    places: list[Place] = []
+    """Held against a configuration: the lines to change, or the blocks to put it into."""
+    needs: list[str] = []
+    """Held against a configuration: what it names and cannot do without (``thread_pool``,
+    ``log_format``, ``keys_zone``), with the place where that is, or as the line to add."""
 
 
 class Predicted(Part, frozen=True, kw_only=True):

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
 import pytest
-from situations import host, load, site
+from situations import host, load, nginx, site
 
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.decide import decide
+from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide.adopting import site_in
 from nginx_tune.decide.standing import hold_against
-from nginx_tune.documents.decisions import Decision
-from nginx_tune.documents.workload import Workload
+from nginx_tune.documents.base import encode
+from nginx_tune.documents.decisions import Decision, Setting
+from nginx_tune.documents.site import Site
+from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.report.decisions import render_decisions
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 CONF = """\
 user www-data;
@@ -37,18 +47,22 @@ def held(conf: str = CONF) -> dict[str, Decision]:
 def test_each_setting_names_file_line_and_block() -> None:
     pools = held()["thread-pools"]
     (aio,) = pools.settings
-    assert aio.places == ["/n.conf:6 location /", "/n.conf:11 aio off"]
+    assert [(p.file, p.line, p.words, p.change) for p in aio.places] == [
+        ("/n.conf", 6, "location /", False),
+        ("/n.conf", 11, "aio off", True),
+    ]
 
 
 def test_what_stands_outside_http_names_its_line() -> None:
     (line,) = [s for s in held()["connections"].settings if s.directive == "worker_connections"]
-    assert line.places == ["/n.conf:2 worker_connections 768"]
+    (place,) = line.places
+    assert (place.line, place.words, place.change) == (2, "worker_connections 768", True)
 
 
 def test_every_setting_of_a_site_has_a_place_or_is_for_the_top_of_the_file() -> None:
     for decision in held().values():
         for one in decision.settings:
-            assert one.places or one.context == "main", one
+            assert one.places, one
 
 
 def test_the_screen_says_it() -> None:
@@ -81,3 +95,146 @@ def test_an_own_key_with_the_host_stays(key: str, *, stays: bool) -> None:
         if s.directive == "proxy_cache_key"
     ]
     assert not wanted if stays else wanted
+
+
+SITE = """\
+events {}
+http {
+    log_format own '$remote_addr';
+    proxy_cache_path /data/1/cache levels=2 keys_zone=own:10m max_size=5g;
+    access_log /logs/a.log own;
+    upstream App { server 127.0.0.1:9 weight=2; server 127.0.0.1:10; }
+    server {
+        listen 443 ssl;
+        ssl_certificate /c.pem;
+        ssl_certificate_key k.pem;
+        location / { proxy_pass http://App; proxy_cache own; }
+        location /plain/ { proxy_pass http://App; }
+        location /files/ { root /srv/1; }
+    }
+    server { listen 80; location / { root /srv/2; } }
+}
+"""
+HTTP2 = ["--with-threads", "--with-http_ssl_module", "--with-http_v2_module"]
+
+
+def adopted(
+    conf: str = SITE, kind: Kind = "cache", version: str = "1.26.3", **parts: object
+) -> dict[str, Decision]:
+    """What ``recommend -c`` decides."""
+    tree = parse_text(conf, file="/n.conf")
+    facts = host(disks=3, mount="/data", nginx=nginx(version, HTTP2))
+    workload = msgspec.structs.replace(load(cold_peak=200, rate=5000), kind=kind)
+    given = complete_site(site_in(tree, Site(**parts)), facts, kind)  # type: ignore[arg-type]
+    decisions = hold_against(decide(facts, workload, site=given), tree)
+    return {d.id: d for d in decisions.decisions}
+
+
+def wanted(found: dict[str, Decision], directive: str) -> list[Setting]:
+    return [s for d in found.values() for s in d.settings if s.directive == directive]
+
+
+@pytest.mark.parametrize("kind", ["static", "media", "cache", "proxy"])
+def test_nothing_is_named_that_the_site_has_not(kind: Kind) -> None:
+    found = adopted(kind=kind)
+    words = [
+        word for d in found.values() for s in d.settings for word in (s.block, *s.args, *s.needs)
+    ]
+    for own in ("origin", "nginx_tune", "cache_1", "$disk", "pool_1", "nginx-cache", "@root_2"):
+        assert not any(own in word for word in words), own
+    for decision in found.values():
+        for one in decision.settings:
+            assert one.places, one
+
+
+def test_the_own_cache_keeps_its_zone_and_levels() -> None:
+    (line,) = wanted(adopted(), "proxy_cache_path")
+    assert line.args[0] == "/data/1/cache"
+    assert "levels=2" in line.args
+    assert [a for a in line.args if a.startswith("keys_zone=own:")]
+    assert [(p.line, p.change) for p in line.places] == [(4, True)]
+    assert wanted(adopted(), "proxy_cache") == []
+    bare = adopted(SITE.replace("levels=2 ", ""))
+    assert "levels" not in " ".join(wanted(bare, "proxy_cache_path")[0].args)
+
+
+@pytest.mark.parametrize(
+    ("directory", "is_refused"),
+    [
+        ("/data/1/cache/sub", True),
+        ("/data/1", True),
+        ("/data/1/cache/../cache/x", True),
+        ("/data/1/cachet", False),
+        ("/data/2", False),
+    ],
+)
+def test_no_cache_lies_inside_another(directory: str, is_refused: bool) -> None:
+    found = adopted(cache_dirs=[directory])
+    paths = [s.args[0] for s in wanted(found, "proxy_cache_path")]
+    assert paths == ([] if is_refused else [directory])
+    said = any(f"no cache in {directory}" in risk for d in found.values() for risk in d.risks)
+    assert said == is_refused
+
+
+def test_settings_of_a_proxy_go_where_requests_are_passed_on() -> None:
+    found = adopted(version="1.22.1")
+    (key,) = wanted(found, "proxy_cache_key")
+    assert [p.line for p in key.places] == [11], "only where something is cached"
+    (version,) = wanted(found, "proxy_http_version")
+    assert [p.line for p in version.places] == [11, 12]
+    (keepalive,) = wanted(found, "keepalive")
+    assert [p.words for p in keepalive.places] == ["upstream App"]
+    assert keepalive.needs == [
+        "proxy_http_version 1.1 (location)", 'proxy_set_header Connection "" (location)',
+    ]  # fmt: skip
+    assert (
+        wanted(adopted(SITE.replace("upstream App {", "upstream App { zone z 64k;")), "zone") == []
+    )
+
+
+def test_the_log_keeps_its_format_or_gets_one_that_is_there() -> None:
+    (log,) = wanted(adopted(), "access_log")
+    assert log.args[:2] == ["/logs/a.log", "own"]
+    assert log.needs == ["log_format own (/n.conf:3)"]
+    (log,) = wanted(adopted(SITE.replace("a.log own", "a.log")), "access_log")
+    assert log.args[:2] == ["/logs/a.log", "combined"]
+    assert log.needs == []
+
+
+def test_threads_need_their_pool() -> None:
+    (aio,) = wanted(adopted(kind="static"), "aio")
+    assert len(aio.needs) == 1
+    assert aio.needs[0].startswith("thread_pool default threads=")
+    declared = "thread_pool default threads=900 max_queue=1;\n" + SITE
+    (aio,) = wanted(adopted(declared, kind="static"), "aio")
+    assert aio.needs[0].startswith("thread_pool default")
+
+
+@pytest.mark.parametrize(("version", "place"), [("1.22.1", 8), ("1.26.3", 7)])
+def test_http2_goes_where_tls_is(version: str, place: int) -> None:
+    (one,) = adopted(version=version)["http2"].settings
+    assert [p.line for p in one.places] == [place]
+    plain = adopted(SITE.replace("443 ssl", "443"), version=version)["http2"]
+    assert plain.settings == []
+
+
+def test_a_site_without_a_cache_may_get_one_with_all_it_needs() -> None:
+    conf = SITE.replace("proxy_cache own;", "").replace("    proxy_cache_path", "    #")
+    found = adopted(conf)
+    (choice,) = wanted(found, "proxy_cache")
+    assert choice.args == ["cache_$disk"]
+    assert sum("keys_zone=cache_" in one for one in choice.needs) == 3
+    assert any(one.startswith("split_clients") for one in choice.needs)
+    assert [p.line for p in choice.places] == [11, 12]
+
+
+def test_the_command_names_the_sites_own(run_cli: Run, tmp_path: Path) -> None:
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(SITE)
+    facts = tmp_path / "facts.json"
+    facts.write_bytes(encode(host(nginx=nginx("1.22.1", HTTP2))))
+    run = run_cli("recommend", "--facts", facts, "--kind", "cache", "-c", conf)
+    assert run.returncode == 0, run.stderr
+    assert f"({conf}:6 upstream App), needs proxy_http_version 1.1 (location)" in run.stdout
+    assert "upstream_origin" not in run.stdout
+    assert "cache_1" not in run.stdout

@@ -1,0 +1,235 @@
+"""Decisions in the names of an existing configuration.
+
+A generated file names its own upstreams, zones, formats and directories. Held against a site,
+a setting must name what is there: nothing that the site has not, no cache inside another (its
+loader deletes every file that is none of its own: ngx_http_file_cache_manage_file()), and what a
+setting cannot do without is said beside it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.listeners import listeners
+from nginx_tune.conf.log_formats import log_formats
+from nginx_tune.conf.scopes import http_blocks, http_directives, scopes
+from nginx_tune.conf.thread_pools import declared_pools
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.upstreams import upstreams
+from nginx_tune.documents.decisions import Decision, Setting
+from nginx_tune.documents.site import Site, SiteTls, Upstream
+
+_OWN_FORMATS = ("combined", "main")
+_CHOICE = "$disk"
+"""The variable of the tool's own split over caches."""
+
+
+def site_in(tree: ConfTree, site: Site) -> Site:
+    """The site with what the configuration has where the operator named nothing."""
+    secure = [server for one in listeners(tree) if one.is_tls for server in one.servers]
+    tls = site.tls
+    if tls is None and secure:
+        certificates = (_path(tree, one, "ssl_certificate") for one in secure)
+        keys = (_path(tree, one, "ssl_certificate_key") for one in secure)
+        tls = SiteTls(
+            certificate=next(filter(None, certificates), "/"),
+            certificate_key=next(filter(None, keys), "/"),
+        )
+    named = [
+        Upstream(name=one.name, servers=[" ".join(line.args) for line in one.servers])
+        for one in upstreams(tree)
+        if one.servers
+    ]
+    return replace(
+        site,
+        tls=tls,
+        upstreams=site.upstreams or named,
+        cache_dirs=site.cache_dirs or list(_caches(tree)),
+        access_log=site.access_log or _access_log(tree),
+    )
+
+
+def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
+    """The decision with the site's own names; what names anything that is not there is left out.
+
+    ``caches`` says that requests are cached already: then the site chooses its caches itself.
+    """
+    settings, risks = list(decision.settings), list(decision.risks)
+    if caches and not _splits(tree):
+        if any(s.directive == "split_clients" for s in settings):
+            risks.append(
+                "the site chooses among its caches itself: a pool for each disk goes with that "
+                "choice, by hand"
+            )
+            settings = [_one_pool(s) for s in settings if not _is_choice(s)]
+        settings = [s for s in settings if s.directive != "proxy_cache"]
+    left: list[Setting] = []
+    for one in settings:
+        if inside := _around(one, tree):
+            risks.append(f"no cache in {one.args[0]}: it shares files with that of {inside}")
+        elif (own := _renamed(one, tree)) is not None:
+            left.append(own)
+    return replace(decision, settings=left, risks=risks)
+
+
+def with_needs(decisions: Sequence[Decision], tree: ConfTree) -> list[Decision]:
+    """The decisions, each setting with what it names: where it is, or the line to add."""
+    every = [s for d in decisions for s in d.settings]
+    return [
+        replace(d, settings=[replace(s, needs=list(_needs(s, every, tree))) for s in d.settings])
+        for d in decisions
+    ]
+
+
+def _is_choice(s: Setting) -> bool:
+    return s.directive == "split_clients" or (
+        s.directive == "thread_pool" and s.args[0].startswith("pool_")
+    )
+
+
+def _splits(tree: ConfTree) -> bool:
+    """Whether the configuration spreads its caches as a generated one does."""
+    return any(
+        line.name == "split_clients" and line.args[1:2] == (_CHOICE,)
+        for line in http_directives(tree)
+    )
+
+
+def _one_pool(s: Setting) -> Setting:
+    if s.directive == "aio" and _CHOICE in "".join(s.args):
+        return replace(s, args=["threads"])
+    return s
+
+
+def _renamed(s: Setting, tree: ConfTree) -> Setting | None:
+    """The setting in the site's names; None where what it is for is not there, or has its own."""
+    if s.context == "upstream":
+        return s if _has_use(s, tree) else None
+    if s.directive == "access_log" and s.args[0] != "off":
+        return replace(s, args=[s.args[0], _format(s, tree), *s.args[2:]])
+    if s.directive == "proxy_cache_path" and (line := _caches(tree).get(s.args[0])) is not None:
+        return replace(s, args=[line.value, *_kept(s.args[1:], line)])
+    return s
+
+
+def _kept(wanted: Sequence[str], line: Directive) -> list[str]:
+    """The arguments with the zone's name and the levels that stand: others lose every file."""
+    own = {arg.partition("=")[0]: arg.partition("=")[2] for arg in line.args[1:]}
+    kept = []
+    for arg in wanted:
+        key, _, value = arg.partition("=")
+        if key == "keys_zone" and key in own:
+            kept.append(f"{key}={own[key].partition(':')[0]}:{value.partition(':')[2]}")
+        elif key != "levels":
+            kept.append(arg)
+        elif key in own:
+            kept.append(f"{key}={own[key]}")
+    return kept
+
+
+def _has_use(s: Setting, tree: ConfTree) -> bool:
+    groups = [one for one in upstreams(tree) if not s.block or one.name == s.block.lower()]
+    if s.directive == "zone":
+        return any(one.block.first("zone") is None for one in groups)
+    return bool(groups)
+
+
+def _format(s: Setting, tree: ConfTree) -> str:
+    """The format that the site writes this log in, else one that it has."""
+    formats = log_formats(tree)
+    used = [
+        arg
+        for line in http_directives(tree)
+        if line.name == "access_log" and line.value == s.args[0]
+        for arg in line.args[1:2]
+        if "=" not in arg and (arg in formats or arg in _OWN_FORMATS)
+    ]
+    wanted = s.args[1] if len(s.args) > 1 else _OWN_FORMATS[0]
+    return used[0] if used else wanted if wanted in formats else _OWN_FORMATS[0]
+
+
+def _around(s: Setting, tree: ConfTree) -> str:
+    """The cache of the site that a new directory lies in, or around; empty for none."""
+    if s.directive != "proxy_cache_path" or s.args[0] in _caches(tree):
+        return ""
+    wanted = posixpath.normpath(s.args[0])
+    return next(
+        (path for path in _caches(tree) if posixpath.commonpath([path, wanted]) in (path, wanted)),
+        "",
+    )
+
+
+def _needs(s: Setting, every: Sequence[Setting], tree: ConfTree) -> Iterator[str]:
+    if s.directive == "aio" and s.args[:1] and s.args[0].startswith("threads"):
+        name = s.args[0].partition("=")[2] or "default"
+        yield from _pools(name, every, tree)
+    words = " ".join(s.args)
+    if _CHOICE in words and s.directive != "split_clients":
+        yield from (_line(one) for one in every if one.directive == "split_clients")
+    if s.directive == "proxy_cache":
+        zones = [one for one in every if one.directive == "proxy_cache_path"]
+        yield from (_line(one) for one in zones if _CHOICE in words or _names_zone(one, words))
+    if s.directive == "access_log" and len(s.args) > 1:
+        yield from (
+            f"log_format {s.args[1]} ({line.file}:{line.line})"
+            for line in http_directives(tree)
+            if line.name == "log_format" and line.value == s.args[1]
+        )
+    if s.directive == "keepalive":
+        beside = ("proxy_http_version", "proxy_set_header")
+        yield from (_line(one) for one in every if one.directive in beside)
+
+
+def _names_zone(s: Setting, name: str) -> bool:
+    return any(arg.startswith(f"keys_zone={name}:") for arg in s.args)
+
+
+def _pools(name: str, every: Sequence[Setting], tree: ConfTree) -> Iterator[str]:
+    declared = declared_pools(tree)
+    wanted = [
+        one
+        for one in every
+        if one.directive == "thread_pool"
+        and (one.args[0] == name or (_CHOICE in name and one.args[0].startswith("pool_")))
+    ]
+    if wanted:
+        yield from map(_line, wanted)
+    elif name in declared:
+        line = declared[name].directive
+        yield f"thread_pool {name} ({line.file}:{line.line})"
+    elif name == "default":
+        yield "thread_pool default (nginx's own, 32 threads)"
+
+
+def _line(s: Setting) -> str:
+    words = " ".join([s.directive, *(arg or '""' for arg in s.args)])
+    return f"{words} ({f'{s.context} {s.block}'.strip()})"
+
+
+def _caches(tree: ConfTree) -> dict[str, Directive]:
+    """The caches' directories, whole, with their lines."""
+    return {
+        path: line
+        for http in http_blocks(tree)
+        for line in (http.block.all("proxy_cache_path") if http.block else ())
+        if line.args and (path := tree.full_path(line.value)) is not None
+    }
+
+
+def _access_log(tree: ConfTree) -> str | None:
+    """The log of http, else of the first server that has one."""
+    blocks = [*http_blocks(tree), *(s.own for s in scopes(tree) if s.kind == "server")]
+    for block in blocks:
+        for line in block.block.all("access_log") if block.block else ():
+            if line.value.startswith("/") and "$" not in line.value:
+                return line.value
+    return None
+
+
+def _path(tree: ConfTree, server: Directive, name: str) -> str | None:
+    line = server.block.first(name) if server.block else None
+    return None if line is None or "$" in line.value else tree.full_path(line.value)
