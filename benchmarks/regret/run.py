@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -47,15 +48,36 @@ def main() -> int:
     asked.results.mkdir(parents=True, exist_ok=True)
     if not asked.score:
         _run_all(scenarios, asked.results, asked.minutes)
-    cells = _read(scenarios, asked.results)
+    return _report(scenarios, asked.results)
+
+
+def run_cells(cells: Mapping[str, Mapping[str, Any]], results: Path, *, rounds: int) -> int:
+    """Run cells that no file holds, where there is no result yet; the tables of all of them."""
+    candidates = _candidates()
+    scenarios = {
+        name: matrix.scenario_of(name, cell, candidates, rounds=rounds)
+        for name, cell in cells.items()
+    }
+    results.mkdir(parents=True, exist_ok=True)
+    _run_all(scenarios, results, None)
+    return _report(scenarios, results)
+
+
+def _report(scenarios: Mapping[str, Scenario], results: Path) -> int:
+    """Print the tables; 1 while a cell is missing."""
+    cells = _read(scenarios, results)
     missing = [name for name in scenarios if name not in {cell.name for cell in cells}]
     print(table.render(cells, missing))
     return 1 if missing else 0
 
 
-def _scenarios(names: Iterable[str], rounds: int, seconds: float | None) -> dict[str, Scenario]:
+def _candidates() -> dict[str, matrix.Candidate]:
     tables = msgspec.toml.decode((HERE / "candidates.toml").read_bytes())
-    candidates = matrix.read_candidates(tables)
+    return matrix.read_candidates(tables)
+
+
+def _scenarios(names: Iterable[str], rounds: int, seconds: float | None) -> dict[str, Scenario]:
+    candidates = _candidates()
     paths = {path.stem: path for path in sorted((HERE / "cells").glob("*.toml"))}
     wanted = set(names) or set(paths)
     if unknown := sorted(wanted - set(paths)):

@@ -1,0 +1,263 @@
+"""Cells drawn at random, inside what the lab can emulate.
+
+    python benchmarks/regret/draw.py --seed S --count N --write DIR     # TOML, nothing is run
+    python benchmarks/regret/draw.py --seed S --count N --results DIR   # as root: run them
+
+Hosts have one to four disks of several kinds, a slow one at any place; files of 1 KiB to 64 MiB,
+of one size or of several; popularity from even to Zipf 1.2; data a fifth to eight times the
+memory; hot files, cold names, a slow link, TLS, short and long connections, users that wait for
+answers and requests that come by themselves. The same seed draws the same cells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import msgspec
+
+MIB = 1 << 20
+MOST_BYTES = 1 << 30
+"""Of a cell's data: the lab writes all of it before the first block."""
+MOST_FILES = 20_000
+LEAST_FILES = 24
+"""So few that each of them is popular."""
+NEIGHBOURS = ("threads", "chunk")
+"""Single changes beside stock, recommended and always-on."""
+_DISKS = (
+    ("hdd", None),
+    ("ssd", None),
+    ("hdd", {"read_seconds": 0.08, "spread_ratio": 0.5, "channels": 1, "bytes_per_second": 16e6}),
+    (
+        "ssd",
+        {
+            "read_seconds": 0.0004,
+            "channels": 8,
+            "bytes_per_second": 400e6,
+            "stall_every_seconds": 1.0,
+            "stall_seconds": 0.2,
+        },
+    ),
+)
+"""Kinds of disks: usual ones, one that is ten times slower, flash that stands still at times."""
+_BEARABLE_READS = {"hdd": 40.0, "ssd": 1000.0}
+"""Files a second that a usual disk reads with room to spare."""
+
+
+def draw_cells(seed: int, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """So many cells by name, as tables like those of ``cells/``."""
+    for number in range(count):
+        yield f"drawn-{seed}-{number:03d}", draw_cell(random.Random(f"{seed}/{number}"))  # noqa: S311
+
+
+def draw_cell(rng: random.Random) -> dict[str, Any]:
+    """One cell."""
+    memory = rng.choice([96, 128, 192, 256]) * MIB
+    disks = _disks(rng)
+    sizes = _sizes(rng)
+    mean = sum(sizes) / len(sizes)
+    data_bytes = min(MOST_BYTES, memory * 2 ** rng.uniform(-2.3, 3.0))
+    files = max(LEAST_FILES, min(MOST_FILES, round(data_bytes / mean))) // len(disks) + 2
+    lab: dict[str, Any] = {
+        "name": disks[0]["class_name"],
+        "memory_bytes": memory,
+        "worker_processes": rng.choice([1, 1, 2]),
+        "disks": disks,
+        "data": [_data(disk["name"], files, sizes) for disk in disks],
+        "tls": rng.random() < 0.25,
+    }
+    cold_names = rng.random() < 0.15
+    if cold_names:
+        lab["cold_names"] = True
+    elif rng.random() < 0.15:
+        lab["topology"] = "link"
+        lab["link"] = {"bits_per_second": rng.choice([200, 500]) * 10**6}
+    classes = [*_random_classes(rng, disks, mean), *_hot(rng), _memory(rng)]
+    return {
+        "title": _title(lab, sizes, files * len(disks)),
+        "kind": "media" if mean > 256 << 10 else "static",
+        "variants": list(NEIGHBOURS),
+        "starts": "cold" if cold_names else "full",
+        "duration_seconds": 3.0,
+        "primary_metric": f"{_primary(classes)}.mean",
+        "lab": lab,
+        "classes": classes,
+    }
+
+
+def _disks(rng: random.Random) -> list[dict[str, Any]]:
+    """One to four disks of one kind; one of several may be another, at any place."""
+    count = rng.choice([1, 1, 1, 2, 3, 4])
+    kinds = [rng.choice(_DISKS[:2])] * count
+    if rng.random() < 0.4:
+        kinds[rng.randrange(count)] = rng.choice(_DISKS[2:])
+    found = []
+    for number, (class_name, model) in enumerate(kinds, start=1):
+        disk: dict[str, Any] = {
+            "name": f"disk{number}",
+            "class_name": class_name,
+            "kind": "modelled",
+            "mount": f"/srv/disk{number}",
+        }
+        found.append(disk if model is None else {**disk, "model": model})
+    return found
+
+
+def _sizes(rng: random.Random) -> list[int]:
+    """Sizes that files have in turn: one, or three that are far apart."""
+    if rng.random() < 0.7:
+        return [round(2 ** rng.uniform(10, 24))]
+    small = 2 ** rng.uniform(10, 15)
+    return [round(small), round(small * 2 ** rng.uniform(2, 5)), round(2 ** rng.uniform(20, 26))]
+
+
+def _data(disk: str, files: int, sizes: list[int]) -> dict[str, Any]:
+    if len(sizes) == 1:
+        return {"disk": disk, "prefix": f"{disk}-", "files": files, "file_bytes": sizes[0]}
+    # The large ones are few, as in most trees; no size is bound to a place in the popularity.
+    named = {
+        f"{disk}-f{number:05d}.bin": sizes[0 if number % 7 < 4 else 1 if number % 7 < 6 else 2]
+        for number in range(files)
+    }
+    return {"disk": disk, "files": files, "file_bytes": sizes[0], "sizes": named}
+
+
+def _random_classes(
+    rng: random.Random, disks: list[dict[str, Any]], mean_bytes: float
+) -> Iterator[dict[str, Any]]:
+    """Who asks for files at random, on each of the disks."""
+    exponent = round(rng.choice([0.0, rng.uniform(0.3, 1.2)]), 2)
+    waiting = rng.random() < 0.3
+    keepalive = rng.random() < 0.8
+    users = rng.choice([8, 16, 40])
+    share = rng.uniform(0.1, 0.7)
+    for disk in disks:
+        one: dict[str, Any] = {
+            "name": f"cold{disk['name'].removeprefix('disk')}",
+            "source": "random",
+            "disk": disk["name"],
+        }
+        if exponent:
+            one["exponent"] = exponent
+        if waiting:
+            arrivals: dict[str, Any] = {"kind": "closed", "users": users}
+            yield {**one, "connections": users, "arrivals": arrivals}
+            continue
+        bearable = min(_BEARABLE_READS[disk["class_name"]], 100e6 / mean_bytes)
+        if "model" in disk:
+            bearable /= 10
+        rate = round(max(0.5, share * bearable), 2)
+        arrivals = {"kind": "poisson", "rate_per_second": rate}
+        own = {"connections": 128, "keepalive": keepalive, "arrivals": arrivals}
+        turns = {"connection_use": "turns", "held_connections": 32} if keepalive else {}
+        yield {**one, **own, **turns}
+
+
+def _hot(rng: random.Random) -> Iterator[dict[str, Any]]:
+    if rng.random() < 0.5:
+        return
+    yield {
+        "name": "hot",
+        "source": "hot",
+        "connections": 4,
+        "arrivals": {"kind": "closed", "users": 4, "think_seconds": 0.05},
+    }
+
+
+def _memory(rng: random.Random) -> dict[str, Any]:
+    rate = rng.choice([50.0, 200.0])
+    return {
+        "name": "memory",
+        "source": "memory",
+        "connections": 128,
+        "connection_use": "turns",
+        "held_connections": 64,
+        "arrivals": {"kind": "poisson", "rate_per_second": rate},
+    }
+
+
+def _primary(classes: list[dict[str, Any]]) -> str:
+    """Whoever is not to suffer from the cold requests."""
+    names = [one["name"] for one in classes]
+    return "hot" if "hot" in names else "memory"
+
+
+def _title(lab: dict[str, Any], sizes: list[int], files: int) -> str:
+    kinds = "+".join(disk["class_name"] for disk in lab["disks"])
+    ways = [name for name in ("tls", "cold_names", "link") if lab.get(name)]
+    each = "/".join(f"{size / 1024:.0f}" for size in sizes)
+    return f"Drawn: {kinds}, {files} files of {each} KiB{''.join(f', {way}' for way in ways)}"
+
+
+def write_toml(cell: dict[str, Any]) -> str:
+    """A cell as a file of ``cells/``: msgspec writes no TOML by itself."""
+    lines: list[str] = []
+    _table(lines, "", cell)
+    return "\n".join(lines).strip() + "\n"
+
+
+def _table(lines: list[str], name: str, table: dict[str, Any]) -> None:
+    for key, value in table.items():
+        if not _is_table(value):
+            lines.append(f"{key} = {_value(value)}")
+    for key, value in table.items():
+        place = f"{name}{key}"
+        if isinstance(value, dict) and _is_table(value):
+            lines.append(f"[{place}]")
+            _table(lines, f"{place}.", value)
+        elif isinstance(value, list) and _is_table(value):
+            for one in value:
+                lines.append(f"[[{place}]]")
+                lines += [f"{k} = {_value(v)}" for k, v in one.items()]
+
+
+def _is_table(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and isinstance(value[0], dict)
+    return isinstance(value, dict) and any(isinstance(v, list | dict) for v in value.values())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f'"{k}" = {_value(v)}' for k, v in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return msgspec.json.encode(value).decode()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--write", type=Path, help="directory for the cells; nothing is run")
+    parser.add_argument("--results", type=Path, help="directory for the results of a run")
+    asked = parser.parse_args()
+    if (asked.write is None) == (asked.results is None):
+        parser.error("either --write or --results")
+    cells = dict(draw_cells(asked.seed, asked.count))
+    if asked.write is not None:
+        asked.write.mkdir(parents=True, exist_ok=True)
+        for name, cell in cells.items():
+            (asked.write / f"{name}.toml").write_text(write_toml(cell))
+        return 0
+    return _run(cells, asked.results, asked.rounds)
+
+
+def _run(cells: dict[str, dict[str, Any]], results: Path, rounds: int) -> int:
+    """Run what is not there yet, and print the tables of all."""
+    import run  # noqa: PLC0415  # the lab, which drawing does not need
+
+    return run.run_cells(cells, results, rounds=rounds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Cells drawn at random: that the lab takes each, and that they differ as the real world does."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+HERE = Path(__file__).resolve().parents[2] / "benchmarks" / "regret"
+sys.path.insert(0, str(HERE))
+
+import draw  # noqa: E402
+import matrix  # noqa: E402
+
+from nginx_tune.documents.scenario import Scenario  # noqa: E402
+from nginx_tune.measure.plan_scenario import check_scenario  # noqa: E402
+
+CANDIDATES = matrix.read_candidates(msgspec.toml.decode((HERE / "candidates.toml").read_bytes()))
+CELLS = dict(draw.draw_cells(seed=5, count=200))
+
+
+def scenario(name: str, cell: dict[str, Any]) -> Scenario:
+    return matrix.scenario_of(name, cell, CANDIDATES, rounds=8)
+
+
+def test_every_drawn_cell_can_be_run() -> None:
+    for name, cell in CELLS.items():
+        drawn = scenario(name, cell)
+        check_scenario(drawn)
+        data = sum(sum(one.sizes.values()) or one.files * one.file_bytes for one in drawn.lab.data)
+        assert data <= 2 * draw.MOST_BYTES
+        assert {c.disk for c in drawn.classes if c.source == "random"} == {
+            d.name for d in drawn.lab.disks
+        }
+
+
+def test_the_same_seed_draws_the_same_cells_and_another_draws_others() -> None:
+    assert dict(draw.draw_cells(5, 3)) == {n: CELLS[n] for n in list(CELLS)[:3]}
+    others = dict(draw.draw_cells(6, 3))
+    assert list(others.values()) != [CELLS[n] for n in list(CELLS)[:3]]
+
+
+def test_a_written_cell_is_the_drawn_one(tmp_path: Path) -> None:
+    for name, cell in list(CELLS.items())[:40]:
+        path = tmp_path / f"{name}.toml"
+        path.write_text(draw.write_toml(cell))
+        assert scenario(name, msgspec.toml.decode(path.read_bytes())) == scenario(name, cell)
+
+
+@pytest.mark.parametrize(
+    "holds",
+    [
+        lambda c: len(c["lab"]["disks"]) > 1 and "model" in c["lab"]["disks"][0],
+        lambda c: len(c["lab"]["disks"]) > 1 and "model" in c["lab"]["disks"][-1],
+        lambda c: c["lab"]["tls"],
+        lambda c: c["lab"].get("cold_names"),
+        lambda c: c["lab"].get("topology") == "link",
+        lambda c: "sizes" in c["lab"]["data"][0],
+        lambda c: any("exponent" in one for one in c["classes"]),
+        lambda c: any(one["name"] == "hot" for one in c["classes"]),
+        lambda c: any(one.get("keepalive") is False for one in c["classes"]),
+        lambda c: c["classes"][0]["arrivals"]["kind"] == "closed",
+    ],
+    ids=[
+        "slow-first",
+        "slow-last",
+        "tls",
+        "names",
+        "link",
+        "sizes",
+        "zipf",
+        "hot",
+        "short",
+        "wait",
+    ],
+)
+def test_every_kind_of_cell_is_drawn(holds: Any) -> None:
+    count = sum(bool(holds(cell)) for cell in CELLS.values())
+    assert 4 <= count < len(CELLS)
+
+
+def test_data_is_from_less_than_memory_to_several_times_it() -> None:
+    ratios = []
+    for name, cell in CELLS.items():
+        lab = scenario(name, cell).lab
+        data = sum(sum(d.sizes.values()) or d.files * d.file_bytes for d in lab.data)
+        ratios.append(data / (lab.memory_bytes or 1))
+    assert min(ratios) < 0.5
+    assert max(ratios) > 4
+
+
+def test_one_cell_says_what_it_is() -> None:
+    cell = draw.draw_cell(random.Random(1))
+    assert cell["title"].startswith("Drawn: ")
+    assert cell["primary_metric"] in ("hot.mean", "memory.mean")
