@@ -174,7 +174,7 @@ def openssl(text: str) -> None:
 
 @pytest.fixture
 def secure(start_nginx: StartNginx, tmp_path: Path) -> tuple[str, Path]:
-    """A TLS listener that asks for certificates, behind the PROXY protocol too; what it logs."""
+    """A TLS listener that asks for certificates, and one behind a balancer; what they log."""
     port, log = free_port(), tmp_path / "tls.log"
     curve = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
     for name, alternative in (("server", "IP:127.0.0.1"), ("client", "DNS:client"),
@@ -184,11 +184,13 @@ def secure(start_nginx: StartNginx, tmp_path: Path) -> tuple[str, Path]:
             f" -subj /CN={name} -addext subjectAltName={alternative}"
         )
     start_nginx(
-        http="log_format tls '$ssl_protocol $ssl_cipher $ssl_client_verify';",
+        http="log_format tls '$ssl_protocol $ssl_cipher $ssl_client_verify';"
+        " log_format who $proxy_protocol_addr;",
         server=f"listen 127.0.0.1:{port} ssl; ssl_protocols TLSv1.2 TLSv1.3;"
         f" ssl_certificate {tmp_path}/server.pem; ssl_certificate_key {tmp_path}/server.key;"
         f" ssl_client_certificate {tmp_path}/client.pem; ssl_verify_client optional;"
-        f" access_log {log} tls;",
+        f" listen unix:{tmp_path}/tls ssl proxy_protocol;"
+        f" access_log {log} tls; access_log {log}.who who;",
     )
     return f"https://127.0.0.1:{port}/1k", log
 
@@ -221,6 +223,19 @@ def test_tls_is_spoken_as_wished(
     lines = said(log)
     assert sum(lines.values()) == item.requests
     assert all(re.fullmatch(seen, line) for line in lines), lines
+
+
+@pytest.mark.needs("openssl")
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_the_client_is_said_before_tls(
+    secure: tuple[str, Path], run_cli: RunCli, tmp_path: Path, version: str
+) -> None:
+    url = f"https://unix:{tmp_path}/tls:/1k"
+    words = ("-k", "--proxy-protocol", version, "--proxy-source", "192.0.2.9", "--keepalive", "2")
+    item = only_class(probe(run_cli, url, *words))
+    assert item.errors == {}
+    assert item.tls_seconds.count == item.connections_opened > 1
+    assert set(said(Path(f"{secure[1]}.who"))) == {"192.0.2.9"}
 
 
 @pytest.mark.needs("openssl")
