@@ -16,6 +16,7 @@ from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.known_directives import (
     Row,
     is_known,
+    is_outside_history,
     known_modules,
     lacks_a_version,
     nearest,
@@ -78,7 +79,7 @@ def not_in_version(context: Context) -> Iterator[tuple[tuple[Row, ...], list[Dir
     version = context.version
     for kind, directives in _judged(context).items():
         rows = rows_of(kind.name)
-        if (
+        if (not rows and version is not None and is_outside_history(kind.name, version)) or (
             lacks_a_version(kind.name)
             if version is None
             else rows and all(row.is_surely_absent(version) for row in rows)

@@ -74,6 +74,8 @@ class Row(NamedTuple):
 
     def is_surely_absent(self, version: Version) -> bool:
         """Whether that version was seen, or stands before or after one seen, without it."""
+        if self.is_own and is_outside_history(self.name, version):
+            return True
         return (self.absent_to is not None and version <= self.absent_to) or (
             self.absent_from is not None and version >= self.absent_from
         )
@@ -94,6 +96,19 @@ def is_known(name: str) -> bool:
     if name in _table().lines or is_named(name):
         return True
     return is_listed(name) and nearest(name, cutoff=_SLIP) is None
+
+
+def is_outside_history(name: str, version: Version) -> bool:
+    """Whether nginx's source had no directive of that name yet, or no longer, in a release."""
+    since, gone = history_of(name)
+    return version < since or (gone is not None and version >= gone)
+
+
+@lru_cache(maxsize=4096)
+def history_of(name: str) -> tuple[Version, Version | None]:
+    """The first release with a directive, empty for 1.4.0 and before, and the first without it."""
+    since, gone = _history().get(name, ("", ""))
+    return _version(since), _version(gone) or None
 
 
 def known_modules() -> frozenset[str]:
@@ -147,6 +162,14 @@ def _table() -> _Table:
         if not line.startswith("#"):
             lines.setdefault(line.partition("\t")[0], []).append(line)
     return _Table(lines, versions)
+
+
+@lru_cache(maxsize=1)
+def _history() -> dict[str, tuple[str, str]]:
+    """Read out of the command tables of each release from 1.4.0 to 1.31.4."""
+    lines = read_table("directive-history.tsv").splitlines()
+    rows = (line.split("\t") for line in lines if not line.startswith("#"))
+    return {name: (since, gone) for name, since, gone in rows}
 
 
 @lru_cache(maxsize=1)

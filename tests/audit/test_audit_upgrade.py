@@ -13,8 +13,9 @@ from scratch_nginx import Server
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
+from nginx_tune.audit.moved_defaults import CHANGES, Change
 from nginx_tune.audit.registry import ALL
-from nginx_tune.audit.upgrade import CHANGED, CHANGES
+from nginx_tune.audit.upgrade import CHANGED
 from nginx_tune.conf.tree import parse_text
 
 Run = Callable[..., "CompletedProcess[str]"]
@@ -29,6 +30,52 @@ http {
 """
 
 
+BARE = """events {}
+http {
+  charset utf-8;
+  types { text/html html; }
+  sendfile on;
+  proxy_cache_path /var/cache/nginx keys_zone=c:1m max_size=1g;
+  upstream app { server 10.0.0.1; server 10.0.0.2; }
+  upstream kept { server 10.0.0.1; keepalive 8; }
+  server {
+    listen a.example:443 ssl;
+    root /srv;
+    location /app { proxy_pass http://app; proxy_cache c; }
+    location /kept { proxy_pass https://kept; }
+  }
+}
+"""
+
+
+def _moves_again(change: Change) -> bool:
+    later = [one for one in CHANGES if one.since > change.since]
+    return any(one.directive == change.directive for one in later)
+
+
+@pytest.mark.parametrize(
+    ("name", "since", "gone"),
+    [("limit_zone", "1.4.0", "1.7.6"), ("worker_shutdown_timeout", "1.11.11", ""),
+     ("max_headers", "1.29.8", ""), ("spdy_chunk_size", "1.5.9", "1.19.7")],
+)  # fmt: skip
+def test_directives_come_and_go_with_the_releases_of_the_source(
+    name: str, since: str, gone: str
+) -> None:
+    where = "events {} %s 1;" if name.startswith("worker") else "events {} http { %s 1; }"
+
+    def fires(version: str) -> bool:
+        found = audit(parse_text(where % name), linux(version=version), ALL)
+        return any(one.rule == "cf-directive-version" for one in found.findings)
+
+    first = tuple(map(int, since.split(".")))
+    if first > (1, 4, 0):
+        assert fires(".".join(map(str, (*first[:2], first[2] - 1))))
+    assert not fires(since)
+    assert fires("1.31.4") is bool(gone)
+    if gone:
+        assert fires(gone)
+
+
 def _moved(conf: str, since: str, until: str) -> set[str]:
     found = audit(parse_text(conf), linux(version=until), ALL, upgrade_from=since)
     return {one.message.split(" is not set")[0] for one in found.findings if one.rule == CHANGED.id}
@@ -37,17 +84,25 @@ def _moved(conf: str, since: str, until: str) -> set[str]:
 def test_only_defaults_between_the_two_versions_move() -> None:
     assert _moved(CONF, "1.18.0", "1.18.0") == set()
     assert _moved(CONF, "1.18.0", "1.19.9") == set()
-    assert _moved(CONF, "1.18.0", "1.19.10") == {"keepalive_requests"}
+    assert _moved(CONF, "1.18.0", "1.19.10") == {"keepalive_requests", "keepalive_time"}
     assert _moved(CONF, "1.22.1", "1.26.3") == {"ssl_protocols"}
     assert _moved(CONF, "1.26.3", "1.30.6") == {
         "ssl_protocols", "proxy_http_version", "keepalive of an upstream",
+        "ssl_certificate_compression", "max_headers",
     }  # fmt: skip
-    assert {change.directive for change in CHANGES} == _moved(CONF, "1.10.0", "1.30.6")
+    assert {change.directive for change in CHANGES} == _moved(BARE, "1.4.0", "1.31.4")
+    for change in CHANGES:
+        before = ".".join(map(str, (*change.since[:2], change.since[2] - 1)))
+        now = ".".join(map(str, change.since))
+        assert change.directive in _moved(BARE, before, now)
+        assert change.directive not in _moved(BARE, now, "1.31.4") or _moves_again(change)
 
 
 def test_what_is_written_does_not_move() -> None:
     written = (
         "events { accept_mutex off; } http { keepalive_requests 100; sendfile on; "
+        "keepalive_time 1h; max_headers 100; ssl_ecdh_curve auto; ssl_dhparam dh.pem; "
+        "ssl_certificate_compression off; variables_hash_max_size 1024; connection_pool_size 512; "
         "sendfile_max_chunk 1m; ssl_protocols TLSv1.2; proxy_http_version 1.1; "
         "upstream app { server 10.0.0.1; keepalive 0; } "
         "server { listen 443 ssl; location / { proxy_pass http://app; } } }"

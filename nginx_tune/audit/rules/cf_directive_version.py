@@ -8,7 +8,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.directives import not_in_version
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.conf.known_directives import is_named
+from nginx_tune.conf.known_directives import history_of, is_named
 from nginx_tune.documents.decisions import Evidence
 
 
@@ -17,7 +17,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     version = context.version
     for rows, directives in not_in_version(context):
         name = directives[0].name
-        if is_named(name):
+        if rows and is_named(name):
             continue
         if version is None:
             yield Missing(("nginx.nginx_version",))
@@ -25,10 +25,15 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         have = sorted({row.first for row in rows} | {row.last for row in rows})
         evidence = [
             Evidence(fact="nginx.nginx_version", value=_text(version)),
-            Evidence(fact="seen in nginx", value=", ".join(map(_text, have))),
+            Evidence(fact="seen in nginx", value=", ".join(map(_text, have)) or _releases(name)),
         ]
         for directive in directives:
             yield Hit(directive, f'nginx {_text(version)} has no directive "{name}"', evidence)
+
+
+def _releases(name: str) -> str:
+    since, gone = history_of(name)
+    return f"{_text(since or (1, 4, 0))} and later" + (f", before {_text(gone)}" if gone else "")
 
 
 def _text(version: tuple[int, ...]) -> str:

@@ -1,0 +1,269 @@
+"""The defaults of nginx that moved between 1.4.0 and 1.31.4, and where a configuration leaves them.
+
+Read out of the source of each release (ngx_conf_merge_* and ngx_conf_init_* of every module) and
+its change log. A default of stream or mail is not followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from nginx_tune.audit.context import Context, Version
+from nginx_tune.audit.processes import main_place
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.upstreams import host_of, is_resolved_once
+
+
+class Change(NamedTuple):
+    """A default that moved."""
+
+    since: Version
+    directive: str
+    before: str
+    after: str
+    effect: str
+    places: Callable[[Context], list[Directive]]
+    """Where this configuration leaves it to nginx; none where it does not matter."""
+
+
+def _unset(name: str, needs: str = "") -> Callable[[Context], list[Directive]]:
+    """Http itself where no line of it sets the directive (and one sets what it depends on)."""
+
+    def places(context: Context) -> list[Directive]:
+        if context.client_lines(name) or (needs and not context.client_lines(needs)):
+            return []
+        return context.tree.main.all("http")[:1]
+
+    return places
+
+
+def _unset_events(name: str) -> Callable[[Context], list[Directive]]:
+    def places(context: Context) -> list[Directive]:
+        place = main_place(context, "events")
+        lines = [line for one in context.tree.main.all("events") if one.block for line in one.block]
+        return [] if place is None or any(line.name == name for line in lines) else [place]
+
+    return places
+
+
+def _chunk(context: Context) -> list[Directive]:
+    on = [line for line in context.client_lines("sendfile") if line.value.lower() == "on"]
+    return on[:1] if not context.client_lines("sendfile_max_chunk") else []
+
+
+def _tls(context: Context) -> list[Directive]:
+    found = {
+        one.listener.lines[0]: None
+        for one in context.tls_listeners
+        if one.default.effective("ssl_protocols") is None
+    }
+    return list(found)[:1]
+
+
+def _bare_upstreams(context: Context) -> list[Directive]:
+    return [
+        one.directive
+        for name, one in context.upstreams.items()
+        if one.keepalive is None and context.passes_by_upstream[name] and not one.is_scripted
+    ]
+
+
+def _bare_passes(context: Context) -> list[Directive]:
+    found = [
+        one.place
+        for one in context.passes
+        if one.module == "proxy" and one.effective("http_version") is None
+    ]
+    return list(dict.fromkeys(found))[:1]
+
+
+def _tls_passes(context: Context) -> list[Directive]:
+    found = [
+        one.place
+        for one in context.passes
+        if one.is_tls
+        and one.module in {"proxy", "grpc", "uwsgi"}
+        and one.effective("ssl_protocols") is None
+    ]
+    return list(dict.fromkeys(found))[:1]
+
+
+def _tls_unset(name: str) -> Callable[[Context], list[Directive]]:
+    """A listen line of TLS whose first server leaves the directive out."""
+
+    def places(context: Context) -> list[Directive]:
+        found = [
+            one.listener.lines[0]
+            for one in context.tls_listeners
+            if one.default.effective(name) is None
+        ]
+        return found[:1]
+
+    return places
+
+
+def _retried(context: Context) -> list[Directive]:
+    """Groups of several servers whose requests are retried as nginx does by itself."""
+    found = [
+        one.place
+        for name, upstream in context.upstreams.items()
+        for one in context.passes_by_upstream[name]
+        if len(upstream.peers) > 1 and one.effective("next_upstream") is None
+    ]
+    return list(dict.fromkeys(found))[:1]
+
+
+def _kept_upstreams(context: Context) -> list[Directive]:
+    return [
+        one.keepalive
+        for one in context.upstreams.values()
+        if one.keepalive is not None
+        and one.keepalive.value != "0"
+        and one.block.first("keepalive_requests") is None
+    ]
+
+
+def _static(name: str) -> Callable[[Context], list[Directive]]:
+    """The first line that names files to serve, where no line sets the directive."""
+
+    def places(context: Context) -> list[Directive]:
+        if context.client_lines(name):
+            return []
+        return [one.place for one in context.served if one.via != "cache"][:1]
+
+    return places
+
+
+def _named_listen(context: Context) -> list[Directive]:
+    return [
+        one.lines[0]
+        for one in context.listeners
+        if not one.is_unix
+        and one.lines
+        and is_resolved_once(host_of(one.lines[0].value))
+        and not one.lines[0].value.isdigit()
+        and not one.address.startswith("*")
+    ][:1]
+
+
+def _varying(context: Context) -> list[Directive]:
+    found = []
+    for one in context.caching:
+        ignored = one.passed.effective("ignore_headers")
+        if ignored is None or "vary" not in map(str.lower, ignored.args):
+            found.append(one.place)
+    return list(dict.fromkeys(found))[:1]
+
+
+CHANGES: tuple[Change, ...] = (
+    Change(
+        (1, 5, 4), "charset_types", "application/x-javascript", "application/javascript",
+        "scripts of the new type get a charset, and those of the old one none",
+        _unset("charset_types", "charset"),
+    ),
+    Change(
+        (1, 5, 13), "variables_hash_max_size", "512", "1024",
+        "nginx may use a little more memory, and warns less", _unset("variables_hash_max_size"),
+    ),
+    Change(
+        (1, 5, 13), "types_hash_bucket_size", "the size of a cache line", "64",
+        "the same on every CPU", _unset("types_hash_bucket_size", "types"),
+    ),
+    Change(
+        (1, 7, 7), "caching of answers with Vary", "whatever was asked for", "apart for each value",
+        "an answer that varies is kept once for each value, and one with Vary: * not at all",
+        _varying,
+    ),
+    Change(
+        (1, 9, 1), "ssl_protocols", "SSLv3 to TLSv1.2", "TLSv1 to TLSv1.2",
+        "clients that speak SSLv3 only are refused", _tls,
+    ),
+    Change(
+        (1, 9, 1), "proxy_ssl_protocols", "SSLv3 to TLSv1.2", "TLSv1 to TLSv1.2",
+        "servers that speak SSLv3 only are not reached", _tls_passes,
+    ),
+    Change(
+        (1, 9, 5), "output_buffers", "1 32k", "2 32k",
+        "a file that goes out without sendfile takes up to twice the memory",
+        _static("output_buffers"),
+    ),
+    Change(
+        (1, 9, 8), "connection_pool_size", "256", "512 (256 on 32 bits)",
+        "an idle connection takes 256 bytes more", _unset("connection_pool_size"),
+    ),
+    Change(
+        (1, 9, 13), "proxy_next_upstream", "every request", "requests that are idempotent",
+        "a POST, LOCK or PATCH that was sent is no longer sent to another server", _retried,
+    ),
+    Change(
+        (1, 11, 0), "ssl_dhparam", "parameters of 1024 bits", "none",
+        "ciphers of the kind DHE are no longer offered", _tls_unset("ssl_dhparam"),
+    ),
+    Change(
+        (1, 11, 0), "ssl_ecdh_curve", "prime256v1", "auto",
+        "handshakes may take another curve (X25519)", _tls_unset("ssl_ecdh_curve"),
+    ),
+    Change(
+        (1, 15, 10), "listen of a name", "the first address of the name", "each of its addresses",
+        "nginx listens in more places", _named_listen,
+    ),
+    Change(
+        (1, 19, 10), "keepalive_requests of an upstream", "100", "1000",
+        "connections to the servers are kept longer", _kept_upstreams,
+    ),
+    Change(
+        (1, 19, 10), "keepalive_time", "no bound", "1h",
+        "a connection of a client is closed after the request at which it is an hour old",
+        _unset("keepalive_time"),
+    ),
+    Change(
+        (1, 23, 4), "proxy_ssl_protocols", "TLSv1 to TLSv1.2", "TLSv1 to TLSv1.3",
+        "servers may be asked by TLSv1.3", _tls_passes,
+    ),
+    Change(
+        (1, 27, 3), "proxy_ssl_protocols", "TLSv1 to TLSv1.3", "TLSv1.2 TLSv1.3",
+        "servers that speak TLS 1.0 or 1.1 only are not reached", _tls_passes,
+    ),
+    Change(
+        (1, 29, 1), "ssl_certificate_compression", "as OpenSSL does", "off",
+        "certificates go uncompressed over TLSv1.3, a few hundred bytes more for each handshake",
+        _tls_unset("ssl_certificate_compression"),
+    ),
+    Change(
+        (1, 29, 8), "max_headers", "no bound", "1000",
+        "a request with more header lines is refused", _unset("max_headers"),
+    ),
+    Change(
+        (1, 19, 10), "keepalive_requests", "100", "1000",
+        "clients keep their connections longer, with the memory that stays with them",
+        _unset("keepalive_requests"),
+    ),
+    Change(
+        (1, 21, 4), "sendfile_max_chunk", "0", "2m",
+        "one fast client no longer holds a worker for a whole file", _chunk,
+    ),
+    Change(
+        (1, 23, 4), "ssl_protocols", "TLSv1 TLSv1.1 TLSv1.2", "the same with TLSv1.3",
+        "handshakes of new clients take a round trip less, and other ciphers hold for them", _tls,
+    ),
+    Change(
+        (1, 27, 3), "ssl_protocols", "TLSv1 to TLSv1.3", "TLSv1.2 TLSv1.3",
+        "clients that speak TLS 1.0 or 1.1 only are refused", _tls,
+    ),
+    Change(
+        (1, 29, 7), "proxy_http_version", "1.0", "1.1",
+        "the server gets HTTP/1.1 without Connection: close, and may answer in chunks",
+        _bare_passes,
+    ),
+    Change(
+        (1, 29, 7), "keepalive of an upstream", "none", "32 local",
+        "each worker keeps idle connections for each location; keepalive 0 is as before",
+        _bare_upstreams,
+    ),
+    Change(
+        (1, 11, 3), "accept_mutex", "on", "off",
+        "every worker waits at the listen sockets (by EPOLLEXCLUSIVE)",
+        _unset_events("accept_mutex"),
+    ),
+)  # fmt: skip
