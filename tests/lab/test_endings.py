@@ -230,7 +230,8 @@ def _try(ending: Ending, path: Path, package: Path, seed: str) -> str:
 
 def _was_loading(said: str) -> bool:
     """Whether Ctrl-C came while Python still loaded the command: nothing of ours ran yet."""
-    loads = 'nginx_tune/__main__.py", line 3' in said or "nginx_tune/" not in said
+    loads = '__main__.py", line ' in said and "in <module>\n    from nginx_tune" in said
+    loads = loads or "nginx_tune/" not in said
     return loads and said.rstrip().endswith("KeyboardInterrupt")
 
 

@@ -559,6 +559,30 @@ static int read_addresses(void)
     return first ? 0 : EPERM;
 }
 
+/* Processes beside nginx's own and the first one of the sandbox, by their names. */
+static int see_processes(void)
+{
+    char path[300], own[32] = "", name[32];
+    int others = 0;
+    DIR *all = opendir("/proc");
+    FILE *file = fopen("/proc/self/comm", "r");
+    if (!all || !file || !fgets(own, sizeof(own), file))
+        return ENOENT;
+    for (struct dirent *one; (one = readdir(all));) {
+        snprintf(path, sizeof(path), "/proc/%s/comm", one->d_name);
+        if (atoi(one->d_name) > 0 && (file = fopen(path, "r")) && fgets(name, sizeof(name), file))
+            others += strcmp(own, name) != 0;
+    }
+    return others > 1 ? 0 : EPERM;
+}
+static int see_environment(void)
+{
+    ALL(SECRETS)
+        if (getenv(SECRETS[i]))
+            return 0;
+    return EPERM;
+}
+
 /* Memory that is shared by name. */
 static int shared_memory(void) { int best = ENOENT; int id = shmget(IPC_KEY, 0, 0); char *map = id < 0 ? (char *) -1 : shmat(id, NULL, 0); TRY(map == (char *) -1 ? -1 : 0); if (map != (char *) -1) map[0] = 'X'; TRY(id < 0 ? -1 : shmctl(id, IPC_RMID, NULL)); return best; }
 static int message_queue(void) { int best = ENOENT; int id = msgget(IPC_KEY, 0); TRY(id); TRY(id < 0 ? -1 : msgctl(id, IPC_RMID, NULL)); mqd_t queue = mq_open(QUEUE, O_WRONLY); TRY(queue); TRY(mq_unlink(QUEUE)); return best; }
@@ -598,11 +622,34 @@ static int fill_a_file(void)
         int fd = open(path, O_CREAT | O_RDWR, 0644);
         TRY(fd < 0 ? -1 : ftruncate(fd, 1L << 40));
         errno = 0;
-        int status = fd < 0 ? -1 : posix_fallocate(fd, 0, FILLED_BYTES);
+        int status = fd < 0 ? EACCES : posix_fallocate(fd, 0, FILLED_BYTES);
         errno = status;
         TRY(status == 0 ? 0 : -1);
         close(fd);
         unlink(path);
+    }
+    return best;
+}
+static int fill_with_large_files(void)
+{
+    int best = ENOENT;
+    const char *places[] = { "/dev/shm", "/tmp" };
+    char path[128];
+    ALL(places) {
+        int number = 0;
+        for (; number < 4; number++) {
+            snprintf(path, sizeof(path), "%s/l%d", places[i], number);
+            int fd = open(path, O_CREAT | O_RDWR, 0644);
+            int status = fd < 0 ? EACCES : posix_fallocate(fd, 0, FILLED_BYTES / 4);
+            close(fd);
+            if ((errno = status))
+                break;
+        }
+        TRY(number == 4 ? 0 : -1);
+        do {
+            snprintf(path, sizeof(path), "%s/l%d", places[i], number);
+            unlink(path);
+        } while (number-- > 0);
     }
     return best;
 }
@@ -628,8 +675,8 @@ static int fill_with_files(void)
 }
 static int fill_memory(void)
 {
-    for (int i = 0; i < FILLED_GIB * 16; i++) {
-        char *some = mmap(NULL, 64 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    for (int i = 0; i < FILLED_MIB / 16; i++) {
+        char *some = mmap(NULL, 16 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
         if (some == MAP_FAILED)
             return errno;
     }
@@ -658,8 +705,8 @@ static const struct { const char *name; int (*run)(void); int exhausts; } ATTACK
     A(netlink_socket), A(odd_sockets), A(change_link), A(path_sockets),
     A(path_sockets_elsewhere), A(abstract_socket), A(host_ports), A(far_hosts), A(open_devices),
     A(write_devices), A(make_device), A(write_settings), A(write_net_settings), A(write_sys),
-    A(leave_cgroup), A(spare_me), A(read_addresses), A(shared_memory), A(message_queue),
-    A(shared_files), A(other_shared_files), E(fill_a_file), E(fill_with_files), E(fill_memory),
+    A(leave_cgroup), A(spare_me), A(read_addresses), A(see_processes), A(see_environment), A(shared_memory), A(message_queue),
+    A(shared_files), A(other_shared_files), E(fill_a_file), E(fill_with_large_files), E(fill_with_files), E(fill_memory),
     A(dump_core), E(fork_without_end),
 };
 

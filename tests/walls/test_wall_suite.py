@@ -6,28 +6,19 @@ NGINX_TUNE_WALLS=all tries everything on every version, in every place, by both 
 
 from __future__ import annotations
 
-import json
-import os
-import random
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from unprivileged import NOBODY, ROOT, copy_package
-from wall_arena import ENTER
+from unprivileged import NOBODY, ROOT
+from wall_attack import EVERYTHING, SYSTEM_NGINX, TURN, USERS, attack, package
 from wall_requests import PIPES, all_but
 
-HERE = Path(__file__).parent
-SYSTEM_NGINX = "/usr/sbin/nginx"
-EVERYTHING = os.environ.get("NGINX_TUNE_WALLS") == "all"
-USERS = ("root", "nobody")
-TURN = random.SystemRandom().randrange(6)
-"""Which place each directive is tried in; six turns are all."""
+__all__ = ["package"]
+
+
 HOW = ("test", "serve", "request")
 """When a module attacks: as ``nginx -t`` or a server loads it, or in a worker with a request."""
 LEAST_REQUESTS = 190
@@ -53,31 +44,6 @@ def versions() -> list[str]:
     return [program for program in programs if program != SYSTEM_NGINX]
 
 
-@pytest.fixture(scope="module")
-def package() -> Iterator[Path]:
-    """A copy of the package that every user may read."""
-    path = Path(tempfile.mkdtemp(prefix="nginx-tune-walls-", dir="/var/tmp"))
-    path.chmod(0o755)
-    yield copy_package(path)
-    shutil.rmtree(path)
-
-
-def attack(package: Path, **request: Any) -> dict[str, Any]:
-    """What an attack in an arena of its own told and changed."""
-    base = Path(tempfile.mkdtemp(prefix="nginx-tune-walls-", dir="/srv"))
-    try:
-        run = subprocess.run(
-            [*ENTER, sys.executable, HERE / "wall_run.py", package, json.dumps([request])],
-            env={**os.environ, "WALLS_ARENA": str(base), "PYTHONPATH": f"{HERE.parent}:{HERE}"},
-            capture_output=True, text=True, check=False, timeout=300,
-        )  # fmt: skip
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
-    assert run.returncode == 0, run.stderr[-3000:]
-    answer: dict[str, Any] = json.loads(run.stdout)[0]
-    return answer
-
-
 def check_unharmed(answer: dict[str, Any]) -> None:
     changes = answer["changes"]
     assert not changes, f"{len(changes)} changes:\n" + "\n".join(changes[:30])
@@ -98,7 +64,13 @@ def test_a_module_attacks_in_vain(package: Path, user: str, how: str) -> None:
 )
 def test_a_module_attacks_in_vain_while_it_serves(package: Path, user: str, worker: str) -> None:
     answer = attack(
-        package, kind="module", user=user, nginx=SYSTEM_NGINX, how="request", worker=worker
+        package,
+        kind="module",
+        user=user,
+        nginx=SYSTEM_NGINX,
+        how="request",
+        worker=worker,
+        sockets=worker == "root",
     )
     assert len(answer["results"]) >= LEAST_ATTACKS, answer["said"]
     assert answer["attacker"] == (0 if worker == "root" else NOBODY)
@@ -181,64 +153,3 @@ def test_a_pipe_of_the_host_is_no_log(package: Path, user: str) -> None:
         check_unharmed(answer)
         assert answer["asked"] == 1
         assert answer["faults"] == ["timed out"]
-
-
-class Wall(NamedTuple):
-    """A wall and how to take it away: a file of the package, what stands there, what instead."""
-
-    name: str
-    edits: tuple[tuple[str, str, str], ...]
-    seen_by: tuple[str, ...] = ()
-    """Attacks that are let then by their own sight; none where victims or a refusal must tell."""
-
-
-LAUNCH, ROOT_FILE = "sandbox/launch.py", "sandbox/root.py"
-NO_FILTER = (LAUNCH, "calls.install_filter(self._prepared.filter)", "pass")
-NO_LANDLOCK = (LAUNCH, "restrict_writes(writable, files)", "pass")
-MUTATIONS = [
-    Wall("seccomp", (NO_FILTER,), ("unfiltered",)),
-    Wall(
-        "capabilities",
-        ((LAUNCH, "drop_capabilities(is_root=is_root, transparent=wanted.transparent)", "pass"),),
-        ("rights",),
-    ),
-    Wall(
-        "no new privileges",
-        ((LAUNCH, "        calls.no_new_privileges()\n        writable", "        writable"),),
-    ),
-    Wall("new root", ((LAUNCH, "build_root(self._prepared.plan)", "pass"),), ("see_hidden",)),
-    Wall("network", (("lab/walls.py", '"--net", ', ""),)),
-    Wall("process namespace", (NO_FILTER, (LAUNCH, "    | calls.CLONE_NEWPID\n", ""))),
-    Wall(
-        "read-only mounts, Landlock behind them",
-        (NO_LANDLOCK, (ROOT_FILE, "read_only=not place.writable", "read_only=False")),
-    ),
-]
-
-
-def without(package: Path, wall: Wall, place: Path) -> Path:
-    """The package without a wall."""
-    copy = place / "package"
-    shutil.copytree(package, copy, symlinks=True)
-    for name, old, new in wall.edits:
-        file = copy / "nginx_tune" / name
-        text = file.read_text()
-        assert old in text, f"{name} has changed: say anew how to take away {wall.name}"
-        file.write_text(text.replace(old, new))
-    return copy
-
-
-@pytest.mark.parametrize("wall", MUTATIONS, ids=lambda wall: wall.name)
-def test_a_missing_wall_is_seen(package: Path, wall: Wall) -> None:
-    place = Path(tempfile.mkdtemp(prefix="nginx-tune-walls-", dir="/var/tmp"))
-    place.chmod(0o755)
-    try:
-        copy = without(package, wall, place)
-        answer = attack(copy, kind="module", user="root", nginx=SYSTEM_NGINX, how="test")
-    finally:
-        shutil.rmtree(place)
-    let = {name for name, error in answer["results"].items() if error == 0}
-    sys.stdout.write(f"without {wall.name}: let {sorted(let)}, {len(answer['changes'])} changes\n")
-    sys.stdout.write("\n".join([*answer["changes"][:5], answer["said"]]))
-    assert set(wall.seen_by) <= let
-    assert let or answer["changes"] or not answer["results"], "nobody would have seen it"

@@ -39,6 +39,8 @@ DEVICE_SOCKET = "/dev/nginx-tune-victim"
 QUEUE = "/nginx-tune-victim"
 IPC_KEY = 4747
 KEY = "nginx-tune-victim"
+VARIABLE = "NGINX_TUNE_WALLS_SECRET"
+"""A variable of the caller's environment."""
 _VICTIM_PID = 30_000
 """Far from the ids that processes of a sandbox have in theirs."""
 _OLD = b"the operator's\n"
@@ -296,13 +298,14 @@ class Arena:
             "PLACES": [place.directory for place in self.places],
             "SOCKETS": self.sockets,
             "GROUPS": [str(group) for group in self.groups],
+            "SECRETS": [VARIABLE],
         }
         words = {
             "MODULE": f'"{module}"', "HIDDEN": f'"{self.hidden}"', "ABSTRACT": f'"{ABSTRACT}"',
             "FAR": f'"{FAR}"', "DEVICE_SOCKET": f'"{DEVICE_SOCKET}"', "QUEUE": f'"{QUEUE}"',
             "KEY": f'"{KEY}"', "VICTIM": self.victims[user].pid, "ROOT_MAJOR": os.major(root),
-            "ROOT_MINOR": os.minor(root), "PORT": PORT, "IPC_KEY": IPC_KEY, "FORKS": 5000,
-            "FILLED_BYTES": "(1536L << 20)", "FILLED_FILES": 300_000, "FILLED_GIB": 3,
+            "ROOT_MINOR": os.minor(root), "PORT": PORT, "IPC_KEY": IPC_KEY, "FORKS": 300,
+            "FILLED_BYTES": "(96L << 20)", "FILLED_FILES": 5000, "FILLED_MIB": 256,
             "EXHAUSTS": int(exhausts), "AT_REQUEST": int(at_request),
         }  # fmt: skip
         text = [

@@ -8,6 +8,7 @@ answer is JSON on standard output.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -22,7 +23,7 @@ from typing import Any
 
 import wall_requests
 from unprivileged import AS_NOBODY, interpreter
-from wall_arena import BASE, FAR, PORT, Arena, describe
+from wall_arena import BASE, FAR, PORT, VARIABLE, Arena, describe
 from wall_cases import Case, place_lines, place_urls, read_cases
 from wall_requests import LISTEN
 
@@ -47,7 +48,7 @@ class Product:
             [interpreter() or sys.executable, *argv],
             env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.home),
                  "PYTHONPATH": str(self.package), "TMPDIR": str(self.home),
-                 "XDG_CACHE_HOME": f"{self.home}/cache"},
+                 "XDG_CACHE_HOME": f"{self.home}/cache", VARIABLE: "x"},
             capture_output=True, text=True, check=False, timeout=SECONDS, cwd="/", **self.owner,
         )  # fmt: skip
 
@@ -98,13 +99,15 @@ def attack_by_module(arena: Arena, request: dict[str, Any]) -> dict[str, Any]:
         f"location /{place.name}/ {{ alias {place.directory}/; }}\n" for place in arena.places
     )
     of_root = "user root;\n" if request.get("worker") == "root" else ""
+    if request.get("sockets"):
+        roots += f"location /sockets/ {{ proxy_pass http://unix:{BASE}/none; }}\n"
     conf.write_text(
         f"load_module {module};\n{of_root}{includes}events {{}}\n"
         f"http {{ server {{ listen 127.0.0.1:{LISTEN};\n"
         f"location = /memory {{ return 200 x; }}\n{roots} }} }}\n"
     )
     product = Product(Path(request["package"]), user)
-    before = arena.snapshot()
+    before, processes = arena.snapshot(), _processes()
     started = time.monotonic()
     if how == "test":
         run = product.test(conf, nginx)
@@ -117,11 +120,30 @@ def attack_by_module(arena: Arena, request: dict[str, Any]) -> dict[str, Any]:
     return {
         "results": {name: int(number) for name, number in results.items()},
         "changes": [one for one in arena.changes(before) if not _is_own(one)],
+        "left": sorted(_left(processes)),
         "attacker": int(told[1]) if told else -1,
         "status": run.returncode,
         "said": (run.stdout[-1500:] + run.stderr[-1500:]) if not told else "",
         "seconds": round(seconds, 1),
     }
+
+
+def _processes() -> set[int]:
+    """All of the arena that run; those that only nobody waits for do not."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if path.read_text().rpartition(")")[2].split()[0] != "Z":
+                found.add(int(path.parent.name))
+    return found
+
+
+def _left(before: set[int]) -> set[int]:
+    """Processes that stay; the keeper may still be clearing up."""
+    deadline = time.monotonic() + 5.0
+    while _processes() - before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return _processes() - before
 
 
 def serve_requests(arena: Arena, request: dict[str, Any]) -> dict[str, Any]:

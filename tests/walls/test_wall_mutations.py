@@ -1,0 +1,223 @@
+"""Walls taken away on purpose: each is missed by an attack, or another stands behind it.
+
+By default a third of them, others in each run; NGINX_TUNE_WALLS=all takes away each.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from wall_attack import EVERYTHING, SYSTEM_NGINX, TURN, USERS, attack, package
+
+__all__ = ["package"]
+
+pytestmark = [
+    pytest.mark.needs("root", "nginx", "loop", "nobody", "gcc"),
+    pytest.mark.alone,
+]
+Edit = tuple[str, str, str]
+"""A file of the package, what stands there, what instead."""
+
+
+class Wall(NamedTuple):
+    """A wall and how to take it away."""
+
+    name: str
+    edits: tuple[Edit, ...]
+    seen_by: tuple[str, ...] = ()
+    """Attacks that are let then by their own sight."""
+    changes: str = ""
+    """What of the host is then changed, heard or sent."""
+    refuses: str = ""
+    """What is said where nginx is then not started."""
+    how: str = "test"
+    worker: str = "nobody"
+    sockets: bool = False
+    """Whether the configuration names a socket, so that nginx may open such."""
+
+
+LAUNCH, ROOT_FILE, MOUNTS = "sandbox/launch.py", "sandbox/root.py", "lab/mounts.py"
+NO_FILTER = (LAUNCH, "calls.install_filter(self._prepared.filter)", "pass")
+NO_LANDLOCK = (LAUNCH, "restrict_writes(writable, files)", "pass")
+NO_READ_ONLY = (ROOT_FILE, "read_only=not place.writable", "read_only=False")
+NO_IPC = (LAUNCH, "    | calls.CLONE_NEWIPC\n", "")
+NO_COVER = (
+    MOUNTS,
+    "    _mount_memory(place(Path(os.path.realpath(directory))))",
+    "    place(Path(os.path.realpath(directory)))",
+)
+NO_SEAL = (MOUNTS, "        if not flags & calls.MS_RDONLY:", "        if False:")
+MUTATIONS = [
+    Wall("seccomp", (NO_FILTER,), ("unfiltered", "unshare_user", "netlink_socket"), "heard"),
+    Wall(
+        "capabilities",
+        ((LAUNCH, "drop_capabilities(is_root=is_root, transparent=wanted.transparent)", "pass"),),
+        ("rights",),
+    ),
+    Wall(
+        "no new privileges",
+        ((LAUNCH, "        calls.no_new_privileges()\n        writable", "        writable"),),
+        refuses="the sandbox cannot be made",
+    ),
+    Wall("new root", ((LAUNCH, "build_root(self._prepared.plan)", "pass"),), ("see_hidden",)),
+    Wall("network", (("lab/walls.py", '"--net", ', ""),), changes="packet: "),
+    Wall("process namespace", ((LAUNCH, "    | calls.CLONE_NEWPID\n", ""),), ("see_processes",)),
+    Wall("Landlock", (NO_LANDLOCK,), ("write_pipe",), changes="heard"),
+    Wall(
+        "read-only mounts and the lab's seal behind them",
+        (NO_READ_ONLY, NO_SEAL),
+        ("chmod_file", "touch_file"),
+        changes="file ",
+    ),
+    Wall(
+        "read-only mounts and both walls behind them",
+        (NO_READ_ONLY, NO_SEAL, NO_LANDLOCK),
+        ("write_file", "unlink_file", "write_map"),
+        changes="file ",
+    ),
+    Wall("proc of processes alone", ((ROOT_FILE, ', "subset=pid"', ""),), ("write_settings",)),
+    Wall(
+        "overlays over what may hold sockets",
+        ((ROOT_FILE, "and (is_unsafe or is_open)", "and False"),),
+        ("path_sockets",),
+        changes="heard",
+        sockets=True,
+    ),
+    Wall(
+        "environment",
+        (("nginx/instance.py", "inherits=sandbox is None", "inherits=True"),),
+        ("see_environment",),
+        how="serve",
+    ),
+    Wall("covers", (NO_COVER,), ("shared_files",), how="request", worker="root"),
+    Wall(
+        "covers and the seal behind them",
+        (NO_COVER, NO_SEAL),
+        changes="file /var/log/nginx/",
+        how="request",
+        worker="root",
+    ),
+    Wall(
+        "both namespaces of shared memory",
+        (NO_IPC, ("lab/walls.py", '"--ipc", ', "")),
+        ("shared_memory",),
+        changes="shared memory",
+    ),
+]
+
+BELTS = [
+    Wall("the sandbox's namespace of shared memory", (NO_IPC,)),
+    Wall("the lab's namespace of shared memory", (("lab/walls.py", '"--ipc", ', ""),)),
+    Wall("read-only mounts", (NO_READ_ONLY,)),
+    Wall("the seal of what is mounted", (NO_SEAL,), how="request", worker="root"),
+    Wall(
+        "host names of its own",
+        ((LAUNCH, "    | calls.CLONE_NEWUTS\n", ""),),
+    ),
+]
+"""Behind each stands another: without it alone nothing is let."""
+
+
+@contextmanager
+def changed(package: Path, *edits: Edit) -> Iterator[Path]:
+    """The package with other text."""
+    place = Path(tempfile.mkdtemp(prefix="nginx-tune-walls-", dir="/var/tmp"))
+    place.chmod(0o755)
+    try:
+        copy = place / "package"
+        shutil.copytree(package, copy, symlinks=True)
+        for name, old, new in edits:
+            file = copy / "nginx_tune" / name
+            text = file.read_text()
+            assert old in text, f"{name} has changed: say anew how to change {old!r}"
+            file.write_text(text.replace(old, new))
+        yield copy
+    finally:
+        shutil.rmtree(place)
+
+
+def skip_unless_its_turn(number: int, turns: int) -> None:
+    """In each run some; NGINX_TUNE_WALLS=all has all."""
+    if not EVERYTHING and number % turns != TURN % turns:
+        pytest.skip("it has its turn in another run")
+
+
+def attack_without(package: Path, wall: Wall) -> dict[str, Any]:
+    with changed(package, *wall.edits) as copy:
+        answer = attack(
+            copy, kind="module", user="root", nginx=SYSTEM_NGINX, how=wall.how,
+            worker=wall.worker, sockets=wall.sockets,
+        )  # fmt: skip
+    answer["let"] = {name for name, error in answer["results"].items() if error == 0}
+    told = f"without {wall.name}: let {sorted(answer['let'])}, {len(answer['changes'])} changes"
+    sys.stdout.write("\n".join([told, *answer["changes"][:5], answer["said"], ""]))
+    return answer
+
+
+@pytest.mark.parametrize("wall", MUTATIONS, ids=lambda wall: wall.name)
+def test_a_missing_wall_is_seen(package: Path, wall: Wall) -> None:
+    skip_unless_its_turn(MUTATIONS.index(wall), 3)
+    answer = attack_without(package, wall)
+    if wall.refuses:
+        assert not answer["results"]
+        assert wall.refuses in answer["said"]
+        return
+    assert set(wall.seen_by) <= answer["let"]
+    assert bool(wall.changes) == bool(answer["changes"])
+    assert any(change.startswith(wall.changes) for change in answer["changes"] or [""])
+
+
+@pytest.mark.parametrize("wall", BELTS, ids=lambda wall: wall.name)
+def test_another_wall_stands_behind_it(package: Path, wall: Wall) -> None:
+    skip_unless_its_turn(BELTS.index(wall), 3)
+    answer = attack_without(package, wall)
+    assert answer["results"]
+    assert not answer["let"]
+    assert not answer["changes"]
+
+
+SPEC = "sandbox/spec.py"
+LIMITS = {
+    "processes": ("2048", "100", "1000"),
+    "data_bytes": ("2 << 30", "128 << 20", "1 << 30"),
+    "file_bytes": ("4 << 30", "32 << 20", "2 << 40"),
+    "cover_bytes": ("1 << 30", "64 << 20", "128 << 20"),
+    "cover_files": ("200_000", "2_000", "20_000"),
+}
+"""Each as it is, one that an attack goes past, and one that it does not: up to 512 MiB in all."""
+STOPPED_BY = {
+    "processes": "fork_without_end",
+    "data_bytes": "fill_memory",
+    "file_bytes": "fill_a_file",
+    "cover_bytes": "fill_with_large_files",
+    "cover_files": "fill_with_files",
+}
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_what_is_used_up_is_the_sandboxs_own(package: Path, user: str) -> None:
+    skip_unless_its_turn(USERS.index(user), 2)
+    for place in (1, 2):
+        edits = [
+            (SPEC, f"{name}: int = {values[0]}", f"{name}: int = {values[place]}")
+            for name, values in LIMITS.items()
+        ]
+        with changed(package, *edits) as copy:
+            answer = attack(
+                copy, kind="module", user=user, nginx=SYSTEM_NGINX, how="request", exhausts=True
+            )
+        sys.stdout.write(f"{answer['results']} in {answer['seconds']} s\n")
+        assert not answer["changes"], answer["changes"]
+        assert not answer["left"], "processes that stay"
+        ended = {name: answer["results"].get(attack) for name, attack in STOPPED_BY.items()}
+        assert None not in ended.values(), answer["said"]
+        assert 999 not in ended.values(), "it went on for longer than it was given"
+        # With room enough nothing stops them: it is the limit that did.
+        assert [error != 0 for error in ended.values()] == [place == 1] * len(ended), ended

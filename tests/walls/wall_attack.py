@@ -1,0 +1,50 @@
+"""An attack from a test: in an arena of its own, on a copy of the package."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unprivileged import copy_package
+from wall_arena import ENTER
+
+HERE = Path(__file__).parent
+SYSTEM_NGINX = "/usr/sbin/nginx"
+USERS = ("root", "nobody")
+EVERYTHING = os.environ.get("NGINX_TUNE_WALLS") == "all"
+TURN = random.SystemRandom().randrange(6)
+"""Which place each directive is tried in and which walls are taken away; six turns are all."""
+
+
+@pytest.fixture(scope="module")
+def package() -> Iterator[Path]:
+    """A copy of the package that every user may read."""
+    path = Path(tempfile.mkdtemp(prefix="nginx-tune-walls-", dir="/var/tmp"))
+    path.chmod(0o755)
+    yield copy_package(path)
+    shutil.rmtree(path)
+
+
+def attack(package: Path, **request: Any) -> dict[str, Any]:
+    """What an attack in an arena of its own told and changed."""
+    base = Path(tempfile.mkdtemp(prefix="nginx-tune-walls-", dir="/srv"))
+    try:
+        run = subprocess.run(
+            [*ENTER, sys.executable, HERE / "wall_run.py", package, json.dumps([request])],
+            env={**os.environ, "WALLS_ARENA": str(base), "PYTHONPATH": f"{HERE.parent}:{HERE}"},
+            capture_output=True, text=True, check=False, timeout=300,
+        )  # fmt: skip
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+    assert run.returncode == 0, run.stderr[-3000:]
+    answer: dict[str, Any] = json.loads(run.stdout)[0]
+    return answer
