@@ -132,10 +132,20 @@ fn one_that_reaches_a_cap_stops_all() {
 
 #[test]
 fn a_signal_ends_all_and_the_result_is_printed() {
+    for threads in [1, 3] {
+        ends_with_a_signal(threads);
+    }
+}
+
+/// So many threads, and the one that writes the histogram log, which must not take the signal.
+fn ends_with_a_signal(threads: u64) {
     let server = Server::answering(ok(10));
-    let mut plan = load(&server, 3);
+    let mut plan = load(&server, threads);
     plan["duration_seconds"] = json!(60);
+    let log = std::env::temp_dir().join(format!("probe-signal-{}.hlog", std::process::id()));
     let mut child = command()
+        .arg("--hlog")
+        .arg(&log)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -152,6 +162,7 @@ fn a_signal_ends_all_and_the_result_is_printed() {
     let result = unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
     assert_eq!(result, 0);
     let output = child.wait_with_output().unwrap();
+    std::fs::remove_file(log).unwrap();
     assert!(begun.elapsed() < Duration::from_secs(5));
     assert_eq!(output.status.code(), Some(130));
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -76,6 +76,7 @@ impl HistogramLog {
                 totals,
             });
         }
+        sys::hold_signals()?;
         let thread = thread::Builder::new()
             .name("histogram log".into())
             .spawn(move || {

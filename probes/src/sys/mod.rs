@@ -19,8 +19,8 @@ use libc::c_int;
 pub use self::file::filesystem_magic;
 pub use self::poller::{EDGE, Event, PEER_CLOSED, Poller, READABLE, WRITABLE};
 pub use self::process::{
-    bell, catch_signals, cpu_time, die_with_parent, hold_memory, inherited, pin, preemptions,
-    raise_descriptor_limit, run_after_all_others, run_in_realtime,
+    bell, catch_signals, cpu_time, die_with_parent, hold_memory, hold_signals, inherited, pin,
+    preemptions, raise_descriptor_limit, run_after_all_others, run_in_realtime,
     set_timer_slack_to_one_nanosecond, would_take_a_write,
 };
 pub use self::socket::{

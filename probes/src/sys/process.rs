@@ -11,9 +11,20 @@ use crate::clock::{Nanos, SECOND};
 
 /// Makes SIGINT and SIGTERM readable from a descriptor instead of deadly.
 pub fn catch_signals() -> io::Result<File> {
+    let set = hold_signals()?;
+    // SAFETY: the set is initialised and lives across the call, which only reads it.
+    let descriptor = checked(unsafe {
+        libc::signalfd(-1, &raw const set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC)
+    })?;
+    Ok(File::from(owned(descriptor)))
+}
+
+/// Keeps SIGINT and SIGTERM from this thread and from those that it starts. One thread that takes
+/// them ends the process: so before the first is started.
+pub fn hold_signals() -> io::Result<libc::sigset_t> {
     // SAFETY: the set is initialised by sigemptyset before it is read, and lives across the
-    // calls; no other thread exists yet whose mask would matter.
-    let descriptor = unsafe {
+    // calls; of the mask Linux changes this thread's alone.
+    unsafe {
         let mut set: libc::sigset_t = mem::zeroed();
         libc::sigemptyset(&raw mut set);
         libc::sigaddset(&raw mut set, libc::SIGINT);
@@ -23,13 +34,8 @@ pub fn catch_signals() -> io::Result<File> {
             &raw const set,
             ptr::null_mut(),
         ))?;
-        checked(libc::signalfd(
-            -1,
-            &raw const set,
-            libc::SFD_NONBLOCK | libc::SFD_CLOEXEC,
-        ))?
-    };
-    Ok(File::from(owned(descriptor)))
+        Ok(set)
+    }
 }
 
 /// A descriptor by which a thread wakes another one that sleeps in epoll.
