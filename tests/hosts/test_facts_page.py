@@ -26,6 +26,9 @@ UNSEEN = frozenset(
         "storage.shared_curves[].disks",
         "storage.shared_curves[].curve",
         "nginx.user",
+        "nginx.gzip",
+        "nginx.mime_types_path",
+        "memory.names_apart",
         "nginx.running.other_masters",
         "nginx.running.workers[].capabilities",
     }
