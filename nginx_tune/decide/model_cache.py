@@ -107,6 +107,8 @@ def page_cache_hit_ratio(classes: tuple[PopularityClass, ...], capacity_objects:
     Source: tests/decide/test_model_page_cache.py, a simulation of Linux's two lists.
     """
     lru = hit_ratio(classes, capacity_objects)
+    if len(classes) == 1 or lru >= 1.0:
+        return lru
     return lru + _TWO_LISTS * max(0.0, _best_hit_ratio(classes, capacity_objects) - lru)
 
 
@@ -139,11 +141,17 @@ def hit_ratio_after(
 def _best_hit_ratio(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:
     """What a cache that holds the most popular objects answers."""
     hits, room = 0.0, max(0.0, capacity_objects)
-    for objects, probability in sorted(classes, key=lambda c: -c.probability_each):
-        taken = min(objects, room)
-        hits += taken * probability
-        room -= taken
+    for objects, probability in _by_popularity(classes):
+        if objects >= room:
+            return min(1.0, hits + room * probability)
+        hits += objects * probability
+        room -= objects
     return min(1.0, hits)
+
+
+@lru_cache(maxsize=64)
+def _by_popularity(classes: tuple[PopularityClass, ...]) -> list[PopularityClass]:
+    return sorted(classes, key=lambda c: -c.probability_each)
 
 
 def cold_overlap(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:

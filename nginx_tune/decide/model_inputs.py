@@ -130,10 +130,15 @@ class BlockingInputs:
         names = NAME_BYTES if self.names_take_memory else 0.0
         return self.dataset_bytes / self.objects + self.page_waste_bytes + names
 
+    @cached_property
+    def miss_ratio(self) -> float:
+        """Share of requests that find their object outside the page cache."""
+        return max(0.0, 1.0 - _hits(self, usable_objects(self)))
+
 
 def miss_ratio(i: BlockingInputs) -> float:
     """Share of requests that find their object outside the page cache."""
-    return max(0.0, 1.0 - _hits(i, usable_objects(i)))
+    return i.miss_ratio
 
 
 def usable_objects(i: BlockingInputs) -> float:
