@@ -111,7 +111,8 @@ def test_directives_reach_nothing(package: Path, user: str) -> None:
             )
             check_unharmed(answer)
             assert answer["accepted"], answer["said"]
-            assert answer["cases"] >= LEAST_CASES, answer["refused_before"][-3:]
+            least = LEAST_CASES if nginx == SYSTEM_NGINX else 1000  # older ones know fewer
+            assert answer["cases"] >= least, answer["refused_before"][-3:]
             assert len(answer["refused_inside"]) <= 5, answer["refused_inside"]
             served = answer["served"]
             check_unharmed(served)
