@@ -7,8 +7,12 @@ from textwrap import indent
 
 import click
 
+from nginx_tune.cli.inputs import read_document
 from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.scenario import Scenario
+from nginx_tune.documents.site import Site
+from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.prove.metrics import metric_names
 from nginx_tune.report.cause_pages import (
@@ -41,9 +45,24 @@ from nginx_tune.report.scenario_page import (
 @click.command()
 @click.argument("name", metavar="NAME", required=False)
 @click.option("--list", "lists", is_flag=True, help="Everything that has a page, as without NAME.")
+@click.option(
+    "--facts",
+    "facts_path",
+    metavar="FILE|-",
+    help="Of a decision: where it flips on the host of these facts, as a table.",
+)
+@click.option(
+    "--workload", "workload_path", metavar="FILE", help="With --facts: what is asked for there."
+)
 @output_options("console", "markdown")
 def command(
-    *, name: str | None, lists: bool, formats: tuple[str, ...], output: str | None
+    *,
+    name: str | None,
+    lists: bool,
+    facts_path: str | None,
+    workload_path: str | None,
+    formats: tuple[str, ...],
+    output: str | None,
 ) -> ExitStatus:
     """What a rule, a decision, a scenario, a metric or a cause is about.
 
@@ -53,9 +72,12 @@ def command(
     """
     if lists and name is not None:
         raise click.UsageError("give a NAME or --list")
+    if workload_path is not None and facts_path is None:
+        raise click.UsageError("--workload goes with --facts")
+    table = "" if facts_path is None else _sweep(name, facts_path, workload_path)
     write_result(
         {
-            "console": lambda: _text(name).encode(),
+            "console": lambda: _text(name, table).encode(),
             "markdown": lambda: _markdown(name).encode(),
         },
         formats,
@@ -64,7 +86,23 @@ def command(
     return ExitStatus.OK
 
 
-def _text(name: str | None) -> str:
+def _sweep(name: str | None, facts_path: str, workload_path: str | None) -> str:
+    from nginx_tune.decide import complete_site  # noqa: PLC0415  # not for rules
+    from nginx_tune.decide.sweep import sweep  # noqa: PLC0415
+    from nginx_tune.report.decision_page import decision_pages  # noqa: PLC0415
+    from nginx_tune.report.sweep import render_sweep  # noqa: PLC0415
+    from nginx_tune.workload.profiles import workload_for  # noqa: PLC0415
+
+    if name not in decision_pages():
+        raise UsageError("--facts goes with a decision", hint="such as thread-pools")
+    facts = read_document(Facts, facts_path)
+    given = read_document(Workload, workload_path) if workload_path else None
+    workload = workload_for(None, facts, given)
+    site = complete_site(Site(), facts, workload.kind)
+    return "\n" + render_sweep(str(name), sweep(str(name), facts, workload, site))
+
+
+def _text(name: str | None, table: str = "") -> str:
     from nginx_tune.report.decision_page import decision_pages  # noqa: PLC0415  # not for rules
 
     if name is None:
@@ -81,7 +119,7 @@ def _text(name: str | None) -> str:
     found = [pages[name]] if name in pages else []
     found += [render_scenario_page(scenarios[name])] if name in scenarios else []
     if found:
-        return "\n".join(found)
+        return "\n".join(found) + table
     raise _unknown(name, [*rules_by_id(), *cause_pages(), *pages, *scenarios])
 
 

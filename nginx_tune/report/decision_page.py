@@ -14,7 +14,7 @@ _SOURCE_ROWS = re.compile(r" \((?:[A-C][0-9]|RULES|NGINX-FACTS|LAB-NOTES)[^)]*\)
 
 _ON_THIS_HOST = (
     "On this host: nginx-tune recommend -f json shows the verdict on %s\n"
-    "with its evidence, and when it would flip."
+    "with its evidence; nginx-tune explain %s --facts FACTS.json where it flips, as a table."
 )
 
 
@@ -40,6 +40,6 @@ def _pages() -> Iterator[tuple[str, str]]:
         parts = [
             f"{name} (a decision of recommend): {title}",
             *([textwrap.indent(rest.strip("\n").replace("``", ""), "  ")] if rest.strip() else []),
-            _ON_THIS_HOST % name,
+            _ON_THIS_HOST % (name, name),
         ]
         yield name, "\n\n".join(parts) + "\n"
