@@ -24,9 +24,10 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.host.live import LiveHost
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.experiment import Load, run_pairs
+from nginx_tune.measure.modules import MODULE_INSIDE
 from nginx_tune.measure.plan_load import ServedFile, default_classes
 from nginx_tune.measure.plan_places import plan_places
-from nginx_tune.measure.session import MODULE_INSIDE, Arm, Conduct, Session
+from nginx_tune.measure.session import Arm, Conduct, Session
 from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.prove.metrics import find_metric
 

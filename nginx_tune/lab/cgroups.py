@@ -214,8 +214,17 @@ class Group:
             (directory / "io.max").write_text(f"{device} {' '.join(limits)}")
 
     def join_files(self) -> list[Path]:
-        """Files to which a process writes ``0`` to enter the group."""
-        return [directory / "cgroup.procs" for directory in self.directories]
+        """Files to which a process that has one thread writes ``0`` to enter the group.
+
+        On v1 those for threads: to move itself alone a thread waits for nobody, where a process
+        that is moved has every fork of the machine held up for some RCU grace periods, about
+        20 ms. Source: kernel/cgroup/cgroup.c, cgroup_procs_write_start (Linux 5.7).
+        """
+        found: dict[Path, None] = {}
+        for controller in self._controllers.values():
+            name = "tasks" if controller.version == 1 else "cgroup.procs"
+            found[controller.parent / self._name / name] = None
+        return list(found)
 
     def remove(self, *, patience_seconds: float = PATIENCE_SECONDS) -> list[Path]:
         """Remove the directories; those that would not go."""

@@ -18,6 +18,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
     shown: list[str] = []
     """Files and directories that it reads."""
+    written: list[str] = []
+    """Directories that nginx makes or opens files in when it starts, sorted."""
     uses_unix_sockets: bool = False
     transparent: bool = False
     """Whether it sends from other addresses than the host's."""

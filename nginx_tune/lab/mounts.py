@@ -7,7 +7,7 @@ import fcntl
 import os
 import socket
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from nginx_tune.errors import UndecidedError
@@ -41,6 +41,20 @@ def cover(directory: Path) -> None:
     It takes as much and as many files as a sandbox may write to memory.
     """
     _mount_memory(place(Path(os.path.realpath(directory))))
+
+
+def cover_all(directories: Iterable[str], inner: Iterable[str]) -> None:
+    """``cover`` for directories; of the ``inner`` ones in them those that are there stay, empty.
+
+    nginx makes no directory for a log.
+    """
+    there = {os.path.realpath(path) for path in inner if os.path.isdir(path)}  # noqa: PTH112
+    covered = [os.path.realpath(path) for path in directories]
+    for path in covered:
+        cover(Path(path))
+    for path in there:
+        if any(is_inside(path, one) for one in covered):
+            Path(path).mkdir(parents=True, exist_ok=True)
 
 
 def make_state() -> None:

@@ -10,21 +10,21 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from nginx_tune.documents.lab import Lab
 from nginx_tune.errors import ExitStatus, NginxTuneError, UndecidedError
 from nginx_tune.lab import mounts
-from nginx_tune.lab.building import LabDisks
 from nginx_tune.lab.enclosure import Enclosure, View
 from nginx_tune.lab.lifetime import die_with_parent
-from nginx_tune.lab.opened import OpenLab
-from nginx_tune.lab.topology import Around, Topology
-from nginx_tune.measure.block import BlockRequest, run_block
 from nginx_tune.sandbox.spec import Wall
+
+if TYPE_CHECKING:
+    from nginx_tune.lab.opened import OpenLab
 
 
 class Inside:
@@ -60,6 +60,12 @@ class Inside:
         ``made`` are those that it needs and that the host lacks.
         Shape: ``devices`` {disk name: MAJOR:MINOR}, ``files`` {disk name: [[path, bytes], …]}.
         """
+        # Not to test a configuration; and now, while no cover can lie over the package.
+        import_module("nginx_tune.measure.block")
+        from nginx_tune.lab.building import LabDisks  # noqa: PLC0415
+        from nginx_tune.lab.opened import OpenLab  # noqa: PLC0415
+        from nginx_tune.lab.topology import Topology  # noqa: PLC0415
+
         spec = msgspec.convert(lab, Lab)
         for directory in overlays:
             mounts.take_writes(Path(directory))
@@ -68,28 +74,29 @@ class Inside:
         mounts.set_apart(self._directory)
         disks.open()
         self._lab = OpenLab(disks, Topology(spec, self._directory), self._enclosure)
-        for directory in covers:
-            mounts.cover(Path(directory))
+        wanted = msgspec.convert(view, View)
+        mounts.cover_all(covers, wanted.written)
         for directory in made:
             mounts.place(Path(directory))
         mounts.make_state()
-        self._enclose(spec, [*covers, *overlays], view)
+        self._enclose(spec, [*covers, *overlays], wanted)
         around = msgspec.to_builtins(self._lab.topology.around)
         return {"devices": disks.device_numbers, "files": disks.files, "around": around}
 
-    def _enclose(self, lab: Lab, written: list[str], view: dict[str, Any]) -> None:
+    def _enclose(self, lab: Lab, written: list[str], view: View) -> None:
         """Settle what nginx gets to see, and let nobody here write to the host."""
         mounts.seal_all(keep=self._directory, only=self._enclosure.outer_mounts)
         os.environ["TMPDIR"] = str(mounts.STATE)  # the only place to write to
-        self._enclosure.look(msgspec.convert(view, View))
+        self._enclosure.look(view)
         self._enclosure.show(str(mounts.STATE))
         for disk in lab.disks:
             if disk.writable:
                 self._enclosure.open(disk.mount)
             else:
                 self._enclosure.show(disk.mount)
-        around = self._lab.topology.around if self._lab else Around()
-        self._enclosure.show(*filter(None, (around.certificate, around.certificate_key)))
+        if self._lab is not None:
+            around = self._lab.topology.around
+            self._enclosure.show(*filter(None, (around.certificate, around.certificate_key)))
         self._enclosure.open(*written)
 
     def join(self, files: list[str]) -> None:
@@ -139,13 +146,16 @@ class Inside:
         from nginx_tune.measure.trial import try_inside  # noqa: PLC0415  # not for blocks
 
         mounts.set_apart(self._directory)
-        self._enclosure.look(msgspec.convert(view, View))
+        wanted = msgspec.convert(view, View)
+        self._enclosure.look(wanted)
         self._enclosure.join_files = [Path(file) for file in join_files]
-        found: dict[str, Any] = try_inside(argv, files, self._directory, self._enclosure)
+        found: dict[str, Any] = try_inside(argv, files, self._directory, self._enclosure, wanted)
         return found
 
     def block(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run one block; the measurement."""
+        from nginx_tune.measure.block import BlockRequest, run_block  # noqa: PLC0415
+
         wanted = msgspec.convert(request, BlockRequest)
         if self._lab is None:
             raise UndecidedError("the lab is not open")

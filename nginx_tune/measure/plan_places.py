@@ -36,6 +36,18 @@ def plan_places(
     ``flags`` are configure arguments, ``written`` files that a configuration names. A directory
     inside another that is covered is left out; so are ``stderr``, ``syslog:`` and variables.
     """
+    places = written_places(flags, written, prefix=prefix)
+    return sorted(
+        place
+        for place in places
+        if not any(other != place and _inside(place, other) for other in places)
+    )
+
+
+def written_places(
+    flags: Iterable[str], written: Iterable[str] = (), *, prefix: str | None = None
+) -> set[str]:
+    """All of those, the inner ones too."""
     places = set(_ALWAYS)
     flags = list(flags)
     places |= _defaults(flags, prefix) if prefix else set()
@@ -45,11 +57,7 @@ def plan_places(
             places |= _parent(value)
     for path in written:
         places |= _parent(path)
-    return sorted(
-        place
-        for place in places
-        if not any(other != place and _inside(place, other) for other in places)
-    )
+    return places
 
 
 def required_directories(written: Iterable[str]) -> list[str]:

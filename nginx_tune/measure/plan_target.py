@@ -96,7 +96,7 @@ def plan_target(tree: ConfTree, *, default_error_log: str | None) -> Target:
         index_file=index,
         memory_url=_memory_url(tree, server),
         error_log=_error_log(tree, default_error_log),
-        written=_written(tree),
+        written=written_files(tree),
     )
 
 
@@ -213,7 +213,8 @@ def _error_log(tree: ConfTree, default: str | None) -> str | None:
     return tree.full_path(name)
 
 
-def _written(tree: ConfTree) -> list[str]:
+def written_files(tree: ConfTree) -> list[str]:
+    """Full names of the logs, pids, temporary files and caches that a tree names."""
     found = []
     for directive in (*tree.main, *http_directives(tree)):
         if directive.name in _WRITTEN and directive.args:

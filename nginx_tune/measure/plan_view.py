@@ -15,6 +15,8 @@ from nginx_tune.conf.scopes import http_directives, scopes
 from nginx_tune.conf.served import served_paths
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.lab.enclosure import View
+from nginx_tune.measure.plan_places import written_places
+from nginx_tune.measure.plan_target import written_files
 
 _URIS = frozenset(
     {
@@ -62,6 +64,13 @@ def plan_view(
     lines = [line for tree in trees for line in tree.main.walk()]
     return View(
         shown=list(shown),
+        written=sorted(
+            written_places(
+                flags,
+                [path for tree in trees for path in written_files(tree)],
+                prefix=build_prefix(flags, prefix),
+            )
+        ),
         uses_unix_sockets=any("unix:" in arg for line in lines for arg in line.args),
         transparent=any("transparent" in line.args[1:] for line in lines),
     )

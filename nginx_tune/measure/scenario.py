@@ -19,6 +19,7 @@ from nginx_tune.documents.verdict import Environment, Stopped
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.lab.walls import Walls, given_up
 from nginx_tune.measure.experiment import Load, run_pairs
+from nginx_tune.measure.modules import MODULE_INSIDE
 from nginx_tune.measure.plan_load import ServedFile
 from nginx_tune.measure.plan_places import plan_places
 from nginx_tune.measure.plan_scenario import check_scenario
@@ -34,7 +35,7 @@ from nginx_tune.measure.scenario_arms import (
     specs_of,
     tried_decisions,
 )
-from nginx_tune.measure.session import MODULE_INSIDE, ORIGIN, Arm, Session
+from nginx_tune.measure.session import ORIGIN, Arm, Session
 from nginx_tune.nginx.choice import runnable_program
 from nginx_tune.prove.arm_causes import find_arm_causes
 from nginx_tune.prove.claim_rounds import with_rounds

@@ -31,7 +31,6 @@ from nginx_tune.measure.plan_topology import place_plan, place_site
 from nginx_tune.measure.surroundings import Surroundings, SurroundRequest
 from nginx_tune.measure.survey import Answer, Asked, SurveyRequest
 
-MODULE_INSIDE = "nginx_tune.measure.inside"
 ORIGIN = "origin"
 """Its objects among a session's files, by URL."""
 

@@ -20,13 +20,15 @@ import msgspec
 from nginx_tune.documents.findings import NginxTest
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.door import HostReadError, ProgramResult
+from nginx_tune.host.parse_mountinfo import is_inside
 from nginx_tune.lab import mounts
 from nginx_tune.lab.bounds import bound
 from nginx_tune.lab.enclosure import Enclosure, View
-from nginx_tune.lab.stub_server import RESOLVED
 from nginx_tune.lab.walls import Walls, given_up
-from nginx_tune.measure.session import MODULE_INSIDE
+from nginx_tune.measure.modules import MODULE_INSIDE
 from nginx_tune.sandbox.launch import run_inside
+from nginx_tune.sandbox.places import read_mounts
+from nginx_tune.sandbox.root import OWN_MEMORY
 
 MOST_RUNS = 200
 """Each run past the first gives nginx one more thing that the walls had taken away."""
@@ -95,10 +97,16 @@ def _next_step(messages: list[str]) -> str:
 
 
 def try_inside(
-    argv: list[str], files: dict[str, str], directory: Path, enclosure: Enclosure
+    argv: list[str],
+    files: dict[str, str],
+    directory: Path,
+    enclosure: Enclosure,
+    view: View,
 ) -> Any:
     """Run the test; called by the process inside the walls.
 
+    What the view says that nginx writes to, it gets before: each directory that it asks for by
+    failing is a run of its own.
     Shape: ``status`` and ``messages`` of the last run.
     """
     _bind_anywhere()
@@ -106,6 +114,7 @@ def try_inside(
     mounts.seal_all(keep=directory, only=enclosure.outer_mounts)
     hosts = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else "127.0.0.1 x\n"
     given: set[str] = set()
+    _foresee(view, enclosure)
     run = _run(argv, enclosure)
     for _ in range(MOST_RUNS):
         if run.status == 0:
@@ -139,6 +148,8 @@ def give_names(argv: list[str], directory: Path, enclosure: Enclosure) -> list[s
     Called by the process inside the walls. What else nginx says of the configuration it says
     again when it is started.
     """
+    from nginx_tune.lab.stub_server import RESOLVED  # noqa: PLC0415  # not for a test alone
+
     given: list[str] = []
     places: set[str] = set()
     hosts = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else ""
@@ -192,6 +203,24 @@ def _give_place(path: str, given: set[str], enclosure: Enclosure) -> bool:
 def _cover(directory: Path) -> bool:
     mounts.cover(directory)
     return True
+
+
+def _foresee(view: View, enclosure: Enclosure) -> None:
+    """Let the directories take writes that nginx surely asks for: empty ones in their places.
+
+    Not those that hold what nginx reads, nor those in which other file systems are mounted: of
+    them it gets those that it fails on.
+    """
+    points = {mount.mount_point for mount in read_mounts()}
+    kept = [os.path.realpath(path) for path in view.shown]
+    there = {os.path.realpath(path) for path in view.written if os.path.isdir(path)}  # noqa: PTH112
+    found: list[str] = []
+    for path in sorted(there - set(OWN_MEMORY)):
+        holds = any(is_inside(one, path) for one in (*kept, *(points - {path})))
+        if not holds and not any(is_inside(path, cover) for cover in found):
+            found.append(path)
+    mounts.cover_all(found, there)
+    enclosure.open(*found)
 
 
 def _lacking(stderr: str) -> str | None:

@@ -11,10 +11,10 @@ from nginx_tune.documents.validation import Validation
 from nginx_tune.lab.spec import LabPlan
 from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.experiment import find_warmup, run_pairs
+from nginx_tune.measure.modules import MODULE_INSIDE
 from nginx_tune.measure.objective import search_arms
 from nginx_tune.measure.plan_site_load import SiteLoad, default_load
 from nginx_tune.measure.sequential import Deadline, Looking
-from nginx_tune.measure.session import MODULE_INSIDE
 from nginx_tune.measure.stage import Stage, open_stage
 from nginx_tune.measure.validation import Measured, conclude
 from nginx_tune.measure.validation_site import read_site

@@ -14,12 +14,16 @@ from pathlib import Path
 
 from nginx_tune.errors import ConfigurationError, MissingToolError, UndecidedError
 from nginx_tune.host.programs import start_program
+from nginx_tune.nginx.ending import wait_for_end
 from nginx_tune.sandbox.launch import Entrance, Prepared
 
 _FOREGROUND = "daemon off;"
 _SOON_SECONDS = 0.5
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """As the kernel says it, and as the first process of a sandbox does."""
+_LOOK_SECONDS = 0.002
+"""Between two looks at what is about to be: nginx starts in some 10 ms."""
+_IDLE_LOOKS = 5
 _FOREMOST = -20
 """The lowest nice value."""
 
@@ -78,7 +82,7 @@ class Instance:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
             try:
-                self._process.wait(timeout=patience_seconds)
+                wait_for_end(self._process, patience_seconds)
             except subprocess.TimeoutExpired:
                 for pid in (self._process.pid, self.pid, *self.workers()):
                     with contextlib.suppress(ProcessLookupError):
@@ -235,7 +239,7 @@ def _wait_ready(instance: Instance, address: tuple[str, int], patience_seconds: 
                 f"nginx does not accept connections on {address[0]}:{address[1]}: "
                 f"{_last_line(instance.stderr()) or 'no message'}"
             )
-        time.sleep(0.01)
+        time.sleep(_LOOK_SECONDS)
 
 
 def _is_binding(instance: Instance) -> bool:
@@ -265,18 +269,28 @@ def _check_stays(instance: Instance) -> None:
 def _wait_workers(instance: Instance, deadline: float) -> None:
     """Wait until the workers are there: the kernel accepts connections before they are.
 
-    Without a master process (``master_process off``) there are none to wait for.
+    nginx listens before it has a master's title. What sleeps without one, look after look, has no
+    master process (``master_process off``) and no workers to wait for.
     """
-    title = _title(instance.pid)
-    if not title.startswith("nginx: master process") and not _LOADER.search(title):
-        return
     before: list[int] = []
+    idle_looks = 0
     while time.monotonic() < deadline:
-        workers = instance.workers()
-        if workers and workers == before:
-            return
-        before = workers
-        time.sleep(0.02)
+        instance.check()
+        title = _title(instance.pid)
+        waits = _waits(instance.pid)
+        if title.startswith("nginx: master process") or _LOADER.search(title):
+            workers = instance.workers()
+            # A master that starts workers computes; with all of them there it waits for signals.
+            # A child that has not run yet has its parent's title.
+            is_settled = waits and all(_title(one) != title for one in _children(instance.pid))
+            if workers and workers == before and is_settled:
+                return
+            before = workers
+        else:
+            idle_looks = idle_looks + 1 if waits and not _is_binding(instance) else 0
+            if idle_looks == _IDLE_LOOKS:
+                return
+        time.sleep(_LOOK_SECONDS)
     said = _last_line(instance.stderr())
     raise UndecidedError(
         "nginx accepts connections but starts no worker" + (f": {said}" if said else ""),
@@ -327,6 +341,15 @@ def _children(pid: int) -> list[int]:
         with contextlib.suppress(OSError):
             found += [int(child) for child in task.read_text().split()]
     return sorted(found)
+
+
+def _waits(pid: int) -> bool:
+    """Whether a process sleeps until something comes. Source: proc(5), state of /proc/PID/stat."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[:1] == ["S"]
 
 
 def _is_master(pid: int) -> bool:

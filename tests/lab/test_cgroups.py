@@ -41,7 +41,7 @@ def test_v1_groups_go_below_our_own(tmp_path: Path) -> None:
     assert (memory / "memory.limit_in_bytes").read_text() == "201326592"
     assert (block / "blkio.throttle.read_bps_device").read_text() == "7:0 83886080"
     assert (block / "blkio.throttle.read_iops_device").read_text() == "7:0 400"
-    assert group.join_files() == [memory / "cgroup.procs", block / "cgroup.procs"]
+    assert group.join_files() == [memory / "tasks", block / "tasks"]
     assert group.directory("memory") == memory
     assert group.directory("cpu") is None
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.model_cache import curve_classes, hit_ratio, zipf_classes
 from nginx_tune.documents.facts import Cpu, Dataset, Facts, Memory, Sizes
 from nginx_tune.documents.lab import Lab, LabData, LabDisk, LabLink
@@ -19,6 +20,7 @@ from nginx_tune.measure.emulated import emulate
 from nginx_tune.measure.plan_load import ServedFile, default_classes, plan_load
 from nginx_tune.measure.plan_places import plan_places
 from nginx_tune.measure.plan_popularity import declare_popularity
+from nginx_tune.measure.plan_view import plan_view
 from nginx_tune.measure.plan_workload import plan_workload
 from nginx_tune.measure.session import split_cpus
 
@@ -88,6 +90,20 @@ def test_places_are_what_the_build_and_the_configuration_write_to() -> None:
         "/var/lock",
         "/var/log/nginx",
     ]
+
+
+def test_a_cache_is_written_and_not_shown() -> None:
+    """A place that is shown takes no writes, inside of one that does neither."""
+    tree = parse_text(
+        "events {} http { proxy_cache_path /srv/site/cache keys_zone=small:1m; server {"
+        " access_log /srv/logs/site/a.log; location / { proxy_cache small;"
+        " proxy_pass http://127.0.0.1:1; } } }",
+        file="/srv/site/nginx.conf",
+    )
+    view = plan_view([tree], [], None, directory="/")
+    assert "/srv/site" in view.shown
+    assert "/srv/site/cache" not in view.shown
+    assert {"/srv/site", "/srv/logs/site"} <= set(view.written)
 
 
 def test_cpus_are_split_where_there_are_two() -> None:

@@ -55,6 +55,26 @@ def test_it_runs_in_the_foreground_and_stops(tmp_path: Path, port: int, extra: s
         socket.create_connection(("127.0.0.1", port), timeout=1)
 
 
+@pytest.mark.parametrize(
+    ("extra", "wanted"),
+    [("worker_processes 24;", 24), ("master_process off;", 0)],
+    ids=["workers", "one process"],
+)
+def test_a_start_returns_when_all_workers_are_there(
+    tmp_path: Path, port: int, extra: str, wanted: int
+) -> None:
+    for _ in range(8):
+        instance = start_instance(
+            NGINX,
+            write(tmp_path, port, extra),
+            stderr_path=tmp_path / "err",
+            address=("127.0.0.1", port),
+        )
+        workers = instance.workers()
+        instance.stop()
+        assert len(workers) == wanted
+
+
 def test_a_taken_port_is_named(tmp_path: Path, port: int) -> None:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", port))

@@ -1,0 +1,35 @@
+"""Inside the walls for ``sandbox_start.py``: each block ends once its nginx has started.
+
+It is the usual one but for the server that a block starts: that is timed, ended, and told of as
+the reason why there is no measurement. It runs with the package of either checkout.
+"""
+
+import json
+import runpy
+import time
+from typing import Any
+from unittest import mock
+
+from nginx_tune.errors import UndecidedError
+from nginx_tune.measure import block
+
+_start = block.start_instance
+
+
+def _start_and_end(*arguments: Any, **options: Any) -> Any:
+    began = time.perf_counter()
+    instance = _start(*arguments, **options)
+    started = time.perf_counter()
+    instance.stop()
+    ended = time.perf_counter()
+    timed = {
+        "start of a block": started - began,
+        "its end": ended - started,
+        "both": ended - began,
+    }
+    raise UndecidedError(json.dumps(timed))
+
+
+if __name__ == "__main__":
+    with mock.patch.object(block, "start_instance", _start_and_end):
+        runpy.run_module("nginx_tune.measure.inside", run_name="__main__", alter_sys=True)
