@@ -55,6 +55,12 @@ def _has_matrix() -> bool:
     return bool(subprocess.run(command, capture_output=True, check=False).stdout)
 
 
+def _has_layouts() -> bool:
+    """Whether any nginx with the paths of another packager is here."""
+    command = [ROOT / "tools" / "nginx-layouts", "--list"]
+    return bool(subprocess.run(command, capture_output=True, check=False).stdout)
+
+
 def _has_hdrhistogram_jar() -> bool:
     command = [ROOT / "tools" / "hdrhistogram-jar", "--list"]
     found = subprocess.run(command, capture_output=True, check=False).stdout
@@ -98,6 +104,7 @@ HAS: dict[str, Callable[[], bool]] = {
     "zsh": lambda: shutil.which("zsh") is not None,
     "fish": lambda: shutil.which("fish") is not None,
     "matrix": _has_matrix,
+    "layouts": _has_layouts,
     "strace": lambda: shutil.which("strace") is not None,
     "fio": lambda: shutil.which("fio") is not None,
     "bpftrace": lambda: shutil.which("bpftrace", path="/usr/sbin:/sbin:/usr/bin:/bin") is not None,
