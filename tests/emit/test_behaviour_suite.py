@@ -57,11 +57,13 @@ def test_every_switch_that_is_written_has_its_settings(tool: dict[str, Any]) -> 
 
 def test_listeners_get_the_parameter_once_an_address(tool: dict[str, Any]) -> None:
     text = (
+        "# Tests for listen port ranges\nuse strict;\n"
         "events {\n}\nlisten 127.0.0.1:8080; listen 127.0.0.1:8080; listen 127.0.0.1:8081 ssl;"
         " listen unix:/x; listen 127.0.0.1:8082 quic;\nevents {\n}\nlisten 127.0.0.1:8080;"
     )
     given = tool["Settings"]("one", listen="reuseport", events="accept_mutex off;")
     assert tool["rewrite"](text, given) == (
+        "# Tests for listen port ranges\nuse strict;\n"
         "events { accept_mutex off;\n}\nlisten 127.0.0.1:8080 reuseport; listen 127.0.0.1:8080;"
         " listen 127.0.0.1:8081 ssl reuseport; listen unix:/x; listen 127.0.0.1:8082 quic;\n"
         "events { accept_mutex off;\n}\nlisten 127.0.0.1:8080 reuseport;"
