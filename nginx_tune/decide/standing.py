@@ -73,7 +73,7 @@ class Standing:
             blocks = self._blocks(wanted)
             lines = [one for one in self.lines(wanted, apart) if one is not None]
             if wanted.context == "main" and not lines:
-                return [Place(file=self.tree.path, line=1, words="main", change=False)]
+                return [Place(file=self.tree.path, line=1, text="main", change=False)]
             return [_place(one, change=bool(lines)) for one in lines or blocks]
         if wanted.directive == "listen":
             return [_place(one, change=True) for each in _listeners(wanted, self) for one in each]
@@ -134,7 +134,7 @@ def _caches(scope: Scope) -> bool:
 
 
 def _place(line: Directive, *, change: bool) -> Place:
-    return Place(file=line.file, line=line.line, words=str(line), change=change)
+    return Place(file=line.file, line=line.line, text=str(line), change=change)
 
 
 def _passes(scope: Scope) -> bool:

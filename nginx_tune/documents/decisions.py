@@ -59,8 +59,8 @@ class Place(Part, frozen=True, kw_only=True):
 
     file: str
     line: int
-    words: str
-    """Of the line to change, or of the block to put it into."""
+    text: str
+    """The line to change, or the block to put it into; without secrets."""
     change: bool
     """Whether that line is to be changed; else it is the block that the setting goes into."""
 

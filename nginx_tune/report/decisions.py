@@ -80,7 +80,7 @@ def _setting(s: Setting) -> str:
     place = f"{s.context} {s.block}".strip()
     if s.places:
         more = f" and {len(s.places) - MOST_PLACES} more" if len(s.places) > MOST_PLACES else ""
-        shown = (f"{one.file}:{one.line} {one.words}" for one in s.places[:MOST_PLACES])
+        shown = (f"{one.file}:{one.line} {one.text}" for one in s.places[:MOST_PLACES])
         place = "; ".join(map(plain, shown)) + more
     needs = f", needs {' and '.join(s.needs)}" if s.needs else ""
     return f"{words} {{{inner} }} ({place}){needs}" if s.lines else f"{words}; ({place}){needs}"

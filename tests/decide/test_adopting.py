@@ -47,7 +47,7 @@ def held(conf: str = CONF) -> dict[str, Decision]:
 def test_each_setting_names_file_line_and_block() -> None:
     pools = held()["thread-pools"]
     (aio,) = pools.settings
-    assert [(p.file, p.line, p.words, p.change) for p in aio.places] == [
+    assert [(p.file, p.line, p.text, p.change) for p in aio.places] == [
         ("/n.conf", 6, "location /", False),
         ("/n.conf", 11, "aio off", True),
     ]
@@ -56,7 +56,7 @@ def test_each_setting_names_file_line_and_block() -> None:
 def test_what_stands_outside_http_names_its_line() -> None:
     (line,) = [s for s in held()["connections"].settings if s.directive == "worker_connections"]
     (place,) = line.places
-    assert (place.line, place.words, place.change) == (2, "worker_connections 768", True)
+    assert (place.line, place.text, place.change) == (2, "worker_connections 768", True)
 
 
 def test_every_setting_of_a_site_has_a_place_or_is_for_the_top_of_the_file() -> None:
@@ -183,7 +183,7 @@ def test_settings_of_a_proxy_go_where_requests_are_passed_on() -> None:
     (version,) = wanted(found, "proxy_http_version")
     assert [p.line for p in version.places] == [11, 12]
     (keepalive,) = wanted(found, "keepalive")
-    assert [p.words for p in keepalive.places] == ["upstream App"]
+    assert [p.text for p in keepalive.places] == ["upstream App"]
     assert keepalive.needs == [
         "proxy_http_version 1.1 (location)", 'proxy_set_header Connection "" (location)',
     ]  # fmt: skip
