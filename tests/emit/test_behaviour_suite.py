@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import runpy
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,6 +113,28 @@ def test_a_difference_is_what_fails_each_time(tmp_path: Path) -> None:
         table.read_text()
     )
     assert "| backlog | 4 | 0 | 0 | – |" in ran.stdout
+
+
+def test_no_test_outlives_a_run_that_is_stopped(tmp_path: Path) -> None:
+    library = tmp_path / "lib" / "Test"
+    library.mkdir(parents=True)
+    (library / "Nginx.pm").write_text("1;")
+    (tmp_path / "long.t").write_text("sleep 60;")
+    tool = subprocess.Popen([sys.executable, str(TOOL), str(tmp_path), "--nginx", "true"])
+    deadline = time.monotonic() + 30
+
+    def children() -> list[str]:
+        lists = Path(f"/proc/{tool.pid}/task").glob("*/children")
+        return [pid for one in lists for pid in one.read_text().split()]
+
+    while not (found := children()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    (pid,) = found
+    tool.terminate()
+    assert tool.wait(30) == 128 + signal.SIGTERM
+    while Path(f"/proc/{pid}/cmdline").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{pid}").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def test_what_is_no_suite_is_said(tmp_path: Path) -> None:
