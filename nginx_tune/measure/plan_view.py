@@ -8,7 +8,7 @@ that holds half of a system is shown only where it is served.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import http_directives, scopes
@@ -73,6 +73,16 @@ def plan_view(
         ),
         uses_unix_sockets=any("unix:" in arg for line in lines for arg in line.args),
         transparent=any("transparent" in line.args[1:] for line in lines),
+    )
+
+
+def merge_views(views: Sequence[View]) -> View:
+    """What all of them show: arms of several builds run in one sandbox."""
+    return View(
+        shown=list(dict.fromkeys(path for view in views for path in view.shown)),
+        written=sorted({path for view in views for path in view.written}),
+        uses_unix_sockets=any(view.uses_unix_sockets for view in views),
+        transparent=any(view.transparent for view in views),
     )
 
 

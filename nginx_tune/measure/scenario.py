@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from nginx_tune.audit.storage import outermost
 from nginx_tune.decide import decide
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.lab import Lab
@@ -17,13 +18,14 @@ from nginx_tune.documents.scenario import ArmText, Scenario, ScenarioRun
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.verdict import Environment, Stopped
 from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.host.live import LiveHost
 from nginx_tune.lab.walls import Walls, given_up
 from nginx_tune.measure.experiment import Load, run_pairs
 from nginx_tune.measure.modules import MODULE_INSIDE
 from nginx_tune.measure.plan_load import ServedFile
 from nginx_tune.measure.plan_places import plan_places
 from nginx_tune.measure.plan_scenario import check_scenario
-from nginx_tune.measure.plan_view import build_prefix, plan_view
+from nginx_tune.measure.plan_view import build_prefix, merge_views, plan_view
 from nginx_tune.measure.plan_workload import declare_workers, plan_workload
 from nginx_tune.measure.scenario_arms import (
     ERROR_LOG,
@@ -36,6 +38,7 @@ from nginx_tune.measure.scenario_arms import (
     tried_decisions,
 )
 from nginx_tune.measure.session import ORIGIN, Arm, Session
+from nginx_tune.nginx.binary import read_build
 from nginx_tune.nginx.choice import runnable_program
 from nginx_tune.prove.arm_causes import find_arm_causes
 from nginx_tune.prove.claim_rounds import with_rounds
@@ -112,6 +115,14 @@ def run_scenario(
     check_scenario(scenario)
     binary = check_nginx(nginx, scenario)
     programs = find_programs(scenario, nginx, binary)
+    others = sorted({*programs.of_arm.values()} - {binary})
+    builds = [nginx.flags, *(read_build(LiveHost(), program).flags for program in others)]
+    covers = [
+        place
+        for flags in builds
+        for place in plan_places(flags, [ERROR_LOG], prefix=build_prefix(flags, None))
+    ]
+    views = [plan_view([], flags, None, directory="/") for flags in builds]
     measurements: list[Measurement] = []
     stopped: Stopped = "pairs"
     try:
@@ -120,10 +131,8 @@ def run_scenario(
                 walls,
                 scenario.lab,
                 binary=binary,
-                covers=plan_places(
-                    nginx.flags, [ERROR_LOG], prefix=build_prefix(nginx.flags, None)
-                ),
-                view=plan_view([], nginx.flags, None, directory="/"),
+                covers=outermost(covers),
+                view=merge_views(views),
             )
             mounts = [disk.mount for disk in scenario.lab.disks]
             facts = declare_workers(session.facts(mounts), scenario.lab.worker_processes)
