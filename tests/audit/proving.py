@@ -11,6 +11,7 @@ from pathlib import Path
 from scratch_nginx import Server
 
 from nginx_tune.audit.engine import audit
+from nginx_tune.audit.rule import Profile
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.documents.facts import Facts
 from nginx_tune.host.live import LiveHost
@@ -18,13 +19,17 @@ from nginx_tune.host.live import LiveHost
 Serve = Callable[[str], Server]
 
 
-def fires(rule: str, conf: Path, facts: Facts | None = None) -> bool:
-    return severity(rule, conf, facts) is not None
+def fires(
+    rule: str, conf: Path, facts: Facts | None = None, *, profile: Profile = "default"
+) -> bool:
+    return severity(rule, conf, facts, profile=profile) is not None
 
 
-def severity(rule: str, conf: Path, facts: Facts | None = None) -> str | None:
+def severity(
+    rule: str, conf: Path, facts: Facts | None = None, *, profile: Profile = "default"
+) -> str | None:
     """How bad the worst finding of a rule is, if there is any."""
-    found = audit(read_tree(str(conf), LiveHost()), facts)
+    found = audit(read_tree(str(conf), LiveHost()), facts, profile=profile)
     return next((one.severity for one in found.findings if one.rule == rule), None)
 
 

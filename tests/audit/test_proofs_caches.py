@@ -62,9 +62,10 @@ def test_px_buffering_off_global_holds_the_server_for_a_slow_client(
 
     with run_origin(answer) as origin:
         passed = f"proxy_pass http://127.0.0.1:{origin.port};"
+        other = f"proxy_pass http://127.0.0.2:{origin.port};"
         server = serve(
             f"worker_processes 1; events {{}} http {{ {buffering} server {{"
-            f" listen 127.0.0.1:PORT; location / {{ {passed} }} location /b/ {{ {passed} }} }} }}"
+            f" listen 127.0.0.1:PORT; location / {{ {passed} }} location /b/ {{ {other} }} }} }}"
         )
         with server.connect() as client:  # which does not read
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
