@@ -150,12 +150,15 @@ class Entrance:
                 ) from None
 
     def _be_first(self, ruled: int) -> NoReturn:
-        """The first process: without rights, memory that can be read and open files."""
-        _close_all()
+        """The first process: without rights, memory that can be read and open files.
+
+        What it fails on it must be able to tell: its end is the end of all the others, at once.
+        """
         calls.hide_memory()
         calls.no_new_privileges()
         drop_all()
         self._filter()
+        _close_all()
         _wait_for(ruled)
 
     def _fail(self, error: BaseException) -> NoReturn:
