@@ -19,10 +19,10 @@ test: lint
 	else echo "make test: no cargo, so no Rust tests" >&2; fi
 	$(MAKE) pytest
 
-# What needs nothing of the host runs side by side; what measures or takes devices, one by one.
+# What measures, takes devices or compares the host (`alone`) runs one by one, the rest side by side.
 pytest: $(READY_DEV)
-	$(BIN)/pytest -m 'not needs and not alone' --numprocesses=auto $(PYTEST_ARGS)
-	$(BIN)/pytest -m 'needs or alone' $(PYTEST_ARGS)
+	$(BIN)/pytest -m 'not alone' --numprocesses=auto --dist=worksteal $(PYTEST_ARGS)
+	$(BIN)/pytest -m alone --durations=40 $(PYTEST_ARGS)
 
 lint: $(READY_DEV)
 	$(BIN)/ruff format --check .

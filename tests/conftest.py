@@ -116,7 +116,15 @@ HAS: dict[str, Callable[[], bool]] = {
 }
 
 
+SIDE_BY_SIDE = ("audit", "conf", "emit")
+"""Rooms whose tests start an nginx each, and neither take time nor devices."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        room = item.path.relative_to(ROOT / "tests").parts[0]
+        if item.get_closest_marker("needs") and room not in SIDE_BY_SIDE:
+            item.add_marker("alone")
     required = {name for name in os.environ.get("NGINX_TUNE_REQUIRE", "").split(",") if name}
     has = cache(lambda name: HAS[name]())
     for item in items:
