@@ -1,0 +1,73 @@
+"""tools/weigh, on trees that were made up and on this one."""
+
+from __future__ import annotations
+
+import ast
+import importlib.machinery
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def _tool() -> Any:
+    loader = importlib.machinery.SourceFileLoader("weigh", str(ROOT / "tools" / "weigh"))
+    spec = importlib.util.spec_from_loader("weigh", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["weigh"] = module
+    loader.exec_module(module)
+    return module
+
+
+weigh = _tool()
+
+
+def _modules(tmp_path: Path, **texts: str) -> dict[Path, ast.Module]:
+    found = {}
+    for name, text in texts.items():
+        path = tmp_path / "nginx_tune" / "room" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        found[path] = ast.parse(text)
+    return found
+
+
+def test_circles_are_found_at_any_depth_and_only_those() -> None:
+    edges = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set(), "f": {"f"}}
+    assert weigh.circles_of(edges) == [["a", "b", "c"]]
+    edges["c"] = {"d"}
+    assert weigh.circles_of(edges) == []
+
+
+def test_a_circle_of_imports_is_one_of_modules_not_of_functions(tmp_path: Path) -> None:
+    late = "def f() -> None:\n    from nginx_tune.room import a\n"
+    modules = _modules(tmp_path, a="from nginx_tune.room.b import x\n", b=late)
+    assert weigh.import_circles(tmp_path, modules) == []
+    modules = _modules(
+        tmp_path, a="from nginx_tune.room.b import x\n", b="from nginx_tune.room import a\n"
+    )
+    assert weigh.import_circles(tmp_path, modules) == [["nginx_tune.room.a", "nginx_tune.room.b"]]
+
+
+def test_a_copy_with_other_names_is_a_duplicate(tmp_path: Path) -> None:
+    text = "def f(n):\n    t = n + 1\n    u = t * 2\n    g(u)\n    return t\n"
+    copied = text.replace("def f(n)", "def h(k)").replace("n +", "k +").replace("t ", "w ")
+    copied = copied.replace("return t", "return w")
+    assert weigh.duplicates(_modules(tmp_path, a=text, b=copied)) == [["room/a.f", "room/b.h"]]
+    calls_another = copied.replace("g(u)", "m(u)")
+    assert weigh.duplicates(_modules(tmp_path, a=text, b=calls_another)) == []
+
+
+def test_lines_are_told_apart(tmp_path: Path) -> None:
+    text = '"""One.\n\nTwo."""\n\nimport ast\n\n# said\nX = 1\n'
+    ((path, module),) = _modules(tmp_path, a=text).items()
+    assert weigh.python_lines(path, module) == weigh.Lines(1, 8, 1, 3, 1)
+
+
+def test_it_weighs_this_house() -> None:
+    lines = list(weigh.weigh(ROOT))
+    assert any(line.startswith("| **nginx_tune** | ") for line in lines)
+    assert any(line.startswith("| import circles | ") for line in lines)
