@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from nginx_tune.cli.conf_names import prefix_option
 from nginx_tune.cli.inputs import read_bytes
 from nginx_tune.cli.nginx_choice import nginx_options
 from nginx_tune.cli.nginx_version import nginx_version_option, read_version
@@ -19,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _OPTIONS = (
     click.argument("conf", required=False),
     click.option("-c", "conf_option", metavar="CONF", help="Configuration file (same as CONF)."),
-    click.option("-p", "prefix", metavar="PREFIX", help="Prefix path, as nginx's own -p."),
+    prefix_option,
     click.option(
         "--facts",
         "facts_source",
@@ -79,9 +80,15 @@ _OPTIONS = (
     click.option(
         "--fix-diff",
         is_flag=True,
-        help="Print the safe fixes as a diff (patch -p1); write nothing.",
+        help="Print the safe fixes as a diff (patch -p1), tried with nginx -t inside walls where "
+        "it can be; write nothing.",
     ),
-    click.option("--test", "runs_test", is_flag=True, help="Also run nginx -t, inside walls."),
+    click.option(
+        "--test/--no-test",
+        "runs_test",
+        default=None,
+        help="Also run nginx -t, inside walls; by itself only for what --fix-diff would change.",
+    ),
     click.option(
         "--fail-on",
         type=click.Choice(["error", "warning", "advice", "info", "never"]),

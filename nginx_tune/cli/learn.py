@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from nginx_tune.cli.conf_names import prefix_option
 from nginx_tune.cli.deciding import KINDS
 from nginx_tune.cli.output import output_options, write_file, write_result
 from nginx_tune.cli.progress import progress_printer
@@ -39,7 +40,7 @@ _PLACES = 1 << 16
 @click.option(
     "-c", "conf", metavar="CONF", help="nginx configuration: its formats and its locations."
 )
-@click.option("-p", "prefix", metavar="PREFIX", help="Prefix path, as nginx's own -p.")
+@prefix_option
 @click.option("--kind", type=click.Choice(KINDS), help="What nginx serves, where you know.")
 @click.option("--manifest", "manifest_path", metavar="FILE",
               help="Write requests to replay there (.gz packs them).")  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from nginx_tune.cli.conf_names import prefix_option
 from nginx_tune.cli.deciding import deciding_options, read_inputs
 from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.conf.tree import ConfTree
@@ -32,9 +33,10 @@ from nginx_tune.report.decisions import render_decisions
     "-c",
     "--conf",
     "conf_path",
-    metavar="FILE",
+    metavar="CONF",
     help="A configuration: only what differs from it is said, and what in it is to go.",
 )
+@prefix_option
 @output_options("console", "json")
 @click.pass_context
 def command(
@@ -42,6 +44,7 @@ def command(
     /,
     *,
     conf_path: str | None,
+    prefix: str | None,
     formats: tuple[str, ...],
     output: str | None,
     **named: Any,
@@ -51,7 +54,7 @@ def command(
 
     def standing(site: Site, facts: Facts) -> Site:
         nonlocal tree
-        tree = None if conf_path is None else _configuration(conf_path, facts)
+        tree = None if conf_path is None else _configuration(conf_path, prefix, facts)
         return site if tree is None else site_in(tree, site)
 
     decisions = read_inputs(ctx, standing=standing, **named).decisions
@@ -69,11 +72,12 @@ def command(
     )
 
 
-def _configuration(path: str, facts: Facts) -> ConfTree:
+def _configuration(path: str, prefix: str | None, facts: Facts) -> ConfTree:
     from nginx_tune.cli.trees import read_configuration  # noqa: PLC0415  # not without --conf
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.measure.subject import own_prefix  # noqa: PLC0415
 
-    tree = read_configuration(LiveHost(), path, facts.nginx.prefix)
+    tree = read_configuration(LiveHost(), path, prefix, default_prefix=own_prefix(facts.nginx))
     if tree.unparsed:
         first = tree.unparsed[0]
         raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)

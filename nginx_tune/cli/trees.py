@@ -8,19 +8,25 @@ from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import Host
-from nginx_tune.measure.subject import ConfigurationFiles
+from nginx_tune.measure.subject import ConfigurationFiles, place_of
 
 
-def read_configuration(host: Host, path: str, prefix: str | None) -> ConfTree:
-    """The tree below a file that must be there."""
-    full = os.path.abspath(path)  # noqa: PTH100  # links stay: relative includes stand on them
+def read_configuration(
+    host: Host, path: str, prefix: str | None, *, default_prefix: str | None = None
+) -> ConfTree:
+    """The tree below a file that must be there; its names are absolute.
+
+    ``prefix`` is what ``-p`` says, ``default_prefix`` the one without it.
+    """
+    full = os.path.abspath(place_of(path, prefix))  # noqa: PTH100  # links stay: includes stand on them
     if os.path.exists(full) and not os.path.isfile(full):  # noqa: PTH110, PTH113
         raise UsageError(
             f"{path}: no regular file", hint="save the configuration in a file: it is read again"
         )
     if not os.path.isfile(full):  # noqa: PTH113
         raise UsageError(f"{path}: no such configuration file")
-    return read_tree(full, ConfigurationFiles(host), prefix=prefix)
+    base = os.path.abspath(prefix) if prefix else default_prefix  # noqa: PTH100  # links stay
+    return read_tree(full, ConfigurationFiles(host), prefix=base)
 
 
 def host_configuration(nginx: Nginx) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nginx_tune.cli.conf_names import prefix_option
 from nginx_tune.cli.durations import parse_duration
 from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
 from nginx_tune.cli.output import output_options, write_result
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("conf", required=False)
 @click.option("-c", "conf_option", metavar="CONF", help="The candidate (the same as CONF).")
-@click.option("-p", "prefix", metavar="PREFIX", help="Prefix path, as nginx's own -p.")
+@prefix_option
 @click.option(
     "--against",
     metavar="CONF",
@@ -142,6 +143,7 @@ def command(
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.measure.runs import Clock  # noqa: PLC0415
+    from nginx_tune.measure.subject import own_prefix  # noqa: PLC0415
     from nginx_tune.measure.validate import Plan, run_validation  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
     from nginx_tune.prove.verdict import verdict_status  # noqa: PLC0415
@@ -154,13 +156,13 @@ def command(
         raise UsageError("no candidate configuration", hint="nginx-tune validate CONF")
     clock = Clock()
     lab_plan = read_lab_plan(lab, scale, replays=manifest is not None)
-    prefix = os.path.abspath(prefix) if prefix else None  # noqa: PTH100  # links stay
     host = LiveHost()
     nginx, _ = read_nginx(host, binary=nginx_binary, to_run=True)
     tell_choice(ctx, nginx)
+    own = own_prefix(nginx)
     validation = run_validation(
-        read_configuration(host, candidate, prefix or nginx.prefix),
-        read_configuration(host, against or host_configuration(nginx), prefix or nginx.prefix),
+        read_configuration(host, candidate, prefix, default_prefix=own),
+        read_configuration(host, against or host_configuration(nginx), prefix, default_prefix=own),
         Plan(
             lab=lab_plan,
             requires=requires,
@@ -170,7 +172,7 @@ def command(
             duration_seconds=parse_duration(duration),
             seed=seed,
             self_check=self_check,
-            prefix=prefix,
+            prefix=_started_with(prefix, own, nginx.prefix),
             max_seconds=parse_duration(max_time) if max_time else None,
             objectives=objectives,
             accept_worse=accept_worse,
@@ -191,6 +193,13 @@ def command(
     if verdict.stopped == "interrupted":
         return ExitStatus.INTERRUPTED
     return verdict_status(verdict, accept_inconclusive=accept_inconclusive)
+
+
+def _started_with(prefix: str | None, own: str | None, built: str | None) -> str | None:
+    """The -p of nginx: what is asked for, else the running master's where it is not the build's."""
+    if prefix:
+        return os.path.abspath(prefix)  # noqa: PTH100  # links stay
+    return None if own == built else own
 
 
 def _site_load(manifest: str | None, workload: str | None, speed: float) -> SiteLoad | None:

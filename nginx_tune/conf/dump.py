@@ -16,6 +16,10 @@ from nginx_tune.errors import NginxTuneError, UsageError
 _HEAD = re.compile(rb"^# configuration file ([^\r\n]+):\r?\n", re.MULTILINE)
 
 
+_SAID = re.compile(rb"nginx: |\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] ")
+"""Source: ngx_log_stderr and ngx_log_error_core."""
+
+
 class AbsentError(NginxTuneError):
     """A file that the dump has not."""
 
@@ -61,6 +65,20 @@ def parse_dump(data: bytes) -> Dump:
         name = posixpath.normpath(head[1].decode("utf-8", "surrogateescape"))
         files.setdefault(name, _without_line_end(data[head.end() : end]))
     return Dump(next(iter(files)), files)
+
+
+def is_dump(data: bytes) -> bool:
+    """Whether a saved file is the output of ``nginx -T``, not a configuration by itself.
+
+    Before the first head stand at most nginx's own words. One file alone is its own dump but for
+    that line, so that its includes are followed here: it is no dump unless a second head follows.
+    """
+    heads = _HEAD.finditer(data)
+    first, second = next(heads, None), next(heads, None)
+    if first is None or second is None:
+        return False
+    before = data[: first.start()].splitlines()
+    return all(not line.strip() or _SAID.match(line) for line in before)
 
 
 def _without_line_end(text: bytes) -> bytes:

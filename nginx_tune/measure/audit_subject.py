@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from nginx_tune.conf.dump import parse_dump
+from nginx_tune.conf.dump import Dump, is_dump, parse_dump
 from nginx_tune.conf.quoted import redact_message
 from nginx_tune.conf.tree import ConfTree, Reader
 from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.findings import NginxTest
-from nginx_tune.host.door import Host
+from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.lab.foreign_code import refuse_foreign_code
 from nginx_tune.lab.special_files import refuse_special_files
 from nginx_tune.measure.overlaid import Overlaid
@@ -22,6 +23,7 @@ from nginx_tune.measure.subject import (
     ConfigurationFiles,
     Subject,
     find_subject,
+    own_prefix,
     place_of,
     read_subject,
 )
@@ -55,6 +57,14 @@ class AuditSubject(NamedTuple):
         with RevisionReader(self.reader, self.subject.path, revision) as reader:
             return read_subject(reader, self.subject, may_be_absent=True)
 
+    def why_not_testable(self) -> str:
+        """Why ``nginx -t`` cannot judge the tree, by what is known without it; empty if it can."""
+        if isinstance(self.reader, Dump):
+            return "a dump has no files here"
+        if self.subject.maps:
+            return "its files are elsewhere (--map)"
+        return "" if self.tree.complete else "it is not a whole configuration"
+
     def test(
         self, nginx_binary: str | None, files: Mapping[str, bytes] | None = None
     ) -> tuple[NginxTest, Nginx]:
@@ -82,6 +92,18 @@ class AuditSubject(NamedTuple):
         )
         messages = [redact_message(line, self.tree) for line in tried.messages]
         return replace(tried, messages=messages), nginx
+
+
+def saved_dump(host: Host, named: str, prefix: str | None) -> bytes | None:
+    """The output of ``nginx -T`` that the named file holds; null where it is a configuration."""
+    path = place_of(named, prefix)
+    if not Path(path).is_file():
+        return None
+    try:
+        data = ConfigurationFiles(host).read_bytes(path)
+    except HostReadError:  # said where the tree is read
+        return None
+    return data if is_dump(data) else None
 
 
 def read_dumped(host: Host, dump: bytes, *, prefix: str | None, facts: Facts | None,
@@ -117,11 +139,15 @@ def read_audit_subject(
     else:
         subject = find_subject(host, named, prefix=prefix, nginx_binary=nginx_binary, pid=pid)
     subject = subject._replace(maps=maps)
+    is_live = wants_live_facts or (wants_live_facts is None and facts is None and subject.is_hosts)
+    if is_live and subject.prefix is not None:
+        # Facts name paths in full; by its text alone a tree's paths stay as they were given.
+        subject = subject._replace(prefix=os.path.abspath(subject.prefix))  # noqa: PTH100
     reader = ConfigurationFiles(host)
     overlaid = Overlaid(reader, replaced)
     tree = read_subject(overlaid, subject)
     overlaid.check_all_read()
-    if wants_live_facts or (wants_live_facts is None and facts is None and subject.is_hosts):
+    if is_live:
         from nginx_tune.measure.live_facts import gather_live_facts  # noqa: PLC0415  # slow to load
 
         facts = gather_live_facts(host, tree, nginx_binary=nginx_binary, pid=pid)
@@ -129,7 +155,4 @@ def read_audit_subject(
 
 
 def _prefix(facts: Facts | None) -> str | None:
-    if facts is None:
-        return None
-    running = facts.nginx.running
-    return (running.prefix if running else None) or facts.nginx.prefix
+    return None if facts is None else own_prefix(facts.nginx)

@@ -59,7 +59,6 @@ def find_subject(
     """
     nginx, _ = read_nginx(host, binary=nginx_binary, pid=pid)
     own = _own_path(nginx)
-    own_prefix = (nginx.running.prefix if nginx.running else None) or nginx.prefix
     if conf is None:
         if nginx.running is not None and nginx.running.other_mount_namespace:
             raise UndecidedError(
@@ -75,10 +74,12 @@ def find_subject(
             )
         if own is None:
             raise UsageError("no nginx found on this host", hint=_NAME_ONE)
-        return Subject(own, prefix or own_prefix, True)
+        if prefix is None:
+            return Subject(own, own_prefix(nginx), True)
+        conf = built_conf(nginx)
     path = place_of(conf, prefix)
     is_hosts = own is not None and _real(host, path) == _real(host, own)
-    return Subject(path, prefix or (own_prefix if is_hosts else None), is_hosts)
+    return Subject(path, prefix or (own_prefix(nginx) if is_hosts else None), is_hosts)
 
 
 def read_subject(reader: Reader, subject: Subject, *, may_be_absent: bool = False) -> ConfTree:
@@ -95,10 +96,30 @@ def read_subject(reader: Reader, subject: Subject, *, may_be_absent: bool = Fals
 
 
 def place_of(conf: str, prefix: str | None) -> str:
-    """A named file; a relative name that is not here stands on the prefix, as nginx takes it."""
-    if prefix is None or posixpath.isabs(conf) or Path(conf).exists():
+    """A named file: a relative name stands on the prefix where one is given, as nginx takes it.
+
+    One that is not there but here, as a shell completes it, is meant from here.
+    Source: ngx_process_options, which passes -c to ngx_conf_full_name.
+    """
+    if prefix is None or posixpath.isabs(conf):
         return conf
-    return posixpath.join(prefix, conf)
+    below = posixpath.join(prefix, conf)
+    return conf if Path(conf).exists() and not Path(below).exists() else below
+
+
+def own_prefix(nginx: Nginx) -> str | None:
+    """What the relative paths of the host's nginx stand on: of the master's ``-p``, else built."""
+    return (nginx.running.prefix if nginx.running else None) or nginx.prefix
+
+
+def built_conf(nginx: Nginx) -> str:
+    """What the program reads without ``-c``; a relative one stands on ``-p``.
+
+    Source: auto/options, NGX_CONF_PATH.
+    """
+    option = "--conf-path="
+    given = [flag.removeprefix(option) for flag in nginx.flags if flag.startswith(option)]
+    return given[-1] if given and given[-1] else "conf/nginx.conf"
 
 
 def _own_path(nginx: Nginx) -> str | None:
