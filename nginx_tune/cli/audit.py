@@ -22,18 +22,23 @@ from nginx_tune.cli.audit_formats import FORMATS, audit_renderers, write_fix_dif
 from nginx_tune.cli.audit_options import audit_options, read_maps, read_overlays
 from nginx_tune.cli.inputs import read_document, read_pipe
 from nginx_tune.cli.nginx_choice import tell_choice
-from nginx_tune.cli.nginx_version import with_version
 from nginx_tune.cli.output import output_options, write_file, write_result
 from nginx_tune.cli.saying import say
 from nginx_tune.conf.directive import as_utf8
+from nginx_tune.conf.dump import is_dump
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.baseline import Baseline
-from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.facts import Facts, with_nginx_version
 from nginx_tune.documents.findings import Findings, Severity
 from nginx_tune.errors import ExitStatus, UndecidedError, worst
 from nginx_tune.host.live import LiveHost
-from nginx_tune.measure.audit_subject import AuditSubject, read_audit_subject, read_dumped
+from nginx_tune.measure.audit_subject import (
+    AuditSubject,
+    read_audit_subject,
+    read_dumped,
+    saved_dump,
+)
 from nginx_tune.report.text import plain
 
 _HOST_FREE = (
@@ -51,8 +56,9 @@ def command(
 ) -> ExitStatus:
     """What is wrong with a configuration on this host, with evidence and the safe fix.
 
-    Without CONF: the running nginx's, else the installed one's; - reads the output of nginx -T.
-    Only reads; never runs nginx -t without --test.
+    Without CONF: the running nginx's, else the installed one's; - reads the output of nginx -T,
+    and so does a file that holds it. Only reads; nginx -t runs for --test and --fix-diff alone,
+    inside walls.
     """
     gc.disable()  # a tree is millions of small objects, none of them garbage
     if options["fix_diff"] and any("=" not in form for form in formats):
@@ -63,13 +69,16 @@ def command(
     )
     subject = _subject(asked, **{key: options[key] for key in _SUBJECT_OPTIONS})
     if asked.nginx_version is not None:
-        subject = subject._replace(facts=with_version(subject.facts, asked.nginx_version))
+        subject = subject._replace(facts=with_nginx_version(subject.facts, asked.nginx_version))
     run = partial(_audit, subject.facts, rules, asked)
     notes: list[str] = []
     findings = _judged(subject, rules, asked, run, notes)
     findings = _tried(ctx, findings, subject, options)
     if options["fix_diff"]:
-        notes += write_fix_diff(subject, findings, run, output, options["nginx_binary"])
+        tests = options["runs_test"] is not False
+        notes += write_fix_diff(
+            subject, findings, run, output, options["nginx_binary"], tests=tests
+        )
     if formats or not options["fix_diff"]:
         write_result(audit_renderers(ctx, findings, output, subject.tree), formats, output)
     if subject.facts is None and options["facts_source"] is None:
@@ -150,20 +159,30 @@ def _subject(
         facts = read_document(Facts, str(facts_source))
     host, replaced = LiveHost(), read_overlays(overlays)
     named = conf or conf_option
-    if named is not None and Path(named).is_fifo():
-        if runs_test or asked.diff_base is not None:
-            raise click.UsageError(f"{named} is a pipe: save it in a file for --test, --diff-base")
-        replaced = {named: read_pipe(named), **replaced}  # it can be read once only
     if pid is not None and (conf == "-" or facts_source not in {None, "live"}):
         raise click.UsageError("--pid is about a process of this host: not with - or --facts FILE")
-    if conf == "-":
+    dump = sys.stdin.buffer.read() if conf == "-" else None
+    if dump is None and named is not None:
+        if Path(named).is_fifo():
+            if runs_test or asked.diff_base is not None:
+                raise click.UsageError(
+                    f"{named} is a pipe: save it in a file for --test, --diff-base"
+                )
+            piped = read_pipe(named)  # it can be read once only
+            dump = piped if is_dump(piped) else None
+            replaced = {named: piped, **replaced} if dump is None else replaced
+        else:
+            dump = saved_dump(host, named, prefix)
+    if dump is not None:
+        what = (
+            "a dump on standard input" if conf == "-" else f"{named} is what nginx -T printed: it"
+        )
         if maps:
-            raise click.UsageError("a dump on standard input names its files itself: no --map")
+            raise click.UsageError(f"{what} names its files itself: no --map")
         if runs_test or asked.diff_base is not None or facts_source == "live":
             raise click.UsageError(
-                "a dump on standard input has no files here: no --test, --diff-base, --facts live"
+                f"{what} has no files here: no --test, --diff-base, --facts live"
             )
-        dump = sys.stdin.buffer.read()
         return read_dumped(host, dump, prefix=prefix, facts=facts, replaced=replaced)
     return read_audit_subject(
         host,
@@ -192,7 +211,7 @@ def _upgraded(
             "--upgrade-to: which nginx runs now is not known",
             hint="name it with --nginx-version, or its facts with --facts",
         )
-    facts = with_version(subject.facts, asked.upgrade_to)
+    facts = with_nginx_version(subject.facts, asked.upgrade_to)
     after = audit(
         subject.tree, facts, rules, profile=asked.profile, today=asked.today, upgrade_from=since
     )

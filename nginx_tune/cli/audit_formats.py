@@ -18,7 +18,9 @@ from nginx_tune.conf.secrets import redact_tree
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.findings import FileEdit, Finding, Findings, Suppressed, Unparsed
+from nginx_tune.errors import ConfigurationError, UndecidedError
 from nginx_tune.measure.audit_subject import AuditSubject
+from nginx_tune.report.text import plain
 
 _WRITERS = {
     "sarif": "sarif.render_sarif",
@@ -61,10 +63,13 @@ def write_fix_diff(
     run: Callable[[ConfTree], Findings],
     output: str | None,
     nginx_binary: str | None = None,
+    *,
+    tests: bool = True,
 ) -> list[str]:
     """Write the safe fixes as a diff; what is to be said about it.
 
-    Where nginx accepted the tree as it is, it must accept it with the fixes too.
+    Where nginx accepts the tree as it is, it must accept it with the fixes too. ``tests``: it
+    may be asked though the findings do not hold its word yet.
     """
     from nginx_tune.audit.fixes import fix_findings  # noqa: PLC0415  # only when asked for
     from nginx_tune.report.diff import render_diff  # noqa: PLC0415
@@ -72,7 +77,8 @@ def write_fix_diff(
     def accepts(files: dict[str, bytes]) -> bool:
         return subject.test(nginx_binary, files)[0].accepted
 
-    is_tried = findings.nginx_test is not None and findings.nginx_test.accepted
+    why_untried = _why_untried(subject, findings, nginx_binary, tests=tests)
+    is_tried = not why_untried
     fixed = fix_findings(
         subject.tree,
         findings,
@@ -92,11 +98,33 @@ def write_fix_diff(
     tried = (
         ", and nginx -t accepts it"
         if is_tried
-        else " (each by a rule proven on a real nginx; --test has nginx -t judge the diff first)"
+        else f" (each by a rule proven on a real nginx; not tried with this tree: {why_untried})"
     )
     return [
         f"{fixed.cured} findings fixed by the diff, {left} left: patch -p1{root} applies it{tried}"
     ]
+
+
+def _why_untried(
+    subject: AuditSubject, findings: Findings, nginx_binary: str | None, *, tests: bool
+) -> str:
+    """Why nginx's word on the fixes cannot be had; empty where it accepts the tree before them."""
+    if not any(one.edits for one in findings.findings):
+        return "there is nothing to try"
+    test = findings.nginx_test
+    if test is None:
+        if not tests:
+            return "--no-test"
+        if why := subject.why_not_testable():
+            return why
+        try:
+            test, nginx = subject.test(nginx_binary)
+        except (ConfigurationError, UndecidedError) as error:  # no nginx, no walls, foreign code
+            return plain(error.message)
+        meant = None if subject.facts is None else subject.facts.nginx.nginx_version
+        if meant not in {None, nginx.nginx_version}:
+            return f"it is for nginx {plain(str(meant))}, here is {nginx.nginx_version}"
+    return "" if test.accepted else "nginx -t refuses it as it is"
 
 
 def _console(ctx: click.Context, findings: Findings, output: str | None, tree: ConfTree) -> bytes:

@@ -11,10 +11,10 @@ import msgspec
 
 from nginx_tune.cli.inputs import read_document, read_toml
 from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
-from nginx_tune.cli.nginx_version import nginx_version_option, with_version
+from nginx_tune.cli.nginx_version import nginx_version_option
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.documents.decisions import Decisions
-from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.facts import Facts, with_nginx_version
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
@@ -115,7 +115,7 @@ def read_inputs(
     else:
         facts = read_document(Facts, facts_path)
     if nginx_version is not None:
-        facts = with_version(facts, nginx_version)
+        facts = with_nginx_version(facts, nginx_version)
     workload = workload_for(kind, facts, given_workload)
     observation = read_document(Observation, observation_path) if observation_path else None
     site = complete_site(standing(site, facts), facts, chosen)

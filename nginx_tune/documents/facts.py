@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from nginx_tune.documents.base import Document, Unknown
 from nginx_tune.documents.facts_dataset import Dataset, Residency, SizeBucket, Sizes
 from nginx_tune.documents.facts_machine import (
@@ -80,3 +82,15 @@ class Facts(Document, frozen=True, kw_only=True, tag="nginx-tune/facts/1"):
     """Listening TCP addresses of the network namespace of the running nginx, else the reader's."""
     error_logs: list[ErrorLog] = []
     unknown: list[Unknown] = []
+
+
+def with_nginx_version(facts: Facts | None, version: str) -> Facts:
+    """The facts with that version; of its build nothing is known unless the facts say it."""
+    known = facts if facts is not None else Facts()
+    nginx = replace(
+        known.nginx,
+        product=known.nginx.product or "nginx",
+        version=known.nginx.version and version,
+        nginx_version=version,
+    )
+    return replace(known, nginx=nginx)

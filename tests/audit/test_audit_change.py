@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -202,6 +203,39 @@ def test_a_dump_on_standard_input(run_cli: Run, site: Path) -> None:
     assert run_cli("audit", "-", stdin="events {}").returncode == 2
     for option in (["--test"], ["--diff-base", "HEAD"], ["--facts", "live"]):
         assert run_cli("audit", "-", *option, stdin=dump).returncode == 2
+
+
+def test_a_saved_dump_is_read_as_the_files_in_it(run_cli: Run, site: Path, tmp_path: Path) -> None:
+    said = "nginx: the configuration file /etc/nginx/nginx.conf syntax is ok\n"
+    dump = (
+        f"# configuration file /etc/nginx/nginx.conf:\n{MAIN}\n"
+        f"# configuration file /etc/nginx/conf.d/a.conf:\n\n{SITE % BAD}\n"
+    )
+    saved = tmp_path / "dump.conf"
+    saved.write_text(said + dump)
+    run = run_cli("audit", saved, "-f", "json")
+    assert run.stdout == run_cli("audit", "-", "-f", "json", stdin=dump).stdout
+    (finding,) = json.loads(run.stdout)["findings"]
+    assert (finding["file"], finding["line"]) == ("/etc/nginx/conf.d/a.conf", 4)
+    relative = run_cli("audit", "-c", "dump.conf", "-p", tmp_path, "-f", "json", cwd=site.parent)
+    assert json.loads(relative.stdout)["findings"] == [finding]
+    piped = tmp_path / "pipe"
+    os.mkfifo(piped)
+    writer = threading.Thread(target=piped.write_text, args=(dump,))
+    writer.start()
+    assert run_cli("audit", piped, "-f", "json").stdout == run.stdout
+    writer.join()
+    for option in (["--test"], ["--diff-base", "HEAD"], ["--facts", "live"], ["--map=/x=/tmp"]):
+        refused = run_cli("audit", saved, *option)
+        assert refused.returncode == 2
+        assert "nginx -T printed" in refused.stderr
+
+
+def test_a_file_that_only_begins_as_a_dump_is_a_configuration(run_cli: Run, site: Path) -> None:
+    main = site.parents[1] / "nginx.conf"
+    main.write_text(f"# configuration file /etc/nginx/nginx.conf:\n{main.read_text()}")
+    files = json.loads(run_cli("audit", main, "-f", "json").stdout)["files_parsed"]
+    assert files == [str(main), str(site)]
 
 
 CHUNKS = "sendfile_max_chunk 0; # fast clients\n "

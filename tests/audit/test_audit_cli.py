@@ -236,5 +236,14 @@ def test_fixes_that_nginx_refuses_are_left_out(run_cli: Run, conf: Path, tmp_pat
     run = run_cli("audit", conf, "--facts", "none", "--test", "--fix-diff")
     assert "-events { accept_mutex on; }" in run.stdout
     assert "nginx -t accepts it" in run.stderr
-    plain = run_cli("audit", conf, "--facts", "none", "--fix-diff")
-    assert "--test has nginx -t judge the diff first" in plain.stderr
+    unasked = run_cli("audit", conf, "--facts", "none", "--fix-diff")
+    assert unasked.stdout == run.stdout
+    assert "nginx -t accepts it" in unasked.stderr, "it is tried without --test too"
+    untried = run_cli("audit", conf, "--facts", "none", "--fix-diff", "--no-test")
+    assert untried.stdout == run.stdout
+    assert "not tried with this tree: --no-test" in untried.stderr
+    other = ("--nginx-version", "1.31.1", "--fix-diff")
+    assert "it is for nginx 1.31.1, here is 1." in run_cli("audit", conf, *other).stderr
+    dump = f"# configuration file {conf}:\n{conf.read_text()}"
+    dumped = run_cli("audit", "-", "--fix-diff", stdin=dump)
+    assert "not tried with this tree: a dump has no files here" in dumped.stderr
