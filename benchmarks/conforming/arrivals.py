@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from conforming.rows import PLACE, RATE, Row, ground_truth, run
 from nginx_tune.documents.loadplan import Caps
-from nginx_tune.documents.measurement import ClassMeasurement
+from nginx_tune.documents.measured_class import ClassMeasurement
 
 SPARSE = 200.0
 """Arrivals a second for the gaps: at 1000 a second the few µs that a request takes to be sent

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from nginx_tune.documents.loadplan import LoadClass
-from nginx_tune.documents.measurement import ClassMeasurement, Measurement
+from nginx_tune.documents.measured_class import ClassMeasurement
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.measure.probe import run_probe
 
 REPOSITORY = Path(__file__).parents[2]

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from nginx_tune.documents.lab import LabData
-from nginx_tune.documents.measurement import Measurement, ServerSecond
+from nginx_tune.documents.measured_server import ServerSecond
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Scenario, ScenarioRun
 
 HIT_RATIO = "page_cache.hit_ratio"

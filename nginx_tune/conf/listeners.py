@@ -60,9 +60,9 @@ def listeners(tree: ConfTree) -> list[Listener]:
 
 
 def _address(text: str) -> str:
+    if text[:5].lower() == "unix:":
+        return f"unix:{text[5:]}"
     text = text.lower()
-    if text.startswith("unix:"):
-        return text
     if text.isdigit():
         return f"*:{text}"
     host, colon, port = text.rpartition(":")

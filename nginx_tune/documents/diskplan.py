@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from nginx_tune.documents.base import Document, Part
-from nginx_tune.documents.measurement import Latency
+from nginx_tune.documents.measured_class import Latency
 
 Kind = Literal["random", "sequential"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from nginx_tune.documents.base import Document, Part, Unknown
-from nginx_tune.documents.measurement import ServerMeasurement
+from nginx_tune.documents.measured_server import ServerMeasurement
 
 CauseId = Literal[
     "disk-read-errors",

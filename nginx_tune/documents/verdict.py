@@ -6,6 +6,7 @@ from typing import Literal
 
 from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.capacity import Capacity
+from nginx_tune.documents.measured_class import TlsSessions
 
 Outcome = Literal["better", "worse", "no_difference", "inconclusive", "invalid"]
 
@@ -84,6 +85,8 @@ class Environment(Part, frozen=True, kw_only=True):
     discarded_pairs: int = 0
     weaker_walls: list[str] = []
     """Walls around nginx that the user gave up where the host cannot have them."""
+    tls: dict[str, list[TlsSessions]] = {}
+    """What the handshakes of each arm agreed on, warm-ups included; only arms that spoke TLS."""
     differences: list[str] = []
     """What differed from the operator's tree so that it could run here."""
 

@@ -16,7 +16,8 @@ import msgspec
 
 from nginx_tune.documents.base import Unknown
 from nginx_tune.documents.loadplan import LoadPlan, Target
-from nginx_tune.documents.measurement import Measurement, ServerMeasurement
+from nginx_tune.documents.measured_server import ServerMeasurement
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import StandIn, Start
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.live import LiveHost
@@ -28,9 +29,11 @@ from nginx_tune.measure.arm_server import kernel_settings, reloading, start_stan
 from nginx_tune.measure.one_request import DoorConnection
 from nginx_tune.measure.page_cache import make_cold, make_full, make_warm, resident_bytes
 from nginx_tune.measure.probe import run_probe
+from nginx_tune.measure.room import make_room
 from nginx_tune.measure.server_moment import Subjects, disk_names
 from nginx_tune.measure.server_watch import ServerWatch
 from nginx_tune.nginx.instance import Instance, start_instance
+from nginx_tune.nginx.place import link_to
 from nginx_tune.observe.connections import count_connections
 from nginx_tune.observe.loop_turns import Means
 from nginx_tune.observe.parse_error_log import parse_error_log
@@ -141,6 +144,7 @@ def _run_block(
     with kernel_settings(request.sysctls):
         instance = _start(request, conf_path, stderr_path, lab)
         try:
+            request = _with_links(request, instance.pid)
             _prime(request.plan.target, request.prime)
             reloads = reloading(
                 instance.pid, conf_path, request.reload_texts, request.reload_seconds
@@ -193,11 +197,12 @@ def _open_log(log: Path, stderr_path: Path) -> BinaryIO:
 
 
 def _start(request: BlockRequest, conf_path: Path, stderr_path: Path, lab: OpenLab) -> Instance:
-    address = (request.plan.target.address, request.plan.target.port)
+    target = request.plan.target
+    make_room(filter(None, (one.unix for one in _targets(request.plan))), lab.enclosure)
     if request.stand_in != "none":
         return start_stand_in(
             request.stand_in,
-            port=address[1],
+            port=target.port,
             workers=request.workers,
             log=Path(request.connections_log or os.devnull),
             stderr_path=stderr_path,
@@ -207,7 +212,7 @@ def _start(request: BlockRequest, conf_path: Path, stderr_path: Path, lab: OpenL
         request.binary,
         conf_path,
         stderr_path=stderr_path,
-        address=address,
+        address=target.unix or (target.address, target.port),
         prefix=request.prefix,
         join_files=[Path(file) for file in request.join_files],
         cpus=request.nginx_cpus,
@@ -269,9 +274,36 @@ def _run_load(
 
 
 def _ports(plan: LoadPlan) -> set[int]:
-    """Of all servers that are asked."""
-    targets = [plan.target, *(item.target for item in plan.classes if item.target is not None)]
-    return {target.port for target in targets}
+    """Of all servers that are asked at one."""
+    return {target.port for target in _targets(plan) if target.unix is None}
+
+
+def _targets(plan: LoadPlan) -> list[Target]:
+    return [plan.target, *(item.target for item in plan.classes if item.target is not None)]
+
+
+def _with_links(request: BlockRequest, pid: int) -> BlockRequest:
+    """The block with the unix sockets of its plan as they are reached from here."""
+    plan = request.plan
+    paths = dict.fromkeys(one.unix for one in _targets(plan) if one.unix is not None)
+    links = {
+        path: link_to(path, pid, STATE / f"door-{number}") for number, path in enumerate(paths)
+    }
+    if not links:
+        return request
+
+    def reached(target: Target) -> Target:
+        return msgspec.structs.replace(target, unix=links.get(target.unix or ""))
+
+    classes = [
+        item if item.target is None else msgspec.structs.replace(item, target=reached(item.target))
+        for item in plan.classes
+    ]
+    permit = msgspec.structs.replace(plan.permit, sockets=sorted(links.values()))
+    plan = msgspec.structs.replace(
+        plan, target=reached(plan.target), classes=classes, permit=permit
+    )
+    return msgspec.structs.replace(request, plan=plan)
 
 
 _FROM_THE_LOG = ("/pool_overflow", "/operations_too_slow", "/connections_exhausted", "/read_errors")
@@ -314,5 +346,6 @@ def _connect(target: Target) -> DoorConnection:
         host=target.host.partition(":")[0],
         tls=target.tls is not None,
         proxied=target.proxy_protocol is not None,
+        unix=target.unix,
         timeout=60,
     )

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from nginx_tune.documents.loadplan import LoadClass, LoadPlan, ProxyProtocol, Tls
+from nginx_tune.documents.loadplan import LoadClass, LoadPlan, Permit, Tls
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import ScenarioClass
-from nginx_tune.measure.plan_further import with_further
+from nginx_tune.measure.plan_further import spoken_first, with_further
 from nginx_tune.measure.plan_load import ServedFile, plan_load
 from nginx_tune.measure.session import Arm, Session
 from nginx_tune.prove.rounds import count_valid, schedule_rounds
@@ -32,6 +32,8 @@ class Door(NamedTuple):
     tls: bool = False
     proxied: bool = False
     """Whether its listener takes the PROXY protocol."""
+    unix: str | None = None
+    """Path of a unix socket, in the place of address and port."""
 
 
 class Load(NamedTuple):
@@ -81,12 +83,14 @@ class Load(NamedTuple):
             realtime=session.probe_cpus != session.nginx_cpus,
             files_of=self.files_of,
         )
-        if door.tls:
-            target = msgspec.structs.replace(plan.target, tls=Tls(verify=False))
-            plan = msgspec.structs.replace(plan, target=target)
-        if door.proxied:
-            target = msgspec.structs.replace(plan.target, proxy_protocol=ProxyProtocol(version=1))
-            plan = msgspec.structs.replace(plan, target=target)
+        target = msgspec.structs.replace(
+            plan.target,
+            unix=door.unix,
+            tls=Tls(verify=False) if door.tls else plan.target.tls,
+            proxy_protocol=spoken_first(door.unix) if door.proxied else None,
+        )
+        permit = plan.permit if door.unix is None else Permit()
+        plan = msgspec.structs.replace(plan, target=target, permit=permit)
         return with_further(plan, self.further.get(arm, ()))
 
     def door_of(self, arm: str) -> Door:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import ssl
+
+_LOCAL = ("127.0.0.1", 0)
+"""What is said of a unix socket's ends, which have no address."""
 
 
 def client_line(own: tuple[str, int], server: tuple[str, int]) -> bytes:
@@ -18,22 +22,39 @@ def client_line(own: tuple[str, int], server: tuple[str, int]) -> bytes:
 class DoorConnection(http.client.HTTPConnection):
     """A connection to an address, spoken to as its listener wants it.
 
-    With TLS no certificate is checked: behind the walls is nobody else.
+    With TLS no certificate is checked: behind the walls is nobody else. ``unix`` is the path of a
+    socket, in the place of address and port.
     """
 
     def __init__(
-        self, address: str, port: int, *, host: str, tls: bool, proxied: bool, timeout: float
+        self,
+        address: str,
+        port: int,
+        *,
+        host: str,
+        tls: bool,
+        proxied: bool,
+        timeout: float,
+        unix: str | None = None,
     ) -> None:
-        super().__init__(address, port, timeout=timeout)
+        super().__init__(address or _LOCAL[0], port, timeout=timeout)
+        self._unix = unix
         self._name = host
         self._tls = tls
         self._proxied = proxied
 
     def connect(self) -> None:
         """Connect; PROXY protocol first, then TLS."""
-        super().connect()
+        if self._unix is None:
+            super().connect()
+            ends = (self.sock.getsockname(), self.sock.getpeername())
+        else:
+            self.sock = socket.socket(socket.AF_UNIX)
+            self.sock.settimeout(self.timeout)
+            self.sock.connect(self._unix)
+            ends = (_LOCAL, _LOCAL)
         if self._proxied:
-            self.sock.sendall(client_line(self.sock.getsockname(), self.sock.getpeername()))
+            self.sock.sendall(client_line(*ends))
         if self._tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname = False

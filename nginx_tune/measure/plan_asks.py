@@ -70,7 +70,7 @@ def plan_asks(tree: ConfTree, target: Target) -> Asks:
         ask = Ask("", server, location, Door("", 0, ""), "")
         door, url = door_of(tree, scope.server), _url(scope, matcher)
         if door is None:
-            left_out[ask.label] = "its server listens for no HTTP/1.1 on an address"
+            left_out[ask.label] = "its server listens for no HTTP/1.1 on an address or a socket"
         elif url is None:
             left_out[ask.label] = "no URL is known that its pattern takes"
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nginx_tune.documents.measurement import Quota
+from nginx_tune.documents.measured_server import Quota
 from nginx_tune.host.gaps import Gaps, Missing
 from nginx_tune.measure.server_window import Window
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nginx_tune.documents.measurement import DiskUse
+from nginx_tune.documents.measured_server import DiskUse
 from nginx_tune.measure.server_moment import Moment, Subjects
 from nginx_tune.measure.server_window import Window
 from nginx_tune.observe.parse_counters import DiskCounters

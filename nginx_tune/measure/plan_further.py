@@ -15,6 +15,7 @@ from nginx_tune.documents.loadplan import (
     Target,
     Tls,
 )
+from nginx_tune.lab.topology import LOOPBACK
 from nginx_tune.measure.plan_asks import Ask
 from nginx_tune.measure.plan_load import THINK_SECONDS, ServedFile
 from nginx_tune.measure.plan_target import Door
@@ -66,16 +67,24 @@ def target_of(door: Door) -> Target:
     return Target(
         address=door.address,
         port=door.port,
+        unix=door.unix,
         host=door.host,
         tls=tls,
-        proxy_protocol=ProxyProtocol(version=1) if door.proxied else None,
+        proxy_protocol=spoken_first(door.unix) if door.proxied else None,
     )
+
+
+def spoken_first(unix: str | None) -> ProxyProtocol:
+    """What a balancer on this host says: a unix socket's connection has no address of its own."""
+    return ProxyProtocol(version=1, source=None if unix is None else LOOPBACK)
 
 
 def with_further(plan: LoadPlan, further: Sequence[LoadClass]) -> LoadPlan:
     """The plan with more classes, and leave to ask their servers."""
-    ports = {item.target.port for item in further if item.target is not None}
+    targets = [plan.target, *(item.target for item in further if item.target is not None)]
     permit = msgspec.structs.replace(
-        plan.permit, ports=sorted({*plan.permit.ports, plan.target.port, *ports})
+        plan.permit,
+        ports=sorted({*plan.permit.ports, *(one.port for one in targets if one.unix is None)}),
+        sockets=sorted({one.unix for one in targets if one.unix is not None}),
     )
     return msgspec.structs.replace(plan, classes=[*plan.classes, *further], permit=permit)

@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import TypeVar
 
 from nginx_tune.documents.listening import ListenSocket
-from nginx_tune.documents.measurement import (
-    Latency,
+from nginx_tune.documents.measured_class import Latency
+from nginx_tune.documents.measured_server import (
     ListenerUse,
     LoopTurn,
     ServerMeasurement,

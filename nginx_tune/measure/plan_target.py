@@ -44,6 +44,8 @@ class Door(NamedTuple):
     tls: bool = False
     proxied: bool = False
     """Whether its listener takes the PROXY protocol, and nothing else."""
+    unix: str | None = None
+    """Path of a unix socket, in the place of address and port."""
 
 
 class Target(NamedTuple):
@@ -76,7 +78,7 @@ def plan_target(tree: ConfTree, *, default_error_log: str | None) -> Target:
         if can_load(served) and (door := door_of(tree, served.scope.server)) is not None
     ]
     if static:
-        door, served = min(static, key=lambda item: item[0].tls)
+        door, served = min(static, key=lambda item: (item[0].unix is not None, item[0].tls))
         server, root, prefix = served.scope.server, served.path, url_prefix(served)
         index = _index(served.scope)
     else:
@@ -85,7 +87,7 @@ def plan_target(tree: ConfTree, *, default_error_log: str | None) -> Target:
         if not asked:
             raise UndecidedError(
                 f"{tree.path}: no server with a plain-HTTP listener or one with TLS",
-                hint="listen on an IP address, http2 only beside ssl",
+                hint="listen on an IP address or a unix socket, http2 only beside ssl",
             )
         (door, server), root, prefix, index = asked[0], None, "", _INDEX
     return Target(
@@ -119,13 +121,18 @@ def can_load(served: Served) -> bool:
 def door_of(tree: ConfTree, server: Directive) -> Door | None:
     """The server's first listener that takes HTTP/1.1.
 
-    One without TLS goes before one with, and of these one without the PROXY protocol.
+    A port goes before a unix socket, then one without TLS before one with, and of these one
+    without the PROXY protocol.
     """
     places = list(_places(tree, server))
     if not places and not any(True for _ in (server.block or Block([])).all("listen")):
         places = [Door(_LOOPBACK, 80, "")]
-    best = min(places, key=lambda place: (place.tls, place.proxied), default=None)
+    best = min(places, key=_last_choice, default=None)
     return None if best is None else best._replace(host=_host(server))
+
+
+def _last_choice(door: Door) -> tuple[bool, bool, bool]:
+    return (door.unix is not None, door.tls, door.proxied)
 
 
 def _places(tree: ConfTree, server: Directive) -> Iterator[Door]:
@@ -136,17 +143,23 @@ def _places(tree: ConfTree, server: Directive) -> Iterator[Door]:
             for line, owner in zip(listener.lines, listener.servers, strict=True)
             if owner is server
         ]
-        if not own or listener.is_unix or listener.is_quic:
+        if not own or listener.is_quic:
             continue
         # Whichever line of an address says it, says it for all of them.
         words = {word for line in listener.lines for word in line.args[1:]}
         if "http2" in words and not listener.is_tls:
             continue
+        is_proxied = "proxy_protocol" in words
+        if listener.is_unix:
+            path = listener.address.partition(":")[2]
+            if path.startswith("/"):
+                yield Door("", 0, "", listener.is_tls, is_proxied, path)
+            continue
         host, _, port = listener.address.rpartition(":")
         address = _reached_at(host)
         first = port.partition("-")[0]  # a range of ports: the first of them
         if address is not None and first.isascii() and first.isdigit():
-            yield Door(address, int(first), "", listener.is_tls, "proxy_protocol" in words)
+            yield Door(address, int(first), "", listener.is_tls, is_proxied)
 
 
 def _reached_at(host: str) -> str | None:
@@ -160,9 +173,16 @@ def _reached_at(host: str) -> str | None:
         return None
 
 
+def listen_sockets(tree: ConfTree) -> list[str]:
+    """The paths of the unix sockets that its listeners make."""
+    paths = (one.address.partition(":")[2] for one in listeners(tree) if one.is_unix)
+    return [path for path in paths if path.startswith("/")]
+
+
 def listen_addresses(tree: ConfTree) -> list[str]:
     """The addresses of the host that its listeners name; loopback is there anyway."""
-    found = {_reached_at(one.address.rpartition(":")[0]) for one in listeners(tree)}
+    named = (one.address for one in listeners(tree) if not one.is_unix)
+    found = {_reached_at(address.rpartition(":")[0]) for address in named}
     known = {address for address in found if address is not None}
     return sorted(one for one in known if not ipaddress.ip_address(one).is_loopback)
 

@@ -40,7 +40,7 @@ def place_plan(plan: LoadPlan, around: Around) -> LoadPlan:
     target, permit = plan.target, plan.permit
     if around.certificate is not None:
         target = msgspec.structs.replace(target, tls=Tls(verify=False))
-    if around.address != LOOPBACK:
+    if around.address != LOOPBACK and target.unix is None:
         target = msgspec.structs.replace(target, address=around.address)
         permit = msgspec.structs.replace(permit, hosts=[*permit.hosts, around.address])
     classes = [_placed_class(item, around) for item in plan.classes]

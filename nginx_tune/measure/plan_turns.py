@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from nginx_tune.documents.measurement import Latency, LoopTurn
+from nginx_tune.documents.measured_class import Latency
+from nginx_tune.documents.measured_server import LoopTurn
 from nginx_tune.host.gaps import Gaps, Missing
 from nginx_tune.measure.server_window import Window
 from nginx_tune.observe.turn_counts import WAITS, TurnCounts

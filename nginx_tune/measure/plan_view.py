@@ -16,7 +16,7 @@ from nginx_tune.conf.served import served_paths
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.lab.enclosure import View
 from nginx_tune.measure.plan_places import written_places
-from nginx_tune.measure.plan_target import written_files
+from nginx_tune.measure.plan_target import listen_sockets, written_files
 
 _URIS = frozenset(
     {
@@ -67,7 +67,7 @@ def plan_view(
         written=sorted(
             written_places(
                 flags,
-                [path for tree in trees for path in written_files(tree)],
+                [path for tree in trees for path in (*written_files(tree), *listen_sockets(tree))],
                 prefix=build_prefix(flags, prefix),
             )
         ),

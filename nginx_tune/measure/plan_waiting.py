@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from nginx_tune.documents.measurement import HeldCall, Waiting
+from nginx_tune.documents.measured_server import HeldCall, Waiting
 from nginx_tune.host.gaps import Gaps, Missing
 from nginx_tune.measure.server_window import Window
 

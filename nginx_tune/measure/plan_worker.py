@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from nginx_tune.documents.measurement import WorkerUse
+from nginx_tune.documents.measured_server import WorkerUse
 from nginx_tune.host.gaps import Missing
 from nginx_tune.measure.server_window import Window, difference
 from nginx_tune.observe.parse_counters import ThreadCpu

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from nginx_tune.documents.measurement import ServerMeasurement
+from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Gaps, Missing
 from nginx_tune.measure.plan_server import plan_server

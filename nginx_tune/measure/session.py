@@ -165,10 +165,12 @@ class Session:
         *,
         replaced: Mapping[str, bytes],
         outgoing: Sequence[Outgoing],
+        sockets: Sequence[str],
     ) -> Surroundings:
         """Have what the arms need around them: addresses of the host, names, other servers.
 
-        ``replaced`` are files that are shown with other bytes.
+        ``replaced`` are files that are shown with other bytes; ``sockets`` those that they listen
+        on.
         """
         request = SurroundRequest(
             binary=self._binary,
@@ -186,6 +188,7 @@ class Session:
             replaced=dict(replaced),
             outgoing=list(outgoing),
             cpus=self.probe_cpus,
+            sockets=list(sockets),
         )
         answer = self._walls.ask("surround", {"request": _plain(request)})
         return msgspec.convert(answer, Surroundings)

@@ -32,7 +32,7 @@ from nginx_tune.measure.plan_stage_notes import (
     place_notes,
     stub_notes,
 )
-from nginx_tune.measure.plan_target import listen_addresses
+from nginx_tune.measure.plan_target import listen_addresses, listen_sockets
 from nginx_tune.measure.plan_view import (
     build_prefix,
     module_files,
@@ -87,7 +87,9 @@ def open_stage(
     for tree in site.trees:
         refuse_special_files(opened_files(tree))
         refuse_foreign_code(binary, module_files(tree, site.nginx_flags, prefix))
-    absent = [path for path in required_directories(written) if not Path(path).is_dir()]
+    sockets = sorted({path for tree in site.trees for path in listen_sockets(tree)})
+    required = required_directories([*written, *sockets])
+    absent = [path for path in required if not Path(path).is_dir()]
     view = plan_view(site.trees, site.nginx_flags, prefix, directory=str(Path.cwd()))
     session = Session(
         walls, planned.lab, binary=binary, covers=covers, overlays=overlays, made=absent, view=view
@@ -100,7 +102,7 @@ def open_stage(
     ]
     headed = with_worker_header(site.trees)
     addresses = sorted({one for tree in site.trees for one in listen_addresses(tree)})
-    around = session.surround(addresses, arms, replaced=headed, outgoing=outgoing)
+    around = session.surround(addresses, arms, replaced=headed, outgoing=outgoing, sockets=sockets)
     further, asked, refused = _further(session, arms, site)
     load = Load(
         classes=_replayed(site.classes, replay),
@@ -247,6 +249,7 @@ def _asked(ask: Ask, url: str) -> Asked:
         host=door.host,
         tls=door.tls,
         proxied=door.proxied,
+        unix=door.unix,
         url=url or ask.url,
     )
 

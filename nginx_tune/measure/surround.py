@@ -8,6 +8,7 @@ from nginx_tune.lab.addresses import take_addresses
 from nginx_tune.lab.enclosure import Enclosure
 from nginx_tune.lab.mounts import STATE
 from nginx_tune.lab.stubs import start_stubs
+from nginx_tune.measure.room import make_room
 from nginx_tune.measure.surroundings import Surroundings, SurroundRequest
 from nginx_tune.measure.trial import give_names, show_files
 
@@ -16,6 +17,7 @@ def surround(request: SurroundRequest, directory: Path, enclosure: Enclosure) ->
     """Make it; what there is now."""
     take_addresses(request.addresses)
     show_files(request.replaced, directory)
+    make_room(request.sockets, enclosure)
     names = [name for argv in request.commands for name in give_names(argv, directory, enclosure)]
     stubs = start_stubs(request.outgoing, request.binary, STATE / "stubs", request.cpus)
     for path, ours in stubs.sockets.items():

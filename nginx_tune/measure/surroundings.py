@@ -18,6 +18,8 @@ class SurroundRequest(msgspec.Struct, frozen=True, kw_only=True):
     outgoing: list[Outgoing]
     cpus: list[int]
     """Of the clients, and so of the stubs."""
+    sockets: list[str] = []
+    """Paths of the unix sockets that the configurations listen on."""
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from nginx_tune.lab.enclosure import Enclosure
 from nginx_tune.lab.mounts import STATE
 from nginx_tune.measure.one_request import DoorConnection
 from nginx_tune.nginx.instance import start_instance
+from nginx_tune.nginx.place import link_to
 
 _SECONDS = 5.0
 
@@ -24,6 +25,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     tls: bool
     proxied: bool = False
+    unix: str | None = None
+    """Path of a unix socket, in the place of address and port."""
     url: str
 
 
@@ -53,19 +56,19 @@ def survey(request: SurveyRequest, enclosure: Enclosure) -> list[Answer]:
         request.binary,
         Path(request.conf_path),
         stderr_path=STATE / "survey.stderr",
-        address=(first.address, first.port),
+        address=first.unix or (first.address, first.port),
         prefix=request.prefix,
         join_files=enclosure.join_files,
         sandbox=enclosure.prepare([request.binary]),
     )
     try:
-        return [_answer(one) for one in request.asked]
+        return [_answer(one, instance.pid) for one in request.asked]
     finally:
         instance.stop()
 
 
-def _answer(one: Asked) -> Answer:
-    connection = _connection(one)
+def _answer(one: Asked, pid: int) -> Answer:
+    connection = _connection(one, pid)
     try:
         connection.request("GET", one.url, headers={"Host": one.host})
         response = connection.getresponse()
@@ -77,9 +80,15 @@ def _answer(one: Asked) -> Answer:
         connection.close()
 
 
-def _connection(one: Asked) -> DoorConnection:
+def _connection(one: Asked, pid: int) -> DoorConnection:
     return DoorConnection(
-        one.address, one.port, host=one.host, tls=one.tls, proxied=one.proxied, timeout=_SECONDS
+        one.address,
+        one.port,
+        host=one.host,
+        tls=one.tls,
+        proxied=one.proxied,
+        unix=None if one.unix is None else link_to(one.unix, pid, STATE / "survey.door"),
+        timeout=_SECONDS,
     )
 
 

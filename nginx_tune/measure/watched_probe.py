@@ -13,7 +13,8 @@ import time
 import msgspec
 
 from nginx_tune.documents.loadplan import LoadPlan, Target
-from nginx_tune.documents.measurement import Measurement, WorkerUse
+from nginx_tune.documents.measured_server import WorkerUse
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.host.door import Host
 from nginx_tune.measure.own_servers import find_listening_pids, find_socket_pids
 from nginx_tune.measure.probe import ProbeInterrupted, Progress, run_probe

@@ -15,6 +15,7 @@ from pathlib import Path
 from nginx_tune.errors import ConfigurationError, MissingToolError, UndecidedError
 from nginx_tune.host.programs import start_program
 from nginx_tune.nginx.ending import wait_for_end
+from nginx_tune.nginx.place import Place, connect, place_text
 from nginx_tune.sandbox.launch import Entrance, Prepared
 
 _FOREGROUND = "daemon off;"
@@ -129,7 +130,7 @@ def start_instance(
     conf_path: Path,
     *,
     stderr_path: Path,
-    address: tuple[str, int],
+    address: Place,
     prefix: str | None = None,
     join_files: Sequence[Path] = (),
     cpus: Sequence[int] = (),
@@ -225,18 +226,21 @@ def _go_ahead() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, _FOREMOST)
 
 
-def _wait_ready(instance: Instance, address: tuple[str, int], patience_seconds: float) -> None:
+def _wait_ready(instance: Instance, address: Place, patience_seconds: float) -> None:
     deadline = time.monotonic() + patience_seconds
     while True:
         instance.check()
-        with contextlib.suppress(OSError), socket.create_connection(address, timeout=1.0):
+        with (
+            contextlib.suppress(OSError),
+            connect(address, pid=instance.pid, timeout_seconds=1.0),
+        ):
             instance.check()
             if not _is_binding(instance):
                 _wait_workers(instance, deadline)
                 return
         if time.monotonic() > deadline:
             raise UndecidedError(
-                f"nginx does not accept connections on {address[0]}:{address[1]}: "
+                f"nginx does not accept connections on {place_text(address)}: "
                 f"{_last_line(instance.stderr()) or 'no message'}"
             )
         time.sleep(_LOOK_SECONDS)

@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from nginx_tune.documents.measurement import WorkerUse
+from nginx_tune.documents.measured_server import WorkerUse
 
 
 def read_cpu_seconds(pid: int) -> float | None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from nginx_tune.documents.measurement import DiskUse, LoopTurn, ServerMeasurement
+from nginx_tune.documents.measured_server import DiskUse, LoopTurn, ServerMeasurement
 from nginx_tune.documents.observation import CauseEvidence
 from nginx_tune.documents.units import seconds_text
 from nginx_tune.prove.histogram import decode_histogram

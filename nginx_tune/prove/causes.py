@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from nginx_tune.documents.base import Unknown
-from nginx_tune.documents.measurement import ServerMeasurement
+from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.observation import Cause
 from nginx_tune.documents.units import number_text, seconds_text
 from nginx_tune.prove import causes_cpu, causes_elsewhere, causes_loop, causes_lost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nginx_tune.documents.measurement import ServerMeasurement, WorkerUse
+from nginx_tune.documents.measured_server import ServerMeasurement, WorkerUse
 from nginx_tune.documents.observation import Cause, CauseEvidence
 from nginx_tune.documents.units import seconds_text
 from nginx_tune.prove.cause_parts import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from nginx_tune.documents.measurement import Waiting, WorkerUse
+from nginx_tune.documents.measured_server import Waiting, WorkerUse
 from nginx_tune.documents.observation import Cause
 from nginx_tune.documents.units import number_text, seconds_text
 from nginx_tune.prove.cause_parts import Window, figures, longest_text, turn_figures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from nginx_tune.documents.measurement import HeldCall, ServerMeasurement
+from nginx_tune.documents.measured_server import HeldCall, ServerMeasurement
 from nginx_tune.documents.observation import Cause, CauseEvidence, CauseId
 from nginx_tune.documents.units import bytes_text, number_text
 from nginx_tune.prove.cause_parts import (

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nginx_tune.documents.measurement import ClassMeasurement
+from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.prove.histogram import Histogram, decode_histogram
 
 _LEAST_RATIO = 2.0

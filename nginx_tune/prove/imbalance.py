@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from nginx_tune.documents.measurement import ClassMeasurement, Imbalance, Measurement
+from nginx_tune.documents.measured_class import ClassMeasurement, Imbalance
+from nginx_tune.documents.measurement import Measurement
 
 FEWEST_CONNECTIONS = 5
 """For each worker, on average, where workers are to be compared: of fewer, dealt by equal chances,

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nginx_tune.documents.measurement import ClassMeasurement, Latency
+from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.histogram import (
     decode_histogram,

@@ -15,21 +15,13 @@ from dataclasses import dataclass
 import msgspec
 
 from nginx_tune.documents.loadplan import Stripe
-from nginx_tune.documents.measurement import (
-    Agent,
-    ClassMeasurement,
-    ClassSecond,
-    Generator,
-    Latency,
-    Measurement,
-    SeriesPoint,
-    ServerMeasurement,
-    WorkerShare,
-    WorkerUse,
-)
+from nginx_tune.documents.measured_class import ClassMeasurement, Latency, WorkerShare
+from nginx_tune.documents.measured_server import ServerMeasurement, WorkerUse
+from nginx_tune.documents.measurement import Agent, ClassSecond, Generator, Measurement, SeriesPoint
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.imbalance import with_imbalance
 from nginx_tune.prove.latency import merge_latencies
+from nginx_tune.prove.tls_sessions import add_sessions
 
 MOST_SKEW_SECONDS = 0.1
 """Between the starts of load hosts; what clocks kept by NTP allow."""
@@ -196,6 +188,7 @@ def _merge_class(parts: Sequence[ClassMeasurement], rates: tuple[float, float]) 
         max_pending=max(part.max_pending for part in parts),
         workers=_sum(part.workers for part in parts),
         worker_shares=_merge_shares(parts),
+        tls_sessions=add_sessions(part.tls_sessions for part in parts),
     )
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from nginx_tune.documents.measurement import ClassMeasurement, Measurement
+from nginx_tune.documents.measured_class import ClassMeasurement
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.derived import COUNTS, RATIOS, read_loop_turn_per_ttfb
 from nginx_tune.prove.latency import STATISTICS, Reading, Sample, read_statistic, sample_of

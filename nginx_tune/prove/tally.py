@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
-from nginx_tune.documents.measurement import Latency
+from nginx_tune.documents.measured_class import Latency
 from nginx_tune.prove.histogram import Histogram, Layout, encode_histogram, rank_of
 from nginx_tune.prove.latency import QUANTILES
 

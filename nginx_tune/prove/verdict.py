@@ -37,6 +37,7 @@ from nginx_tune.prove.statistics import (
     pairs_needed,
     signed_rank_interval,
 )
+from nginx_tune.prove.tls_sessions import sessions_by_arm
 from nginx_tune.prove.together import step_down
 
 _MORE_FAILURES = 0.001
@@ -92,7 +93,10 @@ def judge(
         warnings=flag_warnings(blocks),
         accept_worse=list(accept_worse),
         environment=msgspec.structs.replace(
-            environment, pairs=len(blocks.pairs), discarded_pairs=len(blocks.discarded)
+            environment,
+            pairs=len(blocks.pairs),
+            discarded_pairs=len(blocks.discarded),
+            tls=sessions_by_arm(measurements),
         ),
     )
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
-from nginx_tune.documents.measurement import (
-    ClassSecond,
-    Measurement,
-    ServerMeasurement,
-    ServerSecond,
-)
+from nginx_tune.documents.measured_server import ServerMeasurement, ServerSecond
+from nginx_tune.documents.measurement import ClassSecond, Measurement
 from nginx_tune.documents.observation import Observation
 from nginx_tune.prove.bootstrap import Series
 

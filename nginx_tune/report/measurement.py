@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from nginx_tune.documents.measurement import ClassMeasurement, Generator, Latency, Measurement
+from nginx_tune.documents.measured_class import ClassMeasurement, Latency
+from nginx_tune.documents.measurement import Generator, Measurement
 from nginx_tune.prove.hidden_stalls import hidden_stall
 from nginx_tune.prove.latency import FEWEST_BEYOND, QUANTILES, Sample, read_statistic, sample_of
 from nginx_tune.report.columns import align
@@ -14,6 +15,7 @@ from nginx_tune.report.measurement_parts import render_agents, render_workers
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.shape import shape_of
 from nginx_tune.report.text import bytes_text, number_text, seconds_text
+from nginx_tune.report.tls import sessions_text
 
 _NOT_MEASURED = "–"
 
@@ -238,10 +240,18 @@ def _failures(name: str, item: ClassMeasurement) -> str:
         lines.append(f"{name}: {item.syn_retries:,} TCP handshakes were asked for again")
     if item.retransmits:
         lines.append(f"{name}: {item.retransmits:,} segments of requests were sent again")
-    if item.tls_seconds.count:
-        took, resumed = seconds_text(item.tls_seconds.p50), f"{item.tls_resumed:,}"
-        lines.append(f"{name}: TLS handshakes took {took} (p50), {resumed} took up a session")
+    if item.tls_sessions or item.tls_seconds.count:
+        lines.append(f"{name}: {_tls(item)}")
     return "".join(f"{line}\n" for line in lines)
+
+
+def _tls(item: ClassMeasurement) -> str:
+    """What was agreed on, how long that took, and how many sessions were no new ones."""
+    said = [sessions_text(item.tls_sessions)] if item.tls_sessions else ["TLS"]
+    if item.tls_seconds.count:
+        said.append(f"handshakes took {seconds_text(item.tls_seconds.p50)} (p50)")
+    said.append(f"{item.tls_resumed:,} took up a session")
+    return ", ".join(said)
 
 
 def _apart(generator: Generator) -> str:

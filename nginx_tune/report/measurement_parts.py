@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nginx_tune.documents.measurement import ClassMeasurement, Imbalance, Measurement
+from nginx_tune.documents.measured_class import ClassMeasurement, Imbalance
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.prove.latency import Sample, read_statistic
 from nginx_tune.report.columns import align
 from nginx_tune.report.quantities import one_line

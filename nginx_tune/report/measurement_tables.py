@@ -6,7 +6,8 @@ import csv
 import io
 from collections.abc import Callable
 
-from nginx_tune.documents.measurement import ClassMeasurement, Latency, Measurement
+from nginx_tune.documents.measured_class import ClassMeasurement, Latency
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.prove.latency import QUANTILES
 from nginx_tune.report.prometheus import Family, Sample, render_exposition
 from nginx_tune.report.quantities import one_line
@@ -41,6 +42,11 @@ def render_measurement_prometheus(measurement: Measurement) -> bytes:
         for name, counted in kinds.items()
         for kind, count in counted
     )
+    agreed = tuple(
+        Sample(one.connections, {"class": name, "version": one.version, "cipher": one.cipher})
+        for name, item in classes.items()
+        for one in item.tls_sessions
+    )
     return render_exposition(
         [
             _gauge("run_seconds", "Measured time of the run.", measurement.duration_seconds),
@@ -50,6 +56,9 @@ def render_measurement_prometheus(measurement: Measurement) -> bytes:
             _of_classes("unfinished", "Requests unanswered at the end.", classes, _unfinished),
             _of_classes("body_bytes", "Body bytes received.", classes, _bytes),
             Family(f"{_PREFIX}failures", "gauge", "Failed requests by kind.", errors),
+            Family(
+                f"{_PREFIX}tls_connections", "gauge", "Connections by what TLS agreed on.", agreed
+            ),
             _summary("response_seconds", "From when a request was due to its last byte.", classes),
             _summary("ttfb_seconds", "From when a request was due to its first byte.", classes),
             _summary("service_seconds", "From the send of a request to its last byte.", classes),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nginx_tune.documents.measurement import LoopTurn, ServerMeasurement, Waiting, WorkerUse
+from nginx_tune.documents.measured_server import LoopTurn, ServerMeasurement, Waiting, WorkerUse
 from nginx_tune.documents.observation import Cause, Observation
 from nginx_tune.prove.latency import QUANTILES, Sample, read_statistic
 from nginx_tune.report.columns import align

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from nginx_tune.documents.measurement import Latency
+from nginx_tune.documents.measured_class import Latency
 from nginx_tune.prove.histogram import decode_histogram
 from nginx_tune.report.text import seconds_text
 

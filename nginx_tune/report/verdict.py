@@ -16,6 +16,7 @@ from nginx_tune.report.quantities import (
     value_text,
 )
 from nginx_tune.report.text import number_text
+from nginx_tune.report.tls import arms_text
 from nginx_tune.report.verdict_sentence import pairs_text, settles_text, verdict_sentence
 from nginx_tune.report.walls import weaker_walls_text
 
@@ -96,6 +97,7 @@ def _environment(environment: Environment) -> str:
     lines += [f"  {one_line(environment.nginx_choice)}\n"] if environment.nginx_choice else []
     if environment.weaker_walls:
         lines.append(f"  {one_line(weaker_walls_text(environment.weaker_walls))}\n")
+    lines += [f"  {arms_text(environment.tls)}\n"] if environment.tls else []
     lines += [f"  not as configured: {one_line(one)}\n" for one in environment.differences]
     return "".join(lines)
 

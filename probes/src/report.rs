@@ -10,7 +10,7 @@ use crate::distribution::Distribution;
 use crate::engine::Outcome;
 use crate::failure::Failure;
 use crate::plan::Plan;
-use crate::recorder::Second;
+use crate::recorder::{Recorder, Second};
 use crate::surroundings::clock_source;
 use crate::validity::flags;
 use crate::workers::Share;
@@ -115,6 +115,7 @@ fn of_class(class: &Class<'_>, measured: Nanos) -> Value {
         "connect_seconds": record.connect.document(),
         "tls_seconds": record.secure.document(),
         "tls_resumed": record.tls_resumed,
+        "tls_sessions": tls_sessions(record),
         "syn_retries": record.syn_retries,
         "retransmits": record.retransmits,
         "retried": record.retried,
@@ -130,6 +131,19 @@ fn of_class(class: &Class<'_>, measured: Nanos) -> Value {
             "unread": bodies.unread,
         })),
     })
+}
+
+fn tls_sessions(record: &Recorder) -> Vec<Value> {
+    let sessions = record.tls_sessions.iter();
+    sessions
+        .map(|(agreed, count)| {
+            json!({
+                "version": agreed.version.name(),
+                "cipher": agreed.cipher,
+                "connections": count,
+            })
+        })
+        .collect()
 }
 
 fn by_worker(shares: &[Share], document: impl Fn(&Share) -> Value) -> Value {

@@ -16,14 +16,13 @@ import predicted  # noqa: E402
 import table  # noqa: E402
 
 from nginx_tune.documents.decisions import Decision, Decisions, Predicted  # noqa: E402
-from nginx_tune.documents.measurement import (  # noqa: E402
-    ClassMeasurement,
-    Latency,
-    Measurement,
+from nginx_tune.documents.measured_class import ClassMeasurement, Latency  # noqa: E402
+from nginx_tune.documents.measured_server import (  # noqa: E402
     ServerMeasurement,
     ServerSecond,
     WorkerUse,
 )
+from nginx_tune.documents.measurement import Measurement  # noqa: E402
 from nginx_tune.documents.scenario import Scenario, ScenarioRun  # noqa: E402
 from nginx_tune.documents.verdict import Verdict  # noqa: E402
 

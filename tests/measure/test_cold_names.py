@@ -12,7 +12,7 @@ import pytest
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.lab import Lab, LabData, LabDisk
 from nginx_tune.documents.loadplan import Arrivals
-from nginx_tune.documents.measurement import ServerMeasurement
+from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.scenario import ScenarioClass, ScenarioRun
 from nginx_tune.lab.building import contents_of
 from nginx_tune.measure.plan_load import ServedFile, plan_load

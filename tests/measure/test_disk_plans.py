@@ -13,7 +13,7 @@ from nginx_tune.documents.base import decode
 from nginx_tune.documents.curve import Curve, DiskProbe
 from nginx_tune.documents.diskplan import DiskRun, DiskStepRun
 from nginx_tune.documents.facts import Array, Disk, Facts, Layer, PathStorage, Storage
-from nginx_tune.documents.measurement import Latency
+from nginx_tune.documents.measured_class import Latency
 from nginx_tune.measure.disk_facts import with_disk_probes
 from nginx_tune.measure.disk_files import MOST_FILES, choose_files
 from nginx_tune.measure.disks import Measured

@@ -92,7 +92,12 @@ def test_what_one_arm_alone_has_is_not_asked() -> None:
          Door("127.0.0.1", 80, "localhost", proxied=True)),
         ("listen 443 ssl proxy_protocol;",
          Door("127.0.0.1", 443, "localhost", tls=True, proxied=True)),
-        ("listen unix:/run/x;", None),
+        ("listen unix:/run/X;", Door("", 0, "localhost", unix="/run/X")),
+        ("listen UNIX:/run/X ssl proxy_protocol; server_name a;",
+         Door("", 0, "a", tls=True, proxied=True, unix="/run/X")),
+        ("listen unix:/run/x; listen 443 ssl;", Door("127.0.0.1", 443, "localhost", tls=True)),
+        ("listen unix:/run/x http2;", None),
+        ("listen unix:x;", None),
     ],
 )  # fmt: skip
 def test_a_server_is_asked_where_it_speaks_http_1_1(server: str, door: Door | None) -> None:

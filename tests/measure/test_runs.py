@@ -15,7 +15,8 @@ import pytest
 from msgspec.structs import replace
 
 from nginx_tune.documents.base import decode
-from nginx_tune.documents.measurement import ClassMeasurement, Measurement
+from nginx_tune.documents.measured_class import ClassMeasurement
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.run import Run, RunComparison, Runs
 from nginx_tune.documents.scenario import ArmText
 from nginx_tune.documents.validation import Validation

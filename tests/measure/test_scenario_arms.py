@@ -13,7 +13,8 @@ import pytest
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 from nginx_tune.documents.facts import Nginx
-from nginx_tune.documents.measurement import Measurement, ServerMeasurement
+from nginx_tune.documents.measured_server import ServerMeasurement
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, FurtherArm, Scenario, ScenarioRun
 from nginx_tune.errors import MissingToolError, UsageError
 from nginx_tune.measure.plan_scenario import check_scenario

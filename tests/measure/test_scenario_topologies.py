@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nginx_tune.documents.base import decode
-from nginx_tune.documents.measurement import ClassMeasurement
+from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.scenario import ScenarioRun
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]

@@ -11,7 +11,8 @@ import pytest
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths
-from nginx_tune.documents.measurement import ClassMeasurement, Latency, Measurement
+from nginx_tune.documents.measured_class import ClassMeasurement, Latency
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.experiment import Load

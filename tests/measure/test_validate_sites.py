@@ -44,6 +44,14 @@ SITES = {
     " location /api {{ if ($proxy_protocol_addr = '') {{ return 500; }} return 200 ok; }} }} }}",
     "the same over IPv6": "events {{}} http {{"
     " server {{ listen [::1]:18081 proxy_protocol; root {root}; }} }}",
+    "a unix socket alone": "events {{}} http {{"
+    " server {{ listen unix:/run/a/b.sock; root {root}; location = /me {{ return 200 ok; }} }} }}",
+    "one beside the files, behind a balancer": "events {{}} http {{"
+    " server {{ listen unix:{root}/x.sock proxy_protocol; root {root};"
+    " set_real_ip_from unix:; real_ip_header proxy_protocol; allow 127.0.0.1; deny all; }} }}",
+    "one in /tmp, and another server's": "events {{}} http {{"
+    " server {{ listen unix:/tmp/nt-x.sock; root {root}; }}"
+    " server {{ listen unix:{top}/y.sock; server_name y; return 200 y; }} }}",
     "one process": "daemon off; master_process off; events {{}} http {{"
     f" server {{{{ {SERVER} }}}} }}}}",
 }
@@ -86,7 +94,7 @@ def test_a_path_with_a_space(run_cli: RunCli, root: Path, main: str) -> None:
     ("main", "listen", "said"),
     [
         ("", "18081 http2", "no server with a plain-HTTP listener"),
-        ("", "unix:/run/x.sock", "no server with a plain-HTTP listener"),
+        ("", "unix:x.sock", "no server with a plain-HTTP listener"),
     ],
 )
 def test_what_cannot_be_loaded_is_said(

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from nginx_tune.lab.certificate import make_certificate
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 SHORT = ("--pairs", "1", "--duration", "700ms", "--warmup", "100ms", "--accept-inconclusive")
@@ -196,6 +199,39 @@ def test_a_site_writes_and_listens_inside_of_what_it_serves(run_cli: RunCli, roo
     assert sorted(path.name for path in place.iterdir() if path.name != "state") == [
         "cache", "nginx.conf", "site",
     ]  # fmt: skip
+
+
+@pytest.mark.needs("openssl")
+@pytest.mark.parametrize("words", ["", " ssl", " ssl proxy_protocol"])
+def test_a_site_listens_on_a_socket_that_the_host_has_in_use(
+    run_cli: RunCli, root: Path, words: str
+) -> None:
+    """As the running nginx of the same configuration has; that one is neither asked nor touched."""
+    place = root.parent
+    path = place / ("S" * (106 - len(str(place))))  # the longest that a socket can have
+    certificate = make_certificate(place, names=["localhost"])
+    conf = write(
+        root,
+        f"ssl_certificate {certificate.certificate}; ssl_certificate_key {certificate.key};"
+        " ssl_protocols TLSv1.2; ssl_ciphers ECDHE-ECDSA-AES128-GCM-SHA256;"
+        f" server {{ listen unix:{path}{words}; root {root};"
+        " location = /memory { return 200 ok; } }"
+        f" server {{ listen unix:{place}/other.sock; server_name other; return 200 other; }}",
+    )
+    with socket.socket(socket.AF_UNIX) as taken:
+        taken.bind(str(path))
+        taken.listen()
+        verdict, blocks = validate(run_cli, conf)
+        taken.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            taken.accept()
+        assert path.is_socket()
+    for name in ("hot", "cold", "memory", "other"):
+        assert_served(blocks, name)
+    spoken = {arm: [(one["version"], one["cipher"]) for one in sessions]
+              for arm, sessions in verdict["environment"]["tls"].items()}  # fmt: skip
+    agreed = [("1.2", "ECDHE-ECDSA-AES128-GCM-SHA256")]
+    assert spoken == ({"baseline": agreed, "candidate": agreed} if words else {})
 
 
 def test_nothing_to_ask_is_one_line(run_cli: RunCli, root: Path) -> None:

@@ -23,7 +23,8 @@ from truth import ground_truth, truth_plan
 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.loadplan import Arrivals, Stripe
-from nginx_tune.documents.measurement import Latency, Measurement
+from nginx_tune.documents.measured_class import Latency
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.probe import find_probe, run_probe
 from nginx_tune.prove.blocks import Blocks, Pair

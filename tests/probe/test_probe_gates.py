@@ -11,7 +11,8 @@ import pytest
 from probe_loads import Nginx
 from truth import ground_truth
 
-from nginx_tune.documents.measurement import ClassMeasurement, ClassSecond, Measurement, SeriesPoint
+from nginx_tune.documents.measured_class import ClassMeasurement
+from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.run_gates import check_run_gates
 from nginx_tune.report.measurement_tables import (

@@ -7,12 +7,8 @@ import ipaddress
 import pytest
 
 from nginx_tune.documents.loadplan import LoadPlan
-from nginx_tune.documents.measurement import (
-    ClassMeasurement,
-    Generator,
-    Latency,
-    Measurement,
-)
+from nginx_tune.documents.measured_class import ClassMeasurement, Latency
+from nginx_tune.documents.measurement import Generator, Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import HostReadError
 from nginx_tune.host.parse_listeners import parse_listeners, parse_socket_link

@@ -27,7 +27,8 @@ from nginx_tune.cli.probe_words import (
 from nginx_tune.documents.base import decode, json_schema
 from nginx_tune.documents.capacity import Capacity
 from nginx_tune.documents.loadplan import LoadPlan
-from nginx_tune.documents.measurement import ClassMeasurement, Measurement
+from nginx_tune.documents.measured_class import ClassMeasurement
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.asked_paths import find_files, read_paths
 from nginx_tune.measure.plan_probe import Asked, Keepalive, Load, Rate, plan_load

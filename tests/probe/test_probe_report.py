@@ -18,7 +18,8 @@ from nginx_tune.documents.loadplan import (
     RateStep,
     Target,
 )
-from nginx_tune.documents.measurement import ClassMeasurement, Latency, Measurement
+from nginx_tune.documents.measured_class import ClassMeasurement, Latency
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.units import number_text, seconds_text
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.plan_caps import plan_within

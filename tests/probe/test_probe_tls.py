@@ -14,8 +14,10 @@ from probe_loads import SIZES, StartNginx, load_class, load_plan
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.loadplan import LoadPlan, Tls
-from nginx_tune.documents.measurement import ClassMeasurement, Measurement
+from nginx_tune.documents.measured_class import ClassMeasurement
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.measure.probe import run_probe
+from nginx_tune.report.measurement import render_measurement
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -55,9 +57,11 @@ def secure(start_nginx: StartNginx, tmp_path: Path) -> Secure:
         port = free.getsockname()[1]
     nginx = start_nginx(
         server=f"listen 127.0.0.1:{port} ssl; ssl_certificate {certificate};"
-        f" ssl_certificate_key {key}; ssl_session_cache shared:tls:1m;"
+        f" ssl_certificate_key {key}; ssl_protocols TLSv1.2 TLSv1.3;"
+        " ssl_session_cache shared:tls:1m;"
         " location = /gone { keepalive_timeout 0; return 200 gone; }"
         " location = /name { return 200 $ssl_server_name; }"
+        " location = /agreed { return 200 '$ssl_protocol $ssl_cipher'; }"
     )
     plan = load_plan(nginx, load_class("/1k"))
     target = msgspec.structs.replace(plan.target, port=port)
@@ -91,6 +95,33 @@ def test_a_session_is_taken_up_unless_told_otherwise(secure: Secure) -> None:
     assert again.tls_resumed > again.requests / 2
     afresh = msgspec.structs.replace(trusting, resumption=False)
     assert only_class(secure.run(afresh, keepalive=False)).tls_resumed == 0
+
+
+@pytest.mark.parametrize(
+    ("offered", "agreed"),
+    [
+        (Tls(verify=False), ("1.3", "TLS_AES_256_GCM_SHA384")),
+        (
+            Tls(verify=False, ciphers=["TLS_CHACHA20_POLY1305_SHA256"]),
+            ("1.3", "TLS_CHACHA20_POLY1305_SHA256"),
+        ),
+        (
+            Tls(verify=False, max_version="1.2", ciphers=["ECDHE-ECDSA-AES128-GCM-SHA256"]),
+            ("1.2", "ECDHE-ECDSA-AES128-GCM-SHA256"),
+        ),
+    ],
+)
+def test_what_was_agreed_on_is_told(secure: Secure, offered: Tls, agreed: tuple[str, str]) -> None:
+    # The server itself says so: its answer's length is that of its own words.
+    version, cipher = agreed
+    measurement = secure.run(offered, path="/agreed", keepalive=False)
+    item = only_class(measurement)
+    assert item.errors == {}
+    [sessions] = item.tls_sessions
+    assert (sessions.version, sessions.cipher) == agreed
+    assert sessions.connections >= item.requests > 0
+    assert item.bytes == item.requests * len(f"TLSv{version} {cipher}")
+    assert f"TLS {version} {cipher}, handshakes took" in render_measurement(measurement)
 
 
 @pytest.mark.parametrize(

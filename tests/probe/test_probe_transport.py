@@ -19,7 +19,8 @@ from probe_loads import Nginx, StartNginx, load_class, load_plan
 
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.loadplan import LoadPlan, Permit, ProxyProtocol, Target, Tls
-from nginx_tune.documents.measurement import ClassMeasurement, Measurement
+from nginx_tune.documents.measured_class import ClassMeasurement
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.probe import run_probe
 

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from hdr_reference import plain_text, recorded
 
-from nginx_tune.documents.measurement import ClassMeasurement, Latency, Measurement
+from nginx_tune.documents.measured_class import ClassMeasurement, Latency
+from nginx_tune.documents.measurement import Measurement
 
 MakeBlocks = Callable[..., list[Measurement]]
 

@@ -7,7 +7,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from nginx_tune.documents.measurement import ClassMeasurement, Measurement
+from nginx_tune.documents.measured_class import ClassMeasurement
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import Outcome
 from nginx_tune.prove.verdict import judge
 

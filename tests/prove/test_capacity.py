@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from nginx_tune.documents.capacity import CapacityStep, LimitedBy
-from nginx_tune.documents.measurement import ClassMeasurement, Generator, Latency, Measurement
+from nginx_tune.documents.measured_class import ClassMeasurement, Latency
+from nginx_tune.documents.measurement import Generator, Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.capacity import Answer, Bounds, next_rate, settle
 from nginx_tune.prove.objective import judge_run, parse_objective

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nginx_tune.documents.measurement import Measurement, ServerMeasurement, WorkerUse
+from nginx_tune.documents.measured_server import ServerMeasurement, WorkerUse
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.prove.arm_causes import find_arm_causes
 
 WORKER = WorkerUse(pid=1, state_d_ratio=0.0, state_samples=500, state_d_error=0.0, threads=1)

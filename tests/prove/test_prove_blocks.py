@@ -5,7 +5,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from nginx_tune.documents.measurement import ClassMeasurement, Measurement
+from nginx_tune.documents.measured_class import ClassMeasurement
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import Environment
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.blocks import pair_blocks, schedule_blocks

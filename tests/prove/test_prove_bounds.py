@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from nginx_tune.documents.measurement import Latency, Measurement
+from nginx_tune.documents.measured_class import Latency
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.prove.blocks import pair_blocks
 from nginx_tune.prove.gates import judge_gates
 from nginx_tune.prove.verdict import judge

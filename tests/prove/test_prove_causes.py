@@ -7,7 +7,7 @@ from collections import Counter
 from msgspec.structs import asdict, replace
 
 from nginx_tune.documents.base import Unknown
-from nginx_tune.documents.measurement import (
+from nginx_tune.documents.measured_server import (
     DiskUse,
     HeldCall,
     ListenerUse,

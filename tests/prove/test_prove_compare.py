@@ -11,14 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nginx_tune.documents.measurement import (
-    ClassMeasurement,
-    ClassSecond,
-    Measurement,
-    SeriesPoint,
-    ServerMeasurement,
-    ServerSecond,
-)
+from nginx_tune.documents.measured_class import ClassMeasurement
+from nginx_tune.documents.measured_server import ServerMeasurement, ServerSecond
+from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
 from nginx_tune.documents.observation import Observation
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.prove.bootstrap import Series, percentile_interval, resample

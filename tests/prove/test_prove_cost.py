@@ -7,7 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from nginx_tune.documents.measurement import ClassMeasurement, Measurement, ServerMeasurement
+from nginx_tune.documents.measured_class import ClassMeasurement
+from nginx_tune.documents.measured_server import ServerMeasurement
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import MetricVerdict, Verdict
 from nginx_tune.errors import ExitStatus
 from nginx_tune.prove.cost import COST

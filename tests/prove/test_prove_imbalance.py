@@ -6,13 +6,8 @@ from collections import Counter
 
 import pytest
 
-from nginx_tune.documents.measurement import (
-    ClassMeasurement,
-    Generator,
-    Latency,
-    Measurement,
-    WorkerShare,
-)
+from nginx_tune.documents.measured_class import ClassMeasurement, Latency, WorkerShare
+from nginx_tune.documents.measurement import Generator, Measurement
 from nginx_tune.prove.foreign import with_foreign_cpu
 from nginx_tune.prove.imbalance import chi_square_tail, imbalance_of, with_imbalance
 

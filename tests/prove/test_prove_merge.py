@@ -12,17 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nginx_tune.documents.loadplan import Stripe
-from nginx_tune.documents.measurement import (
+from nginx_tune.documents.measured_class import (
     ClassMeasurement,
-    ClassSecond,
-    Generator,
     Latency,
-    Measurement,
-    SeriesPoint,
-    ServerMeasurement,
+    TlsSessions,
     WorkerShare,
-    WorkerUse,
 )
+from nginx_tune.documents.measured_server import ServerMeasurement, WorkerUse
+from nginx_tune.documents.measurement import ClassSecond, Generator, Measurement, SeriesPoint
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.histogram import decode_histogram
 from nginx_tune.prove.merge import Part, merge_measurements
@@ -171,6 +168,20 @@ def test_stripes_that_ran_beside_the_server_add() -> None:
     ]
     merged = merge_measurements(parts).server.workers
     assert [(one.pid, one.connections) for one in merged] == [(7, 4), (8, 5)]
+
+
+def test_what_tls_agreed_on_adds() -> None:
+    def agreed(index: int, **counts: int) -> Measurement:
+        sessions = [
+            TlsSessions(version=name[1:].replace("_", "."), cipher="X", connections=count)
+            for name, count in counts.items()
+        ]
+        return measurement(
+            [], index=index, classes={"hot": ClassMeasurement(tls_sessions=sessions)}
+        )
+
+    merged = merge(agreed(0, v1_2=3, v1_3=2), agreed(1, v1_3=5)).classes["hot"].tls_sessions
+    assert [(one.version, one.connections) for one in merged] == [("1.3", 7), ("1.2", 3)]
 
 
 def test_workers_of_the_one_server_add() -> None:

@@ -9,14 +9,9 @@ import pytest
 
 from nginx_tune.documents import measurement as documents
 from nginx_tune.documents.base import Unknown
-from nginx_tune.documents.measurement import (
-    ClassMeasurement,
-    Generator,
-    Latency,
-    LoopTurn,
-    Measurement,
-    ServerMeasurement,
-)
+from nginx_tune.documents.measured_class import ClassMeasurement, Latency
+from nginx_tune.documents.measured_server import LoopTurn, ServerMeasurement
+from nginx_tune.documents.measurement import Generator, Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.prove import metrics as metrics_module
 from nginx_tune.prove.latency import Reading, Sample, read_statistic

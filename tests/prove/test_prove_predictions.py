@@ -8,13 +8,9 @@ import msgspec
 import pytest
 
 from nginx_tune.documents.decisions import Decision, Decisions, Predicted
-from nginx_tune.documents.measurement import (
-    Latency,
-    LoopTurn,
-    Measurement,
-    ServerMeasurement,
-    WorkerUse,
-)
+from nginx_tune.documents.measured_class import Latency
+from nginx_tune.documents.measured_server import LoopTurn, ServerMeasurement, WorkerUse
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, PredictionResult
 from nginx_tune.prove.predictions import judge_predictions
 

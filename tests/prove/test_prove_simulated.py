@@ -10,7 +10,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from nginx_tune.documents.measurement import ClassMeasurement, Measurement
+from nginx_tune.documents.measured_class import ClassMeasurement
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.prove.blocks import schedule_blocks
 from nginx_tune.prove.statistics import hodges_lehmann, pairs_needed, signed_rank_interval
 from nginx_tune.prove.verdict import MARGIN, judge

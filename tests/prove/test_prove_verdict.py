@@ -6,15 +6,13 @@ import msgspec
 import pytest
 
 from nginx_tune.documents.base import decode, encode
-from nginx_tune.documents.measurement import (
-    ClassMeasurement,
-    Latency,
-    Measurement,
-    ServerMeasurement,
-)
+from nginx_tune.documents.measured_class import ClassMeasurement, Latency, TlsSessions
+from nginx_tune.documents.measured_server import ServerMeasurement
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import MetricVerdict, Verdict
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.prove.verdict import judge, measure_noise_floor, verdict_status
+from nginx_tune.report.verdict import render_verdict
 
 MakeBlocks = Callable[..., list[Measurement]]
 MakeLatency = Callable[[Sequence[float]], Latency]
@@ -37,6 +35,23 @@ def test_better_worse_and_no_difference(make_blocks: MakeBlocks) -> None:
     same = judge(make_blocks([(100.0, 100.0 * w) for w in wobble]), primary_metric=RATE)
     assert same.outcome == "no_difference"
     assert same.reason == ""
+
+
+def test_what_tls_the_arms_spoke_is_said(make_blocks: MakeBlocks) -> None:
+    def spoken(versions: dict[str, str]) -> str:
+        blocks = []
+        for block in make_blocks([(100.0, 100.0)] * 2):
+            sessions = [TlsSessions(version=versions[block.arm], cipher="X", connections=2)]
+            item = msgspec.structs.replace(block.classes["hot"], tls_sessions=sessions)
+            blocks.append(msgspec.structs.replace(block, classes={"hot": item}))
+        verdict = judge(blocks, primary_metric=RATE)
+        assert {one.connections for arm in verdict.environment.tls.values() for one in arm} == {4}
+        return render_verdict(verdict)
+
+    assert "\n  TLS 1.3 X\n" in spoken({"baseline": "1.3", "candidate": "1.3"})
+    apart = spoken({"baseline": "1.3", "candidate": "1.2"})
+    assert "\n  baseline: TLS 1.3 X; candidate: TLS 1.2 X\n" in apart
+    assert "TLS" not in render_verdict(judge(make_blocks([(1.0, 1.0)] * 2), primary_metric=RATE))
 
 
 def test_the_interval_is_the_exact_one(make_blocks: MakeBlocks) -> None:

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::request::{Reached, Request};
 use crate::sources;
 use crate::sys::{self, Dial, Event, WRITABLE};
-use crate::tls::{Client, Session};
+use crate::tls::Client;
 
 /// A handshake that takes so long was asked for more than once: a kernel waits for a second.
 const FIRST_SYN_RETRY: Nanos = 900 * MILLISECOND;
@@ -155,10 +155,10 @@ impl Engine<'_> {
         match self.receiver.secure(connection) {
             Ok(true) => {
                 let took = self.clock.now() - connection.opened;
-                let resumed = connection.tls.as_ref().is_some_and(Session::is_resumed);
-                self.classes[connection.class]
-                    .recorder
-                    .secured(&connection.request, took, resumed);
+                let recorder = &mut self.classes[connection.class].recorder;
+                if let Some(session) = &connection.tls {
+                    recorder.secured(&connection.request, took, session);
+                }
                 self.ready(slot);
             }
             Ok(false) => {}

@@ -86,6 +86,16 @@ pub enum TlsVersion {
     V1_3,
 }
 
+impl TlsVersion {
+    /// As plans and measurements have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::V1_2 => "1.2",
+            Self::V1_3 => "1.3",
+        }
+    }
+}
+
 /// What a connection says first: from whom it comes, as a proxy before the server would.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProxyProtocol {
@@ -215,13 +225,14 @@ impl Read for Tls {
 
 impl Read for TlsVersion {
     fn read(value: Value, place: &str) -> Result<Self, Error> {
-        match value.as_str() {
-            Some("1.2") => Ok(Self::V1_2),
-            Some("1.3") => Ok(Self::V1_3),
-            _ => Err(Error::Plan(format!(
-                "{place} must be 1.2 or 1.3: the probe speaks no other TLS"
-            ))),
-        }
+        [Self::V1_2, Self::V1_3]
+            .into_iter()
+            .find(|version| value.as_str() == Some(version.name()))
+            .ok_or_else(|| {
+                Error::Plan(format!(
+                    "{place} must be 1.2 or 1.3: the probe speaks no other TLS"
+                ))
+            })
     }
 }
 

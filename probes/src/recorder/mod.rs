@@ -11,6 +11,7 @@ use crate::distribution::Distribution;
 use crate::failure::{Failure, FailureCounts};
 use crate::latencies::Latencies;
 use crate::request::{Reached, Request};
+use crate::tls::{Agreed, Session};
 use crate::workers::Workers;
 
 mod series;
@@ -51,6 +52,8 @@ pub struct Recorder {
     pub connections_opened: u64,
     /// Sessions of TLS that took up an earlier one, warm-up included.
     pub tls_resumed: u64,
+    /// Sessions of TLS by what was agreed on, warm-up included.
+    pub tls_sessions: BTreeMap<Agreed, u64>,
     /// Handshakes of TCP that were asked for again, warm-up included.
     pub syn_retries: u64,
     /// Segments that this host sent again, warm-up included.
@@ -92,6 +95,7 @@ impl Recorder {
             max_pending: 0,
             connections_opened: 0,
             tls_resumed: 0,
+            tls_sessions: BTreeMap::new(),
             syn_retries: 0,
             retransmits: 0,
             arrival: Distribution::new(),
@@ -127,6 +131,9 @@ impl Recorder {
         self.max_pending += other.max_pending;
         self.connections_opened += other.connections_opened;
         self.tls_resumed += other.tls_resumed;
+        for (agreed, count) in &other.tls_sessions {
+            *self.tls_sessions.entry(*agreed).or_default() += count;
+        }
         self.syn_retries += other.syn_retries;
         self.retransmits += other.retransmits;
         self.connect.add(&other.connect);
@@ -207,8 +214,11 @@ impl Recorder {
     }
 
     /// The handshake of TLS for a request is done.
-    pub fn secured(&mut self, request: &Request, took: Nanos, resumed: bool) {
-        self.tls_resumed += u64::from(resumed);
+    pub fn secured(&mut self, request: &Request, took: Nanos, session: &Session) {
+        self.tls_resumed += u64::from(session.is_resumed());
+        if let Some(agreed) = session.agreed() {
+            *self.tls_sessions.entry(agreed).or_default() += 1;
+        }
         if self.measures(request.intended) {
             self.secure.record(took);
         }

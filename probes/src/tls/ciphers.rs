@@ -1,7 +1,7 @@
 //! Cipher suites by name, as IANA's registry and as OpenSSL have it.
 
-use rustls::SupportedCipherSuite;
 use rustls::crypto::ring::cipher_suite as suite;
+use rustls::{CipherSuite, SupportedCipherSuite};
 
 /// The suites, the best first: IANA's name, OpenSSL's (of TLS 1.3 both are one).
 const SUITES: [(&str, &str, SupportedCipherSuite); 9] = [
@@ -60,6 +60,12 @@ pub fn find(name: &str) -> Option<SupportedCipherSuite> {
     known.map(|(_, _, suite)| *suite)
 }
 
+/// OpenSSL's name of a suite that was agreed, as nginx's `$ssl_cipher` says it.
+pub fn name(agreed: CipherSuite) -> &'static str {
+    let known = SUITES.iter().find(|(_, _, suite)| suite.suite() == agreed);
+    known.map_or("", |(_, openssl, _)| openssl)
+}
+
 /// All names, for an error.
 pub fn names() -> String {
     SUITES.map(|(_, openssl, _)| openssl).join(", ")
@@ -67,7 +73,7 @@ pub fn names() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{SUITES, find};
+    use super::{SUITES, find, name};
     use rustls::crypto::ring::ALL_CIPHER_SUITES;
 
     #[test]
@@ -77,6 +83,7 @@ mod tests {
             let own = format!("{:?}", suite.suite()).replace("TLS13_", "TLS_");
             assert_eq!(own, iana);
             assert_eq!(find(openssl), Some(suite));
+            assert_eq!(name(suite.suite()), openssl);
             assert_eq!(find(&iana.to_ascii_lowercase()), Some(suite));
         }
         assert_eq!(find("AES128-SHA"), None);

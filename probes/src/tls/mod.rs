@@ -15,7 +15,7 @@ use rustls::client::Resumption;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, HandshakeKind};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion};
 
 use crate::connection::is_temporary;
 use crate::error::Error;
@@ -132,6 +132,15 @@ fn server_name(tls: &Tls, target: &Target) -> Result<ServerName<'static>, Error>
         .map_err(|_| Error::Plan(format!("target.tls: {host:?} is no name of a server")))
 }
 
+/// What both sides of a session agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Agreed {
+    /// The version of TLS.
+    pub version: TlsVersion,
+    /// The cipher suite, by OpenSSL's name.
+    pub cipher: &'static str,
+}
+
 /// What a read of ciphertext came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
@@ -170,6 +179,20 @@ impl Session {
     /// Whether the handshake took up an earlier session.
     pub fn is_resumed(&self) -> bool {
         self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// What was agreed on; none before the handshake has come so far.
+    pub fn agreed(&self) -> Option<Agreed> {
+        let version = match self.connection.protocol_version()? {
+            ProtocolVersion::TLSv1_2 => TlsVersion::V1_2,
+            ProtocolVersion::TLSv1_3 => TlsVersion::V1_3,
+            _ => return None,
+        };
+        let suite = self.connection.negotiated_cipher_suite()?;
+        Some(Agreed {
+            version,
+            cipher: ciphers::name(suite.suite()),
+        })
     }
 
     /// Whether ciphertext is still to be sent.

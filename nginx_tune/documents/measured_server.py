@@ -1,0 +1,273 @@
+"""The part of a ``measurement`` and of an ``observation`` that tells of nginx and its kernel."""
+
+from __future__ import annotations
+
+from nginx_tune.documents.base import Part
+from nginx_tune.documents.measured_class import Latency
+
+
+class WorkerUse(Part, frozen=True, kw_only=True):
+    """What one nginx process used during the measured time."""
+
+    pid: int
+    cpu_seconds: float | None = None
+    """All threads."""
+    main_thread_cpu_seconds: float | None = None
+    state_d_ratio: float | None = None
+    """Share of samples that saw the main thread in state D (uninterruptible sleep)."""
+    state_ratios: dict[str, float] = {}
+    """Share of samples by state of the main thread: ``D``, ``R`` (runs or wants to), ``S``."""
+    state_samples: int = 0
+    state_d_error: float | None = None
+    """Standard error of ``state_d_ratio``, from the spread between its seconds."""
+    block_io_delay_seconds: float | None = None
+    """Time the main thread waited for block I/O."""
+    run_queue_seconds: float | None = None
+    """Time the main thread was ready to run and another one ran."""
+    switches_voluntary: int | None = None
+    switches_involuntary: int | None = None
+    """Context switches of the main thread."""
+    user_ratio: float | None = None
+    """Share of the main thread's CPU time that it spent outside the kernel; 10-ms ticks."""
+    major_faults: int | None = None
+    """Page faults of the main thread that had to read: from swap, or of a mapped file."""
+    threads: int | None = None
+    """At the end; more than one with thread pools."""
+    connections_max: int | None = None
+    """Most TCP connections, to clients and upstreams, that it held at one look; one a second."""
+    connections: float | None = None
+    """Established connections to the listeners, mean of the window's first and last moment."""
+    connection_ratio: float | None = None
+    """Its share of all workers' connections."""
+    loop_turns: int | None = None
+    loop_busy_seconds: float | None = None
+    """Time inside loop turns."""
+    loop_blocked_seconds: float | None = None
+    """Of that, in state D."""
+
+
+class LoopTurn(Latency, frozen=True, kw_only=True):
+    """Event-loop turns: leaving ``epoll_wait`` to entering it again, of all workers."""
+
+    method: str = ""
+    """``bpftrace`` or ``tracefs``."""
+    busy_seconds: float | None = None
+    """Sum of all turns."""
+    blocked_seconds: float | None = None
+    """Of that, in state D: waiting for a disk, mostly."""
+    blocked_ratio: float | None = None
+    """``blocked_seconds / busy_seconds``."""
+    queued_seconds: float | None = None
+    """Of all turns, ready to run without a CPU; null in measurements of before this was told."""
+    asleep_seconds: float | None = None
+    """In a call of their own that sleeps, such as a lock or a name resolved by a library."""
+    stopped_seconds: float | None = None
+    """Stopped by a signal or a debugger."""
+    arrival_wait_seconds: float | None = None
+    """How long an event that comes at a random moment waits for its loop, on average."""
+    arrival_wait_by: dict[str, float] = {}
+    """Seconds of that by what held the turn: ``computing``, ``blocked``, ``queued``, ``asleep``,
+    ``stopped``."""
+    traced_ratio: float | None = None
+    """Share of the measured time that was traced; below 1 when there were too many turns."""
+
+
+class ListenerUse(Part, frozen=True, kw_only=True):
+    """One address that nginx listens on, over the measured time."""
+
+    address: str
+    port: int
+    sockets: int = 1
+    backlog: int | None = None
+    accept_queue_max: int | None = None
+    """Longest queue seen, of one socket; looked at once a second."""
+    drops: int | None = None
+    """Connections dropped here (events: a client that tries again counts again)."""
+
+
+class DiskUse(Part, frozen=True, kw_only=True):
+    """One leaf disk over the measured time, all of the host's processes together."""
+
+    name: str
+    utilisation_ratio: float | None = None
+    """Share of the time with a request under way."""
+    reads_per_second: float | None = None
+    read_bytes_per_second: float | None = None
+    read_await_seconds: float | None = None
+    """Mean time of a read, with its time in the queue; null without a read."""
+    in_flight: float | None = None
+    """Mean number of requests under way."""
+    writes_per_second: float | None = None
+    write_bytes_per_second: float | None = None
+    write_await_seconds: float | None = None
+    """Mean time of a write, with its time in the queue; null without a write."""
+    below: list[str] = []
+    """Disks of this list whose requests this one serves too: those stand in both."""
+
+
+class HeldCall(Part, frozen=True, kw_only=True):
+    """A system call that main threads were found waiting in, by samples."""
+
+    state: str
+    """``D`` (a disk, mostly) or ``S`` (asleep)."""
+    call: str
+    """Such as ``sendfile``; ``page fault`` for none."""
+    kind: str
+    """``read``, ``write``, ``names``, ``page fault`` or ``other``."""
+    file: str = ""
+    """A log's path, else ``a log`` or ``a file``; empty where the call has none or it was not
+    told."""
+    ratio: float
+    """Share of all samples of main threads."""
+
+
+class Quota(Part, frozen=True, kw_only=True):
+    """The CPU quota of the workers' control group, or of the ancestor that held them up most."""
+
+    periods: int
+    throttled_periods: int
+    throttled_seconds: float
+    """Of all CPUs, added."""
+
+
+class Waiting(Part, frozen=True, kw_only=True):
+    """Connections that waited at one moment, on average over looks, one a second."""
+
+    looks: int
+    clients: float
+    clients_waiting: float
+    """Asked last and were sent nothing since."""
+    client_seconds: float | None = None
+    """How long these had waited so far, mean."""
+    client_longest_seconds: float | None = None
+    clients_waiting_ratio: float = 1.0
+    """Share of looks that found any such client."""
+    clients_sending: float
+    """Had not taken yet what was sent to them."""
+    upstreams: float
+    """Connections that workers opened, idle ones too."""
+    upstreams_waiting: float
+    """Of these, asked last and without an answer."""
+    upstream_seconds: float | None = None
+    upstream_longest_seconds: float | None = None
+    upstreams_waiting_ratio: float = 1.0
+    """Share of looks that found any such connection, or one that was not open yet."""
+    upstreams_connecting: float
+    pool_threads: float = 0.0
+    pool_busy_ratio: float | None = None
+    """Share of the pools' threads that were not asleep; null without a pool."""
+    pool_full_ratio: float | None = None
+    """Share of looks that found all of them so."""
+
+
+class StubStatus(Part, frozen=True, kw_only=True):
+    """What stub_status counted over the measured time."""
+
+    requests: int
+    requests_per_second: float
+    accepts: int
+    dropped: int
+    """Accepted and closed at once for want of ``worker_connections``."""
+    active: int
+    """At the end."""
+    writing: float | None = None
+    """Requests that were answered or waited for an answer, mean over looks without our own."""
+
+
+class ServerSecond(Part, frozen=True, kw_only=True):
+    """The server in one second of the measured time."""
+
+    second: int
+    seconds: float = 1.0
+    """How long it was: the last one may be shorter."""
+    requests: int | None = None
+    """By stub_status."""
+    cpu_seconds: float | None = None
+    block_io_delay_seconds: float | None = None
+    state_d_ratio: float | None = None
+    loop_turns: int | None = None
+    loop_busy_seconds: float | None = None
+    loop_blocked_seconds: float | None = None
+    loop_turn_p99_seconds: float | None = None
+    loop_turn_max_seconds: float | None = None
+    disk_read_bytes: int | None = None
+    refaults: int | None = None
+    listen_drops: int | None = None
+
+
+class ServerMeasurement(Part, frozen=True, kw_only=True):
+    """What nginx and its kernel say about the run."""
+
+    pool_overflow: int | None = None
+    """New ``queue overflow`` lines in the main error log."""
+    pool_overflow_by_pool: dict[str, int] = {}
+    operations_too_slow: int | None = None
+    """New ``took too long`` lines in all error logs."""
+    connections_exhausted: int | None = None
+    """New ``worker_connections are not enough`` lines that refused a connection."""
+    connections_reused: int | None = None
+    """New such lines on idle connections that were closed to make room; at most one a second of
+    each worker, and none below ``error_log … warn``."""
+    worker_connections: int | None = None
+    """Of the configuration."""
+    upstream_timeouts: int | None = None
+    """New ``upstream timed out`` lines."""
+    resolver_failures: int | None = None
+    """New ``could not be resolved`` lines."""
+    error_lines: dict[str, int] = {}
+    """New error-log lines by level."""
+    read_errors: int | None = None
+    """New error-log lines on a call that failed with EIO: a disk gave an error."""
+    disk_read_errors: dict[str, int] = {}
+    """Reads that a modelled disk of the lab answered with EIO, by the disk's name; only disks
+    that had some. The kernel tries again what a read-ahead did not get, so not each is seen."""
+    listen_overflows: int | None = None
+    listen_drops: int | None = None
+    listeners: list[ListenerUse] = []
+    loop_turn_seconds: LoopTurn | None = None
+    block_io_delay_seconds: float | None = None
+    """Of the workers' main threads, added."""
+    block_io_delay_method: str = ""
+    """``taskstats``, ``stat`` (10-ms ticks) or ``sched_switch`` (time in state D)."""
+    state_d_ratio: float | None = None
+    """Mean over the workers' main threads."""
+    open_seconds: Latency | None = None
+    """Calls of open() by the workers' main threads, each with its time; only when asked for."""
+    pool_queue_wait_seconds: Latency | None = None
+    """From posting a task to a pool thread taking it; only when asked for."""
+    cpu_seconds: float | None = None
+    """All nginx processes, all threads."""
+    cpu_seconds_per_request: float | None = None
+    run_queue_seconds: float | None = None
+    """Of the workers' main threads, added."""
+    cpu_samples: dict[str, int] = {}
+    """Looks at what main threads computed, by library (``libz``), ``nginx``, ``kernel``, or
+    ``generated code``."""
+    quota: Quota | None = None
+    """Null without a quota."""
+    steal_ratio: float | None = None
+    """Share of the host's CPU time that a hypervisor gave to others."""
+    swapped_in_pages: int | None = None
+    """Read back from swap, of the whole host."""
+    held_calls: list[HeldCall] = []
+    """What main threads were found waiting in; the most frequent first."""
+    waiting: Waiting | None = None
+    has_resolver: bool | None = None
+    """Whether nginx asks a name server while it serves (``resolver``)."""
+    resident_bytes_before: int | None = None
+    """Dataset bytes in the page cache before the block."""
+    resident_bytes_after: int | None = None
+    disk_read_bytes: int | None = None
+    disks: list[DiskUse] = []
+    refaults: int | None = None
+    """Pages of files read again after the page cache had let them go."""
+    refault_source: str = ""
+    """``cgroup`` (that of the workers) or ``host``."""
+    stub_status: StubStatus | None = None
+    workers: list[WorkerUse] = []
+    served_connections: dict[str, int] = {}
+    """Connections that each process served in the measured time, where a log counted them."""
+    series: list[ServerSecond] = []
+    observer_cpu_seconds: float | None = None
+    """CPU that watching cost: nginx-tune itself and its tracer, without what events cost inside
+    nginx."""
