@@ -22,6 +22,7 @@ import math
 from dataclasses import dataclass, replace
 
 from nginx_tune.decide.model_inputs import BlockingInputs, miss_ratio
+from nginx_tune.decide.model_pool import CACHE_SHARE_FOR_COLD
 from nginx_tune.decide.model_waiting import LoopWait, loop_wait, peak_under_way
 from nginx_tune.decide.model_way import first_reads, way_bound
 
@@ -29,6 +30,9 @@ OFFLOAD_SECONDS = 18e-6
 """Handing one read to a thread and taking it back. Source: LAB-NOTES §2, 1-KB requests."""
 REQUEST_CPU_SECONDS = 19e-6
 """CPU of one small static request. Source: LAB-NOTES §2."""
+DISK_READ_CPU_SECONDS = 37e-6
+"""CPU of a read that goes to the disk beyond that of one from memory: 35 to 40 µs for 24 KB of
+ext4 on a virtio disk, kernel 6.18."""
 SEND_CPU_BYTES_PER_SECOND = 12e9
 """CPU side of sending cached bytes. Source: LAB-NOTES §2, 100-KB requests take 4-12 µs more."""
 MEMORY_BYTES_PER_SECOND = 3e9
@@ -52,7 +56,7 @@ class Prediction:
 
     hit_ratio: float
     reads_per_request: float
-    """Reads from the disk for one cold object."""
+    """Times that one cold object holds a loop without pools."""
     tasks_per_request: float
     hold_seconds: float
     """Time one cold read holds the loop, disk contention included."""
@@ -67,6 +71,9 @@ class Prediction:
     hot_on_seconds: float
     cold_ratio: float
     """Cold bytes per second with pools over without."""
+    cold_lost_ratio: float
+    """Of the cold bytes a second with pools, those left where windows are lost that a loop which
+    has not accepted all of them yet does not lose."""
     cold_transfers: float
     """Transfers that miss the page cache at once, whole server, with pools on."""
     cold_peak: float
@@ -90,13 +97,14 @@ class Prediction:
 def predict(i: BlockingInputs) -> Prediction:
     """The model's answer for these inputs."""
     miss = miss_ratio(i)
-    reads = i.disk_reads_per_miss
-    read_bytes = i.disk_read_bytes
+    reads = i.holds_per_miss
+    read_bytes = i.hold_bytes
     hold = i.disk.read_seconds(read_bytes)
     copy = read_bytes / MEMORY_BYTES_PER_SECOND
     in_flight = (i.concurrency or 0.0) / i.workers
     cold = _cold_per_turn(i, miss)
     closed_hold = hold * max(1.0, min(i.workers, cold * i.workers) / i.disk.heads)
+    cold = min(cold, _accepted_per_loop(i, miss, closed_hold) * miss)
     turn = cold * closed_hold
     waits_for_answers = i.rate_per_second is None
     bound = way_bound(i, reads * (turn + in_flight * copy))
@@ -119,7 +127,8 @@ def predict(i: BlockingInputs) -> Prediction:
         # A turn ends when the slowest of its reads does; two turns bound the unlucky arrival.
         tail = turn * 1.5
         blocked = turn / (turn + in_flight * copy) if turn else 0.0
-    transfers = cold_transfers(i, miss, reads, hold)
+    window_seconds = i.disk.read_seconds(i.disk_read_bytes)
+    transfers = cold_transfers(i, miss, i.disk_reads_per_miss, window_seconds)
     hot_copy = reads * copy + i.tasks_per_request * OFFLOAD_SECONDS
     shared = _shared_send_seconds(i, transfers if bound is None else 0.0)
     return Prediction(
@@ -135,6 +144,7 @@ def predict(i: BlockingInputs) -> Prediction:
         hot_off_seconds=BUSY_HOST_SECONDS + max(reads * (wait + copy), shared),
         hot_on_seconds=BUSY_HOST_SECONDS + max(hot_copy, shared),
         cold_ratio=_cold_ratio(i, transfers) if miss else 1.0,
+        cold_lost_ratio=(1 + lost_windows(i, cold * i.workers)) / (1 + lost_windows(i, transfers)),
         cold_transfers=transfers,
         cold_peak=_cold_peak(i, miss, transfers),
         closed_loop=waits_for_answers or not open_loop,
@@ -167,12 +177,12 @@ def open_reads(i: BlockingInputs, reads_per_second: float) -> tuple[float, float
     Source: M/M(n)/1, Kleinrock, Queueing Systems 1 (1975), 3.2, held against a simulated disk in
             tests/decide/test_model_simulated.py.
     """
-    reads, turns, heads = i.disk_reads_per_miss, i.turns_per_miss, max(1.0, i.disk.heads)
+    reads, turns, heads = i.holds_per_miss, i.turns_per_miss, max(1.0, i.disk.heads)
     files_per_second = reads_per_second / reads
     latency = i.disk.latency_seconds
     if i.disk.stalls is not None:
         latency *= 1.0 - i.disk.stalls.ratio
-    transfer = reads * i.disk_read_bytes / i.disk.bytes_per_second
+    transfer = reads * i.hold_bytes / i.disk.bytes_per_second
     if files_per_second <= 0:
         return (latency + transfer) / reads, 0.0
     fastest = min(i.workers, heads) / (latency + transfer)
@@ -224,10 +234,10 @@ def predict_measured(i: BlockingInputs, blocked_ratio: float) -> Prediction:
     still the disk's.
     """
     base = predict(i)
-    hold = i.disk.read_seconds(i.disk_read_bytes)
+    hold = i.disk.read_seconds(i.hold_bytes)
     bounded = min(blocked_ratio, _SATURATED)
     _, wait, tail = loop_wait(bounded, hold, i.disk.spread)
-    copy = i.disk_read_bytes / MEMORY_BYTES_PER_SECOND
+    copy = i.hold_bytes / MEMORY_BYTES_PER_SECOND
     return replace(
         base,
         hold_seconds=hold,
@@ -290,6 +300,32 @@ def _cold_per_turn(i: BlockingInputs, miss: float) -> float:
     return miss * (i.concurrency or 0.0) / i.workers
 
 
+def _accepted_per_loop(i: BlockingInputs, miss: float, hold: float) -> float:
+    """Transfers that a loop without pools has accepted, where all clients came at once.
+
+    It accepts one connection in a turn (``multi_accept`` is off), and a turn takes as long as the
+    reads of those that are there: n of them are there after ``hold`` times n^2 / 2.
+    Source: ngx_event_accept(); thread-pools-cold-heavy, where 100 clients came at once and files
+            were sent in 0.8 s, not in five, to those that were accepted.
+    """
+    if i.since_seconds is None or miss <= 0 or hold <= 0:
+        return math.inf
+    return math.sqrt(2 * i.since_seconds / (miss * hold))
+
+
+def lost_windows(i: BlockingInputs, transfers: float) -> float:
+    """Share of what is read ahead that is pushed out before it is sent, and is read again.
+
+    Each transfer has a read under way and one ahead of it; what was read once has about half of the
+    page cache. Transfers take turns, so that from the edge on all of it is lost.
+    Source: thread-pools-cold-heavy: of 84 MB/s read 42 were sent with 100 transfers in 192 MiB, 84
+            with 20 (thread-pools); the kernel counted as many pages read for a second time.
+    """
+    room = CACHE_SHARE_FOR_COLD * i.page_cache_bytes
+    crowding = 2 * min(i.read_bytes, i.object_bytes) * transfers / room
+    return min(1.0, max(0.0, 2 * crowding - 1))
+
+
 def _shared_send_seconds(i: BlockingInputs, cold: float) -> float:
     """Time of a hot request when all of them share the memory bandwidth and the link."""
     hot = max(0.0, (i.concurrency or 0.0) - cold)
@@ -306,7 +342,13 @@ def _cold_ratio(i: BlockingInputs, transfers: float) -> float:
     return max(1.0, with_pools / without)
 
 
-def cpu_ratio(tasks_per_request: float, object_bytes: float) -> float:
-    """CPU per request with pools over without, everything in memory."""
-    base = REQUEST_CPU_SECONDS + object_bytes / SEND_CPU_BYTES_PER_SECOND
-    return (base + tasks_per_request * OFFLOAD_SECONDS) / base
+def cpu_ratio(
+    tasks_per_request: float, object_bytes: float, *, of_files: float = 1.0, disk_reads: float = 0.0
+) -> float:
+    """CPU per request with pools over without.
+
+    ``of_files`` of the requests are for files, each with ``disk_reads`` on average.
+    """
+    base = REQUEST_CPU_SECONDS + of_files * object_bytes / SEND_CPU_BYTES_PER_SECOND
+    base += of_files * disk_reads * DISK_READ_CPU_SECONDS
+    return (base + of_files * tasks_per_request * OFFLOAD_SECONDS) / base

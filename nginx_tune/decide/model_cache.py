@@ -128,7 +128,7 @@ def hit_ratio_after(
     objects = sum(c.objects for c in classes)
     if capacity_objects >= objects and began_full:
         return 1.0
-    known = sum(c.objects * _asked_within(c, requests) for c in classes)
+    known = objects_asked(classes, requests)
     if known >= capacity_objects:
         return page_cache_hit_ratio(classes, capacity_objects)
     left = min(1.0, (capacity_objects - known) / max(objects - known, 1e-9)) if began_full else 0.0
@@ -136,6 +136,11 @@ def hit_ratio_after(
         c.objects * c.probability_each * (1 - math.exp(-c.probability_each * requests) * (1 - left))
         for c in classes
     )
+
+
+def objects_asked(classes: tuple[PopularityClass, ...], requests: float) -> float:
+    """Objects of which so many requests ask for one at least."""
+    return sum(c.objects * _asked_within(c, requests) for c in classes)
 
 
 def _best_hit_ratio(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:

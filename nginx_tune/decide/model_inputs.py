@@ -11,6 +11,7 @@ from nginx_tune.decide.model_cache import (
     PopularityClass,
     hit_ratio,
     hit_ratio_after,
+    objects_asked,
     page_cache_hit_ratio,
 )
 from nginx_tune.decide.model_disk import DiskModel
@@ -64,9 +65,13 @@ class BlockingInputs:
     turn_bytes: float = 0.0
     """Bytes after which the disk may turn to another loop's file, however long nginx's read is;
     0: as many as one read brings."""
+    goes_on_bytes: float = 0.0
+    """Bytes that a loop without pools reads on end, where that is more than one read."""
     rate_per_second: float | None = None
     concurrency: float | None = None
     """Transfers in flight at the busy time, whole server."""
+    since_seconds: float | None = None
+    """For how long clients have been coming, where all came at once; None for long."""
     cold_concurrency: float | None = None
     """Of these, the ones that miss the page cache, where somebody knows."""
     cold_by_popularity: bool = False
@@ -82,6 +87,8 @@ class BlockingInputs:
     """What the last page of a file leaves free, on average."""
     names_take_memory: bool = True
     """Whether inodes and directory entries share the page cache's limit."""
+    directories: float | None = None
+    """That the files lie in, where somebody counted them."""
     asked: Asked = LONG_SINCE
     can_offload: bool = True
     """Whether a pool takes reads off the loop; not with kernel TLS (NGINX-FACTS 2.6)."""
@@ -104,13 +111,31 @@ class BlockingInputs:
         return max(self.read_bytes, self.window_bytes)
 
     @property
+    def _stretch(self) -> float:
+        """Bytes that hold the loop on end: more than a window while the client keeps pace."""
+        way = self.way_bytes_per_second
+        if way is not None and way < self.disk.bytes_per_second:
+            return self._window
+        return max(self._window, self.goes_on_bytes)
+
+    @property
+    def hold_bytes(self) -> float:
+        """Bytes for which one cold read holds a loop without pools, on average."""
+        return self.object_bytes / self.holds_per_miss
+
+    @cached_property
+    def holds_per_miss(self) -> float:
+        """Times that one cold object holds the loop."""
+        return mean_pieces(self.object_bytes, self.sizes, self._stretch)
+
+    @property
     def disk_read_bytes(self) -> float:
         """Bytes of one read from the disk, on average."""
         return self.object_bytes / self.disk_reads_per_miss
 
     @cached_property
     def disk_reads_per_miss(self) -> float:
-        """Times that one cold object holds the loop."""
+        """Reads from the disk for one cold object, offloaded or each waited for by itself."""
         return mean_pieces(self.object_bytes, self.sizes, self._window)
 
     @cached_property
@@ -141,6 +166,14 @@ def miss_ratio(i: BlockingInputs) -> float:
     return i.miss_ratio
 
 
+def resident_objects(i: BlockingInputs) -> float:
+    """Objects that the page cache holds now: as many as it can, or as were asked for yet."""
+    most = min(i.objects, usable_objects(i))
+    if i.asked.requests is None or i.asked.began_full:
+        return most
+    return min(most, objects_asked(i.classes, i.asked.requests))
+
+
 def usable_objects(i: BlockingInputs) -> float:
     """Objects that the page cache has room for, in objects of mean size."""
     return FITS_RATIO * i.page_cache_bytes / i.footprint_bytes
@@ -165,8 +198,9 @@ def hit_range(i: BlockingInputs) -> tuple[float, float]:
 
 
 def _hits(i: BlockingInputs, objects: float) -> float:
-    if i.asked.once:
-        return float(objects >= i.objects)
+    if i.asked.once:  # an empty cache holds none of them when it is asked for
+        empty = i.asked.requests is not None and not i.asked.began_full
+        return float(objects >= i.objects and not empty)
     if i.asked.requests is None:
         return page_cache_hit_ratio(i.classes, objects)
     return hit_ratio_after(i.classes, objects, i.asked.requests, began_full=i.asked.began_full)

@@ -2,15 +2,20 @@
 
 A name that the kernel remembers costs some microseconds. One that it has forgotten is looked up on
 the disk: its inode at least, which lies in a block with others, so that a block stays in memory as
-long as any of them is asked for. Directories of few files each come on top and are not counted, as
-nobody says how many there are.
+long as any of them is asked for. A directory of few files is forgotten with them: its inode and its
+entries come on top, where a scan counted the directories.
 """
 
 from __future__ import annotations
 
 from nginx_tune.decide.model_blocking import MEMORY_BYTES_PER_SECOND, REQUEST_CPU_SECONDS
 from nginx_tune.decide.model_cache import cold_overlap
-from nginx_tune.decide.model_inputs import BlockingInputs, miss_ratio, usable_objects
+from nginx_tune.decide.model_inputs import (
+    BlockingInputs,
+    miss_ratio,
+    resident_objects,
+    usable_objects,
+)
 
 OPEN_SECONDS = 5e-6
 """open(), fstat() and close() of a known name. Source: LAB-NOTES §8, 3000 names in 13 ms."""
@@ -29,7 +34,7 @@ def open_seconds(i: BlockingInputs | None) -> float:
     """Mean time of one open(); of a known name where nothing is known of data and memory."""
     if i is None:
         return OPEN_SECONDS
-    return OPEN_SECONDS + cold_name_ratio(i) * i.disk.read_seconds(_BLOCK_BYTES)
+    return OPEN_SECONDS + name_reads(i) * i.disk.read_seconds(_BLOCK_BYTES)
 
 
 def cold_name_ratio(i: BlockingInputs) -> float:
@@ -38,8 +43,28 @@ def cold_name_ratio(i: BlockingInputs) -> float:
     The file itself has left memory (an inode with cached pages stays), and so have the others of
     its block, which are neighbours by chance: each is there as likely as the cache is large.
     """
-    resident = min(1.0, usable_objects(i) / i.objects)
-    return miss_ratio(i) * float((1 - resident) ** (INODES_IN_BLOCK - 1))
+    return _forgotten(i, INODES_IN_BLOCK)
+
+
+def name_reads(i: BlockingInputs) -> float:
+    """Blocks that the disk reads for the name of one request, on average.
+
+    The file's inode, and of a directory whose files have all left memory its inode and its entries.
+    Source: Linux fs/namei.c, walk_component(); scenario cold-open, where ext4 read 3.1 blocks of
+            8 ms each for a name (25 to 27 ms), every second file in a directory of its own.
+    """
+    inodes = cold_name_ratio(i)
+    if not i.directories:
+        return inodes
+    return inodes + _forgotten(i, i.objects / i.directories) * (1 + inodes)
+
+
+def _forgotten(i: BlockingInputs, together: float) -> float:
+    """Share of requests for a file that left memory, and so did all that are kept with it."""
+    if not i.names_take_memory:  # somebody else has looked all of them up
+        return 0.0
+    resident = min(1.0, resident_objects(i) / i.objects)
+    return miss_ratio(i) * float((1 - resident) ** max(0.0, together - 1))
 
 
 def forgets_names(i: BlockingInputs | None, files: float) -> bool:
@@ -51,7 +76,7 @@ def forgets_names(i: BlockingInputs | None, files: float) -> bool:
 
 def open_blocked_ratio(i: BlockingInputs) -> float:
     """Share of time that a loop stands in open(), with pools or without, at a known rate."""
-    opens = (i.rate_per_second or 0.0) / i.workers * cold_name_ratio(i)
+    opens = (i.rate_per_second or 0.0) / i.workers * name_reads(i)
     return min(1.0, opens * i.disk.read_seconds(_BLOCK_BYTES))
 
 

@@ -17,6 +17,11 @@ CHUNK_BYTES = 512 << 10
 """``sendfile_max_chunk`` of the source's baseline (A3)."""
 BUFFER_BYTES = 32 << 10
 """``output_buffers 2 32k``, where sendfile cannot be used (NGINX-FACTS 2.3)."""
+SOCKET_BYTES = 4 << 20
+"""What a client's socket takes at once when it is empty. Read through buffers, a file is read and
+sent until the socket takes no more: each pass carries the two buffers alone, so that no
+``sendfile_max_chunk`` ends it. Source: ngx_output_chain(), ngx_http_write_filter(); the kernel's
+default of net.ipv4.tcp_wmem."""
 HTTP2_FRAME_BYTES = 8 << 10
 """``http2_chunk_size``: cleartext HTTP/2 sends a file a frame at a time (NGINX-FACTS 2.4)."""
 USUAL_READ_AHEAD_BYTES = 128 << 10
@@ -33,6 +38,8 @@ class ReadPath(NamedTuple):
     """Bytes of one read: one system call, or one task of a pool."""
     can_offload: bool
     """Whether ``aio threads`` takes it off the loop."""
+    goes_on_bytes: int = 0
+    """Bytes that a loop without pools reads on end, before it turns to others; 0: one read."""
 
     def tasks(self, object_bytes: float) -> int:
         """Reads that one response takes; measured: 245 for 8 MB over TLS, 977 over HTTP/2."""
@@ -57,7 +64,7 @@ def read_path(
     need the bytes in memory, with or without it.
     """
     if gzip or not sendfile or http_version == "3" or (tls and not ktls):
-        return ReadPath("buffers", BUFFER_BYTES, can_offload=True)
+        return ReadPath("buffers", BUFFER_BYTES, can_offload=True, goes_on_bytes=SOCKET_BYTES)
     if tls:
         return ReadPath("ktls", CHUNK_BYTES, can_offload=False)
     if http_version == "2":

@@ -21,7 +21,12 @@ from typing import Final
 
 from nginx_tune.decide.answer import FACTS_COMMAND, not_applicable, setting, validate_command
 from nginx_tune.decide.descriptors import plan_descriptors
-from nginx_tune.decide.model_cache import hit_ratio, zipf_classes
+from nginx_tune.decide.model_cache import (
+    PopularityClass,
+    hit_ratio,
+    hit_ratio_after,
+    zipf_classes,
+)
 from nginx_tune.decide.model_names import (
     forgets_names,
     open_seconds,
@@ -165,7 +170,7 @@ def plan_open_files(s: Situation) -> OpenFiles:
     if entries < 1:
         return OpenFiles(0, 0.0, 0.0, None)
     classes = zipf_classes(float(files), s.exponent.value or 0.0)
-    saved = hit_ratio(classes, float(entries))
+    saved = _saved(s, classes, float(entries))
     seconds = saved * open_seconds(s.blocking_inputs)
     rate = s.rate.value
     return OpenFiles(
@@ -176,6 +181,16 @@ def plan_open_files(s: Situation) -> OpenFiles:
         forgotten=forgets_names(s.blocking_inputs, files),
         harms=shared_descriptor_seconds(s.blocking_inputs, _transfers(s)) > seconds,
     )
+
+
+def _saved(s: Situation, classes: tuple[PopularityClass, ...], entries: float) -> float:
+    """Share of the opens that so many entries save; of files that were asked for before."""
+    asked = s.workload.popularity
+    if asked.once:
+        return 0.0
+    if asked.requests_seen is None:
+        return hit_ratio(classes, entries)
+    return hit_ratio_after(classes, entries, asked.requests_seen / s.workers, began_full=False)
 
 
 def _transfers(s: Situation) -> float:

@@ -80,9 +80,17 @@ def plausible_workload(workload: Workload) -> Workload:
         dataset=_nulled(workload.dataset, _within(1, MOST_BYTES), "files", "bytes"),
         popularity=msgspec.structs.replace(popularity, curve=curve),
         sizes=_nulled(workload.sizes, _within(1, MOST_BYTES), "mean_bytes"),
-        rate=_nulled(workload.rate, number, "mean_per_second", "peak_per_second"),
+        rate=_nulled(
+            workload.rate, number, "mean_per_second", "peak_per_second", "without_file_per_second"
+        ),
         concurrency=_nulled(
-            workload.concurrency, number, "mean", "peak", "cold_peak", "client_bytes_per_second"
+            workload.concurrency,
+            number,
+            "mean",
+            "peak",
+            "cold_peak",
+            "client_bytes_per_second",
+            "since_seconds",
         ),
         connection_reuse=_nulled(
             workload.connection_reuse, _within(1, MOST_COUNT), "requests_per_connection"

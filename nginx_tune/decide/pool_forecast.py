@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from msgspec.structs import replace as replace_struct
+
 from nginx_tune.decide.assumed import corners
 from nginx_tune.decide.model_blocking import Prediction, cpu_ratio, predict, predict_measured
 from nginx_tune.decide.model_inputs import BlockingInputs, hit_range
@@ -24,6 +26,8 @@ it (thread-pools 4 to 9 ms for 6 ms, cold-heavy up to 20 ms)."""
 _BLOCKED_FACTOR = 1.3
 """The same for the time in reads, and behind them: a disk's mean latency under load differs from
 the idle one's."""
+_COLD_FACTOR = 1.5
+"""The same for the bytes of cold transfers."""
 _OTHER_WAITS = 0.005
 """Share of time that loops wait for other things than data: logs, names, the kernel's own locks.
 Measured: up to 0.002 where all data is in memory."""
@@ -34,6 +38,8 @@ def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Pr
     cases = [predict(case) for case in (i, *corners(s, i))]
     hits = [*hit_range(i), *(case.hit_ratio for case in cases)]
     opens = 0.0 if measured(s) else open_blocked_ratio(i)
+    # Names stay in memory for longer than the model has it, unless nothing was asked for before.
+    sure = opens if i.asked.requests is not None else 0.0
     expected = min(1.0, p.blocked_ratio + opens)
     if i.disk.stalls is not None:
         # A probe shows how long reads were held up, not whether by the clock or each by itself.
@@ -49,7 +55,7 @@ def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Pr
         ),
         Predicted(
             metric="server.loop_blocked_ratio without pools",
-            low=_rounded(min(blocked) / _BLOCKED_FACTOR),
+            low=_rounded(min(1.0, min(blocked) + sure) / _BLOCKED_FACTOR),
             expected=_rounded(expected),
             high=_rounded(min(1.0, (max(blocked) + opens) * _BLOCKED_FACTOR + _OTHER_WAITS)),
         ),
@@ -93,17 +99,40 @@ def forecast_gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predi
     predicted = [rate] if cases[0].closed_loop else []
     # A tail is not predicted: it came out within a factor of sixteen, which is none.
     predicted.append(hot_mean)
-    predicted.append(_span("ratio(cold.bytes_per_second)", [p.cold_ratio for p in cases], 1.5))
+    ratios = [p.cold_ratio for p in cases]
+    cold = _span("ratio(cold.bytes_per_second)", ratios, _COLD_FACTOR)
+    lost = min(1.0, *(p.cold_lost_ratio for p in cases))
+    predicted.append(replace_struct(cold, low=_rounded(cold.low * lost)))
     hot = (i.concurrency or 0.0) - cases[0].cold_transfers
     if plan.hot_reads_proceed and cases[0].closed_loop and hot > 0:
-        predicted.append(
-            _range(
-                "ratio(total.bytes_per_second)",
-                lambda p, off, on: _total_ratio(i, p, hot * i.object_bytes, off, on),
-                cases[:1],
-            )
-        )
+        predicted.append(_total(i, cases[0], hot * i.object_bytes))
     return predicted
+
+
+def _total(i: BlockingInputs, p: Prediction, hot_bytes: float) -> Predicted:
+    """All bytes a second, by the errors of a hot request's two times and of the disk's speed."""
+
+    def ratio(case: Prediction, off: float, on: float) -> float:
+        return _total_ratio(i, case, hot_bytes, off, on)
+
+    low, middle, high = _both_ways(ratio, p)
+    slow, fast = (
+        ratio(replace(p, hold_seconds=p.hold_seconds * factor), p.hot_off_seconds, p.hot_on_seconds)
+        for factor in (_BLOCKED_FACTOR, 1 / _BLOCKED_FACTOR)
+    )
+    ends = sorted((slow, fast, middle))
+    return Predicted(
+        metric="ratio(total.bytes_per_second)",
+        low=_rounded(_further(middle, low, ends[0])),
+        expected=_rounded(middle),
+        high=_rounded(_further(middle, high, ends[-1])),
+    )
+
+
+def _further(middle: float, one: float, other: float) -> float:
+    """Where two errors that have nothing to do with each other lead together."""
+    by_both = math.hypot(math.log(one / middle), math.log(other / middle))
+    return middle * math.exp(math.copysign(by_both, one - middle))
 
 
 def _total_ratio(
@@ -114,7 +143,7 @@ def _total_ratio(
     Clients that ask by the popularity get what memory holds of it besides.
     """
     from_disk = max(0.01, 1 - p.hit_ratio) if i.cold_by_popularity else 1.0
-    cold_off = i.workers * i.disk_read_bytes / p.hold_seconds / from_disk
+    cold_off = i.workers * i.hold_bytes / p.hold_seconds / from_disk
     off = cold_off + hot_bytes / (i.think_seconds + off_seconds)
     return (cold_off * p.cold_ratio + hot_bytes / (i.think_seconds + on_seconds)) / off
 
@@ -154,9 +183,15 @@ def _both_ways(
     return middle * math.exp(-less), middle, middle * math.exp(more)
 
 
-def forecast_cost(i: BlockingInputs, p: Prediction) -> list[Predicted]:
-    """What pools would cost where nothing blocks."""
-    expected = cpu_ratio(p.tasks_per_request, i.object_bytes)
+def forecast_cost(s: Situation, i: BlockingInputs, p: Prediction) -> list[Predicted]:
+    """What pools would cost where nothing blocks, over all requests."""
+    files, others = s.rate.value, s.workload.rate.without_file_per_second
+    expected = cpu_ratio(
+        p.tasks_per_request,
+        i.object_bytes,
+        of_files=files / (files + others) if files and others else 1.0,
+        disk_reads=(1 - p.hit_ratio) * i.disk_reads_per_miss,
+    )
     added = expected - 1
     return [
         Predicted(

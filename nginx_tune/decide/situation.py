@@ -210,6 +210,12 @@ class Situation:
         scanned = [d.sizes.buckets for d in self.facts.datasets if d.sizes is not None]
         return size_groups([bucket for buckets in scanned for bucket in buckets])
 
+    @property
+    def _directories(self) -> float | None:
+        """Directories that the files lie in, where a scan counted them."""
+        counts = [d.directories for d in self.facts.datasets if d.files]
+        return float(sum(counts)) if counts and all(counts) else None
+
     def _page_waste_bytes(self, mean_bytes: float) -> float:
         """What a file's last page leaves free: known where a scan found one size alone."""
         scanned = [d.sizes for d in self.facts.datasets if d.sizes is not None]
@@ -314,8 +320,10 @@ class Situation:
             read_bytes=float(self.read_path.task_bytes),
             window_bytes=float(self.read_path.window_bytes(self.read_ahead_bytes)),
             turn_bytes=float(turn_bytes(self.read_ahead_bytes)),
+            goes_on_bytes=float(self.read_path.goes_on_bytes),
             rate_per_second=self.rate.value,
             concurrency=self.concurrency.value,
+            since_seconds=self.workload.concurrency.since_seconds,
             cold_concurrency=self.cold_concurrency.value,
             cold_by_popularity=self.workload.concurrency.cold_by_popularity,
             think_seconds=self.workload.concurrency.think_seconds or 0.0,
@@ -324,6 +332,7 @@ class Situation:
             sizes=self._size_groups,
             page_waste_bytes=self._page_waste_bytes(mean.value),
             names_take_memory=not self.facts.memory.names_apart,
+            directories=self._directories,
             asked=Asked(
                 self.workload.popularity.requests_seen,
                 self.workload.popularity.began_full,

@@ -73,7 +73,7 @@ def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
         return _undecided(s, judgement.reason)
     break_evens = _break_evens(s, s.blocking_inputs)
     inputs, prediction = s.blocking_inputs, prediction_of(s, s.blocking_inputs)
-    effect = forecast_gain(s, inputs, plan) if plan.on else forecast_cost(inputs, prediction)
+    effect = forecast_gain(s, inputs, plan) if plan.on else forecast_cost(s, inputs, prediction)
     predicted = [*effect, *forecast_blocking(s, inputs, prediction)]
     return Decision(
         id="thread-pools",

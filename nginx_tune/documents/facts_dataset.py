@@ -53,6 +53,8 @@ class Dataset(Part, frozen=True, kw_only=True):
     """False when the scan's time budget ran out: files and bytes are then lower bounds."""
     reason: str = ""
     """Why it is not complete, or what was left out."""
+    directories: int = 0
+    """Directories that were read, the first one too; 0 where nobody counted them."""
     sizes: Sizes | None = None
     sample_ratio: float = 1.0
     """Share of the files whose size was asked; below 1 ``bytes`` and ``sizes`` are estimates."""

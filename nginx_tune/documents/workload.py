@@ -78,6 +78,8 @@ class Rate(Part, frozen=True, kw_only=True):
     peak_10s_per_second: float | None = None
     peak_60s_per_second: float | None = None
     """The busiest 1, 10, 60 seconds on end."""
+    without_file_per_second: float | None = None
+    """Requests that no file is read for, beside these; null for none that are known."""
     provenance: Provenance = "assumed"
 
 
@@ -94,6 +96,8 @@ class Concurrency(Part, frozen=True, kw_only=True):
     for what memory holds: all of them may miss at once, on average the share that does not hit."""
     client_bytes_per_second: float | None = None
     """What one client takes at most, where clients are slow."""
+    since_seconds: float | None = None
+    """For how long clients have been coming, where they all came at once; null for long."""
     think_seconds: float | None = None
     """Pause of a client between a response and its next request, where clients wait for each."""
     provenance: Provenance = "assumed"

@@ -64,6 +64,7 @@ def scan_dataset(
         allocated_bytes=estimate.allocated_bytes,
         complete=not walk.reasons_incomplete(),
         reason="; ".join([*walk.reasons_incomplete(), *walk.reasons_left_out()]),
+        directories=walk.directories,
         sizes=estimate.sizes,
         sample_ratio=sample_ratio,
         bytes_error_ratio=estimate.bytes_error_ratio,

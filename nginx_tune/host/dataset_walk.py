@@ -62,6 +62,7 @@ class Walk:
         self.sample = ByteSample(SAMPLE_FILES)
         self.symlinks = 0
         self.special_files = 0
+        self.directories = 0
         self.other_filesystems = 0
         self._counter = SizeCounter()
         self._root = root
@@ -87,6 +88,7 @@ class Walk:
         Errors: OSError when its root cannot be opened.
         """
         levels = [self._open(self._root, None, "")]
+        self.directories = 1
         self._device = os.fstat(levels[0].descriptor).st_dev
         try:
             while levels and not self._late:
@@ -159,6 +161,7 @@ class Walk:
             return
         if os.fstat(level.descriptor).st_dev == self._device:
             levels.append(level)
+            self.directories += 1
             return
         self.other_filesystems += 1
         _close(level)

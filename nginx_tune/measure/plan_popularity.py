@@ -46,7 +46,7 @@ def declare_popularity(scenario: Scenario) -> Popularity:
     asked = Popularity(
         exponent=0.0,
         requests_seen=known,
-        began_full=known is not None,
+        began_full=known is not None and scenario.starts == "full",
         once=bool(counted) and all(c.once for c in counted),
         provenance="declared",
     )
@@ -78,7 +78,7 @@ def requested_mean_bytes(scenario: Scenario) -> float | None:
 
 def _known_requests(scenario: Scenario, reading: Sequence[ScenarioClass]) -> float | None:
     """Requests that a block's page cache has seen in the middle of what is measured."""
-    if scenario.starts != "full":
+    if scenario.starts == "warm":
         return None
     seconds = scenario.warmup_seconds + scenario.duration_seconds / 2
     return seconds * sum(c.arrivals.rate_per_second or 0.0 for c in reading) or None

@@ -44,6 +44,7 @@ def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
         rate=Rate(
             mean_per_second=sum(rates) or None,
             peak_per_second=sum(rates) or None,
+            without_file_per_second=_without_file(scenario.classes),
             provenance="declared",
         ),
         concurrency=Concurrency(
@@ -52,6 +53,7 @@ def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
             cold_peak=float(_users([c for c in closed if c.source == "random"])) or None,
             cold_by_popularity=True,
             client_bytes_per_second=_taken_by_client(reading),
+            since_seconds=scenario.warmup_seconds + scenario.duration_seconds / 2,
             think_seconds=thinking[0] if thinking else None,
             provenance="declared",
         ),
@@ -112,6 +114,11 @@ def _taken_by_client(reading: Sequence[ScenarioClass]) -> float | None:
         return None
     both = zip(taken, clients, strict=True)
     return sum((each or 0) * number for each, number in both) / sum(clients)
+
+
+def _without_file(classes: Sequence[ScenarioClass]) -> float | None:
+    """Requests a second that are answered from nginx's own memory."""
+    return sum(c.arrivals.rate_per_second or 0.0 for c in classes if c.source == "memory") or None
 
 
 def _requests_per_connection(classes: list[ScenarioClass]) -> float:

@@ -21,6 +21,7 @@ BLOCKED = "server.loop_blocked_ratio without pools"
 RATE = "ratio(hot.requests_per_second)"
 MEAN = "ratio(hot.mean)"
 COLD = "ratio(cold.bytes_per_second)"
+CPU = "ratio(server.cpu_seconds_per_request)"
 TOTAL = "ratio(total.bytes_per_second)"
 
 MEASURED = (
@@ -33,6 +34,15 @@ MEASURED = (
     Measured("thread-pools", BLOCKED, 0.99),
     Measured("thread-pools-cold-heavy", RATE, 93.8),
     Measured("thread-pools-cold-heavy", RATE, 111.0),
+    Measured("thread-pools-cold-heavy", RATE, 68.8),
+    Measured("thread-pools-cold-heavy", MEAN, 0.0033),
+    Measured("thread-pools-cold-heavy", COLD, 0.66),
+    Measured("thread-pools-cold-heavy", TOTAL, 8.07),
+    Measured("thread-pools-cold-heavy", BLOCKED, 1.0),
+    Measured("cold-open", BLOCKED, 0.452),
+    Measured("page-cache-fits", CPU, 1.71),
+    Measured("small-files-ssd", CPU, 1.43),
+    Measured("small-files-ssd", BLOCKED, 0.0062),
     Measured("loop-blocked", BLOCKED, 0.130),
     Measured("01-hdd-cold", HITS, 0.109),
     Measured("01-hdd-cold", BLOCKED, 0.963),

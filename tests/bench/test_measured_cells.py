@@ -15,6 +15,7 @@ from nginx_tune.documents.decisions import Decision, Predicted
 from nginx_tune.documents.facts import Cpu, Dataset, Facts, Kernel, Memory, Nginx, SizeBucket, Sizes
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.documents.site import Site, SiteTls
+from nginx_tune.lab.building import contents_of
 from nginx_tune.measure.emulated import emulate
 from nginx_tune.measure.plan_workload import declare_workers, plan_workload
 
@@ -43,7 +44,7 @@ def scenario_named(name: str) -> Scenario:
     return matrix.scenario_of(name, cell, CANDIDATES, rounds=8)
 
 
-def dataset(path: str, sizes: list[int]) -> Dataset:
+def dataset(path: str, sizes: list[int], directories: int) -> Dataset:
     """What a scan of these files finds."""
     ordered = sorted(sizes)
     counted: dict[int, list[int]] = {}
@@ -53,6 +54,7 @@ def dataset(path: str, sizes: list[int]) -> Dataset:
         path=path,
         files=len(sizes),
         bytes=sum(sizes),
+        directories=directories,
         sizes=Sizes(
             mean_bytes=sum(sizes) / len(sizes),
             p50_bytes=ordered[len(sizes) // 2],
@@ -74,7 +76,7 @@ def pools_for(name: str) -> Decision:
     lab = scenario.lab
     facts = emulate(MACHINE, lab, cpus=1)
     datasets = [
-        dataset(disk.mount, sizes)
+        dataset(disk.mount, sizes, contents_of(lab, disk).directories)
         for disk in lab.disks
         if (
             sizes := [
@@ -113,6 +115,11 @@ def test_nine_measurements_in_ten_lie_in_their_range() -> None:
         ("thread-pools", "ratio(hot.requests_per_second)"),
         ("thread-pools", "ratio(total.bytes_per_second)"),
         ("loop-blocked", "server.loop_blocked_ratio without pools"),
+        ("cold-open", "server.loop_blocked_ratio without pools"),
+        ("thread-pools-cold-heavy", "ratio(cold.bytes_per_second)"),
+        ("06-tls-large-files", "ratio(hot.requests_per_second)"),
+        ("06-tls-large-files", "server.loop_blocked_ratio without pools"),
+        ("small-files-ssd", "ratio(server.cpu_seconds_per_request)"),
     ],
 )
 def test_what_once_lay_outside_is_inside(name: str, metric: str) -> None:

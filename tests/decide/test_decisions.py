@@ -582,6 +582,16 @@ def test_open_files_are_cached_within_the_descriptors() -> None:
     assert one(decide(host(), many, site=site()), "open-file-cache").verdict == "disable"
 
 
+def test_descriptors_of_files_that_are_asked_for_once_save_nothing() -> None:
+    """Scenario cold-open: names are read from the disk, each for one request alone."""
+    workload = load(data_bytes=10**8, file_bytes=10**5, rate=50.0)
+    for change in ({"once": True}, {"requests_seen": 20.0}):
+        asked = msgspec.structs.replace(workload.popularity, **change)
+        seen = msgspec.structs.replace(workload, popularity=asked)
+        d = one(decide(host(), seen, site=site()), "open-file-cache")
+        assert (d.verdict, d.settings) == ("disable", []), change
+
+
 @pytest.mark.parametrize(
     ("workload", "saved"),
     [

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from nginx_tune.decide.model_blocking import cpu_ratio, predict
+from nginx_tune.decide.model_blocking import cpu_ratio, lost_windows, predict
 from nginx_tune.decide.model_cache import zipf_classes
 from nginx_tune.decide.model_disk import TYPICAL, DiskModel, disks_together
 from nginx_tune.decide.model_inputs import BlockingInputs
@@ -219,3 +219,50 @@ def test_files_of_several_sizes_take_more_reads_than_their_mean() -> None:
     assert i.disk_reads_per_miss * i.disk_read_bytes == pytest.approx(mean)
     assert predict(i).reads_per_request > predict(replace(i, sizes=())).reads_per_request
     assert size_groups([SizeBucket(le_bytes=4096, files=9, bytes=9000)]) == ()
+
+
+def test_what_is_read_through_buffers_holds_the_loop_until_its_client_has_enough() -> None:
+    """Cell 06: a head that goes on with one file serves many times as much as one that turns."""
+    turning = replace(LAB, read_bytes=32 << 10, window_bytes=128 << 10)
+    going_on = replace(turning, goes_on_bytes=4 * MEBIBYTE)
+    assert predict(going_on).reads_per_request == 1
+    assert predict(turning).reads_per_request == 32
+    disk = LAB.disk
+    assert predict(going_on).hold_seconds == pytest.approx(disk.read_seconds(4 * MEBIBYTE))
+    assert predict(going_on).hot_off_seconds < predict(turning).hot_off_seconds
+    # A client that takes less than the disk gives ends the turn; pools read the same either way.
+    slow = replace(going_on, link_bytes_per_second=LAB.disk.bytes_per_second / 2)
+    assert predict(slow).reads_per_request == 32
+    assert predict(going_on).cold_transfers == predict(turning).cold_transfers
+
+
+@pytest.mark.parametrize("seconds", [0.5, 6.0, 60.0])
+def test_a_loop_accepts_one_connection_in_a_turn(seconds: float) -> None:
+    """Against a loop that does: clients that all come at once are not all served at once."""
+    clients = 1000
+    crowd = replace(LAB, concurrency=clients, cold_concurrency=clients, cold_by_popularity=True)
+    miss, hold = crowd.miss_ratio, crowd.disk.read_seconds(crowd.read_bytes)
+    there, now = 0, 0.0
+    while now < seconds:
+        there += 1
+        now += there * miss * hold
+    turn = predict(replace(crowd, since_seconds=seconds)).wait_off_seconds
+    assert turn == pytest.approx(there * miss * hold, rel=0.15)
+    assert turn < predict(crowd).wait_off_seconds
+    few = replace(LAB, since_seconds=seconds * 100)
+    assert predict(few).wait_off_seconds == predict(LAB).wait_off_seconds
+
+
+def test_windows_are_lost_where_transfers_crowd_the_page_cache() -> None:
+    room = replace(LAB, read_bytes=512 << 10, page_cache_bytes=192 * MEBIBYTE)
+    assert lost_windows(room, 20) == 0
+    assert lost_windows(room, 100) == 1
+    lost = [lost_windows(room, n) for n in range(0, 300, 10)]
+    assert lost == sorted(lost)
+    assert lost_windows(replace(room, object_bytes=4096.0), 100) == 0
+
+
+def test_requests_that_read_no_file_share_the_cost_of_pools() -> None:
+    all_files = cpu_ratio(1, 16384)
+    assert cpu_ratio(1, 16384, of_files=0.03) == pytest.approx(1.03, abs=0.01)
+    assert 1 < cpu_ratio(1, 16384, disk_reads=0.2) < all_files

@@ -11,8 +11,12 @@ from test_model_simulated import MEBIBYTE, inputs
 
 from nginx_tune.decide.model_cache import PopularityClass, cold_overlap, zipf_classes
 from nginx_tune.decide.model_disk import DiskModel
-from nginx_tune.decide.model_inputs import BlockingInputs, usable_objects
-from nginx_tune.decide.model_names import cold_name_ratio, shared_descriptor_seconds
+from nginx_tune.decide.model_inputs import Asked, BlockingInputs, usable_objects
+from nginx_tune.decide.model_names import (
+    cold_name_ratio,
+    name_reads,
+    shared_descriptor_seconds,
+)
 
 
 def simulate_names(
@@ -63,6 +67,79 @@ def test_names_are_forgotten_and_cold_files_shared_as_simulated(
     cold_names, overlap = simulate_names(files, resident, classes)
     assert cold_name_ratio(i) == pytest.approx(cold_names, rel=0.2, abs=0.02)
     assert cold_overlap(classes, usable_objects(i)) == pytest.approx(overlap, rel=0.1)
+
+
+def simulate_directories(files: int, in_each: int, resident: int) -> float:
+    """Blocks read for a name: the inode's, and of a forgotten directory its entries and its inode.
+
+    Files are asked for evenly; a directory is remembered as long as one of its files is there.
+    """
+    rng = random.Random(73)
+    cache: OrderedDict[tuple[str, int], None] = OrderedDict()
+    there: dict[int, int] = {}
+    reads, requests = 0, 40_000
+    inode_of = list(range(files + files // in_each))
+    rng.shuffle(inode_of)
+    blocks: dict[int, int] = {}
+
+    def look_up(inode: int) -> int:
+        return 0 if blocks.get(inode_of[inode] // 16) else 1
+
+    for number in range(requests):
+        item = rng.randrange(files)
+        directory = item // in_each
+        if ("file", item) not in cache:
+            found = look_up(item)
+            if not there.get(directory):
+                found += 1 + look_up(files + directory)
+            reads += found if number >= requests // 2 else 0
+            there[directory] = there.get(directory, 0) + 1
+            block = inode_of[item] // 16
+            blocks[block] = blocks.get(block, 0) + 1
+        cache["file", item] = None
+        cache.move_to_end(("file", item))
+        while len(cache) > resident:
+            gone = cache.popitem(last=False)[0][1]
+            there[gone // in_each] -= 1
+            blocks[inode_of[gone] // 16] -= 1
+    return reads / (requests / 2)
+
+
+@pytest.mark.parametrize("in_each", [1, 4, 50])
+@pytest.mark.parametrize("resident", [20, 200])
+def test_forgotten_directories_are_read_as_simulated(in_each: int, resident: int) -> None:
+    files = 4000
+    each = 64 * MEBIBYTE
+    i = inputs(
+        DiskModel(0.008, 120e6, heads=1, spread=0.6),
+        classes=zipf_classes(float(files), 0.0),
+        object_bytes=float(each),
+        dataset_bytes=float(files * each),
+        page_cache_bytes=resident * each / 0.9,
+        directories=files / in_each,
+    )
+    simulated = simulate_directories(files, in_each, resident)
+    assert name_reads(i) == pytest.approx(simulated, rel=0.25, abs=0.05)
+    assert name_reads(replace(i, directories=None)) == cold_name_ratio(i)
+
+
+def test_names_that_somebody_has_looked_up_are_not_read() -> None:
+    i = inputs(DiskModel(0.008, 120e6, heads=1, spread=0.6), directories=1000.0)
+    assert name_reads(i) > 0
+    assert name_reads(replace(i, names_take_memory=False)) == 0
+
+
+def test_an_empty_cache_has_forgotten_all_names() -> None:
+    """Scenario cold-open: the data fits, and nobody has asked for any of it yet."""
+    i = inputs(
+        DiskModel(0.008, 120e6, heads=1, spread=0.6),
+        page_cache_bytes=2000 * MEBIBYTE,
+        directories=1000.0,
+    )
+    assert name_reads(i) == 0
+    assert name_reads(replace(i, asked=Asked(10.0))) > 2.5
+    assert replace(i, asked=Asked(10.0, once=True)).miss_ratio == 1
+    assert name_reads(replace(i, asked=Asked(10.0, began_full=True))) == 0
 
 
 def simulate_shared_readers(i: BlockingInputs, transfers: int) -> float:

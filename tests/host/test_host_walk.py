@@ -39,11 +39,12 @@ def test_what_is_no_file_is_counted_by_kind(
     (tmp_path / "soft").symlink_to("file")
     (tmp_path / "dangling").symlink_to("nowhere")
     os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "below").mkdir()
     with socket.socket(socket.AF_UNIX) as listener:
         monkeypatch.chdir(tmp_path)  # the name of a socket must be short
         listener.bind("socket")
     dataset = scan_dataset(str(tmp_path), budget_seconds=10)
-    assert (dataset.files, dataset.hard_links) == (1, 1)
+    assert (dataset.files, dataset.hard_links, dataset.directories) == (1, 1, 2)
     assert (dataset.symlinks, dataset.special_files, dataset.other_filesystems) == (2, 2, 0)
     assert dataset.sample_ratio == 1
     assert dataset.bytes_error_ratio == 0
