@@ -69,7 +69,11 @@ def known_here(context: Context) -> Iterator[tuple[Kind, tuple[Row, ...], list[D
     for kind, directives in _judged(context).items():
         rows = rows_of(kind.name)
         if context.version is not None:
-            rows = tuple(row for row in rows if not row.is_surely_absent(context.version))
+            rows = tuple(
+                row.as_in(context.version)
+                for row in rows
+                if not row.is_surely_absent(context.version)
+            )
         if rows:
             yield kind, rows, directives
 

@@ -1,7 +1,8 @@
 """Which directives there are, where they may stand and with how many arguments, by version.
 
 ``directives.tsv`` is read out of the command tables of real nginx executables and their modules
-(``tools/read-directives``); ``directives-other.txt`` lists further names. What no row speaks of
+(``tools/read-directives``); what changed from release to release is read out of the source
+(``tools/read-releases``); ``directives-other.txt`` lists further names. What no row speaks of
 is not known, which is no fault of a configuration: a module may have brought it.
 
 Source: ngx_conf_file.c, ngx_conf_handler: nginx searches its modules for the name, then for one
@@ -29,6 +30,29 @@ _FOREIGN = re.compile(
     r"|upstream_fair|xss|zstd|nchan|ndk|rtmp"
 )
 """Modules of others whose command tables are in the table."""
+
+
+FIRST_RELEASE: Version = (1, 4, 0)
+"""The oldest one whose source the tables of releases know."""
+
+
+class Span(NamedTuple):
+    """Releases from one on, up to another that is no longer in it."""
+
+    since: Version
+    """Empty for the oldest that is known and all before."""
+    gone: Version
+    """Empty where it goes on."""
+
+
+def is_within(version: Version, span: Span) -> bool:
+    """Whether a version is one of the span's."""
+    return version >= span.since and (not span.gone or version < span.gone)
+
+
+def parse_span(since: str, gone: str) -> Span:
+    """A span as the tables write it."""
+    return Span(_version(since), _version(gone))
 
 
 class Row(NamedTuple):
@@ -79,6 +103,20 @@ class Row(NamedTuple):
         return (self.absent_to is not None and version <= self.absent_to) or (
             self.absent_from is not None and version >= self.absent_from
         )
+
+    def as_in(self, version: Version) -> Row:
+        """The row with the places and arguments of that release, where they changed."""
+        if not self.is_own or version < FIRST_RELEASE:
+            return self
+        for form, span in _forms().get((self.name, self.module), ()):
+            if is_within(version, span):
+                contexts, arguments = form
+                return self._replace(
+                    contexts=frozenset(contexts.split(",")),
+                    arguments=arguments.removesuffix("{"),
+                    is_block=arguments.endswith("{"),
+                )
+        return self
 
 
 def rows_of(name: str) -> tuple[Row, ...]:
@@ -170,6 +208,18 @@ def _history() -> dict[str, tuple[str, str]]:
     lines = read_table("directive-history.tsv").splitlines()
     rows = (line.split("\t") for line in lines if not line.startswith("#"))
     return {name: (since, gone) for name, since, gone in rows}
+
+
+@lru_cache(maxsize=1)
+def _forms() -> dict[tuple[str, str], list[tuple[tuple[str, str], Span]]]:
+    """Contexts and arguments of each form that a directive had, with its releases."""
+    found: dict[tuple[str, str], list[tuple[tuple[str, str], Span]]] = {}
+    for line in read_table("directive-forms.tsv").splitlines():
+        if not line.startswith("#"):
+            name, module, contexts, arguments, since, gone = line.split("\t")
+            pair = (contexts, arguments), parse_span(since, gone)
+            found.setdefault((name, module), []).append(pair)
+    return found
 
 
 @lru_cache(maxsize=1)

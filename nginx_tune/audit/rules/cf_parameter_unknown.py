@@ -11,7 +11,7 @@ from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.known_directives import rows_of
-from nginx_tune.conf.parameters import COMMERCIAL, PARAMETERS, parameter_since
+from nginx_tune.conf.parameters import Judgement, Words, judge, seen_versions, words_of
 from nginx_tune.conf.templates import is_open
 from nginx_tune.documents.decisions import Evidence
 
@@ -19,50 +19,66 @@ _QUIC_FLAG = "--with-http_v3_module"
 
 
 def check(context: Context) -> Iterator[Hit | Missing]:
-    """Parameters of listen, server and cache paths that this nginx does not know."""
+    """Words of directives that this nginx does not know."""
     if not judges_names(context):
         return
     is_own = all(any(row.is_own for row in rows_of(kind.name)) for kind in context.kinds)
     for kind, directives in context.kinds.items():
         if kind.name == "server" and not is_own:
             continue  # a balancer of another module may take parameters of its own
-        if (kind.name, kind.context) in PARAMETERS:
+        if known := words_of(kind.name, kind.context):
             for directive in directives:
-                for argument in directive.args[1:]:
-                    if not is_open(argument):
-                        yield from _judge(context, kind.context, directive, argument)
+                yield from _judge(context, known, directive)
 
 
 def _judge(
-    context: Context, where: str, directive: Directive, argument: str
+    context: Context, known: tuple[Words, ...], directive: Directive
 ) -> Iterator[Hit | Missing]:
-    since = parameter_since(directive.name, where, argument)
-    if since is None:
-        yield Hit(
-            directive,
-            f'"{argument}" is no parameter of "{directive.name}"',
-            [written(directive)],
-        )
-    elif since == COMMERCIAL:
-        return
-    elif context.version is None and any(since):
-        yield Missing(("nginx.nginx_version",))
-    elif context.version is not None and context.version < since:
-        yield Hit(
-            directive,
-            f'"{argument}" of "{directive.name}" came with nginx {_text(since)}',
-            [Evidence(fact="nginx.nginx_version", value=context.facts.nginx.nginx_version)],
-        )
-    elif argument == "quic" and context.flags is not None and _QUIC_FLAG not in context.flags:
-        yield Hit(
-            directive,
-            f'"quic" needs a build {_QUIC_FLAG}',
-            [Evidence(fact="nginx.flags", value=f"no {_QUIC_FLAG}")],
-        )
+    for at, argument in enumerate(directive.args):
+        name = argument.partition("=")[0]  # what follows may be a variable
+        if is_open(name) or any(at < one.start for one in known):
+            continue
+        found = _refusals(context, known, directive.name, argument)
+        if found is None:
+            yield Missing(("nginx.nginx_version",))
+        elif found:
+            yield _hit(context, directive, argument, found[0])
+        elif argument == "quic" and context.flags is not None and _QUIC_FLAG not in context.flags:
+            yield Hit(
+                directive,
+                f'"quic" needs a build {_QUIC_FLAG}',
+                [Evidence(fact="nginx.flags", value=f"no {_QUIC_FLAG}")],
+            )
 
 
-def _text(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
+def _refusals(
+    context: Context, known: tuple[Words, ...], name: str, argument: str
+) -> list[Judgement] | None:
+    """Why each module refuses the word, empty where one takes it; null where it depends.
+
+    On the version that is not known: among those whose tables are here some take it.
+    """
+    versions = seen_versions() if context.version is None else [context.version]
+    by_version = []
+    for version in versions:
+        judged = [judge(name, words, argument, version) for words in known]
+        by_version.append([one for one in judged if one is not None] if all(judged) else [])
+    if context.version is not None or not any(by_version):
+        return by_version[0]
+    return by_version[0] if all(one and one[0].is_unknown for one in by_version) else None
+
+
+def _hit(context: Context, directive: Directive, argument: str, found: Judgement) -> Hit:
+    if found.is_unknown:
+        what = f'"{argument}" is no parameter of "{directive.name}"'
+        return Hit(directive, what, [written(directive)])
+    said = "came" if found.since else "went"
+    release = ".".join(map(str, found.since or found.gone or ()))
+    return Hit(
+        directive,
+        f'"{argument}" of "{directive.name}" {said} with nginx {release}',
+        [Evidence(fact="nginx.nginx_version", value=context.facts.nginx.nginx_version)],
+    )
 
 
 _CONF = "events {} http { server { listen 443 quic reuseport; } }"
@@ -77,10 +93,13 @@ RULE = Rule(
         "nginx: src/http/ngx_http_core_module.c, ngx_http_core_listen",
         "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream_server",
         "nginx: src/http/ngx_http_file_cache.c, ngx_http_file_cache_set_slot",
+        "the source of each release from 1.4.0 to 1.31.4 (tools/read-releases)",
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Of parameters that only the commercial nginx and forks have nothing is said.",
+    about="Words of listen, server of an upstream, cache paths, limit_req, access_log and their "
+    "like, and of enumerations such as proxy_next_upstream, by the release that brought or dropped "
+    "each. Of those that only the commercial nginx and forks have nothing is said.",
     bad=Example(_CONF, linux(version="1.22.1")),
     good=Example(_CONF, linux(version="1.26.3", flags=("--with-threads", _QUIC_FLAG))),
     check=check,
