@@ -5,6 +5,7 @@ from __future__ import annotations
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.rule import Missing
 from nginx_tune.conf.error_log import main_error_logs
+from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import ErrorLog
 
 
@@ -18,3 +19,12 @@ def main_logs(context: Context) -> list[ErrorLog] | Missing:
     if logs:
         return logs
     return Missing(tuple(f"error_logs[{path}]" for path in wanted) or ("error_logs",))
+
+
+def lines_seen(log: ErrorLog, what: str, count: int) -> Evidence:
+    """How often a log says something; of a long one only the end was read."""
+    part = ""
+    if not log.complete:
+        size = "" if log.bytes_read is None else f"{log.bytes_read >> 20} MiB of "
+        part = f"the last {size}" if size else "the end of "
+    return Evidence(fact=f"{what} lines in {part}{log.path}", value=count, unit="lines")

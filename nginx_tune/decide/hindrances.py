@@ -14,8 +14,6 @@ from nginx_tune.decide.hindrances_network import link_hindrances, network_hindra
 from nginx_tune.documents.facts import Cpu, Facts, Memory
 
 THROTTLED_RATIO: Final = 0.01
-FEW_PERIODS: Final = 100
-"""Ten seconds of periods; fewer say little."""
 STEAL_RATIO: Final = 0.01
 SWAPPED_RATIO: Final = 0.01
 """Of all memory: what lies idle may well be out, and that costs nothing."""
@@ -32,10 +30,7 @@ def find_hindrances(facts: Facts) -> list[Hindrance]:
 
 def throttled_share(cpu: Cpu) -> float | None:
     """Share of the periods in which a quota held back; null where unknown or too few."""
-    held = cpu.throttled
-    if held is None or held.periods < FEW_PERIODS:
-        return None
-    return held.throttled_periods / held.periods
+    return None if cpu.throttled is None else cpu.throttled.ratio
 
 
 def _cpu(facts: Facts) -> Iterator[Hindrance]:

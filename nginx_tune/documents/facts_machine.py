@@ -20,6 +20,10 @@ class Kernel(Part, frozen=True, kw_only=True):
     """As the kernel spells them, e.g. ``net.core.somaxconn``."""
 
 
+_FEW_PERIODS = 100
+"""Of a tenth of a second each, as the kernel has them by default: fewer say little."""
+
+
 class Throttled(Part, frozen=True, kw_only=True):
     """What a CPU quota held back since its control group is there."""
 
@@ -30,6 +34,11 @@ class Throttled(Part, frozen=True, kw_only=True):
     throttled_periods: int
     throttled_seconds: float
     """Of all its CPUs, added."""
+
+    @property
+    def ratio(self) -> float | None:
+        """Share of the periods in which it was held back; null of fewer than ten seconds."""
+        return self.throttled_periods / self.periods if self.periods >= _FEW_PERIODS else None
 
 
 class Cpu(Part, frozen=True, kw_only=True):

@@ -28,8 +28,11 @@ _CONSUMERS = {
     "huge_pages": "huge pages",
 }
 _SPARSE_RATIO = 0.9
+_NEARLY_ALL = 0.995
 _USUAL_MTUS = (1500, 65536)
 """Of Ethernet and of the loopback."""
+_NO_LIMIT = 10**9
+"""What systemd and large machines set fs.file-max to lies far above."""
 _SPEED_STEPS = ((10**12, "Tbit/s"), (10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"))
 
 
@@ -122,6 +125,8 @@ def _memory(memory: Memory) -> str:
         if name in _CONSUMERS and size * 20 >= (memory.total_bytes or 0)
     )
     arc += f"; not for it: {held}" if held else ""
+    if memory.page_cache_limit_bytes != memory.available_bytes and memory.page_cache_limit_reason:
+        arc = f" ({memory.page_cache_limit_reason}){arc}"
     return (
         f"{bytes_text(memory.total_bytes)}, {bytes_text(memory.available_bytes)} available, "
         f"{limit}; the page cache can hold {bytes_text(memory.page_cache_limit_bytes)}" + arc
@@ -130,7 +135,10 @@ def _memory(memory: Memory) -> str:
 
 def _limits(limits: Limits) -> str:
     soft, hard = _count(limits.nofile_soft), _count(limits.nofile_hard)
-    return f"open files {soft} soft, {hard} hard, fs.nr_open {_count(limits.nr_open)}"
+    text = f"open files {soft} soft, {hard} hard, fs.nr_open {_count(limits.nr_open)}"
+    if limits.file_max is not None and limits.file_max < _NO_LIMIT:
+        text += f", {limits.file_max} for all processes"
+    return text
 
 
 def _path(path: PathStorage) -> Sequence[str]:
@@ -158,11 +166,21 @@ def _disk(disk: Disk) -> Sequence[str]:
         disk.name,
         disk.class_,
         bytes_text(disk.size_bytes) if disk.size_bytes else "",
-        f"depth {disk.depth}" if disk.depth else "",
+        _depth(disk),
         f"read-ahead {bytes_text(disk.read_ahead_bytes)}" if disk.read_ahead_bytes else "",
         "" if disk.utilisation_ratio is None else f"{100 * disk.utilisation_ratio:.0f} % busy",
         disk.class_reason,
     )
+
+
+def _depth(disk: Disk) -> str:
+    queues = disk.hardware_queues or 1
+    parts = [f"depth {disk.depth}"] if disk.depth else []
+    if queues > 1 and disk.nr_requests:
+        parts.append(f"{queues} queues of {disk.nr_requests}")
+    if len(disk.paths) > 1:
+        parts.append(f"by {len(disk.paths)} paths")
+    return ", ".join(parts)
 
 
 def _link(link: Link) -> Sequence[str]:
@@ -174,7 +192,7 @@ def _link(link: Link) -> Sequence[str]:
         queues += f" ({link.queues.xps} by XPS)" if link.queues.xps else ""
     return (
         link.name,
-        link.kind or "?",
+        " ".join(filter(None, (link.kind or "?", link.driver))),
         link.state or "?",
         speed,
         queues,
@@ -191,10 +209,14 @@ def _dataset(dataset: Dataset) -> Sequence[str]:
     sampled = ""
     if dataset.bytes_error_ratio:
         sampled = f" ± {100 * dataset.bytes_error_ratio:.2g} %"
+    if dataset.sample_ratio < 1:
+        sampled += f" (of {100 * dataset.sample_ratio:.2g} % of the files)"
     held = "residency not known"
     if residency.ratio is not None:
         error = f" ± {100 * residency.error_ratio:.2g}" if residency.error_ratio else ""
         held = f"{100 * residency.ratio:.3g}{error} % in the page cache ({residency.method})"
+        if (residency.coverage_ratio or 1) < _NEARLY_ALL:
+            held += f", asked about {100 * residency.coverage_ratio:.2g} % of it"  # type: ignore[operator]
         held += "" if residency.trusted else ", not to be trusted"
     return (
         dataset.path,

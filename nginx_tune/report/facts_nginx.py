@@ -9,6 +9,7 @@ from nginx_tune.report.nginx_choice import choice_lines
 
 _INDENT = " " * 10
 MOST_LISTENERS = 12
+MOST_INSTANCES = 8
 
 
 def nginx_lines(nginx: Nginx) -> list[str]:
@@ -27,7 +28,8 @@ def nginx_lines(nginx: Nginx) -> list[str]:
         lines[0] += f"; {', '.join(filter(None, libraries))}"
     running = nginx.running
     if running is None:
-        return [*lines, f"{_INDENT}not running"]
+        where = f"; its pid file is {nginx.pid_path}" if nginx.pid_path else ""
+        return [*lines, f"{_INDENT}not running{where}", *_instances(nginx)]
     limits = sorted({str(worker.nofile_soft) for worker in running.workers})
     others = f", {plural(len(running.other_masters), 'other master')}"
     lines.append(
@@ -36,7 +38,23 @@ def nginx_lines(nginx: Nginx) -> list[str]:
         + (others if running.other_masters else "")
     )
     notes = _notes(running)
-    return [*lines, f"{_INDENT}{'; '.join(notes)}"] if notes else lines
+    lines += [f"{_INDENT}{'; '.join(notes)}"] if notes else []
+    return [*lines, *_instances(nginx)]
+
+
+def _instances(nginx: Nginx) -> list[str]:
+    """The masters that are not the one that is meant."""
+    meant = nginx.running.pid if nginx.running else None
+    others = [one for one in nginx.instances if one.pid != meant]
+    lines = [
+        f"{_INDENT}also: master {one.pid}, {plural(one.workers, 'worker')}, "
+        f"{one.binary or 'program not known'}"
+        + (f" -c {one.conf_path}" if one.conf_path else "")
+        + (", in a container" if one.other_mount_namespace else "")
+        for one in others[:MOST_INSTANCES]
+    ]
+    more = len(others) - len(lines)
+    return [*lines, *([f"{_INDENT}and {more} more"] if more else [])]
 
 
 def _notes(running: Running) -> list[str]:
@@ -50,17 +68,26 @@ def _notes(running: Running) -> list[str]:
         notes.append("reloaded since its start")
     if (running.generations or 0) > 1:
         notes.append(f"workers of {running.generations} generations")
-    users = sorted({worker.user_id for worker in running.workers if worker.user_id is not None})
-    if users == [0]:
-        notes.append("workers run as root")
-    if any(w.cpus_allowed not in (None, running.cpus_allowed) for w in running.workers):
-        notes.append("workers pinned to CPUs")
+    notes += _worker_notes(running)
     if running.leaving_workers:
         notes.append(f"{plural(running.leaving_workers, 'old worker')} still shutting down")
     if running.modules:
         notes.append(f"{plural(len(running.modules), 'dynamic module')} loaded")
     if running.ktls_connections is not None:
         notes.append(f"{running.ktls_connections} connections with kernel TLS")
+    return notes
+
+
+def _worker_notes(running: Running) -> list[str]:
+    notes = []
+    users = sorted({worker.user_id for worker in running.workers if worker.user_id is not None})
+    if users == [0]:
+        notes.append("workers run as root")
+    held = sorted({one for worker in running.workers for one in worker.capabilities or ()})
+    if held and users != [0]:
+        notes.append(f"workers keep {', '.join(held)}")
+    if any(w.cpus_allowed not in (None, running.cpus_allowed) for w in running.workers):
+        notes.append("workers pinned to CPUs")
     return notes
 
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.error_logs import main_logs
+from nginx_tune.audit.error_logs import lines_seen, main_logs
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.conf.thread_pools import declared_pools
-from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import ErrorLog
 
 
@@ -32,7 +31,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 yield Hit(
                     place,
                     f'thread pool "{pool}" refused {count} tasks: as many broken responses',
-                    [Evidence(fact=f"overflow lines in {log.path}", value=count, unit="lines")],
+                    [lines_seen(log, "overflow", count)],
                 )
 
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.error_logs import main_logs
+from nginx_tune.audit.error_logs import lines_seen, main_logs
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import ErrorLog
 
 
@@ -28,13 +27,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             yield Hit(
                 lines[0][0],
                 f"{log.operations_too_slow} reads or writes took longer than a minute",
-                [
-                    Evidence(
-                        fact=f"slow operations in {log.path}",
-                        value=log.operations_too_slow,
-                        unit="lines",
-                    )
-                ],
+                [lines_seen(log, "slow-operation", log.operations_too_slow)],
             )
 
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.error_logs import main_logs
+from nginx_tune.audit.error_logs import lines_seen, main_logs
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import lacking, main_place, worker_connections
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import ErrorLog
 
 
@@ -31,7 +30,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 place,
                 f"{count} connections were closed because all {connections.value} of a worker "
                 "were in use",
-                [Evidence(fact=f"exhaustion lines in {log.path}", value=count, unit="lines")],
+                [lines_seen(log, "exhaustion", count)],
             )
 
 
