@@ -23,7 +23,7 @@ from nginx_tune.conf.known_directives import (
     rows_of,
 )
 from nginx_tune.conf.placement import placed
-from nginx_tune.conf.templates import is_cut
+from nginx_tune.conf.templates import is_cut, is_template_line
 from nginx_tune.conf.tree import ConfTree
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def kinds_of(tree: ConfTree) -> dict[Kind, list[Directive]]:
     """The directives of a tree by their kind, in the order met, without what a template cut up."""
     found: dict[tuple[str, str, int, bool], list[Directive]] = {}
     for one, where in placed(tree):
-        if is_cut((one.name, *one.args)):
+        if is_cut((one.name, *one.args)) or is_template_line(one.name):
             continue
         key = (one.name, where, len(one.args), one.block is not None)
         found.setdefault(key, []).append(one)

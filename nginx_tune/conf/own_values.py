@@ -18,6 +18,7 @@ _MOST_PORT = 65535
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _PORT = re.compile(r"(?:(?:\*|[0-9.]+|\[[0-9a-fA-F:.]+\]):)?([0-9]{1,9})")
 _REWRITE_FLAGS = frozenset({"last", "break", "redirect", "permanent"})
+_OF_HTTP = frozenset({"listen", "return", "rewrite"})
 
 OwnFault = Callable[[Sequence[str]], str]
 """What is taken, where the arguments are refused; else nothing."""
@@ -25,8 +26,8 @@ OwnFault = Callable[[Sequence[str]], str]
 
 def own_fault_of(name: str, context: str) -> OwnFault | None:
     """The judge of a directive's arguments; null where there is none."""
-    if name == "listen" and context != "server":
-        return None
+    if name in _OF_HTTP and not context.startswith(("server", "location")):
+        return None  # return of stream, for one, takes any text
     return _JUDGES.get(name)
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.scopes import Scope
+from nginx_tune.conf.templates import is_placeholder
 from nginx_tune.conf.upstreams import is_unix
 from nginx_tune.conf.variables import Variables
 
@@ -36,6 +37,13 @@ class Pass(NamedTuple):
     def has_variables(self) -> bool:
         """Whether the server is chosen for each request."""
         return "$" in self.place.value
+
+    @property
+    def is_to_be_named(self) -> bool:
+        """Whether a template, or somebody, has still to write the server."""
+        match = _SCHEME.match(self.place.value)
+        rest = self.place.value[match.end() :] if match else self.place.value
+        return is_placeholder(rest.partition("/")[0])
 
     def value(self, name: str, default: str = "") -> str:
         """The first argument of this module's directive: ``buffering`` for ``proxy_buffering``."""

@@ -90,11 +90,15 @@ def stands_before(block: Block, first: Directive, second: Directive) -> bool:
 
 
 def host_of(address: str) -> str:
-    """The host of ``HOST[:PORT]`` in lower case; empty for a unix socket."""
+    """The host of ``HOST[:PORT]`` in lower case; empty for a unix socket.
+
+    What a template fills in keeps its capitals, by which it is known.
+    """
     if is_unix(address):
         return ""
     match = _HOST.match(address)
-    return match[0].lower() if match else ""
+    host = match[0] if match else ""
+    return host if is_placeholder(host) else host.lower()
 
 
 def is_unix(address: str) -> bool:

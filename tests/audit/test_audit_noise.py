@@ -217,6 +217,130 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         "proxy_pass http://10.0.0.1; } } }"),
         None, 0,
     ),
+    "Lua in stream, which has a module of its own": (
+        "cf-directive-misplaced",
+        ("events {} stream { lua_code_cache on; init_by_lua_block { x() } server { listen 1; "
+        "content_by_lua_block { y() } } }"),
+        None, 0,
+    ),
+    "Lua of http in the wrong block of http": (
+        "cf-directive-misplaced", "events { lua_code_cache on; } http {}", None, 1,
+    ),
+    "nginx's own directive of http in stream": (
+        "cf-directive-misplaced", "events {} stream { server { listen 1; sendfile on; } }", None, 1,
+    ),
+    "a text that stream returns": (
+        "cf-value-invalid", "events {} stream { server { listen 1; return BACKEND; } }", None, 0,
+    ),
+    "a text that http returns without a code": (
+        "cf-value-invalid", "events {} http { server { listen 1; return BACKEND; } }", None, 1,
+    ),
+    "a placeholder in capitals in stream": (
+        "up-stream-static-dns",
+        ("events {} stream { upstream u { server IP_1:6443; } "
+        "server { listen 1; proxy_pass u; } }"),
+        None, 0,
+    ),
+    "a placeholder in capitals in a line that passes on": (
+        "up-static-dns",
+        "events {} http { server { location / { proxy_pass http://APP_HOST:80; } } }", None, 0,
+    ),
+    "a path in capitals": (
+        "up-static-dns",
+        "events {} http { server { location / { proxy_pass http://app:80/API_V1/; } } }", None, 1,
+    ),
+    "an upstream that another file may hold": (
+        "up-literal-no-keepalive", "location / { grpc_pass grpcs://app; }", None, WHOLE_TREE,
+    ),
+    "a server with its port, in a part": (
+        "up-literal-no-keepalive", "location / { grpc_pass grpcs://app:443; }", None, 1,
+    ),
+    "a name that another server's answer gives": (
+        "up-proxy-pass-no-resolver",
+        ("events {} http { server { location / { auth_request /a; "
+        "auth_request_set $backend $upstream_http_x; proxy_pass http://$backend; } } }"),
+        None, 0,
+    ),
+    "a name that a script gives": (
+        "up-proxy-pass-no-resolver",
+        ("events {} http { js_set $backend main.choose; server { location / { "
+        "proxy_pass http://$backend; } } }"),
+        None, 0,
+    ),
+    "a name that the request brings": (
+        "up-proxy-pass-no-resolver",
+        "events {} http { server { location / { proxy_pass http://$http_x_backend; } } }", None, 1,
+    ),
+    "headers of an answer without a page": (
+        "cn-add-header-lost",
+        ("events {} http { server { add_header X-Frame-Options DENY; "
+        "add_header Strict-Transport-Security a; location @e { "
+        "add_header Content-Type application/json; return 503 '{}'; } } }"),
+        None, 0,
+    ),
+    "headers of a page that nginx writes": (
+        "cn-add-header-lost",
+        ("events {} http { server { add_header X-Frame-Options DENY; location @e { "
+        "add_header Content-Type text/html; return 503 '<p>later</p>'; } } }"),
+        None, 1,
+    ),
+    "the header for other origins, of an answer to OPTIONS": (
+        "cn-add-header-lost",
+        ("events {} http { server { add_header Access-Control-Allow-Origin *; location /e { "
+        "add_header Access-Control-Max-Age 9; return 204; } } }"),
+        None, 1,
+    ),
+    "Referrer-Policy of a redirect": (
+        "cn-add-header-lost",
+        ("events {} http { server { add_header Referrer-Policy origin; location /e { "
+        "add_header X-A 9; return 308 /f; } } }"),
+        None, 0,
+    ),
+    "Strict-Transport-Security of a redirect": (
+        "cn-add-header-lost",
+        ("events {} http { server { add_header Strict-Transport-Security a; location /e { "
+        "add_header X-A 9; return 308 /f; } } }"),
+        None, 1,
+    ),
+    "a mark on a line of its own, which takes the next line in": (
+        "cf-directive-unknown",
+        "events {} http { server { listen 80;\n%USE_API%\nlocation / { return 444; } } }", None, 0,
+    ),
+    "headers about pages, of images and styles": (
+        "cn-add-header-lost",
+        ("events {} http { server { add_header X-Frame-Options DENY; "
+        r"location ~* \.(?:js|css|jpe?g|png|woff2?)$ { add_header Cache-Control public; } } }"),
+        None, 0,
+    ),
+    "the type of scripts": (
+        "cn-add-header-lost",
+        ("events {} http { server { add_header X-Content-Type-Options nosniff; "
+        r"location ~* \.(js|css)$ { add_header Cache-Control public; } } }"),
+        None, 1,
+    ),
+    "headers about pages, of drawings that can hold scripts": (
+        "cn-add-header-lost",
+        ("events {} http { server { add_header Content-Security-Policy a; "
+        r"location ~* \.(png|svg)$ { add_header Cache-Control public; } } }"),
+        None, 1,
+    ),
+    "headers about pages, of a directory": (
+        "cn-add-header-lost",
+        ("events {} http { server { add_header X-Frame-Options DENY; "
+        "location ~ /static { add_header Cache-Control public; } } }"),
+        None, 1,
+    ),
+    "the queue of an address that a template fills in": (
+        "ls-backlog-capped", "server { listen %ip%:%port%; }",
+        linux(sysctls={"net.core.somaxconn": "128"}), 0,
+    ),
+    "the queue of an address in a part": (
+        "ls-backlog-capped", "server { listen 80; }",
+        linux(sysctls={"net.core.somaxconn": "128"}), 1,
+    ),
+    "one worker that serves nothing": (
+        "lim-workers-one", "events {} http {}", linux(cpus=8), 0,
+    ),
     "http2 at both addresses of a server": (
         "ls-http2-param",
         "events {} http { server { listen 443 ssl http2; listen [::]:443 ssl http2; } }",

@@ -16,6 +16,8 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     for kind, rows, directives in known_here(context):
         if any(row.may_stand(kind.context) for row in rows) or is_named(kind.name):
             continue
+        if kind.context.startswith("stream") and not any(row.is_own for row in rows):
+            continue  # a module of others, of which a twin for stream exists (Lua, echo, GeoIP)
         allowed = sorted({place for row in rows for place in row.contexts})
         evidence = [
             Evidence(fact="context", value=kind.context, provenance="declared"),

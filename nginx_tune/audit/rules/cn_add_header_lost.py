@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
@@ -29,7 +30,8 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         if not own or own[0] in told:
             continue
         kept = {line.value.lower() for line in own}
-        lost = [line for line in _outer(scope) if line.value.lower() in _WATCHED - kept]
+        watched = _WATCHED & _wanted_by(scope)
+        lost = [line for line in _outer(scope) if line.value.lower() in watched - kept]
         if lost:
             told.add(own[0])
             names = ", ".join(dict.fromkeys(line.value for line in lost))
@@ -38,6 +40,58 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 f"this level's add_header takes away those of the levels around it: {names}",
                 [written(line) for line in lost[:3]],
             )
+
+
+def _wanted_by(scope: Scope) -> frozenset[str]:
+    """What matters for the answers given here: of those that hold no page only some."""
+    line = (scope.own.block or Block([])).first("return")
+    if line is None:
+        return _WATCHED if _may_be_page(scope) else _OF_FILES
+    if line.value in _REDIRECTS or not line.value.isdigit():
+        return _OF_REDIRECTS
+    text = " ".join(line.args[1:])
+    if "<" in text or "$" in text:
+        return _WATCHED
+    return _OF_FILES if line.value == "200" else _OF_ERRORS
+
+
+_REDIRECTS = frozenset({"301", "302", "303", "307", "308"})
+_OF_REDIRECTS = frozenset({"strict-transport-security", "access-control-allow-origin"})
+_OF_ERRORS = frozenset({"access-control-allow-origin"})
+_OF_FILES = frozenset(
+    {"x-content-type-options", "strict-transport-security", "access-control-allow-origin"}
+)
+
+
+def _may_be_page(scope: Scope) -> bool:
+    """Whether a browser may show an answer as a page: not where its names tell of other files."""
+    args = scope.own.args
+    if scope.own.name != "location" or len(args) != len(("~", "pattern")):
+        return True
+    if args[0] not in {"~", "~*"}:
+        return True
+    match = _ENDINGS.search(args[1])
+    if match is None:
+        return True
+    words = match[1].lower().replace("?:", "").strip("()").split("|")
+    endings = {re.sub(r"\w?\?", "", word) for word in words} | {
+        word.replace("?", "") for word in words
+    }
+    return not endings - {""} <= _NO_PAGES
+
+
+_ENDINGS = re.compile(r"\\\.(\(?[\w|?:()]+\)?)\$?$", re.ASCII)
+_NO_PAGES = frozenset(
+    {
+        "js", "mjs", "css", "map", "json", "txt", "csv", "ico", "cur", "gif", "jpg", "jpeg", "jpe",
+        "png", "apng", "webp", "avif", "bmp", "tif", "tiff", "ttf", "ttc", "otf", "eot", "woff",
+        "woff2", "mp3", "mp4", "m4a", "m4v", "ogg", "ogv", "oga", "webm", "mov", "avi", "wav",
+        "flac", "aac", "mpg", "mpeg", "flv", "zip", "gz", "tgz", "bz2", "xz", "7z", "rar", "tar",
+        "exe", "dmg", "iso", "deb", "rpm", "apk", "doc", "docx", "xls", "xlsx", "ppt", "pptx",
+        "rtf", "odt", "wasm", "ts", "m3u8", "mpd", "webmanifest",
+    }
+)  # fmt: skip
+"""No SVG, PDF, XML and Flash: these run or show what they hold."""
 
 
 def _outer(scope: Scope) -> list[Directive]:
@@ -73,7 +127,10 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="Only headers whose absence has consequences are watched: those that protect the client, "
-    "and Access-Control-Allow-Origin. Caching headers differ from place to place on purpose.",
+    "and Access-Control-Allow-Origin. Caching headers differ from place to place on purpose. "
+    "Where a level answers by return with no page in it, only the header for other origins counts, "
+    "and in redirects Strict-Transport-Security; of scripts, styles, images, fonts and archives "
+    "(a pattern that ends in such names) the headers about pages are none.",
     by_absence=True,
     within=frozenset({"server", "location"}),
     bad=Example(_CONF % "add_header Cache-Control public;"),

@@ -24,11 +24,14 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     for line in context.client_lines("gzip_types"):
         found = [arg for arg in line.args if arg.lower() in _COMPRESSED]
         if found or "*" in line.args:
-            what = ", ".join(found[:3]) if found else "every type with *"
+            what = f"{', '.join(found[:3])} cannot be made smaller, and is compressed"
+            if not found:
+                what = "* is every type: what cannot be made smaller is compressed too,"
             yield Hit(
                 line,
-                f"{what} cannot be made smaller, and is compressed for each request",
+                f"{what} for each request",
                 [written(line)],
+                severity=None if found else "advice",
             )
 
 

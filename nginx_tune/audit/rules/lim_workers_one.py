@@ -12,7 +12,7 @@ from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 
 def check(context: Context) -> Iterator[Hit | Missing]:
     """One worker where several CPUs can be used."""
-    if context.tree.is_part or context.tree.main.first("http") is None:
+    if context.tree.is_part or not context.scopes:
         return
     workers = worker_count(context)
     if isinstance(workers, Missing) or workers.value != 1:

@@ -9,6 +9,7 @@ from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.conf.listeners import Listener
 from nginx_tune.conf.quantities import parameter, parse_count
+from nginx_tune.conf.templates import is_placeholder
 from nginx_tune.documents.decisions import Evidence
 
 DEFAULT_BACKLOG = 511
@@ -29,7 +30,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         return
     cut_default = False
     for listener in context.listeners:
-        if listener.is_quic:
+        if listener.is_quic or is_placeholder(listener.address):
             continue
         wanted = _asked(listener)
         if (wanted or DEFAULT_BACKLOG) <= most or (wanted is None and cut_default):

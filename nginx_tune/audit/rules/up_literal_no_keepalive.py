@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, written
+from nginx_tune.audit.needs import WHOLE_TREE
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
 from nginx_tune.conf.passes import Pass, sent_header
 from nginx_tune.conf.upstreams import host_of, is_loopback, is_to_be_named, is_unix
@@ -21,8 +22,13 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             if address not in context.upstreams and not is_unix(address):
                 found.setdefault(address, []).append(one)
     for address, users in found.items():
-        is_cheap = is_loopback(host_of(address)) or context.profile != "strict"
-        if (is_cheap and not users[0].is_tls) or is_to_be_named(host_of(address)):
+        host = host_of(address)
+        is_cheap = is_loopback(host) or context.profile != "strict"
+        is_unnamed = users[0].is_to_be_named or is_to_be_named(host)
+        if (is_cheap and not users[0].is_tls) or is_unnamed:
+            continue
+        if "." not in host and host == address and not context.tree.is_whole:
+            yield Missing((WHOLE_TREE,))  # an upstream of that name may stand elsewhere
             continue
         yield Hit(
             users[0].place,

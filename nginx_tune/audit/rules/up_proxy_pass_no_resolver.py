@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
@@ -39,7 +40,28 @@ def _unresolved(context: Context, one: Pass) -> str:
         address = _host_text(value).lower()
         if address not in context.upstreams and is_resolved_once(name := host_of(address)):
             return f'"{name}"'
-    return "a name that a request brings" if not known.complete and not known.known else ""
+    if known.complete or known.known or _is_answered(context, host):
+        return ""
+    return "a name that a request brings"
+
+
+def _is_answered(context: Context, host: str) -> bool:
+    """Whether a server or a script gives the name: it may give addresses alone."""
+    used = [(match[1] or match[2]).lower() for match in _VARIABLE.finditer(host)]
+    if any(name.startswith(_OF_ANSWERS) for name in used):
+        return True
+    makers = (
+        line
+        for kind, lines in context.kinds.items()
+        if kind.name in _BY_OTHERS or kind.name.startswith("set_by_")
+        for line in lines
+    )
+    return any(line.value.lstrip("$").lower() in used for line in makers)
+
+
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_OF_ANSWERS = ("upstream_", "sent_")
+_BY_OTHERS = frozenset({"auth_request_set", "js_set", "js_var", "perl_set", "keyval"})
 
 
 def _host_text(value: str) -> str:
@@ -72,7 +94,8 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="Any variable in the line, in the path too, puts the lookup off to the request. Silent "
-    "where every value that is known is an address or an upstream of the configuration.",
+    "where every value that is known is an address or an upstream of the configuration, and "
+    "where another server's answer, a script or a key-value zone gives it.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % "resolver 127.0.0.53; "),
     check=check,

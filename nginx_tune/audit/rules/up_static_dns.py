@@ -44,7 +44,7 @@ def _frozen(context: Context) -> dict[str, list[Directive]]:
         for address in one.addresses:
             host = host_of(address)
             is_name = address not in context.upstreams and is_resolved_once(host)
-            if is_name and not one.has_variables:
+            if is_name and not one.has_variables and not one.is_to_be_named:
                 found.setdefault(host, {})[one.place] = None
     return {host: list(lines) for host, lines in found.items()}
 
