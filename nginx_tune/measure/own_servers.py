@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ipaddress
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.host.gaps import Missing
@@ -60,6 +61,13 @@ def find_socket_pids(host: Host, path: str) -> list[int]:
     """The same of a unix socket."""
     inodes = _socket_inodes(host, path)
     return [pid for pid in _pids(host) if inodes and _sockets(host, pid) & inodes]
+
+
+def find_workers(host: Host, pids: Sequence[int]) -> list[int]:
+    """Those of some processes that serve: the children of a master among them, else all."""
+    parents = {pid: next(islice(_lineage(host, pid), 1, None), 0) for pid in pids}
+    children = [pid for pid in pids if parents[pid] in parents]
+    return children or list(pids)
 
 
 def _socket_inodes(host: Host, path: str) -> set[int]:

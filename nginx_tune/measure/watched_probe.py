@@ -16,7 +16,7 @@ from nginx_tune.documents.loadplan import LoadPlan, Target
 from nginx_tune.documents.measured_server import WorkerUse
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.host.door import Host
-from nginx_tune.measure.own_servers import find_listening_pids, find_socket_pids
+from nginx_tune.measure.own_servers import find_listening_pids, find_socket_pids, find_workers
 from nginx_tune.measure.probe import ProbeInterrupted, Progress, run_probe
 from nginx_tune.observe.held_connections import count_held
 from nginx_tune.observe.processes import read_cpu_seconds
@@ -54,6 +54,7 @@ class _Watch:
         self._port = target.port
         self._is_open = any(item.arrivals.kind != "closed" for item in plan.classes)
         self._pids = _listening_pids(host, target) if self._is_here else []
+        self._workers = find_workers(host, self._pids)
         self._before: list[float | None] = []
         self._after: list[float | None] = []
         self._held: dict[int, int] = {}
@@ -100,8 +101,10 @@ class _Watch:
         if workers and not measurement.server.workers:
             server = msgspec.structs.replace(measurement.server, workers=workers)
             measurement = msgspec.structs.replace(measurement, server=server)
-        measurement = with_imbalance(measurement)
-        named = any(part.workers for part in measurement.classes.values())
+        named = {name for part in measurement.classes.values() for name in part.workers}
+        # Idle ones count, where a worker names itself by its process.
+        known = {str(pid) for pid in self._workers}
+        measurement = with_imbalance(measurement, self._workers if named <= known else ())
         if named or not self._is_open:
             return measurement
         # What the kernel tells is of all classes together.

@@ -114,7 +114,8 @@ def _verdict(name: str, item: ClassMeasurement) -> str:
             + (f" (counted as slowest they would make up {', '.join(unsure)})" if unsure else "")
         )
     share = missing / max(item.intended, missing) * 100
-    of = f"{missing:,} of {max(item.intended, missing):,} requests ({share:.2g} %)"
+    percent = f"{share:.0f} %" if share >= 10 else f"{share:.2g} %"  # noqa: PLR2004  # no 1e+02
+    of = f"{missing:,} of {max(item.intended, missing):,} requests ({percent})"
     return f"{name}: {of} failed or were not finished; {'; '.join(parts)}\n"
 
 

@@ -47,7 +47,10 @@ def _worker_rows(name: str, part: ClassMeasurement) -> list[tuple[str, ...]]:
         for row, (worker, share) in enumerate(busiest[:_MOST_WORKERS])
     ]
     left = len(busiest) - len(rows)
-    return [*rows, ("", f"{left} more", "", "", "", "", "")] if left else rows
+    rows += [("", f"{left} more", "", "", "", "", "")] if left else []
+    there = part.worker_requests.workers if part.worker_requests else len(busiest)
+    idle = there - len(busiest)
+    return [*rows, ("", f"{idle} idle", "0", "0 %", "0", "", "")] if idle > 0 and rows else rows
 
 
 def _quantile(sample: Sample, name: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.prove.latency import QUANTILES
+from nginx_tune.prove.latency import QUANTILES, read_statistic, sample_of
 from nginx_tune.report.prometheus import Family, Sample, render_exposition
 from nginx_tune.report.quantities import one_line
 
@@ -81,13 +81,14 @@ def _of_classes(
 
 
 def _summary(field: str, text: str, classes: dict[str, ClassMeasurement]) -> Family:
-    """Quantiles that are only lower bounds are left out; ``_sum`` and ``_count`` have all."""
+    """Quantiles that are not measured are left out; ``_sum`` and ``_count`` have all samples."""
     samples: list[Sample] = []
     for name, item in classes.items():
-        latency: Latency = getattr(item, field)
+        sample = sample_of(item, field)
+        latency: Latency = sample.latency
         for statistic, quantile in QUANTILES.items():
-            value = getattr(latency, statistic)
-            if value is not None and statistic not in latency.at_least:
+            value = read_statistic([sample], statistic).value
+            if value is not None:
                 samples.append(Sample(value, {"class": name, "quantile": f"{quantile:g}"}))
         if latency.mean is not None:
             samples.append(Sample(latency.mean * latency.count, {"class": name}, "_sum"))

@@ -16,7 +16,7 @@ from probe_loads import SIZES, Nginx, StartNginx
 
 CONF = """
 {user}
-worker_processes 1;
+worker_processes {workers};
 daemon off;
 pid {dir}/nginx.pid;
 error_log {dir}/error.log;
@@ -56,6 +56,7 @@ def start_nginx(tmp_path: Path) -> Iterator[StartNginx]:
             http: str = "",
             server: str = "",
             connections: int = 512,
+            workers: int = 1,
             argv: Sequence[str] = (),
             env: dict[str, str] | None = None,
         ) -> Nginx:
@@ -73,6 +74,7 @@ def start_nginx(tmp_path: Path) -> Iterator[StartNginx]:
                     server=server,
                     user=user,
                     connections=connections,
+                    workers=workers,
                 )
             )
             log = tmp_path / "error.log"

@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,7 @@ from hdrh.log import HistogramLogReader
 from probe_loads import StartNginx, load_class, load_plan
 from truth import ground_truth, truth_plan
 
-from nginx_tune.documents.base import encode
+from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.loadplan import Arrivals, Stripe
 from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.measurement import Measurement
@@ -35,6 +36,8 @@ from nginx_tune.prove.histogram_log import LogFile, merge_histogram_logs
 from nginx_tune.prove.imbalance import with_imbalance
 from nginx_tune.prove.merge import Part, merge_measurements
 from nginx_tune.report.measurement import render_measurement
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 pytestmark = pytest.mark.needs("probe")
 
@@ -189,6 +192,21 @@ def test_the_workers_of_nginx_are_told_apart(start_nginx: StartNginx) -> None:
         assert "nginx" in Path(f"/proc/{pid}/cmdline").read_text()
     # Failures are answered by somebody too, but are no good responses.
     assert set(measurement.classes["absent"].workers.values()) == {0}
+
+
+@pytest.mark.needs("nginx")
+def test_workers_that_got_nothing_count(start_nginx: StartNginx, run_cli: RunCli) -> None:
+    """One connection is with one worker: the other three were there too."""
+    nginx = start_nginx(server="add_header X-Probe-Worker $pid;", workers=4)
+    options = ("--rate", "100", "--connections", "1", "--duration", "500ms", "--allow-live")
+    run = run_cli("probe", nginx.url("/1k"), *options, "-f", "json")
+    measurement = decode(Measurement, run.stdout.encode())
+    seen = measurement.classes["url"]
+    assert len(seen.workers) == 1
+    assert seen.worker_requests is not None
+    assert (seen.worker_requests.workers, seen.worker_requests.max_to_mean) == (4, 4.0)
+    assert any("1 connections over 4 workers" in flag for flag in measurement.flags)
+    assert re.search(r"^ +3 idle +0 +0 % +0 *$", render_measurement(measurement), re.MULTILINE)
 
 
 def test_the_stripes_of_three_hosts_are_one_load(tmp_path: Path) -> None:

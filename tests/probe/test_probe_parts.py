@@ -208,6 +208,12 @@ MEASUREMENT = Measurement(
 )
 
 
+def test_all_of_them_is_a_hundred_percent() -> None:
+    item = ClassMeasurement(intended=60, errors={"parse": 60})
+    text = render_measurement(Measurement(classes={"c": item}))
+    assert "c: 60 of 60 requests (100 %) failed" in text
+
+
 def test_the_report_shows_what_was_measured_and_no_more() -> None:
     text = render_measurement(MEASUREMENT)
     lines = text.splitlines()

@@ -3,8 +3,10 @@
 // Each test file uses a part of it.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -244,4 +246,70 @@ pub fn within_four_tries(mut attempt: impl FnMut() -> Result<(), String>) {
 /// A reason, unless something holds.
 pub fn unless(holds: bool, reason: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(reason()) }
+}
+
+/// A file that is gone afterwards.
+pub struct Temporary(pub PathBuf);
+
+impl Temporary {
+    pub fn new(name: &str, bytes: impl AsRef<[u8]>) -> Self {
+        let file = format!("nginx-tune-test-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(file);
+        fs::write(&path, bytes).unwrap();
+        Self(path)
+    }
+
+    pub fn name(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        fs::remove_file(&self.0).ok();
+    }
+}
+
+/// Runs 30 requests and asserts that all of them count as this one failure.
+#[track_caller]
+pub fn assert_all_fail(plan: &Value, kind: &str) -> Value {
+    let class = run_class(plan);
+    assert_eq!(class["errors"], json!({kind: 30}), "{class}");
+    assert_eq!(class["requests"], 0);
+    // What failed because its time was up is in the latency at its age; nothing else is.
+    let by_time = kind == "timeout" || kind == "connect_timeout";
+    let bounds = if by_time { 30 } else { 0 };
+    assert_eq!(class["response_seconds"]["count"], bounds);
+    assert_eq!(class["ttfb_seconds"]["count"], bounds);
+    assert_eq!(class["censored"], 0);
+    assert_eq!(class["failed_seconds"]["count"], 30);
+    class
+}
+
+/// Runs 30 requests and asserts that all of them are well answered.
+#[track_caller]
+pub fn assert_all_succeed(plan: &Value) -> Value {
+    let class = run_class(plan);
+    assert_eq!(class["errors"], json!({}), "{class}");
+    assert_eq!(class["requests"], 30);
+    assert_eq!(class["response_seconds"]["count"], 30);
+    assert_eq!(class["censored"], 0);
+    class
+}
+
+/// The plan with a single connection, however slow the machine is.
+pub fn on_one_connection(server: &Server) -> Value {
+    let mut plan = plan(server);
+    plan["classes"][0]["connections"] = json!(1);
+    plan
+}
+
+/// Judges whether 30 bodies of this size were counted. On a busy machine the last ones may come
+/// after the measured time, and then they do not count.
+#[track_caller]
+pub fn judge_bytes(class: &Value, each: usize) -> Result<(), String> {
+    let bodies = number(class, "bytes") / each.max(1) as f64;
+    let most = if each == 0 { 0.0 } else { 30.0 };
+    assert!(bodies <= most, "{bodies} bodies");
+    unless(bodies >= 0.5 * most, || format!("{bodies} bodies"))
 }

@@ -9,7 +9,8 @@ use crate::connection::{Connection, Transport, is_temporary};
 use crate::failure::Failure;
 use crate::response::Response;
 use crate::sys;
-use crate::tls::End;
+
+mod encrypted;
 
 /// A first read this small takes the head and a small body, and leaves the rest uncopied.
 const HEAD_READ_BYTES: usize = 4 * 1024;
@@ -174,89 +175,6 @@ impl Receiver {
             Ok(_) => Ok(()),
             Err(_) => Err(Received::Failed(Failure::Parse)),
         }
-    }
-
-    fn receive_encrypted(
-        &mut self,
-        connection: &mut Connection,
-        clock: Clock,
-        now: &mut Nanos,
-        ended: bool,
-        byte_limit: u64,
-    ) -> Received {
-        let mut left = byte_limit.clamp(1, usize::MAX as u64) as usize;
-        for _ in 0..READS_A_TURN {
-            let most = self.buffer.len().min(left);
-            let Connection {
-                stream,
-                tls: Some(tls),
-                response,
-                ..
-            } = connection
-            else {
-                break;
-            };
-            let (mut came, mut stray, mut is_http) = (false, false, true);
-            let read = tls.read(stream, &mut self.buffer[..most], |piece| {
-                came = true;
-                match response.feed(piece) {
-                    Ok(taken) => stray |= taken < piece.len(),
-                    Err(_) => is_http = false,
-                }
-            });
-            let progress = match read {
-                Ok(progress) => progress,
-                Err(error) if is_temporary(&error) => return Received::Waiting,
-                Err(error) => return broken(connection, &error),
-            };
-            *now = clock.now();
-            if came {
-                connection.came(*now);
-            }
-            if !is_http {
-                return Received::Failed(Failure::Parse);
-            }
-            if connection.response.is_complete() {
-                let ended = ended || progress.ended.is_some();
-                return Received::Complete { stray, ended };
-            }
-            match progress.ended {
-                // Without a word the end may be anybody's: RFC 9112 §9.8.
-                Some(End::Abrupt) if connection.response.ends_with_the_connection() => {
-                    return Received::Failed(Failure::Truncated);
-                }
-                Some(_) => return end(connection),
-                None if progress.drained && !ended => return Received::Waiting,
-                None => {}
-            }
-            left -= most;
-            if left == 0 {
-                break;
-            }
-        }
-        Received::Unfinished
-    }
-
-    /// Goes on with the TLS handshake of a connection; whether it is done.
-    ///
-    /// # Errors
-    /// Of the socket, or of kind `InvalidData` when no session comes about.
-    pub fn secure(&mut self, connection: &mut Connection) -> io::Result<bool> {
-        let Some(tls) = &mut connection.tls else {
-            return Ok(true);
-        };
-        while tls.is_handshaking() {
-            match tls.read(&mut connection.stream, &mut self.buffer, |_| {}) {
-                Ok(progress) if progress.ended.is_some() => {
-                    let what = "the server ended the handshake";
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-                }
-                Ok(_) => {}
-                Err(error) if is_temporary(&error) => return Ok(false),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(true)
     }
 
     /// Whether an idle connection stays open: what came was the protocol's own business.
