@@ -6,6 +6,7 @@ import re
 from functools import cached_property
 
 from nginx_tune.audit.coldness import Cold, Total, cold_and_blocking, total_served
+from nginx_tune.audit.decided import Decide, Decided
 from nginx_tune.audit.directives import Kind, kinds_of
 from nginx_tune.audit.rule import Missing, Profile
 from nginx_tune.conf.caches import Cache, Caching, caches, caching
@@ -29,8 +30,15 @@ _VERSION = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6}){0,3}")
 class Context:
     """One configuration on one host."""
 
-    def __init__(self, tree: ConfTree, facts: Facts | None, profile: Profile = "default") -> None:
+    def __init__(
+        self,
+        tree: ConfTree,
+        facts: Facts | None,
+        profile: Profile = "default",
+        decide: Decide | None = None,
+    ) -> None:
         self.tree = tree
+        self.decided = Decided(decide)
         self.profile = profile
         self.has_facts = facts is not None
         self.facts = facts if facts is not None else Facts()
@@ -145,7 +153,10 @@ class Context:
     @cached_property
     def cold(self) -> list[Cold | Missing]:
         """Served directories whose reads are sure to block workers, and what is missing."""
-        return cold_and_blocking(self.served, self.facts, self.total)
+        found = cold_and_blocking(self.served, self.facts, self.total)
+        pools = self.decided.on("thread-pools") if found else None
+        # Reads that cost less than a pool block nobody that would notice.
+        return [] if pools is not None and pools.verdict == "disable" else found
 
     @cached_property
     def variables(self) -> Variables:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from nginx_tune.audit.absence import Absence
 from nginx_tune.audit.baseline import relative_to_main, suppressed_finding
 from nginx_tune.audit.context import Context, parse_version
+from nginx_tune.audit.decided import Decide
 from nginx_tune.audit.declared import DEFAULT_MARK
 from nginx_tune.audit.needs import WHOLE_TREE, commands_for
 from nginx_tune.audit.notices import NOTICES, notices_of
@@ -58,14 +59,16 @@ def audit(
     profile: Profile = "default",
     today: str | None = None,
     upgrade_from: str | None = None,
+    decide: Decide | None = None,
 ) -> Findings:
     """What the rules say about a configuration, the worst first.
 
     Without facts the rules say what the text alone shows, and list what else they need.
     ``upgrade_from`` is the version before an upgrade to that of the facts: what moves by itself is
     told too. ``today`` (YYYY-MM-DD) ends suppressions that carry a day; without it none ends.
+    ``decide`` gives the decisions for the same host and site: what they refuse is not advised.
     """
-    context = Context(tree, facts, profile)
+    context = Context(tree, facts, profile, decide)
     chosen = tuple(rules)
     outcome = _run(chosen, context)
     hits: list[tuple[Rule, Hit]] = []
@@ -122,8 +125,8 @@ def _run(rules: Iterable[Rule], context: Context) -> _Outcome:
                 and absence.is_doubtful(outcome.place, rule.within)
             ):
                 missing[WHOLE_TREE] = None  # what is lacking may stand in what was not read
-            else:
-                hits.append((rule, outcome))
+            elif (judged := context.decided.judged(rule.id, outcome)) is not None:
+                hits.append((rule, judged))
         if missing:
             needs[rule.id] = tuple(missing)
         else:

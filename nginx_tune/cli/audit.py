@@ -29,6 +29,7 @@ from nginx_tune.conf.dump import is_dump
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.baseline import Baseline
+from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts, with_nginx_version
 from nginx_tune.documents.findings import Findings, Severity
 from nginx_tune.errors import ExitStatus, UndecidedError, worst
@@ -198,7 +199,20 @@ def _subject(
 
 
 def _audit(facts: Facts | None, rules: Sequence[Rule], asked: _Asked, tree: ConfTree) -> Findings:
-    return audit(tree, facts, rules, profile=asked.profile, today=asked.today)
+    return audit(
+        tree,
+        facts,
+        rules,
+        profile=asked.profile,
+        today=asked.today,
+        decide=None if facts is None else partial(_decide, tree, facts),
+    )
+
+
+def _decide(tree: ConfTree, facts: Facts) -> Decisions:
+    from nginx_tune.decide.configured import decide_configured  # noqa: PLC0415  # seldom asked
+
+    return decide_configured(tree, facts)
 
 
 def _upgraded(
@@ -213,7 +227,13 @@ def _upgraded(
         )
     facts = with_nginx_version(subject.facts, asked.upgrade_to)
     after = audit(
-        subject.tree, facts, rules, profile=asked.profile, today=asked.today, upgrade_from=since
+        subject.tree,
+        facts,
+        rules,
+        profile=asked.profile,
+        today=asked.today,
+        upgrade_from=since,
+        decide=partial(_decide, subject.tree, facts),
     )
     findings, _ = without_known(
         after,

@@ -34,6 +34,9 @@ upstream, and so one page for all hosts that it serves."""
 INACTIVE = "30d"
 """Longer than the disk takes to fill, so that the size bound decides what leaves."""
 
+_MANY_GIBIBYTES = 16
+"""From here on a size in whole gibibytes is near enough."""
+
 
 def cache_settings(s: Situation) -> list[Setting]:
     """The caches, and the choice between them when there are several."""
@@ -78,9 +81,12 @@ def _split(s: Situation) -> list[Setting]:
 def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
     by_disk, why = _size_gibibytes(s, place)
     zone = _zone_mebibytes(s, by_disk)
-    by_keys = keyed_gibibytes(s, zone)
-    size = min(by_disk, by_keys)
+    by_keys = keyed_bytes(zone, s.object_bytes.value) / GIBIBYTE
+    size = max(1, int(min(by_disk, by_keys)))
+    largest = f"{size}g"
     if by_keys < by_disk:
+        # Rounded down: nginx would remove by keys what max_size still has room for.
+        largest = f"{size}g" if by_keys > _MANY_GIBIBYTES else f"{int(by_keys * 1024)}m"
         why = (
             f"as much as the keys in {zone}m name, of {bytes_text(s.object_bytes.value or 1.0)} "
             f"each; the disk has room for {by_disk}g"
@@ -89,7 +95,7 @@ def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
         place.path,
         "levels=1:2",
         f"keys_zone=cache_{number}:{zone}m",
-        f"max_size={size}g",
+        f"max_size={largest}",
         f"inactive={INACTIVE}",
         "use_temp_path=off",
     ]
@@ -130,11 +136,6 @@ def _room_bytes(s: Situation, place: DataPath) -> float | None:
     if place.available_bytes is None:
         return room
     return min(room, SHARE_OF_FREE * place.available_bytes / max(1, sharers) + held)
-
-
-def keyed_gibibytes(s: Situation, zone_mebibytes: int) -> int:
-    """What the objects that a zone has keys for take on the disk; at least 1."""
-    return max(1, math.ceil(keyed_bytes(zone_mebibytes, s.object_bytes.value) / GIBIBYTE))
 
 
 def _zone_mebibytes(s: Situation, size_gibibytes: int) -> int:

@@ -36,6 +36,7 @@ from nginx_tune.decide.model_names import (
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
+from nginx_tune.decide.storage import replaced_by_others
 from nginx_tune.documents.decisions import Decision, Predicted
 
 ID: Final = "open-file-cache"
@@ -150,6 +151,9 @@ class OpenFiles:
     harms: bool = False
     """Whether cold files lose more by sharing the record of read-ahead than their opens save."""
 
+    shared: bool = False
+    """Whether other hosts can replace the files."""
+
     @property
     def churns(self) -> bool:
         """Whether entries only come and go."""
@@ -160,7 +164,11 @@ class OpenFiles:
         """Whether there is something to save."""
         enough = self.of_loop is None or self.of_loop >= WORTH_OF_LOOP
         worth = enough and self.of_request >= WORTH_OF_REQUEST
-        return (worth or self.forgotten) and not self.churns and not self.harms
+        return (worth or self.forgotten) and not self.churns and not self._costs
+
+    @property
+    def _costs(self) -> bool:
+        return self.harms or self.shared
 
 
 def plan_open_files(s: Situation) -> OpenFiles:
@@ -179,6 +187,7 @@ def plan_open_files(s: Situation) -> OpenFiles:
         of_request=seconds / request_seconds(s.object_bytes.value or 0.0),
         of_loop=None if rate is None else rate / s.workers * seconds,
         forgotten=forgets_names(s.blocking_inputs, files),
+        shared=replaced_by_others(s.site.roots, s.facts.storage),
         harms=shared_descriptor_seconds(s.blocking_inputs, _transfers(s)) > seconds,
     )
 
@@ -201,6 +210,8 @@ def _transfers(s: Situation) -> float:
 
 
 def _little(plan: OpenFiles) -> str:
+    if plan.shared:
+        return "another host that replaces a file would not be noticed for as long as it is valid"
     if plan.harms:
         return "cold files that several clients read at once would lose their read-ahead"
     if plan.of_request < WORTH_OF_REQUEST:

@@ -13,6 +13,10 @@ SHARED_FOLDERS = frozenset({"vboxsf", "9p", "prl_fs", "fuse.vmhgfs-fuse", "vmhgf
 """File systems of virtual machines on which sendfile serves stale or short files."""
 
 
+NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb2", "smb3", "ceph", "fuse.glusterfs", "fuse.sshfs"})
+"""File systems whose files other hosts can replace."""
+
+
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 """File systems without a disk: what they hold is always resident."""
 
@@ -69,6 +73,19 @@ def _data_path(path: str, recorded: Sequence[PathStorage]) -> DataPath:
         nearest.size_bytes,
         nearest.available_bytes,
     )
+
+
+def replaced_by_others(paths: Sequence[str], storage: Storage) -> bool:
+    """Whether one of the directories lies on a network's file system, with or without disks."""
+    for path in map(PurePosixPath, paths):
+        above = [
+            (len(p.parts), place.filesystem)
+            for place in storage.paths
+            if path == (p := PurePosixPath(place.path)) or p in path.parents
+        ]
+        if above and max(above, key=lambda one: one[0])[1] in NETWORK:
+            return True
+    return False
 
 
 def on_shared_folder(storage: Storage) -> str | None:

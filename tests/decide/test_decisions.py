@@ -404,7 +404,8 @@ def test_a_cache_is_no_larger_than_its_keys(object_bytes: int, disks: int, memor
     for args in paths:
         words = dict(word.split("=", 1) for word in args[2:])
         zone = int(words["keys_zone"].split(":")[1].removesuffix("m"))
-        size = int(words["max_size"].removesuffix("g")) * GIBIBYTE
+        number, unit = int(words["max_size"][:-1]), words["max_size"][-1]
+        size = number * {"g": GIBIBYTE, "m": MEBIBYTE}[unit]
         zones += zone
         assert size <= zone * 7083 * object_bytes + GIBIBYTE
     assert zones <= max(disks * 10, 0.05 * memory_gib * 1024)

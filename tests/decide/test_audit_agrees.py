@@ -1,0 +1,176 @@
+"""Audit and recommend say one thing of one host: over hosts drawn at random.
+
+``NGINX_TUNE_GRID=5000 NGINX_TUNE_SEED=7 pytest tests/decide/test_audit_agrees.py -s`` draws others.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from situations import GIBIBYTE, MEBIBYTE, dataset, host, load, site
+from test_law import drawn
+
+from nginx_tune.audit.decided import REFUSED, Decided
+from nginx_tune.audit.engine import audit
+from nginx_tune.conf.tree import parse_text
+from nginx_tune.decide import complete_site, decide, engine
+from nginx_tune.decide.configured import decide_configured
+from nginx_tune.documents.decisions import Decision, Decisions
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.findings import Finding
+from nginx_tune.documents.site import Site
+from nginx_tune.documents.workload import Workload
+from nginx_tune.emit import emit_decided
+
+COUNT = int(os.environ.get("NGINX_TUNE_GRID", "150"))
+SEED = int(os.environ.get("NGINX_TUNE_SEED", "14"))
+MOST_IN_A_CHAIN = 10
+"""Roots that a generated file can look through; more are refused."""
+ADDS = {
+    "io-no-pool-cold-dataset": "aio threads",
+    "io-open-blocking": "open_file_cache ",
+    "io-aio-write-missing": "aio_write on",
+    "io-tls-small-output-buffers": "output_buffers ",
+    "io-pool-single-many-disks": "thread_pool pool_",
+    "ls-reuseport-candidate": " reuseport",
+}
+"""What a rule asks for, as it stands in a generated file."""
+ABOUT_TESTING = "ls-reuseport-old-bugs"
+"""Says where not to run nginx -t; the decision on reuseport names it as a risk."""
+
+
+def _as_decided(_decide: object, decision: Decision, *_: object) -> Decision:
+    return decision
+
+
+def situations(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, Facts, Site, Decisions]]:
+    """Drawn hosts whose sites can be generated, with what is decided for them."""
+    monkeypatch.setattr(engine, "with_break_evens", _as_decided)
+    rng = random.Random(SEED)
+    for number in range(COUNT):
+        facts, workload, given = drawn(rng)
+        if len(given.roots) > MOST_IN_A_CHAIN and not given.root_prefixes:
+            continue
+        complete = complete_site(given, facts, workload.kind)
+        yield number, facts, complete, decide(facts, workload, site=complete)
+
+
+def heeded(finding: Finding) -> bool:
+    """Whether somebody is asked to act."""
+    return finding.severity != "info"
+
+
+def test_nothing_that_was_generated_is_found_fault_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[str] = []
+    for number, facts, given, decisions in situations(monkeypatch):
+        text = emit_decided(decisions, given, status_page=True)
+        findings = audit(parse_text(text), facts, decide=lambda d=decisions: d).findings  # type: ignore[misc]
+        found += [
+            f"seed {SEED}, host {number}: {one.rule}: {one.message}"
+            for one in findings
+            if heeded(one) and one.rule != ABOUT_TESTING
+        ]
+    assert not found, "\n".join(found[:20])
+
+
+def test_audit_asks_a_stock_configuration_for_nothing_that_is_not_generated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[str] = []
+    asked: Counter[str] = Counter()
+    for number, facts, given, decisions in situations(monkeypatch):
+        text = emit_decided(decisions, given, status_page=True)
+        findings = audit(parse_text(stock(given)), facts, decide=lambda d=decisions: d).findings  # type: ignore[misc]
+        for one in filter(heeded, findings):
+            if one.rule in ADDS:
+                asked[one.rule] += 1
+            if one.rule in ADDS and ADDS[one.rule] not in text:
+                found.append(f"seed {SEED}, host {number}: {one.rule}: {one.message}")
+    print(f"\nseed {SEED}: {dict(asked)}")  # noqa: T201  # what was reached
+    assert not found, "\n".join(found[:20])
+    assert asked, "no advice at all: nothing was held"
+
+
+def stock(given: Site) -> str:
+    """nginx as a distribution has it, for the same directories."""
+    if given.cache_dirs:
+        caches = " ".join(
+            f"proxy_cache_path {path} keys_zone=c{number}:10m;"
+            for number, path in enumerate(given.cache_dirs)
+        )
+        body = "location / { proxy_pass http://127.0.0.1:8080; proxy_cache c0; }"
+    else:
+        caches = ""
+        body = " ".join(f"location /{n}/ {{ root {path}; }}" for n, path in enumerate(given.roots))
+    return (
+        "worker_processes auto; events { worker_connections 768; } "
+        f"http {{ sendfile on; {caches} server {{ listen 80; {body} }} }}"
+    )
+
+
+STOCK = "worker_processes auto; events {} http { server { listen 80; root /srv/1; } }"
+
+
+def cold(disk_class: str) -> Facts:
+    facts = host(disk_class=disk_class, memory_bytes=8 * GIBIBYTE)  # type: ignore[arg-type]
+    return msgspec.structs.replace(facts, datasets=[dataset(64 * GIBIBYTE, 16 * MEBIBYTE)])
+
+
+def rules(facts: Facts, decisions: Decisions | None) -> dict[str, str]:
+    given = None if decisions is None else lambda: decisions
+    found = audit(parse_text(STOCK), facts, decide=given).findings  # type: ignore[arg-type]
+    return {one.rule: one.severity for one in found}
+
+
+def test_what_pools_would_not_pay_for_is_not_asked_for() -> None:
+    """NVMe behind 10 Gbit/s: data of eight times the memory, and reads that hold nobody up."""
+    asked_seldom = load("static", data_bytes=64 * GIBIBYTE, file_bytes=16 * MEBIBYTE, rate=2.0)
+    fast = cold("nvme")
+    decisions = decide(fast, asked_seldom, site=site())
+    assert decisions.decisions[0].verdict == "disable"
+    assert "io-no-pool-cold-dataset" in rules(fast, None)
+    assert "io-no-pool-cold-dataset" not in rules(fast, decisions)
+
+
+def test_what_is_only_proposed_is_no_warning() -> None:
+    slow = cold("hdd")
+    assumed = decide(slow, Workload(), site=site())
+    if assumed.decisions[0].verdict == "enable":
+        assert rules(slow, assumed)["io-no-pool-cold-dataset"] == "warning"
+    nobody_knows = [
+        msgspec.structs.replace(d, verdict="not_enough_evidence", next_command="learn LOG")
+        for d in assumed.decisions
+    ]
+    unsure = msgspec.structs.replace(assumed, decisions=nobody_knows)
+    found = audit(parse_text(STOCK), slow, decide=lambda: unsure).findings
+    one = next(f for f in found if f.rule == "io-no-pool-cold-dataset")
+    assert one.severity == "info"
+    assert "learn LOG" in one.fix
+
+
+def test_a_configuration_is_decided_on_by_what_it_serves() -> None:
+    slow = cold("hdd")
+    for text, kind in (
+        (STOCK, "static"),
+        ("events {} http { server { location / { proxy_pass http://127.0.0.1:1; } } }", "proxy"),
+    ):
+        assert decide_configured(parse_text(text), slow).kind == kind
+
+
+def test_decisions_are_made_once_and_only_when_a_rule_asks() -> None:
+    asked = []
+
+    def counted() -> Decisions:
+        asked.append(1)
+        return Decisions()
+
+    decided = Decided(counted)
+    assert not asked
+    for name, _ in REFUSED.values():
+        assert decided.on(name) is None
+    assert len(asked) == 1
