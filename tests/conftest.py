@@ -95,6 +95,7 @@ HAS: dict[str, Callable[[], bool]] = {
     "ip": lambda: shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin") is not None,
     "hdrhistogram-jar": _has_hdrhistogram_jar,
     "gcc": lambda: shutil.which("gcc") is not None,
+    "bwrap": lambda: shutil.which("bwrap") is not None,
     "openssl": lambda: shutil.which("openssl") is not None,
     "mandoc": lambda: shutil.which("mandoc") is not None,
     "shellcheck": lambda: shutil.which("shellcheck") is not None,

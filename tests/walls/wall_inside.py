@@ -22,15 +22,15 @@ _LONG_SECONDS = 100.0
 _plain_answer = surveys._answer
 
 
-def _answer(one: Asked) -> Answer:
+def _answer(one: Asked, pid: int) -> Answer:
     kind, _, text = one.url.partition(":")
     if kind == "said":
         return Answer(fault=(STATE / "survey.stderr").read_text(errors="replace")[-_MOST_SAID:])
     if kind == "wait":
         surveys._SECONDS = _LONG_SECONDS
-        return _plain_answer(msgspec.structs.replace(one, url=text))
+        return _plain_answer(msgspec.structs.replace(one, url=text), pid)
     if kind not in {"raw", "udp"}:
-        return _plain_answer(one)
+        return _plain_answer(one, pid)
     family = socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM
     said = b""
     try:

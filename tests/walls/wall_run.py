@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import wall_bubblewrap
 import wall_requests
 from unprivileged import AS_NOBODY, interpreter
 from wall_arena import BASE, FAR, PORT, VARIABLE, Arena, describe
@@ -109,21 +110,24 @@ def attack_by_module(arena: Arena, request: dict[str, Any]) -> dict[str, Any]:
     product = Product(Path(request["package"]), user)
     before, processes = arena.snapshot(), _processes()
     started = time.monotonic()
-    if how == "test":
-        run = product.test(conf, nginx)
+    if "walls" in request:
+        shown = [str(conf.parent), str(module), *(place.directory for place in arena.places)]
+        status, said = 0, wall_bubblewrap.run_module(conf, request, shown)
     else:
-        run = product.serve(conf, nginx, ["wait:/memory"])
+        wanted = () if how == "test" else (["wait:/memory"],)
+        run = (product.serve if wanted else product.test)(conf, nginx, *wanted)
+        status, said = run.returncode, run.stdout + run.stderr
     seconds = time.monotonic() - started
     time.sleep(0.2)
-    told = re.search(r"user (\d+) attacks:((?: \w+\.\d+)+)", run.stdout + run.stderr)
+    told = re.search(r"user (\d+) attacks:((?: \w+\.\d+)+)", said)
     results = dict(word.split(".") for word in told[2].split()) if told else {}
     return {
         "results": {name: int(number) for name, number in results.items()},
         "changes": [one for one in arena.changes(before) if not _is_own(one)],
         "left": sorted(_left(processes)),
         "attacker": int(told[1]) if told else -1,
-        "status": run.returncode,
-        "said": (run.stdout[-1500:] + run.stderr[-1500:]) if not told else "",
+        "status": status,
+        "said": said[-3000:] if not told else "",
         "seconds": round(seconds, 1),
     }
 
