@@ -1,7 +1,7 @@
 """The defaults of nginx that moved between 1.4.0 and 1.31.4, and where a configuration leaves them.
 
 Read out of the source of each release (ngx_conf_merge_* and ngx_conf_init_* of every module) and
-its change log. A default of stream or mail is not followed.
+its change log. Of stream and mail only the protocols of TLS moved.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from nginx_tune.audit.context import Context, Version
 from nginx_tune.audit.processes import main_place
+from nginx_tune.audit.section_places import tls_listens, tls_proxies
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.upstreams import host_of, is_resolved_once
 
@@ -156,6 +157,10 @@ def _varying(context: Context) -> list[Directive]:
     return list(dict.fromkeys(found))[:1]
 
 
+def _tls_of(section: str) -> Callable[[Context], list[Directive]]:
+    return lambda context: tls_listens(context, section)
+
+
 CHANGES: tuple[Change, ...] = (
     Change(
         (1, 5, 4), "charset_types", "application/x-javascript", "application/javascript",
@@ -260,6 +265,22 @@ CHANGES: tuple[Change, ...] = (
         (1, 29, 7), "keepalive of an upstream", "none", "32 local",
         "each worker keeps idle connections for each location; keepalive 0 is as before",
         _bare_upstreams,
+    ),
+    *(
+        Change(since, f"{name} of {section}", before, after, effect.format(whom, done), places)
+        for since, before, after, effect in (
+            ((1, 9, 1), "SSLv3 to TLSv1.2", "TLSv1 to TLSv1.2",
+             "{0} that speak SSLv3 only are {1}"),
+            ((1, 23, 4), "TLSv1 to TLSv1.2", "TLSv1 to TLSv1.3",
+             "{0} may be spoken to by TLSv1.3"),
+            ((1, 27, 3), "TLSv1 to TLSv1.3", "TLSv1.2 TLSv1.3",
+             "{0} that speak TLS 1.0 or 1.1 only are {1}"),
+        )
+        for section, name, whom, done, places in (
+            ("stream", "ssl_protocols", "clients", "refused", _tls_of("stream")),
+            ("mail", "ssl_protocols", "clients", "refused", _tls_of("mail")),
+            ("stream", "proxy_ssl_protocols", "servers", "not reached", tls_proxies),
+        )
     ),
     Change(
         (1, 11, 3), "accept_mutex", "on", "off",

@@ -27,9 +27,10 @@ MOST_ARGUMENTS = 7
 _FOREIGN = re.compile(
     r"auth_pam|auth_spnego|brotli|cache_purge|dav_ext|echo|eval|fancyindex|geoip2|headers_more"
     r"|hmac_secure|lua|memc_|modsecurity|push_stream|set_misc|srcache|subs_filter|uploadprogress"
-    r"|upstream_fair|xss|zstd|nchan|ndk|rtmp"
+    r"|upstream_fair|xss|zstd|nchan|ndk|rtmp|header_count"
 )
-"""Modules of others whose command tables are in the table."""
+"""Modules of others whose command tables are in the table; header_count is Debian's max_headers of
+releases before nginx's own."""
 
 
 FIRST_RELEASE: Version = (1, 4, 0)

@@ -31,6 +31,8 @@ http {
 
 
 BARE = """events {}
+stream { server { listen 1 ssl; proxy_pass a:1; proxy_ssl on; } }
+mail { server { listen 993 ssl; protocol imap; } }
 http {
   charset utf-8;
   types { text/html html; }
@@ -96,6 +98,36 @@ def test_only_defaults_between_the_two_versions_move() -> None:
         now = ".".join(map(str, change.since))
         assert change.directive in _moved(BARE, before, now)
         assert change.directive not in _moved(BARE, now, "1.31.4") or _moves_again(change)
+
+
+OTHERS = """
+events {}
+stream {
+  %s
+  server { listen 1 ssl; proxy_pass a:1; proxy_ssl on; }
+}
+mail { %s server { listen 993; protocol imap; %s } }
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "moved"),
+    [
+        (("", "", "ssl on;"), {"ssl_protocols of stream", "ssl_protocols of mail",
+                               "proxy_ssl_protocols of stream"}),
+        (("ssl_protocols TLSv1.2;", "starttls on;", ""),
+         {"ssl_protocols of mail", "proxy_ssl_protocols of stream"}),
+        (("proxy_ssl_protocols TLSv1.2;", "ssl_protocols TLSv1.2;", "starttls only;"),
+         {"ssl_protocols of stream"}),
+        (("proxy_ssl_protocols TLSv1.2; ssl_protocols TLSv1.2;", "", ""), set()),
+    ],
+)  # fmt: skip
+def test_protocols_of_stream_and_mail_move_where_they_speak_tls(
+    lines: tuple[str, str, str], moved: set[str]
+) -> None:
+    for old, new in (("1.9.0", "1.9.1"), ("1.22.1", "1.26.3"), ("1.26.3", "1.30.6")):
+        assert _moved(OTHERS % lines, old, new) == moved
+    assert _moved(OTHERS % lines, "1.27.3", "1.31.4") == set()
 
 
 def test_what_is_written_does_not_move() -> None:

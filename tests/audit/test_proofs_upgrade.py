@@ -74,3 +74,13 @@ def test_vr_default_changed_tls_of_clients(
     is_new = nginx.number >= (1, 23, 4)
     assert version == ("TLSv1.3" if is_new else "TLSv1.2")
     assert ("ssl_protocols" in _told(server, nginx, "1.26.3")) is not is_new
+
+
+@versions("1.18", "1.30")
+def test_vr_default_changed_max_headers(serve: Serve, nginx: Nginx) -> None:
+    """Debian's packages of 1.22 and 1.26 have taken the bound over."""
+    server = serve(CONF % ("", "return 204;"))
+    is_new = nginx.number >= (1, 29, 8)
+    assert ask(server, "/", *["a: b"] * 900)[0] == 204
+    assert ask(server, "/", *["a: b"] * 1100)[0] == (400 if is_new else 204)
+    assert ("max_headers" in _told(server, nginx)) is not is_new
