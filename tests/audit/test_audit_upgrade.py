@@ -58,7 +58,7 @@ def _moves_again(change: Change) -> bool:
 @pytest.mark.parametrize(
     ("name", "since", "gone"),
     [("limit_zone", "1.4.0", "1.7.6"), ("worker_shutdown_timeout", "1.11.11", ""),
-     ("max_headers", "1.29.8", ""), ("spdy_chunk_size", "1.5.9", "1.19.7")],
+     ("add_header_inherit", "1.29.3", ""), ("spdy_chunk_size", "1.5.9", "1.19.7")],
 )  # fmt: skip
 def test_directives_come_and_go_with_the_releases_of_the_source(
     name: str, since: str, gone: str
