@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
-from nginx_tune.cli.output import write_file
+from nginx_tune.cli.output import is_screen, write_result
 from nginx_tune.conf.directive import Source, as_utf8
 from nginx_tune.conf.secrets import redact_tree
 from nginx_tune.conf.tree import ConfTree
@@ -86,11 +85,7 @@ def write_fix_diff(
         accepts if is_tried else None,
     )
     diff = render_diff((_shorter(one.file), one.old, one.new) for one in fixed.changes)
-    if output is None:
-        sys.stdout.buffer.write(diff)
-        sys.stdout.buffer.flush()
-    else:
-        write_file(Path(output), diff)
+    write_result({"diff": lambda: diff}, (), output)
     left = len(findings.findings) - fixed.cured
     if not fixed.changes:
         return [f"no finding has a safe fix; {left} are left to decide on"]
@@ -130,13 +125,13 @@ def _why_untried(
 def _console(ctx: click.Context, findings: Findings, output: str | None, tree: ConfTree) -> bytes:
     from nginx_tune.report.findings import render_findings  # noqa: PLC0415  # not for JSON
 
-    is_screen = output is None and sys.stdout.isatty()
+    on_screen = is_screen(output)
     text = render_findings(
         findings,
         verbose=bool(ctx.obj["verbose"]),
         sources=_sources(findings, tree),
-        color=is_screen and ctx.color is not False,
-        width=shutil.get_terminal_size().columns if is_screen else None,
+        color=on_screen and ctx.color is not False,
+        width=shutil.get_terminal_size().columns if on_screen else None,
     )
     return text.encode()
 

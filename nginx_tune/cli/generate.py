@@ -22,7 +22,12 @@ _STATUS_MODULE = "--with-http_stub_status_module"
 
 @click.command()
 @deciding_options
-@click.option("--check", "check_path", metavar="FILE", help="Exit 1 with a diff when FILE differs.")
+@click.option(
+    "--check",
+    "check_path",
+    metavar="FILE",
+    help="Exit 1 with a diff when FILE differs; without --facts, comments apart.",
+)
 @click.option("--save-facts", metavar="FILE", help="Keep the facts that were used there.")
 @output_options("nginx", "json")
 @click.pass_context
@@ -54,7 +59,7 @@ def command(
     if save_facts is not None:
         write_file(Path(save_facts), encode(inputs.facts), mode=0o600)
     if check_path is not None:
-        return _check(check_path, text)
+        return _check(check_path, text, by_byte=named["facts_path"] is not None)
     if output is not None and Path(output).is_dir():
         output = str(Path(output) / "nginx.conf")
     write_result({"nginx": text.encode, "json": lambda: encode(inputs.decisions)}, formats, output)
@@ -77,12 +82,20 @@ def _emit(inputs: Inputs, named: dict[str, Any]) -> str:
     )
 
 
-def _check(path: str, text: str) -> ExitStatus:
+def _check(path: str, text: str, *, by_byte: bool) -> ExitStatus:
+    """Whether a file is what the inputs give.
+
+    The facts of a running host are never twice the same; what nginx reads of the file is, and
+    the comments (a fingerprint, figures) are then left out.
+    """
     found = read_bytes(path)
     if found == text.encode():
         return ExitStatus.OK
+    old = found.decode(errors="replace")
+    if not by_byte and _words(old) == _words(text):
+        return ExitStatus.OK
     diff = difflib.unified_diff(
-        found.decode(errors="replace").splitlines(keepends=True),
+        old.splitlines(keepends=True),
         text.splitlines(keepends=True),
         fromfile=path,
         tofile="what the inputs give",
@@ -90,3 +103,13 @@ def _check(path: str, text: str) -> ExitStatus:
     shown = "".join(f"{plain(line.rstrip())}\n" for line in diff)
     write_result({"diff": lambda: shown.encode(errors="backslashreplace")}, (), None)
     return ExitStatus.FOUND
+
+
+def _words(text: str) -> list[tuple[str, ...]] | None:
+    """What nginx reads of a configuration; None where it refuses to."""
+    from nginx_tune.conf.lexer import ParseFault, read_tokens  # noqa: PLC0415  # rarely
+
+    try:
+        return [token[:3] for token in read_tokens(text)]
+    except ParseFault:
+        return None

@@ -13,7 +13,13 @@ from typing import TextIO
 import click
 
 from nginx_tune import __version__
-from nginx_tune.cli.settings import SITE_TABLE, command_defaults, name_variables, read_settings
+from nginx_tune.cli.settings import (
+    SITE_TABLE,
+    command_defaults,
+    name_variables,
+    read_settings,
+    refuse_empty,
+)
 from nginx_tune.cli.variables import PREFIX, check_variables
 from nginx_tune.errors import ExitStatus, NginxTuneError, UsageError
 
@@ -55,6 +61,7 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = import_module(f"nginx_tune.cli.{cmd_name}").command
         name_variables(command, f"NGINX_TUNE_{cmd_name}")
+        refuse_empty(command)
         if _COMPLETION_VARIABLE in os.environ:
             from nginx_tune.cli.completion import complete_paths  # noqa: PLC0415  # rarely
 
@@ -81,7 +88,7 @@ class LazyGroup(click.Group):
     "--config",
     "config_path",
     envvar="NGINX_TUNE_CONFIG",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     help="Settings file; otherwise nginx-tune.toml, searched upward.",
 )
 @click.pass_context
@@ -137,7 +144,7 @@ def main(args: Sequence[str] | None = None) -> int:
         _discard(sys.stdout)
         return int(ExitStatus.OK)
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _LACKS:
+        if isinstance(error, OSError) and (error.errno in _LACKS or error.errno == errno.EACCES):
             return _say_lacking(error)
         # The last line of defence against a traceback.
         if any(argument.startswith("-v") for argument in arguments):
@@ -154,7 +161,9 @@ _LACKS = (*_FULL, *_SHORT)
 
 
 def _say_lacking(error: OSError) -> int:
-    """Say what the machine has too little of."""
+    """Say what the machine has too little of, or what this user may not see."""
+    if error.errno == errno.EACCES:
+        return _say(f"{error.filename}: {error.strerror}", "", ExitStatus.USAGE)
     if error.errno in _FULL:
         _discard(sys.stdout)
         return _say(f"cannot write: {error.strerror}", "", ExitStatus.USAGE)

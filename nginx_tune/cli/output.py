@@ -54,6 +54,8 @@ def write_result(
         if name not in renderers:
             raise UsageError(f"unknown format '{name}'", hint=f"one of {', '.join(renderers)}")
         jobs.append((name, named or output))
+    if output is not None and all("=" in item for item in wanted):
+        raise UsageError(f"-o {output}: every format has a file of its own", hint="leave -o out")
     if len([file for _, file in jobs if file is None]) > 1:
         raise UsageError("only one format can go to standard output", hint="use -f FORMAT=FILE")
     clear_progress()
@@ -63,6 +65,11 @@ def write_result(
             _write_standard_output(data)
         else:
             write_file(Path(file), data, mode=mode)
+
+
+def is_screen(output: str | None) -> bool:
+    """Whether what goes to ``output`` is for a terminal."""
+    return output is None and sys.stdout is not None and sys.stdout.isatty()
 
 
 def _write_standard_output(data: bytes) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from typing import Any
 
 import click
 
 from nginx_tune.cli.conf_names import prefix_option
 from nginx_tune.cli.deciding import deciding_options, read_inputs
-from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.cli.output import is_screen, output_options, write_result
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide.adopting import site_in
 from nginx_tune.decide.standing import hold_against
@@ -60,8 +59,8 @@ def command(
     decisions = read_inputs(ctx, standing=standing, **named).decisions
     if tree is not None:
         decisions = hold_against(decisions, tree)
-    is_screen = output is None and sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if is_screen else None
+    on_screen = is_screen(output)
+    width = shutil.get_terminal_size().columns if on_screen else None
     write_result(
         {
             "console": lambda: render_decisions(decisions, width=width).encode(),

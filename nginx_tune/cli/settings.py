@@ -8,7 +8,8 @@ would do nothing.
 from __future__ import annotations
 
 import copy
-from pathlib import Path
+from collections.abc import Callable
+from pathlib import Path, PurePath
 from typing import Any
 
 import click
@@ -68,6 +69,29 @@ def name_variables(command: click.Command, prefix: str) -> None:
     if isinstance(command, click.Group):
         for name, below in command.commands.items():
             name_variables(below, f"{prefix}_{name}")
+
+
+def refuse_empty(command: click.Command) -> None:
+    """Have no text be empty: a shell's variable that is not set would mean the default.
+
+    ``-o "$OUT"`` would write where nobody asked, ``audit "$CONF"`` judge another file.
+    """
+    for parameter in command.params:
+        if isinstance(parameter.type, (click.types.StringParamType, click.Path)):
+            parameter.callback = _refusing(parameter.callback)
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            refuse_empty(below)
+
+
+def _refusing(callback: Callable[..., Any] | None) -> Callable[..., Any]:
+    def refuse(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        values = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(one, (str, PurePath)) and str(one) == "" for one in values):
+            raise click.BadParameter("empty: is a variable not set?", context, parameter)
+        return value if callback is None else callback(context, parameter, value)
+
+    return refuse
 
 
 def command_defaults(command: click.Command, table: Any, place: str) -> dict[str, Any]:

@@ -23,8 +23,10 @@ def read_configuration(
         raise UsageError(
             f"{path}: no regular file", hint="save the configuration in a file: it is read again"
         )
-    if not os.path.isfile(full):  # noqa: PTH113
-        raise UsageError(f"{path}: no such configuration file")
+    try:
+        os.stat(full)  # noqa: PTH116
+    except OSError as error:
+        raise UsageError(f"{path}: cannot read: {error.strerror}") from None
     base = os.path.abspath(prefix) if prefix else default_prefix  # noqa: PTH100  # links stay
     return read_tree(full, ConfigurationFiles(host), prefix=base)
 

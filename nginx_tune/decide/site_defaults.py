@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from nginx_tune.conf.media_types import COMPRESSED, EVENT_STREAM
 from nginx_tune.decide.build import Build, build_of
 from nginx_tune.decide.storage import independent_mounts
 from nginx_tune.documents.facts import Facts
@@ -25,6 +26,8 @@ GZIP_PASSED = (
     "gzip_types text/css text/plain text/xml application/javascript application/json image/svg+xml",
 )
 """Of what an upstream gives: text, not what is compressed already (images, fonts, archives)."""
+DEAR_LEVELS = ("7", "8", "9")
+"""Of ``gzip_comp_level``: several times the CPU of the lower ones for one or two percent."""
 
 DEFAULT_UPSTREAM = Upstream(name="origin", servers=["127.0.0.1:8080"])
 """Something for a first run to fetch from; the operator names the real one."""
@@ -87,16 +90,24 @@ def _listens(site: Site, facts: Facts, build: Build) -> list[str]:
 def _gzip(site: Site, facts: Facts, kind: Kind) -> list[str]:
     """The compression of the site, else of the installed configuration, else what is usual.
 
-    Files are compressed anew for each request, so of those only pages are; videos and archives
-    never gain.
+    Of the installed one's only what pays: it was written for another site. Files are compressed
+    anew for each request, so of those only pages are; videos and archives never gain.
     """
     if site.gzip is not None:
         return site.gzip
     if facts.nginx.gzip is not None:
-        return facts.nginx.gzip
+        return [line for line in facts.nginx.gzip if _pays(line)]
     if kind == "media" or "--without-http_gzip_module" in facts.nginx.flags:
         return []
     return [*GZIP, *(GZIP_PASSED if kind in ("cache", "proxy") else ())]
+
+
+def _pays(line: str) -> bool:
+    """Whether a ``gzip`` line may be taken over: what was written for another site is no order."""
+    name, *args = line.lower().split()
+    if name == "gzip_types":
+        return not {"*", EVENT_STREAM, *COMPRESSED} & set(args)
+    return name != "gzip_comp_level" or args[0] not in DEAR_LEVELS
 
 
 def _protocols(build: Build, library: str | None) -> list[str]:

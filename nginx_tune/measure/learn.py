@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import os
 import subprocess
@@ -77,6 +78,15 @@ def _given_format(text: str) -> LineFormat:
     return form
 
 
+def _check_readable(log: str) -> None:
+    try:
+        os.stat(log)  # noqa: PTH116
+    except OSError as error:
+        raise UsageError(f"{log}: cannot read: {error.strerror}") from None
+    if not os.access(log, os.R_OK):
+        raise UsageError(f"{log}: cannot read: {os.strerror(errno.EACCES)}")
+
+
 class LogFiles:
     """Access logs as one stream of bytes, every file ending with a line feed.
 
@@ -86,9 +96,8 @@ class LogFiles:
 
     def __init__(self, logs: Sequence[str], form: LineFormat) -> None:
         for log in logs:
-            if log != "-" and not os.access(log, os.R_OK):
-                reason = "cannot read" if os.path.exists(log) else "no such file"  # noqa: PTH110
-                raise UsageError(f"{log}: {reason}")
+            if log != "-":
+                _check_readable(log)
             if os.path.isdir(log):  # noqa: PTH112
                 raise UsageError(f"{log}: a directory", hint=f"name its files, {log}/*.log*")
         if list(logs).count("-") > 1:

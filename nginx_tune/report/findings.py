@@ -133,7 +133,8 @@ def _needs(findings: Findings, *, width: int | None, verbose: bool) -> str:
         count = len(findings.needs_facts)
         rules = "rule was" if count == 1 else "rules were"
         how = _line(ways.most_common(1)[0][0])
-        return f"{count} {rules} not checked for want of facts (-v names them): {how}\n"
+        names = "nginx-tune -v audit names them"
+        return f"{count} {rules} not checked for want of facts ({names}): {how}\n"
     lines = []
     for how in dict.fromkeys(one.how for one in findings.needs_facts):
         rules = ", ".join(one.rule for one in findings.needs_facts if one.how == how)

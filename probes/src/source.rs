@@ -168,11 +168,11 @@ impl Source {
         }
     }
 
-    /// A request failed: its user goes on after a pause.
+    /// A request failed: its user goes on after a pause, the longer of the plan's and ours.
     pub fn failed(&mut self, request: &Request, now: Nanos) {
-        if let Self::Closed { ready, .. } = self {
+        if let Self::Closed { ready, think, .. } = self {
             let failures = request.failures_in_a_row;
-            let ready_at = now + pause(failures);
+            let ready_at = now + pause(failures).max(*think);
             ready.push(Reverse((ready_at, request.user, failures + 1)));
         }
     }

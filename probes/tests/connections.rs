@@ -11,6 +11,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use ground_truth::{
     Server, Then, number, ok, plan, run, run_class, run_raw, unless, within_four_tries,
@@ -213,4 +214,32 @@ fn what_contradicts_itself_is_refused() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains(words), "{said}");
     }
+}
+
+/// A body that only the end of its connection ends is as late as that end, which comes in an
+/// event of its own.
+#[test]
+fn the_end_of_a_connection_has_its_own_time() {
+    let server = Server::start(|ask| {
+        let head = b"HTTP/1.0 200 OK\r\n\r\nwhat there is";
+        ask.stream.write_all(head).ok();
+        thread::sleep(Duration::from_millis(50));
+        Then::Close
+    });
+    let class = run_class(&plan(&server));
+    assert_eq!(number(&class, "requests"), 30.0);
+    assert!(number(&class, "service_seconds.p50") >= 0.045, "{class}");
+    assert!(number(&class, "response_seconds.p50") >= 0.045, "{class}");
+}
+
+/// Users who wait between requests wait after a failure too: a server in trouble is not asked more.
+#[test]
+fn users_think_after_a_failure_too() {
+    let server = Server::answering("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n");
+    let mut plan = plan(&server);
+    plan["classes"][0]["arrivals"] = json!({"kind": "closed", "users": 2, "think_seconds": 0.2});
+    plan["duration_seconds"] = json!(0.5);
+    let class = run_class(&plan);
+    assert_eq!(number(&class, "requests"), 0.0);
+    assert!(server.asked().len() <= 6, "{}", server.asked().len());
 }

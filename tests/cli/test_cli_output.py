@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +11,10 @@ from pathlib import Path
 import pytest
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = f"{sys.executable} -m nginx_tune"
+FACTS = ROOT / "tests" / "hosts" / "golden" / "sata-ssd.facts.json"
+CONF = ROOT / "tests" / "conf" / "valid" / "one-line.conf"
 
 
 def shell(command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -28,6 +32,15 @@ def shell(command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[
         (f"{PROGRAM} schema facts -o /dev/full", "No space left"),
         (f"{PROGRAM} schema facts >&-", "standard output is closed"),
         (f"{PROGRAM} recommend --facts - <&-", "standard input is closed"),
+        (f"{PROGRAM} recommend --facts {FACTS} >&-", "standard output is closed"),
+        (f"{PROGRAM} -q audit {CONF} >&-", "standard output is closed"),
+        (f"{PROGRAM} -q audit {CONF} --fix-diff --no-test >&-", "standard output is closed"),
+        (f"{PROGRAM} generate --facts {FACTS} -o ''", "'--output': empty: is a variable not set?"),
+        (f"{PROGRAM} audit ''", "'[CONF]': empty: is a variable not set?"),
+        (f"{PROGRAM} audit -c ''", "'-c': empty: is a variable not set?"),
+        (f"{PROGRAM} validate {CONF} --against ''", "'--against': empty: is a variable not set?"),
+        (f"{PROGRAM} generate --facts {FACTS} --root ''", "'--root': empty"),
+        (f"{PROGRAM} -q audit {CONF} -f json=/dev/null -o x", "-o x: every format has a file"),
     ],
 )
 def test_a_full_or_closed_end_is_one_line(command: str, said: str) -> None:
@@ -72,3 +85,18 @@ def test_a_full_disk_keeps_the_old_file_and_nothing_else(tmp_path: Path) -> None
     )
     assert run.stdout == "2\nx\nold\n", run.stderr
     assert "No space left" in run.stderr
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize(
+    "command", ["audit {}", "recommend -c {}", "learn {}", "--config {} schema facts"]
+)
+def test_a_place_that_is_closed_to_a_user_is_said_so(command: str, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    os.chown(closed, 65534, 65534)
+    without = "setpriv --bounding-set -dac_override,-dac_read_search"
+    run = shell(f"{without} {PROGRAM} {command.format(closed / 'x')}")
+    assert run.returncode == 2, run.stderr
+    assert "ermission denied" in run.stderr
+    assert "internal error" not in run.stderr

@@ -81,6 +81,17 @@ def test_hostile_facts_do_not_reach_the_terminal(run_cli: Run, tmp_path: Path) -
 # generate
 
 
+def test_the_facts_of_a_running_host_do_not_fail_a_check(run_cli: Run, tmp_path: Path) -> None:
+    conf = tmp_path / "nginx.conf"
+    assert run_cli("generate", "--kind", "proxy", "-o", conf).returncode == 0
+    header, rest = conf.read_text().split("sha256:", 1)
+    conf.write_text(f"{header}sha256:0{rest[1:]}")
+    run = run_cli("generate", "--kind", "proxy", "--check", conf)
+    assert run.returncode == 0, run.stdout
+    conf.write_text(conf.read_text().replace("events {", "events { multi_accept on;"))
+    assert run_cli("generate", "--kind", "proxy", "--check", conf).returncode == 1
+
+
 def test_the_same_inputs_give_the_same_bytes_and_check_says_so(
     run_cli: Run, facts_file: Path, tmp_path: Path
 ) -> None:

@@ -98,6 +98,15 @@ def test_a_configuration_that_cannot_be_read_changes_nothing(tmp_path: Path) -> 
         (None, ["gzip on"], "media", ["gzip on"]),
         ([], ["gzip on"], "static", []),
         (["gzip on", "gzip_types *"], ["gzip on"], "cache", ["gzip on", "gzip_types *"]),
+        (
+            None,
+            ["gzip on", "gzip_comp_level 9", "gzip_types text/css Image/PNG", "gzip_static on"],
+            "proxy",
+            ["gzip on", "gzip_static on"],
+        ),
+        (None, ["gzip on", "gzip_types *"], "static", ["gzip on"]),
+        (None, ["gzip on", "gzip_types text/event-stream"], "proxy", ["gzip on"]),
+        (None, ["gzip_comp_level 4", "gzip on"], "static", ["gzip_comp_level 4", "gzip on"]),
     ],
 )
 def test_compression_is_the_sites_else_the_installed_ones_else_the_usual(

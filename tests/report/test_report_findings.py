@@ -53,7 +53,7 @@ def test_rules_without_facts_are_one_line() -> None:
     needs += [NeedsFacts(rule="other", facts=["y"], how="get y")]
     text = render_findings(Findings(needs_facts=needs))
     assert text.splitlines()[-1] == (
-        "31 rules were not checked for want of facts (-v names them): get x"
+        "31 rules were not checked for want of facts (nginx-tune -v audit names them): get x"
     )
     assert "rule-3" not in text
     assert "get y" in render_findings(Findings(needs_facts=needs), verbose=True)

@@ -7,22 +7,13 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-
-_COMPRESSED = frozenset(
-    {
-        "image/jpeg", "image/jpg", "image/png", "image/gif", "image/webp", "image/avif",
-        "application/zip", "application/gzip", "application/x-gzip", "application/x-rar-compressed",
-        "application/x-7z-compressed", "font/woff", "font/woff2", "application/font-woff",
-        "application/font-woff2", "application/x-font-woff", "video/mp4", "video/webm",
-        "audio/mpeg", "audio/ogg", "audio/mp4",
-    }
-)  # fmt: skip
+from nginx_tune.conf.media_types import COMPRESSED
 
 
 def check(context: Context) -> Iterator[Hit | Missing]:
     """``gzip_types`` that name what is compressed already."""
     for line in context.client_lines("gzip_types"):
-        found = [arg for arg in line.args if arg.lower() in _COMPRESSED]
+        found = [arg for arg in line.args if arg.lower() in COMPRESSED]
         if found or "*" in line.args:
             what = f"{', '.join(found[:3])} cannot be made smaller, and is compressed"
             if not found:

@@ -124,7 +124,11 @@ impl Receiver {
         for _ in 0..READS_A_TURN {
             let (asked, result) = self.read(connection, left);
             let count = match result {
-                Ok(0) => return end(connection),
+                Ok(0) => {
+                    // The end may come in an event of its own, and may be what completes it.
+                    *now = clock.now();
+                    return end(connection);
+                }
                 Ok(count) => count,
                 Err(error) if is_temporary(&error) => return Received::Waiting,
                 Err(error) => return broken(connection, &error),
