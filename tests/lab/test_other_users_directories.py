@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -66,3 +67,35 @@ def test_temporary_files_go_to_a_directory_of_another_user(place: Path, where: s
     assert not compared.stderr
     assert json.loads(compared.stdout)["environment"]["differences"]
     assert sorted((str(path), path.stat().st_mtime_ns) for path in site.rglob("*")) == before
+
+
+@pytest.mark.parametrize("where", ["open", "closed"])
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_socket_in_a_directory_of_another_user(place: Path, where: str, taken: bool) -> None:
+    """In use by another nginx, or not: the ordinary user's has its own there."""
+    path = place / "site" / where / f"{taken}.sock"
+    conf = place / "socket.conf"
+    conf.write_text(
+        "events {} http { access_log off;"
+        f" server {{ listen unix:{path}; root {place}/site/{where}; }} }}\n"
+    )
+    with socket.socket(socket.AF_UNIX) as other:
+        if taken:
+            other.bind(str(path))
+            other.listen()
+            path.chmod(0o666)
+        before = sorted(item.name for item in path.parent.iterdir())
+        compared = run(
+            place, "-q", "validate", conf, "--against", conf, "--pairs", "1", "--duration", "1s",
+            "--warmup", "200ms", "--accept-inconclusive", "-f", "json",
+        )  # fmt: skip
+        assert compared.returncode in {0, 4}, compared.stderr
+        assert not compared.stderr
+        verdict = json.loads(compared.stdout)
+        rates = {one["name"]: one["candidate"] for one in verdict["metrics"]}
+        assert verdict["outcome"] == "invalid" or rates["hot.requests_per_second"] > 0
+        assert sorted(item.name for item in path.parent.iterdir()) == before
+        other.settimeout(0)
+        if taken:
+            with pytest.raises(BlockingIOError):
+                other.accept()
