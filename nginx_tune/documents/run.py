@@ -76,6 +76,8 @@ class RunMetric(Part, frozen=True, kw_only=True):
     a: float | None
     """Of the candidate of the first run."""
     b: float | None
+    at_least: list[str] = []
+    """``a`` or ``b``: lower bounds, for requests were cut off."""
     baseline_ratio: float | None = None
     """The baseline's in the second run / in the first: how far the host itself moved."""
     ratio: float | None = None

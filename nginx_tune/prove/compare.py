@@ -20,7 +20,8 @@ from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.verdict import Outcome
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.prove.bootstrap import FEWEST_SECONDS, percentile_interval, resample
-from nginx_tune.prove.outcome import MARGIN
+from nginx_tune.prove.comparison import CUT_OFF
+from nginx_tune.prove.outcome import MARGIN, stands
 from nginx_tune.prove.statistics import ALPHA
 from nginx_tune.prove.windows import SERVER, TRAFFIC, Window, better_when, read_window
 
@@ -213,6 +214,11 @@ def _compare_series(name: str, windows: Windows, *, tests: int) -> ComparedMetri
         return _undecided(draft, "no ratio: zero in too many seconds")
     low, high = interval
     outcome, reason = _outcome(ratio, low, high, direction)
+    bounded = [name in window.bounded for window in _all(windows)]
+    # Of a control what was before stands above the line, and what came after below it.
+    can_grow, can_shrink = any(bounded[1:3]), bounded[0] or any(bounded[3:])
+    if not stands(outcome, direction, can_grow=can_grow, can_shrink=can_shrink):
+        outcome, reason = "inconclusive", CUT_OFF
     return replace(
         draft, low=low, high=high, level=1 - alpha, method="block_bootstrap", outcome=outcome,
         reason=reason,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from nginx_tune.documents.verdict import Outcome
 from nginx_tune.prove.comparison import CUT_OFF, Comparison
@@ -59,11 +59,22 @@ def _stands(comparison: Comparison, outcome: Outcome) -> bool:
     Where the candidate's numbers can only be higher it may be found higher, and lower where the
     baseline's can: ranks and their intervals grow with every number.
     """
-    if not comparison.bounded or outcome not in ("better", "worse", "no_difference"):
+    return stands(
+        outcome,
+        comparison.metric.better_when,
+        can_grow="candidate" in comparison.bounded,
+        can_shrink="baseline" in comparison.bounded,
+    )
+
+
+def stands(
+    outcome: Outcome, better_when: Literal["higher", "lower"], *, can_grow: bool, can_shrink: bool
+) -> bool:
+    """Whether an outcome holds though the ratio may in truth be higher, or lower, or both."""
+    if not (can_grow or can_shrink) or outcome not in ("better", "worse", "no_difference"):
         return True
-    higher = (outcome == "better") is (comparison.metric.better_when == "higher")
-    allowed = frozenset(["candidate"] if higher else ["baseline"])
-    return outcome != "no_difference" and comparison.bounded == allowed
+    is_higher = (outcome == "better") is (better_when == "higher")
+    return outcome != "no_difference" and not (can_shrink if is_higher else can_grow)
 
 
 def _why_open(comparison: Comparison) -> str:

@@ -19,7 +19,6 @@ from nginx_tune.prove.blocks import Blocks, pair_blocks
 from nginx_tune.prove.cause_parts import measure_blocked
 from nginx_tune.prove.comparison import Comparison
 from nginx_tune.prove.expression import Expression, parse_expression
-from nginx_tune.prove.gates import answer_expression
 from nginx_tune.prove.latency import Reading
 from nginx_tune.prove.metrics import find_metric
 from nginx_tune.prove.statistics import Interval, fewest_pairs, signed_rank_interval
@@ -64,8 +63,7 @@ def judge_predictions(
             expression = _parsed(name, classes) if tries else None
             if expression is not None:
                 of = _Subject(decision.id, arm, _source_figure(expression, claims, arm))
-                answer = answer_expression(expression, blocks)
-                reading = Reading(answer.measured, answer.reason)
+                reading = Comparison(find_metric(expression.name), blocks).ratio
                 results.append(_result(predicted, reading, of, _interval(expression, blocks)))
     return results
 
@@ -100,7 +98,11 @@ def _interval(expression: Expression, blocks: Blocks) -> Interval | None:
 def _result(
     predicted: Predicted, reading: Reading, of: _Subject, interval: Interval | None = None
 ) -> PredictionResult:
-    measured = reading.value
+    # A bound says of a prediction that it is outside, or nothing.
+    above = reading.at_least is not None and reading.at_least > predicted.high
+    below = reading.at_most is not None and reading.at_most < predicted.low
+    bound = reading.at_least if above else reading.at_most if below else None
+    measured = bound if reading.is_bound else reading.value
     return PredictionResult(
         decision=of.decision,
         arm=of.arm,
@@ -113,7 +115,7 @@ def _result(
         measured_low=None if interval is None else exp(interval.low),
         measured_high=None if interval is None else exp(interval.high),
         inside=None if measured is None else predicted.low <= measured <= predicted.high,
-        reason=reading.reason if measured is None else "",
+        reason=reading.reason if measured is None or reading.is_bound else "",
     )
 
 

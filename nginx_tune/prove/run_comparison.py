@@ -19,9 +19,9 @@ from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.verdict import Outcome
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.prove.blocks import Blocks, pair_blocks
-from nginx_tune.prove.comparison import Comparison
+from nginx_tune.prove.comparison import CUT_OFF, Comparison
 from nginx_tune.prove.metrics import default_metrics, find_metric
-from nginx_tune.prove.outcome import MARGIN
+from nginx_tune.prove.outcome import MARGIN, stands
 from nginx_tune.prove.rounds import select_pairs
 from nginx_tune.prove.statistics import ALPHA, holm
 from nginx_tune.prove.two_samples import rank_sum_p, shift_interval, shift_of
@@ -141,11 +141,14 @@ def _judge(one: _Compared, p: float | None, *, same_baseline: bool) -> RunMetric
         outcome, reason = _outcome(shift, interval.low, interval.high, p, grew_is_better)
     if not reason and not same_baseline:
         outcome, reason = "inconclusive", "without a common baseline: the host may have changed"
+    if not _stands(one, outcome, same_baseline=same_baseline):
+        outcome, reason = "inconclusive", CUT_OFF
     before, after = one.a.baseline.value, one.b.baseline.value
     return RunMetric(
         name=metric.name,
-        a=one.a.candidate.value,
-        b=one.b.candidate.value,
+        a=one.a.candidate.seen,
+        b=one.b.candidate.seen,
+        at_least=[name for name, run in (("a", one.a), ("b", one.b)) if "candidate" in run.bounded],
         baseline_ratio=after / before if before and after is not None else None,
         ratio=None if shift is None else math.exp(shift),
         low=None if interval is None else math.exp(interval.low),
@@ -157,6 +160,17 @@ def _judge(one: _Compared, p: float | None, *, same_baseline: bool) -> RunMetric
         better_when=metric.better_when,
         outcome=outcome,
         reason=reason,
+    )
+
+
+def _stands(one: _Compared, outcome: Outcome, *, same_baseline: bool) -> bool:
+    """Whether an outcome holds wherever above its bounds the truth lies."""
+    a, b = one.a.bounded, one.b.bounded
+    return stands(
+        outcome,
+        one.a.metric.better_when,
+        can_grow="candidate" in b or (same_baseline and "baseline" in a),
+        can_shrink="candidate" in a or (same_baseline and "baseline" in b),
     )
 
 

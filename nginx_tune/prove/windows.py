@@ -23,6 +23,8 @@ class Window(NamedTuple):
     flags: list[str]
     is_loaded: bool
     """Whether a load of ours made the traffic."""
+    bounded: frozenset[str] = frozenset()
+    """Metrics whose seconds are lower bounds: requests were cut off."""
 
 
 class Quantity(NamedTuple):
@@ -85,7 +87,24 @@ def read_window(document: Observation | Measurement) -> Window:
         seconds=document.duration_seconds,
         flags=list(document.flags),
         is_loaded=isinstance(document, Measurement),
+        bounded=frozenset(_bounded(document)) if isinstance(document, Measurement) else frozenset(),
     )
+
+
+def _bounded(measurement: Measurement) -> Iterable[str]:
+    """Quantiles among requests that were cut off, in the whole window or in a second of it.
+
+    Those that were unfinished at the end stand in no second.
+    """
+    for name, part in measurement.classes.items():
+        latency = part.response_seconds
+        least = latency.censored_from_seconds
+        if latency.censored and least is not None:
+            seconds = [point.classes.get(name, ClassSecond()) for point in measurement.series]
+            for tail in ("p50", "p99"):
+                values = (getattr(second, tail) for second in seconds)
+                if tail in latency.at_least or any(v is not None and v >= least for v in values):
+                    yield f"{name}.{tail}"
 
 
 def better_when(name: str) -> Literal["higher", "lower"]:

@@ -55,8 +55,10 @@ def render_run_comparison(comparison: RunComparison) -> str:
     rows = [
         (
             one_line(one.name) + (" (primary)" if one.name == comparison.primary_metric else ""),
-            value_text(one.name, one.a),
-            value_text(one.name, one.b),
+            *(
+                ("≥ " if run in one.at_least else "") + value_text(one.name, value)
+                for run, value in (("a", one.a), ("b", one.b))
+            ),
             ratio_text(one.baseline_ratio),
             _interval(one),
             one.outcome.replace("_", " ") + (f": {one_line(one.reason)}" if one.reason else ""),

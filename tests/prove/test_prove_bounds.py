@@ -7,11 +7,20 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from nginx_tune.documents.measured_class import Latency
-from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.decisions import Decision, Decisions, Predicted
+from nginx_tune.documents.measured_class import ClassMeasurement, Latency
+from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
+from nginx_tune.documents.run import Run, RunSummary
+from nginx_tune.documents.scenario import ArmText
+from nginx_tune.documents.validation import Validation
+from nginx_tune.documents.verdict import Verdict
 from nginx_tune.prove.blocks import pair_blocks
+from nginx_tune.prove.compare import compare
 from nginx_tune.prove.gates import judge_gates
+from nginx_tune.prove.predictions import judge_predictions
+from nginx_tune.prove.run_comparison import compare_runs
 from nginx_tune.prove.verdict import judge
+from nginx_tune.report.runs import render_run_comparison
 from nginx_tune.report.verdict import render_verdict
 
 MakeBlocks = Callable[..., list[Measurement]]
@@ -132,3 +141,98 @@ def test_the_table_marks_bounds(make_blocks: MakeBlocks, cut: Callable[..., Late
     assert "≥ 1.00 s" in row
     assert "≥ 100×" in row
     assert row.count("≥") == 2
+
+
+@pytest.mark.parametrize(
+    ("turned", "low", "high", "inside"),
+    [
+        # The candidate's p99 is at least 100 times the baseline's; turned, at most a hundredth.
+        (False, 20.0, 50.0, False),
+        (False, 50.0, 150.0, None),
+        (False, 200.0, 300.0, None),
+        (True, 0.02, 0.05, False),
+        (True, 0.005, 0.05, None),
+    ],
+)
+def test_a_bound_says_of_a_prediction_that_it_is_outside_or_nothing(
+    make_blocks: MakeBlocks,
+    cut: Callable[..., Latency],
+    turned: bool,
+    low: float,
+    high: float,
+    inside: bool | None,
+) -> None:
+    pair = (cut(0.01), cut(0.01, CUT))
+    blocks = make_blocks([pair[::-1] if turned else pair] * 6, "response_seconds")
+    number = Predicted(metric="ratio(hot.p99)", low=low, expected=low, high=high)
+    decision = Decision(id="thread-pools", verdict="enable", summary="s", predicted=[number])
+    [found] = judge_predictions(
+        Decisions(decisions=[decision]), blocks, arm="candidate", tried={"thread-pools"}
+    )
+    assert found.inside is inside
+    assert (found.measured is None) is (inside is None)
+    assert "cut off" in found.reason
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_runs_with_bounds_are_compared_upwards_alone(
+    make_blocks: MakeBlocks, cut: Callable[..., Latency], same: bool
+) -> None:
+    whole, short, slow = cut(0.01), cut(0.01, CUT), cut(2.0)
+
+    def run(name: str, before: Latency, after: Latency) -> Run:
+        blocks = make_blocks([(before, after)] * 6, "response_seconds")
+        verdict = Verdict(outcome="better", primary_metric="hot.p99")
+        text = "the same" if same else name
+        return Run(
+            summary=RunSummary(id=name, kind="validate", name="n", started_at="2026-11-22T00:00",
+                               outcome="better", primary_metric="hot.p99"),
+            result=Validation(verdict=verdict, measurements=blocks,
+                              arms=[ArmText(arm="baseline", nginx_conf=text)]),
+        )  # fmt: skip
+
+    def compared(a: Run, b: Run) -> tuple[str, list[str], str]:
+        found = compare_runs(a, b).metrics[0]
+        return found.outcome, found.at_least, found.reason
+
+    plain, bounded, twice = run("a", whole, whole), run("b", whole, short), run("c", whole, slow)
+    if not same:
+        assert compared(plain, bounded)[:2] == ("inconclusive", ["b"])
+        return
+    assert compared(plain, bounded) == ("worse", ["b"], "")
+    assert compared(bounded, plain) == ("better", ["a"], "")
+    cut_off = "lower bounds, for requests were cut off"
+    # At least a second may be more than two.
+    assert compared(twice, bounded) == ("inconclusive", ["b"], cut_off)
+    assert compared(bounded, bounded) == ("inconclusive", ["a", "b"], cut_off)
+    assert "≥ 1.00 s" in render_run_comparison(compare_runs(plain, bounded))
+    # A baseline that is a bound makes what is freed of it one too.
+    moved = run("d", short, short)
+    assert compared(plain, moved)[0] == "inconclusive"
+
+
+def test_windows_of_a_load_with_bounds_are_compared_upwards_alone(
+    cut: Callable[..., Latency],
+) -> None:
+    def window(latency: Latency, p99: float) -> Measurement:
+        part = ClassMeasurement(requests=1000, response_seconds=latency)
+        series = [
+            SeriesPoint(
+                second=k,
+                classes={"hot": ClassSecond(requests=50, p50=0.01, p99=p99 * (1 + k / 1e4))},
+            )
+            for k in range(40)
+        ]
+        return Measurement(duration_seconds=40.0, classes={"hot": part}, series=series)
+
+    def judged(before: Measurement, after: Measurement) -> tuple[str, str]:
+        found = compare(before, after, primary_metric="hot.p99").metrics[0]
+        return found.outcome, found.reason
+
+    whole, short, slow = window(cut(0.01), 0.01), window(cut(0.01, CUT), AGE), window(cut(2.0), 2.0)
+    cut_off = "lower bounds, for requests were cut off"
+    assert judged(whole, short) == ("worse", "")
+    assert judged(short, whole) == ("better", "")
+    assert judged(slow, short) == ("inconclusive", cut_off)
+    assert judged(short, short) == ("inconclusive", cut_off)
+    assert judged(slow, slow)[0] == "no_difference"
