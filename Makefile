@@ -51,6 +51,7 @@ $(READY_DEV): pyproject.toml build_hook.py $(RUST_SOURCES)
 
 matrix:
 	tools/nginx-matrix
+	tools/nginx-matrix --modules
 
 clean:
 	rm -rf $(VENV) dist build demo nginx_tune/_bin probes/target

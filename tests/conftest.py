@@ -61,6 +61,11 @@ def _has_layouts() -> bool:
     return bool(subprocess.run(command, capture_output=True, check=False).stdout)
 
 
+def _has_stream_modules() -> bool:
+    command = [ROOT / "tools" / "nginx-matrix", "--modules", "--list"]
+    return bool(subprocess.run(command, capture_output=True, check=False).stdout)
+
+
 def _has_hdrhistogram_jar() -> bool:
     command = [ROOT / "tools" / "hdrhistogram-jar", "--list"]
     found = subprocess.run(command, capture_output=True, check=False).stdout
@@ -95,6 +100,7 @@ HAS: dict[str, Callable[[], bool]] = {
     "ip": lambda: shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin") is not None,
     "hdrhistogram-jar": _has_hdrhistogram_jar,
     "gcc": lambda: shutil.which("gcc") is not None,
+    "stream-modules": _has_stream_modules,
     "bwrap": lambda: shutil.which("bwrap") is not None,
     "openssl": lambda: shutil.which("openssl") is not None,
     "mandoc": lambda: shutil.which("mandoc") is not None,

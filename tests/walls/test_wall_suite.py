@@ -21,6 +21,8 @@ __all__ = ["package"]
 
 HOW = ("test", "serve", "request")
 """When a module attacks: as ``nginx -t`` or a server loads it, or in a worker with a request."""
+NEWER = ("1.26", "1.30")
+"""Of the matrix: one of them in each run."""
 LEAST_REQUESTS = 190
 LEAST_ATTACKS = 95
 LEAST_CASES = 1200
@@ -109,14 +111,32 @@ def test_directives_reach_nothing(package: Path, user: str) -> None:
                 serves=True,
                 without_devices=True,
             )
-            check_unharmed(answer)
-            assert answer["accepted"], answer["said"]
-            least = LEAST_CASES if nginx == SYSTEM_NGINX else 1000  # older ones know fewer
-            assert answer["cases"] >= least, answer["refused_before"][-3:]
-            assert len(answer["refused_inside"]) <= 5, answer["refused_inside"]
-            served = answer["served"]
-            check_unharmed(served)
-            assert served["answered"] == served["asked"], (nginx, turn, served)
+            check_directives(answer, nginx)
+
+
+def check_directives(answer: dict[str, Any], nginx: str) -> None:
+    check_unharmed(answer)
+    assert answer["accepted"], answer["said"]
+    least = LEAST_CASES if nginx == SYSTEM_NGINX else 1000  # older ones know fewer
+    assert answer["cases"] >= least, answer["refused_before"][-3:]
+    assert len(answer["refused_inside"]) <= 5, answer["refused_inside"]
+    served = answer["served"]
+    check_unharmed(served)
+    assert served["answered"] == served["asked"], (nginx, served)
+
+
+@pytest.mark.needs("matrix")
+@pytest.mark.parametrize("kind", ["directives", "requests"])
+def test_an_ordinary_users_other_version_reaches_nothing(package: Path, kind: str) -> None:
+    others = [nginx for nginx in versions() if Path(nginx).parent.name in NEWER]
+    nginx = others[TURN % len(others)]
+    sys.stdout.write(f"{nginx}, turn {TURN}\n")
+    wanted: dict[str, Any] = {"kind": kind, "user": "nobody", "nginx": nginx}
+    if kind == "requests":
+        check_requests(attack(package, **wanted, modules=[], without=PIPES), nginx)
+    else:
+        more = {"turn": TURN, "serves": True, "without_devices": True}
+        check_directives(attack(package, **wanted, **more), nginx)
 
 
 STUBBED = ["device-socket", "run-socket"]
@@ -129,13 +149,17 @@ def test_requests_reach_nothing(package: Path, user: str) -> None:
         modules = MODULES if nginx == SYSTEM_NGINX else []
         answer = attack(package, kind="requests", user=user, nginx=nginx, modules=modules,
                         without=PIPES)  # fmt: skip
-        check_unharmed(answer)
-        assert answer["answered"] == answer["asked"] > LEAST_REQUESTS, (nginx, answer)
-        statuses = answer["statuses"]
-        assert [statuses[f"/{kind}/x"] for kind in STUBBED] == [200, 200]
-        for number in range(6):
-            done = [statuses[f"/{kind}-{number}/x"] for kind in DONE_ON_COVERS]
-            assert all(200 <= status < 300 for status in done), (nginx, number, done)
+        check_requests(answer, nginx)
+
+
+def check_requests(answer: dict[str, Any], nginx: str) -> None:
+    check_unharmed(answer)
+    assert answer["answered"] == answer["asked"] > LEAST_REQUESTS, (nginx, answer)
+    statuses = answer["statuses"]
+    assert [statuses[f"/{kind}/x"] for kind in STUBBED] == [200, 200]
+    for number in range(6):
+        done = [statuses[f"/{kind}-{number}/x"] for kind in DONE_ON_COVERS]
+        assert all(200 <= status < 300 for status in done), (nginx, number, done)
 
 
 DONE_ON_COVERS = ["log", "log-old", "log-gzip", "store", "store-old", "store-uri", "temp", "cache",

@@ -1,8 +1,8 @@
 """The process inside, for the tests: it also speaks what is no HTTP and tells nginx's last words.
 
-A URL ``raw:TEXT`` or ``udp:TEXT`` sends the text as it is, a line for each answer; any answer
-counts as 200. One ``wait:/URL`` has time. ``said:`` is what nginx and its modules wrote to standard
-error.
+A URL ``raw:TEXT`` or ``udp:TEXT`` sends the text as it is, a line for each answer, ``hex:DIGITS``
+what they stand for; any answer counts as 200, an end too. One ``wait:/URL`` has time. ``said:`` is
+what nginx and its modules wrote to standard error.
 """
 
 from __future__ import annotations
@@ -29,17 +29,20 @@ def _answer(one: Asked, pid: int) -> Answer:
     if kind == "wait":
         surveys._SECONDS = _LONG_SECONDS
         return _plain_answer(msgspec.structs.replace(one, url=text), pid)
-    if kind not in {"raw", "udp"}:
+    if kind not in {"raw", "udp", "hex"}:
         return _plain_answer(one, pid)
     family = socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM
+    lines = [bytes.fromhex(text)] if kind == "hex" else text.encode().splitlines(keepends=True)
     said = b""
     try:
         with socket.socket(socket.AF_INET, family) as client:
             client.settimeout(1.0)
             client.connect((one.address, one.port))
-            for line in text.encode().splitlines(keepends=True) or [b"x"]:
+            for line in lines or [b"x"]:
                 client.sendall(line)
                 said = client.recv(_MOST_BYTES) or said
+    except ConnectionResetError:
+        pass  # it answers, or not, and closes before all is read
     except OSError as error:
         if not said:
             return Answer(fault=str(error))

@@ -23,6 +23,7 @@ from typing import Any
 
 import wall_bubblewrap
 import wall_requests
+import wall_streams
 from unprivileged import AS_NOBODY, interpreter
 from wall_arena import BASE, FAR, PORT, VARIABLE, Arena, describe
 from wall_cases import Case, place_lines, place_urls, read_cases
@@ -165,6 +166,20 @@ def serve_requests(arena: Arena, request: dict[str, Any]) -> dict[str, Any]:
     )
     conf.write_text(text)
     return _served(arena, Product(Path(request["package"]), user), conf, nginx, urls)
+
+
+def serve_streams(arena: Arena, request: dict[str, Any]) -> dict[str, Any]:
+    """Serve streams and mail, which log, ask and pass on."""
+    user, conf = request["user"], _site()
+    copies = [BASE / "modules" / Path(module).name for module in request["modules"]]
+    for module, copy in zip(request["modules"], copies, strict=True):
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copyfile(module, copy)
+    text, urls = wall_streams.configuration(
+        arena.places, arena.sockets, modules=list(map(str, copies)), root=user == "root"
+    )
+    conf.write_text(text)
+    return _served(arena, Product(Path(request["package"]), user), conf, request["nginx"], urls)
 
 
 def try_directives(arena: Arena, request: dict[str, Any]) -> dict[str, Any]:
@@ -374,7 +389,12 @@ def main(package: str, request: str) -> int:
     return 0
 
 
-KINDS = {"module": attack_by_module, "requests": serve_requests, "directives": try_directives}
+KINDS = {
+    "module": attack_by_module,
+    "requests": serve_requests,
+    "streams": serve_streams,
+    "directives": try_directives,
+}
 
 if __name__ == "__main__":
     sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,52 @@
+"""``stream`` and ``mail`` with traffic: what they log, ask and pass on stays inside too."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_wall_mutations import NO_COVER, NO_SEAL, changed
+from unprivileged import ROOT
+from wall_attack import SYSTEM_NGINX, USERS, attack, package
+
+__all__ = ["package"]
+
+pytestmark = [
+    pytest.mark.needs("root", "nginx", "loop", "nobody", "stream-modules"),
+    pytest.mark.alone,
+]
+UNANSWERED = 3
+"""Datagrams that are sent on to where nothing may answer."""
+LEAST = 90
+NO_NETWORK = ("lab/walls.py", '"--net", ', "")
+
+
+def serve(package: Path, user: str) -> dict[str, Any]:
+    listing = [ROOT / "tools" / "nginx-matrix", "--modules", "--list"]
+    said = subprocess.run(listing, capture_output=True, text=True, check=True).stdout
+    return attack(package, kind="streams", user=user, nginx=SYSTEM_NGINX, modules=said.splitlines())
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_streams_and_mail_reach_nothing(package: Path, user: str) -> None:
+    answer = serve(package, user)
+    assert not answer["changes"], answer["changes"][:30]
+    assert answer["asked"] > LEAST, answer["error"]
+    assert answer["answered"] == answer["asked"] - UNANSWERED, answer
+    assert all(" udp:" in url for url, told in answer["statuses"].items() if told != 200)
+
+
+def test_without_the_network_they_would_reach_the_host(package: Path) -> None:
+    with changed(package, NO_NETWORK) as copy:
+        changes = serve(copy, "root")["changes"]
+    assert any(change.startswith("heard") and "port" in change for change in changes), changes
+    assert any(change.startswith("packet: ") for change in changes), changes
+
+
+def test_without_covers_they_would_write_to_the_host(package: Path) -> None:
+    with changed(package, NO_COVER, NO_SEAL) as copy:
+        changes = serve(copy, "root")["changes"]
+    for name in ("stream-127.0.0.1.log", "stream-error.log", "mail-pop3-far", "/old"):
+        assert any(name in change for change in changes), (name, changes)
