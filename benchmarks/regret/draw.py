@@ -5,8 +5,12 @@
 
 Hosts have one to four disks of several kinds, a slow one at any place; files of 1 KiB to 64 MiB,
 of one size or of several; popularity from even to Zipf 1.2; data a fifth to eight times the
-memory; hot files, cold names, a slow link, TLS, short and long connections, users that wait for
-answers and requests that come by themselves. The same seed draws the same cells.
+memory; hot files, cold names, a slow link, slow clients, TLS, short and long connections, users
+that wait for answers and requests that come by themselves; proxies and caches in front of an
+origin. The same seed draws the same cells.
+
+Each cell runs stock, the recommendation, two neighbours of it, "always on" and threads alone; half
+of the rounds where these tell enough. What is there already is not run again.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import matrix
 import msgspec
 
 MIB = 1 << 20
@@ -28,8 +33,6 @@ MOST_BYTES = 1 << 30
 MOST_FILES = 20_000
 LEAST_FILES = 24
 """So few that each of them is popular."""
-NEIGHBOURS = ("threads", "chunk")
-"""Single changes beside stock, recommended and always-on."""
 _DISKS = (
     ("hdd", None),
     ("ssd", None),
@@ -46,6 +49,10 @@ _DISKS = (
     ),
 )
 """Kinds of disks: usual ones, one that is ten times slower, flash that stands still at times."""
+SECONDS = 2.0
+"""Of load in a block: forty cells then take an hour and a half."""
+_PROXIED = 0.15
+_SLOW_CLIENTS = 0.15
 _BEARABLE_READS = {"hdd": 40.0, "ssd": 1000.0}
 """Files a second that a usual disk reads with room to spare."""
 
@@ -58,6 +65,8 @@ def draw_cells(seed: int, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def draw_cell(rng: random.Random) -> dict[str, Any]:
     """One cell."""
+    if rng.random() < _PROXIED:
+        return _proxied(rng)
     memory = rng.choice([96, 128, 192, 256]) * MIB
     disks = _disks(rng)
     sizes = _sizes(rng)
@@ -82,12 +91,68 @@ def draw_cell(rng: random.Random) -> dict[str, Any]:
     return {
         "title": _title(lab, sizes, files * len(disks)),
         "kind": "media" if mean > 256 << 10 else "static",
-        "variants": list(NEIGHBOURS),
+        "candidates": list(matrix.DRAWN),
         "starts": "cold" if cold_names else "full",
-        "duration_seconds": 3.0,
+        "duration_seconds": SECONDS,
         "primary_metric": f"{_primary(classes)}.mean",
         "lab": lab,
         "classes": classes,
+    }
+
+
+def _proxied(rng: random.Random) -> dict[str, Any]:
+    """A proxy, or a cache on one or two disks, in front of an origin."""
+    kind = rng.choice(["proxy", "cache", "cache"])
+    memory = rng.choice([128, 256]) * MIB
+    size = round(2 ** rng.uniform(10, 20))
+    room = min(MOST_BYTES // 2, round(memory * 2 ** rng.uniform(-1, 1)))
+    class_name = rng.choice(["hdd", "ssd"])
+    disks = [
+        {
+            "name": f"disk{number}",
+            "class_name": class_name,
+            "kind": "modelled",
+            "mount": f"/srv/disk{number}",
+            "writable": True,
+            "room_bytes": room,
+        }
+        for number in range(1, (rng.choice([1, 1, 2]) if kind == "cache" else 1) + 1)
+    ]
+    files = max(LEAST_FILES, min(MOST_FILES, room // 2 // size))
+    keepalive = rng.random() < 0.8
+    one: dict[str, Any] = {
+        "name": "pages",
+        "source": "random",
+        "exponent": round(rng.uniform(0.3, 1.2), 2),
+        "connections": 64,
+        "keepalive": keepalive,
+        "arrivals": {
+            "kind": "poisson",
+            "rate_per_second": round(min(rng.choice([20.0, 100.0, 400.0]), 20e6 / size), 2),
+        },
+    }
+    return {
+        "title": f"Drawn: {kind} on {len(disks)} {class_name}, {files} objects of "
+        f"{size / 1024:.0f} KiB at an origin",
+        "kind": kind,
+        "candidates": list(matrix.DRAWN),
+        "starts": "cold",
+        "duration_seconds": SECONDS,
+        "primary_metric": "pages.mean",
+        "lab": {
+            "name": class_name,
+            "memory_bytes": memory,
+            "worker_processes": rng.choice([1, 2]),
+            "topology": "proxy",
+            "origin": {
+                "delay_seconds": rng.choice([0.002, 0.02, 0.1]),
+                "files": files,
+                "file_bytes": size,
+            },
+            "disks": disks,
+            "data": [],
+        },
+        "classes": [one, _memory(rng)],
     }
 
 
@@ -137,6 +202,9 @@ def _random_classes(
     keepalive = rng.random() < 0.8
     users = rng.choice([8, 16, 40])
     share = rng.uniform(0.1, 0.7)
+    taken = None
+    if rng.random() < _SLOW_CLIENTS:  # each takes a second or less for a file, so that blocks end
+        taken = round(max(50e3, mean_bytes * rng.uniform(1, 4)))
     for disk in disks:
         one: dict[str, Any] = {
             "name": f"cold{disk['name'].removeprefix('disk')}",
@@ -145,6 +213,8 @@ def _random_classes(
         }
         if exponent:
             one["exponent"] = exponent
+        if taken is not None:
+            one["read_bytes_per_second"] = taken
         if waiting:
             arrivals: dict[str, Any] = {"kind": "closed", "users": users}
             yield {**one, "connections": users, "arrivals": arrivals}
@@ -237,7 +307,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--count", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=8, help="at most; half where they tell")
+    parser.add_argument("--minutes", type=float, help="start no cell that would end later")
     parser.add_argument("--write", type=Path, help="directory for the cells; nothing is run")
     parser.add_argument("--results", type=Path, help="directory for the results of a run")
     asked = parser.parse_args()
@@ -249,14 +320,16 @@ def main() -> int:
         for name, cell in cells.items():
             (asked.write / f"{name}.toml").write_text(write_toml(cell))
         return 0
-    return _run(cells, asked.results, asked.rounds)
+    return _run(cells, asked.results, asked.rounds, asked.minutes)
 
 
-def _run(cells: dict[str, dict[str, Any]], results: Path, rounds: int) -> int:
+def _run(
+    cells: dict[str, dict[str, Any]], results: Path, rounds: int, minutes: float | None
+) -> int:
     """Run what is not there yet, and print the tables of all."""
     import run  # noqa: PLC0415  # the lab, which drawing does not need
 
-    return run.run_cells(cells, results, rounds=rounds)
+    return run.run_cells(cells, results, rounds=rounds, minutes=minutes)
 
 
 if __name__ == "__main__":

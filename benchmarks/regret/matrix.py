@@ -15,6 +15,9 @@ from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.scenario import ArmSpec, FurtherArm, Scenario
 from nginx_tune.emit.settings import merge
 
+DRAWN = ("stock", "recommended", "always-on", "threads", "near-chunk", "near-open-files")
+"""Candidates of a drawn cell: two neighbours of the recommendation, and no stock again, since
+intervals of paired rounds hold the noise."""
 EVERYWHERE = ("stock", "recommended", "stock-again", "always-on", "form")
 """Candidates of every cell; a cell adds the single changes that could matter in it."""
 CALIBRATION_SEED = 1
@@ -68,7 +71,8 @@ def scenario_of(
     tables = dict(cell)
     variants: Sequence[str] = tables.pop("variants", [])
     common = msgspec.convert(tables.pop("common", []), type=list[Setting])
-    chosen = [candidates[one] for one in (*EVERYWHERE, *variants)]
+    everywhere: Sequence[str] = tables.pop("candidates", EVERYWHERE)
+    chosen = [candidates[one] for one in (*everywhere, *variants)]
     baseline = next(one for one in chosen if one.role == "baseline")
     judged = next(one for one in chosen if one.role == "candidate")
     arms = [

@@ -30,11 +30,28 @@ class Compared(NamedTuple):
     measured: float | None
 
     @property
+    def inside(self) -> bool | None:
+        """Whether the measured value lies in the predicted range; None where one side lacks."""
+        if self.low is None or self.high is None or self.measured is None:
+            return None
+        return self.low <= self.measured <= self.high
+
+    @property
     def error(self) -> float | None:
         """How far the prediction is from what was measured, as a share of that."""
         if self.predicted is None or not self.measured:
             return None
         return self.predicted / self.measured - 1
+
+
+def compare_all(run: ScenarioRun, scenario: Scenario) -> list[Compared]:
+    """Everything that was predicted of stock, and of the recommendation over stock."""
+    ratios = [
+        Compared(one.expected, one.low, one.high, one.measured)
+        for one in run.predictions
+        if one.metric.startswith("ratio(")
+    ]
+    return [compare_hits(run, scenario), compare_blocked(run, scenario), *ratios]
 
 
 def compare_hits(run: ScenarioRun, scenario: Scenario) -> Compared:
@@ -45,9 +62,12 @@ def compare_hits(run: ScenarioRun, scenario: Scenario) -> Compared:
     nobody can say beforehand how often the hot file is asked for, and the prediction is of the
     random requests: it is put together with the hot ones, which the model has in memory, in the
     proportion in which both were answered. Blocks with cold names begin with nothing in the page
-    cache, which a prediction of the long run is not about.
+    cache, which a prediction of the long run is not about. Bytes say nothing of requests where
+    sizes differ, nor of a site that asks an origin.
     """
-    if scenario.lab.cold_names:
+    lab = scenario.lab
+    is_mixed = any(len(set(one.sizes.values())) > 1 for one in lab.data)
+    if lab.cold_names or is_mixed or lab.topology == "proxy":
         return Compared(None, None, None, None)
     reading = [one for one in scenario.classes if one.source != "memory"]
     known = all(one.arrivals.rate_per_second is not None for one in reading)
@@ -84,8 +104,8 @@ def _load_seconds(block: Measurement) -> list[ServerSecond]:
 
 def _in_pages(data: Sequence[LabData]) -> float:
     """Bytes that files take in the page cache over their own."""
-    own = sum(one.files * one.file_bytes for one in data)
-    return sum(one.files * math.ceil(one.file_bytes / _PAGE) * _PAGE for one in data) / own
+    sizes = [size for one in data for size in one.sizes.values() or [one.file_bytes] * one.files]
+    return sum(math.ceil(size / _PAGE) * _PAGE for size in sizes) / sum(sizes)
 
 
 def compare_blocked(run: ScenarioRun, scenario: Scenario) -> Compared:

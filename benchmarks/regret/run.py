@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).parent))
 
 import matrix
+import scoring
 import table
 
 from nginx_tune.documents.base import decode, encode
@@ -51,16 +52,27 @@ def main() -> int:
     return _report(scenarios, asked.results)
 
 
-def run_cells(cells: Mapping[str, Mapping[str, Any]], results: Path, *, rounds: int) -> int:
-    """Run cells that no file holds, where there is no result yet; the tables of all of them."""
+def run_cells(
+    cells: Mapping[str, Mapping[str, Any]],
+    results: Path,
+    *,
+    rounds: int,
+    minutes: float | None = None,
+) -> int:
+    """Run cells that no file holds, where there is no result yet; the tables of all of them.
+
+    Each runs half of its rounds, and the others only where the first half leaves a doubt.
+    """
     candidates = _candidates()
     scenarios = {
         name: matrix.scenario_of(name, cell, candidates, rounds=rounds)
         for name, cell in cells.items()
     }
     results.mkdir(parents=True, exist_ok=True)
-    _run_all(scenarios, results, None)
-    return _report(scenarios, results)
+    _run_all(scenarios, results, minutes, run_one=_run_until_clear)
+    status = _report(scenarios, results)
+    print(f"\n{table.verdict_lines(_read(scenarios, results))}")
+    return status
 
 
 def _report(scenarios: Mapping[str, Scenario], results: Path) -> int:
@@ -95,7 +107,12 @@ def _scenarios(names: Iterable[str], rounds: int, seconds: float | None) -> dict
     }
 
 
-def _run_all(scenarios: Mapping[str, Scenario], results: Path, minutes: float | None) -> None:
+def _run_all(
+    scenarios: Mapping[str, Scenario],
+    results: Path,
+    minutes: float | None,
+    run_one: Callable[[Scenario, Path], None] | None = None,
+) -> None:
     """Run what is not there yet; a cell that fails is said and does not end the others."""
     left = {name: one for name, one in scenarios.items() if not _path(results, name).exists()}
     _say(f"{len(left)} cells, about {matrix.minutes(left.values()):.0f} minutes")
@@ -106,19 +123,45 @@ def _run_all(scenarios: Mapping[str, Scenario], results: Path, minutes: float | 
             _say(f"{name}: left for later, {gone:.0f} minutes have gone")
             continue
         try:
-            _run(scenario, _path(results, name))
+            (run_one or _run)(scenario, _path(results, name))
         except NginxTuneError as error:
             _say(f"{name}: {error.message}")
 
 
 def _run(scenario: Scenario, path: Path) -> None:
+    _keep(_measured(scenario), path)
+
+
+def _run_until_clear(scenario: Scenario, path: Path) -> None:
+    """Half of the rounds, and the rest where they do not tell enough."""
+    few = max(scoring.FEWEST_ROUNDS, scenario.pairs // 2)
+    run = _measured(msgspec.structs.replace(scenario, pairs=few))
+    if few < scenario.pairs and not table.is_clear(table.Cell(scenario.name, scenario, run)):
+        more = msgspec.structs.replace(scenario, pairs=scenario.pairs - few, seed=scenario.seed + 1)
+        run = joined(run, _measured(more))
+    _keep(run, path)
+
+
+def joined(first: ScenarioRun, second: ScenarioRun) -> ScenarioRun:
+    """Two runs of one scenario as one with the rounds of both, predicted before the first."""
+    after = 1 + max((block.block for block in first.measurements), default=-1)
+    later = [
+        msgspec.structs.replace(block, block=block.block + after) for block in second.measurements
+    ]
+    return msgspec.structs.replace(first, measurements=[*first.measurements, *later])
+
+
+def _measured(scenario: Scenario) -> ScenarioRun:
     nginx, _ = read_nginx(LiveHost())
-    run = run_scenario(
+    return run_scenario(
         scenario,
         nginx=nginx,
         write_arm=write_arm,
         progress=lambda line: _say(f"{time.strftime('%H:%M:%S')} {scenario.name}: {line}"),
     )
+
+
+def _keep(run: ScenarioRun, path: Path) -> None:
     half = path.with_suffix(".part")
     half.write_bytes(encode(run))
     half.replace(path)

@@ -106,6 +106,15 @@ def score_cell(
     )
 
 
+def is_clear(score: CellScore) -> bool:
+    """Whether more rounds could not change what is said of a cell that has few.
+
+    The recommendation is clearly no worse than the best and than stock; whatever else is seen
+    needs all rounds to be believed.
+    """
+    return score.high <= TOLERATED and score.stock_low >= 1 - TOLERATED
+
+
 def judge_cells(scores: Sequence[CellScore]) -> list[Judged]:
     """Every cell's outcome, with Holm over all cells.
 

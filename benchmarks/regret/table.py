@@ -59,6 +59,43 @@ def render(cells: Sequence[Cell], missing: Iterable[str] = ()) -> str:
     return "\n".join([*parts, *(["", *notes] if notes else [])])
 
 
+def is_clear(cell: Cell) -> bool:
+    """Whether the rounds there are tell enough of the primary metric."""
+    scored = _score_all([cell], {cell.name: cell.scenario.primary_metric}, [])
+    return bool(scored) and all(scoring.is_clear(one.score) for one in scored)
+
+
+def verdict_lines(cells: Sequence[Cell]) -> str:
+    """For each cell whether the recommendation lost, and how its predictions came out; a sum."""
+    notes: list[str] = []
+    scored = _score_all(cells, {c.name: c.scenario.primary_metric for c in cells}, notes)
+    judged = scoring.judge_cells([one.score for one in scored])
+    outcomes = {j.score.cell: j for j in judged}
+    lines, worse, near, inside, answered = [], 0, 0, 0, 0
+    for cell in cells:
+        told = [one.inside for one in predicted.compare_all(cell.run, cell.scenario)]
+        told = [one for one in told if one is not None]
+        inside, answered = inside + sum(told), answered + len(told)
+        said = f"{sum(told)} of {len(told)} predictions inside"
+        if cell.name not in outcomes:
+            lines.append(f"- {cell.name}: not scored; {said}")
+            continue
+        one = outcomes[cell.name]
+        s = one.score
+        lost = s.stock_high < 1
+        worse, near = worse + lost, near + (s.regret <= scoring.TOLERATED)
+        lines.append(
+            f"- {cell.name}: {'WORSE' if lost else 'not worse'} than stock "
+            f"({s.against_stock:.2f} times as good, {s.stock_low:.2f} to {s.stock_high:.2f}); "
+            f"regret {_share(s.regret)} ({one.outcome}); {said}"
+        )
+    lines.append(
+        f"\n{len(scored)} cells: {worse} worse than stock beyond noise, {near} within "
+        f"{scoring.TOLERATED:.0%} of the best, {inside} of {answered} predictions inside."
+    )
+    return "\n".join(lines)
+
+
 def rounds_of(measurements: Sequence[Measurement], metric: str) -> dict[str, list[float]]:
     """Each candidate's values, of rounds in which no arm has a flag that discards it."""
     found = find_metric(metric)
@@ -142,6 +179,7 @@ def _means(scored: Sequence[Scored]) -> list[str]:
     means = [
         f"{scoring.geometric_mean_over(pairs, 'recommended', other):.2f} times {other}"
         for other in OTHERS
+        if all(other in rounds for rounds, _ in pairs)
     ]
     return ["", f"Geometric mean of the recommended configuration: {', '.join(means)}."]
 
