@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 
 from nginx_tune.documents.tally import Objects
@@ -66,19 +67,28 @@ def _by_popularity(item: Counted) -> tuple[float, int, float]:
 
 
 def curve_of(counted: Sequence[Counted]) -> list[CurveShare]:
-    """How many bytes of the most popular objects receive each of ``CURVE_SHARES``."""
+    """How many bytes of the most popular objects receive each of ``CURVE_SHARES``.
+
+    Of objects that were asked for equally often nobody knows which are the more popular: a part of
+    them has its part of their bytes. In the order of their sizes, half of a log's objects being
+    asked for once, the last hundredth of its requests would look up to a third smaller.
+    """
     total = sum(item.requests * item.objects for item in counted)
     shares = list(CURVE_SHARES[:-1])
     curve = []
     requests = size = 0.0
-    for item in counted:
-        more = item.requests * item.objects
+    for each, alike in groupby(counted, key=lambda item: item.requests):
+        objects = alike_bytes = 0.0
+        for item in alike:
+            objects += item.objects
+            alike_bytes += item.objects * item.size_bytes
+        more = each * objects
         while shares and requests + more >= shares[0] * total:
-            part = math.ceil(item.objects * (shares[0] * total - requests) / more)
-            within = min(max(part, 0), item.objects) * item.size_bytes
+            part = math.ceil(objects * (shares[0] * total - requests) / more)
+            within = min(max(part, 0), objects) / objects * alike_bytes
             curve.append(CurveShare(requests_ratio=shares.pop(0), bytes=round(size + within)))
         requests += more
-        size += item.objects * item.size_bytes
+        size += alike_bytes
     return [*curve, CurveShare(requests_ratio=1.0, bytes=round(size))]
 
 

@@ -25,7 +25,7 @@ from nginx_tune.decide.model_directio import DirectInputs, FileGroup, forecast_d
 from nginx_tune.decide.model_disk import TYPICAL
 from nginx_tune.decide.standing import hold_against
 from nginx_tune.documents.decisions import Decision
-from nginx_tune.documents.facts import Facts, SizeBucket
+from nginx_tune.documents.facts import DiskClass, Facts, SizeBucket
 from nginx_tune.documents.workload import Workload
 from nginx_tune.emit import emit_decided
 
@@ -54,6 +54,21 @@ def test_a_flood_of_large_files_is_kept_from_pushing_out_small_ones() -> None:
     assert lines(one(scanned(MIXED, cache=24 * GIBIBYTE), "output-buffers")) == []
     assert d.risks
     assert d.confidence == "low"
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.6, 1.1])
+@pytest.mark.parametrize("disk_class", ["hdd", "ssd"])
+def test_one_hot_large_file_is_never_staked_on_a_popularity_that_nobody_measured(
+    exponent: float, disk_class: DiskClass
+) -> None:
+    """6,000 files of 16 KiB and 110 of 8 MiB, one of them hot: directio left 8 of 135 requests."""
+    tree = two_sizes(6_000, 16 * KIBIBYTE, 110, 8 * MEBIBYTE)
+    for cache in (64 * MEBIBYTE, 192 * MEBIBYTE, 512 * MEBIBYTE):
+        facts, workload = scanned(tree, cache=cache, exponent=exponent, disk_class=disk_class)
+        decisions = decide(facts, workload, site=site())
+        assert not any(s.directive == "directio" for d in decisions.decisions for s in d.settings)
+        d = next(d for d in decisions.decisions if d.id == "directio")
+        assert not d.proposed or d.next_command.startswith("nginx-tune validate")
 
 
 def test_large_files_that_are_asked_for_again_stay_in_the_page_cache() -> None:
