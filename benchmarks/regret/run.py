@@ -152,7 +152,7 @@ def joined(first: ScenarioRun, second: ScenarioRun) -> ScenarioRun:
 
 
 def _measured(scenario: Scenario) -> ScenarioRun:
-    nginx, _ = read_nginx(LiveHost())
+    nginx, _ = read_nginx(LiveHost(), to_run=True)
     return run_scenario(
         scenario,
         nginx=nginx,

@@ -15,7 +15,7 @@ from msgspec.structs import replace as replace_struct
 from nginx_tune.decide.assumed import corners
 from nginx_tune.decide.model_blocking import Prediction, cpu_ratio, predict, predict_measured
 from nginx_tune.decide.model_inputs import BlockingInputs, hit_range
-from nginx_tune.decide.model_names import open_blocked_ratio
+from nginx_tune.decide.model_names import least_name_reads, open_blocked_ratio
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Predicted
@@ -39,7 +39,9 @@ def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Pr
     hits = [*hit_range(i), *(case.hit_ratio for case in cases)]
     opens = 0.0 if measured(s) else open_blocked_ratio(i)
     # Names stay in memory for longer than the model has it, unless nothing was asked for before.
-    sure = opens if i.asked.requests is not None else 0.0
+    sure = 0.0
+    if i.asked.requests is not None and opens:
+        sure = open_blocked_ratio(i, least_name_reads(i))
     expected = min(1.0, p.blocked_ratio + opens)
     if i.disk.stalls is not None:
         # A probe shows how long reads were held up, not whether by the clock or each by itself.

@@ -32,6 +32,8 @@ _OVERHEAD_BYTES = 24 << 20
 _SPARE_BYTES = 256 << 20
 """What must stay free on the file system."""
 _BLOCK_BYTES = 4096
+_GROUP_BYTES = 8 << 20
+"""Of one group of ext4's blocks, where mke2fs chooses 1 KiB for them; larger ones are fewer."""
 _PIECE_BYTES = 4 << 20
 Progress = Callable[[str], None]
 
@@ -104,6 +106,12 @@ class Contents(NamedTuple):
         return len({parent for name in self.files for parent in PurePosixPath(name).parents})
 
     @property
+    def inodes(self) -> int:
+        """How many to ask mke2fs for: it rounds those of each group of blocks down to sixteen."""
+        groups = 1 + self.image_bytes // _GROUP_BYTES
+        return len(self.files) + self.directories + 64 + 16 * groups
+
+    @property
     def image_bytes(self) -> int:
         """The size of the image: data in whole blocks, and what ext4 needs itself."""
         data = sum(-(-size // _BLOCK_BYTES) * _BLOCK_BYTES for size in self.files.values())
@@ -164,6 +172,13 @@ def _check_room(directory: Path, size: int) -> None:
         )
 
 
+def make_file_system(contents: Contents, image: Path) -> None:
+    """An empty ext4 in a file that is as large as ``contents`` asks for."""
+    options = ["-m", "0", "-N", str(contents.inodes)]
+    options += ["-O", "^has_journal", "-E", "nodiscard,lazy_itable_init=0"]
+    run_tool("mkfs.ext4", "-F", "-q", *options, str(image))
+
+
 def _make(contents: Contents, scratch: Path, progress: Progress) -> Path:
     """A new image in a directory; its blocks are allocated, so that reads reach the device."""
     size = contents.image_bytes
@@ -172,9 +187,7 @@ def _make(contents: Contents, scratch: Path, progress: Progress) -> Path:
     with image.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, size)
     files = contents.files
-    inodes = str(len(files) + contents.directories + 64)
-    options = ("-m", "0", "-N", inodes, "-O", "^has_journal", "-E", "nodiscard,lazy_itable_init=0")
-    run_tool("mkfs.ext4", "-F", "-q", *options, str(image))
+    make_file_system(contents, image)
     mount = scratch / "filling"
     mount.mkdir()
     with Loop(str(image)) as loop:

@@ -14,6 +14,7 @@ from nginx_tune.decide.model_disk import DiskModel
 from nginx_tune.decide.model_inputs import Asked, BlockingInputs, usable_objects
 from nginx_tune.decide.model_names import (
     cold_name_ratio,
+    least_name_reads,
     name_reads,
     shared_descriptor_seconds,
 )
@@ -127,6 +128,8 @@ def test_names_that_somebody_has_looked_up_are_not_read() -> None:
     i = inputs(DiskModel(0.008, 120e6, heads=1, spread=0.6), directories=1000.0)
     assert name_reads(i) > 0
     assert name_reads(replace(i, names_take_memory=False)) == 0
+    assert 0 < least_name_reads(i) < name_reads(i)
+    assert least_name_reads(replace(i, directories=None)) == 0
 
 
 def test_an_empty_cache_has_forgotten_all_names() -> None:
