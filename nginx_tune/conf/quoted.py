@@ -10,12 +10,13 @@ Source: ngx_conf_log_error (``… in FILE:LINE``) and the calls of it in nginx's
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cached_property
 
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.secret_places import directive_name, is_closed, shown_arguments
 from nginx_tune.conf.secret_values import is_harmless, plain_value
+from nginx_tune.conf.secrets import defined_names
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.host.secret_texts import REDACTED, redact_text
 
@@ -64,25 +65,26 @@ class TreeSecrets:
     def _literals(self) -> dict[str, list[str]]:
         """Texts that are left out of the directives, by the first word in each."""
         found: dict[str, list[str]] = {}
+        names = defined_names([one for file in self._tree.parsed for one in file.block.directives])
         for file in self._tree.parsed:
             todo = list(file.block.directives)
             while todo:
                 one = todo.pop()
                 if one.block is not None:
                     todo += one.block.directives
-                for literal in left_out(one):
+                for literal in left_out(one, names):
                     word = _WORD.search(literal)
                     if word is not None and len(literal) >= _LEAST_CHARACTERS:
                         found.setdefault(word[0], []).append(literal)
         return found
 
 
-def left_out(directive: Directive) -> Iterator[str]:
-    """The texts that are left out where the directive is shown."""
+def left_out(directive: Directive, names: Collection[str] = ()) -> Iterator[str]:
+    """The texts that are left out where the directive is shown, but for ``names`` of its own."""
     table = directive.table
     if table is None and is_closed(directive.name):
         return
-    shown = shown_arguments(directive.name, directive.args, table=table)
+    shown = shown_arguments(directive.name, directive.args, table=table, names=names)
     for arg, kept in zip(directive.args, shown, strict=True):
         if arg != kept:
             yield from _differences(arg, kept)

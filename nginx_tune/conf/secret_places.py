@@ -52,6 +52,8 @@ _URLS = re.compile(
     r"|add_after_body|js_fetch_proxy|echo_location\w*|echo_exec|nchan_redis_url"
     r"|nchan_redis_server)$"
 )
+_OWN_HOST = re.compile(r"((?:[a-z]+://)?)([\w.-]{1,253})(?=[:/]|$)")
+_ANY_HOST = "upstream"
 _BODIES = re.compile(r"_body$|^sub_filter$|^subs_filter$|_template$|_text$|_string$|_p3p$")
 _KEYS = re.compile(r"ssl_certificate(?:_key)?$|ssl_client_certificate(?:_key)?$")
 _WHOLE = re.compile(
@@ -240,11 +242,16 @@ def _header_value(name: str, value: str, names: Names) -> str:
     return free_value(value, names)
 
 
-def _urls(args: Arguments, _names: Names) -> Arguments:
-    return tuple(map(_url, args))
+def _urls(args: Arguments, names: Names) -> Arguments:
+    return tuple(_url(arg, names) for arg in args)
 
 
-def _url(value: str) -> str:
+def _url(value: str, names: Names) -> str:
+    own = None if "@" in value else _OWN_HOST.match(value)
+    if own is not None and own[2] in names:
+        # An upstream of this configuration, whatever its name looks like.
+        rest = f"{own[1]}{_ANY_HOST}{value[own.end() :]}"
+        return url_value(rest).replace(_ANY_HOST, own[2], 1)
     if "?" not in value and "@" not in value and not value.startswith(("/", "$", "~", "^", "=")):
         pair = re.fullmatch(r"([a-z_]+)=(.+)", value)
         if pair and SECRET_NAME.search(pair[1]):

@@ -214,6 +214,32 @@ def test_what_the_product_looks_at_stays() -> None:
     assert redact_configuration(KEPT.encode()).decode() == KEPT
 
 
+NAMED = """events {}
+http {
+  upstream api_token_x9k2mQ7pLzR4 { server 10.0.0.2; }
+  server {
+    location / { proxy_pass http://api_token_x9k2mQ7pLzR4/x?k=%s; }
+    location /b { fastcgi_pass api_token_x9k2mQ7pLzR4; }
+    location /c { proxy_pass http://%s; }
+    location /d { proxy_pass http://api_token_x9k2mQ7pLzR4:%s@a.example/upstream; }
+  }
+}
+"""
+
+
+def test_an_upstream_keeps_its_name_where_it_is_asked_whatever_it_looks_like() -> None:
+    other = "api_token_Y8h3nT6vWqS5"
+    text = redact_configuration((NAMED % (other, other, other)).encode()).decode()
+    assert "proxy_pass http://api_token_x9k2mQ7pLzR4/x?" in text
+    assert "fastcgi_pass api_token_x9k2mQ7pLzR4;" in text
+    assert "@a.example/upstream;" in text
+    assert other not in text
+    hide = TreeSecrets(parse_text(NAMED % (other, other, other))).hide
+    said = "upstream api_token_x9k2mQ7pLzR4 has no zone"
+    assert hide(said) == said
+    assert other not in hide(f"{other} is no name of a host")
+
+
 def test_a_table_in_a_file_of_its_own(tmp_path: Path, drawn_secrets: list[str]) -> None:
     conf = tmp_path / "nginx.conf"
     conf.write_text("events {}\nhttp {\n map $http_x_key $ok {\n include keys.map;\n }\n}\n")
