@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-from typing import NamedTuple
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000
@@ -34,14 +33,8 @@ _LANDLOCK_VERSION, _LANDLOCK_PATH_BENEATH = 1, 1
 _O_PATH = os.O_PATH | os.O_CLOEXEC
 
 
-class _Numbers(NamedTuple):
-    """Of calls that differ between architectures (include/uapi/asm*/unistd.h)."""
-
-    pivot_root: int
-    seccomp: int
-
-
-_NUMBERS = {"x86_64": _Numbers(155, 317), "aarch64": _Numbers(41, 277)}
+_SECCOMP = {"x86_64": 317, "aarch64": 277}
+"""It differs between architectures (include/uapi/asm*/unistd.h); those below do not."""
 _MOUNT_SETATTR = 442
 _LANDLOCK_CREATE, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT = 444, 445, 446
 
@@ -82,8 +75,8 @@ def detach(target: str) -> None:
 
 def pivot_root(new_root: str, put_old: str) -> None:
     """Change the root of the mount namespace."""
-    number = _numbers().pivot_root
-    _check(_libc.syscall(number, os.fsencode(new_root), os.fsencode(put_old)), "pivot_root")
+    # By the C library (glibc and musl export it): it knows the number on every architecture.
+    _check(_libc.pivot_root(os.fsencode(new_root), os.fsencode(put_old)), "pivot_root")
 
 
 class _MountAttributes(ctypes.Structure):
@@ -164,7 +157,7 @@ def install_filter(program: bytes) -> None:
     whole = _Program(len(program) // 8, ctypes.addressof(code))
     # The speculation barriers that came with filters before 5.16 would stand in what is measured.
     status = _libc.syscall(
-        ctypes.c_long(_numbers().seccomp),
+        ctypes.c_long(_SECCOMP[architecture()]),
         ctypes.c_uint(_SECCOMP_SET_MODE_FILTER),
         ctypes.c_uint(_FILTER_SPEC_ALLOW),
         ctypes.byref(whole),
@@ -230,13 +223,6 @@ def restrict_self(ruleset: int) -> None:
         ctypes.c_long(_LANDLOCK_RESTRICT), ctypes.c_int(ruleset), ctypes.c_uint(0)
     )
     _check(status, "landlock_restrict_self")
-
-
-def _numbers() -> _Numbers:
-    try:
-        return _NUMBERS[architecture()]
-    except KeyError:
-        raise OSError(38, f"no system call numbers known for {architecture()}") from None
 
 
 def _check(status: int, call: str, path: str = "") -> None:

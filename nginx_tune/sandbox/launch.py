@@ -23,7 +23,7 @@ from nginx_tune.host.program import run_bounded
 from nginx_tune.sandbox import kernel_calls as calls
 from nginx_tune.sandbox.capabilities import drop_all, drop_capabilities
 from nginx_tune.sandbox.landlock import restrict_writes
-from nginx_tune.sandbox.plan_filter import plan_filter
+from nginx_tune.sandbox.plan_filter import ARCHITECTURES, plan_filter
 from nginx_tune.sandbox.process_numbers import can_limit_numbers, limit_numbers
 from nginx_tune.sandbox.root import DEVICES, Plan, build_root, plan_root
 from nginx_tune.sandbox.spec import Confinement
@@ -60,8 +60,9 @@ def prepare(wanted: Confinement) -> Prepared:
     )
     if program is None and "seccomp" not in wanted.weaker:
         raise UndecidedError(
-            f"no filter of system calls for {machine}",
-            hint="--weaker-walls seccomp does without",
+            f"no filter of system calls for {machine}: its call numbers are known here for "
+            f"{' and '.join(ARCHITECTURES)} alone",
+            hint="--weaker-walls seccomp does without; all other walls stand",
         )
     return Prepared(wanted, plan_root(wanted), program)
 

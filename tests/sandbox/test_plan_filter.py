@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
+from pathlib import Path
 
 import pytest
 
 from nginx_tune.sandbox.plan_filter import ARCHITECTURES, forbidden_calls, plan_filter
 
 ALLOW, KILL, ERROR = 0x7FFF0000, 0x80000000, 0x00050000
+HEADERS = {
+    "aarch64": Path("/usr/include/asm-generic/unistd.h"),
+    "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
+}
 SEED = random.randrange(1 << 32)
 
 
@@ -80,3 +86,26 @@ def test_sockets_with_a_path_are_allowed_where_they_are_wanted() -> None:
 
 def test_an_unknown_machine_has_no_filter() -> None:
     assert plan_filter("riscv64", unix_sockets=False) is None
+
+
+@pytest.mark.parametrize("machine", sorted(ARCHITECTURES))
+def test_numbers_are_those_of_the_kernels_headers(machine: str) -> None:
+    if not HEADERS[machine].exists():
+        pytest.skip("no headers of the kernel")
+    lines = re.findall(
+        r"^#define __NR(?:3264)?_(\w+)\s+(\d+)\s*$", HEADERS[machine].read_text(), re.MULTILINE
+    )
+    theirs = {name: int(number) for name, number in lines}
+    ours = {**forbidden_calls(machine), **ARCHITECTURES[machine].numbers}
+    wrong = {name: theirs[name] for name in ours if theirs.get(name, ours[name]) != ours[name]}
+    assert not wrong
+    assert ours.keys() - theirs.keys() <= {"open_tree_attr"}, "newer than some headers"
+
+
+def test_every_machine_forbids_what_another_does() -> None:
+    header = HEADERS["aarch64"]
+    if not header.exists():
+        pytest.skip("no headers of the kernel")
+    known = set(re.findall(r"^#define __NR(?:3264)?_(\w+)\s+\d", header.read_text(), re.MULTILINE))
+    lacking = forbidden_calls("x86_64").keys() - forbidden_calls("aarch64").keys()
+    assert not lacking & known
