@@ -56,6 +56,12 @@ if TYPE_CHECKING:
     help="A metric that may become worse, e.g. server.cpu_seconds_per_request; may repeat. Any "
     "other that is clearly worse makes the candidate worse.",
 )
+@click.option(
+    "--accept-lost",
+    is_flag=True,
+    help="The candidate may serve less: addresses, servers and locations that it answers no longer "
+    "make it worse otherwise.",
+)
 @click.option("--pairs", default=6, show_default=True, type=click.IntRange(1, 100))
 @click.option("--duration", default="8s", show_default=True, metavar="TIME", help="Of a block.")
 @click.option(
@@ -115,6 +121,7 @@ def command(
     requires: tuple[str, ...],
     primary: str | None,
     accept_worse: tuple[str, ...],
+    accept_lost: bool,
     pairs: int,
     duration: str,
     warmup: str,
@@ -176,6 +183,7 @@ def command(
             max_seconds=parse_duration(max_time) if max_time else None,
             objectives=objectives,
             accept_worse=accept_worse,
+            accept_lost=accept_lost,
             load=_site_load(manifest, workload, speed),
             scale=scale,
         ),

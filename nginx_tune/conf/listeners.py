@@ -52,14 +52,15 @@ def listeners(tree: ConfTree) -> list[Listener]:
     for _, server in servers(tree):
         for line in (server.block or Block([])).all("listen"):
             if line.args:
-                key = (_address(line.value), "quic" in line.args[1:])
+                key = (address_of(line.value), "quic" in line.args[1:])
                 listener = found.setdefault(key, Listener(*key))
                 listener.lines.append(line)
                 listener.servers.append(server)
     return list(found.values())
 
 
-def _address(text: str) -> str:
+def address_of(text: str) -> str:
+    """The address of a ``listen`` in the form of ``Listener.address``."""
     if text[:5].lower() == "unix:":
         return f"unix:{text[5:]}"
     text = text.lower()

@@ -79,16 +79,16 @@ def plan_asks(tree: ConfTree, target: Target) -> Asks:
 
 
 def common_asks(baseline: Asks, candidate: Asks) -> tuple[list[tuple[Ask, Ask]], dict[str, str]]:
-    """The asks that both arms have, by server and location; why others are left out."""
+    """The asks of both arms, by server and location; why others are left out.
+
+    Where the candidate has no such place, it is asked as the clients of the baseline ask.
+    """
     left_out = {**baseline.left_out, **candidate.left_out}
     pairs = []
     known = {(one.server, one.location): one for one in candidate.asks}
     for one in baseline.asks:
         other = known.pop((one.server, one.location), None)
-        if other is None:
-            left_out[one.label] = "the baseline alone has it"
-        else:
-            pairs.append((one, other._replace(name=one.name)))
+        pairs.append((one, one if other is None else other._replace(name=one.name)))
     return pairs, left_out | {one.label: "the candidate alone has it" for one in known.values()}
 
 

@@ -22,7 +22,8 @@ from nginx_tune.measure.experiment import Door, Load
 from nginx_tune.measure.plan_asks import Ask
 from nginx_tune.measure.plan_further import MOST_FILES, plan_class
 from nginx_tune.measure.plan_load import ServedFile
-from nginx_tune.measure.plan_outgoing import plan_outgoing
+from nginx_tune.measure.plan_lost import lost_answer
+from nginx_tune.measure.plan_outgoing import plan_outgoing, unspoken
 from nginx_tune.measure.plan_places import plan_places, required_directories
 from nginx_tune.measure.plan_replay import Placing, passes_of
 from nginx_tune.measure.plan_site_load import share_of
@@ -56,6 +57,8 @@ class Stage(NamedTuple):
     load: Load
     notes: list[str]
     """What is not as configured."""
+    lost: list[str]
+    """What the baseline serves and the candidate does not."""
 
 
 def open_stage(
@@ -103,7 +106,8 @@ def open_stage(
     headed = with_worker_header(site.trees)
     addresses = sorted({one for tree in site.trees for one in listen_addresses(tree)})
     around = session.surround(addresses, arms, replaced=headed, outgoing=outgoing, sockets=sockets)
-    further, asked, refused = _further(session, arms, site)
+    has_silent = bool(around.stubs.silent) or any(map(unspoken, site.trees))
+    further, asked, refused, lost = _further(session, arms, site, has_silent=has_silent)
     load = Load(
         classes=_replayed(site.classes, replay),
         files=_files(session, site, own),
@@ -133,7 +137,8 @@ def open_stage(
         *planned.notes,
         *session.notes,
     ]
-    return Stage(session, arms, load, [shown(note) for note in notes])
+    gone = [*site.lost, *(f"{label}: {why}" for label, why in lost.items())]
+    return Stage(session, arms, load, [*map(shown, notes)], [*map(shown, gone)])
 
 
 def _replay(walls: Walls, site: Site, *, has_lab: bool, scale: float | None) -> Replay | None:
@@ -203,23 +208,30 @@ def _replayed(classes: Sequence[ScenarioClass], replay: Replay | None) -> list[S
 
 
 def _further(
-    session: Session, arms: Sequence[Arm], site: Site
-) -> tuple[dict[str, list[LoadClass]], list[tuple[Ask, int]], dict[str, str]]:
-    """Each arm's classes for the other places, what these answer, and why some are not asked."""
-    files = {ask.name: _files_of(ask) for pair in site.asks for ask in pair[1:]}
+    session: Session, arms: Sequence[Arm], site: Site, *, has_silent: bool
+) -> tuple[dict[str, list[LoadClass]], list[tuple[Ask, int]], dict[str, str], dict[str, str]]:
+    """Each arm's classes for the other places, what these answer, why some are not, some lost."""
+    pairs = [*site.asks, *site.looked_at]
+    files = {ask.name: _files_of(ask) for pair in pairs for ask in pair[1:]}
     urls = {name: found[0].url if found else "" for name, found in files.items()}
     answers = (
         [
             session.survey(arm, [_asked(ask, urls[ask.name]) for ask in own])
-            for arm, own in zip(arms, zip(*site.asks, strict=True), strict=True)
+            for arm, own in zip(arms, zip(*pairs, strict=True), strict=True)
         ]
-        if site.asks
+        if pairs
         else []
     )
     further: dict[str, list[LoadClass]] = {arm.name: [] for arm in arms}
     asked: list[tuple[Ask, int]] = []
     refused: dict[str, str] = {}
-    for pair, *answered in zip(site.asks, *answers, strict=True):
+    lost: dict[str, str] = {}
+    for number, (pair, *answered) in enumerate(zip(pairs, *answers, strict=True)):
+        if gone := lost_answer(*answered, has_silent=has_silent):
+            lost[pair[0].label] = gone
+            continue
+        if number >= len(site.asks):
+            continue
         status, why = is_loaded(answered)
         if status is None:
             refused[pair[0].label] = why
@@ -231,7 +243,7 @@ def _further(
             further[arm.name].append(
                 plan_class(ask, status=status, files=files[ask.name], rate_per_second=rate)
             )
-    return further, asked, refused
+    return further, asked, refused, lost
 
 
 def _files_of(ask: Ask) -> list[ServedFile]:

@@ -47,6 +47,8 @@ class Plan(NamedTuple):
     """What the capacity of each arm is searched under; none for no search."""
     accept_worse: Sequence[str] = ()
     """Metrics that may become worse."""
+    accept_lost: bool = False
+    """Whether the candidate may serve less than the baseline."""
     scale: float | None = None
     """Share of a manifest's objects that the lab has files of; None for about a GiB."""
 
@@ -89,6 +91,10 @@ def run_validation(
                 walls, site, binary, lab=plan.lab, prefix=plan.prefix, scale=plan.scale
             )
             measured.notes = stage.notes
+            if plan.accept_lost:
+                measured.notes += [f"accepted: no longer served: {one}" for one in stage.lost]
+            else:
+                measured.lost = stage.lost
             measured.lab = stage.session.lab.name
             _measure(stage, plan, measured, deadline, progress)
     except KeyboardInterrupt:

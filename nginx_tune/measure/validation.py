@@ -36,6 +36,8 @@ class Measured:
     capacities: dict[str, Capacity] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     """What is not as configured."""
+    lost: list[str] = field(default_factory=list)
+    """What the baseline serves and the candidate does not."""
     lab: str = "none"
     interrupted: bool = False
 
@@ -65,6 +67,7 @@ def conclude(
         noise_floor=floor,
         alpha=look.alpha if look else first,
         accept_worse=accept_worse,
+        lost=measured.lost,
         environment=Environment(
             nginx_version=nginx.version,
             nginx_binary=nginx.binary,

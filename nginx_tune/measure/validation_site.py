@@ -12,11 +12,15 @@ from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import ConfigurationError, UndecidedError, UsageError
 from nginx_tune.measure.plan_asks import Ask, common_asks, plan_asks
 from nginx_tune.measure.plan_further import MOST
+from nginx_tune.measure.plan_lost import lost_listeners
 from nginx_tune.measure.plan_site_load import SiteLoad, share_of, with_rest
 from nginx_tune.measure.plan_target import Target, plan_target
 from nginx_tune.measure.site_files import shown
 from nginx_tune.prove.gates import check_expressions
 from nginx_tune.prove.objective import parse_objective
+
+MOST_LOOKED_AT = 200
+"""Places that are asked once: one that hangs takes seconds."""
 
 
 class Site(NamedTuple):
@@ -29,6 +33,10 @@ class Site(NamedTuple):
     """Of the files of the first root, and of what needs no file."""
     asks: list[tuple[Ask, Ask]]
     """What else is asked, of each arm."""
+    looked_at: list[tuple[Ask, Ask]]
+    """What is asked once, to see that the candidate serves it too."""
+    lost: list[str]
+    """Where the baseline is reached and the candidate is not."""
     left_out: dict[str, str]
     """What is not asked, and why."""
     primary_metric: str
@@ -57,9 +65,9 @@ def read_site(
     Errors: ConfigurationError for a tree that could not be parsed, UndecidedError when there is
             nothing to ask, UsageError for a gate that names an unknown metric.
     """
-    targets = (_target(baseline, nginx), _target(candidate, nginx))
+    targets = _alike(_target(baseline, nginx), _target(candidate, nginx))
     _same_site(*targets)
-    asks, left_out = _asks(baseline, candidate, targets, load)
+    asks, looked_at, left_out = _asks(baseline, candidate, targets, load)
     elsewhere = [share_of(load, one.server, one.location) or 0.0 for one, _ in asks]
     classes = [
         item
@@ -80,7 +88,18 @@ def read_site(
     check_expressions([*requires, *(f"{name} >= 0" for name in (metric, *accept_worse))], names)
     if objectives:
         parse_objective(objectives, names)
-    return Site((baseline, candidate), targets, load, classes, asks, left_out, metric, nginx.flags)
+    return Site(
+        (baseline, candidate),
+        targets,
+        load,
+        classes,
+        asks,
+        looked_at,
+        lost_listeners(baseline, candidate),
+        left_out,
+        metric,
+        nginx.flags,
+    )
 
 
 def _target(tree: ConfTree, nginx: Nginx) -> Target:
@@ -93,6 +112,13 @@ def _target(tree: ConfTree, nginx: Nginx) -> Target:
     if tree.main.first("events") is None:
         raise ConfigurationError('it has no "events" section', file=tree.path, line=1)
     return plan_target(tree, default_error_log=nginx.error_log_path)
+
+
+def _alike(baseline: Target, candidate: Target) -> tuple[Target, Target]:
+    """Both arms' targets; one URL without a file, or as a place like the others."""
+    if baseline.memory_url == candidate.memory_url:
+        return baseline, candidate
+    return baseline._replace(memory_url=None), candidate._replace(memory_url=None)
 
 
 def _same_site(baseline: Target, candidate: Target) -> None:
@@ -111,9 +137,9 @@ def _can_ask(item: ScenarioClass, target: Target) -> bool:
 
 def _asks(
     baseline: ConfTree, candidate: ConfTree, targets: tuple[Target, Target], load: SiteLoad
-) -> tuple[list[tuple[Ask, Ask]], dict[str, str]]:
+) -> tuple[list[tuple[Ask, Ask]], list[tuple[Ask, Ask]], dict[str, str]]:
     if load.asks == "files":
-        return [], {}
+        return [], [], {}
     asks, left_out = common_asks(plan_asks(baseline, targets[0]), plan_asks(candidate, targets[1]))
     if load.asks == "locations":
         told = {(share.server, share.location) for share in load.locations}
@@ -121,7 +147,7 @@ def _asks(
         labels = {" ".join(filter(None, place)) for place in told}
         left_out = {label: why for label, why in left_out.items() if label in labels}
     left_out |= {one.label: f"more than {MOST} others" for one, _ in asks[MOST:]}
-    return asks[:MOST], left_out
+    return asks[:MOST], asks[MOST:MOST_LOOKED_AT], left_out
 
 
 def _why_nothing(left_out: dict[str, str]) -> str:

@@ -29,6 +29,7 @@ def judge_again(
         alpha=ALPHA if before.stopped == "pairs" else alpha_of(before.looks),
         environment=before.environment,
         accept_worse=before.accept_worse,
+        lost=before.lost,
     )
     verdict = msgspec.structs.replace(
         verdict, looks=before.looks, stopped=before.stopped, capacities=before.capacities

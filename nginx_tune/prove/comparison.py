@@ -84,7 +84,12 @@ class Comparison:
 
     @property
     def by_pair(self) -> dict[int, float]:
-        """The log ratio of each pair by its number; the difference where not all have one."""
+        """The log ratio of each pair by its number; the difference where not all have one.
+
+        Empty where any block lacks the metric.
+        """
+        if not self.pairs:
+            return {}
         values = self.log_ratios or self.differences
         return {pair.index: one for pair, one in zip(self.blocks.pairs, values, strict=True)}
 

@@ -32,7 +32,7 @@ class CostComparison(Comparison):
     @cached_property
     def log_ratios(self) -> list[float]:
         """By pair, the log ratio's part that the mix cannot explain; 0 where it can explain all."""
-        if any(b <= 0 or c <= 0 for b, c in self.pairs):
+        if not self.pairs or any(b <= 0 or c <= 0 for b, c in self.pairs):
             return []
         ranges = [
             _range_of(pair, math.log(c / b))

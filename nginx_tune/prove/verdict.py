@@ -60,9 +60,11 @@ def judge(
     environment: Environment | None = None,
     decisions: Decisions | None = None,
     accept_worse: Sequence[str] = (),
+    lost: Sequence[str] = (),
 ) -> Verdict:
     """The verdict over all blocks of two arms.
 
+    ``lost`` is what the candidate no longer serves: it is worse, however fast it is.
     ``accept_worse`` are metrics that may become worse; they are judged and decide nothing.
     ``alpha`` is the share of wrong claims that this look may make; less when it is one of several.
     Units:  ``margin`` and ``noise_floor`` are shares: 0.05 is 5 %. A mapping gives the floor of
@@ -83,6 +85,8 @@ def judge(
     bar = Bar(margin=margin, alpha=alpha)
     judged = _judge_metrics(names, blocks, classes, noise_floor, bar)
     outcome, reason = _overall(judged, blocks, find_read_errors(measurements), accept_worse)
+    if lost:
+        outcome, reason = "worse", f"it no longer serves what the baseline does: {'; '.join(lost)}"
     environment = environment or Environment()
     return Verdict(
         outcome=outcome,
@@ -92,6 +96,7 @@ def judge(
         gates=judge_gates(requires, blocks, decisions, classes),
         warnings=flag_warnings(blocks),
         accept_worse=list(accept_worse),
+        lost=list(lost),
         environment=msgspec.structs.replace(
             environment,
             pairs=len(blocks.pairs),

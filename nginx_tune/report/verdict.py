@@ -36,6 +36,7 @@ def render_verdict(verdict: Verdict) -> str:
 def render_particulars(verdict: Verdict) -> str:
     """What decides, then what it stands on; without the sentence and the circumstances."""
     parts = [
+        "".join(f"no longer served: {one_line(one)}\n" for one in verdict.lost),
         render_gates(verdict.gates),
         _capacities(verdict),
         _metrics(verdict),

@@ -25,6 +25,8 @@ def pairs_text(count: int) -> str:
 
 
 def _claim(verdict: Verdict) -> str:
+    if verdict.lost:
+        return f"The candidate no longer serves what the baseline does ({_lost(verdict)}): worse"
     primary = next((m for m in verdict.metrics if m.name == verdict.primary_metric), None)
     if verdict.outcome == "invalid" or primary is None:
         return f"No verdict: {one_line(verdict.reason) or 'nothing was measured'}"
@@ -46,6 +48,11 @@ def _claim(verdict: Verdict) -> str:
     if verdict.outcome == "better" and primary.outcome != "better" and cost is not None:
         return f"{claim}, and {_against(cost)}: better"
     return f"{claim}: {verdict.outcome}"
+
+
+def _lost(verdict: Verdict) -> str:
+    more = len(verdict.lost) - 1
+    return one_line(verdict.lost[0]) + (f", and {more} more" if more else "")
 
 
 def _against(metric: MetricVerdict) -> str:

@@ -146,7 +146,9 @@ def test_each_arm_is_asked_where_it_listens_by_its_own_name(run_cli: RunCli, roo
     for name, listen in (("old.example", "18081"), ("new.example", "198.51.100.8:18082")):
         confs.append(root.parent / f"{name}.conf")
         confs[-1].write_text(text.format(listen=listen, name=name, root=plain))
-    run = run_cli("-q", "validate", confs[1], "--against", confs[0], *SHORT, "-f", "json")
+    run = run_cli(
+        "-q", "validate", confs[1], "--against", confs[0], *SHORT, "--accept-lost", "-f", "json"
+    )
     assert run.returncode in {0, 4}, run.stderr
     assert run.stderr == ""
     said = json.loads(run.stdout)["environment"]["differences"]
@@ -237,3 +239,48 @@ def test_what_cannot_be_asked_for_is_one_line(run_cli: RunCli, site: Path) -> No
         run = run_cli("validate", site, "--against", site, *arguments)
         assert (run.returncode, len(run.stderr.splitlines())) == (2, 1)
         assert said in run.stderr
+
+
+BASELINE = (
+    "location / {{ root {root}; }} location /api {{ return 200 ok; }}"
+    " location /pay {{ proxy_pass http://192.0.2.9:80; }}"
+)
+SHOP = "server {{ listen 18081; server_name shop.test; return 200 shop; }}"
+
+
+@pytest.mark.parametrize(
+    ("listen", "server", "beside", "lost"),
+    [
+        ("18081", BASELINE.replace("200 ok", "503"), SHOP,
+         ["/api: 200 with the baseline, 503 with the candidate"]),
+        ("18081", BASELINE.replace("proxy_pass http://192.0.2.9:80", "return 500"), SHOP,
+         ["/pay: 200 with the baseline, 500 with the candidate"]),
+        ("18081", BASELINE.replace("location /api {{ return 200 ok; }}", ""), SHOP,
+         ["/api: 200 with the baseline, 404 with the candidate"]),
+        ("18081", BASELINE, SHOP.replace("200 shop", "421"),
+         ["shop.test: 200 with the baseline, 421 with the candidate"]),
+        ("127.0.0.1:18081", BASELINE, SHOP.replace("18081", "127.0.0.1:18081"),
+         ["*:18081: the candidate does not listen there"]),
+        ("18081", BASELINE.replace("location /api", "location ^~ /api"), SHOP, []),
+        ("18081", BASELINE + "location /more {{ return 503; }}", SHOP, []),
+    ],
+)  # fmt: skip
+def test_a_candidate_that_serves_less_is_worse(
+    run_cli: RunCli, root: Path, listen: str, server: str, beside: str, lost: list[str]
+) -> None:
+    site = root.rename(root.parent / "site")
+    arms = {"old": ("18081", BASELINE, SHOP), "new": (listen, server, beside)}
+    for name, (where, body, other) in arms.items():
+        server = f"server {{{{ listen {where}; {body} }}}}"
+        text = f"user root; events {{{{}}}} http {{{{ {server} {other} }}}}"
+        (root.parent / f"{name}.conf").write_text(text.format(root=site))
+    paths = [root.parent / "new.conf", "--against", root.parent / "old.conf"]
+    run = run_cli("-q", "validate", *paths, *SHORT, "-f", "json")
+    assert run.returncode == (1 if lost else 0), run.stderr
+    verdict = json.loads(run.stdout)
+    assert verdict["lost"] == lost
+    if lost:
+        assert verdict["outcome"] == "worse"
+        accepted = run_cli("-q", "validate", *paths, *SHORT, "-f", "json", "--accept-lost")
+        assert accepted.returncode == 0, accepted.stderr
+        assert json.loads(accepted.stdout)["lost"] == []

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 
 import pytest
+from msgspec.structs import replace
 
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measured_server import ServerMeasurement
@@ -129,3 +130,17 @@ def test_what_rises_while_everything_gets_better_is_shown_and_not_judged() -> No
     assert verdict.outcome == "better"
     alone = judge(blocks, primary_metric="server.block_io_delay_seconds")
     assert alone.outcome == "worse"
+
+
+@pytest.mark.parametrize("lacking", [0, 1, 5])
+def test_a_block_without_cpu_time_is_said_and_breaks_nothing(lacking: int) -> None:
+    blocks = [
+        block(2 * pair + half, arm, STEADY, CHEAP, 0.0)
+        for pair in range(6)
+        for half, arm in enumerate(("baseline", "candidate"))
+    ]
+    without = replace(blocks[lacking].server, cpu_seconds=None, cpu_seconds_per_request=None)
+    blocks[lacking] = replace(blocks[lacking], server=without)
+    verdict = judge(blocks, primary_metric=RATE)
+    assert cost_of(verdict).outcome == "inconclusive"
+    assert "1 of 6 pairs lack it" in cost_of(verdict).reason

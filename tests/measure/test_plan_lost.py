@@ -1,0 +1,90 @@
+"""What a candidate no longer serves: where it is reached, and what it answers."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.host.live import LiveHost
+from nginx_tune.measure.plan_lost import lost_answer, lost_listeners
+from nginx_tune.measure.survey import Answer
+
+
+def tree(tmp_path: Path, *listens: str, name: str = "a") -> ConfTree:
+    conf = tmp_path / f"{name}.conf"
+    lines = " ".join(f"listen {one};" for one in listens)
+    conf.write_text(f"events {{}} http {{ server {{ {lines} return 204; }} }}")
+    return read_tree(str(conf), LiveHost())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lost"),
+    [
+        (["18080"], ["18080"], []),
+        (["18080"], ["127.0.0.1:18081"], ["*:18080: the candidate does not listen there"]),
+        (["18080"], ["127.0.0.1:18080"], ["*:18080: the candidate does not listen there"]),
+        (["127.0.0.1:18080"], ["18080"], []),
+        (["18080"], ["[::]:18080 ipv6only=on"], ["*:18080: the candidate does not listen there"]),
+        (["18080"], ["[::]:18080 ipv6only=off"], []),
+        (["18080", "[::]:18080"], ["[::]:18080 ipv6only=off"], []),
+        (["[::]:18080 ipv6only=off"], ["[::]:18080"],
+         ["[::]:18080: the candidate does not listen there"]),
+        (["[::1]:80"], ["80", "[::]:80"], []),
+        (["[::1]:80"], ["80"], ["[::1]:80: the candidate does not listen there"]),
+        (["18080"], ["18443 ssl"], ["*:18080: the candidate does not listen there"]),
+        (["443 ssl"], ["443"], ["*:443: without TLS"]),
+        (["80"], ["80 ssl"], ["*:80: only with TLS"]),
+        (["80"], ["80 proxy_protocol"], ["*:80: only with the PROXY protocol"]),
+        (["80 proxy_protocol"], ["80"], ["*:80: without the PROXY protocol"]),
+        (["443 ssl", "443 quic"], ["443 ssl"],
+         ["*:443 (QUIC): the candidate does not listen there"]),
+        (["443 ssl"], ["443 ssl", "443 quic"], []),
+        (["80"], ["0.0.0.0:80 backlog=4096 reuseport"], []),
+        ([], ["80"], []),
+        (["80"], [], []),
+        (["unix:/a"], ["unix:/a"], []),
+        (["unix:/a"], ["unix:/b"], ["unix:/a: the candidate does not listen there"]),
+        (["unix:/a"], ["80"], ["unix:/a: the candidate does not listen there"]),
+    ],
+)  # fmt: skip
+def test_where_clients_connect(
+    before: list[str], after: list[str], lost: list[str], tmp_path: Path
+) -> None:
+    assert lost_listeners(tree(tmp_path, *before), tree(tmp_path, *after, name="b")) == lost
+
+
+def test_nothing_is_lost_to_the_same_listeners_in_another_order(tmp_path: Path) -> None:
+    dice = random.Random(20261122)
+    some = ["80", "[::]:80", "127.0.0.1:81", "443 ssl", "443 quic", "unix:/a", "[::1]:82 ssl",
+            "83 proxy_protocol", "[::]:84 ipv6only=off", "*:85", "lo:86", "87-89"]  # fmt: skip
+    for _ in range(200):
+        one = dice.sample(some, dice.randint(1, len(some)))
+        more = dice.sample(some, len(some))
+        there = [*one, *(item for item in more if item not in one)]
+        assert lost_listeners(tree(tmp_path, *one), tree(tmp_path, *there, name="b")) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "has_silent", "is_lost"),
+    [
+        (200, 200, False, False),
+        (200, 301, False, False),
+        (301, 404, False, True),
+        (200, 503, False, True),
+        (200, 502, False, True),
+        (200, 502, True, False),
+        (200, 503, True, True),
+        (200, None, False, True),
+        (404, 500, False, False),
+        (401, 200, False, False),
+        (None, 500, False, False),
+    ],
+)
+def test_what_a_place_answers(
+    before: int | None, after: int | None, has_silent: bool, is_lost: bool
+) -> None:
+    why = lost_answer(Answer(status=before), Answer(status=after), has_silent=has_silent)
+    assert bool(why) is is_lost
