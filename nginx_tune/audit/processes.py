@@ -73,8 +73,9 @@ def descriptor_limit(context: Context) -> Number | Missing:
     value = None if place is None else parse_count(place.value)
     if value is not None:
         return _declared("worker_rlimit_nofile", value, place)
-    soft = context.facts.limits.nofile_soft
-    if soft is None:
+    limits = context.facts.limits
+    soft = limits.nofile_soft
+    if soft is None or limits.nofile_of == "reader":  # a shell's says nothing about nginx
         return Missing(("limits.nofile_soft",))
     return Number(soft, Evidence(fact="limits.nofile_soft", value=soft), None)
 

@@ -13,6 +13,7 @@ from nginx_tune.cli.inputs import read_document, read_toml
 from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
 from nginx_tune.cli.nginx_version import nginx_version_option
 from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide.kind_in import KindFound
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts, with_nginx_version
 from nginx_tune.documents.observation import Observation
@@ -22,6 +23,8 @@ from nginx_tune.errors import UsageError
 from nginx_tune.workload.profiles import workload_for
 
 F = TypeVar("F", bound=Callable[..., Any])
+Standing = tuple[Site, KindFound | None]
+"""A site with what stands already, and the kind that is served there; null where none shows."""
 KINDS = ("static", "media", "cache", "proxy")
 
 _OPTIONS = (
@@ -34,7 +37,11 @@ _OPTIONS = (
     click.option(
         "--workload", "workload_path", metavar="FILE", help="What is served and asked for."
     ),
-    click.option("--kind", type=click.Choice(KINDS), help="What nginx serves (default: static)."),
+    click.option(
+        "--kind",
+        type=click.Choice(KINDS),
+        help="What nginx serves (default: what other inputs show, else static).",
+    ),
     click.option(
         "--site",
         "site_path",
@@ -93,14 +100,16 @@ def read_inputs(
     nginx_binary: str | None,
     observation_path: str | None = None,
     nginx_version: str | None = None,
-    standing: Callable[[Site, Facts], Site] = lambda site, _: site,
+    standing: Callable[[Site, Facts], Standing] = lambda site, _: (site, None),
 ) -> Inputs:
     """The inputs that a command line names, and the decisions they lead to.
 
-    ``standing`` fills the site from what stands already.
+    ``standing`` fills the site from what stands already, and tells the kind that is served there;
+    a kind that somebody declared or that a log showed goes before it.
     """
     given_workload = read_document(Workload, workload_path) if workload_path else None
-    chosen: Kind = kind or (given_workload.kind if given_workload else "static")
+    is_known = given_workload is not None and given_workload.kind_provenance != "assumed"
+    assumed: Kind = given_workload.kind if given_workload else "static"
     given_site = _site(ctx, site_path)
     site = msgspec.structs.replace(
         given_site,
@@ -108,7 +117,7 @@ def read_inputs(
         cache_dirs=list(cache_dirs) or given_site.cache_dirs,
     )
     if facts_path is None:
-        facts = _live(chosen, site, datasets, nginx_binary)
+        facts = _live(kind or assumed, site, datasets, nginx_binary)
         tell_choice(ctx, facts.nginx)
     elif datasets:
         raise UsageError("--dataset scans this host, --facts names another: give one of them")
@@ -116,16 +125,21 @@ def read_inputs(
         facts = read_document(Facts, facts_path)
     if nginx_version is not None:
         facts = with_nginx_version(facts, nginx_version)
-    workload = workload_for(kind, facts, given_workload)
+    site, found = standing(site, facts)
+    shown = None if kind or is_known else found
+    workload = workload_for(kind or (shown.kind if shown else None), facts, given_workload)
     observation = read_document(Observation, observation_path) if observation_path else None
-    site = complete_site(standing(site, facts), facts, chosen)
+    site = complete_site(site, facts, workload.kind)
+    decisions = decide(facts, workload, site=site, observation=observation)
+    if shown is not None:
+        decisions = msgspec.structs.replace(decisions, kind_reason=shown.reason)
     return Inputs(
-        kind=chosen,
+        kind=workload.kind,
         facts=facts,
         given_workload=given_workload,
         given_site=given_site,
         site=site,
-        decisions=decide(facts, workload, site=site, observation=observation),
+        decisions=decisions,
     )
 
 

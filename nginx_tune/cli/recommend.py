@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from nginx_tune.cli.conf_names import prefix_option
-from nginx_tune.cli.deciding import deciding_options, read_inputs
+from nginx_tune.cli.deciding import Standing, deciding_options, read_inputs
 from nginx_tune.cli.output import is_screen, output_options, write_result
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide.adopting import site_in
+from nginx_tune.decide.kind_in import kind_in
 from nginx_tune.decide.standing import hold_against
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Facts
@@ -51,10 +52,10 @@ def command(
     """Which switches help on this host, with evidence, prediction, break-even and risk."""
     tree = None
 
-    def standing(site: Site, facts: Facts) -> Site:
+    def standing(site: Site, facts: Facts) -> Standing:
         nonlocal tree
         tree = None if conf_path is None else _configuration(conf_path, prefix, facts)
-        return site if tree is None else site_in(tree, site)
+        return (site, None) if tree is None else (site_in(tree, site), kind_in(tree))
 
     decisions = read_inputs(ctx, standing=standing, **named).decisions
     if tree is not None:

@@ -42,6 +42,16 @@ def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
             settings=[line],
             confidence="high",
         )
+    hindrance = _no_buffer(path)
+    if hindrance is not None:
+        return Decision(
+            id=ID,
+            verdict="not_applicable",
+            summary=f"As it is: {hindrance}.",
+            settings=[setting(ID, "http", "access_log", path, FORMAT, reason=hindrance)],
+            confidence="high",
+            flips_when=["the log is written to a file of its own"],
+        )
     if rate.value is not None and rate.value < BUSY_PER_SECOND:
         reason = f"unbuffered: {rate.value:.3g} requests a second need no buffer"
         args = [path, FORMAT]
@@ -62,3 +72,17 @@ def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
         else [f"the request rate is known to be below {BUSY_PER_SECOND:.0f} a second"],
         risks=["a crash loses the lines of the last second"] if verdict == "set" else [],
     )
+
+
+def _no_buffer(path: str) -> str | None:
+    """Why a log takes no buffer; null for a plain file.
+
+    Source: ngx_http_log_set_log(), which refuses one for syslog and for names with variables.
+    """
+    if path.startswith("syslog:"):
+        return "syslog is sent a datagram for each line, and takes no buffer"
+    if "$" in path:
+        return "a log whose name has variables takes no buffer"
+    if path.startswith(("/dev/", "/proc/")):
+        return f"whoever reads {path} wants each line when it is written"
+    return None

@@ -16,12 +16,13 @@ from msgspec.structs import replace
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.log_formats import log_formats
+from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.scopes import http_blocks, http_directives, scopes
 from nginx_tune.conf.thread_pools import declared_pools
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import upstreams
 from nginx_tune.documents.decisions import Decision, Setting
-from nginx_tune.documents.site import Site, SiteTls, Upstream
+from nginx_tune.documents.site import CacheBounds, Site, SiteTls, Upstream
 
 _OWN_FORMATS = ("combined", "main")
 _CHOICE = "$disk"
@@ -49,6 +50,8 @@ def site_in(tree: ConfTree, site: Site) -> Site:
         tls=tls,
         upstreams=site.upstreams or named,
         cache_dirs=site.cache_dirs or list(_caches(tree)),
+        cache_bounds={path: _bounds(line) for path, line in _caches(tree).items()}
+        | site.cache_bounds,
         access_log=site.access_log or _access_log(tree),
     )
 
@@ -220,14 +223,25 @@ def _caches(tree: ConfTree) -> dict[str, Directive]:
     }
 
 
+def _bounds(line: Directive) -> CacheBounds:
+    words = {arg.partition("=")[0]: arg.partition("=")[2] for arg in line.args[1:]}
+    return CacheBounds(
+        max_bytes=parse_bytes(words.get("max_size", "")) or None,
+        min_free_bytes=parse_bytes(words.get("min_free", "")) or None,
+    )
+
+
 def _access_log(tree: ConfTree) -> str | None:
-    """The log of http, else of the first server that has one."""
-    blocks = [*http_blocks(tree), *(s.own for s in scopes(tree) if s.kind == "server")]
-    for block in blocks:
-        for line in block.block.all("access_log") if block.block else ():
-            if line.value.startswith("/") and "$" not in line.value:
-                return line.value
-    return None
+    """Where lines go: to the first file that http or a server names, else wherever they go.
+
+    Shape: ``off`` where nothing is logged; null where the build's default holds.
+    """
+    blocks = [*http_blocks(tree), *(s.own for s in scopes(tree))]
+    found = [line.value for each in blocks if each.block for line in each.block.all("access_log")]
+    files = [one for one in found if one.startswith("/") and "$" not in one]
+    own = [one for one in files if not one.startswith(("/dev/", "/proc/"))]
+    sinks = [one for one in found if one not in ("off", *files)]
+    return next(iter([*own, *files, *sinks, *found]), None)
 
 
 def _path(tree: ConfTree, server: Directive, name: str) -> str | None:

@@ -46,7 +46,8 @@ def corners(s: Situation, i: BlockingInputs) -> list[BlockingInputs]:
     easier = harder = i
     if s.dataset_bytes.provenance == "assumed" and s.dataset_bytes.value:
         easier = s.inputs_with_dataset(s.dataset_bytes.value / 2) or i
-        harder = s.inputs_with_dataset(s.dataset_bytes.value * 2) or i
+        if not s.dataset_is_bounded:
+            harder = s.inputs_with_dataset(s.dataset_bytes.value * 2) or i
     if s.exponent.provenance == "assumed" and s.exponent.value is not None:
         flat, steep = max(0.0, s.exponent.value - 0.3), s.exponent.value + 0.3
         easier = replace(easier, classes=zipf_classes(_objects(easier), steep))

@@ -73,7 +73,7 @@ def plan_descriptors(s: Situation) -> DescriptorPlan:
         kept=int(connections * per_connection) + RESERVE,
         ceiling=ceiling,
         ceiling_fact=fact,
-        soft=limits.nofile_soft,
+        soft=None if limits.nofile_of == "reader" else limits.nofile_soft,
         bound_by=bound,
     )
 

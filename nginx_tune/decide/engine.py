@@ -13,7 +13,7 @@ from nginx_tune.decide.directio import decide_directio
 from nginx_tune.decide.file_limits import decide_file_limits
 from nginx_tune.decide.http2 import decide_http2
 from nginx_tune.decide.ktls import decide_ktls
-from nginx_tune.decide.law import elsewhere, keep_law
+from nginx_tune.decide.law import elsewhere, keep_law, unsure_of_kind
 from nginx_tune.decide.moves import with_break_evens
 from nginx_tune.decide.observed import with_observation
 from nginx_tune.decide.open_file_cache import decide_open_file_cache
@@ -77,12 +77,15 @@ def decide(
     plan = plan_pools(situation)
     others = elsewhere(situation)
     answers = [(one, one(situation, plan)) for one in ALL]
+    is_assumed = situation.workload.kind_provenance == "assumed"
     return Decisions(
         kind=situation.kind,
+        kind_provenance=situation.workload.kind_provenance,
         nginx_choice=situation.facts.nginx.choice,
         decisions=[
-            keep_law(one, with_break_evens(one, answer, situation, plan), others)
+            unsure_of_kind(law, assumed=is_assumed)
             for one, answer in answers
+            for law in (keep_law(one, with_break_evens(one, answer, situation, plan), others),)
         ],
         unknown=situation.facts.unknown,
     )

@@ -34,7 +34,7 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
     evidence = known(
         Quantity("worker_connections", d.connections, "", "assumed"),
         Quantity("descriptors a worker needs", wanted, "descriptors", "assumed"),
-        Quantity("limits.nofile_soft", limits.nofile_soft, "descriptors"),
+        Quantity("limits.nofile_soft", d.soft, "descriptors"),
         Quantity("limits.nofile_hard", limits.nofile_hard, "descriptors"),
         Quantity("limits.nr_open", limits.nr_open, "descriptors"),
     )

@@ -65,6 +65,13 @@ def keep_law(decide: Decide, decision: Decision, others: Sequence[Elsewhere]) ->
     return decision
 
 
+def unsure_of_kind(decision: Decision, *, assumed: bool) -> Decision:
+    """The decision, not of high confidence where what is served is only assumed."""
+    if not assumed or decision.confidence != "high":
+        return decision
+    return replace(decision, confidence="medium")
+
+
 def is_prediction(p: Predicted) -> bool:
     """Whether a range is narrow enough to be one."""
     if p.unit == "" and p.high <= 1 and p.high - p.low <= NARROW_SHARE:

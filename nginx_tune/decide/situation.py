@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from nginx_tune.decide.build import Build, build_of
+from nginx_tune.decide.cache_growth import CacheHost, CacheSize, cache_size
 from nginx_tune.decide.model_blocking import Prediction, predict
 from nginx_tune.decide.model_cache import PopularityClass, curve_classes, zipf_classes
-from nginx_tune.decide.model_cache_size import keyed_bytes, most_zone_mebibytes
 from nginx_tune.decide.model_disk import DiskModel, disk_model, disk_models, disks_together
 from nginx_tune.decide.model_inputs import HALF_PAGE_BYTES, PAGE_BYTES, Asked, BlockingInputs
 from nginx_tune.decide.model_protocol import ReadPath, read_path, turn_bytes
@@ -17,15 +17,13 @@ from nginx_tune.decide.model_sizes import SizeGroup, size_groups
 from nginx_tune.decide.observed import Seen, see
 from nginx_tune.decide.quantity import Quantity
 from nginx_tune.decide.storage import DataPath, data_paths, on_shared_folder
+from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.facts import Disk, Facts
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
 
 MAX_WORKERS = 512
-_CACHE_OVER_MEMORY = 8.0
-"""Assumed size of a cache on several disks whose sizes are unknown, over the page cache."""
-_CACHE_SHARE_OF_DISK = 0.8
 _OF_THE_HOST = ("seen", "build", "data_paths", "disk", "disks_by_path", "disk_knee", "_disks")
 """Cached parts of a situation that no workload changes, except for its kind."""
 
@@ -164,12 +162,19 @@ class Situation:
 
     @cached_property
     def dataset_bytes(self) -> Quantity:
-        """Bytes that can be asked for; a cache is taken at the size it may grow to."""
+        """Bytes that can be read from disk: of a cache no more than it may grow to."""
         data = self.workload.dataset
-        if self.kind == "cache" and not data.bytes:
-            return self._cache_growth()
-        value = data.bytes or None
-        return Quantity("workload.dataset.bytes", value, "bytes", data.provenance)
+        known = Quantity("workload.dataset.bytes", data.bytes or None, "bytes", data.provenance)
+        if self.kind != "cache":
+            return known
+        growth = self._cache_growth
+        is_bound = known.value is None or (growth.value or math.inf) < known.value
+        return growth if is_bound else known
+
+    @property
+    def dataset_is_bounded(self) -> bool:
+        """Whether the data cannot be more than it is taken for: a cache at its ``max_size``."""
+        return self.kind == "cache" and self.dataset_bytes is self._cache_growth
 
     @property
     def dataset_is_lower_bound(self) -> bool:
@@ -177,21 +182,18 @@ class Situation:
         scanned = self.workload.dataset.provenance == "measured"
         return scanned and any(not d.complete for d in self.facts.datasets)
 
+    def cache_size(self, place: DataPath) -> CacheSize:
+        """One directory's cache, by its declared bounds or as it would be written."""
+        host = CacheHost(self.facts, self.data_paths, self.memory_bytes, self.object_bytes.value)
+        return cache_size(host, place, self.site.cache_bounds.get(place.path))
+
+    @cached_property
     def _cache_growth(self) -> Quantity:
-        sizes = [d.size_bytes for d in self._disks if d.size_bytes]
-        if sizes:
-            value = _CACHE_SHARE_OF_DISK * sum(sizes)
-        elif len(self.data_paths) > 1 and self.page_cache.value:
-            value = _CACHE_OVER_MEMORY * self.page_cache.value
-        else:
-            return Quantity("workload.dataset.bytes", None, "bytes", "assumed")
-        systems = [p.size_bytes for p in self.data_paths if p.size_bytes]
-        if systems and len(systems) == len(self.data_paths):
-            value = min(value, _CACHE_SHARE_OF_DISK * sum(systems))
-        caches = max(1, len(self.data_paths))
-        zone = most_zone_mebibytes(self.memory_bytes, caches)
-        value = min(value, caches * keyed_bytes(zone, self.object_bytes.value))
-        return Quantity("size the cache may grow to", value, "bytes", "assumed")
+        sizes = [self.cache_size(place) for place in self.data_paths]
+        declared = bool(sizes) and all(size.is_declared for size in sizes)
+        value = math.fsum(size.held_bytes for size in sizes) or None
+        source: Provenance = "declared" if declared else "assumed"
+        return Quantity("size the caches may grow to", value, "bytes", source)
 
     @property
     def memory_bytes(self) -> int | None:

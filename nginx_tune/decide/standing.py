@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.listeners import listeners, tls_servers
 from nginx_tune.conf.quantities import parse_bytes
-from nginx_tune.conf.scopes import Scope, http_blocks, scopes
+from nginx_tune.conf.scopes import Scope, http_blocks, http_directives, scopes
 from nginx_tune.conf.served import served_paths
 from nginx_tune.conf.thread_pools import asked_pool
 from nginx_tune.conf.tree import ConfTree
@@ -36,7 +36,7 @@ def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
            are missing or differ.
     """
     standing = Standing(tree)
-    held = [_held(one, standing) for one in decisions.decisions]
+    held = [_held(_as_chosen(one), standing) for one in decisions.decisions]
     return replace(decisions, decisions=with_needs(held, tree))
 
 
@@ -63,6 +63,9 @@ class Standing:
             return [u.block.first(wanted.directive) for u in chosen] or [None]
         if _is_named(wanted):
             found = [line for block in self.http for line in block.all(wanted.directive)]
+            if wanted.directive == "access_log":  # servers and locations have logs of their own
+                found = [one for one in http_directives(self.tree) if one.name == "access_log"]
+                return [one for one in found if _same_name(one, wanted)] or [None]
             return [next((line for line in found if _same_name(line, wanted)), None)]
         lines = [_effective(scope, wanted) for scope in self._places(wanted, apart)]
         return list({id(line): line for line in lines}.values()) or [None]
@@ -71,7 +74,8 @@ class Standing:
         """Where the setting is to go: the lines that differ, else the blocks that lack one."""
         if wanted.context in ("main", "events", "upstream") or _is_named(wanted):
             blocks = self._blocks(wanted)
-            lines = [one for one in self.lines(wanted, apart) if one is not None]
+            standing = [one for one in self.lines(wanted, apart) if one is not None]
+            lines = [one for one in standing if not _holds(one, wanted)] or standing
             if wanted.context == "main" and not lines:
                 return [Place(file=self.tree.path, line=1, text="main", change=False)]
             return [_place(one, change=bool(lines)) for one in lines or blocks]
@@ -155,6 +159,13 @@ def _effective(scope: Scope, wanted: Setting) -> Directive | None:
         lines = scope.effective_all(wanted.directive)
         return next((line for line in lines if list(line.args[:1]) == wanted.args[:1]), None)
     return scope.effective(wanted.directive)
+
+
+def _as_chosen(decision: Decision) -> Decision:
+    """The decision; a log that needs no buffer stays as its operator has it."""
+    if decision.id == "access-log" and decision.verdict in ("keep", "not_applicable"):
+        return replace(decision, settings=[])
+    return decision
 
 
 def _held(decision: Decision, standing: Standing) -> Decision:

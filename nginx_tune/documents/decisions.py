@@ -136,6 +136,9 @@ class Decisions(Document, frozen=True, kw_only=True, tag="nginx-tune/decisions/1
     """All decisions for one host and workload."""
 
     kind: Literal["static", "media", "cache", "proxy"] = "static"
+    kind_provenance: Provenance = "assumed"
+    kind_reason: str = ""
+    """Where a configuration shows the kind, and what other kinds it has."""
     nginx_choice: str = ""
     """Which nginx of the host was taken, and why, as its facts say."""
     decisions: list[Decision] = []

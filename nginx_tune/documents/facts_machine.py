@@ -124,6 +124,10 @@ class Memory(Part, frozen=True, kw_only=True):
 class Limits(Part, frozen=True, kw_only=True):
     """Descriptor limits an nginx started here would meet."""
 
+    nofile_of: Literal["nginx", "unit", "reader"] | None = None
+    """Whose ``nofile_soft`` and ``nofile_hard`` are: the running nginx's, those of the systemd unit
+    that starts it, or those of whoever read the facts, which say little about nginx; null is not
+    known."""
     nofile_soft: int | None = None
     nofile_hard: int | None = None
     nr_open: int | None = None

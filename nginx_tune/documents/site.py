@@ -31,6 +31,15 @@ class SiteTls(Part, frozen=True, kw_only=True):
     """``ssl_protocols``; none leaves it to what the build and its TLS library have."""
 
 
+class CacheBounds(Part, frozen=True, kw_only=True):
+    """What the operator lets a cache take."""
+
+    max_bytes: int | None = None
+    """``max_size``."""
+    min_free_bytes: int | None = None
+    """``min_free``."""
+
+
 class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     """The operator's own choices; the defaults serve a first run."""
 
@@ -41,6 +50,9 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     """The URL prefix of each root, in the order of ``roots``: ``/videos/`` for files in
     ``ROOT/videos/``. Without them a request looks for its file in the roots in turn."""
     cache_dirs: list[str] = []
+    cache_bounds: dict[str, CacheBounds] = {}
+    """Bounds of caches, by their directories; without one ``max_size`` is made of what the disk has
+    room for."""
     upstreams: list[Upstream] = []
     tls: SiteTls | None = None
     user: str | None = None

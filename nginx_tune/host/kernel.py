@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 
+from msgspec.structs import replace
+
 from nginx_tune.documents.facts import Kernel, Limits
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Gaps, Missing, attempt, known
 from nginx_tune.host.parse_process import parse_capabilities, parse_open_files, parse_status
 from nginx_tune.host.parse_values import parse_integer, parse_release
+from nginx_tune.host.unit_limits import read_unit_limits
 
 SYSCTLS = (
     "fs.file-max",
@@ -103,6 +106,16 @@ def read_limits(host: Host, *, process: str = "self") -> tuple[Limits, Gaps]:
         can_raise=known(_read_can_raise(host, process), gaps, "/can_raise"),
     )
     return limits, gaps
+
+
+def of_nginx(host: Host, limits: Limits, *, is_running: bool) -> Limits:
+    """The limits as those of nginx: a running one's, else its unit's, else the reader's own."""
+    if is_running:
+        return replace(limits, nofile_of="nginx")
+    unit = read_unit_limits(host)
+    if isinstance(unit, Missing):
+        return replace(limits, nofile_of="reader")
+    return replace(limits, nofile_soft=unit.soft, nofile_hard=unit.hard, nofile_of="unit")
 
 
 def _read_can_raise(host: Host, process: str) -> bool | Missing:

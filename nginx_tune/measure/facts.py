@@ -12,7 +12,7 @@ from nginx_tune.errors import UsageError
 from nginx_tune.host.cpu import read_cpu, with_workers
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.host.gaps import Gaps, under
-from nginx_tune.host.kernel import read_kernel, read_limits
+from nginx_tune.host.kernel import of_nginx, read_kernel, read_limits
 from nginx_tune.host.listeners import add_counters, ask_listening, read_listeners
 from nginx_tune.host.memory import read_memory
 from nginx_tune.host.network import read_network
@@ -96,6 +96,7 @@ def gather_facts(
     listeners, found = read_listeners(host, listening, pid)
     gaps |= under("/listeners", found)
     limits, found = read_limits(host, process=process)
+    limits = of_nginx(host, limits, is_running=process != "self")
     gaps |= under("/limits", found)
     for name in STANDING:
         if getattr(nginx, name) is None:

@@ -20,7 +20,11 @@ def render_decisions(decisions: Decisions, *, width: int | None = None) -> str:
     """
     open_ones = [d for d in decisions.decisions if d.settings or d.verdict not in _QUIET]
     quiet = [d for d in decisions.decisions if d not in open_ones]
-    blocks = [_paragraph(d, width) for d in open_ones]
+    kind = decisions.kind_reason or decisions.kind_provenance
+    if kind == "assumed":
+        kind += "; --kind or -c says it"
+    blocks = [_fold(f"Kind of site: {decisions.kind} ({kind})", width, 0)]
+    blocks += [_paragraph(d, width) for d in open_ones]
     if quiet:
         lines = [_fold(f"{d.id}: {_words(d.verdict)}. {d.summary}", width, 0) for d in quiet]
         blocks.append("\n".join(["Nothing to change:", *lines]))

@@ -133,9 +133,13 @@ def _memory(memory: Memory) -> str:
     )
 
 
+_WHOSE = {"nginx": "nginx's", "unit": "nginx.service's", "reader": "this command's"}
+
+
 def _limits(limits: Limits) -> str:
     soft, hard = _count(limits.nofile_soft), _count(limits.nofile_hard)
-    text = f"open files {soft} soft, {hard} hard, fs.nr_open {_count(limits.nr_open)}"
+    whose = f" ({_WHOSE[limits.nofile_of]})" if limits.nofile_of else ""
+    text = f"open files{whose} {soft} soft, {hard} hard, fs.nr_open {_count(limits.nr_open)}"
     if limits.file_max is not None and limits.file_max < _NO_LIMIT:
         text += f", {limits.file_max} for all processes"
     return text

@@ -412,7 +412,8 @@ def test_a_cache_is_no_larger_than_its_keys(object_bytes: int, disks: int, memor
 
 
 def test_named_directories_of_unknown_disks_count_as_independent_but_declared() -> None:
-    decisions = decide(host(), Workload(kind="cache"), site=site(cache_dirs=["/a", "/b"]))
+    facts = host(page_cache_bytes=GIBIBYTE)
+    decisions = decide(facts, Workload(kind="cache"), site=site(cache_dirs=["/a", "/b"]))
     d = one(decisions, "per-disk-pools")
     assert d.verdict == "enable"
     assert d.confidence == "low"
@@ -491,6 +492,14 @@ def test_connections_stay_below_the_hard_limit_and_a_tenth_of_memory() -> None:
 def test_limits_that_suffice_are_kept() -> None:
     facts = host(limits=Limits(nofile_soft=65536, nofile_hard=65536, nr_open=1048576))
     assert one(decide(facts, load(), site=site()), "file-limits").verdict == "keep"
+
+
+def test_a_shells_own_limit_is_not_nginxs() -> None:
+    """Under systemd nginx starts with 1024, whatever the operator's shell has."""
+    limits = Limits(nofile_soft=65536, nofile_hard=65536, nr_open=1048576, nofile_of="reader")
+    d = one(decide(host(limits=limits), load(), site=site()), "file-limits")
+    assert d.verdict != "keep"
+    assert [s.directive for s in d.settings] == ["worker_rlimit_nofile"]
 
 
 @pytest.mark.parametrize(

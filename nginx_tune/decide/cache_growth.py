@@ -1,0 +1,126 @@
+"""What a cache may grow to: the ``max_size`` that is declared, or the one that would be written.
+
+The file's line and the model of the page cache both read it here, so that no decision weighs data
+that the file beside it forbids.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from nginx_tune.decide.model_cache_size import (
+    KEYS_PER_MEBIBYTE,
+    SMALLEST_ZONE_MEBIBYTES,
+    keyed_bytes,
+    most_zone_mebibytes,
+)
+from nginx_tune.decide.storage import DataPath
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.site import CacheBounds
+from nginx_tune.documents.units import bytes_text
+
+MEBIBYTE = 1 << 20
+GIBIBYTE = 1 << 30
+SHARE_OF_DISK = 0.8
+"""Of the smallest leaf disk: file-system overhead, a mirror's other half and what else lives
+there stay out; the manager removes files late (NGINX-FACTS 13.3)."""
+SHARE_OF_FREE = 0.9
+"""Of what is free: ``max_size`` is overshot while files are written."""
+SMALL_GIBIBYTES = 10
+"""``max_size`` where the disk's size is not known: small enough not to fill one."""
+LARGEST_GIBIBYTES = 1 << 20
+_MANY_GIBIBYTES = 16
+"""From here on a size in whole gibibytes is near enough."""
+
+
+class CacheHost(NamedTuple):
+    """What bounds caches beside their own lines."""
+
+    facts: Facts
+    places: Sequence[DataPath]
+    """All caches' directories, which may share disks."""
+    memory_bytes: int | None
+    object_bytes: float | None
+
+
+class CacheSize(NamedTuple):
+    """One cache as it would be written."""
+
+    max_bytes: int
+    """``max_size``."""
+    held_bytes: float
+    """What it can hold of that: no more than is free beside ``min_free``."""
+    zone_mebibytes: int
+    why: str
+    is_declared: bool
+
+
+def cache_size(host: CacheHost, place: DataPath, bounds: CacheBounds | None) -> CacheSize:
+    """The cache in ``place``, by its operator's bounds where there are some."""
+    if bounds is not None and bounds.max_bytes:
+        zone = _zone_mebibytes(host, bounds.max_bytes)
+        held = float(bounds.max_bytes)
+        if place.available_bytes is not None:
+            free = place.available_bytes + _held_bytes(host, place)
+            held = max(0.0, min(held, free - (bounds.min_free_bytes or 0)))
+        return CacheSize(bounds.max_bytes, held, zone, "the size that the site gives it", True)
+    gibibytes, why = _gibibytes(host, place)
+    zone = _zone_mebibytes(host, gibibytes * GIBIBYTE)
+    by_keys = keyed_bytes(zone, host.object_bytes) / GIBIBYTE
+    size = max(1, int(min(gibibytes, by_keys))) * GIBIBYTE
+    if by_keys < gibibytes:
+        # Rounded down: nginx would remove by keys what max_size still has room for.
+        if by_keys <= _MANY_GIBIBYTES:
+            size = max(1, int(by_keys * 1024)) * MEBIBYTE
+        why = (
+            f"as much as the keys in {zone}m name, of {bytes_text(host.object_bytes or 1.0)} "
+            f"each; the disk has room for {gibibytes}g"
+        )
+    return CacheSize(size, float(size), zone, why, False)
+
+
+def _gibibytes(host: CacheHost, place: DataPath) -> tuple[int, str]:
+    sizes = {d.name: d.size_bytes for d in host.facts.storage.disks if d.size_bytes}
+    leaves = [sizes[name] for name in place.leaf_disks if name in sizes]
+    room = _room_bytes(host, place)
+    if not leaves and room is not None:
+        return max(1, int(room / GIBIBYTE)), f"what {place.path} has room for"
+    if not leaves:
+        return SMALL_GIBIBYTES, "the disk's size is not known, so a small bound"
+    sharing = Counter(name for other in host.places for name in other.leaf_disks)
+    sharers = max(sharing[name] for name in place.leaf_disks)
+    usable = int(SHARE_OF_DISK * min(leaves) / sharers / GIBIBYTE)
+    size = max(1, min(LARGEST_GIBIBYTES, usable))
+    if room is not None and room < size * GIBIBYTE:
+        return max(1, int(room / GIBIBYTE)), f"what {place.path} has room for"
+    return size, f"{SHARE_OF_DISK:.0%} of {bytes_text(min(leaves) / sharers)}"
+
+
+def _room_bytes(host: CacheHost, place: DataPath) -> float | None:
+    """What a cache may take of its file system; null when that was not looked at.
+
+    The share of all of it that is left to caches on it, and no more than what is free or taken
+    by the cache already.
+    """
+    if place.size_bytes is None:
+        return None
+    sharers = max(1, sum(1 for other in host.places if other.leaf_disks == place.leaf_disks))
+    room = SHARE_OF_DISK * place.size_bytes / sharers
+    if place.available_bytes is None:
+        return room
+    return min(room, SHARE_OF_FREE * place.available_bytes / sharers + _held_bytes(host, place))
+
+
+def _held_bytes(host: CacheHost, place: DataPath) -> int:
+    """What lies in the cache now, where that was scanned."""
+    return next((d.bytes or 0 for d in host.facts.datasets if d.path == place.path), 0)
+
+
+def _zone_mebibytes(host: CacheHost, size_bytes: int) -> int:
+    objects = size_bytes / max(1.0, host.object_bytes or 1.0)
+    wanted = math.ceil(objects / KEYS_PER_MEBIBYTE)
+    most = most_zone_mebibytes(host.memory_bytes, len(host.places))
+    return max(SMALLEST_ZONE_MEBIBYTES, min(most, wanted))

@@ -1,0 +1,107 @@
+"""A cache is weighed at the size that it may have, in every decision."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from situations import GIBIBYTE, MEBIBYTE, host, load, site
+
+from nginx_tune.conf.tree import parse_text
+from nginx_tune.decide import decide
+from nginx_tune.decide.adopting import site_in
+from nginx_tune.decide.engine import situation_of
+from nginx_tune.documents.decisions import Decision
+from nginx_tune.documents.facts import Dataset, PathStorage
+from nginx_tune.documents.site import CacheBounds, Site
+
+UNITS = {"k": 1 << 10, "m": MEBIBYTE, "g": GIBIBYTE}
+
+
+def written_bytes(decisions: dict[str, Decision]) -> int:
+    """All caches' ``max_size`` in the settings."""
+    words = [
+        arg.removeprefix("max_size=")
+        for s in decisions["per-disk-pools"].settings
+        for arg in s.args
+        if arg.startswith("max_size=")
+    ]
+    return sum(int(word[:-1]) * UNITS[word[-1]] for word in words)
+
+
+def decided(own: Site, **facts: object) -> dict[str, Decision]:
+    found = decide(host(**facts), load("cache", data_bytes=None, cold_peak=200), site=own)  # type: ignore[arg-type]
+    return {one.id: one for one in found.decisions}
+
+
+def test_pools_are_off_for_data_that_the_file_forbids() -> None:
+    """A cache of unknown room is written with 10 GiB; memory holds that."""
+    decisions = decided(site(cache_dirs=["/cache"]), page_cache_bytes=23 * GIBIBYTE)
+    assert written_bytes(decisions) == 10 * GIBIBYTE
+    assert decisions["thread-pools"].verdict == "disable"
+    assert "10.0 GiB" in decisions["thread-pools"].summary
+    assert decisions["aio-write"].verdict == "not_applicable"
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    declared=st.lists(st.one_of(st.none(), st.integers(1, 1 << 22)), min_size=1, max_size=3),
+    recorded=st.booleans(),
+    free=st.integers(1, 1 << 12),
+)
+def test_the_model_weighs_what_the_lines_allow(
+    declared: list[int | None], recorded: bool, free: int
+) -> None:
+    directories = [f"/srv/{n}" if recorded else f"/else/{n}" for n in range(1, len(declared) + 1)]
+    bounds = {
+        path: CacheBounds(max_bytes=size * MEBIBYTE)
+        for path, size in zip(directories, declared, strict=True)
+        if size is not None
+    }
+    facts = host(disks=3)
+    paths = [
+        PathStorage(
+            path=place.path,
+            mount_point=place.mount_point,
+            filesystem="ext4",
+            leaf_disks=place.leaf_disks,
+            size_bytes=4 << 40,
+            available_bytes=free * GIBIBYTE,
+        )
+        for place in facts.storage.paths
+    ]
+    own = site(cache_dirs=directories, cache_bounds=bounds)
+    storage = type(facts.storage)(paths=paths, disks=facts.storage.disks)
+    workload = load("cache", data_bytes=None)
+    facts = host(storage=storage)
+    decisions = {d.id: d for d in decide(facts, workload, site=own).decisions}
+    weighed = situation_of(facts, workload, site=own).dataset_bytes.value
+    assert weighed is not None
+    assert weighed <= written_bytes(decisions)
+    if recorded:
+        assert weighed <= len(declared) * free * GIBIBYTE
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("max_size=1g", 1 * GIBIBYTE), ("max_size=40g min_free=10g", 23 * GIBIBYTE)],
+)
+def test_a_declared_bound_counts_with_what_is_free(words: str, expected: int) -> None:
+    conf = f"http {{ proxy_cache_path /srv/1/c keys_zone=z:10m {words}; }}"
+    own = site_in(parse_text(conf, file="/n.conf"), Site())
+    facts = host(datasets=[Dataset(path="/srv/1/c", bytes=3 * GIBIBYTE, files=3000)])
+    (place,) = facts.storage.paths
+    place = PathStorage(
+        path=place.path,
+        filesystem="ext4",
+        leaf_disks=place.leaf_disks,
+        size_bytes=1 << 40,
+        available_bytes=30 * GIBIBYTE,
+    )
+    facts = host(
+        storage=type(facts.storage)(paths=[place], disks=facts.storage.disks),
+        datasets=facts.datasets,
+    )
+    workload = load("cache", data_bytes=100 * GIBIBYTE)
+    data = situation_of(facts, workload, site=own).dataset_bytes
+    assert (data.value, data.provenance) == (expected, "declared")
