@@ -7,6 +7,7 @@ keep most of it by themselves; here it is held for all of them, those to come to
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -46,7 +47,7 @@ def elsewhere(s: Situation) -> list[Elsewhere]:
     return [
         Elsewhere(name, command, moved, plan_pools(moved))
         for name, command, workload in _moved(s.workload, s)
-        for moved in (s.with_workload(workload),)
+        for moved in (dataclasses.replace(s.with_workload(workload), is_moved=True),)
     ]
 
 
@@ -97,6 +98,8 @@ def _held(decision: Decision, reason: str, command: str = "") -> Decision:
         settings=[],
         proposed=[*decision.settings, *decision.proposed],
         confidence="low",
+        flips_when=[f"it is settled: {reason}"],
+        break_evens=[],  # those are of the verdict that is held back
         next_command=command or decision.next_command,
     )
 

@@ -6,17 +6,19 @@ values, so a break-even cannot disagree with the decision that states it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from nginx_tune.decide.break_even import find_flip
-from nginx_tune.decide.plausible import MOST_COUNT
+from nginx_tune.decide.plausible import MOST_COUNT, plausible_facts, plausible_workload
 from nginx_tune.decide.pool_plan import PoolPlan, plan_pools
 from nginx_tune.decide.quantity import Quantity
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import BreakEven, Decision, DecisionId, Verdict
+from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.workload import Workload
 
 Decide = Callable[[Situation, PoolPlan], Decision]
@@ -64,6 +66,44 @@ MOVABLE: Mapping[str, Movable] = {
         lambda s: s.requests_per_connection, _requests
     ),
 }
+
+
+DATA = "workload.dataset.bytes"
+MEMORY = frozenset(
+    {"memory.page_cache_limit_bytes", "memory.available_bytes", "memory.arc_limit_bytes"}
+)
+
+
+def moved_documents(
+    facts: Facts, workload: Workload, fact: str, value: float
+) -> tuple[Facts, Workload] | None:
+    """The documents with one fact at another value; None for one that nothing here moves.
+
+    More data are more files of the same size.
+    """
+    if fact in MEMORY:
+        field = fact.removeprefix("memory.")
+        return replace(facts, memory=replace(facts.memory, **{field: round(value)})), workload
+    if fact == DATA:
+        served = workload.dataset
+        files = (
+            round(served.files * value / served.bytes) if served.files and served.bytes else None
+        )
+        dataset = replace(served, bytes=round(value), files=files and max(1, files))
+        return facts, replace(workload, dataset=dataset)
+    movable = MOVABLE.get(fact)
+    return None if movable is None else (facts, movable.move(workload, value))
+
+
+def moved_situation(s: Situation, fact: str, value: float) -> Situation | None:
+    """The situation with one fact at another value; None for one that nothing here moves."""
+    moved = moved_documents(s.facts, s.workload, fact, value)
+    if moved is None:
+        return None
+    facts, workload = moved
+    if facts is s.facts:
+        return s.with_workload(plausible_workload(workload))
+    return dataclasses.replace(s, facts=plausible_facts(facts))
 
 
 NO_FLIP = "no single fact within a factor of a million"

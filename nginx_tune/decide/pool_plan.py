@@ -211,7 +211,7 @@ def _unless_assumed(s: Situation, inputs: BlockingInputs, paying: Judgement) -> 
             held_back=True,
             next_command="nginx-tune inspect --nginx BIN --dataset DIR -f json -o facts.json",
         )
-    if not flips_on_assumptions(s, inputs):
+    if s.is_moved or not flips_on_assumptions(s, inputs):
         return paying
     assumed = assumptions(s)
     names = " and ".join(name for name, _ in assumed)

@@ -36,6 +36,8 @@ class Situation:
     workload: Workload
     site: Site
     observation: Observation | None = None
+    is_moved: bool = False
+    """Whether something assumed was moved already to an end of what is plausible."""
 
     def with_workload(self, workload: Workload) -> Situation:
         """The same host and site with another workload of the same kind.

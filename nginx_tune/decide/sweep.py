@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from nginx_tune.decide.engine import decide, situation_of
-from nginx_tune.decide.moves import FLIPS, MOVABLE
+from nginx_tune.decide.moves import DATA, FLIPS, MEMORY, MOVABLE, moved_documents
 from nginx_tune.decide.quantity import Quantity
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision
@@ -19,8 +17,6 @@ from nginx_tune.documents.workload import Workload
 FACTORS = (1 / 64, 1 / 8, 1 / 2, 1.0, 2.0, 8.0, 64.0)
 NEAR = 0.02
 """How far from a break-even its two sides are asked."""
-_DATA = "workload.dataset.bytes"
-_MEMORY = "memory.page_cache_limit_bytes"
 
 
 class Step(NamedTuple):
@@ -73,10 +69,10 @@ def _decided(name: str, facts: Facts, workload: Workload, site: Site) -> Decisio
 
 
 def _quantity(fact: str, s: Situation) -> Quantity | None:
-    if fact == _DATA:
-        return s.dataset_bytes
-    if fact == _MEMORY:
-        return s.page_cache
+    if fact == DATA:
+        return s.dataset_bytes if s.dataset_bytes.fact == fact else None
+    if fact in MEMORY:
+        return s.page_cache if s.page_cache.fact == fact else None
     movable = MOVABLE.get(fact)
     return None if movable is None else movable.read(s)
 
@@ -84,14 +80,5 @@ def _quantity(fact: str, s: Situation) -> Quantity | None:
 def _moved(
     fact: str, value: float, facts: Facts, workload: Workload, site: Site
 ) -> tuple[Facts, Workload, Site]:
-    if fact == _MEMORY:
-        memory = replace(facts.memory, page_cache_limit_bytes=round(value))
-        return replace(facts, memory=memory), workload, site
-    if fact == _DATA:
-        served = workload.dataset
-        files = (
-            round(served.files * value / served.bytes) if served.files and served.bytes else None
-        )
-        dataset = replace(served, bytes=round(value), files=files and max(1, files))
-        return facts, replace(workload, dataset=dataset), site
-    return facts, MOVABLE[fact].move(workload, value), site
+    moved = moved_documents(facts, workload, fact, value)
+    return (facts, workload, site) if moved is None else (*moved, site)

@@ -14,16 +14,14 @@ instead of the model. Never off the loop, pool or not: open(), stat(), TLS, gzip
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 from nginx_tune.decide.answer import FACTS_COMMAND, setting, validate_command
 from nginx_tune.decide.assumed import corners, flips_on_assumptions
 from nginx_tune.decide.break_even import find_flip
 from nginx_tune.decide.build import version_evidence
-from nginx_tune.decide.model_blocking import Prediction, predict, predict_measured
+from nginx_tune.decide.model_blocking import Prediction, predict_measured
 from nginx_tune.decide.model_ceiling import find_ceiling
 from nginx_tune.decide.model_inputs import BlockingInputs
+from nginx_tune.decide.moves import moved_situation
 from nginx_tune.decide.plausible import MOST_COUNT
 from nginx_tune.decide.pool_forecast import (
     forecast_blocking,
@@ -32,7 +30,7 @@ from nginx_tune.decide.pool_forecast import (
     measured,
     prediction_of,
 )
-from nginx_tune.decide.pool_plan import SINGLE_POOL, PoolPlan, looks_through_disks
+from nginx_tune.decide.pool_plan import SINGLE_POOL, PoolPlan, judge_pools, looks_through_disks
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import Provenance
@@ -43,6 +41,7 @@ from nginx_tune.documents.decisions import (
     Evidence,
     Predicted,
     Setting,
+    Verdict,
 )
 
 LEAST_GAIN = 1.5
@@ -234,30 +233,25 @@ def _break_evens(s: Situation, i: BlockingInputs) -> list[BreakEven]:
     blocked = s.seen.blocked_without_pools
     if blocked is not None:
         return _measured_break_even(s, i, blocked)
-    pays = predict(i).pools_pay
-
-    def at_dataset(value: float) -> bool:
-        moved = s.inputs_with_dataset(value)
-        return moved is not None and predict(moved).pools_pay
-
-    def at(**changed: float) -> bool:
-        return predict(replace(i, **changed)).pools_pay  # type: ignore[arg-type]
-
-    candidates: list[tuple[Quantity, Callable[[float], bool]]] = [
-        (s.dataset_bytes, at_dataset),
-        (s.page_cache, lambda v: at(page_cache_bytes=v)),
-    ]
-    if i.rate_per_second is not None:
-        candidates.append((s.rate, lambda v: at(rate_per_second=v)))
-    if i.cold_concurrency is not None:
-        candidates.append((s.cold_concurrency, lambda v: at(cold_concurrency=v)))
-    elif i.concurrency is not None:
-        candidates.append((s.concurrency, lambda v: at(concurrency=v)))
+    if s.is_moved:  # only its verdict is asked for
+        return []
+    verdict = judge_pools(s).verdict
+    concurrency = s.concurrency if i.cold_concurrency is None else s.cold_concurrency
     found = []
-    for quantity, decide in candidates:
-        now = quantity.value or 0.0
-        value = find_flip(decide, now)
+    for quantity in (s.dataset_bytes, s.page_cache, s.rate, concurrency):
+        now = quantity.value
+        if not now or _verdict_at(s, quantity.fact, now) != verdict:
+            continue  # derived from something else: moving it would move that
+
+        def is_same(value: float, fact: str = quantity.fact) -> bool:
+            return _verdict_at(s, fact, value) == verdict
+
+        value = find_flip(is_same, now)
         if value is None or value > MOST_COUNT:
+            continue
+        up = value > now
+        other = _verdict_at(s, quantity.fact, value * (1.001 if up else 1 / 1.001))
+        if other is None:
             continue
         found.append(
             BreakEven(
@@ -265,10 +259,16 @@ def _break_evens(s: Situation, i: BlockingInputs) -> list[BreakEven]:
                 value=value,
                 unit=quantity.unit,
                 now=now,
-                above="enable" if pays == (now > value) else "disable",
+                above=other if up else verdict,
+                below=verdict if up else other,
             )
         )
     return found
+
+
+def _verdict_at(s: Situation, fact: str, value: float) -> Verdict | None:
+    moved = moved_situation(s, fact, value)
+    return None if moved is None else judge_pools(moved).verdict
 
 
 def _measured_break_even(s: Situation, i: BlockingInputs, blocked: float) -> list[BreakEven]:
@@ -281,9 +281,13 @@ def _measured_break_even(s: Situation, i: BlockingInputs, blocked: float) -> lis
 
 
 def _flip_text(b: BreakEven) -> str:
-    side = "above" if b.above == "enable" else "below"
     at, now = Quantity(b.fact, b.value, b.unit).text, Quantity(b.fact, b.now, b.unit).text
-    return f"{b.fact}: pools pay {side} {at}; you have {now}"
+    if "enable" in (b.above, b.below):
+        said = f"pools pay {'above' if b.above == 'enable' else 'below'}"
+    else:
+        up = b.value > b.now
+        said = f"{str(b.above if up else b.below).replace('_', ' ')} {'above' if up else 'below'}"
+    return f"{b.fact}: {said} {at}; you have {now}"
 
 
 def _confidence(s: Situation, i: BlockingInputs) -> Confidence:

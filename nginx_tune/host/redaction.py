@@ -29,6 +29,7 @@ _NOBODYS = frozenset({"0.0.0.0", "127.0.0.1", "::", "::1"})  # noqa: S104  # not
 _SERIAL_FILES = re.compile(r"/(?:serial|wwid|wwn|eui|nguid|uuid|vpd_pg\w+|address)$")
 _CMDLINE = re.compile(r"^read /proc/[0-9]+/cmdline$")
 _MAPS = re.compile(r"^read /proc/[0-9]+/maps$")
+_UNIT = re.compile(r"^read /(?:\w+/)*systemd/sys")
 _ADDRESSED = re.compile(
     r"^(?:read /proc/\w+/mountinfo|read /(?!proc/|sys/)|real /|list /|link /|dataset |links"
     r"|listening )"
@@ -87,6 +88,7 @@ def _fitting(words: _Words, question: str, is_key: bool) -> Callable[[str], str]
     if not is_key:
         for pattern, change in (
             (_CMDLINE, _redact_cmdline),
+            (_UNIT, _redact_unit),
             (_SERIAL_FILES, _redact_serial),
             (_MAPS, _redact_maps),
         ):
@@ -124,6 +126,15 @@ def _redact_maps(text: str) -> str:
     fields = (line.split(None, 5) for line in text.splitlines())
     paths = {words[5]: None for words in fields if len(words) == 6}
     return "".join("0-0 r--p 0 00:00 0 {}\n".format(path) for path in paths if path[0] == "/")
+
+
+def _redact_unit(text: str) -> str:
+    """Sections and descriptor limits of a unit file: environments and commands stay out."""
+    lines = (line.strip() for line in text.splitlines())
+    kept = (
+        line for line in lines if re.match(r"\[\w+\]$|(?:Default)?LimitNOFILE\s*=[\s\w:]*$", line)
+    )
+    return "".join("{}\n".format(line) for line in kept)
 
 
 def _redact_cmdline(text: str) -> str:

@@ -120,7 +120,7 @@ def test_data_that_fits_leaves_pools_off_and_says_what_they_would_cost() -> None
     low, expected, high = predicted(d, "ratio(server.cpu_seconds_per_request)")
     assert 1.4 <= low <= 1.5 <= expected <= high
     assert high == pytest.approx(2.5, rel=0.05)
-    assert any("pools pay above" in text for text in d.flips_when)
+    assert any(text.startswith("workload.dataset.bytes: ") for text in d.flips_when)
 
 
 def test_unknown_data_is_not_guessed() -> None:

@@ -85,6 +85,11 @@ SECRETS: list[tuple[str, Any, Any]] = [
         "nginx\0-g\0redacted\0-c\0/etc/n.conf\0",
     ),
     ("read /proc/7/cmdline", "nginx: worker process\0", "nginx: worker process\0"),
+    (
+        "read /etc/systemd/system/nginx.service.d/a.conf",
+        "[Service]\nEnvironment=TOKEN=hunter2\nLimitNOFILE=1:2\nExecStart=x -k y\n",
+        "[Service]\nLimitNOFILE=1:2\n",
+    ),
     ("read /sys/block/vda/serial", "S3Z8NB0K\n", "redacted\n"),
     ("read /sys/devices/x/block/dm-0/dm/uuid", "LVM-wGt0Q8cV0G\n", "LVM-redacted\n"),
     (
