@@ -44,7 +44,7 @@ def test_recommend_says_everything_in_both_forms(run_cli: Run, facts_file: Path)
     run = run_cli("recommend", "--facts", facts_file, "--kind", "media")
     assert run.returncode == 0
     assert run.stdout.startswith("Kind of site: media (declared)\n\nthread-pools: disable")
-    assert "flips when  workload.dataset.bytes: pools pay above" in run.stdout
+    assert "flips when  workload.dataset.bytes: not enough evidence above" in run.stdout
     as_json = run_cli("recommend", "--facts", "-", "-f", "json", stdin=facts_file.read_text())
     decisions = msgspec.json.decode(as_json.stdout, type=Decisions)
     assert decisions.kind == "static"
