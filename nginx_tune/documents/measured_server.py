@@ -81,6 +81,8 @@ class ListenerUse(Part, frozen=True, kw_only=True):
     backlog: int | None = None
     accept_queue_max: int | None = None
     """Longest queue seen, of one socket; looked at once a second."""
+    accept_queue_median: float | None = None
+    """Over the looks, of the socket with the longest queue; null with fewer than three."""
     drops: int | None = None
     """Connections dropped here (events: a client that tries again counts again)."""
 
@@ -214,6 +216,10 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     """New ``upstream timed out`` lines."""
     resolver_failures: int | None = None
     """New ``could not be resolved`` lines."""
+    descriptors_exhausted: int | None = None
+    """New lines on a call that got no descriptor (EMFILE, ENFILE)."""
+    upstream_failures: int | None = None
+    """New lines on an upstream that refused, reset, timed out or closed too early."""
     error_lines: dict[str, int] = {}
     """New error-log lines by level."""
     read_errors: int | None = None

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import median
 from typing import TypeVar
 
 from nginx_tune.documents.listening import ListenSocket
@@ -29,10 +30,12 @@ from nginx_tune.observe.block_delay import delay_between
 from nginx_tune.observe.queue_wait import QueueWaits
 from nginx_tune.prove.tally import latency_of
 
+_FEWEST_LOOKS = 3
 N = TypeVar("N", int, float)
 _FROM_LOGS = (
     "pool_overflow", "operations_too_slow", "connections_exhausted", "read_errors",
     "connections_reused", "upstream_timeouts", "resolver_failures",
+    "descriptors_exhausted", "upstream_failures",
 )  # fmt: skip
 
 
@@ -70,6 +73,8 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
         worker_connections=window.subjects.worker_connections,
         upstream_timeouts=None if logs is None else logs.upstream_timeouts,
         resolver_failures=None if logs is None else logs.resolver_failures,
+        descriptors_exhausted=None if logs is None else logs.descriptors_exhausted,
+        upstream_failures=None if logs is None else logs.upstream_failures,
         has_resolver=window.subjects.has_resolver,
         listen_overflows=difference(first.listen_overflows, last.listen_overflows),
         listen_drops=difference(first.listen_drops, last.listen_drops),
@@ -176,10 +181,17 @@ def _listeners(window: Window, gaps: Gaps) -> list[ListenerUse]:
                 sockets=len(sockets),
                 backlog=min(backlogs, default=None),
                 accept_queue_max=max(queues, default=None),
+                accept_queue_median=_median_queue(by_look),
                 drops=difference(_drops(by_look[0]), _drops(sockets)),
             )
         )
     return found
+
+
+def _median_queue(by_look: Sequence[Sequence[ListenSocket]]) -> float | None:
+    looks = [[s.accept_queue for s in look if s.accept_queue is not None] for look in by_look]
+    longest = [max(queues) for queues in looks if queues]
+    return float(median(longest)) if len(longest) >= _FEWEST_LOOKS else None
 
 
 def _drops(sockets: Sequence[ListenSocket]) -> int | None:

@@ -101,4 +101,6 @@ def add_counts(counts: Sequence[ErrorLogCounts]) -> ErrorLogCounts:
         connections_reused=sum(one.connections_reused for one in counts),
         upstream_timeouts=sum(one.upstream_timeouts for one in counts),
         resolver_failures=sum(one.resolver_failures for one in counts),
+        descriptors_exhausted=sum(one.descriptors_exhausted for one in counts),
+        upstream_failures=sum(one.upstream_failures for one in counts),
     )

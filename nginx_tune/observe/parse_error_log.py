@@ -18,6 +18,14 @@ _SLOW = b" operation took too long"
 _READ_ERROR = re.compile(rb"\bfailed \(5: ")
 """EIO, in whatever language the C library says it: a disk gave an error for bytes."""
 """Of threads, and of ``aio on``."""
+_FAILED = re.compile(rb"\bfailed \((\d{1,3}): ")
+_NO_DESCRIPTOR = (b"23", b"24")
+"""ENFILE and EMFILE, of accept4(), open(), socket() and what else takes a descriptor."""
+_UPSTREAM_FAILED = re.compile(
+    rb"(?:\bfailed \(|\bupstream timed out \(|\bupstream prematurely closed |\bno live upstreams )"
+    rb".*\b(?:to|from|reading) upstream$"
+)
+"""Not of upgraded connections, which close and time out by design."""
 
 
 class ErrorLogCounts(NamedTuple):
@@ -34,6 +42,10 @@ class ErrorLogCounts(NamedTuple):
     """Lines on idle connections that were closed to make room."""
     upstream_timeouts: int = 0
     resolver_failures: int = 0
+    descriptors_exhausted: int = 0
+    """Lines on a call that failed with EMFILE or ENFILE."""
+    upstream_failures: int = 0
+    """Lines on an upstream that did not answer a request whole, with its timeouts."""
 
     @property
     def overflow_total(self) -> int:
@@ -47,13 +59,15 @@ def parse_error_log(lines: Iterable[bytes]) -> ErrorLogCounts:
     Source: ngx_log_error_core (time and level), ngx_thread_task_post (the overflow line, which
             only the main context's error_log gets), ngx_get_connection, ngx_drain_connections
             (since 1.19.10), ngx_http_copy_thread_event_handler, ngx_http_upstream_next,
-            ngx_http_upstream_resolve_handler.
+            ngx_http_upstream_resolve_handler, ngx_event_accept, ngx_http_upstream_process_header.
     """
     levels: Counter[str] = Counter()
     pools: Counter[str] = Counter()
     exhausted: Counter[str] = Counter()
     slow = 0
     failed = 0
+    descriptors = 0
+    upstreams = 0
     others: Counter[bytes] = Counter()
     for line in lines:
         level = _LEVEL.match(line)
@@ -71,7 +85,10 @@ def parse_error_log(lines: Iterable[bytes]) -> ErrorLogCounts:
             slow += 1
         elif _READ_ERROR.search(line) is not None:
             failed += 1
+        elif _error_number(line) in _NO_DESCRIPTOR:
+            descriptors += 1
         else:
+            upstreams += _UPSTREAM_FAILED.search(_message(line)) is not None
             others.update(word for word in _OTHERS if word in line)
     return ErrorLogCounts(
         dict(sorted(levels.items())),
@@ -79,5 +96,20 @@ def parse_error_log(lines: Iterable[bytes]) -> ErrorLogCounts:
         dict(sorted(exhausted.items())),
         slow,
         failed,
-        *(others[word] for word in _OTHERS),
+        connections_reused=others[_REUSED],
+        upstream_timeouts=others[_UPSTREAM_TIMEOUT],
+        resolver_failures=others[_UNRESOLVED],
+        descriptors_exhausted=descriptors,
+        upstream_failures=upstreams,
     )
+
+
+def _message(line: bytes) -> bytes:
+    """Without what nginx adds on the request: that is the client's text."""
+    return line.partition(b", client: ")[0].rstrip()
+
+
+def _error_number(line: bytes) -> bytes | None:
+    """Of the failed call; the last one, as a file's name stands before it."""
+    numbers = _FAILED.findall(_message(line))
+    return numbers[-1] if numbers else None

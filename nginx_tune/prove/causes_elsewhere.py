@@ -17,8 +17,29 @@ _FEWEST_LOOKS = 3
 _OFTEN = 0.5
 """Of looks: one stall that one look hits shows every client waiting, and is not the rule."""
 _AT_WORK = 0.25
+_STANDING = 8
+"""Connections at a median look: a loop that is free takes them at once, but a few always come."""
 _MUCH = 0.5
 """Of a CPU: an arrival in two finds such a loop at work, for a moment or for seconds."""
+
+
+def failing_upstream(window: Window) -> Cause | None:
+    """Upstreams that refuse, reset, time out or close too early, as the error logs say."""
+    server = window.server
+    if not server.upstream_failures:
+        return None
+    return Cause(
+        id="failing-upstream",
+        summary=f"{server.upstream_failures:,} attempts at upstreams failed (refused, reset, timed "
+        "out, closed too early, or none left alive): each is a 502 or 504, unless another "
+        "upstream took the request",
+        confidence="high",
+        evidence=figures(
+            ("server.upstream_failures", server.upstream_failures, "lines"),
+            ("server.upstream_timeouts", server.upstream_timeouts, "lines"),
+        ),
+        not_known=["which upstream: the lines of the error log name it"],
+    )
 
 
 def slow_upstream(window: Window) -> Cause | None:
@@ -143,6 +164,12 @@ def not_known(window: Window) -> Cause | None:
             "upstreams nor pools hold them"
         )
     busiest = max((w.main_thread_cpu_seconds or 0.0) for w in window.server.workers)
+    said += [
+        f"{number_text(one.accept_queue_median)} connections stood in the accept queue at "
+        f"{one.address}:{one.port} (median of the looks)"
+        for one in window.server.listeners
+        if (one.accept_queue_median or 0.0) >= _STANDING
+    ]
     if turns is None and busiest >= _MUCH * window.seconds:
         said.append(
             f"a main thread computed {busiest / window.seconds * 100:.0f} % of the window, and "

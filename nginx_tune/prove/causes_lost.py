@@ -87,6 +87,28 @@ def exhausted(window: Window) -> Cause | None:
     )
 
 
+def no_descriptors(window: Window) -> Cause | None:
+    """No descriptor left for a connection, a file or an upstream."""
+    server = window.server
+    if not server.descriptors_exhausted:
+        return None
+    return Cause(
+        id="descriptors-exhausted",
+        summary=f"{server.descriptors_exhausted:,} calls got no file descriptor (Too many open "
+        "files): clients stay in the accept queue, or get an error for a file or an upstream "
+        "that could not be opened; raise worker_rlimit_nofile",
+        confidence="high",
+        evidence=figures(
+            ("server.descriptors_exhausted", server.descriptors_exhausted, "lines"),
+            ("worker_connections", server.worker_connections, ""),
+            *((f"longest queue at {one.port}", one.accept_queue_max, "")
+              for one in server.listeners if one.accept_queue_max),
+        ),
+        not_known=["how many clients it was: a worker tries to accept again twice a second"],
+        next_command="nginx-tune recommend --observation FILE",
+    )  # fmt: skip
+
+
 def accept_overflow(window: Window) -> Cause | None:
     """A listener's queue was full."""
     server = window.server

@@ -151,6 +151,9 @@ def _is_bound(turns: LoopTurn, name: str) -> bool:
     return {"longest": "max"}.get(name, name) in turns.at_least
 
 
+_ERROR_LEVELS = ("error", "crit", "alert", "emerg")
+
+
 def _counts(server: ServerMeasurement) -> str:
     status = server.stub_status
     lines = []
@@ -165,8 +168,14 @@ def _counts(server: ServerMeasurement) -> str:
         ("slow operations", server.operations_too_slow),
         ("refused connections", server.connections_exhausted),
         ("read errors", server.read_errors),
+        ("calls without a descriptor", server.descriptors_exhausted),
+        ("upstream failures", server.upstream_failures),
     ]
     known = [f"{count:,} {name}" for name, count in logged if count is not None]
+    worse = sum(n for level, n in server.error_lines.items() if level in _ERROR_LEVELS)
+    others = worse - sum(count or 0 for _, count in logged)
+    if known and others > 0:
+        known.append(f"{others:,} other lines of level error or worse")
     lines += [f"error logs: {', '.join(known)}"] if known else []
     wait = server.pool_queue_wait_seconds
     if wait is not None:

@@ -67,8 +67,11 @@ def test_what_is_no_file_is_not_known(tmp_path: Path) -> None:
 
 
 def test_logs_add_up() -> None:
-    one = ErrorLogCounts({"error": 1}, {"a": 1}, {"512": 2}, 1)
+    one = ErrorLogCounts(
+        {"error": 1}, {"a": 1}, {"512": 2}, 1, descriptors_exhausted=3, upstream_failures=4
+    )
     both = add_counts([one, one])
     assert (both.overflow_total, both.connections_exhausted, both.operations_too_slow) == (
         2, {"512": 4}, 2,
     )  # fmt: skip
+    assert (both.descriptors_exhausted, both.upstream_failures) == (6, 8)

@@ -372,3 +372,18 @@ def test_whose_code_ran_needs_samples_enough() -> None:
     assert found == "90 % OpenSSL (TLS), 6 % the C library"
     assert what_ran({"generated code": 99, "libpcre2": 1}).startswith("99 % generated code")
     assert what_ran({"libcurl": 100}) == "100 % libcurl"
+
+
+def test_what_error_logs_say_is_never_nothing() -> None:
+    assert ids(replace(QUIET, descriptors_exhausted=60)) == ["descriptors-exhausted"]
+    assert ids(replace(QUIET, upstream_failures=9)) == ["failing-upstream"]
+    assert ids(replace(QUIET, descriptors_exhausted=0, upstream_failures=0)) == ["nothing-found"]
+
+
+def test_an_accept_queue_that_stands_is_never_nothing() -> None:
+    def standing(median: float | None) -> list[str]:
+        queue = ListenerUse(address="0.0.0.0", port=80, accept_queue_median=median)
+        return ids(replace(QUIET, listeners=[queue]))
+
+    assert standing(46.0) == ["cause-not-known"]
+    assert standing(2.0) == standing(None) == ["nothing-found"]
