@@ -151,7 +151,7 @@ def test_what_nginx_refuses_for_its_structure_is_no_site_without_a_server(
     [
         ((), 2, "no candidate configuration"),
         (("missing.conf",), 2, "missing.conf: cannot read: No such file"),
-        (("plain.conf", "--against", "gone.conf"), 2, "missing.conf: cannot read: No such file"),
+        (("plain.conf", "--against", "gone.conf"), 2, "gone.conf: cannot read: No such file"),
         (("plain.conf", "-c", "plain.conf"), 2, "CONF is given twice"),
         (("plain.conf", "--against", "plain.conf", "--require", "hot.p98 < 1"), 2, "hot.p98"),
         (("plain.conf", "--against", "plain.conf", "--require", "hot.p99 <"), 2, "hot.p99 <"),
