@@ -12,9 +12,9 @@ ELSEWHERE: dict[str, tuple[str, list[str]]] = {
     "5": (
         "first byte and last byte apart; answers without a body have a first byte",
         [
-            "probes/tests/outcomes.rs::first_byte_and_last_byte_are_told_apart",
+            "probes/tests/answers.rs::first_byte_and_last_byte_are_told_apart",
             "probes/tests/receive.rs::the_kernel_tells_when_the_first_byte_came",
-            "probes/tests/outcomes.rs::every_framing_is_understood",
+            "probes/tests/answers.rs::every_framing_is_understood",
         ],
     ),
     "9": (
@@ -28,13 +28,13 @@ ELSEWHERE: dict[str, tuple[str, list[str]]] = {
             "probes/tests/outcomes.rs::another_length_than_the_file_has_is_length",
             "probes/tests/outcomes.rs::an_unexpected_status_is_status",
             "probes/tests/outcomes.rs::a_reset_is_a_reset",
-            "probes/tests/plans.rs::one_flipped_byte_is_a_hash_failure",
+            "probes/tests/bodies.rs::one_flipped_byte_is_a_hash_failure",
         ],
     ),
     "10": (
         "keepalive that ends: arrivals and intended times kept, reconnects counted",
         [
-            "probes/tests/outcomes.rs::a_keepalive_limit_costs_no_request",
+            "probes/tests/answers.rs::a_keepalive_limit_costs_no_request",
             "probes/tests/receive.rs::a_connection_that_is_closed_while_idle_costs_no_arrival",
             "probes/tests/receive.rs::a_request_that_is_sent_again_keeps_its_intended_time",
             "probes/tests/plans.rs::connections_are_kept_as_long_as_the_plan_says",

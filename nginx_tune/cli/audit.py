@@ -81,7 +81,8 @@ def command(
             subject, findings, run, output, options["nginx_binary"], tests=tests
         )
     if formats or not options["fix_diff"]:
-        write_result(audit_renderers(ctx, findings, output, subject.tree), formats, output)
+        shown = None if options["fix_diff"] else output
+        write_result(audit_renderers(ctx, findings, shown, subject.tree), formats, shown)
     if subject.facts is None and options["facts_source"] is None:
         notes.insert(0, f"{plain(as_utf8(subject.subject.path))}: {_HOST_FREE}")
     if not ctx.obj["quiet"]:

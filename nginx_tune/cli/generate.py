@@ -11,7 +11,9 @@ import click
 from nginx_tune.cli.deciding import Inputs, deciding_options, read_inputs
 from nginx_tune.cli.inputs import read_bytes
 from nginx_tune.cli.output import output_options, write_file, write_result
+from nginx_tune.decide.build import build_of
 from nginx_tune.documents.base import encode
+from nginx_tune.documents.facts import Nginx
 from nginx_tune.emit import emit_decided
 from nginx_tune.emit.provenance import Provenance
 from nginx_tune.errors import ExitStatus, UsageError
@@ -78,8 +80,13 @@ def _emit(inputs: Inputs, named: dict[str, Any]) -> str:
             roots=named["roots"],
             cache_dirs=named["cache_dirs"],
         ),
-        status_page=_STATUS_MODULE in inputs.facts.nginx.flags,
+        status_page=_has_status_page(inputs.facts.nginx),
     )
+
+
+def _has_status_page(nginx: Nginx) -> bool:
+    """Whether its build has ``stub_status``, in the form without an argument (1.7.5)."""
+    return _STATUS_MODULE in nginx.flags and build_of(nginx).at_least(1, 7, 5)
 
 
 def _check(path: str, text: str, *, by_byte: bool) -> ExitStatus:

@@ -19,6 +19,7 @@ from nginx_tune.audit.decided import REFUSED, Decided
 from nginx_tune.audit.engine import audit
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site, decide, engine
+from nginx_tune.decide.build import build_of
 from nginx_tune.decide.configured import decide_configured
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import Facts
@@ -68,7 +69,7 @@ def heeded(finding: Finding) -> bool:
 def test_nothing_that_was_generated_is_found_fault_with(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[str] = []
     for number, facts, given, decisions in situations(monkeypatch):
-        text = emit_decided(decisions, given, status_page=True)
+        text = emit_decided(decisions, given, status_page=build_of(facts.nginx).at_least(1, 7, 5))
         findings = audit(parse_text(text), facts, decide=lambda d=decisions: d).findings  # type: ignore[misc]
         found += [
             f"seed {SEED}, host {number}: {one.rule}: {one.message}"
@@ -84,7 +85,7 @@ def test_audit_asks_a_stock_configuration_for_nothing_that_is_not_generated(
     found: list[str] = []
     asked: Counter[str] = Counter()
     for number, facts, given, decisions in situations(monkeypatch):
-        text = emit_decided(decisions, given, status_page=True)
+        text = emit_decided(decisions, given, status_page=build_of(facts.nginx).at_least(1, 7, 5))
         findings = audit(parse_text(stock(given)), facts, decide=lambda d=decisions: d).findings  # type: ignore[misc]
         for one in filter(heeded, findings):
             if one.rule in ADDS:

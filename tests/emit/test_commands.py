@@ -81,6 +81,7 @@ def test_hostile_facts_do_not_reach_the_terminal(run_cli: Run, tmp_path: Path) -
 # generate
 
 
+@pytest.mark.alone  # the host's nginx is among the facts
 def test_the_facts_of_a_running_host_do_not_fail_a_check(run_cli: Run, tmp_path: Path) -> None:
     conf = tmp_path / "nginx.conf"
     assert run_cli("generate", "--kind", "proxy", "-o", conf).returncode == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nginx_tune.documents import measurement as documents
+from nginx_tune.documents import measured_class as documents
 from nginx_tune.documents.base import Unknown
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measured_server import LoopTurn, ServerMeasurement
