@@ -19,6 +19,10 @@ _OFTEN = 0.5
 _AT_WORK = 0.25
 _STANDING = 8
 """Connections at a median look: a loop that is free takes them at once, but a few always come."""
+_FAILING = 0.01
+"""Of requests; a kept connection that an upstream had just closed fails now and then."""
+_FEWEST_FAILURES = 5
+"""Where the number of requests is not known."""
 _MUCH = 0.5
 """Of a CPU: an arrival in two finds such a loop at work, for a moment or for seconds."""
 
@@ -26,15 +30,18 @@ _MUCH = 0.5
 def failing_upstream(window: Window) -> Cause | None:
     """Upstreams that refuse, reset, time out or close too early, as the error logs say."""
     server = window.server
-    if not server.upstream_failures:
+    failures, status = server.upstream_failures or 0, server.stub_status
+    fewest = _FEWEST_FAILURES if status is None else _FAILING * status.requests
+    if not failures or failures < fewest:
         return None
     return Cause(
         id="failing-upstream",
-        summary=f"{server.upstream_failures:,} attempts at upstreams failed (refused, reset, timed "
+        summary=f"{failures:,} attempts at upstreams failed (refused, reset, timed "
         "out, closed too early, or none left alive): each is a 502 or 504, unless another "
         "upstream took the request",
-        confidence="high",
+        confidence="medium" if status is None else "high",
         evidence=figures(
+            ("server.stub_status.requests", status.requests if status else None, "requests"),
             ("server.upstream_failures", server.upstream_failures, "lines"),
             ("server.upstream_timeouts", server.upstream_timeouts, "lines"),
         ),

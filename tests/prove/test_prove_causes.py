@@ -15,6 +15,7 @@ from nginx_tune.documents.measured_server import (
     Quota,
     ServerMeasurement,
     StubStatus,
+    StubStatus,
     Waiting,
     WorkerUse,
 )
@@ -377,6 +378,10 @@ def test_whose_code_ran_needs_samples_enough() -> None:
 def test_what_error_logs_say_is_never_nothing() -> None:
     assert ids(replace(QUIET, descriptors_exhausted=60)) == ["descriptors-exhausted"]
     assert ids(replace(QUIET, upstream_failures=9)) == ["failing-upstream"]
+    assert ids(replace(QUIET, upstream_failures=4)) == ["nothing-found"]
+    status = StubStatus(requests=500, requests_per_second=50, accepts=50, dropped=0, active=9)
+    assert ids(replace(QUIET, upstream_failures=4, stub_status=status)) == ["nothing-found"]
+    assert ids(replace(QUIET, upstream_failures=5, stub_status=status)) == ["failing-upstream"]
     assert ids(replace(QUIET, descriptors_exhausted=0, upstream_failures=0)) == ["nothing-found"]
 
 
