@@ -8,6 +8,7 @@ from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
 from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.cli.storing import keep_run, store_option
+from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.cli.weaker_walls import weaker_walls_option
 from nginx_tune.errors import ExitStatus
 
@@ -67,13 +68,14 @@ def run_command(  # one parameter an option
     clock = Clock()
     nginx, _ = read_nginx(LiveHost(), binary=nginx_binary, to_run=True)
     tell_choice(ctx, nginx)
-    run = run_scenario(
-        load_scenario(name, read_toml),
-        nginx=nginx,
-        write_arm=write_arm,
-        shorter=Shorter(pairs, parse_duration(duration) if duration else None, seed),
-        progress=progress_printer(ctx),
-    )
+    with as_interrupt():
+        run = run_scenario(
+            load_scenario(name, read_toml),
+            nginx=nginx,
+            write_arm=write_arm,
+            shorter=Shorter(pairs, parse_duration(duration) if duration else None, seed),
+            progress=progress_printer(ctx),
+        )
     if not no_store:
         keep_run(ctx, run, kind="scenario", name=run.name, clock=clock)
     renderers = {

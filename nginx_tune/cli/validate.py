@@ -13,6 +13,7 @@ from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
 from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.cli.storing import keep_run, store_option
+from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.cli.weaker_walls import weaker_walls_option
 from nginx_tune.errors import ExitStatus, UsageError
 
@@ -167,29 +168,32 @@ def command(
     nginx, _ = read_nginx(host, binary=nginx_binary, to_run=True)
     tell_choice(ctx, nginx)
     own = own_prefix(nginx)
-    validation = run_validation(
-        read_configuration(host, candidate, prefix, default_prefix=own),
-        read_configuration(host, against or host_configuration(nginx), prefix, default_prefix=own),
-        Plan(
-            lab=lab_plan,
-            requires=requires,
-            primary_metric=primary,
-            pairs=pairs,
-            warmup_seconds=None if warmup == "auto" else parse_duration(warmup),
-            duration_seconds=parse_duration(duration),
-            seed=seed,
-            self_check=self_check,
-            prefix=_started_with(prefix, own, nginx.prefix),
-            max_seconds=parse_duration(max_time) if max_time else None,
-            objectives=objectives,
-            accept_worse=accept_worse,
-            accept_lost=accept_lost,
-            load=_site_load(manifest, workload, speed),
-            scale=scale,
-        ),
-        nginx=nginx,
-        progress=progress_printer(ctx),
-    )
+    with as_interrupt():
+        validation = run_validation(
+            read_configuration(host, candidate, prefix, default_prefix=own),
+            read_configuration(
+                host, against or host_configuration(nginx), prefix, default_prefix=own
+            ),
+            Plan(
+                lab=lab_plan,
+                requires=requires,
+                primary_metric=primary,
+                pairs=pairs,
+                warmup_seconds=None if warmup == "auto" else parse_duration(warmup),
+                duration_seconds=parse_duration(duration),
+                seed=seed,
+                self_check=self_check,
+                prefix=_started_with(prefix, own, nginx.prefix),
+                max_seconds=parse_duration(max_time) if max_time else None,
+                objectives=objectives,
+                accept_worse=accept_worse,
+                accept_lost=accept_lost,
+                load=_site_load(manifest, workload, speed),
+                scale=scale,
+            ),
+            nginx=nginx,
+            progress=progress_printer(ctx),
+        )
     if not no_store:
         keep_run(ctx, validation, kind="validate", name=candidate, clock=clock)
     verdict = validation.verdict

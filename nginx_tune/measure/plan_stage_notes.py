@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from shlex import quote
 
+from nginx_tune.conf.scopes import scopes
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.lab import Lab
 from nginx_tune.lab.kinds import describe_disk
@@ -14,6 +15,9 @@ from nginx_tune.measure.plan_outgoing import unspoken
 from nginx_tune.measure.surroundings import Surroundings
 
 _MOST_NAMES = 20
+_CODINGS = ("gzip", "gzip_static", "brotli", "brotli_static", "zstd", "zstd_static")
+_SHAPING = ("", "_types", "_comp_level", "_min_length", "_proxied")
+"""Of a directive's name: what decides how much is compressed, and at what cost."""
 
 
 def place_notes(
@@ -87,3 +91,26 @@ def _listed(names: Mapping[str, None]) -> str:
     shown = list(names)[:_MOST_NAMES]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def compression_notes(trees: Sequence[ConfTree]) -> list[str]:
+    """What the arms compress: no request of the load asks for it."""
+    said = [_compressing(tree) for tree in trees]
+    lines = dict.fromkeys(line for one in said for line in one)
+    if not lines:
+        return []
+    apart = "" if said[0] == said[1] else ", though the arms differ in it"
+    what = f"compression is not exercised{apart}, no request accepts compressed answers"
+    return [f"{what}: {_listed(lines)}"]
+
+
+def _compressing(tree: ConfTree) -> list[str]:
+    """The lines that turn compression on, or shape it where it is on; each once."""
+    found: dict[str, None] = {}
+    for scope in scopes(tree):
+        for coding in _CODINGS:
+            if scope.value(coding, "off") == "off":
+                continue
+            lines = (scope.effective(f"{coding}{what}") for what in _SHAPING)
+            found |= dict.fromkeys(str(line) for line in lines if line is not None)
+    return list(found)

@@ -2,14 +2,16 @@
 
 A level takes the ``add_header`` lines of the level around it only where it has none of its own
 (ngx_http_headers_merge_conf). So the line goes into ``http``, for every level that takes what is
-there, and beside the first ``add_header`` of each level that has its own.
+there, and beside the first ``add_header`` of each level that has its own. It begins no line:
+what nginx says of the others keeps their numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nginx_tune.conf.edits import ConflictError, Edit, add_after, add_to, apply_edits
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.edits import ConflictError, Edit, apply_edits
 from nginx_tune.conf.scopes import http_blocks, scopes
 from nginx_tune.conf.tree import ConfTree
 
@@ -40,9 +42,9 @@ def with_worker_header(trees: Iterable[ConfTree]) -> dict[str, bytes]:
 def _files_of(tree: ConfTree) -> dict[str, bytes]:
     if tree.is_part or "add_header_inherit" in tree.names:  # the line would come twice
         return {}
-    edits = [add_to(http, _LINE) for http in http_blocks(tree)]
+    edits = [_behind(http, (http.start, "add_header")) for http in http_blocks(tree)]
     own = [scope.sets("add_header") for scope in scopes(tree)]
-    edits += [add_after(line, _LINE) for line in own if line is not None]
+    edits += [_behind(line) for line in own if line is not None]
     by_file: dict[str, list[Edit]] = {}
     for edit in edits:
         by_file.setdefault(edit.source.file, []).append(edit)
@@ -50,3 +52,8 @@ def _files_of(tree: ConfTree) -> dict[str, bytes]:
         return {file: apply_edits(found[0].source, found) for file, found in by_file.items()}
     except ConflictError:
         return {}
+
+
+def _behind(directive: Directive, claim: tuple[int, str] | None = None) -> Edit:
+    """Ours on the line of a directive, or of the brace that opens its block."""
+    return Edit(directive.source, directive.end, directive.end, f" {_LINE}", claim)

@@ -30,6 +30,7 @@ from nginx_tune.measure.plan_site_load import share_of
 from nginx_tune.measure.plan_stage_notes import (
     absent_notes,
     asked_notes,
+    compression_notes,
     place_notes,
     stub_notes,
 )
@@ -132,6 +133,7 @@ def open_stage(
         *([f"{HEADER} with the worker's number in each response"] if headed else []),
         *([f"on the loopback link inside: {', '.join(addresses)}"] if addresses else []),
         *asked_notes(asked, {**site.left_out, **refused}),
+        *compression_notes(site.trees),
         *site.load.notes,
         *(replay.notes if replay else []),
         *planned.notes,

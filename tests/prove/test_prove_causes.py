@@ -15,7 +15,6 @@ from nginx_tune.documents.measured_server import (
     Quota,
     ServerMeasurement,
     StubStatus,
-    StubStatus,
     Waiting,
     WorkerUse,
 )
