@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple, Protocol
 
 from nginx_tune.conf.directive import Block, Directive, Source, as_utf8
@@ -180,6 +180,8 @@ class _Reading:
     failed: set[str] = field(default_factory=set)
     chain: list[str] = field(default_factory=list)
     listings: dict[str, list[str]] = field(default_factory=dict)
+    closed: dict[str, str] = field(default_factory=dict)
+    """Directories of patterns that this user may not list, and the system's word for it."""
 
     def load(self, path: str, place: Directive | None = None) -> Block | None:
         """The directives of a file, or nothing when it is listed as unparsed.
@@ -233,20 +235,9 @@ class _Reading:
         self.sizes[path] = size
 
     def _include(self, place: Directive, size: int) -> tuple[tuple[Block, ...], int]:
-        name = place.value
-        pattern = name if name.startswith("/") else posixpath.join(self.directory, name)
-        pattern = _mapped(pattern, self.maps)
-        try:
-            paths = expand(pattern, self._names) if is_pattern(pattern) else [pattern]
-        except TooWideError:
-            self._fault(
-                place.file, place.line, f"include {pattern}: matches too many directories or names"
-            )
-            self.lost.append(place)
-            return (), 0
         blocks: list[Block] = []
         grown = 0
-        for path in paths:
+        for path in self._paths(place):
             if path in self.chain:
                 self._fault(place.file, place.line, f"include {path}: the file includes itself")
                 self.lost.append(place)
@@ -272,12 +263,38 @@ class _Reading:
             blocks.append(block)
         return tuple(blocks), grown
 
-    def _names(self, directory: str) -> list[str]:
+    def _paths(self, place: Directive) -> list[str]:
+        """The files that an include names; what hides some of them is a fault of its line."""
+        name = place.value
+        pattern = name if name.startswith("/") else posixpath.join(self.directory, name)
+        pattern = _mapped(pattern, self.maps)
+        if not is_pattern(pattern):
+            return [pattern]
+        closed: set[str] = set()
+        paths: list[str] = []
+        reason = ""
+        try:
+            paths = expand(pattern, partial(self._names, closed=closed))
+        except TooWideError:
+            reason = "matches too many directories or names"
+        if closed:
+            reason = f"cannot list {min(closed)}: {self.closed[min(closed)]}"
+        if reason:
+            self._fault(place.file, place.line, f"include {pattern}: {reason}")
+            self.lost.append(place)
+        return paths
+
+    def _names(self, directory: str, closed: set[str]) -> list[str]:
         if directory not in self.listings:
             try:
                 self.listings[directory] = self.reader.list_dir(directory)
-            except NginxTuneError:
+            except NginxTuneError as error:
                 self.listings[directory] = []
+                reason = getattr(error, "reason", "")
+                if reason.startswith("Permission denied"):
+                    self.closed[directory] = reason
+        if directory in self.closed:
+            closed.add(directory)
         return self.listings[directory]
 
     def _fault(self, file: str, line: int | None, reason: str) -> None:

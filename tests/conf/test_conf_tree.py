@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -195,3 +198,21 @@ def test_a_lua_block_whose_name_is_quoted_is_one_word() -> None:
     tree = tree_of(text)
     assert tree.complete, tree.unparsed
     assert any(one.name == "content_by_lua_block" for one in tree.main.walk())
+
+
+@pytest.mark.needs("root")
+def test_a_directory_that_may_not_be_listed_is_a_fault_of_its_line(tmp_path: Path) -> None:
+    """As an ordinary user: what stands there is read by nginx and not by us."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "a.conf").write_text("nonsense here;")
+    conf = tmp_path / "nginx.conf"
+    conf.write_text("events {}\nhttp { include closed/*.conf; include none*/*.conf; }\n")
+    tmp_path.chmod(0o755)
+    os.chown(closed, 65534, 65534)
+    without = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
+    audit = [sys.executable, "-m", "nginx_tune", "-q", "audit", str(conf), "--facts", "none"]
+    run = subprocess.run([*without, *audit], capture_output=True, text=True, check=False)
+    assert run.returncode == 3, run.stdout
+    assert f"cannot list {closed}: Permission denied" in run.stdout
+    assert "none" not in run.stdout
