@@ -92,10 +92,15 @@ def not_in_version(context: Context) -> Iterator[tuple[tuple[Row, ...], list[Dir
 
 
 def unknown(context: Context) -> Iterator[tuple[list[Directive], str | None]]:
-    """Directives whose name nobody knows, with the name that was probably meant."""
+    """Directives whose name nobody knows, with the name that was probably meant.
+
+    A part of a configuration does not say which modules are loaded: only what looks misspelt.
+    """
     for kind, directives in _judged(context).items():
         if not is_known(kind.name):
-            yield directives, nearest(kind.name)
+            meant = nearest(kind.name)
+            if meant is not None or not context.tree.is_part:
+                yield directives, meant
 
 
 def judges_names(context: Context) -> bool:

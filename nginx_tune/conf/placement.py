@@ -32,14 +32,29 @@ _INSIDE = {
     ("rtmp-application", "recorder"): "rtmp-recorder",
 }
 
+_HTTP_ALONE = ("location", "root", "index", "try_files", "rewrite", "error_page")
+"""What servers of http alone hold."""
+
 
 def placed(tree: ConfTree) -> Iterator[tuple[Directive, str]]:
     """Every directive with its context.
 
-    A part of a configuration begins in a context that cannot be told and gives nothing.
+    A part of a configuration (a site, a snippet) tells its context by what it holds, or gives
+    nothing: sites stand in ``http``; of a snippet only the inside of its locations is certain.
     """
     if not tree.is_part:
         yield from _placed(tree.main, "main", set())
+    elif any(map(_is_of_http, tree.main.all("server"))):
+        yield from _placed(tree.main, "http", set())
+    else:
+        for location in tree.main.all("location"):
+            if location.block is not None:
+                yield from _placed(location.block, "location", set())
+
+
+def _is_of_http(server: Directive) -> bool:
+    """Whether a server is none of mail or stream, which have blocks of that name too."""
+    return server.block is not None and any(map(server.block.all, _HTTP_ALONE))
 
 
 def _placed(

@@ -42,6 +42,7 @@ RULE = Rule(
     bad=Example("events {} http { sendfil on; }"),
     good=Example("events {} http { sendfile on; }"),
     check=check,
-    about="""Nothing is said in a file that is only a part of a configuration, about a fork of
-nginx, and where a module is loaded or built in that is not known here.""",
+    about="""Of a file that is only a part of a configuration (a site, a snippet), which does not
+say what modules are loaded, only names are told that are near a known one. Nothing is said about a
+fork of nginx, and where a module is loaded or built in that is not known here.""",
 )

@@ -1,0 +1,51 @@
+"""Sites and snippets by themselves: what is certain of them is judged as in a whole tree."""
+
+from __future__ import annotations
+
+import pytest
+
+from nginx_tune.audit.engine import audit
+from nginx_tune.conf.tree import parse_text
+
+SITE = """server {
+    listen 80;
+    liisten 81;
+    client_max_body_size 10gb;
+    root /a;
+    root /b;
+    alias /x;
+    location / { proxy_pass a b c; }
+}
+"""
+
+
+def told(text: str) -> list[str]:
+    found = audit(parse_text(text), None).findings
+    return sorted(one.rule for one in found if one.rule.startswith("cf-"))
+
+
+def test_a_site_is_judged_as_where_it_is_included() -> None:
+    whole = told(f"events {{}} http {{ {SITE} }}")
+    assert told(SITE) == whole
+    assert len(whole) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ("server { listen 53 udp; proxy_pass dns; proxy_timeout 1s; }", []),
+        ("server { listen 25; protocol smtp; smtp_auth login; }", []),
+        ("server { listen 80; root /a; brotli_window_of_others 1; }", []),
+        ("location / { proxy_pass a b c; }", ["cf-directive-arguments"]),
+        ("location / { listen 80; }", ["cf-directive-misplaced"]),
+        ("location / { location /in { proxy_redirct off; } }", ["cf-directive-unknown"]),
+        ("location /a { } listen 80; server_name a;", []),
+        ("proxy_set_header Host $host; proxy_buffers 8 8k;", []),
+        ("upstream u { server 127.0.0.1:1; } server { listen 80; location / { } }", []),
+        ("{% if tls %}\nserver { listen 443 ssl; root {{ root }}; }\n{% endif %}", []),
+        ("map $uri $x { default 1; } server { root /a; listen 80; }", []),
+        ("root /a; index index.html; sendfile on;", []),
+    ],
+)
+def test_what_cannot_be_told_of_a_part_is_not_told(text: str, rules: list[str]) -> None:
+    assert told(text) == rules
