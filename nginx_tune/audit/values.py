@@ -14,6 +14,7 @@ from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.directive_values import Grammar, Version, grammars_of, seen_versions
 from nginx_tune.conf.known_directives import Row
 from nginx_tune.conf.own_values import own_fault_of
+from nginx_tune.conf.templates import is_open
 
 if TYPE_CHECKING:
     from nginx_tune.audit.context import Context
@@ -74,6 +75,16 @@ _OWN_ONCE = frozenset(
 Not ``user``: started by an ordinary user nginx leaves it aside.
 """
 
+_NAMING = frozenset(
+    [
+        "thread_pool",
+        "log_format",
+        *(f"{name}_cache_path" for name in ("proxy", "fastcgi", "uwsgi", "scgi")),
+    ]
+)
+"""Directives whose first argument may stand once. Source: ngx_thread_pool_add,
+ngx_http_log_set_format, ngx_add_path."""
+
 
 class Fault(NamedTuple):
     """A directive whose value nginx refuses, and what it takes."""
@@ -112,6 +123,20 @@ def repeated(context: Context) -> Iterator[tuple[Directive, Directive]]:
         for directive in block:
             if directive in once and first.setdefault(directive.name, directive) is not directive:
                 yield directive, first[directive.name]
+
+
+def named_twice(context: Context) -> Iterator[tuple[Directive, Directive]]:
+    """Lines that give one name to two things: (the second, the first)."""
+    first: dict[tuple[str, str, str], Directive] = {}
+    for kind, _, directives in known_here(context):
+        if kind.name not in _NAMING or kind.context not in {"main", "http", "stream"}:
+            continue
+        what = "path" if kind.name.endswith("_path") else kind.name
+        for directive in directives:
+            if not is_open(directive.value):
+                before = first.setdefault((kind.context, what, directive.value), directive)
+                if before is not directive:
+                    yield directive, before
 
 
 def _levels(block: Block) -> Iterator[Block]:

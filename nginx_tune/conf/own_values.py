@@ -1,7 +1,8 @@
 """What some directives take that read their arguments by code of their own.
 
 Source: ngx_event_connections, ngx_set_worker_processes, ngx_log_set_levels,
-        ngx_http_core_keepalive, ngx_http_rewrite, ngx_http_rewrite_return, ngx_parse_url.
+        ngx_http_core_keepalive, ngx_http_rewrite, ngx_http_rewrite_return, ngx_parse_url,
+        ngx_http_core_error_page, ngx_http_limit_req_zone, ngx_thread_pool.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ _MOST_PORT = 65535
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _PORT = re.compile(r"(?:(?:\*|[0-9.]+|\[[0-9a-fA-F:.]+\]):)?([0-9]{1,9})")
 _REWRITE_FLAGS = frozenset({"last", "break", "redirect", "permanent"})
+_RATE = re.compile(r"rate=0*[1-9][0-9]{0,8}(?:r/[sm])?")
+_ERROR_CODES = range(300, 600)
 _OF_HTTP = frozenset({"listen", "return", "rewrite"})
 
 OwnFault = Callable[[Sequence[str]], str]
@@ -80,6 +83,27 @@ def _listen(args: Sequence[str]) -> str:
     return "a port from 1 to 65535"
 
 
+def _error_page(args: Sequence[str]) -> str:
+    codes = list(args[:-1])
+    if codes and codes[-1].startswith("="):
+        codes.pop()
+    wrong = [one for one in codes if _NUMBER.fullmatch(one) and int(one) not in _ERROR_CODES]
+    return "codes from 300 to 599" if wrong and not _is_open(codes) else ""
+
+
+def _limit_req_zone(args: Sequence[str]) -> str:
+    rates = [arg for arg in args if arg.startswith("rate=")]
+    wrong = [rate for rate in rates if not _RATE.fullmatch(rate)]
+    return "a rate such as 10r/s or 30r/m" if wrong and not _is_open(rates) else ""
+
+
+def _thread_pool(args: Sequence[str]) -> str:
+    threads = [arg.removeprefix("threads=") for arg in args[1:] if arg.startswith("threads=")]
+    if _is_open(args) or (threads and all(_NUMBER.fullmatch(n) and int(n) for n in threads)):
+        return ""
+    return "threads=NUMBER, from 1"
+
+
 _JUDGES: dict[str, OwnFault] = {
     "worker_connections": _connections,
     "worker_processes": _processes,
@@ -88,4 +112,7 @@ _JUDGES: dict[str, OwnFault] = {
     "rewrite": _rewrite,
     "keepalive_timeout": _keepalive,
     "listen": _listen,
+    "error_page": _error_page,
+    "limit_req_zone": _limit_req_zone,
+    "thread_pool": _thread_pool,
 }

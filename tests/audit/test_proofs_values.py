@@ -44,6 +44,13 @@ INVALID = [
     SERVER % "listen 127.0.0.1:0;",
     "worker_processes many; events {}",
     "events { worker_connections 1k; }",
+    SERVER % "error_page 200 /x;",
+    SERVER % "error_page 404 600 =200 /x;",
+    HTTP % "limit_req_zone $uri zone=a:1m rate=10r/d;",
+    HTTP % "limit_req_zone $uri zone=a:1m rate=0r/s;",
+    "thread_pool big threads=0; events {}",
+    "thread_pool big threads=many; events {}",
+    "thread_pool big max_queue=9; events {}",
 ]
 TWICE = [
     HTTP % "sendfile on; sendfile off;",
@@ -54,6 +61,32 @@ TWICE = [
     "worker_processes 1; worker_processes 2; events {}",
     "events {} events {}",
     "events {} http {} http {}",
+    "thread_pool a threads=4; thread_pool a threads=8; events {}",
+    "thread_pool default threads=4; thread_pool default threads=4; events {}",
+    HTTP % "log_format a b; log_format a c;",
+    HTTP % "proxy_cache_path DIR/c keys_zone=a:1m; proxy_cache_path DIR/c keys_zone=b:1m;",
+    HTTP % "proxy_cache_path DIR/c keys_zone=a:1m; fastcgi_cache_path DIR/c keys_zone=b:1m;",
+]
+LISTEN = [
+    SERVER % "listen 127.0.0.1:81; listen 127.0.0.1:81;",
+    SERVER % "listen 81; listen *:81;",
+    SERVER % "listen [::1]:81; listen [::1]:81 backlog=9;",
+    SERVER % "listen unix:DIR/s; listen unix:DIR/s;",
+    HTTP % "server { listen 81 default_server; } server { listen 0.0.0.0:81 default_server; }",
+    HTTP % "server { listen 81 default; } server { server_name b; listen 81 default_server; }",
+]
+REFUSED_LOCATION = [
+    SERVER % "location /a { location /b { } }",
+    SERVER % "location /ab { location /a { } }",
+    SERVER % "location = /a { location /a/b { } }",
+    SERVER % "location @a { location /a { } }",
+    SERVER % "location /a { location @b { } }",
+    SERVER % r"location ~ \.php$ { location /x { } }",
+    SERVER % "location ~ b { proxy_pass http://127.0.0.1:9/; }",
+    SERVER % "location ~* b { proxy_pass http://127.0.0.1?x; }",
+    SERVER % "location @b { proxy_pass http://127.0.0.1:9/x/; }",
+    SERVER % "location / { if ($uri) { proxy_pass http://127.0.0.1/x; } }",
+    SERVER % "location ~b { proxy_pass http://unix:/s:/x; }",
 ]
 REFERENCE = [
     SERVER % "limit_req zone=a;",
@@ -105,6 +138,18 @@ RIGHT = [
     SERVER % "access_log DIR/a combined buffer=1m flush=1s; location / { if ($arg_x) { root /; } }",
     HTTP % "upstream u { server 127.0.0.1 down; server 127.0.0.2 backup; }",
     HTTP % "upstream u { least_conn; server 127.0.0.1; server 127.0.0.2 backup; }",
+    SERVER % "error_page 404 =200 /x; error_page 500 502 = @b; error_page 300 /y; location @b {}",
+    HTTP % "limit_req_zone $uri zone=a:1m rate=10; limit_req_zone $uri zone=b:1m rate=030r/m;",
+    "thread_pool a threads=1; thread_pool default threads=02 max_queue=0; events {}",
+    HTTP % "server { listen 81 default_server; } server { listen 127.0.0.1:81 default_server; }",
+    HTTP % "server { listen 81; } server { listen 81; server_name b; listen [::]:81; }",
+    SERVER % "location /a { location /a { } location ~ b { location ~ c { } } }",
+    SERVER % "location ~ b { proxy_pass http://127.0.0.1:9; }",
+    SERVER % "location @a { proxy_pass http://[::1]; } location ^~ /ab { location /ab { } }",
+    SERVER % "location ~ b { proxy_pass http://127.0.0.1$uri; proxy_set_header A http://a/; }",
+    SERVER % "location ~ b { proxy_pass http://unix:/s; }",
+    SERVER % "location /c/ { proxy_pass http://[::1]/x/; }",
+    HTTP % "log_format a b; log_format b b; proxy_cache_path DIR/c keys_zone=c:1m;",
     PEER % "weight=3 max_conns=1 max_fails=0 fail_timeout=1s backup; server 127.0.0.2",
 ]  # fmt: skip
 
@@ -129,6 +174,8 @@ CASES = {
     "cf-reference-unknown": REFERENCE,
     "cf-variable-unknown": VARIABLE,
     "cf-location-twice": LOCATIONS,
+    "cf-listen-twice": LISTEN,
+    "cf-location-refused": REFUSED_LOCATION,
     "cf-parameter-unknown": PARAMETER,
     "cf-upstream-refused": UPSTREAM,
 }
@@ -162,6 +209,16 @@ def test_cf_variable_unknown_is_refused(nginx: Nginx, tmp_path: Path) -> None:
 @every_version
 def test_cf_location_twice_is_refused(nginx: Nginx, tmp_path: Path) -> None:
     _refused("cf-location-twice", nginx, tmp_path)
+
+
+@every_version
+def test_cf_listen_twice_is_refused(nginx: Nginx, tmp_path: Path) -> None:
+    _refused("cf-listen-twice", nginx, tmp_path)
+
+
+@every_version
+def test_cf_location_refused_is_refused(nginx: Nginx, tmp_path: Path) -> None:
+    _refused("cf-location-refused", nginx, tmp_path)
 
 
 @every_version

@@ -7,12 +7,20 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.audit.values import repeated
+from nginx_tune.audit.values import named_twice, repeated
 
 
 def check(context: Context) -> Iterator[Hit | Missing]:
-    """Directives that may stand once at a level and stand there twice."""
-    for second, first in repeated(context) if not context.tree.is_template else ():
+    """Directives that may stand once, at a level or by their name, and stand there twice."""
+    if context.tree.is_template:
+        return
+    for second, first in named_twice(context):
+        yield Hit(
+            second,
+            f'{second.name} "{second.value}" is there already: {first.file}:{first.line}',
+            [written(first)],
+        )
+    for second, first in repeated(context):
         yield Hit(
             second,
             f'"{second.name}" stands at this level already: {first.file}:{first.line}',

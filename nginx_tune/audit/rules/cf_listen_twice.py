@@ -1,0 +1,55 @@
+"""``cf-listen-twice``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.listeners import listeners
+from nginx_tune.conf.templates import is_open
+
+_DEFAULT = frozenset({"default_server", "default"})
+
+
+def check(context: Context) -> Iterator[Hit | Missing]:
+    """An address twice in one server, and two servers that are the default of one address."""
+    if context.tree.is_template:
+        return
+    for listener in listeners(context.tree):
+        if is_open(listener.address):
+            continue
+        first: dict[Directive, Directive] = {}
+        default: Directive | None = None
+        for line, server in zip(listener.lines, listener.servers, strict=True):
+            before = first.setdefault(server, line)
+            if before is not line:
+                place = f"{before.file}:{before.line}"
+                what = f"the server listens on {listener.address} already: {place}"
+                yield Hit(line, what, [written(before)])
+            elif not _DEFAULT.isdisjoint(line.args[1:]):
+                if default is not None:
+                    place = f"{default.file}:{default.line}"
+                    what = f"{listener.address} has a default server already: {place}"
+                    yield Hit(line, what, [written(default)])
+                default = default or line
+
+
+_CONF = "events {} http { server { listen 80%s; } server { listen 80 default_server; } }"
+
+RULE = Rule(
+    id="cf-listen-twice",
+    severity="error",
+    title="an address twice in a server, or two default servers of one address",
+    why='nginx does not start: emerg "a duplicate listen" or "a duplicate default server". Often '
+    "one of the two comes with an included file, such as the default site of a package.",
+    fix="Take one of the lines out; leave default_server to one server of the address.",
+    sources=("nginx: src/http/ngx_http.c, ngx_http_add_addresses and ngx_http_add_server",),
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
+    bad=Example(_CONF % " default_server"),
+    good=Example(_CONF % ""),
+    check=check,
+)
