@@ -22,6 +22,8 @@ OPEN = Decision(id="reuseport", verdict="not_enough_evidence", summary="Not know
 def test_what_changes_comes_first_and_what_does_not_in_one_line() -> None:
     text = render_decisions(Decisions(decisions=[KEEP, ENABLE, OPEN]))
     assert text == (
+        "Kind of site: static (assumed; --kind or -c says it)\n"
+        "\n"
         "thread-pools: enable (high confidence)\n"
         "    Offload file reads: misses hold the loop.\n"
         "    write       aio threads; (location)\n"
@@ -49,4 +51,4 @@ def test_nothing_from_outside_steers_the_terminal() -> None:
     text = render_decisions(Decisions(decisions=[evil]))
     assert "\x1b" not in text
     assert "\u202e" not in text
-    assert text.count("\n") == 2
+    assert text.count("\n") == 4
