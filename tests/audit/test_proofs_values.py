@@ -140,6 +140,7 @@ RIGHT = [
     HTTP % "upstream u { least_conn; server 127.0.0.1; server 127.0.0.2 backup; }",
     SERVER % "error_page 404 =200 /x; error_page 500 502 = @b; error_page 300 /y; location @b {}",
     HTTP % "limit_req_zone $uri zone=a:1m rate=10; limit_req_zone $uri zone=b:1m rate=030r/m;",
+    "thread_pool a threads=1 max_queu=9; events {}",  # passed over in silence
     "thread_pool a threads=1; thread_pool default threads=02 max_queue=0; events {}",
     HTTP % "server { listen 81 default_server; } server { listen 127.0.0.1:81 default_server; }",
     HTTP % "server { listen 81; } server { listen 81; server_name b; listen [::]:81; }",
