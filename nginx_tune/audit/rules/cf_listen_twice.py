@@ -11,6 +11,8 @@ from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.templates import is_open
 
+_EARLIER_QUIC = "http3"
+"""The word of patched builds before 1.25.0 for what is a socket of UDP."""
 _DEFAULT = frozenset({"default_server", "default"})
 
 
@@ -24,6 +26,8 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         first: dict[Directive, Directive] = {}
         default: Directive | None = None
         for line, server in zip(listener.lines, listener.servers, strict=True):
+            if _EARLIER_QUIC in line.args[1:]:
+                continue
             before = first.setdefault(server, line)
             if before is not line:
                 place = f"{before.file}:{before.line}"
