@@ -59,6 +59,8 @@ def find_subject(
     """
     nginx, _ = read_nginx(host, binary=nginx_binary, pid=pid)
     own = _own_path(nginx)
+    if conf is None and prefix is not None:
+        conf = built_conf(nginx)
     if conf is None:
         if nginx.running is not None and nginx.running.other_mount_namespace:
             raise UndecidedError(
@@ -74,9 +76,7 @@ def find_subject(
             )
         if own is None:
             raise UsageError("no nginx found on this host", hint=_NAME_ONE)
-        if prefix is None:
-            return Subject(own, own_prefix(nginx), True)
-        conf = built_conf(nginx)
+        return Subject(own, own_prefix(nginx), True)
     path = place_of(conf, prefix)
     is_hosts = own is not None and _real(host, path) == _real(host, own)
     return Subject(path, prefix or (own_prefix(nginx) if is_hosts else None), is_hosts)
