@@ -49,6 +49,12 @@ options:
     description: Do not fail when nothing can be told.
     type: bool
     default: false
+  accept_lost:
+    description:
+      - The candidate may serve less than the baseline.
+      - Without it the candidate is worse when an address, a server or a location is answered no longer.
+    type: bool
+    default: false
 attributes:
   check_mode:
     description: Measures nothing and returns skipped.
@@ -105,13 +111,14 @@ def main():
             warmup=dict(type="str"),
             seed=dict(type="int"),
             accept_inconclusive=dict(type="bool", default=False),
+            accept_lost=dict(type="bool", default=False),
         ),
         supports_check_mode=True,
     )
     if module.check_mode:
         module.exit_json(changed=False, skipped=True, msg="a measurement loads the host")
     names = ["against", "lab", "require", "pairs", "duration", "warmup", "seed",
-             "accept_inconclusive"]  # fmt: skip
+             "accept_inconclusive", "accept_lost"]  # fmt: skip
     arguments = ["validate", "-c", module.params["conf"], "-f", "json"]
     status, output, errors = run_tool(
         module, arguments + options(module.params, names), (FINE, FOUND, UNDECIDED)
@@ -128,6 +135,8 @@ def main():
         if not one["passed"]
     ]
     said = "the candidate is %s" % verdict["outcome"].replace("_", " ")
+    if verdict.get("lost"):
+        said += ", no longer served: %s" % "; ".join(verdict["lost"])
     if failed:
         said = "gates failed: %s (%s)" % ("; ".join(failed), said)
     module.fail_json(msg=said, rc=status, **result)
