@@ -236,7 +236,7 @@ def test_what_cannot_be_asked_for_is_one_line(run_cli: RunCli, site: Path) -> No
         (("--workload", site), "not JSON"),
         (("--manifest", hashed, "--workload", hashed), "exclude each other"),
     ):
-        run = run_cli("validate", site, "--against", site, *arguments)
+        run = run_cli("-q", "validate", site, "--against", site, *arguments)
         assert (run.returncode, len(run.stderr.splitlines())) == (2, 1)
         assert said in run.stderr
 
