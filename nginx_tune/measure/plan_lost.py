@@ -85,6 +85,8 @@ def lost_answer(baseline: Answer, candidate: Answer, *, has_silent: bool) -> str
     """
     if baseline.status is None or not 200 <= baseline.status < 400:  # noqa: PLR2004  # not served
         return ""
+    if not candidate.was_asked:
+        return ""
     if candidate.status is None:
         return f"{baseline.status} with the baseline, none with the candidate: {candidate.fault}"
     if candidate.status < 400 or (has_silent and candidate.status in _GATEWAY):  # noqa: PLR2004

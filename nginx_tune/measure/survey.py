@@ -15,6 +15,8 @@ from nginx_tune.nginx.instance import start_instance
 from nginx_tune.nginx.place import link_to
 
 _SECONDS = 5.0
+_MOST_SILENT = 20
+"""Places without an answer, after which no more are asked: each takes seconds."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +47,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     status: int | None = None
     fault: str = ""
     """Why nothing came."""
+    was_asked: bool = True
+
+
+_NOT_ASKED = Answer(fault="not asked: too many before it gave no answer", was_asked=False)
 
 
 def survey(request: SurveyRequest, enclosure: Enclosure) -> list[Answer]:
@@ -61,8 +67,13 @@ def survey(request: SurveyRequest, enclosure: Enclosure) -> list[Answer]:
         join_files=enclosure.join_files,
         sandbox=enclosure.prepare([request.binary]),
     )
+    answers: list[Answer] = []
     try:
-        return [_answer(one, instance.pid) for one in request.asked]
+        for one in request.asked:
+            silent = sum(answer.status is None for answer in answers)
+            hangs = silent >= _MOST_SILENT
+            answers.append(_NOT_ASKED if hangs else _answer(one, instance.pid))
+        return answers
     finally:
         instance.stop()
 

@@ -147,7 +147,8 @@ def _asks(
         labels = {" ".join(filter(None, place)) for place in told}
         left_out = {label: why for label, why in left_out.items() if label in labels}
     left_out |= {one.label: f"more than {MOST} others" for one, _ in asks[MOST:]}
-    return asks[:MOST], asks[MOST:MOST_LOOKED_AT], left_out
+    looked_at = asks[MOST:MOST_LOOKED_AT] if baseline is not candidate else []
+    return asks[:MOST], looked_at, left_out
 
 
 def _why_nothing(left_out: dict[str, str]) -> str:

@@ -88,3 +88,5 @@ def test_what_a_place_answers(
 ) -> None:
     why = lost_answer(Answer(status=before), Answer(status=after), has_silent=has_silent)
     assert bool(why) is is_lost
+    not_asked = Answer(status=None, was_asked=False)
+    assert not lost_answer(Answer(status=before), not_asked, has_silent=has_silent)

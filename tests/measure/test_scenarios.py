@@ -182,6 +182,7 @@ def test_without_root_the_lab_says_so(run_cli: RunCli) -> None:
             sys.executable,
             "-m",
             "nginx_tune",
+            "-q",
             "scenario",
             "run",
             "thread-pools",
