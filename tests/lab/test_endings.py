@@ -34,7 +34,7 @@ from unprivileged import copy_package
 pytestmark = pytest.mark.needs("root", "nginx", "loop", "blkio", "fuse", "userns", "nobody")
 
 SHARES = 4
-SAMPLE = 20
+SAMPLE = 12
 
 
 class Ending(NamedTuple):
