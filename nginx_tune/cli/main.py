@@ -137,8 +137,8 @@ def main(args: Sequence[str] | None = None) -> int:
         return int(ExitStatus.USAGE)
     except click.ClickException as error:
         return _say(error.format_message(), "", ExitStatus.USAGE)
-    except (click.Abort, KeyboardInterrupt):
-        return _say("interrupted", "", ExitStatus.INTERRUPTED)
+    except (click.Abort, KeyboardInterrupt) as stopped:
+        return _say_stopped(stopped)
     except BrokenPipeError:
         # The reader has what it wanted (head, less): as ripgrep, that is success.
         _discard(sys.stdout)
@@ -158,6 +158,22 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 """Of descriptors, processes or memory."""
 _LACKS = (*_FULL, *_SHORT)
+
+
+def _say_stopped(stopped: BaseException) -> int:
+    """Say that it was interrupted, or that a module of ours is damaged.
+
+    Click takes an EOFError for Ctrl-C at a question, and no command here asks one; Python before
+    3.12.8 and 3.13.1 leaves the beginning of a compiled module on a full disk (CPython gh-126606).
+    """
+    error = stopped.__cause__
+    if not isinstance(error, EOFError):
+        return _say("interrupted", "", ExitStatus.INTERRUPTED)
+    hint = f"remove the directories __pycache__ below {Path(__file__).parent.parent}"
+    text = "Python found a compiled module of this installation that is cut short"
+    if "marshal" not in str(error):
+        text, hint = f"internal error: {error!r}", "run it again with -v and report what it prints"
+    return _say(text, hint, ExitStatus.UNDECIDED)
 
 
 def _say_lacking(error: OSError) -> int:

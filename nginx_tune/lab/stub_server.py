@@ -7,6 +7,7 @@ Source: the FastCGI, SCGI and uwsgi specifications; RFC 1035.
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import os
 import socket
@@ -41,7 +42,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Of a unix socket."""
 
 
-class _Application(asyncio.Protocol):
+class _Application(asyncio.Protocol, abc.ABC):
     """A connection on which requests come; what has come so far is ``seen``."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -58,9 +59,9 @@ class _Application(asyncio.Protocol):
         else:
             self.answer_seen()
 
+    @abc.abstractmethod
     def answer_seen(self) -> None:
         """Answer what is whole of what has come."""
-        raise NotImplementedError
 
 
 class FastCgi(_Application):

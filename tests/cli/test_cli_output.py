@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -100,3 +101,20 @@ def test_a_place_that_is_closed_to_a_user_is_said_so(command: str, tmp_path: Pat
     assert run.returncode == 2, run.stderr
     assert "ermission denied" in run.stderr
     assert "internal error" not in run.stderr
+
+
+def test_a_module_that_a_full_disk_cut_short_is_named(tmp_path: Path) -> None:
+    """Python keeps the beginning of it; click takes the EOFError for Ctrl-C."""
+    shutil.copytree(
+        ROOT / "nginx_tune", tmp_path / "nginx_tune", ignore=shutil.ignore_patterns("_bin")
+    )
+    argv = [sys.executable, "-m", "nginx_tune", "runs", "--help"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
+    assert subprocess.run(argv, env=env, cwd=tmp_path, check=False).returncode == 0
+    (compiled,) = (tmp_path / "nginx_tune/cli/__pycache__").glob("runs.*.pyc")
+    with compiled.open("r+b") as file:
+        file.truncate(700)
+    run = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (4, "")
+    assert f"remove the directories __pycache__ below {tmp_path}" in run.stderr
+    assert "interrupted" not in run.stderr

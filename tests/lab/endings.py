@@ -103,6 +103,9 @@ class Workspace(NamedTuple):
             "TMPDIR": str(self.scratch),
             "XDG_CACHE_HOME": str(self.path / "cache"),
             "XDG_STATE_HOME": str(self.path / "state"),
+            # Where files may not grow, Python (before 3.12.8 and 3.13.1) keeps the beginning of a
+            # compiled module, and whoever imports it from then on fails.
+            "PYTHONDONTWRITEBYTECODE": "1",
         }
         return environment | ({} if self.user == "root" else {"PYTHONPATH": str(self.package)})
 

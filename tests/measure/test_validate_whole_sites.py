@@ -272,7 +272,10 @@ def test_shares_of_a_workload_are_rates_of_locations(run_cli: RunCli, root: Path
     assert 0.13 < share < 0.37
 
 
-def test_an_interrupted_run_is_kept_with_its_mark(tmp_path: Path, run_cli: RunCli) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_run_is_kept_with_its_mark(
+    tmp_path: Path, run_cli: RunCli, number: signal.Signals
+) -> None:
     """Every block that was whole by then is in it."""
     site = tmp_path / "site"
     site.mkdir()
@@ -289,7 +292,7 @@ def test_an_interrupted_run_is_kept_with_its_mark(tmp_path: Path, run_cli: RunCl
         for line in process.stderr:
             if "block 2" in line:
                 break
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         said = process.stderr.read()
     assert process.stdout is not None
     with contextlib.closing(process.stdout):
