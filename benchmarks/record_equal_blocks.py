@@ -20,14 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.loadplan import Target
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.host.live import LiveHost
 from nginx_tune.lab.walls import Walls
-from nginx_tune.measure.experiment import Load, run_pairs
+from nginx_tune.measure.arm import Arm, Conduct
+from nginx_tune.measure.experiment import Experiment, run_pairs
 from nginx_tune.measure.modules import MODULE_INSIDE
-from nginx_tune.measure.plan_load import ServedFile, default_classes
+from nginx_tune.measure.plan_load import ServedFile, default_classes, hot_urls, plan_load
 from nginx_tune.measure.plan_places import plan_places
-from nginx_tune.measure.session import Arm, Conduct, Session
+from nginx_tune.measure.session import Session
 from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.prove.metrics import find_metric
 
@@ -70,20 +72,24 @@ def main() -> None:
         session = Session(
             walls, Lab(name="none"), binary=nginx.binary, covers=plan_places(nginx.flags)
         )
-        arms = [
-            Arm(name, str(conf), None, nginx.error_log_path, conduct=Conduct(ahead=True))
+        classes = default_classes()
+        files = [ServedFile(f"/{file.name}", file.stat().st_size) for file in root.iterdir()]
+        baseline, candidate = (
+            Arm(
+                name=name,
+                conf_path=str(conf),
+                error_log=nginx.error_log_path,
+                prime=hot_urls(classes, files),
+                conduct=Conduct(ahead=True),
+            )
             for name in ("baseline", "candidate")
-        ]
-        load = Load(
-            classes=default_classes(),
-            files=[ServedFile(f"/{file.name}", file.stat().st_size) for file in root.iterdir()],
-            port=PORT,
-            memory_url="/healthz",
-            host="localhost",
-            warmup_seconds=given.warmup,
-            duration_seconds=given.duration,
         )
-        measurements = run_pairs(session, arms, load, pairs=given.pairs, seed=1, progress=_say)
+        target = Target(address="127.0.0.1", port=PORT)
+        plan = plan_load(classes, files, target=target, memory_url="/healthz")
+        experiment = Experiment(
+            [baseline, candidate], {"baseline": plan, "candidate": plan}
+        ).for_seconds(warmup=given.warmup, duration=given.duration)
+        measurements = run_pairs(session, experiment, pairs=given.pairs, seed=1, progress=_say)
     head = {
         "host": f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release()}",
         "nginx": nginx.version,

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from nginx_tune.prove.statistics import hodges_lehmann, signed_rank_interval
 
@@ -107,16 +108,26 @@ def drive(conf: str, nginx: str) -> None:
                      objectives=())  # fmt: skip
     with Walls("sandbox_start_inside") as walls:
         stage = open_stage(walls, site, nginx, lab=None, prefix=None, scale=None)
-        load = stage.load._replace(duration_seconds=1.0)
-        arm = stage.arms[0]
-        plan = load.plan(stage.session, arm.name, seed=1, classes=load.classes)
+        run_block = _block_of(stage)
         for _ in sys.stdin:
             try:
-                stage.session.block(arm, 0, plan, prime=[])
+                run_block()
             except NginxTuneError as error:
                 if not error.message.startswith("{"):
                     raise
                 print(error.message, flush=True)
+
+
+def _block_of(stage: Any) -> Callable[[], object]:
+    """Runs a block of the baseline, in the words of either checkout."""
+    if hasattr(stage, "experiment"):
+        experiment = stage.experiment.for_seconds(warmup=0.0, duration=1.0)
+        arm = experiment.arms[0]
+        return partial(stage.session.block, arm, 0, experiment.plans[arm.name])
+    load = stage.load._replace(duration_seconds=1.0)
+    arm = stage.arms[0]
+    plan = load.plan(stage.session, arm.name, seed=1, classes=load.classes)
+    return partial(stage.session.block, arm, 0, plan, prime=[])
 
 
 def run_whole(name: str, checkout: Path, *words: str | Path) -> Timed:

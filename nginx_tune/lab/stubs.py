@@ -14,51 +14,18 @@ import subprocess
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from nginx_tune.errors import NginxTuneError, UndecidedError
 from nginx_tune.host.programs import own_module, start_program, start_text_program
 from nginx_tune.lab.certificate import make_certificate
+from nginx_tune.lab.environment import Outgoing, Stubs
 from nginx_tune.lab.outside import open_outside
 from nginx_tune.lab.stub_server import BODY_BYTES, Endpoint
 
-Protocol = Literal[
-    "http", "https", "grpc", "grpcs", "fastcgi", "scgi", "uwsgi", "dns", "syslog"
-]  # fmt: skip
 _LISTEN: dict[str, str] = {"http": "", "https": " ssl", "grpc": " http2", "grpcs": " ssl http2"}
 _PATIENCE_SECONDS = 10.0
-
-
-class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that a configuration asks."""
-
-    protocol: Protocol
-    name: str
-    """As people know it."""
-    address: str = ""
-    """Where it is on this very host; empty for anywhere else."""
-    port: int = 0
-    path: str = ""
-    """Of a unix socket."""
-    answers_from: str = ""
-    """Elsewhere, for datagrams: whoever asks wants the answer from the address that was asked."""
-
-    @property
-    def is_here(self) -> bool:
-        """Whether it is on this very host."""
-        return bool(self.address or self.path)
-
-
-class Stubs(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it."""
-
-    answering: list[Outgoing] = []
-    silent: dict[str, str] = {}
-    """Why nothing answers, by name."""
-    sockets: dict[str, str] = {}
-    """Where a unix socket really is, by the path that nginx knows."""
 
 
 def start_stubs(

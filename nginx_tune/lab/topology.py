@@ -13,25 +13,12 @@ from nginx_tune.documents.lab import Lab
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.programs import own_module, start_text_program
 from nginx_tune.lab.certificate import Certificate, make_certificate
+from nginx_tune.lab.environment import LOOPBACK, Placement
 from nginx_tune.lab.lifetime import die_with_parent
 from nginx_tune.lab.link import SERVER_ADDRESS, ClientSide
 from nginx_tune.lab.origin import OriginRequest, origin_objects
 
-LOOPBACK = "127.0.0.1"
 T = TypeVar("T")
-
-
-class Around(msgspec.Struct, frozen=True, kw_only=True):
-    """What a site in the lab must know."""
-
-    address: str = LOOPBACK
-    """Where clients reach nginx."""
-    origin: str | None = None
-    """``address:port`` of the origin."""
-    objects: dict[str, int] = {}
-    """Path and bytes of what the origin has."""
-    certificate: str | None = None
-    certificate_key: str | None = None
 
 
 class Topology:
@@ -45,7 +32,7 @@ class Topology:
         if lab.tls:
             certificate = make_certificate(directory, names=["localhost", LOOPBACK, address])
         is_proxy = lab.topology == "proxy"
-        self.around = Around(
+        self.placement = Placement(
             address=address,
             origin=self._start_origin(lab) if is_proxy else None,
             objects=origin_objects(lab.origin) if is_proxy else {},

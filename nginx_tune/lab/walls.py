@@ -18,7 +18,9 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from nginx_tune.errors import (
     ConfigurationError,
@@ -36,6 +38,7 @@ from nginx_tune.lab.keeper import Keeper
 from nginx_tune.lab.leftovers import make_directory, sweep, write_mark
 from nginx_tune.lab.lifetime import ENVIRONMENT_MARK, die_with_parent
 from nginx_tune.lab.namespace_refusals import explain_refusal
+from nginx_tune.lab.operation import HELLO, A, Hello, Operation, Q, request_line
 from nginx_tune.lab.scope import Scope, has_systemd
 from nginx_tune.sandbox.spec import Wall
 
@@ -121,10 +124,8 @@ class Walls:
         if self._keeper is not None:
             self._keeper.note("process", self._process.pid)
         try:
-            self.ask(
-                "hello",
-                {"mark": self.mark, "directory": str(self.directory), "weaker": given_up()},
-            )
+            hello = Hello(mark=self.mark, directory=str(self.directory), weaker=given_up())
+            self.ask(HELLO, hello)
         except NginxTuneError as error:
             status = Path("/proc/self/status").read_text(errors="replace")
             refusal = explain_refusal(error.message, is_root=self.root, status=status)
@@ -170,13 +171,13 @@ class Walls:
         self._note("cgroup", str(directory))
         write_mark(self.directory, self.mark, cgroup=directory)
 
-    def ask(self, what: str, arguments: dict[str, Any]) -> Any:
+    def ask(self, operation: Operation[Q, A], request: Q) -> A:
         """The answer of the process inside; its error is raised here as it was raised there."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             raise UndecidedError("the lab is not running")
         try:
-            process.stdin.write(json.dumps({"what": what, "arguments": arguments}) + "\n")
+            process.stdin.write(request_line(operation, request))
             process.stdin.flush()
         except BrokenPipeError:
             raise UndecidedError(f"the lab ended: {self._last_words()}") from None
@@ -188,7 +189,7 @@ class Walls:
                 status = int(reply["status"])
                 raise _ERRORS.get(status, UndecidedError)(reply["error"], hint=reply["hint"])
             else:
-                return reply["answer"]
+                return msgspec.convert(reply["answer"], operation.answer)
         raise UndecidedError(f"the lab ended: {self._last_words()}")
 
     def _last_words(self) -> str:

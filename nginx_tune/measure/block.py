@@ -18,7 +18,6 @@ from nginx_tune.documents.base import Unknown
 from nginx_tune.documents.loadplan import LoadPlan, Target
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.documents.scenario import StandIn, Start
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.lab.kills import MemoryKills, count_memory_kills
@@ -26,7 +25,8 @@ from nginx_tune.lab.mounts import STATE
 from nginx_tune.lab.opened import OpenLab
 from nginx_tune.lab.written import open_written, written_bytes
 from nginx_tune.measure.arm_server import kernel_settings, reloading, start_stand_in
-from nginx_tune.measure.one_request import DoorConnection
+from nginx_tune.measure.one_request import TargetConnection
+from nginx_tune.measure.operations import BlockRequest
 from nginx_tune.measure.page_cache import make_cold, make_full, make_warm, resident_bytes
 from nginx_tune.measure.probe import run_probe
 from nginx_tune.measure.room import make_room
@@ -41,69 +41,23 @@ from nginx_tune.prove.foreign import with_foreign_cpu
 from nginx_tune.prove.imbalance import with_imbalance, with_worker_ids
 
 
-class BlockRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything one block needs."""
-
-    arm: str
-    block: int
-    binary: str
-    conf_path: str
-    conf_text: str | None = None
-    """Written to ``conf_path`` first; null when the file is the operator's own."""
-    prefix: str | None = None
-    """nginx's ``-p``; null for the build's own."""
-    error_log: str | None = None
-    """The main context's error log; null when it is standard error."""
-    plan: LoadPlan
-    prime: list[str] = []
-    """URLs fetched once before the load: what must be in the page cache."""
-    evict: list[str] = []
-    """Directories of the lab's own files to drop from the page cache first."""
-    join_files: list[str] = []
-    nginx_cpus: list[int] = []
-    stand_in: StandIn = "none"
-    """A bare server in nginx's place."""
-    workers: int = 1
-    """Of that server."""
-    sysctls: dict[str, str] = {}
-    """Of this network namespace, for this block."""
-    reload_texts: list[str] = []
-    """Configurations that nginx is reloaded with, one after the other; none for no reload."""
-    reload_seconds: float = 1.0
-    """From one reload to the next."""
-    connections_log: str | None = None
-    """Where the server says which worker served which connection."""
-    starts: Start = "cold"
-    """What of their files is then read."""
-    memory_bytes: int | None = None
-    """Limit of the group; a full page cache is one that reaches it."""
-    traces: bool = True
-    """Whether loop turns are traced."""
-    counts_opens: bool = False
-    """Whether calls of open() are counted."""
-    warm_names: bool = False
-    """Whether every name is looked up before nginx starts."""
-    ahead: bool = False
-    """Whether nginx runs ahead of other processes."""
-
-
 def run_block(request: BlockRequest, lab: OpenLab) -> Measurement:
     """Run one block and end its nginx.
 
     Errors: UndecidedError when the cache state cannot be made or nginx ends under load.
     """
-    conf_path = Path(request.conf_path)
-    if request.conf_text is not None:
+    conf_path = Path(request.arm.conf_path)
+    if request.arm.conf_text is not None:
         conf_path.parent.mkdir(parents=True, exist_ok=True)
-        conf_path.write_text(request.conf_text)
+        conf_path.write_text(request.arm.conf_text)
     lab.disks.restore()
     resident_before = make_cold(request.evict)
     lab.disks.make_names_cold()
-    if request.warm_names:
+    if request.arm.conduct.warm_names:
         lab.disks.look_names_up()
-    if request.starts == "warm":
+    if request.arm.conduct.starts == "warm":
         resident_before = make_warm(request.evict)
-    elif request.starts == "full" and request.memory_bytes is not None:
+    elif request.arm.conduct.starts == "full" and request.memory_bytes is not None:
         make_full(
             request.evict,
             limit_bytes=request.memory_bytes,
@@ -129,7 +83,7 @@ def _check_memory(request: BlockRequest, before: MemoryKills) -> None:
     of = "the lab's" if request.memory_bytes is not None else "its limit of"
     limit = "" if now.limit_bytes is None else f" {now.limit_bytes >> 20} MiB"
     raise UndecidedError(
-        f"{request.arm}: nginx ran out of {of}{limit} of memory, and the kernel ended "
+        f"{request.arm.name}: nginx ran out of {of}{limit} of memory, and the kernel ended "
         f"{now.processes - before.processes} of its processes",
         hint="give the lab more (memory_bytes), or nginx fewer workers, smaller zones and buffers",
     ) from None
@@ -138,16 +92,19 @@ def _check_memory(request: BlockRequest, before: MemoryKills) -> None:
 def _run_block(
     request: BlockRequest, lab: OpenLab, conf_path: Path, resident_before: int | None
 ) -> Measurement:
-    stderr_path = STATE / f"{request.arm}.stderr"
-    log = Path(request.error_log) if request.error_log else stderr_path
+    stderr_path = STATE / f"{request.arm.name}.stderr"
+    log = Path(request.arm.error_log) if request.arm.error_log else stderr_path
     log_start = written_bytes(log) if log != stderr_path else 0
-    with kernel_settings(request.sysctls):
+    with kernel_settings(request.arm.conduct.sysctls):
         instance = _start(request, conf_path, stderr_path, lab)
         try:
             request = _with_links(request, instance.pid)
-            _prime(request.plan.target, request.prime)
+            _prime(request.plan.target, request.arm.prime)
             reloads = reloading(
-                instance.pid, conf_path, request.reload_texts, request.reload_seconds
+                instance.pid,
+                conf_path,
+                request.arm.conduct.reload_texts,
+                request.arm.conduct.reload_seconds,
             )
             with reloads, lab.disks.under_load():
                 measurement, server = _run_load(request, instance, lab)
@@ -171,8 +128,8 @@ def _run_block(
     )
     return msgspec.structs.replace(
         measurement,
-        arm=request.arm,
-        block=request.block,
+        arm=request.arm.name,
+        block=request.number,
         server=server,
     )
 
@@ -199,12 +156,12 @@ def _open_log(log: Path, stderr_path: Path) -> BinaryIO:
 def _start(request: BlockRequest, conf_path: Path, stderr_path: Path, lab: OpenLab) -> Instance:
     target = request.plan.target
     make_room(filter(None, (one.unix for one in _targets(request.plan))), lab.enclosure)
-    if request.stand_in != "none":
+    if request.arm.conduct.stand_in != "none":
         return start_stand_in(
-            request.stand_in,
+            request.arm.conduct.stand_in,
             port=target.port,
-            workers=request.workers,
-            log=Path(request.connections_log or os.devnull),
+            workers=request.arm.conduct.workers,
+            log=Path(request.arm.conduct.connections_log or os.devnull),
             stderr_path=stderr_path,
             cpus=request.nginx_cpus,
         )
@@ -213,10 +170,10 @@ def _start(request: BlockRequest, conf_path: Path, stderr_path: Path, lab: OpenL
         conf_path,
         stderr_path=stderr_path,
         address=target.unix or (target.address, target.port),
-        prefix=request.prefix,
+        prefix=request.arm.prefix,
         join_files=[Path(file) for file in request.join_files],
         cpus=request.nginx_cpus,
-        ahead=request.ahead,
+        ahead=request.arm.conduct.ahead,
         sandbox=lab.enclosure.prepare([request.binary]),
     )
 
@@ -231,10 +188,14 @@ def _run_load(
         ports=frozenset(_ports(request.plan)),
     )
     before: dict[str, int] = {}
-    connections = Path(request.connections_log) if request.connections_log else None
-    means: Means = "auto" if request.traces else "off"
+    connections = (
+        Path(request.arm.conduct.connections_log) if request.arm.conduct.connections_log else None
+    )
+    means: Means = "auto" if request.arm.conduct.traces else "off"
     ids = instance.inner_ids()
-    with ServerWatch(LiveHost(), subjects, means=means, opens=request.counts_opens) as watch:
+    with ServerWatch(
+        LiveHost(), subjects, means=means, opens=request.arm.conduct.counts_opens
+    ) as watch:
 
         def start_measuring() -> None:
             before["connections"] = written_bytes(connections) if connections else 0
@@ -321,9 +282,12 @@ def _connections(log: Path | None, start: int, ids: Mapping[str, str]) -> dict[s
     return {ids.get(pid, pid): count for pid, count in found.items()}
 
 
+_PRIME_SECONDS = 60.0
+
+
 def _prime(target: Target, urls: list[str]) -> None:
     for url in urls:
-        connection = _connect(target)
+        connection = TargetConnection(target, timeout=_PRIME_SECONDS)
         try:
             connection.request("GET", url, headers={"Host": target.host})
             response = connection.getresponse()
@@ -337,15 +301,3 @@ def _prime(target: Target, urls: list[str]) -> None:
             raise UndecidedError(f"GET {url} fails before any load: {error}") from None
         finally:
             connection.close()
-
-
-def _connect(target: Target) -> DoorConnection:
-    return DoorConnection(
-        target.address,
-        target.port,
-        host=target.host.partition(":")[0],
-        tls=target.tls is not None,
-        proxied=target.proxy_protocol is not None,
-        unix=target.unix,
-        timeout=60,
-    )

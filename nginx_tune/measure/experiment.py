@@ -1,4 +1,4 @@
-"""Interleaved blocks of two or more arms: the measurements that a verdict stands on."""
+"""An experiment: arms, what each is asked, and the interleaved blocks that a verdict stands on."""
 
 from __future__ import annotations
 
@@ -7,102 +7,46 @@ from typing import NamedTuple
 
 import msgspec
 
-from nginx_tune.documents.loadplan import LoadClass, LoadPlan, Permit, Tls
+from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.documents.scenario import ScenarioClass
-from nginx_tune.measure.plan_further import spoken_first, with_further
-from nginx_tune.measure.plan_load import ServedFile, plan_load
-from nginx_tune.measure.session import Arm, Session
+from nginx_tune.measure.arm import Arm
+from nginx_tune.measure.plan_load import for_seconds
+from nginx_tune.measure.session import Session
 from nginx_tune.prove.rounds import count_valid, schedule_rounds
 from nginx_tune.prove.steady import warmup_seconds, with_steadiness
 
 _MOST_ROUNDS = 1000
+_LEAST_TRIAL_SECONDS = 10.0
 GoesOn = Callable[[Sequence[Measurement]], bool]
 """Whether another round is wanted after these blocks."""
 
 
-class Door(NamedTuple):
-    """Where an arm is asked."""
+class Experiment(NamedTuple):
+    """What ``validate`` and ``scenario run`` are compiled to."""
 
-    address: str
-    port: int
-    host: str
-    """``Host`` header."""
-    memory_url: str | None
-    tls: bool = False
-    proxied: bool = False
-    """Whether its listener takes the PROXY protocol."""
-    unix: str | None = None
-    """Path of a unix socket, in the place of address and port."""
+    arms: Sequence[Arm]
+    """The baseline first."""
+    plans: Mapping[str, LoadPlan]
+    """What each arm is asked in a block, by its name; the seed is the round's."""
 
+    def for_seconds(self, *, warmup: float, duration: float) -> Experiment:
+        """The same in blocks of another length."""
+        plans = {
+            name: for_seconds(plan, warmup=warmup, duration=duration)
+            for name, plan in self.plans.items()
+        }
+        return self._replace(plans=plans)
 
-class Load(NamedTuple):
-    """What both arms are asked."""
-
-    classes: Sequence[ScenarioClass]
-    files: Sequence[ServedFile]
-    """URLs, the hot one first."""
-    port: int
-    memory_url: str | None
-    host: str
-    warmup_seconds: float
-    duration_seconds: float
-    files_of: Mapping[str, Sequence[ServedFile]] = {}
-    """The files of each disk, for classes that name one."""
-    classes_of: Mapping[str, Sequence[ScenarioClass]] = {}
-    """What an arm is asked that is not asked what the others are."""
-    doors: Mapping[str, Door] = {}
-    """Of arms that are asked elsewhere than at loopback, ``port`` and ``host``."""
-    further: Mapping[str, Sequence[LoadClass]] = {}
-    """What each arm is asked at other servers and locations."""
-
-    def asked_of_all(self, arm: str) -> Load:
-        """The load in which both arms are asked as one of them is."""
-        arms = ("baseline", "candidate")
-        return self._replace(
-            doors=dict.fromkeys(arms, self.door_of(arm)),
-            further=dict.fromkeys(arms, self.further.get(arm, ())),
-        )
-
-    def plan(
-        self, session: Session, arm: str, *, seed: int, classes: Sequence[ScenarioClass]
-    ) -> LoadPlan:
-        """The load plan of a block of an arm."""
-        door = self.door_of(arm)
-        plan = plan_load(
-            classes,
-            self.files,
-            address=door.address,
-            port=door.port,
-            memory_url=door.memory_url,
-            host=door.host,
-            duration_seconds=self.duration_seconds,
-            warmup_seconds=self.warmup_seconds,
-            seed=seed,
-            cpus=session.probe_cpus,
-            realtime=session.probe_cpus != session.nginx_cpus,
-            files_of=self.files_of,
-        )
-        target = msgspec.structs.replace(
-            plan.target,
-            unix=door.unix,
-            tls=Tls(verify=False) if door.tls else plan.target.tls,
-            proxy_protocol=spoken_first(door.unix) if door.proxied else None,
-        )
-        permit = plan.permit if door.unix is None else Permit()
-        plan = msgspec.structs.replace(plan, target=target, permit=permit)
-        return with_further(plan, self.further.get(arm, ()))
-
-    def door_of(self, arm: str) -> Door:
-        """Where an arm is asked."""
-        default = Door("127.0.0.1", self.port, self.host, self.memory_url)
-        return self.doors.get(arm, default)
+    def against_itself(self) -> Experiment:
+        """The baseline as both arms: what differs then is noise."""
+        baseline = self.arms[0]
+        arms = [msgspec.structs.replace(baseline, name=arm.name) for arm in self.arms[:2]]
+        return Experiment(arms, {arm.name: self.plans[baseline.name] for arm in arms})
 
 
 def run_pairs(
     session: Session,
-    arms: Sequence[Arm],
-    load: Load,
+    experiment: Experiment,
     *,
     pairs: int,
     seed: int,
@@ -119,7 +63,7 @@ def run_pairs(
     does not choose it. With ``goes_on`` it decides after each round instead. A list that is given
     (``into``) takes the measurements as they come, so that an interruption leaves those so far.
     """
-    by_name = {arm.name: arm for arm in arms}
+    by_name = {arm.name: arm for arm in experiment.arms}
     names = list(by_name)
     measurements: list[Measurement] = [] if into is None else into
     most = _MOST_ROUNDS if goes_on else 2 * pairs
@@ -128,10 +72,8 @@ def run_pairs(
             goes_on(measurements) if goes_on else count_valid(measurements, names) < pairs
         ):
             break
-        classes = load.classes_of.get(name, load.classes)
-        prime = [load.files[0].url] if any(c.source == "hot" for c in classes) else []
-        plan = load.plan(session, name, seed=seed + number // len(names), classes=classes)
-        measurement = with_steadiness(session.block(by_name[name], number, plan, prime=prime))
+        plan = msgspec.structs.replace(experiment.plans[name], seed=seed + number // len(names))
+        measurement = with_steadiness(session.block(by_name[name], number, plan))
         measurements.append(measurement)
         progress(f"block {number + 1}, {name}: {_glance(measurement)}")
     return measurements
@@ -139,9 +81,9 @@ def run_pairs(
 
 def find_warmup(
     session: Session,
-    arms: Sequence[Arm],
-    load: Load,
+    experiment: Experiment,
     *,
+    duration: float,
     seed: int,
     progress: Callable[[str], None],
 ) -> float:
@@ -149,11 +91,12 @@ def find_warmup(
 
     Where one never stops, half of the block: its blocks will be flagged.
     """
-    trial = load._replace(warmup_seconds=0.0, duration_seconds=max(load.duration_seconds, 10.0))
+    duration = max(duration, _LEAST_TRIAL_SECONDS)
+    trial = experiment.for_seconds(warmup=0.0, duration=duration)
     longest = 0.0
-    for block in run_pairs(session, arms, trial, pairs=1, seed=seed, progress=progress):
+    for block in run_pairs(session, trial, pairs=1, seed=seed, progress=progress):
         cut = warmup_seconds(block)
-        longest = max(longest, trial.duration_seconds / 2 if cut is None else cut)
+        longest = max(longest, duration / 2 if cut is None else cut)
     # The first second is never steady: connections are made and workers woken.
     return longest + 1.0
 

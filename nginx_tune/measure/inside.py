@@ -1,7 +1,7 @@
 """The process inside the walls: builds the lab, knows its facts, runs blocks.
 
-It reads one JSON request a line from standard input and answers in kind, so that the command
-outside (which decides and judges) needs nothing of what only exists in here.
+It reads one request a line from standard input and answers in kind, so that the command outside
+(which decides and judges) needs nothing of what only exists in here.
 """
 
 from __future__ import annotations
@@ -16,19 +16,39 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import ExitStatus, NginxTuneError, UndecidedError
 from nginx_tune.lab import mounts
 from nginx_tune.lab.enclosure import Enclosure, View
 from nginx_tune.lab.lifetime import die_with_parent
-from nginx_tune.sandbox.spec import Wall
+from nginx_tune.lab.operation import Hello, Mark, answer_line, read_request
+from nginx_tune.measure.operations import (
+    OPERATIONS,
+    Answer,
+    BlockRequest,
+    EnvironmentRequest,
+    FactsRequest,
+    JoinRequest,
+    MadeEnvironment,
+    OpenedLab,
+    OpenLabRequest,
+    SurveyRequest,
+    TrialRequest,
+    Tried,
+)
 
 if TYPE_CHECKING:
     from nginx_tune.lab.opened import OpenLab
 
 
 class Inside:
-    """State of the lab: its directory, its disks and where they are mounted."""
+    """State of the lab: its directory, its disks and where they are mounted.
+
+    A method for each of ``OPERATIONS``, by its name. What only some of them need is imported by
+    them: the test of a configuration starts no lab.
+    """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -36,52 +56,39 @@ class Inside:
         self._lab: OpenLab | None = None
         self._enclosure = Enclosure()
 
-    def hello(self, mark: str, directory: str, weaker: list[Wall]) -> dict[str, Any]:
+    def hello(self, request: Hello) -> Mark:
         """Finish the walls: private mounts were made by unshare, ``lo`` comes up here."""
-        self._directory = Path(directory)
-        self._enclosure.hide(directory)
-        self._enclosure.weaken(weaker)
+        self._directory = Path(request.directory)
+        self._enclosure.hide(request.directory)
+        self._enclosure.weaken(request.weaker)
         mounts.raise_loopback()
-        return {"mark": mark, "uid": os.geteuid()}
+        return Mark(mark=request.mark, uid=os.geteuid())
 
-    def open_lab(
-        self,
-        lab: dict[str, Any],
-        covers: list[str],
-        overlays: list[str],
-        made: list[str],
-        view: dict[str, Any],
-    ) -> dict[str, Any]:
-        """Make, mount and fill the disks, cover what nginx writes to, seal the rest.
-
-        ``view`` is what nginx gets to see of the host.
-
-        ``overlays`` are directories that nginx writes to and that hold what it serves or reads;
-        ``made`` are those that it needs and that the host lacks.
-        Shape: ``devices`` {disk name: MAJOR:MINOR}, ``files`` {disk name: [[path, bytes], …]}.
-        """
-        # Not to test a configuration; and now, while no cover can lie over the package.
+    def open_lab(self, request: OpenLabRequest) -> OpenedLab:
+        """Make, mount and fill the disks, cover what nginx writes to, seal the rest."""
+        # Now, while no cover can lie over the package.
         import_module("nginx_tune.measure.block")
         from nginx_tune.lab.building import LabDisks  # noqa: PLC0415
         from nginx_tune.lab.opened import OpenLab  # noqa: PLC0415
         from nginx_tune.lab.topology import Topology  # noqa: PLC0415
 
-        spec = msgspec.convert(lab, Lab)
-        for directory in overlays:
+        for directory in request.overlays:
             mounts.take_writes(Path(directory))
-        disks = LabDisks(spec, self._directory, self._say)
+        disks = LabDisks(request.lab, self._directory, self._say)
         disks.prepare()
         mounts.set_apart(self._directory)
         disks.open()
-        self._lab = OpenLab(disks, Topology(spec, self._directory), self._enclosure)
-        wanted = msgspec.convert(view, View)
-        mounts.cover_all(covers, wanted.written)
-        for directory in made:
+        self._lab = OpenLab(disks, Topology(request.lab, self._directory), self._enclosure)
+        mounts.cover_all(request.covers, request.view.written)
+        for directory in request.made:
             mounts.place(Path(directory))
         mounts.make_state()
-        self._enclose(spec, [*covers, *overlays], wanted)
-        around = msgspec.to_builtins(self._lab.topology.around)
-        return {"devices": disks.device_numbers, "files": disks.files, "around": around}
+        self._enclose(request.lab, [*request.covers, *request.overlays], request.view)
+        return OpenedLab(
+            devices=disks.device_numbers,
+            files={name: [(str(p), int(n)) for p, n in own] for name, own in disks.files.items()},
+            placement=self._lab.topology.placement,
+        )
 
     def _enclose(self, lab: Lab, written: list[str], view: View) -> None:
         """Settle what nginx gets to see, and let nobody here write to the host."""
@@ -95,73 +102,73 @@ class Inside:
             else:
                 self._enclosure.show(disk.mount)
         if self._lab is not None:
-            around = self._lab.topology.around
-            self._enclosure.show(*filter(None, (around.certificate, around.certificate_key)))
+            placement = self._lab.topology.placement
+            self._enclosure.show(*filter(None, (placement.certificate, placement.certificate_key)))
         self._enclosure.open(*written)
 
-    def join(self, files: list[str]) -> None:
+    def join(self, request: JoinRequest) -> None:
         """Have what is started from now on in these cgroups, if only to be tried."""
-        self._enclosure.join_files = [Path(file) for file in files]
+        self._enclosure.join_files = [Path(file) for file in request.files]
 
-    def surround(self, request: dict[str, Any]) -> Any:
-        """Have what configurations need around them; see ``measure/surroundings.py``."""
-        from nginx_tune.measure.surround import surround  # noqa: PLC0415  # not for scenarios
-        from nginx_tune.measure.surroundings import SurroundRequest  # noqa: PLC0415
+    def environment(self, request: EnvironmentRequest) -> MadeEnvironment:
+        """Have what configurations need around them."""
+        from nginx_tune.measure.environment import make_environment  # noqa: PLC0415
 
-        wanted = msgspec.convert(request, SurroundRequest)
-        return msgspec.to_builtins(surround(wanted, self._directory, self._enclosure))
+        return make_environment(request, self._directory, self._enclosure)
 
-    def survey(self, request: dict[str, Any]) -> Any:
-        """What a configuration answers; see ``measure/survey.py``."""
-        from nginx_tune.measure.survey import SurveyRequest, survey  # noqa: PLC0415
+    def survey(self, request: SurveyRequest) -> list[Answer]:
+        """What a configuration answers."""
+        from nginx_tune.measure.survey import survey  # noqa: PLC0415
 
-        wanted = msgspec.convert(request, SurveyRequest)
-        return msgspec.to_builtins(survey(wanted, self._enclosure))
+        return survey(request, self._enclosure)
 
-    def facts(self, paths: list[str], binary: str, memory_cgroup: str | None) -> dict[str, Any]:
+    def facts(self, request: FactsRequest) -> Facts:
         """Facts as a program inside the lab reads them."""
         from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # heavy, once
         from nginx_tune.host.programs import vouch_for  # noqa: PLC0415
         from nginx_tune.measure.facts import gather_facts  # noqa: PLC0415
 
-        vouch_for(binary)  # the command outside chose it
-        facts = gather_facts(
+        vouch_for(request.binary)  # the command outside chose it
+        return gather_facts(
             LiveHost(),
-            paths=paths,
-            datasets=paths,
-            nginx_binary=binary,
-            memory_cgroup=memory_cgroup,
+            paths=request.paths,
+            datasets=request.paths,
+            nginx_binary=request.binary,
+            memory_cgroup=request.memory_cgroup,
         )
-        found: dict[str, Any] = json.loads(msgspec.json.encode(facts))
-        return found
 
-    def try_configuration(
-        self,
-        argv: list[str],
-        files: dict[str, str],
-        view: dict[str, Any],
-        join_files: list[str],
-    ) -> dict[str, Any]:
+    def trial(self, request: TrialRequest) -> Tried:
         """``nginx -t`` with some files replaced."""
         from nginx_tune.measure.trial import try_inside  # noqa: PLC0415  # not for blocks
 
         mounts.set_apart(self._directory)
-        wanted = msgspec.convert(view, View)
-        self._enclosure.look(wanted)
-        self._enclosure.join_files = [Path(file) for file in join_files]
-        found: dict[str, Any] = try_inside(argv, files, self._directory, self._enclosure, wanted)
-        return found
+        self._enclosure.look(request.view)
+        self._enclosure.join_files = [Path(file) for file in request.join_files]
+        return try_inside(request, self._directory, self._enclosure)
 
-    def block(self, request: dict[str, Any]) -> dict[str, Any]:
+    def block(self, request: BlockRequest) -> Measurement:
         """Run one block; the measurement."""
-        from nginx_tune.measure.block import BlockRequest, run_block  # noqa: PLC0415
+        from nginx_tune.measure.block import run_block  # noqa: PLC0415
 
-        wanted = msgspec.convert(request, BlockRequest)
         if self._lab is None:
             raise UndecidedError("the lab is not open")
-        measurement = run_block(wanted, self._lab)
-        found: dict[str, Any] = json.loads(msgspec.json.encode(measurement))
-        return found
+        return run_block(request, self._lab)
+
+    def answer(self, line: str) -> str:
+        """The line that answers a line."""
+        name, asked = read_request(line)
+        handler: Callable[[Any], Any] = getattr(self, name)
+        try:
+            return answer_line(handler(msgspec.convert(asked, OPERATIONS[name].request)))
+        except NginxTuneError as error:
+            return _refusal(error.message, error.hint, error.status)
+        except OSError as error:
+            place = f"{error.filename}: " if error.filename else ""
+            return _refusal(f"{place}{error.strerror or error}", "", ExitStatus.UNDECIDED)
+
+
+def _refusal(message: str, hint: str, status: int) -> str:
+    return json.dumps({"error": message, "hint": hint, "status": int(status)}) + "\n"
 
 
 def _main() -> None:
@@ -173,31 +180,8 @@ def _main() -> None:
         out.write(json.dumps({"progress": text}) + "\n")
 
     inside = Inside(say)
-    handlers: dict[str, Callable[..., Any]] = {
-        "hello": inside.hello,
-        "open_lab": inside.open_lab,
-        "join": inside.join,
-        "surround": inside.surround,
-        "survey": inside.survey,
-        "facts": inside.facts,
-        "block": inside.block,
-        "try_configuration": inside.try_configuration,
-    }
     for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            answer = handlers[request["what"]](**request["arguments"])
-            reply = {"answer": answer}
-        except NginxTuneError as error:
-            reply = {"error": error.message, "hint": error.hint, "status": int(error.status)}
-        except OSError as error:
-            place = f"{error.filename}: " if error.filename else ""
-            reply = {
-                "error": f"{place}{error.strerror or error}",
-                "hint": "",
-                "status": int(ExitStatus.UNDECIDED),
-            }
-        out.write(json.dumps(reply) + "\n")
+        out.write(inside.answer(line))
 
 
 if __name__ == "__main__":

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from nginx_tune.documents.capacity import Capacity, CapacityStep
-from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.measure.capacity import LOWEST_PER_SECOND
-from nginx_tune.measure.experiment import Load
+from nginx_tune.measure.experiment import Experiment
 from nginx_tune.measure.plan_objective import open_classes
 from nginx_tune.measure.plan_rate import plan_at_rate, total_rate
-from nginx_tune.measure.session import Arm, Session
+from nginx_tune.measure.session import Session
 from nginx_tune.prove.capacity import Bounds, next_rate, settle
 from nginx_tune.prove.objective import Objective, judge_run, parse_objective
 
 
 def search_arms(
     session: Session,
-    arms: Sequence[Arm],
-    load: Load,
+    experiment: Experiment,
     objectives: Sequence[str],
     *,
     seed: int,
@@ -33,10 +33,13 @@ def search_arms(
 
     Errors: UsageError for an objective that cannot be read or names no class.
     """
-    further = [item.name for items in load.further.values() for item in items]
-    names = [item.name for item in load.classes]
-    objective = parse_objective(objectives, list(dict.fromkeys([*names, *further])))
-    plans = {arm.name: _plan(session, load, arm.name, objective, seed) for arm in arms}
+    arms = experiment.arms
+    names = [item.name for plan in experiment.plans.values() for item in plan.classes]
+    objective = parse_objective(objectives, list(dict.fromkeys(names)))
+    plans = {
+        name: msgspec.structs.replace(plan, classes=open_classes(plan.classes, objective))
+        for name, plan in experiment.plans.items()
+    }
     any_plan = next(iter(plans.values()))
     bounds = Bounds(total_rate(any_plan), LOWEST_PER_SECOND, any_plan.caps.rate_per_second)
     steps: dict[str, list[CapacityStep]] = {arm.name: [] for arm in arms}
@@ -51,21 +54,13 @@ def search_arms(
             planned = plan_at_rate(
                 plans[arm.name], rate, samples=objective.samples, seed=seed + number
             )
-            prime = [item.paths.paths[0] for item in planned.classes if item.name == "hot"]
-            step = judge_run(objective, session.block(arm, number, planned, prime=prime), rate)
+            step = judge_run(objective, session.block(arm, number, planned), rate)
             steps[arm.name].append(step)
             number += 1
             met = "holds" if step.met else f"does not hold ({step.limited_by})"
             progress(f"{arm.name}, {rate:.4g}/s: {met}")
         turn += 1
     return {name: _answer(objective, found, bounds) for name, found in steps.items()}
-
-
-def _plan(session: Session, load: Load, arm: str, objective: Objective, seed: int) -> LoadPlan:
-    further = load.further.get(arm, ())
-    own = open_classes(load.classes, objective, others=[item.name for item in further])
-    others = open_classes(further, objective, others=[item.name for item in load.classes])
-    return load._replace(further={arm: others}).plan(session, arm, seed=seed, classes=own)
 
 
 def _answer(objective: Objective, steps: Sequence[CapacityStep], bounds: Bounds) -> Capacity:

@@ -6,6 +6,8 @@ import http.client
 import socket
 import ssl
 
+from nginx_tune.documents.loadplan import Target
+
 _LOCAL = ("127.0.0.1", 0)
 """What is said of a unix socket's ends, which have no address."""
 
@@ -19,44 +21,32 @@ def client_line(own: tuple[str, int], server: tuple[str, int]) -> bytes:
     return f"PROXY {family} {own[0]} {server[0]} {own[1]} {server[1]}\r\n".encode()
 
 
-class DoorConnection(http.client.HTTPConnection):
-    """A connection to an address, spoken to as its listener wants it.
+class TargetConnection(http.client.HTTPConnection):
+    """A connection to a target, spoken to as its listener wants it.
 
-    With TLS no certificate is checked: behind the walls is nobody else. ``unix`` is the path of a
-    socket, in the place of address and port.
+    With TLS no certificate is checked: behind the walls is nobody else.
     """
 
-    def __init__(
-        self,
-        address: str,
-        port: int,
-        *,
-        host: str,
-        tls: bool,
-        proxied: bool,
-        timeout: float,
-        unix: str | None = None,
-    ) -> None:
-        super().__init__(address or _LOCAL[0], port, timeout=timeout)
-        self._unix = unix
-        self._name = host
-        self._tls = tls
-        self._proxied = proxied
+    def __init__(self, target: Target, *, timeout: float) -> None:
+        super().__init__(target.address or _LOCAL[0], target.port, timeout=timeout)
+        self._target = target
 
     def connect(self) -> None:
         """Connect; PROXY protocol first, then TLS."""
-        if self._unix is None:
+        if self._target.unix is None:
             super().connect()
             ends = (self.sock.getsockname(), self.sock.getpeername())
         else:
             self.sock = socket.socket(socket.AF_UNIX)
             self.sock.settimeout(self.timeout)
-            self.sock.connect(self._unix)
+            self.sock.connect(self._target.unix)
             ends = (_LOCAL, _LOCAL)
-        if self._proxied:
+        if self._target.proxy_protocol is not None:
             self.sock.sendall(client_line(*ends))
-        if self._tls:
+        if self._target.tls is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-            self.sock = context.wrap_socket(self.sock, server_hostname=self._name)
+            self.sock = context.wrap_socket(
+                self.sock, server_hostname=self._target.host.partition(":")[0]
+            )

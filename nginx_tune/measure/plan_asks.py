@@ -16,8 +16,9 @@ from nginx_tune.conf.locations import LocationMatcher
 from nginx_tune.conf.scopes import Scope, scopes
 from nginx_tune.conf.served import Served, served_paths
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.loadplan import Target
 from nginx_tune.lab.check import is_below
-from nginx_tune.measure.plan_target import Door, Target, can_load, door_of, uri_of, url_prefix
+from nginx_tune.measure.plan_target import Entry, can_load, target_of, uri_of, url_prefix
 
 _TRIED = ("/index.php", "/index.html", "/api", "/x.php", "/x.jpg", "/x.css", "/x.js", "/x")
 """URLs of which one may be what a pattern takes."""
@@ -36,7 +37,7 @@ class Ask(NamedTuple):
     """The first name of its server; empty for none."""
     location: str
     """As it stands in the configuration; empty for the server itself."""
-    door: Door
+    target: Target
     url: str
     root: str | None = None
     """Directory of the files that it serves; none where it serves none, or one alone."""
@@ -55,26 +56,26 @@ class Asks(NamedTuple):
     left_out: dict[str, str]
 
 
-def plan_asks(tree: ConfTree, target: Target) -> Asks:
-    """Every server and location that answers by itself, but for what the target's load asks."""
+def plan_asks(tree: ConfTree, entry: Entry) -> Asks:
+    """Every server and location that answers by itself, but for what is asked at the entry."""
     roots = {served.scope.own: served for served in served_paths(tree) if can_load(served)}
     matcher = LocationMatcher(tree)
     asks: list[Ask] = []
     left_out: dict[str, str] = {}
     names = set(_TAKEN)
     for scope in scopes(tree):
-        if not _answers(scope) or _is_targets(scope, roots.get(scope.own), target):
+        if not _answers(scope) or _is_entry(scope, roots.get(scope.own), entry):
             continue
         server = server_name(scope.server)
         location = " ".join(scope.own.args) if scope.kind == "location" else ""
-        ask = Ask("", server, location, Door("", 0, ""), "")
-        door, url = door_of(tree, scope.server), _url(scope, matcher)
-        if door is None:
+        ask = Ask("", server, location, Target(), "")
+        target, url = target_of(tree, scope.server), _url(scope, matcher)
+        if target is None:
             left_out[ask.label] = "its server listens for no HTTP/1.1 on an address or a socket"
         elif url is None:
             left_out[ask.label] = "no URL is known that its pattern takes"
         else:
-            asks.append(_placed(ask, roots.get(scope.own), door, url, names))
+            asks.append(_placed(ask, roots.get(scope.own), target, url, names))
     return Asks(asks, left_out)
 
 
@@ -98,13 +99,13 @@ def server_name(server: Directive) -> str:
     return names.value if names is not None else ""
 
 
-def _placed(ask: Ask, served: Served | None, door: Door, url: str, names: set[str]) -> Ask:
+def _placed(ask: Ask, served: Served | None, target: Target, url: str, names: set[str]) -> Ask:
     name = _slug(ask.label, names)
     names.add(name)
     if served is None:
-        return ask._replace(name=name, door=door, url=url)
+        return ask._replace(name=name, target=target, url=url)
     return ask._replace(
-        name=name, door=door, url=url, root=served.path, url_prefix=url_prefix(served)
+        name=name, target=target, url=url, root=served.path, url_prefix=url_prefix(served)
     )
 
 
@@ -124,18 +125,18 @@ def _answers(scope: Scope) -> bool:
     return not scope.own.value.startswith("@")
 
 
-def _is_targets(scope: Scope, served: Served | None, target: Target) -> bool:
-    """Whether the load of the target asks it anyway."""
-    if scope.server is not target.server:
+def _is_entry(scope: Scope, served: Served | None, entry: Entry) -> bool:
+    """Whether it is asked at the entry anyway."""
+    if scope.server is not entry.server:
         return False
-    if uri_of(scope) is not None and uri_of(scope) == target.memory_url:
+    if uri_of(scope) is not None and uri_of(scope) == entry.memory_url:
         return True
     return (
         served is not None
-        and target.root is not None
-        and is_below(served.path, target.root)
-        and url_prefix(served).startswith(target.url_prefix)
-        and (served.via == "root" or served.path == target.root)
+        and entry.root is not None
+        and is_below(served.path, entry.root)
+        and url_prefix(served).startswith(entry.url_prefix)
+        and (served.via == "root" or served.path == entry.root)
     )
 
 

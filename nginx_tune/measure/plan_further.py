@@ -11,14 +11,9 @@ from nginx_tune.documents.loadplan import (
     LoadClass,
     LoadPlan,
     Paths,
-    ProxyProtocol,
-    Target,
-    Tls,
 )
-from nginx_tune.lab.topology import LOOPBACK
 from nginx_tune.measure.plan_asks import Ask
 from nginx_tune.measure.plan_load import THINK_SECONDS, ServedFile
-from nginx_tune.measure.plan_target import Door
 
 MOST = 12
 """Classes of other places: each has connections of its own."""
@@ -51,7 +46,7 @@ def plan_class(
     turns = arrivals.kind != "closed"
     return LoadClass(
         name=ask.name,
-        target=target_of(ask.door),
+        target=ask.target,
         arrivals=arrivals,
         paths=paths,
         connections=_CONNECTIONS if turns else _USERS,
@@ -59,24 +54,6 @@ def plan_class(
         held_connections=_HELD_CONNECTIONS if turns else None,
         status=[status],
     )
-
-
-def target_of(door: Door) -> Target:
-    """A door as the probe knows it; no certificate is checked: behind the walls is nobody else."""
-    tls = Tls(verify=False) if door.tls else None
-    return Target(
-        address=door.address,
-        port=door.port,
-        unix=door.unix,
-        host=door.host,
-        tls=tls,
-        proxy_protocol=spoken_first(door.unix) if door.proxied else None,
-    )
-
-
-def spoken_first(unix: str | None) -> ProxyProtocol:
-    """What a balancer on this host says: a unix socket's connection has no address of its own."""
-    return ProxyProtocol(version=1, source=None if unix is None else LOOPBACK)
 
 
 def with_further(plan: LoadPlan, further: Sequence[LoadClass]) -> LoadPlan:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Permit, Target
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import UndecidedError
 
 THINK_SECONDS = 0.02
+_LEAST_DRAIN_SECONDS = 5.0
 
 HELD_CONNECTIONS = 32
 """Of a class with a rate that is not told how many: some for each worker, and few beside nginx's
@@ -58,18 +61,11 @@ def plan_load(
     classes: Sequence[ScenarioClass],
     files: Sequence[ServedFile],
     *,
-    port: int,
+    target: Target,
     memory_url: str | None,
-    duration_seconds: float,
-    warmup_seconds: float,
-    seed: int,
-    address: str = "127.0.0.1",
-    host: str = "localhost",
-    cpus: Sequence[int] = (),
-    realtime: bool = False,
     files_of: Mapping[str, Sequence[ServedFile]] | None = None,
 ) -> LoadPlan:
-    """The load plan of one block.
+    """What an arm is asked; for how long and with which seed is settled later.
 
     The hot file is the first; the random class asks for all the others, so that the hot one is
     never evicted by being one of them. ``files_of`` are the files of each disk, for classes that
@@ -110,16 +106,26 @@ def plan_load(
             )
         )
     return LoadPlan(
-        target=Target(address=address, port=port, host=host),
+        target=target,
         classes=planned,
-        duration_seconds=duration_seconds,
-        warmup_seconds=warmup_seconds,
-        drain_seconds=max(5.0, duration_seconds / 2),
-        seed=seed,
-        cpus=list(cpus),
-        realtime=realtime,
-        permit=Permit(ports=[port]),
+        duration_seconds=0.0,
+        permit=Permit(ports=[target.port] if target.unix is None else []),
     )
+
+
+def for_seconds(plan: LoadPlan, *, warmup: float, duration: float) -> LoadPlan:
+    """The plan for blocks of this length."""
+    return msgspec.structs.replace(
+        plan,
+        warmup_seconds=warmup,
+        duration_seconds=duration,
+        drain_seconds=max(_LEAST_DRAIN_SECONDS, duration / 2),
+    )
+
+
+def hot_urls(classes: Sequence[ScenarioClass], files: Sequence[ServedFile]) -> list[str]:
+    """What must be in the page cache before such a load."""
+    return [files[0].url] if files and any(item.source == "hot" for item in classes) else []
 
 
 def _choice(item: ScenarioClass) -> Literal["fixed", "once", "uniform", "zipf"]:

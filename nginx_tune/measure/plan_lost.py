@@ -6,14 +6,14 @@ to is read from both trees; what a place answers is asked of nginx (``measure/su
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from nginx_tune.conf.directive import Block
 from nginx_tune.conf.listeners import address_of
 from nginx_tune.conf.scopes import servers
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.measure.survey import Answer
+from nginx_tune.measure.operations import Answer
 
 _DEFAULT = "*:80"
 """Of a server without ``listen``, where root starts nginx. Source: ngx_http_add_listen."""
@@ -92,3 +92,18 @@ def lost_answer(baseline: Answer, candidate: Answer, *, has_silent: bool) -> str
     if candidate.status < 400 or (has_silent and candidate.status in _GATEWAY):  # noqa: PLR2004
         return ""
     return f"{baseline.status} with the baseline, {candidate.status} with the candidate"
+
+
+def is_loaded(answers: Sequence[Answer]) -> tuple[int | None, str]:
+    """The status that a class expects; None and why not where the arms do not serve it alike."""
+    statuses = {one.status for one in answers}
+    faults = [one.fault for one in answers if one.fault]
+    if faults:
+        return None, f"no answer: {faults[0]}"
+    if len(statuses) > 1:
+        found = " and ".join(str(one.status) for one in answers)
+        return None, f"the arms answer {found}"
+    status = answers[0].status
+    if status is None or not 200 <= status < 400:  # noqa: PLR2004  # served, or sent elsewhere
+        return None, f"answers {status}"
+    return status, ""

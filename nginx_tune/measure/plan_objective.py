@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import msgspec
 
 from nginx_tune.documents.loadplan import Arrivals, LoadClass
-from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.measure.plan_load import HELD_CONNECTIONS
 from nginx_tune.prove.objective import Objective
 
@@ -17,20 +15,14 @@ _CONNECTIONS = 512
 """Of an open class: arrivals are not to wait for the probe."""
 
 
-Class = TypeVar("Class", ScenarioClass, LoadClass)
-
-
-def open_classes(
-    classes: Sequence[Class], objective: Objective, *, others: Collection[str] = ()
-) -> list[Class]:
+def open_classes(classes: Sequence[LoadClass], objective: Objective) -> list[LoadClass]:
     """The classes of the objective at a rate, the others of the same load as they are.
 
-    ``others`` are classes beside these that the objective may name instead. Other open classes
-    are left out: the search would change their rate too.
+    Other open classes are left out: the search would change their rate too.
     """
-    names: set[str] = {item.name for item in classes}
+    names = {item.name for item in classes}
     heads = {expression.name.partition(".")[0] for expression in objective.expressions}
-    named = heads & {*names, *others} or {*names, *others}
+    named = heads & names or names
     return [
         msgspec.structs.replace(
             item,

@@ -11,8 +11,8 @@ from nginx_tune.conf.scopes import http_directives, scopes
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import is_loopback, is_unix, upstreams
 from nginx_tune.conf.variables import Variables
+from nginx_tune.lab.environment import Outgoing, Protocol
 from nginx_tune.lab.stub_server import RESOLVED
-from nginx_tune.lab.stubs import Outgoing, Protocol
 
 _SPOKEN: dict[tuple[str, bool], Protocol] = {
     ("proxy", False): "http",

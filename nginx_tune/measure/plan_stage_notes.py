@@ -10,9 +10,9 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.lab import Lab
 from nginx_tune.lab.kinds import describe_disk
 from nginx_tune.lab.stub_server import BODY_BYTES, RESOLVED
+from nginx_tune.measure.operations import MadeEnvironment
 from nginx_tune.measure.plan_asks import Ask
 from nginx_tune.measure.plan_outgoing import unspoken
-from nginx_tune.measure.surroundings import Surroundings
 
 _MOST_NAMES = 20
 _CODINGS = ("gzip", "gzip_static", "brotli", "brotli_static", "zstd", "zstd_static")
@@ -50,7 +50,7 @@ def absent_notes(directories: Sequence[str]) -> list[str]:
     ]
 
 
-def stub_notes(around: Surroundings, trees: Sequence[ConfTree]) -> list[str]:
+def stub_notes(around: MadeEnvironment, trees: Sequence[ConfTree]) -> list[str]:
     """The network, what answers in it, and what does not."""
     found = ["no network but the loopback link: no request leaves this host"]
     by_protocol: dict[str, dict[str, None]] = {}

@@ -6,12 +6,16 @@ import ipaddress
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.scopes import Scope, http_directives, scopes, servers
 from nginx_tune.conf.served import Served, served_paths
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.loadplan import ProxyProtocol, Target, Tls
 from nginx_tune.errors import UndecidedError
+from nginx_tune.lab.environment import LOOPBACK
 
 _WRITTEN = {
     "access_log": 0,
@@ -29,29 +33,13 @@ _WRITTEN = {
     "scgi_cache_path": 0,
 }
 _NOT_FILES = ("off", "stderr")
-_LOOPBACK = "127.0.0.1"
 _INDEX = "index.html"
 
 
-class Door(NamedTuple):
-    """Where a server is asked."""
+class Entry(NamedTuple):
+    """Where the load enters a configuration."""
 
-    address: str
-    """Where the listener is reached inside the walls: its own address, or loopback."""
-    port: int
-    host: str
-    """``Host`` header that leads to the server."""
-    tls: bool = False
-    proxied: bool = False
-    """Whether its listener takes the PROXY protocol, and nothing else."""
-    unix: str | None = None
-    """Path of a unix socket, in the place of address and port."""
-
-
-class Target(NamedTuple):
-    """What the load asks of a configuration."""
-
-    door: Door
+    target: Target
     server: Directive
     root: str | None
     """Directory on disk behind ``url_prefix``; none where no server serves files."""
@@ -66,32 +54,32 @@ class Target(NamedTuple):
     """Files and directories that the configuration writes."""
 
 
-def plan_target(tree: ConfTree, *, default_error_log: str | None) -> Target:
+def plan_entry(tree: ConfTree, *, default_error_log: str | None) -> Entry:
     """The first server that serves files, one without TLS before one with; else the first one.
 
     Errors: UndecidedError when none can be asked.
     """
     root: str | None
     static = [
-        (door, served)
+        (target, served)
         for served in served_paths(tree)
-        if can_load(served) and (door := door_of(tree, served.scope.server)) is not None
+        if can_load(served) and (target := target_of(tree, served.scope.server)) is not None
     ]
     if static:
-        door, served = min(static, key=lambda item: (item[0].unix is not None, item[0].tls))
+        target, served = min(static, key=lambda item: _last_choice(item[0])[:2])
         server, root, prefix = served.scope.server, served.path, url_prefix(served)
         index = _index(served.scope)
     else:
-        doors = [(door_of(tree, server), server) for _, server in servers(tree)]
-        asked = [(door, server) for door, server in doors if door is not None]
+        targets = [(target_of(tree, server), server) for _, server in servers(tree)]
+        asked = [(target, server) for target, server in targets if target is not None]
         if not asked:
             raise UndecidedError(
                 f"{tree.path}: no server with a plain-HTTP listener or one with TLS",
                 hint="listen on an IP address or a unix socket, http2 only beside ssl",
             )
-        (door, server), root, prefix, index = asked[0], None, "", _INDEX
-    return Target(
-        door=door,
+        (target, server), root, prefix, index = asked[0], None, "", _INDEX
+    return Entry(
+        target=target,
         server=server,
         root=root,
         url_prefix=prefix,
@@ -118,7 +106,7 @@ def can_load(served: Served) -> bool:
     )
 
 
-def door_of(tree: ConfTree, server: Directive) -> Door | None:
+def target_of(tree: ConfTree, server: Directive) -> Target | None:
     """The server's first listener that takes HTTP/1.1.
 
     A port goes before a unix socket, then one without TLS before one with, and of these one
@@ -126,16 +114,20 @@ def door_of(tree: ConfTree, server: Directive) -> Door | None:
     """
     places = list(_places(tree, server))
     if not places and not any(True for _ in (server.block or Block([])).all("listen")):
-        places = [Door(_LOOPBACK, 80, "")]
+        places = [Target(address=LOOPBACK, port=80)]
     best = min(places, key=_last_choice, default=None)
-    return None if best is None else best._replace(host=_host(server))
+    return None if best is None else msgspec.structs.replace(best, host=_host(server))
 
 
-def _last_choice(door: Door) -> tuple[bool, bool, bool]:
-    return (door.unix is not None, door.tls, door.proxied)
+def _last_choice(target: Target) -> tuple[bool, bool, bool]:
+    return (
+        target.unix is not None,
+        target.tls is not None,
+        target.proxy_protocol is not None,
+    )
 
 
-def _places(tree: ConfTree, server: Directive) -> Iterator[Door]:
+def _places(tree: ConfTree, server: Directive) -> Iterator[Target]:
     """Where it listens; hosts are left out."""
     for listener in listeners(tree):
         own = [
@@ -149,22 +141,36 @@ def _places(tree: ConfTree, server: Directive) -> Iterator[Door]:
         words = {word for line in listener.lines for word in line.args[1:]}
         if "http2" in words and not listener.is_tls:
             continue
+        # No certificate is checked: behind the walls is nobody else.
+        tls = Tls(verify=False) if listener.is_tls else None
         is_proxied = "proxy_protocol" in words
         if listener.is_unix:
             path = listener.address.partition(":")[2]
             if path.startswith("/"):
-                yield Door("", 0, "", listener.is_tls, is_proxied, path)
+                yield Target(
+                    unix=path, tls=tls, proxy_protocol=_said_first(path) if is_proxied else None
+                )
             continue
         host, _, port = listener.address.rpartition(":")
         address = _reached_at(host)
         first = port.partition("-")[0]  # a range of ports: the first of them
         if address is not None and first.isascii() and first.isdigit():
-            yield Door(address, int(first), "", listener.is_tls, is_proxied)
+            yield Target(
+                address=address,
+                port=int(first),
+                tls=tls,
+                proxy_protocol=_said_first(None) if is_proxied else None,
+            )
+
+
+def _said_first(unix: str | None) -> ProxyProtocol:
+    """What a balancer on this host says: a unix socket's connection has no address of its own."""
+    return ProxyProtocol(version=1, source=None if unix is None else LOOPBACK)
 
 
 def _reached_at(host: str) -> str | None:
     """The address that a client connects to; None for a name."""
-    known = {"*": _LOOPBACK, "localhost": _LOOPBACK, "[::]": "::1"}
+    known = {"*": LOOPBACK, "localhost": LOOPBACK, "[::]": "::1"}
     if host in known:
         return known[host]
     try:

@@ -7,49 +7,49 @@ import msgspec
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import LoadClass, LoadPlan, Tls
 from nginx_tune.documents.site import Site, SiteTls, Upstream
-from nginx_tune.lab.topology import LOOPBACK, Around
+from nginx_tune.lab.environment import LOOPBACK, Placement
 
 
-def place_site(site: Site, lab: Lab, around: Around) -> Site:
+def place_site(site: Site, lab: Lab, placement: Placement) -> Site:
     """The site with the address, certificate, origin and cache that the lab has for it."""
     changes: dict[str, object] = {
-        "listen": [_listen(listen, around) for listen in site.listen],
+        "listen": [_listen(listen, placement) for listen in site.listen],
     }
-    if around.certificate is not None and around.certificate_key is not None:
+    if placement.certificate is not None and placement.certificate_key is not None:
         changes["tls"] = SiteTls(
-            certificate=around.certificate, certificate_key=around.certificate_key
+            certificate=placement.certificate, certificate_key=placement.certificate_key
         )
-    if around.origin is not None:
-        changes["upstreams"] = [Upstream(name="origin", servers=[around.origin])]
+    if placement.origin is not None:
+        changes["upstreams"] = [Upstream(name="origin", servers=[placement.origin])]
         changes["cache_dirs"] = [disk.mount for disk in lab.disks if disk.writable]
     return msgspec.structs.replace(site, **changes)
 
 
-def _listen(listen: str, around: Around) -> str:
-    placed = listen.replace(f"{LOOPBACK}:", f"{around.address}:", 1)
-    is_tls = around.certificate is not None and "ssl" not in placed.split()
+def _listen(listen: str, placement: Placement) -> str:
+    placed = listen.replace(f"{LOOPBACK}:", f"{placement.address}:", 1)
+    is_tls = placement.certificate is not None and "ssl" not in placed.split()
     return f"{placed} ssl" if is_tls else placed
 
 
-def place_plan(plan: LoadPlan, around: Around) -> LoadPlan:
+def place_plan(plan: LoadPlan, placement: Placement) -> LoadPlan:
     """The plan aimed at nginx from where the lab's clients are, in TLS where nginx speaks it.
 
     No certificate is checked: behind the lab's walls nobody else can answer, and an operator's
     configuration brings a certificate of its own.
     """
     target, permit = plan.target, plan.permit
-    if around.certificate is not None:
+    if placement.certificate is not None:
         target = msgspec.structs.replace(target, tls=Tls(verify=False))
-    if around.address != LOOPBACK and target.unix is None:
-        target = msgspec.structs.replace(target, address=around.address)
-        permit = msgspec.structs.replace(permit, hosts=[*permit.hosts, around.address])
-    classes = [_placed_class(item, around) for item in plan.classes]
+    if placement.address != LOOPBACK and target.unix is None:
+        target = msgspec.structs.replace(target, address=placement.address)
+        permit = msgspec.structs.replace(permit, hosts=[*permit.hosts, placement.address])
+    classes = [_placed_class(item, placement) for item in plan.classes]
     return msgspec.structs.replace(plan, target=target, permit=permit, classes=classes)
 
 
-def _placed_class(item: LoadClass, around: Around) -> LoadClass:
+def _placed_class(item: LoadClass, placement: Placement) -> LoadClass:
     """A class that asks a server of its own asks it from where the clients are."""
     if item.target is None or item.target.address != LOOPBACK:
         return item
-    target = msgspec.structs.replace(item.target, address=around.address)
+    target = msgspec.structs.replace(item.target, address=placement.address)
     return msgspec.structs.replace(item, target=target)

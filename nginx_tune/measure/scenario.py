@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,16 +13,19 @@ from nginx_tune.audit.storage import outermost
 from nginx_tune.decide import decide
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.loadplan import Target
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import ArmText, Scenario, ScenarioRun
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.verdict import Environment, Stopped
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.host.live import LiveHost
+from nginx_tune.lab.environment import LOOPBACK
 from nginx_tune.lab.walls import Walls, given_up
-from nginx_tune.measure.experiment import Load, run_pairs
+from nginx_tune.measure.arm import Arm
+from nginx_tune.measure.experiment import Experiment, run_pairs
 from nginx_tune.measure.modules import MODULE_INSIDE
-from nginx_tune.measure.plan_load import ServedFile
+from nginx_tune.measure.plan_load import ServedFile, hot_urls, plan_load
 from nginx_tune.measure.plan_places import plan_places
 from nginx_tune.measure.plan_scenario import check_scenario
 from nginx_tune.measure.plan_view import build_prefix, merge_views, plan_view
@@ -37,7 +40,7 @@ from nginx_tune.measure.scenario_arms import (
     specs_of,
     tried_decisions,
 )
-from nginx_tune.measure.session import ORIGIN, Arm, Session
+from nginx_tune.measure.session import ORIGIN, Session
 from nginx_tune.nginx.binary import read_build
 from nginx_tune.nginx.choice import runnable_program
 from nginx_tune.prove.arm_causes import find_arm_causes
@@ -148,23 +151,10 @@ def run_scenario(
             prediction = decide(facts, plan_workload(scenario, facts), site=site)
             arms = make_arms(scenario, programs, prediction, write_arm=write_arm, site=site)
             served = _served(session, scenario)
-            load = Load(
-                classes=scenario.classes,
-                files=served.get(ORIGIN) or served[scenario.lab.disks[0].name],
-                files_of=served,
-                classes_of={
-                    name: spec.classes for name, spec in specs_of(scenario).items() if spec.classes
-                },
-                port=PORT,
-                memory_url=MEMORY_URL,
-                host="localhost",
-                warmup_seconds=scenario.warmup_seconds,
-                duration_seconds=scenario.duration_seconds,
-            )
+            experiment = _experiment(scenario, arms, served)
             run_pairs(
                 session,
-                arms,
-                load,
+                experiment,
                 pairs=scenario.pairs,
                 seed=scenario.seed,
                 progress=progress,
@@ -222,6 +212,26 @@ def run_scenario(
             ),
         ],
         measurements=measurements,
+    )
+
+
+def _experiment(
+    scenario: Scenario, arms: Sequence[Arm], served: Mapping[str, Sequence[ServedFile]]
+) -> Experiment:
+    """Each arm with what it is asked; its own classes where it has some."""
+    own = {name: spec.classes for name, spec in specs_of(scenario).items() if spec.classes}
+    files = served.get(ORIGIN) or served[scenario.lab.disks[0].name]
+    target = Target(address=LOOPBACK, port=PORT, host="localhost")
+    plans = {}
+    primed = []
+    for arm in arms:
+        classes = own.get(arm.name, scenario.classes)
+        plans[arm.name] = plan_load(
+            classes, files, target=target, memory_url=MEMORY_URL, files_of=served
+        )
+        primed.append(msgspec.structs.replace(arm, prime=hot_urls(classes, files)))
+    return Experiment(primed, plans).for_seconds(
+        warmup=scenario.warmup_seconds, duration=scenario.duration_seconds
     )
 
 

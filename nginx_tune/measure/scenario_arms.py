@@ -15,8 +15,8 @@ from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import MissingToolError, UndecidedError
 from nginx_tune.host.programs import ProgramError, find_program
+from nginx_tune.measure.arm import Arm, Conduct
 from nginx_tune.measure.plan_worker_header import HEADER_WORDS
-from nginx_tune.measure.session import Arm, Conduct
 from nginx_tune.nginx.matrix import find_series
 from nginx_tune.observe.connections import LOG_NAME, LOG_WORDS
 

@@ -13,16 +13,18 @@ from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import LoadClass
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.lab.environment import Outgoing
 from nginx_tune.lab.foreign_code import refuse_foreign_code
 from nginx_tune.lab.spec import LabPlan, Planned, Shape
 from nginx_tune.lab.special_files import refuse_special_files
-from nginx_tune.lab.stubs import Outgoing
 from nginx_tune.lab.walls import Walls
-from nginx_tune.measure.experiment import Door, Load
+from nginx_tune.measure.arm import Arm
+from nginx_tune.measure.experiment import Experiment
+from nginx_tune.measure.operations import Question
 from nginx_tune.measure.plan_asks import Ask
-from nginx_tune.measure.plan_further import MOST_FILES, plan_class
-from nginx_tune.measure.plan_load import ServedFile
-from nginx_tune.measure.plan_lost import lost_answer
+from nginx_tune.measure.plan_further import MOST_FILES, plan_class, with_further
+from nginx_tune.measure.plan_load import ServedFile, hot_urls, plan_load
+from nginx_tune.measure.plan_lost import is_loaded, lost_answer
 from nginx_tune.measure.plan_outgoing import plan_outgoing, unspoken
 from nginx_tune.measure.plan_places import plan_places, required_directories
 from nginx_tune.measure.plan_replay import Placing, passes_of
@@ -44,9 +46,8 @@ from nginx_tune.measure.plan_view import (
 )
 from nginx_tune.measure.plan_worker_header import HEADER, with_worker_header
 from nginx_tune.measure.replay_data import Replay, make_replay
-from nginx_tune.measure.session import Arm, Session
+from nginx_tune.measure.session import Session
 from nginx_tune.measure.site_files import as_url, lab_files, served_files, shown
-from nginx_tune.measure.survey import Asked, is_loaded
 from nginx_tune.measure.validation_site import Site
 
 
@@ -54,8 +55,8 @@ class Stage(NamedTuple):
     """All is there; nothing is measured yet."""
 
     session: Session
-    arms: list[Arm]
-    load: Load
+    experiment: Experiment
+    """Its blocks have no length yet."""
     notes: list[str]
     """What is not as configured."""
     lost: list[str]
@@ -77,14 +78,14 @@ def open_stage(
             configuration, UsageError for a manifest that needs a lab.
     """
     replay = _replay(walls, site, has_lab=lab is not None, scale=scale)
-    own = served_files(site.target.root) if site.target.root and replay is None else []
+    own = served_files(site.entry.root) if site.entry.root and replay is None else []
     shape = _shape(site, own, replay)
     planned = _planned(lab, site, shape)
     outgoing = _outgoing(site)
-    written = [path for target in site.targets for path in target.written]
+    written = [path for entry in site.entries for path in entry.written]
     base = build_prefix(site.nginx_flags, prefix)
     places = plan_places(site.nginx_flags, written, prefix=base)
-    kept = {tree.path for tree in site.trees} | ({site.target.root} if site.target.root else set())
+    kept = {tree.path for tree in site.trees} | ({site.entry.root} if site.entry.root else set())
     stored = {path for tree in site.trees for path in written_directories(tree)}
     overlays = sorted({place for place in places if _holds(place, kept)} | stored)
     covers = [place for place in places if place not in overlays]
@@ -98,38 +99,41 @@ def open_stage(
     session = Session(
         walls, planned.lab, binary=binary, covers=covers, overlays=overlays, made=absent, view=view
     )
+    files = _files(session, site, own)
+    classes = _replayed(site.classes, replay)
     arms = [
-        Arm(name, tree.path, None, target.error_log, prefix)
-        for name, tree, target in zip(
-            ("baseline", "candidate"), site.trees, site.targets, strict=True
+        Arm(
+            name=name,
+            conf_path=tree.path,
+            error_log=entry.error_log,
+            prefix=prefix,
+            prime=hot_urls(classes, files),
+        )
+        for name, tree, entry in zip(
+            ("baseline", "candidate"), site.trees, site.entries, strict=True
         )
     ]
     headed = with_worker_header(site.trees)
     addresses = sorted({one for tree in site.trees for one in listen_addresses(tree)})
-    around = session.surround(addresses, arms, replaced=headed, outgoing=outgoing, sockets=sockets)
-    has_silent = bool(around.stubs.silent) or any(map(unspoken, site.trees))
-    further, asked, refused, lost = _further(session, arms, site, has_silent=has_silent)
-    load = Load(
-        classes=_replayed(site.classes, replay),
-        files=_files(session, site, own),
-        port=site.target.door.port,
-        memory_url=site.target.memory_url,
-        host=site.target.door.host,
-        warmup_seconds=0.0,
-        duration_seconds=0.0,
-        doors={
-            arm.name: Door(*target.door[:3], target.memory_url, *target.door[3:])
-            for arm, target in zip(arms, site.targets, strict=True)
-        },
-        further=further,
+    made = session.make_environment(
+        addresses, arms, replaced=headed, outgoing=outgoing, sockets=sockets
     )
-    if not load.classes and not any(further.values()):
+    has_silent = bool(made.stubs.silent) or any(map(unspoken, site.trees))
+    further, asked, refused, lost = _further(session, arms, site, has_silent=has_silent)
+    plans = {
+        arm.name: with_further(
+            plan_load(classes, files, target=entry.target, memory_url=entry.memory_url),
+            further[arm.name],
+        )
+        for arm, entry in zip(arms, site.entries, strict=True)
+    }
+    if not classes and not any(further.values()):
         why = "; ".join(f"{label}: {reason}" for label, reason in refused.items())
         raise UndecidedError(f"{site.trees[1].path}: nothing of it can be asked: {why}")
     notes = [
         *place_notes(session.lab, covers, overlays, is_root=os.geteuid() == 0),
         *absent_notes(absent),
-        *stub_notes(around, site.trees),
+        *stub_notes(made, site.trees),
         *([f"{HEADER} with the worker's number in each response"] if headed else []),
         *([f"on the loopback link inside: {', '.join(addresses)}"] if addresses else []),
         *asked_notes(asked, {**site.left_out, **refused}),
@@ -140,13 +144,13 @@ def open_stage(
         *session.notes,
     ]
     gone = [*site.lost, *(f"{label}: {why}" for label, why in lost.items())]
-    return Stage(session, arms, load, [*map(shown, notes)], [*map(shown, gone)])
+    return Stage(session, Experiment(arms, plans), [*map(shown, notes)], [*map(shown, gone)])
 
 
 def _replay(walls: Walls, site: Site, *, has_lab: bool, scale: float | None) -> Replay | None:
     """The requests of a manifest for files that the lab has; None to ask as recorded."""
-    load, target = site.load, site.target
-    if not load.manifest or not has_lab or target.root is None:
+    load, entry = site.load, site.entry
+    if not load.manifest or not has_lab or entry.root is None:
         if load.hashed:
             raise UsageError(
                 f"{load.manifest}: its paths are hashed, so no server knows them",
@@ -154,16 +158,16 @@ def _replay(walls: Walls, site: Site, *, has_lab: bool, scale: float | None) -> 
             )
         return None
     placing = Placing(
-        target.url_prefix,
-        target.index_file,
+        entry.url_prefix,
+        entry.index_file,
         load.hashed,
-        (lambda _: False) if load.hashed else passes_of(site.trees[1], target.server),
+        (lambda _: False) if load.hashed else passes_of(site.trees[1], entry.server),
     )
     return make_replay(Path(load.manifest), walls.directory, placing, scale=scale)
 
 
 def _shape(site: Site, own: Sequence[ServedFile], replay: Replay | None) -> Shape:
-    root = site.target.root or ""
+    root = site.entry.root or ""
     if replay is not None:
         return Shape(root, list(replay.sizes.values()), replay.sizes, replay.share)
     return Shape(root, [file.bytes for file in own])
@@ -178,9 +182,9 @@ def _planned(lab: LabPlan | None, site: Site, shape: Shape) -> Planned:
                 hint="leave --lab out, or name a TOML file without disks",
             )
         return planned
-    if site.target.root is not None and not shape.sizes:
+    if site.entry.root is not None and not shape.sizes:
         raise UndecidedError(
-            f"{shown(site.target.root)}: no readable files to ask for",
+            f"{shown(site.entry.root)}: no readable files to ask for",
             hint="put the site's files there, or use --lab to make some",
         )
     return Planned(Lab(name="none"))
@@ -193,11 +197,11 @@ def _outgoing(site: Site) -> list[Outgoing]:
 
 
 def _files(session: Session, site: Site, own: Sequence[ServedFile]) -> list[ServedFile]:
-    root = site.target.root
+    root = site.entry.root
     if root is None:
         return []
     found = lab_files(session, root) if session.lab.disks else own
-    return [as_url(file, root=root, url_prefix=site.target.url_prefix) for file in found]
+    return [as_url(file, root=root, url_prefix=site.entry.url_prefix) for file in found]
 
 
 def _replayed(classes: Sequence[ScenarioClass], replay: Replay | None) -> list[ScenarioClass]:
@@ -218,7 +222,9 @@ def _further(
     urls = {name: found[0].url if found else "" for name, found in files.items()}
     answers = (
         [
-            session.survey(arm, [_asked(ask, urls[ask.name]) for ask in own])
+            session.survey(
+                arm, [Question(target=ask.target, url=urls[ask.name] or ask.url) for ask in own]
+            )
             for arm, own in zip(arms, zip(*pairs, strict=True), strict=True)
         ]
         if pairs
@@ -253,19 +259,6 @@ def _files_of(ask: Ask) -> list[ServedFile]:
         return []
     root, prefix = ask.root, ask.url_prefix
     return [as_url(file, root=root, url_prefix=prefix) for file in served_files(root)[:MOST_FILES]]
-
-
-def _asked(ask: Ask, url: str) -> Asked:
-    door = ask.door
-    return Asked(
-        address=door.address,
-        port=door.port,
-        host=door.host,
-        tls=door.tls,
-        proxied=door.proxied,
-        unix=door.unix,
-        url=url or ask.url,
-    )
 
 
 def _holds(place: str, paths: set[str]) -> bool:

@@ -8,14 +8,10 @@ is the configuration, and nothing of the host is touched.
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from nginx_tune.documents.findings import NginxTest
 from nginx_tune.errors import UndecidedError
@@ -26,6 +22,7 @@ from nginx_tune.lab.bounds import bound
 from nginx_tune.lab.enclosure import Enclosure, View
 from nginx_tune.lab.walls import Walls, given_up
 from nginx_tune.measure.modules import MODULE_INSIDE
+from nginx_tune.measure.operations import TRIAL, TrialRequest, Tried
 from nginx_tune.sandbox.launch import run_inside
 from nginx_tune.sandbox.places import read_mounts
 from nginx_tune.sandbox.root import OWN_MEMORY
@@ -63,24 +60,20 @@ def try_configuration(
     """
     argv = [binary, "-t", "-c", os.path.abspath(conf)]  # noqa: PTH100  # links stay
     argv += ["-p", os.path.abspath(prefix)] if prefix is not None else []  # noqa: PTH100
-    files = {
-        os.path.realpath(path): base64.b64encode(data).decode() for path, data in replaced.items()
-    }
     with Walls(MODULE_INSIDE) as walls:
         group = walls.group()
         lacking = bound(group, walls, is_brief=True)
-        asked = {
-            "argv": argv,
-            "files": files,
-            "view": msgspec.to_builtins(view or View()),
-            "join_files": [str(file) for file in group.join_files()],
-        }
-        answer = walls.ask("try_configuration", asked)
-    messages = answer["messages"]
+        request = TrialRequest(
+            argv=argv,
+            files={os.path.realpath(path): data for path, data in replaced.items()},
+            view=view or View(),
+            join_files=[str(file) for file in group.join_files()],
+        )
+        tried = walls.ask(TRIAL, request)
     return NginxTest(
-        accepted=answer["status"] == 0,
-        messages=messages,
-        next_step=_next_step(messages) if answer["status"] else "",
+        accepted=tried.status == 0,
+        messages=tried.messages,
+        next_step=_next_step(tried.messages) if tried.status else "",
         weaker_walls=sorted({*given_up(), *lacking}),
     )
 
@@ -96,25 +89,19 @@ def _next_step(messages: list[str]) -> str:
     return ""
 
 
-def try_inside(
-    argv: list[str],
-    files: dict[str, str],
-    directory: Path,
-    enclosure: Enclosure,
-    view: View,
-) -> Any:
+def try_inside(request: TrialRequest, directory: Path, enclosure: Enclosure) -> Tried:
     """Run the test; called by the process inside the walls.
 
     What the view says that nginx writes to, it gets before: each directory that it asks for by
-    failing is a run of its own.
-    Shape: ``status`` and ``messages`` of the last run.
+    failing is a run of its own. The last one counts.
     """
+    argv = request.argv
     _bind_anywhere()
-    show_files({path: base64.b64decode(data) for path, data in files.items()}, directory)
+    show_files(request.files, directory)
     mounts.seal_all(keep=directory, only=enclosure.outer_mounts)
     hosts = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else "127.0.0.1 x\n"
     given: set[str] = set()
-    _foresee(view, enclosure)
+    _foresee(request.view, enclosure)
     run = _run(argv, enclosure)
     for _ in range(MOST_RUNS):
         if run.status == 0:
@@ -131,7 +118,7 @@ def try_inside(
         elif not _give_place(wanted, given, enclosure):
             break
         run = _run(argv, enclosure)
-    return {"status": run.status, "messages": [line for line in run.stderr.splitlines() if line]}
+    return Tried(status=run.status, messages=[line for line in run.stderr.splitlines() if line])
 
 
 def show_files(files: Mapping[str, bytes], directory: Path) -> None:

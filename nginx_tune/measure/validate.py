@@ -120,28 +120,25 @@ def _measure(
     deadline: Deadline,
     progress: Callable[[str], None],
 ) -> None:
-    session, arms = stage.session, stage.arms
-    load = stage.load._replace(
-        warmup_seconds=plan.warmup_seconds or 0.0, duration_seconds=plan.duration_seconds
-    )
-    if plan.warmup_seconds is None:
-        found = find_warmup(session, arms, load, seed=plan.seed, progress=progress)
-        load = load._replace(warmup_seconds=found)
+    session, experiment = stage.session, stage.experiment
+    duration, warmup = plan.duration_seconds, plan.warmup_seconds
+    if warmup is None:
+        warmup = find_warmup(
+            session, experiment, duration=duration, seed=plan.seed, progress=progress
+        )
+    experiment = experiment.for_seconds(warmup=warmup, duration=duration)
     if plan.self_check:
-        same = [arms[0], arms[0]._replace(name="candidate")]
         progress("self-check: the baseline against itself")
         measured.checked = run_pairs(
             session,
-            same,
-            load.asked_of_all(arms[0].name),
+            experiment.against_itself(),
             pairs=plan.pairs,
             seed=plan.seed + 1000,
             progress=progress,
         )
     run_pairs(
         session,
-        arms,
-        load,
+        experiment,
         pairs=plan.pairs,
         seed=plan.seed,
         progress=progress,
@@ -151,10 +148,9 @@ def _measure(
     if plan.objectives:
         measured.capacities = search_arms(
             session,
-            arms,
-            load,
+            experiment,
             plan.objectives,
             seed=plan.seed,
-            has_time=lambda: deadline.has(load.warmup_seconds + load.duration_seconds),
+            has_time=lambda: deadline.has(warmup + duration),
             progress=progress,
         )

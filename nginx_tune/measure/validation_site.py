@@ -14,7 +14,7 @@ from nginx_tune.measure.plan_asks import Ask, common_asks, plan_asks
 from nginx_tune.measure.plan_further import MOST
 from nginx_tune.measure.plan_lost import lost_listeners
 from nginx_tune.measure.plan_site_load import SiteLoad, share_of, with_rest
-from nginx_tune.measure.plan_target import Target, plan_target
+from nginx_tune.measure.plan_target import Entry, plan_entry
 from nginx_tune.measure.site_files import shown
 from nginx_tune.prove.gates import check_expressions
 from nginx_tune.prove.objective import parse_objective
@@ -27,7 +27,7 @@ class Site(NamedTuple):
     """Both arms' trees and what is asked of them, the baseline first."""
 
     trees: tuple[ConfTree, ConfTree]
-    targets: tuple[Target, Target]
+    entries: tuple[Entry, Entry]
     load: SiteLoad
     classes: list[ScenarioClass]
     """Of the files of the first root, and of what needs no file."""
@@ -44,9 +44,9 @@ class Site(NamedTuple):
     """Configure arguments of the build."""
 
     @property
-    def target(self) -> Target:
+    def entry(self) -> Entry:
         """The candidate's."""
-        return self.targets[1]
+        return self.entries[1]
 
 
 def read_site(
@@ -65,14 +65,14 @@ def read_site(
     Errors: ConfigurationError for a tree that could not be parsed, UndecidedError when there is
             nothing to ask, UsageError for a gate that names an unknown metric.
     """
-    targets = _alike(_target(baseline, nginx), _target(candidate, nginx))
-    _same_site(*targets)
-    asks, looked_at, left_out = _asks(baseline, candidate, targets, load)
+    entries = _alike(_entry(baseline, nginx), _entry(candidate, nginx))
+    _same_site(*entries)
+    asks, looked_at, left_out = _asks(baseline, candidate, entries, load)
     elsewhere = [share_of(load, one.server, one.location) or 0.0 for one, _ in asks]
     classes = [
         item
         for item in with_rest(load.classes, 1.0 - math.fsum(elsewhere))
-        if all(_can_ask(item, one) for one in targets)
+        if all(_can_ask(item, one) for one in entries)
     ]
     names = [*(item.name for item in classes), *(one.name for one, _ in asks)]
     if not names:
@@ -90,7 +90,7 @@ def read_site(
         parse_objective(objectives, names)
     return Site(
         (baseline, candidate),
-        targets,
+        entries,
         load,
         classes,
         asks,
@@ -102,7 +102,7 @@ def read_site(
     )
 
 
-def _target(tree: ConfTree, nginx: Nginx) -> Target:
+def _entry(tree: ConfTree, nginx: Nginx) -> Entry:
     if not tree.complete:
         first = tree.unparsed[0]
         raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
@@ -111,18 +111,21 @@ def _target(tree: ConfTree, nginx: Nginx) -> Target:
         raise ConfigurationError("it begins with a byte order mark", file=tree.path, line=1)
     if tree.main.first("events") is None:
         raise ConfigurationError('it has no "events" section', file=tree.path, line=1)
-    return plan_target(tree, default_error_log=nginx.error_log_path)
+    return plan_entry(tree, default_error_log=nginx.error_log_path)
 
 
-def _alike(baseline: Target, candidate: Target) -> tuple[Target, Target]:
-    """Both arms' targets; one URL without a file, or as a place like the others."""
+def _alike(baseline: Entry, candidate: Entry) -> tuple[Entry, Entry]:
+    """Both arms' entries, with a URL without a file where it is the same one.
+
+    Else each arm's is asked as any other place is.
+    """
     if baseline.memory_url == candidate.memory_url:
         return baseline, candidate
     return baseline._replace(memory_url=None), candidate._replace(memory_url=None)
 
 
-def _same_site(baseline: Target, candidate: Target) -> None:
-    sites = [(target.url_prefix, target.root) for target in (baseline, candidate)]
+def _same_site(baseline: Entry, candidate: Entry) -> None:
+    sites = [(entry.url_prefix, entry.root) for entry in (baseline, candidate)]
     if sites[0] != sites[1]:
         said = [f"{shown(root or 'no files')} at {prefix or '/'}" for prefix, root in sites]
         raise UndecidedError(
@@ -131,16 +134,16 @@ def _same_site(baseline: Target, candidate: Target) -> None:
         )
 
 
-def _can_ask(item: ScenarioClass, target: Target) -> bool:
-    return bool(target.memory_url if item.source == "memory" else target.root)
+def _can_ask(item: ScenarioClass, entry: Entry) -> bool:
+    return bool(entry.memory_url if item.source == "memory" else entry.root)
 
 
 def _asks(
-    baseline: ConfTree, candidate: ConfTree, targets: tuple[Target, Target], load: SiteLoad
+    baseline: ConfTree, candidate: ConfTree, entries: tuple[Entry, Entry], load: SiteLoad
 ) -> tuple[list[tuple[Ask, Ask]], list[tuple[Ask, Ask]], dict[str, str]]:
     if load.asks == "files":
         return [], [], {}
-    asks, left_out = common_asks(plan_asks(baseline, targets[0]), plan_asks(candidate, targets[1]))
+    asks, left_out = common_asks(plan_asks(baseline, entries[0]), plan_asks(candidate, entries[1]))
     if load.asks == "locations":
         told = {(share.server, share.location) for share in load.locations}
         asks = [(one, other) for one, other in asks if (one.server, one.location) in told]

@@ -21,8 +21,8 @@ from nginx_tune.documents.lab import Lab, LabDisk, LabLink, LabOrigin
 from nginx_tune.documents.loadplan import LoadPlan, Target, Tls
 from nginx_tune.documents.site import Site
 from nginx_tune.lab.certificate import make_certificate
+from nginx_tune.lab.environment import Placement
 from nginx_tune.lab.origin import OriginRequest, origin_objects
-from nginx_tune.lab.topology import Around
 from nginx_tune.lab.walls import unshare_command
 from nginx_tune.measure.plan_topology import place_plan, place_site
 
@@ -36,7 +36,7 @@ from pathlib import Path
 raise_loopback()
 link = msgspec.json.decode(sys.argv[1], type=LabLink)
 topology = Topology(Lab(topology="link", link=link), Path("/"))
-address = topology.around.address
+address = topology.placement.address
 size = 6_000_000
 server = socket.create_server((address, 0))
 def serve():
@@ -162,24 +162,24 @@ def test_the_certificate_is_for_the_names_it_was_made_for(tmp_path: Path) -> Non
 
 def test_a_site_is_placed_in_its_topology() -> None:
     site = Site(listen=["127.0.0.1:8080"], roots=["/srv"])
-    assert place_site(site, Lab(), Around()) == site
-    link = place_site(site, Lab(), Around(address="198.18.0.1"))
+    assert place_site(site, Lab(), Placement()) == site
+    link = place_site(site, Lab(), Placement(address="198.18.0.1"))
     assert link.listen == ["198.18.0.1:8080"]
     lab = Lab(disks=[LabDisk(name="a", mount="/c", writable=True), LabDisk(name="b", mount="/d")])
-    proxy = place_site(site, lab, Around(origin="127.0.0.1:99"))
+    proxy = place_site(site, lab, Placement(origin="127.0.0.1:99"))
     assert proxy.cache_dirs == ["/c"]
     assert [upstream.servers for upstream in proxy.upstreams] == [["127.0.0.1:99"]]
-    tls = place_site(site, Lab(), Around(certificate="/c.pem", certificate_key="/c.key"))
+    tls = place_site(site, Lab(), Placement(certificate="/c.pem", certificate_key="/c.key"))
     assert tls.listen == ["127.0.0.1:8080 ssl"]
     assert tls.tls is not None
 
 
 def test_a_plan_is_aimed_at_nginx_from_where_clients_are() -> None:
     plan = LoadPlan(target=Target(address="127.0.0.1", port=80), classes=[], duration_seconds=1)
-    assert place_plan(plan, Around()) == plan
-    placed = place_plan(plan, Around(address="198.18.0.1"))
+    assert place_plan(plan, Placement()) == plan
+    placed = place_plan(plan, Placement(address="198.18.0.1"))
     assert placed.target.address == "198.18.0.1"
     assert placed.permit.hosts == ["198.18.0.1"]
-    secured = place_plan(plan, Around(certificate="/c", certificate_key="/k"))
+    secured = place_plan(plan, Placement(certificate="/c", certificate_key="/k"))
     assert secured.target.tls == Tls(verify=False)
     assert secured.permit == plan.permit

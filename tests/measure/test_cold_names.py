@@ -11,7 +11,7 @@ import pytest
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.lab import Lab, LabData, LabDisk
-from nginx_tune.documents.loadplan import Arrivals
+from nginx_tune.documents.loadplan import Arrivals, Target
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.scenario import ScenarioClass, ScenarioRun
 from nginx_tune.lab.building import contents_of
@@ -41,8 +41,10 @@ def test_a_class_may_ask_for_the_first_files_alone() -> None:
             )
             for name, first in (("all", None), ("few", 3))
         ],
-        files, port=80, memory_url=None, duration_seconds=1, warmup_seconds=0, seed=1,
-    )  # fmt: skip
+        files,
+        target=Target(port=80),
+        memory_url=None,
+    )
     asked = {item.name: item.paths.paths for item in plan.classes}
     assert asked == {"all": [f"/{n}" for n in range(1, 9)], "few": ["/1", "/2", "/3"]}
 

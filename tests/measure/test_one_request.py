@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from nginx_tune.measure.one_request import DoorConnection, client_line
+from nginx_tune.documents.loadplan import ProxyProtocol, Target
+from nginx_tune.measure.one_request import TargetConnection, client_line
 
 
 @pytest.mark.parametrize(
@@ -40,9 +41,9 @@ def test_the_line_goes_first_where_the_listener_wants_it(proxied: bool) -> None:
         port = listener.getsockname()[1]
         thread = threading.Thread(target=serve, args=(listener,))
         thread.start()
-        connection = DoorConnection(
-            "127.0.0.1", port, host="a.example", tls=False, proxied=proxied, timeout=5.0
-        )
+        spoken = ProxyProtocol(version=1) if proxied else None
+        target = Target(address="127.0.0.1", port=port, host="a.example", proxy_protocol=spoken)
+        connection = TargetConnection(target, timeout=5.0)
         connection.request("GET", "/x", headers={"Host": "a.example"})
         own = connection.sock.getsockname()
         assert connection.getresponse().status == 200

@@ -12,7 +12,7 @@ from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.model_cache import curve_classes, hit_ratio, zipf_classes
 from nginx_tune.documents.facts import Cpu, Dataset, Facts, Memory, Sizes
 from nginx_tune.documents.lab import Lab, LabData, LabDisk, LabLink
-from nginx_tune.documents.loadplan import Arrivals
+from nginx_tune.documents.loadplan import Arrivals, Target
 from nginx_tune.documents.scenario import Scenario, ScenarioClass
 from nginx_tune.documents.workload import Popularity
 from nginx_tune.errors import UndecidedError
@@ -31,11 +31,8 @@ def test_the_hot_file_is_no_part_of_the_random_load() -> None:
     plan = plan_load(
         default_classes(),
         FILES,
-        port=8080,
+        target=Target(port=8080),
         memory_url="/healthz",
-        duration_seconds=8,
-        warmup_seconds=2,
-        seed=3,
     )
     cold, hot, memory = plan.classes
     assert hot.paths.paths == ["/f0"]
@@ -51,11 +48,8 @@ def test_each_file_once_where_a_class_says_so() -> None:
     plan = plan_load(
         [structs.replace(cold, once=True), structs.replace(cold, name="zipf", exponent=1.1)],
         FILES,
-        port=8080,
+        target=Target(port=8080),
         memory_url=None,
-        duration_seconds=8,
-        warmup_seconds=2,
-        seed=3,
     )
     assert [item.paths.kind for item in plan.classes] == ["once", "zipf"]
 
@@ -65,11 +59,8 @@ def test_a_class_without_anything_to_ask_is_an_error() -> None:
         plan_load(
             default_classes(),
             [],
-            port=1,
+            target=Target(port=1),
             memory_url="/x",
-            duration_seconds=1,
-            warmup_seconds=0,
-            seed=1,
         )
 
 
@@ -272,11 +263,8 @@ def test_slow_clients_are_said_and_asked_for() -> None:
     plan = plan_load(
         [slow],
         files,
-        port=1,
+        target=Target(port=1),
         memory_url=None,
-        duration_seconds=1,
-        warmup_seconds=0,
-        seed=1,
     )
     assert plan.classes[0].read_bytes_per_second == 50_000
 

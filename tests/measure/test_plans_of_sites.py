@@ -7,10 +7,11 @@ import struct
 import pytest
 
 from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.documents.loadplan import ProxyProtocol, Target, Tls
 from nginx_tune.lab.stub_server import RESOLVED, resolve
 from nginx_tune.measure.plan_asks import Asks, common_asks, plan_asks
 from nginx_tune.measure.plan_outgoing import plan_outgoing, unspoken
-from nginx_tune.measure.plan_target import Door, door_of, plan_target
+from nginx_tune.measure.plan_target import plan_entry, target_of
 from nginx_tune.measure.plan_worker_header import with_worker_header
 
 
@@ -35,7 +36,7 @@ def tree_of(http: str, *, main: str = "", name: str = "/nginx.conf", **more: str
 
 def asks_of(http: str) -> Asks:
     tree = tree_of(http)
-    return plan_asks(tree, plan_target(tree, default_error_log=None))
+    return plan_asks(tree, plan_entry(tree, default_error_log=None))
 
 
 def test_every_other_place_is_asked_by_a_url_of_its_own() -> None:
@@ -55,7 +56,7 @@ def test_every_other_place_is_asked_by_a_url_of_its_own() -> None:
         ("b-example", "/", "/srv/b"),
         ("c", "/", None),
     ]
-    assert asks.asks[3].door == Door("127.0.0.1", 8080, "b.example")
+    assert asks.asks[3].target == at("127.0.0.1", 8080, "b.example")
     assert asks.left_out == {"a ~ ^/v[0-9]+/": "no URL is known that its pattern takes"}
 
 
@@ -78,34 +79,54 @@ def test_what_the_baseline_alone_has_is_asked_as_its_clients_ask() -> None:
     assert left == {"= /c": "the candidate alone has it"}
 
 
+def at(
+    address: str,
+    port: int,
+    host: str,
+    *,
+    tls: bool = False,
+    proxied: bool = False,
+    unix: str | None = None,
+) -> Target:
+    spoken = ProxyProtocol(version=1, source=None if unix is None else "127.0.0.1")
+    return Target(
+        address=address,
+        port=port,
+        host=host,
+        unix=unix,
+        tls=Tls(verify=False) if tls else None,
+        proxy_protocol=spoken if proxied else None,
+    )
+
+
 @pytest.mark.parametrize(
-    ("server", "door"),
+    ("server", "target"),
     [
-        ("", Door("127.0.0.1", 80, "localhost")),
+        ("", at("127.0.0.1", 80, "localhost")),
         ("listen 443 ssl http2; server_name *.a.example;",
-         Door("127.0.0.1", 443, "www.a.example", tls=True)),
-        ("listen 443 ssl; listen 81; server_name .b;", Door("127.0.0.1", 81, "b")),
-        ("listen [::]:81;", Door("::1", 81, "localhost")),
+         at("127.0.0.1", 443, "www.a.example", tls=True)),
+        ("listen 443 ssl; listen 81; server_name .b;", at("127.0.0.1", 81, "b")),
+        ("listen [::]:81;", at("::1", 81, "localhost")),
         ("listen 80 http2;", None),
-        ("listen 80 proxy_protocol;", Door("127.0.0.1", 80, "localhost", proxied=True)),
-        ("listen 80 proxy_protocol; listen 81;", Door("127.0.0.1", 81, "localhost")),
+        ("listen 80 proxy_protocol;", at("127.0.0.1", 80, "localhost", proxied=True)),
+        ("listen 80 proxy_protocol; listen 81;", at("127.0.0.1", 81, "localhost")),
         ("listen 443 ssl; listen 80 proxy_protocol;",
-         Door("127.0.0.1", 80, "localhost", proxied=True)),
+         at("127.0.0.1", 80, "localhost", proxied=True)),
         ("listen 443 ssl proxy_protocol;",
-         Door("127.0.0.1", 443, "localhost", tls=True, proxied=True)),
-        ("listen unix:/run/X;", Door("", 0, "localhost", unix="/run/X")),
+         at("127.0.0.1", 443, "localhost", tls=True, proxied=True)),
+        ("listen unix:/run/X;", at("", 0, "localhost", unix="/run/X")),
         ("listen UNIX:/run/X ssl proxy_protocol; server_name a;",
-         Door("", 0, "a", tls=True, proxied=True, unix="/run/X")),
-        ("listen unix:/run/x; listen 443 ssl;", Door("127.0.0.1", 443, "localhost", tls=True)),
+         at("", 0, "a", tls=True, proxied=True, unix="/run/X")),
+        ("listen unix:/run/x; listen 443 ssl;", at("127.0.0.1", 443, "localhost", tls=True)),
         ("listen unix:/run/x http2;", None),
         ("listen unix:x;", None),
     ],
 )  # fmt: skip
-def test_a_server_is_asked_where_it_speaks_http_1_1(server: str, door: Door | None) -> None:
+def test_a_server_is_asked_where_it_speaks_http_1_1(server: str, target: Target | None) -> None:
     tree = tree_of(f"server {{ {server} }}")
     block = tree.main.all("http")[0].block
     assert block is not None
-    assert door_of(tree, block.all("server")[0]) == door
+    assert target_of(tree, block.all("server")[0]) == target
 
 
 def test_who_is_asked_is_known_with_protocol_and_port() -> None:

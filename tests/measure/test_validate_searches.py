@@ -10,41 +10,42 @@ from typing import Any, cast
 import pytest
 
 from nginx_tune.documents.base import decode
-from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths
+from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.experiment import Load
+from nginx_tune.measure.arm import Arm
+from nginx_tune.measure.experiment import Experiment
 from nginx_tune.measure.objective import search_arms
-from nginx_tune.measure.plan_load import ServedFile, default_classes
+from nginx_tune.measure.plan_further import with_further
+from nginx_tune.measure.plan_load import ServedFile, default_classes, for_seconds, plan_load
 from nginx_tune.measure.sequential import Deadline, Looking
-from nginx_tune.measure.session import Arm, Session
+from nginx_tune.measure.session import Session
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 RATE = "hot.requests_per_second"
-ARMS = [Arm("baseline", "/b.conf", None, None), Arm("candidate", "/c.conf", None, None)]
-LOAD = Load(
-    classes=default_classes(),
-    files=[ServedFile("/a", 1000), ServedFile("/b", 1000)],
-    port=8080,
-    memory_url="/healthz",
-    host="localhost",
-    warmup_seconds=0.1,
-    duration_seconds=1.0,
+ARMS = [Arm(name=name, conf_path="/x.conf") for name in ("baseline", "candidate")]
+PLAN = for_seconds(
+    plan_load(
+        default_classes(),
+        [ServedFile("/a", 1000), ServedFile("/b", 1000)],
+        target=Target(address="127.0.0.1", port=8080),
+        memory_url="/healthz",
+    ),
+    warmup=0.1,
+    duration=1.0,
 )
 
 
 class PretendSession:
     """Arms whose p99 passes 50 ms at a known rate."""
 
-    probe_cpus = nginx_cpus = ()
-
     def __init__(self, **capacities: float) -> None:
         self._capacities = capacities
         self.asked: list[tuple[str, float, list[str]]] = []
 
-    def block(self, arm: Arm, number: int, plan: LoadPlan, *, prime: list[str]) -> Measurement:
+    def block(self, arm: Arm, number: int, plan: LoadPlan) -> Measurement:
         rates = {item.name: item.arrivals.rate_per_second for item in plan.classes}
         rate = sum(one or 0.0 for one in rates.values())
         self.asked.append((arm.name, rate, list(rates)))
@@ -54,12 +55,13 @@ class PretendSession:
         return Measurement(classes=classes)
 
 
-def search(session: PretendSession, *objectives: str, steps: int = 1000, load: Load = LOAD) -> Any:
+def search(
+    session: PretendSession, *objectives: str, steps: int = 1000, plan: LoadPlan = PLAN
+) -> Any:
     left = iter(range(steps))
     return search_arms(
         cast("Session", session),
-        ARMS,
-        load,
+        Experiment(ARMS, {arm.name: plan for arm in ARMS}),
         objectives or ("hot.p99 <= 50ms",),
         seed=1,
         has_time=lambda: next(left, None) is not None,
@@ -82,11 +84,11 @@ def test_a_class_of_another_place_can_be_what_is_searched() -> None:
         paths=Paths(kind="fixed", paths=["/api"]),
         connections=2,
     )
-    load = LOAD._replace(further={arm.name: [other] for arm in ARMS})
+    plan = with_further(PLAN, [other])
     session = PretendSession(baseline=1000.0, candidate=1000.0)
     for objective, asked in (("api.p99 <= 50ms", "api"), ("hot.p99 <= 50ms", "hot")):
         session.asked.clear()
-        search(session, objective, load=load, steps=2)
+        search(session, objective, plan=plan, steps=2)
         (_, rate, names), *_ = session.asked
         assert (rate, set(names)) == (100.0, {"cold", "hot", "api"}), asked
 

@@ -14,7 +14,7 @@ import msgspec
 
 from nginx_tune.lab.mounts import STATE
 from nginx_tune.measure import survey as surveys
-from nginx_tune.measure.survey import Answer, Asked
+from nginx_tune.measure.operations import Answer, Question
 
 _MOST_BYTES = 200
 _MOST_SAID = 40_000
@@ -22,7 +22,7 @@ _LONG_SECONDS = 100.0
 _plain_answer = surveys._answer
 
 
-def _answer(one: Asked, pid: int) -> Answer:
+def _answer(one: Question, pid: int) -> Answer:
     kind, _, text = one.url.partition(":")
     if kind == "said":
         return Answer(fault=(STATE / "survey.stderr").read_text(errors="replace")[-_MOST_SAID:])
@@ -37,7 +37,7 @@ def _answer(one: Asked, pid: int) -> Answer:
     try:
         with socket.socket(socket.AF_INET, family) as client:
             client.settimeout(1.0)
-            client.connect((one.address, one.port))
+            client.connect((one.target.address, one.target.port))
             for line in lines or [b"x"]:
                 client.sendall(line)
                 said = client.recv(_MOST_BYTES) or said

@@ -11,13 +11,15 @@ import json
 import re
 import sys
 
+import msgspec
+
 from nginx_tune.cli.trees import read_configuration
 from nginx_tune.errors import NginxTuneError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.lab.walls import Walls
+from nginx_tune.measure.operations import Question
 from nginx_tune.measure.plan_site_load import default_load
 from nginx_tune.measure.stage import open_stage
-from nginx_tune.measure.survey import Asked
 from nginx_tune.measure.validation_site import read_site
 from nginx_tune.nginx.binary import read_nginx
 
@@ -33,17 +35,13 @@ def main(conf: str, binary: str, *urls: str) -> int:
     try:
         with Walls("wall_inside") as walls:
             stage = open_stage(walls, site, binary, lab=None, prefix=None, scale=None)
-            door = site.target.door
-            asked = []
+            target = msgspec.structs.replace(site.entry.target, tls=None, proxy_protocol=None)
+            questions = []
             for place in (*urls, "said:"):
                 port, url = re.fullmatch(r"([0-9]*) ?(.*)", place, re.DOTALL).groups()
-                asked.append(
-                    Asked(
-                        address=door.address, port=int(port or door.port), host=door.host,
-                        tls=False, url=url,
-                    )
-                )  # fmt: skip
-            answers = stage.session.survey(stage.arms[0], asked)
+                there = msgspec.structs.replace(target, port=int(port or target.port))
+                questions.append(Question(target=there, url=url))
+            answers = stage.session.survey(stage.experiment.arms[0], questions)
     except NginxTuneError as error:
         sys.stdout.write(json.dumps({"error": error.message}))
         return int(error.status)

@@ -8,12 +8,14 @@ from nginx_tune.lab.addresses import take_addresses
 from nginx_tune.lab.enclosure import Enclosure
 from nginx_tune.lab.mounts import STATE
 from nginx_tune.lab.stubs import start_stubs
+from nginx_tune.measure.operations import EnvironmentRequest, MadeEnvironment
 from nginx_tune.measure.room import make_room
-from nginx_tune.measure.surroundings import Surroundings, SurroundRequest
 from nginx_tune.measure.trial import give_names, show_files
 
 
-def surround(request: SurroundRequest, directory: Path, enclosure: Enclosure) -> Surroundings:
+def make_environment(
+    request: EnvironmentRequest, directory: Path, enclosure: Enclosure
+) -> MadeEnvironment:
     """Make it; what there is now."""
     take_addresses(request.addresses)
     show_files(request.replaced, directory)
@@ -22,4 +24,4 @@ def surround(request: SurroundRequest, directory: Path, enclosure: Enclosure) ->
     stubs = start_stubs(request.outgoing, request.binary, STATE / "stubs", request.cpus)
     for path, ours in stubs.sockets.items():
         enclosure.show_instead(path, ours)
-    return Surroundings(names=names, stubs=stubs)
+    return MadeEnvironment(names=names, stubs=stubs)
