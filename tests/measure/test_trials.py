@@ -13,11 +13,13 @@ import pytest
 TRY = """
 import json, sys
 from pathlib import Path
+import msgspec
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.host.live import LiveHost
 from nginx_tune.lab.enclosure import Enclosure
 from nginx_tune.lab.mounts import raise_loopback
 from nginx_tune.measure import trial
+from nginx_tune.measure.operations import TrialRequest
 from nginx_tune.measure.plan_view import plan_view
 from nginx_tune.measure.subject import ConfigurationFiles
 from nginx_tune.nginx.binary import read_nginx
@@ -37,7 +39,8 @@ def counted(*arguments):
     return runs[-1]
 trial._run = counted
 argv = ["/usr/sbin/nginx", "-t", "-c", conf]
-found = trial.try_inside(argv, {}, Path(state), enclosure, view)
+request = TrialRequest(argv=argv, files={}, view=view, join_files=[])
+found = msgspec.to_builtins(trial.try_inside(request, Path(state), enclosure))
 print(json.dumps({**found, "runs": [one.stderr for one in runs]}))
 """
 CONF = """
