@@ -35,7 +35,7 @@ COMMERCIAL: Mapping[str, frozenset[str]] = {
     ),
 }
 """Words that only the commercial nginx and forks have, or had before it came to all."""
-_WITH_OR_WITHOUT_VALUE = frozenset({"gzip"})
+_WITH_OR_WITHOUT_VALUE = frozenset({"gzip", "threads"})
 
 
 class Words(NamedTuple):

@@ -147,8 +147,14 @@ def _ruled_out(s: Situation, plan: PoolPlan) -> Decision | None:
         return not_applicable(
             ID, f"nginx {s.build.text} has no reuseport.", flips="nginx is 1.9.1 or newer"
         )
-    if s.is_freebsd:
-        return not_applicable(ID, "FreeBSD's SO_REUSEPORT does not balance between processes.")
+    if s.is_freebsd:  # SO_REUSEPORT_LB, of FreeBSD 12, since nginx 468e37734
+        spread = s.build.at_least(1, 15, 1)
+        return not_applicable(
+            ID,
+            "Only Linux' reuseport was looked at."
+            if spread
+            else f"On FreeBSD reuseport of nginx {s.build.text} does not spread connections.",
+        )
     blocked, provenance = _blocked(s, plan)
     if blocked > MOST_BLOCKED:
         return Decision(

@@ -84,6 +84,37 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         replace(FREEBSD, nginx=Nginx(version="1.18.0", nginx_version="1.18.0")),
         0,
     ),
+    "aio sendfile is one rule's matter": (
+        "cf-parameter-unknown",
+        site("aio sendfile;"),
+        linux(version="1.28.0"),
+        0,
+    ),
+    "aio on of a build that has it": (
+        "cf-parameter-unknown",
+        site("aio on; directio 8m;"),
+        linux(version="1.28.0", flags=("--with-file-aio",)),
+        0,
+    ),
+    "aio on before there were threads": (
+        "cf-parameter-unknown",
+        site("aio on; directio 8m;"),
+        linux(version="1.6.3", flags=("--with-file-aio",)),
+        0,
+    ),
+    "aio off": ("cf-parameter-unknown", site("aio off;"), linux(version="1.28.0"), 0),
+    "aio threads before there were any": (
+        "cf-parameter-unknown",
+        site("aio threads=default;"),
+        linux(version="1.7.10"),
+        1,
+    ),
+    "aio threads of the first version with them": (
+        "cf-parameter-unknown",
+        site("aio threads=pool_$host;"),
+        linux(version="1.7.11"),
+        0,
+    ),
     "aio sendfile somewhere": (
         "io-aio-on-not-built",
         site("aio sendfile;"),

@@ -16,6 +16,8 @@ from nginx_tune.conf.templates import is_open
 from nginx_tune.documents.decisions import Evidence
 
 _QUIC_FLAG = "--with-http_v3_module"
+_OF_ANOTHER_RULE = {"aio": "sendfile"}
+"""``io-aio-on-not-built``: no nginx on Linux takes it."""
 
 
 def check(context: Context) -> Iterator[Hit | Missing]:
@@ -37,6 +39,8 @@ def _judge(
     for at, argument in enumerate(directive.args):
         name = argument.partition("=")[0]  # what follows may be a variable
         if is_open(name) or any(at < one.start for one in known):
+            continue
+        if _OF_ANOTHER_RULE.get(directive.name) == argument:
             continue
         found = _refusals(context, known, directive.name, argument)
         if found is None:

@@ -1,0 +1,61 @@
+"""A FreeBSD host from its facts alone: its own asynchronous reads, and no thread pools (A10)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+Run = Callable[..., "CompletedProcess[str]"]
+FACTS = Path(__file__).resolve().parent.parent / "hosts" / "freebsd.facts.json"
+OF_THREADS = {"thread_pool", "aio_write"}
+
+
+def tuned(text: str) -> list[str]:
+    """The directives of a configuration that concern asynchronous reads, as they are written."""
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return [line for line in lines if re.match(r"(aio|aio_write|thread_pool)\s", line)]
+
+
+@pytest.mark.parametrize("kind", ["static", "media", "cache", "proxy"])
+def test_freebsd_reads_by_itself(run_cli: Run, tmp_path: Path, kind: str) -> None:
+    asked = ("--facts", FACTS, "--kind", kind, "--root", "/media/disk1", "--root", "/media/disk2")
+    said = run_cli("recommend", *asked, "-f", "json")
+    assert said.returncode == 0, said.stderr
+    decisions = {one["id"]: one for one in json.loads(said.stdout)["decisions"]}
+    assert decisions["thread-pools"]["verdict"] == "not_applicable"
+    written = [s for one in decisions.values() for s in one.get("settings", [])]
+    assert not [s for s in written if s["directive"] in OF_THREADS]
+    aio = {tuple(s["args"]) for s in written if s["directive"] == "aio"}
+    assert aio == (set() if kind == "proxy" else {("on",)})
+
+    conf = tmp_path / "nginx.conf"
+    assert run_cli("generate", *asked, "-o", conf).returncode == 0
+    assert set(tuned(conf.read_text())) == (set() if kind == "proxy" else {"aio on;"})
+
+    audited = run_cli("audit", conf, "--facts", FACTS, "-f", "json")
+    assert audited.returncode == 0, audited.stdout
+    assert json.loads(audited.stdout)["findings"] == []
+
+
+def test_freebsd_is_not_told_to_use_threads(run_cli: Run, tmp_path: Path) -> None:
+    """Four times the memory in files on hard disks, read without aio: a fault on Linux."""
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(
+        "events {} http { sendfile on; sendfile_max_chunk 512k;"
+        " server { listen 80; location / { root /media/disk1; } } }"
+    )
+    rules: dict[str, set[str]] = {}
+    facts = json.loads(FACTS.read_text())
+    for system in ("FreeBSD", "Linux"):
+        facts["kernel"]["system"] = system
+        host = tmp_path / f"{system}.json"
+        host.write_text(json.dumps(facts))
+        said = run_cli("audit", conf, "--facts", host, "-f", "json")
+        rules[system] = {one["rule"] for one in json.loads(said.stdout)["findings"]}
+    assert "io-no-pool-cold-dataset" in rules["Linux"]
+    assert not {rule for rule in rules["FreeBSD"] if rule.startswith("io-")}
