@@ -55,6 +55,10 @@ class LabDisk(Part, frozen=True, kw_only=True):
     own, else it shares a read-only one with every run of the same data."""
     room_bytes: int = 0
     """Of a writable disk: for what nginx writes, beside the data."""
+    dirty_bytes: int | None = None
+    """Of a writable disk: how much of what was written to it may wait in memory before who writes
+    more must wait for the disk, as at the end of any host's ``vm.dirty_bytes``. Null for the
+    machine's own limit, which a short experiment never meets."""
 
 
 class LabData(Part, frozen=True, kw_only=True):

@@ -16,6 +16,8 @@ _MOST_BYTES = 1 << 40
 _MOST_CHANNELS = 1024
 _MOST_SECONDS = 60.0
 _LEAST_MEMORY_BYTES = 16 << 20
+_LEAST_DIRTY_BYTES = 1 << 20
+"""Below some hundred pages the kernel lets one writer at a time move."""
 
 
 DiskClassName = Literal["hdd", "ssd", "nvme", "memory"]
@@ -87,6 +89,11 @@ def _disk_faults(disk: LabDisk) -> list[str]:
         (
             disk.room_bytes < 0 or (disk.room_bytes > 0 and not disk.writable),
             "disks.room_bytes: only of a writable disk",
+        ),
+        (
+            disk.dirty_bytes is not None
+            and not (disk.writable and disk.dirty_bytes >= _LEAST_DIRTY_BYTES),
+            f"disks.dirty_bytes: only of a writable disk, from {_LEAST_DIRTY_BYTES}",
         ),
         (
             disk.model is not None and disk.kind != "modelled",

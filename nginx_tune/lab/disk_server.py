@@ -1,9 +1,9 @@
-"""The process behind a modelled disk: a file system of one file whose reads take their time.
+"""The process behind a modelled disk: a file system of one file that takes its time.
 
 The file is the disk's image, mounted over an ordinary file by /dev/fuse; a loop device with direct
-I/O on it is the disk. One thread serves all: a read's answer goes into a heap with the time that
-the model gives, so any number of reads can be under way, and the model's channels alone decide
-how many move. Run with real-time priority, since a late answer is a disk of another speed.
+I/O on it is the disk. One thread serves all: the answer to a read or a write goes into a heap with
+the time that the model gives, so any number can be under way, and the model's channels alone
+decide how many move. Run with real-time priority, since a late answer is a disk of another speed.
 
 Standard input takes ``on`` and ``off`` (answer as the model says, or at once) and is answered by
 the same word and the reads that failed since the last ``on``; its end, or an unmount, ends the
@@ -23,6 +23,7 @@ import select
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -50,6 +51,16 @@ class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
     writable: bool
 
 
+class _Answer(NamedTuple):
+    """An answer that is due."""
+
+    unique: int
+    offset: int
+    length: int
+    is_read: bool = True
+    failed: bool = False
+
+
 class DiskServer:
     """A mounted file system of one file."""
 
@@ -57,7 +68,7 @@ class DiskServer:
         self._request = request
         self._random = random.Random(request.seed)  # noqa: S311  # the same disk from a seed
         self._process: ServiceProcess | None = None
-        self._due: list[tuple[float, int, int, int, int, bool]] = []
+        self._due: list[tuple[float, int, _Answer]] = []
         self._served = 0
         self._failed = 0
         flags = os.O_RDWR if request.writable else os.O_RDONLY
@@ -91,8 +102,7 @@ class DiskServer:
         while True:
             now = time.monotonic()
             while self._due and self._due[0][0] <= now:
-                _, _, unique, offset, length, failed = heapq.heappop(self._due)
-                self._answer_read(unique, offset, length, failed=failed)
+                self._answer(heapq.heappop(self._due)[-1])
                 now = time.monotonic()
             wait = max(0.0, self._due[0][0] - now) if self._due else None
             readable, _, _ = select.select([self._device, 0], [], [], wait)
@@ -135,7 +145,7 @@ class DiskServer:
         if operation == fuse.READ:
             self._take_read(unique)
         elif operation == fuse.WRITE:
-            self._write(unique)
+            self._take_write(unique)
         elif operation == fuse.INIT:
             self._reply(unique, fuse.render_init(self._buffer))
         elif operation in {fuse.GETATTR, fuse.SETATTR}:
@@ -153,31 +163,13 @@ class DiskServer:
     def _take_read(self, unique: int) -> None:
         offset, length = fuse.parse_transfer(self._buffer)
         length = max(0, min(length, self._size - offset))
-        if self._process is None:
-            self._answer_read(unique, offset, length, failed=False)
-            return
-        # The image's own disk works while the modelled one makes its reader wait.
-        os.posix_fadvise(self._image, offset, length, os.POSIX_FADV_WILLNEED)
-        at, failed = self._serve(offset, length)
-        self._served += 1
-        heapq.heappush(self._due, (at, self._served, unique, offset, length, failed))
+        if self._process is not None:
+            # The image's own disk works while the modelled one makes its reader wait.
+            os.posix_fadvise(self._image, offset, length, os.POSIX_FADV_WILLNEED)
+        self._serve(_Answer(unique, offset, length))
 
-    def _serve(self, offset: int, length: int) -> tuple[float, bool]:
-        """When to answer, and whether with an error."""
-        now = time.monotonic()
-        if self._process is None:
-            return now, False
-        at, failed = self._process.serve(now, offset, length)
-        return at - min(_PATH_SECONDS, (at - now) / 2), failed
-
-    def _answer_read(self, unique: int, offset: int, length: int, *, failed: bool) -> None:
-        if failed:
-            self._failed += 1
-            self._reply(unique, error=errno.EIO)
-        else:
-            self._reply(unique, self._data[offset : offset + length])
-
-    def _write(self, unique: int) -> None:
+    def _take_write(self, unique: int) -> None:
+        """Take the bytes at once, for the buffer is needed again; who writes waits all the same."""
         offset, length = fuse.parse_transfer(self._buffer)
         if not self._request.writable or offset + length > self._size:
             self._reply(unique, error=errno.EROFS)
@@ -185,7 +177,27 @@ class DiskServer:
         self._data[offset : offset + length] = memoryview(self._buffer)[
             fuse.PAYLOAD : fuse.PAYLOAD + length
         ]
-        self._reply(unique, fuse.render_written(length))
+        self._serve(_Answer(unique, offset, length, is_read=False))
+
+    def _serve(self, answer: _Answer) -> None:
+        """Answer when the model says, or at once; bad places are bad for reads alone."""
+        if self._process is None:
+            self._answer(answer)
+            return
+        now = time.monotonic()
+        at, failed = self._process.serve(now, answer.offset, answer.length)
+        answer = answer._replace(failed=failed and answer.is_read)
+        self._served += 1
+        heapq.heappush(self._due, (at - min(_PATH_SECONDS, (at - now) / 2), self._served, answer))
+
+    def _answer(self, answer: _Answer) -> None:
+        if not answer.is_read:
+            self._reply(answer.unique, fuse.render_written(answer.length))
+        elif answer.failed:
+            self._failed += 1
+            self._reply(answer.unique, error=errno.EIO)
+        else:
+            self._reply(answer.unique, self._data[answer.offset : answer.offset + answer.length])
 
     def _reply(self, unique: int, payload: bytes | memoryview = b"", *, error: int = 0) -> None:
         header = fuse.render_reply(unique, 0 if error else len(payload), error=error)

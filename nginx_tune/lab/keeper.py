@@ -20,6 +20,7 @@ from typing import Any
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.programs import own_module, start_text_program
 from nginx_tune.lab.cgroups import disable_controller, remove_group
+from nginx_tune.lab.dirty import lift_dirty_limit
 from nginx_tune.lab.disks import release_loops
 from nginx_tune.lab.lifetime import kill, start_time
 
@@ -45,8 +46,8 @@ class Keeper:
     def note(self, kind: str, value: str | int) -> None:
         """Tell the keeper of something to clean, by its kind.
 
-        Kinds: ``process``, ``cgroup``, ``controller`` (a cgroup controller that was enabled) and
-        ``directory``.
+        Kinds: ``process``, ``cgroup``, ``controller`` (a cgroup controller that was enabled),
+        ``dirty-limit`` (of a device, ``MAJOR:MINOR``) and ``directory``.
         """
         record: dict[str, Any] = {"kind": kind, "value": value}
         if kind == "process":
@@ -81,11 +82,16 @@ class Keeper:
 
 
 def clean(records: list[dict[str, Any]]) -> None:
-    """Undo what is on record: processes first, then loop devices, cgroups and directories."""
-    kinds = ("process", "cgroup", "controller", "directory")
+    """Undo what is on record: processes first, then loop devices, cgroups and directories.
+
+    Before all others the limits of devices, while these are surely the lab's.
+    """
+    kinds = ("dirty-limit", "process", "cgroup", "controller", "directory")
     by_kind: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
     for record in records:
         by_kind[record["kind"]].append(record)
+    for record in by_kind["dirty-limit"]:
+        lift_dirty_limit(record["value"])
     for record in by_kind["process"]:
         kill(int(record["value"]), record["started"])
     for record in by_kind["cgroup"]:

@@ -34,6 +34,7 @@ from nginx_tune.errors import (
 from nginx_tune.host.global_ids import OUTER_PROC_VARIABLE, is_initial_namespace
 from nginx_tune.host.programs import ProgramError, find_program, own_module, start_text_program
 from nginx_tune.lab.cgroups import Group
+from nginx_tune.lab.dirty import limit_dirty
 from nginx_tune.lab.keeper import Keeper
 from nginx_tune.lab.leftovers import make_directory, sweep, write_mark
 from nginx_tune.lab.lifetime import ENVIRONMENT_MARK, die_with_parent
@@ -161,6 +162,11 @@ class Walls:
     def _start_scope(self, unified: Path) -> Path:
         self._scope = Scope(self.mark, unified, lambda pid: self._note("process", pid))
         return self._scope.directory
+
+    def limit_dirty(self, device: str, most_bytes: int) -> None:
+        """Have writers to a device of the lab wait for it (``lab.dirty``), until the walls go."""
+        self._note("dirty-limit", device)
+        limit_dirty(device, most_bytes)
 
     def _note(self, kind: str, value: str | int) -> None:
         if self._keeper is not None:

@@ -15,6 +15,7 @@ from nginx_tune.documents.site import Site
 from nginx_tune.errors import MissingPermissionError
 from nginx_tune.lab.bounds import bound
 from nginx_tune.lab.cgroups import why_no_controller
+from nginx_tune.lab.dirty import lift_dirty_limit
 from nginx_tune.lab.enclosure import View
 from nginx_tune.lab.environment import Outgoing
 from nginx_tune.lab.foreign_code import refuse_foreign_code
@@ -116,6 +117,9 @@ class Session:
                     bytes_per_second=disk.bytes_per_second,
                     reads_per_second=disk.reads_per_second,
                 )
+            lift_dirty_limit(devices[disk.name])  # a run that was killed whole may have left one
+            if disk.dirty_bytes is not None:
+                self._walls.limit_dirty(devices[disk.name], disk.dirty_bytes)
         files = [str(file) for file in group.join_files()]
         self._walls.ask(JOIN, JoinRequest(files=files))
         memory = group.directory("memory") if self.lab.memory_bytes is not None else None

@@ -87,6 +87,11 @@ def test_a_toml_file_leaves_mount_and_data_to_the_site() -> None:
             {"disks": [{"name": "a", "kind": "modelled", "model": {"read_seconds": 0}}]},
             "reads that take no time",
         ),
+        ({"disks": [{"name": "a", "dirty_bytes": 1 << 24}]}, "dirty_bytes: only of a writable"),
+        (
+            {"disks": [{"name": "a", "writable": True, "dirty_bytes": 4096}]},
+            "dirty_bytes: only of a writable disk, from 1048576",
+        ),
         ({"memory_bytes": 4096}, "memory_bytes: below"),
         ({"topology": "ring"}, "Invalid enum value 'ring'"),
         ({"data": [{"disk": "a", "files": 1, "file_bytes": 1}]}, "data: no disk 'a'"),

@@ -7,6 +7,7 @@ import errno
 import mmap
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from loop_disks import MIB, make_data, run_fio
 
 from nginx_tune.documents.curve import Curve
 from nginx_tune.documents.diskmodel import DiskModel
+from nginx_tune.lab.dirty import BDI, lift_dirty_limit, limit_dirty
 from nginx_tune.lab.disks import run_tool
 from nginx_tune.lab.loops import Loop
 from nginx_tune.lab.model_disk import (
@@ -164,6 +166,54 @@ def test_a_writable_disk_takes_writes(tmp_path: Path) -> None:
             assert (mount / "file").read_bytes() == b"x" * MIB
         finally:
             run_tool("umount", str(mount))
+
+
+def test_a_write_takes_the_time_of_a_read(tmp_path: Path) -> None:
+    image = make_data(tmp_path / "own.img", MIB)
+    model = DiskModel(read_seconds=0.02, channels=1)
+    writes = 10
+    with attached(image, tmp_path, model, writable=True) as (device, file):
+        file.switch(on=True)
+        page = mmap.mmap(-1, 4096)
+        page.write(b"y" * 4096)
+        descriptor = os.open(device, os.O_RDWR | os.O_DIRECT)
+        try:
+            started = time.monotonic()
+            for number in range(writes):
+                os.pwritev(descriptor, [page], number * 8192)
+            took = time.monotonic() - started
+            file.switch(on=False)
+        finally:
+            os.close(descriptor)
+    assert took >= 0.9 * writes * model.read_seconds
+    assert image.read_bytes()[8192 : 8192 + 4096] == b"y" * 4096
+
+
+def test_writers_wait_at_the_limit_of_what_is_not_written(tmp_path: Path) -> None:
+    image = make_data(tmp_path / "own.img", 24 * MIB)
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    run_tool("mkfs.ext4", "-q", "-F", "-O", "^has_journal", str(image))
+    model = DiskModel(read_seconds=0.0005, channels=1, bytes_per_second=16 * MIB)
+    with attached(image, tmp_path, model, writable=True) as (device, file):
+        status = Path(device).stat().st_rdev
+        number = f"{os.major(status)}:{os.minor(status)}"
+        run_tool("mount", device, str(mount))
+        try:
+            limit_dirty(number, MIB)
+            assert (BDI / number / "strict_limit").read_text().strip() == "1"
+            file.switch(on=True)
+            started = time.monotonic()
+            with (mount / "file").open("wb", buffering=0) as target:
+                for _ in range(8 * MIB >> 14):
+                    target.write(b"x" * (16 << 10))
+            took = time.monotonic() - started
+            file.switch(on=False)
+        finally:
+            lift_dirty_limit(number)
+            run_tool("umount", str(mount))
+        assert (BDI / number / "strict_limit").read_text().strip() == "0"
+    assert took >= 0.25  # 8 MiB at 16 MiB a second, less what may wait; in memory it takes 10 ms
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
