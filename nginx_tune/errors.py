@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class ExitStatus(IntEnum):
-    """What the process says to its caller; when several apply the order is 130, 2, 3, 4, 1."""
+    """What the process says to its caller; when several apply the order is 5, 130, 2, 3, 4, 1."""
 
     OK = 0
     FOUND = 1
@@ -20,10 +20,13 @@ class ExitStatus(IntEnum):
     """A configuration could not be parsed, or the target's ``nginx -t`` rejects it."""
     UNDECIDED = 4
     """Something needed could not be measured or decided: tool, permission, fact, ``invalid``."""
+    STUCK = 5
+    """A change could neither be kept nor taken back."""
     INTERRUPTED = 130
 
 
 _PRECEDENCE = (
+    ExitStatus.STUCK,
     ExitStatus.INTERRUPTED,
     ExitStatus.USAGE,
     ExitStatus.CONFIGURATION,

@@ -24,7 +24,8 @@ LAYERS = [
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
 PURE_ROOMS = ("documents", "decide", "audit", "prove", "report", "emit", "conf")
-PURE_FILES = ("host/parse_*.py", "workload/model_*.py", "measure/plan_*.py", "observe/parse_*.py")
+PURE_FILES = ("host/parse_*.py", "workload/model_*.py", "measure/plan_*.py", "observe/parse_*.py",
+              "apply/model_*.py", "apply/parse_*.py")  # fmt: skip
 IMPURE_EXCEPTIONS: set[str] = {
     "emit/templates.py",
     "conf/tree.py",

@@ -1,0 +1,1 @@
+"""Changing the operator's own nginx, or putting every byte back."""

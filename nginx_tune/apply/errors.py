@@ -1,0 +1,33 @@
+"""How a change ends otherwise than kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nginx_tune.errors import ExitStatus, NginxTuneError
+
+
+class RefusedError(NginxTuneError):
+    """Not begun: nothing was changed."""
+
+    status = ExitStatus.USAGE
+
+
+class RejectedError(RefusedError):
+    """The target's ``nginx -t`` rejects what is there, or what would be there."""
+
+    status = ExitStatus.CONFIGURATION
+
+
+class StuckError(NginxTuneError):
+    """It could neither be kept nor taken back."""
+
+    status = ExitStatus.STUCK
+
+    def __init__(self, message: str, *, paths: Sequence[str] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.paths = list(paths)
+
+
+class ForeignError(StuckError):
+    """Somebody else has written to files of the change since."""

@@ -1,0 +1,250 @@
+"""The state directory: one change at a time, and what is needed to take each one back.
+
+``lock`` is held while files are changed. A change has a directory of its own with its journal and
+the bytes of every file that it replaces, all on the disk before the first file is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+
+from nginx_tune.apply import calls
+from nginx_tune.apply.errors import RefusedError, StuckError
+from nginx_tune.apply.model_journal import (
+    AnyRecord,
+    Begin,
+    Entry,
+    Process,
+    Story,
+    encode_record,
+    read_story,
+)
+from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.host.own_files import why_not_own
+
+STATE_DIRECTORY = Path("/var/lib/nginx-tune")
+_JOURNAL = "journal"
+_LOCK = "lock"
+_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}")
+_MOST_BYTES = 64 << 20
+
+
+def boot_id() -> str:
+    """Of this start of the machine."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def boot_seconds() -> float:
+    """Since the machine started, asleep or not: nobody sets this clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def process_of(pid: int) -> Process | None:
+    """A process with its start; null when there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # The name in brackets may itself hold brackets; the 22nd field is the start.
+    return Process(pid=pid, start_ticks=int(text.rpartition(b")")[2].split()[19]))
+
+
+def this_process() -> Process:
+    """This one."""
+    found = process_of(os.getpid())
+    return found or Process(pid=os.getpid(), start_ticks=0)
+
+
+def lives(process: Process | None) -> bool:
+    """Whether it is still there, and no other one with its number."""
+    return process is not None and process_of(process.pid) == process
+
+
+class Journal:
+    """The journal of one change."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.id = directory.name
+
+    def read(self) -> Story:
+        """What it amounts to; a change of which nothing was written is empty."""
+        try:
+            descriptor = os.open(self.directory / _JOURNAL, os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return read_story(b"")
+        with os.fdopen(descriptor, "rb") as file:
+            return read_story(file.read(_MOST_BYTES))
+
+    def append(self, record: AnyRecord) -> None:
+        """Write one record to the disk; what was not written whole before is cut off.
+
+        Errors: OSError.
+        """
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self.directory / _JOURNAL, flags)
+        try:
+            whole = self.read().whole_bytes
+            if os.fstat(descriptor).st_size != whole:
+                os.ftruncate(descriptor, whole)
+            os.lseek(descriptor, whole, os.SEEK_SET)
+            calls.write(descriptor, encode_record(record))
+            calls.flush(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def begin(self, record: Begin, originals: Mapping[str, bytes]) -> None:
+        """Store what is needed to take it back, then the first record.
+
+        Errors: OSError; nothing of the tree has been touched.
+        """
+        with _opened(self.directory) as directory:
+            for number, entry in enumerate(record.entries):
+                if entry.kind == "edit":
+                    _store(directory, f"original-{number}", originals[entry.path])
+            os.close(calls.create(directory, _JOURNAL))
+            calls.flush(directory)
+        with _opened(self.directory.parent) as parent:
+            calls.flush(parent)
+        self.append(record)
+
+    def original(self, entry: Entry) -> bytes:
+        """The bytes of a file before the change.
+
+        Errors: StuckError when they are not as they were stored.
+        """
+        begin = self.read().begin
+        entries = [] if begin is None else begin.entries
+        path = self.directory / f"original-{entries.index(entry)}"
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != entry.sha256_before:
+            raise StuckError(f"{path}: the stored bytes of {entry.path} are damaged")
+        return content
+
+
+class State:
+    """The state directory."""
+
+    def __init__(self, path: Path = STATE_DIRECTORY) -> None:
+        self.path = path
+        self.journals = path / "changes"
+
+    def prepare(self) -> None:
+        """Make it, for its owner alone.
+
+        Errors: RefusedError when it cannot be made, or others could change it.
+        """
+        try:
+            self.journals.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.chmod(0o700)
+        except OSError as error:
+            raise RefusedError(f"{self.path}: cannot keep a journal: {error.strerror}") from None
+        self.check()
+
+    def check(self) -> None:
+        """Errors: RefusedError when others could change what is kept here."""
+        why = why_not_own(self.path)
+        status = self.path.stat() if self.path.is_dir() else None
+        if not why and status is not None and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            why = "others may write there"
+        if why:
+            raise RefusedError(
+                f"{self.path}: not believed: {why}", hint="name another with --state-dir"
+            )
+
+    @contextlib.contextmanager
+    def locked(self, *, patience_seconds: float = 0.0) -> Iterator[None]:
+        """Alone at work on this host's files.
+
+        Errors: RefusedError that names who holds it.
+        """
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self.path / _LOCK, flags, 0o600)
+        try:
+            self._wait(descriptor, time.monotonic() + patience_seconds)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _wait(self, descriptor: int, until: float) -> None:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if time.monotonic() < until:
+                    time.sleep(0.05)
+                    continue
+                holder = os.pread(descriptor, 20, 0).decode(errors="replace")
+                raise RefusedError(
+                    f"{self.path / _LOCK}: another nginx-tune (process {holder or '?'}) is at work",
+                    hint="wait for it, or see nginx-tune history",
+                ) from None
+            return
+
+    def all(self) -> list[Journal]:
+        """Every change, oldest first."""
+        try:
+            names = sorted(path.name for path in self.journals.iterdir())
+        except FileNotFoundError:
+            return []
+        return [Journal(self.journals / name) for name in names if _ID.fullmatch(name)]
+
+    def find(self, name: str | None) -> Journal:
+        """A change by its id or the beginning of it; without one the last that was begun.
+
+        Errors: UsageError when there is none, or several.
+        """
+        found = [one for one in self.all() if one.read().begin is not None]
+        if name is not None:
+            found = [one for one in found if one.id.startswith(name)]
+            if len(found) > 1:
+                raise UsageError(f"{name}: {len(found)} changes begin so", hint="give more of it")
+        if not found:
+            raise UsageError(
+                "no change is known" if name is None else f"{name}: no such change",
+                hint=f"nginx-tune history --state-dir {self.path}",
+            )
+        return found[-1]
+
+    def new(self) -> Journal:
+        """A directory for a change.
+
+        Errors: UndecidedError when it cannot be made.
+        """
+        now = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+        directory = self.journals / f"{now}-{secrets.token_hex(3)}"
+        try:
+            directory.mkdir(mode=0o700)
+        except OSError as error:
+            raise UndecidedError(f"{directory}: {error.strerror}") from None
+        return Journal(directory)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _store(directory: int, name: str, content: bytes) -> None:
+    descriptor = calls.create(directory, name)
+    try:
+        calls.write(descriptor, content)
+        calls.flush(descriptor)
+    finally:
+        os.close(descriptor)
