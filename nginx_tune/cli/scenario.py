@@ -21,10 +21,19 @@ def command() -> None:
 @command.command("list")
 def list_command() -> None:
     """Name, rows of the sources and subject of every built-in scenario."""
-    from nginx_tune.measure.scenario import list_scenarios  # noqa: PLC0415  # heavy
+    from nginx_tune.measure.scenario_files import list_scenarios  # noqa: PLC0415  # heavy
     from nginx_tune.report.scenario_page import render_scenario_list  # noqa: PLC0415
 
     click.echo(render_scenario_list(list_scenarios()), nl=False)
+
+
+@command.command("show")
+@click.argument("name", metavar="NAME")
+def show_command(name: str) -> None:
+    """Print a built-in scenario as TOML, to be changed and given to 'scenario run'."""
+    from nginx_tune.measure.scenario_files import scenario_text  # noqa: PLC0415  # heavy
+
+    click.echo(scenario_text(name), nl=False)
 
 
 @command.command("run")
@@ -49,31 +58,43 @@ def run_command(  # one parameter an option
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
-    """Run an experiment in the lab; exit 1 when one of its claims does not hold."""
+    """Run an experiment in the lab; exit 1 when one of its claims does not hold.
+
+    FILE is a scenario of your own, or what 'validate --dry-run' wrote: that runs as validate does.
+    """
     from nginx_tune.cli.durations import parse_duration  # noqa: PLC0415  # heavy imports below
     from nginx_tune.cli.inputs import read_toml  # noqa: PLC0415
+    from nginx_tune.cli.validating import Wanted, run_experiment  # noqa: PLC0415
     from nginx_tune.documents.base import encode  # noqa: PLC0415
+    from nginx_tune.documents.experiment import ExperimentSpec  # noqa: PLC0415
     from nginx_tune.emit.arms import write_arm  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.lab.spec import plan_of_lab  # noqa: PLC0415
     from nginx_tune.measure.runs import Clock  # noqa: PLC0415
-    from nginx_tune.measure.scenario import (  # noqa: PLC0415
-        Shorter,
-        load_scenario,
-        run_scenario,
-    )
+    from nginx_tune.measure.scenario import Shorter, run_scenario  # noqa: PLC0415
+    from nginx_tune.measure.scenario_files import load_experiment  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
     from nginx_tune.prove.verdict import scenario_status  # noqa: PLC0415
     from nginx_tune.report.scenario import render_scenario_run  # noqa: PLC0415
 
+    loaded = load_experiment(name, read_toml)
+    shorter = Shorter(pairs, parse_duration(duration) if duration else None, seed)
+    if isinstance(loaded, ExperimentSpec):
+        return run_experiment(
+            ctx,
+            shorter.of(loaded),
+            plan_of_lab(loaded.lab, name) if loaded.lab else None,
+            Wanted(nginx_binary, no_store, False, formats, output),
+        )
     clock = Clock()
     nginx, _ = read_nginx(LiveHost(), binary=nginx_binary, to_run=True)
     tell_choice(ctx, nginx)
     with as_interrupt():
         run = run_scenario(
-            load_scenario(name, read_toml),
+            loaded,
             nginx=nginx,
             write_arm=write_arm,
-            shorter=Shorter(pairs, parse_duration(duration) if duration else None, seed),
+            shorter=shorter,
             progress=progress_printer(ctx),
         )
     if not no_store:

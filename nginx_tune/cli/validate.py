@@ -9,16 +9,14 @@ import click
 
 from nginx_tune.cli.conf_names import prefix_option
 from nginx_tune.cli.durations import parse_duration
-from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
-from nginx_tune.cli.output import output_options, write_result
-from nginx_tune.cli.progress import progress_printer
-from nginx_tune.cli.storing import keep_run, store_option
-from nginx_tune.cli.termination import as_interrupt
+from nginx_tune.cli.nginx_choice import nginx_options
+from nginx_tune.cli.output import output_options
+from nginx_tune.cli.storing import store_option
 from nginx_tune.cli.weaker_walls import weaker_walls_option
 from nginx_tune.errors import ExitStatus, UsageError
 
 if TYPE_CHECKING:
-    from nginx_tune.measure.plan_site_load import SiteLoad
+    from nginx_tune.documents.experiment import SiteLoad
 
 
 @click.command()
@@ -104,6 +102,12 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", default=1, show_default=True, type=int)
 @click.option("--self-check", is_flag=True, help="Measure the noise floor first (A against A).")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Settle all and print it as an experiment (-f toml, json) that 'scenario run' takes: both "
+    "are started and asked once, nothing is measured.",
+)
 @click.option("--accept-inconclusive", is_flag=True, help="Exit 0 when nothing can be told.")
 @nginx_options
 @weaker_walls_option
@@ -133,6 +137,7 @@ def command(
     workload: str | None,
     seed: int,
     self_check: bool,
+    dry_run: bool,
     accept_inconclusive: bool,
     nginx_binary: str | None,
     no_store: bool,
@@ -147,88 +152,60 @@ def command(
     judges and keeps what was measured so far.
     """
     from nginx_tune.cli.labs import read_lab_plan  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.cli.trees import host_configuration, read_configuration  # noqa: PLC0415
-    from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.measure.runs import Clock  # noqa: PLC0415
-    from nginx_tune.measure.subject import own_prefix  # noqa: PLC0415
-    from nginx_tune.measure.validate import Plan, run_validation  # noqa: PLC0415
-    from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
-    from nginx_tune.prove.verdict import verdict_status  # noqa: PLC0415
-    from nginx_tune.report.verdict import render_verdict  # noqa: PLC0415
+    from nginx_tune.cli.validating import Wanted, run_experiment  # noqa: PLC0415
+    from nginx_tune.documents.experiment import ExperimentSpec  # noqa: PLC0415
 
     if conf and conf_option:
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")
     candidate = conf or conf_option
     if candidate is None:
         raise UsageError("no candidate configuration", hint="nginx-tune validate CONF")
-    clock = Clock()
-    lab_plan = read_lab_plan(lab, scale, replays=manifest is not None)
-    host = LiveHost()
-    nginx, _ = read_nginx(host, binary=nginx_binary, to_run=True)
-    tell_choice(ctx, nginx)
-    own = own_prefix(nginx)
-    with as_interrupt():
-        validation = run_validation(
-            read_configuration(host, candidate, prefix, default_prefix=own),
-            read_configuration(
-                host, against or host_configuration(nginx), prefix, default_prefix=own
-            ),
-            Plan(
-                lab=lab_plan,
-                requires=requires,
-                primary_metric=primary,
-                pairs=pairs,
-                warmup_seconds=None if warmup == "auto" else parse_duration(warmup),
-                duration_seconds=parse_duration(duration),
-                seed=seed,
-                self_check=self_check,
-                prefix=_started_with(prefix, own, nginx.prefix),
-                max_seconds=parse_duration(max_time) if max_time else None,
-                objectives=objectives,
-                accept_worse=accept_worse,
-                accept_lost=accept_lost,
-                load=_site_load(manifest, workload, speed),
-                scale=scale,
-            ),
-            nginx=nginx,
-            progress=progress_printer(ctx),
-        )
-    if not no_store:
-        keep_run(ctx, validation, kind="validate", name=candidate, clock=clock)
-    verdict = validation.verdict
-    renderers = {
-        "console": lambda: render_verdict(verdict).encode(),
-        "json": lambda: encode(verdict),
-    }
-    write_result(renderers, formats, output)
-    if verdict.stopped == "interrupted":
-        return ExitStatus.INTERRUPTED
-    return verdict_status(verdict, accept_inconclusive=accept_inconclusive)
+    spec = ExperimentSpec(
+        baseline=against or "",
+        candidate=candidate,
+        prefix=os.path.abspath(prefix) if prefix else None,  # noqa: PTH100  # links stay
+        load=_site_load(manifest, workload, speed),
+        scale=scale,
+        primary_metric=primary,
+        requires=[*requires],
+        objectives=[*objectives],
+        accept_worse=[*accept_worse],
+        accept_lost=accept_lost,
+        pairs=pairs,
+        warmup_seconds=None if warmup == "auto" else parse_duration(warmup),
+        duration_seconds=parse_duration(duration),
+        max_seconds=parse_duration(max_time) if max_time else None,
+        self_check=self_check,
+        seed=seed,
+    )
+    return run_experiment(
+        ctx,
+        spec,
+        read_lab_plan(lab, scale, replays=manifest is not None),
+        Wanted(nginx_binary, no_store, accept_inconclusive, formats, output),
+        settle_only=dry_run,
+    )
 
 
-def _started_with(prefix: str | None, own: str | None, built: str | None) -> str | None:
-    """The -p of nginx: what is asked for, else the running master's where it is not the build's."""
-    if prefix:
-        return os.path.abspath(prefix)  # noqa: PTH100  # links stay
-    return None if own == built else own
-
-
-def _site_load(manifest: str | None, workload: str | None, speed: float) -> SiteLoad | None:
-    """What is asked for, where the caller names it."""
+def _site_load(manifest: str | None, workload: str | None, speed: float) -> SiteLoad:
+    """What is asked for: what the caller names, else a hot file, random ones, every other place."""
     from pathlib import Path  # noqa: PLC0415  # heavy imports stay here
 
     from nginx_tune.cli.inputs import read_document  # noqa: PLC0415
     from nginx_tune.documents.workload import Workload  # noqa: PLC0415
     from nginx_tune.measure.asked_paths import read_manifest_head  # noqa: PLC0415
-    from nginx_tune.measure.plan_site_load import replay_load, workload_load  # noqa: PLC0415
+    from nginx_tune.measure.plan_site_load import (  # noqa: PLC0415
+        default_load,
+        replay_load,
+        workload_load,
+    )
 
     if manifest and workload:
         raise UsageError("--manifest and --workload exclude each other")
     if workload:
         return workload_load(read_document(Workload, workload))
     if manifest is None:
-        return None
+        return default_load()
     head = read_manifest_head(Path(manifest))
     if head is None:
         raise UsageError(f"{manifest}: no manifest", hint="nginx-tune learn LOG --manifest FILE")

@@ -10,6 +10,7 @@ from nginx_tune.documents.comparison import Comparison
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.diskplan import DiskPlan, DiskRun
 from nginx_tune.documents.doctor import Doctor
+from nginx_tune.documents.experiment import ExperimentSpec
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings
 from nginx_tune.documents.lab import Lab
@@ -33,6 +34,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "diskplan": DiskPlan,
     "diskrun": DiskRun,
     "doctor": Doctor,
+    "experiment": ExperimentSpec,
     "facts": Facts,
     "findings": Findings,
     "lab": Lab,

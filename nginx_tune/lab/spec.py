@@ -59,6 +59,11 @@ def plan_of_tables(tables: Mapping[str, Any], source: str) -> LabPlan:
         lab = msgspec.convert(tables, Lab)
     except msgspec.ValidationError as error:
         raise UsageError(f"{source}: not a lab: {error}") from None
+    return plan_of_lab(lab, source)
+
+
+def plan_of_lab(lab: Lab, source: str) -> LabPlan:
+    """A lab that is described. Errors: UsageError that names the file and the field."""
     check_lab(lab, f"{source}: ")
     if sum(not disk.mount for disk in lab.disks) > 1:
         raise UsageError(f"{source}: disks: only one mount can be left out")
@@ -133,5 +138,6 @@ def _data(disk: str, shape: Shape) -> LabData:
 
 
 __all__ = [
-    "CLASSES", "LabPlan", "Planned", "Shape", "plan_of_class", "plan_of_facts", "plan_of_tables",
+    "CLASSES", "LabPlan", "Planned", "Shape", "plan_of_class", "plan_of_facts", "plan_of_lab",
+    "plan_of_tables",
 ]  # fmt: skip

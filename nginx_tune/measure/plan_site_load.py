@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
 
 import msgspec
 
+from nginx_tune.documents.experiment import SiteLoad
 from nginx_tune.documents.loadplan import Arrivals
 from nginx_tune.documents.scenario import ScenarioClass
-from nginx_tune.documents.workload import LocationShare, Workload
+from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.plan_load import HELD_CONNECTIONS, default_classes
 
@@ -22,27 +22,9 @@ _LEAST_RATIO = 0.001
 """Of all requests; below, a class of its own tells nothing."""
 
 
-class SiteLoad(NamedTuple):
-    """The classes of a load, the metric that decides by default, and what to say of it."""
-
-    classes: list[ScenarioClass]
-    primary_metric: str
-    notes: list[str]
-    asks: Literal["all", "locations", "files"] = "files"
-    """Whether other servers and locations are asked too: all, those that are told, or none."""
-    locations: Sequence[LocationShare] = ()
-    """The share of each in the requests."""
-    rate_per_second: float | None = None
-    """Of all requests, where shares are told."""
-    manifest: str = ""
-    """File of recorded requests."""
-    hashed: bool = False
-    """Whether the paths in it are hashes, which only a lab can have files of."""
-
-
 def default_load() -> SiteLoad:
     """A hot file and random ones, and two users of every other place."""
-    return SiteLoad(default_classes(), "hot.requests_per_second", [], asks="all")
+    return SiteLoad(classes=default_classes(), primary_metric="hot.requests_per_second", asks="all")
 
 
 def replay_load(manifest: str, *, speed: float, hashed: bool = False) -> SiteLoad:
@@ -58,9 +40,9 @@ def replay_load(manifest: str, *, speed: float, hashed: bool = False) -> SiteLoa
     )
     pace = "as recorded" if speed == 1 else f"{speed:g} times as fast as recorded"
     return SiteLoad(
-        [site, _memory()],
-        f"{SITE}.mean",
-        [f"requests of a manifest, {pace}"],
+        classes=[site, _memory()],
+        primary_metric=f"{SITE}.mean",
+        notes=[f"requests of a manifest, {pace}"],
         manifest=manifest,
         hashed=hashed,
     )
@@ -90,9 +72,9 @@ def workload_load(workload: Workload) -> SiteLoad:
     said = f"{rate:g} requests a second, popularity exponent {site.exponent:g}"
     locations = workload.traffic.locations if workload.traffic else []
     return SiteLoad(
-        [site, _memory()],
-        f"{SITE}.mean",
-        [f"load of the workload: {said}"],
+        classes=[site, _memory()],
+        primary_metric=f"{SITE}.mean",
+        notes=[f"load of the workload: {said}"],
         asks="locations" if locations else "files",
         locations=locations,
         rate_per_second=rate,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from nginx_tune.audit.storage import outermost
 from nginx_tune.decide import decide
+from nginx_tune.documents.experiment import ExperimentSpec
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import Target
@@ -18,7 +17,7 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import ArmText, Scenario, ScenarioRun
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.verdict import Environment, Stopped
-from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.errors import UndecidedError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.lab.environment import LOOPBACK
 from nginx_tune.lab.walls import Walls, given_up
@@ -54,6 +53,9 @@ PORT = 8080
 MEMORY_URL = "/healthz"
 
 
+E = TypeVar("E", Scenario, ExperimentSpec)
+
+
 class Shorter(NamedTuple):
     """What a caller may change of a scenario's length; None leaves it."""
 
@@ -61,40 +63,10 @@ class Shorter(NamedTuple):
     duration_seconds: float | None = None
     seed: int | None = None
 
-
-def list_scenarios() -> list[Scenario]:
-    """The built-in scenarios, by name."""
-    folder = resources.files("nginx_tune") / "scenarios"
-    files = [item for item in folder.iterdir() if item.name.endswith(".toml")]
-    return sorted((_convert(_tables(file), file.name) for file in files), key=lambda s: s.name)
-
-
-def load_scenario(name: str, read_toml: Callable[[Path], dict[str, Any]]) -> Scenario:
-    """A built-in scenario by name, or one from a TOML file.
-
-    Errors: UsageError for an unknown name or a file that is no scenario.
-    """
-    if name.endswith(".toml") or "/" in name:
-        return _convert(read_toml(Path(name)), name)
-    known = {scenario.name: scenario for scenario in list_scenarios()}
-    if name not in known:
-        raise UsageError(f"no scenario '{name}'", hint=f"one of {', '.join(known)}, or a TOML file")
-    return known[name]
-
-
-def _tables(file: Any) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = msgspec.toml.decode(file.read_bytes())
-    return found
-
-
-def _convert(tables: Mapping[str, Any], source: str) -> Scenario:
-    unknown = sorted(set(tables) - {"schema", *Scenario.__struct_fields__})
-    if unknown:  # people write it by hand: a misspelt word would do nothing
-        raise UsageError(f"{source}: a scenario has no '{unknown[0]}'")
-    try:
-        return msgspec.convert(tables, Scenario)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{source}: not a scenario: {error}") from None
+    def of(self, experiment: E) -> E:
+        """The same experiment, of the size that the caller wants."""
+        changes = {key: value for key, value in self._asdict().items() if value is not None}
+        return msgspec.structs.replace(experiment, **changes)
 
 
 def run_scenario(
@@ -114,7 +86,7 @@ def run_scenario(
             needs, MissingPermissionError when the lab needs root.
     Side effects: everything happens inside the walls and is gone afterwards.
     """
-    scenario = _shorten(scenario, shorter or Shorter())
+    scenario = (shorter or Shorter()).of(scenario)
     check_scenario(scenario)
     binary = check_nginx(nginx, scenario)
     programs = find_programs(scenario, nginx, binary)
@@ -270,8 +242,3 @@ def _served(session: Session, scenario: Scenario) -> dict[str, list[ServedFile]]
 
 def _text_of(arm: Arm) -> str:
     return "" if arm.conduct.stand_in != "none" else arm.conf_text or ""
-
-
-def _shorten(scenario: Scenario, shorter: Shorter) -> Scenario:
-    changes = {key: value for key, value in shorter._asdict().items() if value is not None}
-    return msgspec.structs.replace(scenario, **changes)

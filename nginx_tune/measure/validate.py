@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.experiment import ExperimentSpec
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.validation import Validation
 from nginx_tune.lab.spec import LabPlan
@@ -13,53 +16,30 @@ from nginx_tune.lab.walls import Walls
 from nginx_tune.measure.experiment import find_warmup, run_pairs
 from nginx_tune.measure.modules import MODULE_INSIDE
 from nginx_tune.measure.objective import search_arms
-from nginx_tune.measure.plan_site_load import SiteLoad, default_load
 from nginx_tune.measure.sequential import Deadline, Looking
 from nginx_tune.measure.stage import Stage, open_stage
 from nginx_tune.measure.validation import Measured, conclude
-from nginx_tune.measure.validation_site import read_site
+from nginx_tune.measure.validation_site import Site, read_site
 from nginx_tune.nginx.choice import runnable_program
 
 _SHARE_OF_PAIRS = 0.5
 """Of the time, when an objective's search wants the rest."""
 
 
-class Plan(NamedTuple):
-    """What the caller asks of a validation."""
+class Sides(NamedTuple):
+    """What a validation is of, besides its experiment."""
 
+    baseline: ConfTree
+    candidate: ConfTree
     lab: LabPlan | None
     """Host to emulate; None runs on this machine as it is."""
-    requires: Sequence[str]
-    primary_metric: str | None
-    pairs: int
-    warmup_seconds: float | None
-    """None has it found by a block of each arm."""
-    duration_seconds: float
-    seed: int
-    self_check: bool
-    prefix: str | None = None
-    """nginx's ``-p``; None for the build's own."""
-    max_seconds: float | None = None
-    """Pairs are added until it is settled or this is over; None for just ``pairs``."""
-    load: SiteLoad | None = None
-    """What is asked for; None for a hot file and random ones, and every other place."""
-    objectives: Sequence[str] = ()
-    """What the capacity of each arm is searched under; none for no search."""
-    accept_worse: Sequence[str] = ()
-    """Metrics that may become worse."""
-    accept_lost: bool = False
-    """Whether the candidate may serve less than the baseline."""
-    scale: float | None = None
-    """Share of a manifest's objects that the lab has files of; None for about a GiB."""
+    prefix: str | None
+    """The ``-p`` that nginx gets; None for the build's own."""
+    nginx: Nginx
 
 
 def run_validation(
-    candidate: ConfTree,
-    baseline: ConfTree,
-    plan: Plan,
-    *,
-    nginx: Nginx,
-    progress: Callable[[str], None],
+    spec: ExperimentSpec, sides: Sides, *, progress: Callable[[str], None]
 ) -> Validation:
     """Run both configurations interleaved and judge them.
 
@@ -69,34 +49,23 @@ def run_validation(
             UndecidedError when there is nothing to load or a tool is missing, UsageError for a
             gate that names an unknown metric (before anything runs).
     """
-    binary = runnable_program(nginx)
-    deadline = Deadline(plan.max_seconds)
-    site = read_site(
-        baseline,
-        candidate,
-        plan.load or default_load(),
-        nginx=nginx,
-        primary_metric=plan.primary_metric,
-        requires=plan.requires,
-        objectives=plan.objectives,
-        accept_worse=plan.accept_worse,
-    )
+    binary = runnable_program(sides.nginx)
+    deadline = Deadline(spec.max_seconds)
+    site = _read_site(spec, sides)
     # A search for the capacity has the other half of the time.
-    share = _SHARE_OF_PAIRS if plan.objectives else 1.0
-    looking = Looking(site.primary_metric, deadline, first_pairs=plan.pairs, share=share)
-    measured = Measured(looking=looking if plan.max_seconds is not None else None)
+    share = _SHARE_OF_PAIRS if spec.objectives else 1.0
+    looking = Looking(site.primary_metric, deadline, first_pairs=spec.pairs, share=share)
+    measured = Measured(looking=looking if spec.max_seconds is not None else None)
     try:
         with Walls(MODULE_INSIDE, progress=progress) as walls:
-            stage = open_stage(
-                walls, site, binary, lab=plan.lab, prefix=plan.prefix, scale=plan.scale
-            )
+            stage = _open_stage(walls, site, binary, spec, sides)
             measured.notes = stage.notes
-            if plan.accept_lost:
+            if spec.accept_lost:
                 measured.notes += [f"accepted: no longer served: {one}" for one in stage.lost]
             else:
                 measured.lost = stage.lost
             measured.lab = stage.session.lab.name
-            _measure(stage, plan, measured, deadline, progress)
+            _measure(stage, spec, measured, deadline, progress)
     except KeyboardInterrupt:
         if not measured.blocks:
             raise
@@ -106,51 +75,91 @@ def run_validation(
         measured,
         trees=site.trees,
         primary_metric=site.primary_metric,
-        requires=plan.requires,
-        accept_worse=plan.accept_worse,
-        nginx=nginx,
-        seed=plan.seed,
+        requires=spec.requires,
+        accept_worse=spec.accept_worse,
+        nginx=sides.nginx,
+        seed=spec.seed,
     )
+
+
+def look_at(
+    spec: ExperimentSpec, sides: Sides, *, progress: Callable[[str], None]
+) -> ExperimentSpec:
+    """The experiment settled as a run would settle it, with what was found; nothing is measured.
+
+    Both configurations are started and asked once, in the same sandbox. Errors: a run's.
+    """
+    binary = runnable_program(sides.nginx)
+    site = _read_site(spec, sides)
+    with Walls(MODULE_INSIDE, progress=progress) as walls:
+        stage = _open_stage(walls, site, binary, spec, sides)
+        lab = stage.session.lab
+    # The files of recorded requests follow from the manifest.
+    data = [one for one in lab.data if not (site.load.manifest and one.sizes)]
+    return msgspec.structs.replace(
+        spec,
+        lab=msgspec.structs.replace(lab, data=data) if sides.lab else None,
+        primary_metric=site.primary_metric,
+        found=stage.notes,
+        lost=stage.lost,
+    )
+
+
+def _read_site(spec: ExperimentSpec, sides: Sides) -> Site:
+    return read_site(
+        sides.baseline,
+        sides.candidate,
+        spec.load,
+        nginx=sides.nginx,
+        primary_metric=spec.primary_metric,
+        requires=spec.requires,
+        objectives=spec.objectives,
+        accept_worse=spec.accept_worse,
+    )
+
+
+def _open_stage(walls: Walls, site: Site, binary: str, spec: ExperimentSpec, sides: Sides) -> Stage:
+    return open_stage(walls, site, binary, lab=sides.lab, prefix=sides.prefix, scale=spec.scale)
 
 
 def _measure(
     stage: Stage,
-    plan: Plan,
+    spec: ExperimentSpec,
     measured: Measured,
     deadline: Deadline,
     progress: Callable[[str], None],
 ) -> None:
     session, experiment = stage.session, stage.experiment
-    duration, warmup = plan.duration_seconds, plan.warmup_seconds
+    duration, warmup = spec.duration_seconds, spec.warmup_seconds
     if warmup is None:
         warmup = find_warmup(
-            session, experiment, duration=duration, seed=plan.seed, progress=progress
+            session, experiment, duration=duration, seed=spec.seed, progress=progress
         )
     experiment = experiment.for_seconds(warmup=warmup, duration=duration)
-    if plan.self_check:
+    if spec.self_check:
         progress("self-check: the baseline against itself")
         measured.checked = run_pairs(
             session,
             experiment.against_itself(),
-            pairs=plan.pairs,
-            seed=plan.seed + 1000,
+            pairs=spec.pairs,
+            seed=spec.seed + 1000,
             progress=progress,
         )
     run_pairs(
         session,
         experiment,
-        pairs=plan.pairs,
-        seed=plan.seed,
+        pairs=spec.pairs,
+        seed=spec.seed,
         progress=progress,
         goes_on=measured.looking.wants_more if measured.looking else None,
         into=measured.blocks,
     )
-    if plan.objectives:
+    if spec.objectives:
         measured.capacities = search_arms(
             session,
             experiment,
-            plan.objectives,
-            seed=plan.seed,
+            spec.objectives,
+            seed=spec.seed,
             has_time=lambda: deadline.has(warmup + duration),
             progress=progress,
         )

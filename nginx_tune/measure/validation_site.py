@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.experiment import SiteLoad
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import ConfigurationError, UndecidedError, UsageError
 from nginx_tune.measure.plan_asks import Ask, common_asks, plan_asks
 from nginx_tune.measure.plan_further import MOST
 from nginx_tune.measure.plan_lost import lost_listeners
-from nginx_tune.measure.plan_site_load import SiteLoad, share_of, with_rest
+from nginx_tune.measure.plan_site_load import share_of, with_rest
 from nginx_tune.measure.plan_target import Entry, plan_entry
 from nginx_tune.measure.site_files import shown
 from nginx_tune.prove.gates import check_expressions
@@ -77,7 +78,7 @@ def read_site(
     names = [*(item.name for item in classes), *(one.name for one, _ in asks)]
     if not names:
         raise UndecidedError(f"{candidate.path}: {_why_nothing(left_out)}")
-    metric = primary_metric or load.primary_metric
+    metric = primary_metric or load.primary_metric or f"{names[0]}.mean"
     if primary_metric is None and metric.partition(".")[0] not in names:
         metric = f"{names[0]}.mean"
     if metric in accept_worse:

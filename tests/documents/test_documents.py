@@ -34,6 +34,7 @@ SMALLEST = {
         "classes": [],
         "duration_seconds": 1.0,
     },
+    "experiment": {"candidate": "new.conf", "load": {"classes": []}},
     "run": {
         "summary": TAGGED_SUMMARY,
         "result": {"schema": schema_of(Validation), "verdict": VERDICT},

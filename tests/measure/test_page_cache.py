@@ -13,7 +13,7 @@ from nginx_tune.documents.scenario import Scenario
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.page_cache import make_cold, make_full, make_warm, resident_bytes
 from nginx_tune.measure.plan_scenario import check_scenario
-from nginx_tune.measure.scenario import list_scenarios
+from nginx_tune.measure.scenario_files import list_scenarios
 
 FILE_BYTES = 64 << 10
 FILES = 64

@@ -18,8 +18,8 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, FurtherArm, Scenario, ScenarioRun
 from nginx_tune.errors import MissingToolError, UsageError
 from nginx_tune.measure.plan_scenario import check_scenario
-from nginx_tune.measure.scenario import list_scenarios
 from nginx_tune.measure.scenario_arms import arm_of_prediction, find_programs, tried_decisions
+from nginx_tune.measure.scenario_files import list_scenarios
 from nginx_tune.prove.gates import judge_claims
 from nginx_tune.prove.rounds import count_valid, schedule_rounds, select_pairs
 from nginx_tune.report.scenario_page import render_scenario_markdown, render_scenario_page
