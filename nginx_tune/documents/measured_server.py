@@ -33,6 +33,8 @@ class WorkerUse(Part, frozen=True, kw_only=True):
     """Page faults of the main thread that had to read: from swap, or of a mapped file."""
     threads: int | None = None
     """At the end; more than one with thread pools."""
+    virtual_bytes: int | None = None
+    """Address space at the end: each pool thread adds its stack, of which little is memory."""
     connections_max: int | None = None
     """Most TCP connections, to clients and upstreams, that it held at one look; one a second."""
     connections: float | None = None
@@ -253,6 +255,11 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     """Null without a quota."""
     steal_ratio: float | None = None
     """Share of the host's CPU time that a hypervisor gave to others."""
+    host_load: float | None = None
+    """Tasks that ran, waited for a CPU or slept uninterruptibly, mean, of the whole host: what
+    its load average went towards. Pool threads that wait for a disk are in it."""
+    iowait_ratio: float | None = None
+    """Share of the host's CPU time that was idle while a task waited for a disk."""
     swapped_in_pages: int | None = None
     """Read back from swap, of the whole host."""
     held_calls: list[HeldCall] = []

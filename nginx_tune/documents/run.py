@@ -7,7 +7,7 @@ from typing import Literal
 from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.validation import Validation
-from nginx_tune.documents.verdict import Outcome
+from nginx_tune.documents.verdict import BetterWhen, Outcome
 
 RunKind = Literal["validate", "scenario"]
 
@@ -89,7 +89,7 @@ class RunMetric(Part, frozen=True, kw_only=True):
     """Exact rank-sum test, two-sided, after Holm for all but the primary metric."""
     pairs_a: int = 0
     pairs_b: int = 0
-    better_when: Literal["higher", "lower"] = "lower"
+    better_when: BetterWhen = "lower"
     outcome: Outcome
     """Of the second run's candidate against the first's."""
     reason: str = ""

@@ -10,6 +10,9 @@ from nginx_tune.documents.measured_class import TlsSessions
 
 Outcome = Literal["better", "worse", "no_difference", "inconclusive", "invalid"]
 
+BetterWhen = Literal["higher", "lower", "neither"]
+"""``neither``: neither way is harm or gain, such as the host's load average."""
+
 Stopped = Literal["pairs", "settled", "time", "interrupted"]
 
 
@@ -50,7 +53,7 @@ class MetricVerdict(Part, frozen=True, kw_only=True):
     pairs: int = 0
     discarded_pairs: int = 0
     """Pairs that do not count here, for their validity flags; some spoil a single class."""
-    better_when: Literal["higher", "lower"] = "lower"
+    better_when: BetterWhen = "lower"
     outcome: Outcome
     pairs_needed: int | None = None
     """For ``inconclusive``: pairs that would settle it, from the spread seen."""

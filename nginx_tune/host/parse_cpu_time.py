@@ -35,7 +35,10 @@ class HostCpu(NamedTuple):
 
     total: int
     idle: int
+    """With ``iowait``."""
     steal: int
+    iowait: int
+    """Idle while a task of the CPU waited for a disk."""
 
 
 def parse_host_cpu(text: str) -> HostCpu | None:
@@ -47,4 +50,4 @@ def parse_host_cpu(text: str) -> HostCpu | None:
     if fields[:1] != ["cpu"] or len(fields) < 9 or not all(map(str.isdecimal, fields[1:9])):  # noqa: PLR2004
         return None
     numbers = [int(field) for field in fields[1:9]]
-    return HostCpu(sum(numbers), numbers[3] + numbers[4], numbers[7])
+    return HostCpu(sum(numbers), numbers[3] + numbers[4], numbers[7], numbers[4])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from nginx_tune.documents.measured_server import Quota
 from nginx_tune.host.gaps import Gaps, Missing
 from nginx_tune.measure.server_window import Window
@@ -29,6 +31,34 @@ def plan_quota(window: Window) -> Quota | None:
         if (before := first.get(place)) is not None and after.periods > before.periods
     ]
     return max(found, key=lambda one: one.throttled_seconds, default=None)
+
+
+_LOAD_SECONDS = 60.0
+"""In which the first load average fades to 1/e. Source: EXP_1 in linux/sched/loadavg.h."""
+_LEAST_LOAD_SECONDS = 6.0
+"""The kernel counts the tasks every five seconds (LOAD_FREQ): a shorter window may hold none."""
+
+
+def plan_host_load(window: Window) -> float | None:
+    """The mean number of tasks that were counted into the load average.
+
+    The average is a sum of what was and what is: what is new in it shows what it went towards.
+    Source: calc_load() in kernel/sched/loadavg.c.
+    """
+    before, after = window.moments[0].load_average, window.moments[-1].load_average
+    if before is None or after is None or window.seconds < _LEAST_LOAD_SECONDS:
+        return None
+    kept = math.exp(-window.seconds / _LOAD_SECONDS)
+    return max(0.0, (after - before * kept) / (1 - kept))
+
+
+def plan_iowait(window: Window) -> float | None:
+    """Share of the host's CPU time that was idle while a task waited for a disk."""
+    before, after = window.moments[0].host_cpu, window.moments[-1].host_cpu
+    if before is None or after is None or after.total <= before.total:
+        return None
+    # The kernel may take some of it back. Source: proc(5), iowait.
+    return max(0, after.iowait - before.iowait) / (after.total - before.total)
 
 
 def plan_steal(window: Window) -> float | None:

@@ -19,7 +19,13 @@ from nginx_tune.documents.measured_server import (
     StubStatus,
 )
 from nginx_tune.host.gaps import Gaps, Missing
-from nginx_tune.measure.plan_cpu import plan_quota, plan_samples, plan_steal
+from nginx_tune.measure.plan_cpu import (
+    plan_host_load,
+    plan_iowait,
+    plan_quota,
+    plan_samples,
+    plan_steal,
+)
 from nginx_tune.measure.plan_disk_use import plan_disks, read_bytes
 from nginx_tune.measure.plan_turns import plan_turns
 from nginx_tune.measure.plan_waiting import plan_held_calls, plan_waiting
@@ -90,6 +96,8 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
         cpu_samples=plan_samples(window, gaps),
         quota=plan_quota(window),
         steal_ratio=plan_steal(window),
+        host_load=plan_host_load(window),
+        iowait_ratio=plan_iowait(window),
         swapped_in_pages=difference(first.swapped_in, last.swapped_in),
         held_calls=plan_held_calls(window),
         waiting=plan_waiting(window, gaps),

@@ -46,6 +46,7 @@ def plan_worker(window: Window, pid: int) -> WorkerUse:
         user_ratio=_user_ratio(first.thread_cpu.get(pid), last.thread_cpu.get(pid)),
         major_faults=_faults(first.thread_cpu.get(pid), last.thread_cpu.get(pid)),
         threads=last.threads.get(pid),
+        virtual_bytes=last.virtual_bytes.get(pid),
         connections_max=max(
             (
                 look.waiting.connections[pid]

@@ -24,11 +24,13 @@ from nginx_tune.observe.parse_counters import (
     StatusCounters,
     ThreadCpu,
     parse_diskstats,
+    parse_load_average,
     parse_refaults,
     parse_schedstat,
     parse_swapped_in,
     parse_switches,
     parse_thread_cpu,
+    parse_virtual_bytes,
 )
 from nginx_tune.observe.processes import read_cpu_seconds, read_listen_counters
 from nginx_tune.observe.status_page import StatusPage, read_status
@@ -70,6 +72,7 @@ class Moment:
     """Of main threads."""
     switches: dict[int, tuple[int, int]] = field(default_factory=dict)
     threads: dict[int, int] = field(default_factory=dict)
+    virtual_bytes: dict[int, int] = field(default_factory=dict)
     disks: dict[str, DiskCounters] = field(default_factory=dict)
     refaults: int | None = None
     listen_overflows: int | None = None
@@ -81,6 +84,8 @@ class Moment:
     throttling: dict[str, Throttling] = field(default_factory=dict)
     """By the directory of each control group with a quota that the workers are in."""
     host_cpu: HostCpu | None = None
+    load_average: float | None = None
+    """Of the last minute, of the host."""
     swapped_in: int | None = None
     waiting: Waiting | Missing = NOT_ASKED
 
@@ -114,6 +119,12 @@ class MomentReader:
                 {pid: _parsed(task / "status", parse_switches) for pid, task in main.items()}
             ),
             threads=_known({pid: _count_threads(pid) for pid in subjects.workers}),
+            virtual_bytes=_known(
+                {
+                    pid: _parsed(Path(f"/proc/{pid}/status"), parse_virtual_bytes)
+                    for pid in subjects.workers
+                }
+            ),
             disks=self._read_disks(),
             refaults=None if self._refaults is None else _parsed(self._refaults, parse_refaults),
             listen_overflows=overflows,
@@ -129,6 +140,7 @@ class MomentReader:
                 if (found := _parsed(path / "cpu.stat", parse_throttling)) is not None
             },
             host_cpu=_parsed(Path("/proc/stat"), parse_host_cpu),
+            load_average=_parsed(Path("/proc/loadavg"), parse_load_average),
             swapped_in=_parsed(Path("/proc/vmstat"), parse_swapped_in),
             waiting=look_at_waiting(subjects.master, subjects.workers, subjects.ports),
         )

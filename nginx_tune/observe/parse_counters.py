@@ -138,3 +138,26 @@ def parse_swapped_in(text: str) -> int | None:
         if name == "pswpin" and value.isdecimal():
             return int(value)
     return None
+
+
+def parse_load_average(text: str) -> float | None:
+    """The first load average of /proc/loadavg, that of the last minute.
+
+    Source: loadavg_proc_show in fs/proc/loadavg.c.
+    """
+    try:
+        return float(text.split(maxsplit=1)[0])
+    except (IndexError, ValueError):
+        return None
+
+
+def parse_virtual_bytes(text: str) -> int | None:
+    """Size of the address space from /proc/PID/status.
+
+    Source: task_mem in fs/proc/task_mmu.c; a process that ends has none.
+    """
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name == "VmSize" and (number := value.removesuffix("kB").strip()).isdecimal():
+            return int(number) << 10
+    return None

@@ -6,11 +6,22 @@ Over several blocks the numbers are added before they are divided.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.verdict import BetterWhen
 from nginx_tune.prove.latency import Reading, Sample, read_statistic, sample_of
 
 _FIRST_ERROR_STATUS = 400
+Unit = Literal["seconds", "bytes", "bytes_per_second", "per_second", "count", "ratio"]
+
+
+class Derived(NamedTuple):
+    """How such a metric is read."""
+
+    unit: Unit
+    read: Callable[[Sequence[Measurement]], Reading]
+    better_when: BetterWhen = "lower"
 
 
 def read_busiest_worker_ratio(blocks: Sequence[Measurement]) -> Reading:
@@ -87,11 +98,29 @@ def read_open_per_blocked(blocks: Sequence[Measurement]) -> Reading:
     return Reading(inside / blocked)
 
 
-RATIOS: dict[str, Callable[[Sequence[Measurement]], Reading]] = {
-    "server.busiest_worker_ratio": read_busiest_worker_ratio,
-    "server.pool_overflow_per_truncated": read_overflow_per_truncated,
-    "server.open_per_blocked": read_open_per_blocked,
-}
-COUNTS: dict[str, Callable[[Sequence[Measurement]], Reading]] = {
-    "total.error_statuses": read_error_statuses,
+def read_pool_threads(blocks: Sequence[Measurement]) -> Reading:
+    """Threads of a worker's pools: all but its main one; of the worker with the most."""
+    counted = [[w.threads for w in block.server.workers] for block in blocks]
+    known = [[number for number in numbers if number is not None] for numbers in counted]
+    if not known or not all(known):
+        return Reading(None, "the threads of the workers were not counted")
+    return Reading(float(max(map(max, known)) - 1))
+
+
+def read_virtual_bytes(blocks: Sequence[Measurement]) -> Reading:
+    """Address space of a worker, mean."""
+    sizes = [w.virtual_bytes for block in blocks for w in block.server.workers]
+    known = [size for size in sizes if size is not None]
+    if not known or len(known) < len(sizes):
+        return Reading(None, "the address space of the workers was not read")
+    return Reading(sum(known) / len(known))
+
+
+DERIVED: dict[str, Derived] = {
+    "server.busiest_worker_ratio": Derived("ratio", read_busiest_worker_ratio),
+    "server.pool_overflow_per_truncated": Derived("ratio", read_overflow_per_truncated),
+    "server.open_per_blocked": Derived("ratio", read_open_per_blocked),
+    "total.error_statuses": Derived("count", read_error_statuses),
+    "server.pool_threads": Derived("count", read_pool_threads, "neither"),
+    "server.virtual_bytes": Derived("bytes", read_virtual_bytes, "neither"),
 }

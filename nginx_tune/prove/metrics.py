@@ -12,16 +12,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.verdict import BetterWhen
 from nginx_tune.errors import UsageError
-from nginx_tune.prove.derived import COUNTS, RATIOS, read_loop_turn_per_ttfb
+from nginx_tune.prove.derived import DERIVED, Unit, read_loop_turn_per_ttfb
 from nginx_tune.prove.latency import STATISTICS, Reading, Sample, read_statistic, sample_of
 
-BetterWhen = Literal["higher", "lower"]
-Unit = Literal["seconds", "bytes", "bytes_per_second", "per_second", "count", "ratio"]
 Combine = Callable[[list[float]], float]
 
 
@@ -114,6 +112,8 @@ _PART_NUMBERS = {
             _Number("seconds", "lower", math.fsum, "loop_turn_seconds.blocked_seconds"),
             _Number("seconds", "lower", math.fsum, "loop_turn_seconds.busy_seconds"),
             _Number("ratio", "lower", _average, "state_d_ratio"),
+            _Number("count", "neither", _average, "host_load"),
+            _Number("ratio", "neither", _average, "iowait_ratio"),
             _Number("seconds", "lower", math.fsum, "run_queue_seconds"),
             _Number("count", "lower", math.fsum, "operations_too_slow"),
             _Number("count", "lower", math.fsum, "connections_exhausted"),
@@ -185,8 +185,7 @@ def metric_names(classes: Iterable[str]) -> list[str]:
         *(f"generator.lateness.{statistic}" for statistic in STATISTICS),
         *(f"server.{field}.{statistic}" for field in SERVER_LATENCIES for statistic in STATISTICS),
         *(f"total.errors.{kind}" for kind in FAILURE_KINDS),
-        *RATIOS,
-        *COUNTS,
+        *DERIVED,
     ]
 
 
@@ -204,10 +203,8 @@ def default_metrics(blocks: Sequence[Measurement]) -> list[str]:
 
 
 def _find(name: str, head: str, tail: str) -> Metric | None:
-    if name in RATIOS:
-        return Metric(name, "ratio", "lower", RATIOS[name])
-    if name in COUNTS:
-        return Metric(name, "count", "lower", COUNTS[name])
+    if derived := DERIVED.get(name):
+        return Metric(name, derived.unit, derived.better_when, derived.read)
     if head == "total":
         if tail == "errors":
             return Metric(name, "count", "lower", _reader(_total_errors, math.fsum, name))

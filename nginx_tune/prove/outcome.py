@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from nginx_tune.documents.verdict import Outcome
+from nginx_tune.documents.verdict import BetterWhen, Outcome
 from nginx_tune.prove.comparison import CUT_OFF, Comparison
 from nginx_tune.prove.statistics import (
     ALPHA,
@@ -40,12 +40,17 @@ class Bar(NamedTuple):
 TOO_FEW = "are needed"
 """In the reason of an outcome that too few pairs allow."""
 
+NO_SIDE = "neither way is better"
+"""Of a metric that rises or falls without harm or gain, such as the load average (SOURCES A6)."""
+
 ALONE = Bar()
 """Of a metric that is looked at once, by itself."""
 
 
 def outcome_of(comparison: Comparison, p: float | None, bar: Bar = ALONE) -> tuple[Outcome, str]:
     """The outcome of a metric, and why it is not decided."""
+    if comparison.metric.better_when == "neither":
+        return "inconclusive", NO_SIDE
     if comparison.log_ratios:
         found = _outcome_of_ratios(comparison, p, bar)
     else:
@@ -67,9 +72,7 @@ def _stands(comparison: Comparison, outcome: Outcome) -> bool:
     )
 
 
-def stands(
-    outcome: Outcome, better_when: Literal["higher", "lower"], *, can_grow: bool, can_shrink: bool
-) -> bool:
+def stands(outcome: Outcome, better_when: BetterWhen, *, can_grow: bool, can_shrink: bool) -> bool:
     """Whether an outcome holds though the ratio may in truth be higher, or lower, or both."""
     if not (can_grow or can_shrink) or outcome not in ("better", "worse", "no_difference"):
         return True

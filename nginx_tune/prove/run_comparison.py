@@ -21,7 +21,7 @@ from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.prove.blocks import Blocks, pair_blocks
 from nginx_tune.prove.comparison import CUT_OFF, Comparison
 from nginx_tune.prove.metrics import default_metrics, find_metric
-from nginx_tune.prove.outcome import MARGIN, stands
+from nginx_tune.prove.outcome import MARGIN, NO_SIDE, stands
 from nginx_tune.prove.rounds import select_pairs
 from nginx_tune.prove.statistics import ALPHA, holm
 from nginx_tune.prove.two_samples import rank_sum_p, shift_interval, shift_of
@@ -136,6 +136,8 @@ def _judge(one: _Compared, p: float | None, *, same_baseline: bool) -> RunMetric
     metric = one.a.metric
     outcome: Outcome = "inconclusive"
     reason = one.reason
+    if not reason and metric.better_when == "neither":
+        reason = NO_SIDE
     if not reason and interval is not None and shift is not None and p is not None:
         grew_is_better = metric.better_when == "higher"
         outcome, reason = _outcome(shift, interval.low, interval.high, p, grew_is_better)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from nginx_tune.prove.latency import STATISTICS
 from nginx_tune.prove.metrics import FAILURE_KINDS, find_metric
+from nginx_tune.prove.outcome import NO_SIDE
 from nginx_tune.report.columns import align
 from nginx_tune.report.metric_pages import MetricPage, example_of
 from nginx_tune.report.rule_page import WIDTH
@@ -65,7 +66,8 @@ def _table(page: MetricPage) -> list[tuple[str, str]]:
 
 def _unit(pattern: str) -> str:
     metric = find_metric(example_of(pattern))
-    return f"{metric.unit.replace('_', ' ')}; {metric.better_when} is better"
+    side = NO_SIDE if metric.better_when == "neither" else f"{metric.better_when} is better"
+    return f"{metric.unit.replace('_', ' ')}; {side}"
 
 
 def _section(title: str, text: str) -> str:

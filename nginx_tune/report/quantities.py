@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from nginx_tune.documents.verdict import MetricVerdict
 from nginx_tune.errors import UsageError
+from nginx_tune.prove.derived import Unit
 from nginx_tune.prove.expression import Expression, parse_expression
-from nginx_tune.prove.metrics import Unit, find_metric
+from nginx_tune.prove.metrics import find_metric
 from nginx_tune.report.text import bytes_text, number_text, plain, seconds_text
 
 _TEXT: dict[Unit, Callable[[float], str]] = {

@@ -9,12 +9,14 @@ from nginx_tune.host.parse_cpu_time import HostCpu, Throttling, parse_host_cpu, 
 from nginx_tune.observe.parse_counters import (
     ThreadCpu,
     parse_diskstats,
+    parse_load_average,
     parse_refaults,
     parse_schedstat,
     parse_stub_status,
     parse_swapped_in,
     parse_switches,
     parse_thread_cpu,
+    parse_virtual_bytes,
 )
 from nginx_tune.observe.parse_sockets import parse_established
 from nginx_tune.observe.states import share_states
@@ -95,7 +97,7 @@ def test_quotas_of_both_versions() -> None:
 
 def test_host_and_thread_cpu() -> None:
     text = "cpu  100 1 50 800 20 3 4 22 7 0\ncpu0 1 2 3 4 5 6 7 8 9 10\n"
-    assert parse_host_cpu(text) == HostCpu(total=1000, idle=820, steal=22)
+    assert parse_host_cpu(text) == HostCpu(total=1000, idle=820, steal=22, iowait=20)
     assert parse_host_cpu("intr 5") is None
     assert parse_host_cpu(Path("/proc/stat").read_text()) is not None
     stat = "7 (a) b) R 1 1 1 0 -1 0 111 0 33 0 900 100 0 0 20 0 1 0 5 6 7"
@@ -103,3 +105,13 @@ def test_host_and_thread_cpu() -> None:
     assert parse_thread_cpu("7 (a) R 1") is None
     assert parse_swapped_in("pswpout 5\npswpin 17\n") == 17
     assert parse_swapped_in("pgpgin 3\n") is None
+
+
+def test_load_average_and_address_space() -> None:
+    assert parse_load_average("49.70 12.01 3.33 3/812 4711\n") == 49.7
+    assert parse_load_average("") is None
+    assert parse_load_average(Path("/proc/loadavg").read_text()) is not None
+    status = "Name:\tVmSize\nVmPeak:\t  99 kB\nVmSize:\t   48 kB\nVmRSS:\t 3 kB\n"
+    assert parse_virtual_bytes(status) == 48 << 10
+    assert parse_virtual_bytes("Name:\tzombie\nState:\tZ (zombie)\n") is None
+    assert (parse_virtual_bytes(Path("/proc/self/status").read_text()) or 0) > 1 << 20
