@@ -38,6 +38,7 @@ from nginx_tune.measure.scenario_arms import (
     make_arms,
     specs_of,
     tried_decisions,
+    tries_chunk,
 )
 from nginx_tune.measure.session import ORIGIN, Session
 from nginx_tune.nginx.binary import read_build
@@ -158,6 +159,7 @@ def run_scenario(
             tried=tried_decisions(scenario, prediction),
             claims=scenario.claims,
             without_pools=has_no_pools(scenario.baseline),
+            chunk_in_loop=tries_chunk(scenario, prediction),
         ),
         claims=with_rounds(
             judge_claims(

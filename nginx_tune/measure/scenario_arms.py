@@ -188,6 +188,19 @@ def tried_decisions(scenario: Scenario, prediction: Decisions) -> set[str]:
     return tried
 
 
+def tries_chunk(scenario: Scenario, prediction: Decisions) -> bool:
+    """Whether the chunk that was decided is forced on an arm whose loop reads by itself."""
+    arm = specs_of(scenario)[arm_of_prediction(scenario)]
+    forced = _forced(arm, "sendfile_max_chunk")
+    wanted = [
+        one.args
+        for decision in prediction.decisions
+        for one in decision.settings
+        if one.directive == "sendfile_max_chunk"
+    ]
+    return has_no_pools(arm) and forced is not None and forced in wanted
+
+
 def has_no_pools(spec: ArmSpec) -> bool:
     """Whether an arm surely has no thread pools."""
     return spec.decisions == "none" and _forced(spec, "aio") is None and spec.stand_in == "none"

@@ -26,6 +26,9 @@ from nginx_tune.prove.statistics import Interval, fewest_pairs, signed_rank_inte
 _BLOCKED = "server.loop_blocked_ratio without pools"
 """What the model says of a server without pools: the share of all time, not of the turns."""
 
+_CHUNK = "seconds of one cold chunk"
+"""How long one blocking sendfile() lasts; the longest turns of a loop that reads by itself."""
+
 
 class _Subject(NamedTuple):
     decision: DecisionId
@@ -41,11 +44,13 @@ def judge_predictions(
     tried: Collection[str],
     claims: Sequence[Claim] = (),
     without_pools: bool = False,
+    chunk_in_loop: bool = False,
 ) -> list[PredictionResult]:
     """Each predicted number that the run can answer, beside what was measured.
 
     ``measurements`` are pairs of the baseline and of the arm of this name; ``tried`` the ids of
-    the decisions in which these two differ; ``without_pools`` whether the baseline has none.
+    the decisions in which these two differ; ``without_pools`` whether the baseline has none;
+    ``chunk_in_loop`` whether the arm's own loop sends the chunks that were decided.
 
     Shape: without what no metric measures and without what was not tried.
     """
@@ -57,6 +62,11 @@ def judge_predictions(
             if predicted.metric == _BLOCKED and without_pools:
                 of = _Subject(decision.id, arm, "")
                 results.append(_result(predicted, _blocked_ratio(blocks), of))
+                continue
+            if predicted.metric == _CHUNK and chunk_in_loop:
+                of = _Subject(decision.id, arm, "")
+                turns = find_metric("server.loop_turn_seconds.p99").read(blocks.candidate)
+                results.append(_result(predicted, turns, of))
                 continue
             name = predicted.metric.replace(" ", "")
             tries = name.startswith("ratio(") and decision.id in tried

@@ -18,7 +18,12 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, FurtherArm, Scenario, ScenarioRun
 from nginx_tune.errors import MissingToolError, UsageError
 from nginx_tune.measure.plan_scenario import check_scenario
-from nginx_tune.measure.scenario_arms import arm_of_prediction, find_programs, tried_decisions
+from nginx_tune.measure.scenario_arms import (
+    arm_of_prediction,
+    find_programs,
+    tried_decisions,
+    tries_chunk,
+)
 from nginx_tune.measure.scenario_files import list_scenarios
 from nginx_tune.prove.gates import judge_claims
 from nginx_tune.prove.rounds import count_valid, schedule_rounds, select_pairs
@@ -324,3 +329,30 @@ def test_which_predictions_a_run_answers(
     scenario = SCENARIOS[name]
     assert arm_of_prediction(scenario) == arm
     assert tried_decisions(scenario, decisions) == tried
+
+
+@pytest.mark.parametrize(
+    ("name", "chunk", "is_tried"),
+    [
+        ("sendfile-chunk-cold", "512k", True),
+        ("sendfile-chunk-cold", "1m", False),  # decided, and no arm has it
+        ("sendfile-chunk-cold", "", False),
+        ("loop-blocked", "512k", False),  # its candidate has pools
+        ("thread-pools", "512k", False),
+    ],
+)
+def test_whether_a_run_shows_how_long_a_decided_chunk_takes(
+    name: str, chunk: str, *, is_tried: bool
+) -> None:
+    settings = [Setting(context="http", directive="sendfile_max_chunk", args=[chunk])]
+    decided = Decisions(
+        decisions=[
+            Decision(
+                id="sendfile-max-chunk",
+                verdict="lower" if chunk else "keep",
+                summary="s",
+                settings=settings if chunk else [],
+            )
+        ]
+    )
+    assert tries_chunk(SCENARIOS[name], decided) is is_tried

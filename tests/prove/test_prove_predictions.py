@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
@@ -79,6 +79,23 @@ def test_the_blocked_share_is_that_of_all_time_of_the_baseline(make_blocks: Make
     untold = judged(decisions, make_blocks([(4.0, 36.0)] * 2), without_pools=True, tried=set())
     assert (untold.inside, untold.measured) == (None, None)
     assert untold.reason
+
+
+def test_a_chunk_is_judged_by_the_turns_of_the_loop_that_sends_it(
+    make_blocks: MakeBlocks, latency: Callable[[Sequence[float]], Latency]
+) -> None:
+    decisions = predicted("seconds of one cold chunk", 0.005, 0.045, "sendfile-max-chunk")
+    turns = {
+        arm: LoopTurn(**msgspec.structs.asdict(latency([longest] * 40 + [0.0001] * 1960)))
+        for arm, longest in (("baseline", 0.16), ("candidate", 0.02))
+    }
+    blocks = [
+        msgspec.structs.replace(block, server=ServerMeasurement(loop_turn_seconds=turns[block.arm]))
+        for block in make_blocks([(4.0, 4.0)] * 2)
+    ]
+    found = judged(decisions, blocks, chunk_in_loop=True, tried=set())
+    assert (found.inside, found.measured) == (True, pytest.approx(0.02, rel=0.01))
+    assert judge_predictions(decisions, blocks, arm="candidate", tried=set()) == []
 
 
 @pytest.mark.parametrize(

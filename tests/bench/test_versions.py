@@ -1,0 +1,61 @@
+"""What versions of nginx do with pools, reuseport and a test while they serve (A12, B6)."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nginx_tune.audit.engine import audit
+from nginx_tune.audit.examples import linux
+from nginx_tune.conf.tree import parse_text
+from nginx_tune.nginx.matrix import find_series
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from versions import WORKERS, Row, look, table
+
+
+@pytest.fixture
+def work() -> Iterator[Path]:
+    """A directory that the workers, who are nobody, may enter."""
+    directory = Path(tempfile.mkdtemp())
+    directory.chmod(0o755)
+    yield directory / "site"
+    shutil.rmtree(directory)
+
+
+@pytest.mark.needs("nginx", "strace", "matrix")
+@pytest.mark.parametrize("series", ["1.18", "installed", "1.26", "1.30"])
+def test_each_keeps_to_what_is_said_of_its_version(series: str, work: Path) -> None:
+    program = "/usr/sbin/nginx" if series == "installed" else str(find_series(series))
+    row = look(program, work)
+    assert (row.aio_threads, row.reuseport) == ("accepted", "accepted")
+    assert (row.queues, row.queues_late) == (WORKERS, WORKERS)
+    assert row.test_listens == 0
+    assert row.asked > 100
+    assert row.lost == 0
+    found = audit(
+        parse_text(
+            "events {} http { server { listen 80 reuseport; location / { root /srv;"
+            " aio threads; } } } worker_processes 3;"
+        ),
+        linux(version=row.version),
+    )
+    rules = {one.rule for one in found.findings}
+    assert not rules & {"ls-reuseport-old-bugs", "cf-parameter-unknown", "io-aio-buggy-version"}
+
+
+def test_the_table_says_what_a_version_does_not_have() -> None:
+    rows = [
+        Row("1.7.10", 'invalid value "threads"', 'invalid parameter "reuseport"', *[None] * 4),
+        Row("1.13.3", "accepted", "accepted", 3, 1, 3, 17, 2000),
+    ]
+    said = table(rows).splitlines()
+    assert len({line.count("|") for line in said}) == 1
+    assert said[2].endswith("| – | – | – | – |")
+    assert said[3].endswith("| 3 | 1 | 3 | 17 of 2000 |")
