@@ -27,7 +27,7 @@ from nginx_tune.observe.parse_bpftrace import (
     turn_counts,
 )
 from nginx_tune.observe.tracefs import TraceFs
-from nginx_tune.observe.turn_counts import TurnCounts
+from nginx_tune.observe.turn_counts import TurnCounts, Wait
 from nginx_tune.observe.turns_program import turns_program
 
 START_SECONDS = 30.0
@@ -157,7 +157,7 @@ class BpftraceTurns:
         self._threads = dict(threads)
         enters = tracefs.events("syscalls", "sys_enter_epoll_wait", "sys_enter_epoll_pwait")
         self._program = Program(turns_program(list(threads.values()), enters), tracefs)
-        self._silent: set[int] = set()
+        self._silent: Mapping[int, Wait | None] = {}
 
     def mark(self) -> None:
         """End a stretch of time."""

@@ -6,9 +6,11 @@ import os
 from collections.abc import Mapping
 
 from nginx_tune.observe.parse_calls import Call, parse_call
+from nginx_tune.observe.turn_counts import Wait
 
 _MACHINE = os.uname().machine
 _APPEND = os.O_APPEND
+_WAITS: dict[str, Wait] = {"D": "blocked", "S": "asleep", "T": "stopped", "t": "stopped"}
 
 
 def read_call(thread: int) -> Call | None:
@@ -26,16 +28,26 @@ def read_call(thread: int) -> Call | None:
     return parse_call(text.decode("ascii", "replace"), _MACHINE)
 
 
-def threads_in_turns(threads: Mapping[int, int]) -> set[int]:
-    """The kernel's ids of the threads that are in no epoll_wait now.
+def threads_in_turns(threads: Mapping[int, int]) -> dict[int, Wait | None]:
+    """The threads that are in no epoll_wait now, by the kernel's ids, and what holds them.
 
-    ``threads`` has them by the ids that we see. One that cannot be told is left out.
+    ``threads`` has them by the ids that we see. One that cannot be told is left out; nothing
+    holds one that runs or could.
     """
     return {
-        kernel_id
+        kernel_id: _WAITS.get(_state(seen))
         for seen, kernel_id in threads.items()
         if (call := read_call(seen)) is not None and call.kind != "loop"
     }
+
+
+def _state(thread: int) -> str:
+    """The letter of its state; empty when it is gone. Source: proc_pid_stat(5)."""
+    try:
+        with open(f"/proc/{thread}/task/{thread}/stat", "rb") as file:  # noqa: PTH123
+            return file.read().rpartition(b")")[2].split()[0].decode("ascii", "replace")
+    except (OSError, IndexError):
+        return ""
 
 
 def file_of(thread: int, descriptor: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from nginx_tune.observe.turn_counts import HALF_BITS, WAITS, Turn, TurnCounts, Wait
@@ -84,11 +84,12 @@ def turn_counts(reading: Reading) -> TurnCounts:
     )
 
 
-def add_open_turns(counts: TurnCounts, reading: Reading, silent: Collection[int]) -> None:
+def add_open_turns(counts: TurnCounts, reading: Reading, silent: Mapping[int, Wait | None]) -> None:
     """Count the turn that each thread was in at a mark, at its age.
 
-    ``silent`` are the threads that are in a turn by the system call they are in: one that never
-    left or entered epoll_wait was in the same turn since tracing began.
+    ``silent`` are the threads that are in a turn by the system call they are in, and what holds
+    them: one that never left or entered epoll_wait was in the same turn since tracing began, and
+    one that never left or got a CPU either was held since then.
     """
     now = round(reading.at_seconds * 1e9)
     began = reading.maps.get("@began", {}).get("", now)
@@ -99,7 +100,11 @@ def add_open_turns(counts: TurnCounts, reading: Reading, silent: Collection[int]
         if since >= now:
             continue
         waits: dict[Wait, int] = {w: _numbers(reading, f"@in_{w}").get(thread, 0) for w in WAITS}
-        for wait, nanoseconds in _under_way(reading, thread, now).items():
+        under_way = _under_way(reading, thread, now)
+        held = silent.get(thread)
+        if held and since == began and not under_way and not any(waits.values()):
+            under_way = {held: now - since}
+        for wait, nanoseconds in under_way.items():
             waits[wait] += nanoseconds
             getattr(counts, wait)[thread] += nanoseconds
         counts.count(thread, Turn(now - since, waits), is_bound=True)

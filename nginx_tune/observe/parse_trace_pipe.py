@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nginx_tune.observe.turn_counts import Turn, TurnCounts, Wait
@@ -57,6 +57,7 @@ class TurnReader:
         self._began = began_nanoseconds
         self._turns: dict[int, _Turn] = {}
         self._seen: set[int] = set()
+        self._switched: set[int] = set()
         self.counts = TurnCounts()
         self.events = 0
         """Since ``forget``: what the reader's cost goes by."""
@@ -95,6 +96,7 @@ class TurnReader:
             )
 
     def _switch(self, now: int, off: int, state: str, on: int) -> None:
+        self._switched |= {off, on}
         leaving = self._turns.get(off)
         if leaving is not None:
             self._runs(off, now)
@@ -127,15 +129,22 @@ class TurnReader:
         self._began = 0
         self.events = 0
 
-    def finish(self, now_nanoseconds: int, in_turns: Collection[int] = ()) -> None:
+    def finish(
+        self, now_nanoseconds: int, in_turns: Mapping[int, Wait | None] | None = None
+    ) -> None:
         """Count turns still under way, at their age.
 
-        ``in_turns`` are threads that are in a turn by the system call they are in: one that never
-        left or entered epoll_wait was in the same turn since events began to be recorded.
+        ``in_turns`` are threads that are in a turn by the system call they are in, and what holds
+        them: one that never left or entered epoll_wait was in the same turn since events began to
+        be recorded, and one that never left or got a CPU either was held since then.
         """
         if self._began:
-            for thread in set(in_turns) - self._seen:
-                self._turns.setdefault(thread, _Turn(self._began))
+            for thread, held in (in_turns or {}).items():
+                if thread in self._seen or thread in self._turns:
+                    continue
+                turn = self._turns[thread] = _Turn(self._began)
+                if held and thread not in self._switched:
+                    turn.off, turn.why = self._began, held
         for thread, turn in self._turns.items():
             if now_nanoseconds <= turn.since:
                 continue

@@ -152,23 +152,34 @@ def blocking_evidence(window: Window, blocked: Blocked) -> list[CauseEvidence]:
     return [one for one in found if one is not None]
 
 
+_WRITES = ("write", "writev")
+_READER_LAGS = (
+    "what nginx writes there waits until somebody reads it: a log to a pipe whose reader lags"
+)
+_WAITS_ITSELF = (
+    "code that nginx runs in its loop waits for something itself: a script that sleeps or asks a "
+    "service, a name resolved by a library, a lock"
+)
+
+
 def asleep_in_call(window: Window) -> Cause | None:
     """A turn that sleeps on purpose: a script or a library that waits inside the loop."""
     turns = window.turns
     if turns is None or turns.asleep_seconds is None or not turns.traced_ratio:
         return None
     workers = len(window.server.workers)
-    share = turns.asleep_seconds / (window.seconds * turns.traced_ratio * workers)
+    # Tracing begins a little before the window.
+    share = min(1.0, turns.asleep_seconds / (window.seconds * turns.traced_ratio * workers))
     if share < BLOCKED_RATIO and not window.is_held_by("asleep"):
         return None
     asleep = [one for one in window.server.held_calls if one.state == "S"]
-    calls = ", ".join(dict.fromkeys(one.call for one in asleep[:3]))
+    on = {one: f" on {one.file}" if one.file else "" for one in asleep[:3]}
+    calls = ", ".join(dict.fromkeys(f"{one.call}{file}" for one, file in on.items()))
     return Cause(
         id="loop-asleep-in-call",
         summary=f"{main_threads(workers)} slept inside turns {share * 100:.3g} % of the window"
-        f"{f', in {calls}' if calls else ''}; longest turn {longest_text(turns)}: code that "
-        "nginx runs in its loop waits for something itself: a script that sleeps or asks a "
-        "service, a name resolved by a library, a lock",
+        f"{f', in {calls}' if calls else ''}; longest turn {longest_text(turns)}: "
+        f"{_READER_LAGS if asleep and asleep[0].call in _WRITES else _WAITS_ITSELF}",
         confidence="high" if calls else "medium",
         evidence=turn_figures(window),
         not_known=["whose code it is: strace -f -k -p PID shows the stack of such a call"],

@@ -25,6 +25,7 @@ from nginx_tune.lab.cgroups import Group
 from nginx_tune.lab.disks import device_number, evict, run_tool
 from nginx_tune.lab.loops import Loop
 from nginx_tune.nginx.instance import Instance, start_instance
+from nginx_tune.observe.calls import read_call
 from nginx_tune.report.observation import render_observation
 
 MIB = 1 << 20
@@ -385,6 +386,37 @@ def test_a_stopped_worker_is_named(run_cli: RunCli, tmp_path: Path, free_port: i
             ended.set()
             stopper.join()
     assert found.server.workers[0].state_ratios["T"] > 0.05
+
+
+@pytest.mark.needs("root", "nginx", "tracefs")
+def test_a_log_whose_reader_lags_is_named(run_cli: RunCli, tmp_path: Path, free_port: int) -> None:
+    """The worker is stuck in write() before the window and after it."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    held = os.open(pipe, os.O_RDWR)  # nobody reads, and nginx can open it
+    location = f"location = /logged {{ access_log {pipe}; return 200 ok; }}"
+    try:
+        with serving(tmp_path, free_port, location) as running, asking(free_port, "/logged", 1):
+            [worker] = running.workers()
+            deadline = time.monotonic() + 60
+            os.set_blocking(held, False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(held, bytes(4096))
+            while not (call := read_call(worker)) or call.name != "write":
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            try:
+                found = named(run_cli, running, tmp_path, "loop-asleep-in-call", tries=2)
+            finally:
+                os.read(held, 1 << 16)  # it goes on, and can be stopped
+    finally:
+        os.close(held)
+    turns = found.server.loop_turn_seconds
+    assert turns is not None
+    assert turns.arrival_wait_by["computing"] < turns.arrival_wait_by["asleep"]
+    assert "write" in found.causes[0].summary
+    assert "whose reader lags" in found.causes[0].summary
 
 
 class SlowUpstream:

@@ -62,7 +62,7 @@ def test_what_a_process_waits_in(tmp_path: Path) -> None:
             if None in seen.values():
                 pytest.skip("this user may not look at system calls")
             time.sleep(0.01)
-        assert threads_in_turns({sleeper.pid: 17, waiter.pid: 18}) == {17}
+        assert threads_in_turns({sleeper.pid: 17, waiter.pid: 18}) == {17: "asleep"}
     finally:
         for process in (sleeper, waiter):
             process.kill()

@@ -18,7 +18,7 @@ from nginx_tune.observe.parse_bpftrace import (
     value_counts,
 )
 from nginx_tune.observe.parse_trace_pipe import TurnReader
-from nginx_tune.observe.turn_counts import TurnCounts
+from nginx_tune.observe.turn_counts import WAITS, TurnCounts, Wait
 
 DATA = Path(__file__).parent / "data"
 
@@ -129,7 +129,7 @@ def test_a_turn_that_began_before_tracing_stands_at_its_age() -> None:
     reader.read([line(7, 2_000_000, ENTER), line(7, 2_100_000, LEAVE), line(7, 2_200_000, ENTER)])
     assert reader.counts.values == {1_500_000_000: 1, 100_000_000: 1}
     assert reader.counts.bounds == {1_500_000_000: 1}
-    reader.finish(3_000_000_000, in_turns=[7, 8])  # 7 is known to wait
+    reader.finish(3_000_000_000, in_turns={7: None, 8: None})  # 7 is known to wait
     assert reader.counts.turns == {7: 2, 8: 1}
     assert reader.counts.bounds[2_500_000_000] == 1
 
@@ -146,15 +146,30 @@ def test_turns_under_way_at_a_mark_of_the_program(begun: bool) -> None:
         },
     )  # fmt: skip
     counts = TurnCounts()
-    add_open_turns(counts, found, [] if begun else [7])
+    add_open_turns(counts, found, {} if begun else {7: "asleep"})
     age = 2_000_000_000 if begun else 2_500_000_000
     assert counts.values == counts.bounds == {age: 1}
     assert counts.blocked == {7: 600_000_000}
     assert counts.queued == {7: 400_000_000}
     assert counts.squares["asleep"] == age * 100_000_000
     quiet = TurnCounts()
-    add_open_turns(quiet, Reading(1, 3.0, {"@began": {"": 1}, "@seen": {"7": 1}}), [7])
+    add_open_turns(quiet, Reading(1, 3.0, {"@began": {"": 1}, "@seen": {"7": 1}}), {7: "asleep"})
     assert not quiet.values
+
+
+@pytest.mark.parametrize("held", ["asleep", "blocked", "stopped", None])
+def test_what_held_a_thread_since_before_tracing_is_not_taken_for_computing(
+    held: Wait | None,
+) -> None:
+    counts = TurnCounts()
+    add_open_turns(counts, Reading(1, 3.0, {"@began": {"": 1_000_000_000}}), {7: held})
+    reader = TurnReader(began_nanoseconds=1_000_000_000)
+    reader.read([switch(2_000_000, 8, "S", 9)])
+    reader.finish(3_000_000_000, {7: held, 8: "asleep"})
+    expected = {held: {7: 2_000_000_000}} if held else {}
+    for found in (counts, reader.counts):
+        assert found.busy[7] == 2_000_000_000
+        assert {wait: getattr(found, wait) for wait in WAITS if +getattr(found, wait)} == expected
 
 
 def test_nothing_is_counted_across_lost_events() -> None:
@@ -192,7 +207,7 @@ def test_readings_between_marks() -> None:
     # Counter 1024 is the 128th of the ones that are 128 wide: its middle.
     assert span.values == {100: 1, (128 << 7) + 64: 1}
     assert span.traced_seconds == 1.0
-    add_open_turns(span, second, ())
+    add_open_turns(span, second, {})
     assert span.values[250_000_000] == 1
     assert span.bounds == {250_000_000: 1}
     assert is_word(printf("ready\n"), "ready")

@@ -158,6 +158,9 @@ def test_turns_longer_than_the_window_are_counted(
     turns = loop_turn_of(span, workers=2, seconds=span.traced_seconds, method=means)
     assert turns.at_least == ["p50", "p90", "p99", "p999", "max"]
     assert turns.censored == len(workers)
+    # None of it was computing, which an arrival would else have waited behind.
+    assert span.stopped == span.busy
+    assert turns.arrival_wait_by["computing"] == 0
 
 
 @pytest.mark.needs("root", "nginx", "tracefs", "bpftrace")
