@@ -119,7 +119,7 @@ OS_NAMES = {"system", "popen", "posix_spawn", "posix_spawnp", "startfile"}
 CHECKED_BEFORE = {
     "lab/keeper.py", "lab/modelled.py", "lab/stubs.py", "lab/topology.py", "lab/walls.py",
     "measure/learn.py", "measure/probe_process.py", "nginx/instance.py",
-    "host/program.py", "sandbox/launch.py",
+    "host/program.py", "sandbox/launch.py", "apply/guardian.py",
 }  # fmt: skip
 """Start parts of this installation, or what was looked at before the sandbox was entered."""
 REPLACES_ITSELF = {"sandbox/"}

@@ -37,6 +37,7 @@ _JOURNAL = "journal"
 _LOCK = "lock"
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}")
 _MOST_BYTES = 64 << 20
+_ENDED = (b"Z", b"X")
 
 
 def boot_id() -> str:
@@ -50,13 +51,14 @@ def boot_seconds() -> float:
 
 
 def process_of(pid: int) -> Process | None:
-    """A process with its start; null when there is none."""
+    """A process with its start; null when there is none, or only its end is left to be heard."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
     # The name in brackets may itself hold brackets; the 22nd field is the start.
-    return Process(pid=pid, start_ticks=int(text.rpartition(b")")[2].split()[19]))
+    words = text.rpartition(b")")[2].split()
+    return None if words[0] in _ENDED else Process(pid=pid, start_ticks=int(words[19]))
 
 
 def this_process() -> Process:
@@ -145,8 +147,9 @@ class State:
         Errors: RefusedError when it cannot be made, or others could change it.
         """
         try:
-            self.journals.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.path.chmod(0o700)
+            # One that is there keeps its mode: it may be a directory of something else.
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.journals.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise RefusedError(f"{self.path}: cannot keep a journal: {error.strerror}") from None
         self.check()
@@ -154,9 +157,10 @@ class State:
     def check(self) -> None:
         """Errors: RefusedError when others could change what is kept here."""
         why = why_not_own(self.path)
-        status = self.path.stat() if self.path.is_dir() else None
-        if not why and status is not None and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            why = "others may write there"
+        if not why and self.path.is_dir():
+            status = self.path.stat()
+            if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or status.st_uid != os.geteuid():
+                why = "others may write there"
         if why:
             raise RefusedError(
                 f"{self.path}: not believed: {why}", hint="name another with --state-dir"
@@ -169,7 +173,10 @@ class State:
         Errors: RefusedError that names who holds it.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self.path / _LOCK, flags, 0o600)
+        try:
+            descriptor = os.open(self.path / _LOCK, flags, 0o600)
+        except FileNotFoundError:
+            raise UsageError(f"{self.path}: no change was made here") from None
         try:
             self._wait(descriptor, time.monotonic() + patience_seconds)
             os.ftruncate(descriptor, 0)

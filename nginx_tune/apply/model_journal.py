@@ -94,8 +94,8 @@ class Begin(Record, frozen=True, kw_only=True):
     entries: list[Entry]
 
 
-class Swapped(Record, frozen=True, kw_only=True):
-    """Every file is the new one."""
+class Swapping(Record, frozen=True, kw_only=True):
+    """The files are being exchanged: each is the old one or the new one."""
 
 
 class Tested(Record, frozen=True, kw_only=True):
@@ -159,22 +159,36 @@ class Stuck(Record, frozen=True, kw_only=True):
     paths: list[str] = []
 
 
+class Left(Record, frozen=True, kw_only=True):
+    """The operator has the files as they are; this change is over."""
+
+
 AnyRecord = (
-    Begin | Swapped | Tested | Reloading | Answered | Awaiting | Kept | Undoing | Undone | Stuck
+    Begin
+    | Swapping
+    | Tested
+    | Reloading
+    | Answered
+    | Awaiting
+    | Kept
+    | Undoing
+    | Undone
+    | Stuck
+    | Left
 )
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 _DECODER: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 
 Phase = Literal[
-    "empty", "begun", "swapped", "tested", "reloading", "answered", "awaiting", "kept",
-    "undoing", "undone", "stuck",
+    "empty", "begun", "swapping", "tested", "reloading", "answered", "awaiting", "kept",
+    "undoing", "undone", "stuck", "left",
 ]  # fmt: skip
 _PHASES: dict[type[Record], Phase] = {
-    Begin: "begun", Swapped: "swapped", Tested: "tested", Reloading: "reloading",
+    Begin: "begun", Swapping: "swapping", Tested: "tested", Reloading: "reloading",
     Answered: "answered", Awaiting: "awaiting", Kept: "kept", Undoing: "undoing",
-    Undone: "undone", Stuck: "stuck",
+    Undone: "undone", Stuck: "stuck", Left: "left",
 }  # fmt: skip
-FINISHED: frozenset[Phase] = frozenset({"kept", "undone", "empty"})
+FINISHED: frozenset[Phase] = frozenset({"kept", "undone", "left", "empty"})
 
 
 def encode_record(record: AnyRecord) -> bytes:

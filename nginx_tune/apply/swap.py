@@ -176,9 +176,23 @@ def look(entry: Entry) -> str:
     return "old" if found.sha256 == entry.sha256_before else "somebody else wrote to it"
 
 
+def _state(entry: Entry) -> str:
+    """As ``look``; but a file whose new one still lies beside was never exchanged.
+
+    Whatever stands there is not of this change, so it is left like an old one.
+    """
+    state = look(entry)
+    if state in ("old", "new"):
+        return state
+    with contextlib.suppress(OSError), opened_directory(entry.path) as directory:
+        if not _unlike(directory, entry.beside, entry.sha256_after):
+            return "old"
+    return state
+
+
 def foreign(entries: Sequence[Entry]) -> dict[str, str]:
     """The files that are neither old nor new, and why."""
-    states = {entry.path: look(entry) for entry in entries}
+    states = {entry.path: _state(entry) for entry in entries}
     return {path: state for path, state in states.items() if state not in ("old", "new")}
 
 
@@ -216,7 +230,7 @@ def _foreign_error(wrong: Mapping[str, str]) -> ForeignError:
 def _put_back_one(directory: int, entry: Entry, original: Original | None) -> tuple[str, bool]:
     """What hinders it; and whether the new file was moved."""
     name = posixpath.basename(entry.path)
-    state = look(entry)
+    state = _state(entry)
     if state == "old" and _holds_foreign(directory, entry):
         # Taken out by an exchange whose process died before it could look: it goes in again.
         _move_in(directory, entry)

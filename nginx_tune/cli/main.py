@@ -36,6 +36,10 @@ COMMANDS: dict[str, str] = {
     "probe": "One load measurement, honest about its tail and about itself.",
     "merge": "The measurements of several load hosts as one.",
     "validate": "A/B of two configurations on a scratch nginx, with gates.",
+    "apply": "Change the running nginx's files, see it serve, or put every byte back.",
+    "confirm": "Keep a change that waits for it.",
+    "rollback": "Put back what a change replaced, and have nginx serve it.",
+    "history": "The changes that apply made on this host, and how they ended.",
     "scenario": "The built-in experiments: the sources' claims, reproduced here.",
     "runs": "What validate and scenario run measured: kept, shown and judged again.",
     "lab": "What labs keep and have left on this machine; cleaning it.",
@@ -78,7 +82,8 @@ class LazyGroup(click.Group):
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "NGINX_TUNE"},
     epilog="Exit codes: 0 fine, 1 findings or a gate failed, 2 wrong usage, 3 a configuration "
-    "could not be parsed, 4 something needed could not be measured or decided, 130 interrupted.",
+    "could not be parsed, 4 something needed could not be measured or decided, 5 a change "
+    "could neither be kept nor taken back, 130 interrupted.",
 )
 @click.version_option(__version__, prog_name="nginx-tune")
 @click.option("-v", "--verbose", count=True, help="Say more on stderr.")

@@ -16,6 +16,7 @@ _EXIT_CODES = [
     ("2", "Wrong usage, or an input that is missing or no document."),
     ("3", "A configuration could not be parsed, or the target's nginx -t rejects it."),
     ("4", "Something needed could not be measured or decided."),
+    ("5", "A change could neither be kept nor taken back."),
     ("130", "Interrupted."),
 ]
 _ENVIRONMENT = [

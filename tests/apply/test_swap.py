@@ -15,7 +15,7 @@ from change_files import Change, begin, sha256, snapshot
 from nginx_tune.apply import calls, swap
 from nginx_tune.apply.errors import ForeignError, RefusedError
 from nginx_tune.apply.journal import State
-from nginx_tune.apply.model_journal import Kept, Swapped, encode_record, read_story
+from nginx_tune.apply.model_journal import Kept, Swapping, encode_record, read_story
 from nginx_tune.apply.swap import clear, look, put_back, swap_in
 
 
@@ -113,7 +113,7 @@ def _killed_after(number: int, work: Callable[[], None]) -> str:
 def _apply(change: Change, *, keeps: bool) -> None:
     change.stage()
     swap_in(change.entries)
-    change.journal.append(Swapped())
+    change.journal.append(Swapping())
     if keeps:
         change.journal.append(Kept())
         clear(change.entries)
@@ -201,7 +201,8 @@ def test_a_file_changed_since_the_plan_is_refused_and_stays(tree: Path, state: S
     with pytest.raises(RefusedError, match=r"site\.conf: changed since"):
         swap_in(change.entries)
     assert site.read_bytes() == b"# the operator's\n"
-    clear(change.entries)
+    put_back(change.entries, change.journal.original)  # it was never exchanged: nothing is stuck
+    assert site.read_bytes() == b"# the operator's\n"
     assert not _hidden(tree)
     assert (tree / "nginx.conf").read_bytes() == b"events {}\nhttp { include conf.d/*; }\n"
     assert set(snapshot(tree)) <= set(before)
@@ -306,9 +307,9 @@ def test_a_journal_that_ends_in_the_middle_is_read_up_to_there(tree: Path, state
         broken[place] ^= 1
         assert read_story(whole + bytes(broken)).phase == "begun"
     (change.journal.directory / "journal").write_bytes(whole + line[:9])
-    change.journal.append(Swapped())
-    assert change.journal.read().phase == "swapped"
-    assert (change.journal.directory / "journal").read_bytes() == whole + encode_record(Swapped())
+    change.journal.append(Swapping())
+    assert change.journal.read().phase == "swapping"
+    assert (change.journal.directory / "journal").read_bytes() == whole + encode_record(Swapping())
 
 
 def test_the_lock_names_its_holder(state: State) -> None:
@@ -366,3 +367,14 @@ def test_a_write_in_the_very_moment_of_an_exchange_survives(
         assert {p: v for p, v in others.items() if not Path(p).name.startswith(".")} == {
             p: v for p, v in kept.items() if not Path(p).name.startswith(".")
         }
+
+
+def test_the_state_directory_of_others_is_not_believed_and_keeps_its_mode(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir(mode=0o755)
+    State(place).prepare()
+    assert place.stat().st_mode & 0o777 == 0o755
+    assert (place / "changes").stat().st_mode & 0o777 == 0o700
+    place.chmod(0o777)
+    with pytest.raises(RefusedError, match="not believed"):
+        State(place).prepare()

@@ -12,8 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 UNITS = Path(__file__).resolve().parents[2] / "examples" / "systemd"
 SERVICES = sorted(UNITS.glob("*.service"))
-EXPOSURE_MOST = 30
-"""In tenths, as ``systemd-analyze security --threshold`` takes it; an ordinary unit has 96."""
+EXPOSURE_MOST = {"nginx-tune-audit.service": 30, "nginx-tune-recover.service": 50}
+"""In tenths, as ``systemd-analyze security --threshold`` takes it; an ordinary unit has 96. The one
+that puts files back has the host's own mounts."""
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def test_systemd_finds_no_fault(here: Path) -> None:
 @pytest.mark.parametrize("service", [unit.name for unit in SERVICES])
 def test_a_service_keeps_little_power(here: Path, service: str) -> None:
     check = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE_MOST}",
+        ["systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE_MOST[service]}",
          here / service],
         capture_output=True,
         text=True,

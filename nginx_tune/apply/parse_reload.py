@@ -1,0 +1,53 @@
+"""What nginx's error logs say of a reload, and whose sockets ``/proc/net/tcp`` shows; pure.
+
+Source: ngx_log_error_core (``DATE TIME [LEVEL] PID#THREAD: TEXT``), ngx_process.c
+ngx_process_get_status.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+_LINE = re.compile(
+    rb"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(?P<level>emerg|alert)\] "
+    rb"(?P<pid>\d{1,10})#\d+: (?P<text>.*)"
+)
+_ENDED = re.compile(rb"\S+ process (\d{1,10}) (?:exited|\S+ )")
+_MOST_TEXT = 300
+_ESTABLISHED = "01"
+
+
+def bad_lines(lines: Iterable[bytes], *, ours: Collection[int], old: Collection[int]) -> list[str]:
+    """The emergencies and alerts that processes ``ours`` (the master, its new workers) logged.
+
+    What is told of the end of ``old`` workers is theirs: they are asked to go.
+    """
+    found = []
+    for line in lines:
+        match = _LINE.match(line)
+        if match is None or int(match["pid"]) not in ours:
+            continue
+        ended = _ENDED.match(match["text"])
+        if ended is not None and int(ended[1]) in old:
+            continue
+        text = f"[{match['level'].decode()}] {match['text'].decode(errors='replace')}"
+        found.append(text[:_MOST_TEXT])
+    return list(dict.fromkeys(found))
+
+
+def accepted_inode(tables: Iterable[str], *, server_port: int, client_port: int) -> int | None:
+    """The server's socket of a connection between two ports of this host.
+
+    Shape:  0 while nobody has accepted it, null when there is none.
+    Source: net/ipv4/tcp_ipv4.c get_tcp4_sock().
+    """
+    local, remote = f":{server_port:04X}", f":{client_port:04X}"
+    for table in tables:
+        for line in table.splitlines():
+            if remote not in line:
+                continue
+            words = line.split()
+            if words[1].endswith(local) and words[2].endswith(remote) and words[3] == _ESTABLISHED:
+                return int(words[9])
+    return None

@@ -1,0 +1,361 @@
+"""One change from the lock to the end: kept, waiting to be confirmed, or taken back."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import posixpath
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from nginx_tune.apply.errors import RefusedError, RejectedError
+from nginx_tune.apply.examine import Examined, Permissions, Proposed, check_trust, examine
+from nginx_tune.apply.generation import Answered as Seen
+from nginx_tune.apply.generation import ask_before, await_workers, see_answers
+from nginx_tune.apply.guardian import hand_over
+from nginx_tune.apply.journal import Journal, State, boot_id, this_process
+from nginx_tune.apply.model_address import Place
+from nginx_tune.apply.model_journal import Answered, Begin, Kept, Process, Reloading, Swapping
+from nginx_tune.apply.server import Logs, ReloadError, generations, tell
+from nginx_tune.apply.swap import clear, look, stage, swap_in
+from nginx_tune.apply.target import (
+    Reading,
+    Subject,
+    describe_target,
+    describe_test,
+    find_subject,
+    read_as_target,
+)
+from nginx_tune.apply.undo import is_abandoned, recover, undo, unfinished
+from nginx_tune.apply.watch import Canary, ask_canaries, check_url, watch
+from nginx_tune.errors import NginxTuneError
+from nginx_tune.host.door import Host
+
+Outcome = Literal["kept", "awaiting", "rolled_back"]
+_PACKAGE_LOCKS = {
+    "dpkg": "/var/lib/dpkg/lock-frontend",
+    "certbot": "/etc/letsencrypt/.certbot.lock",
+}
+"""Who may reload nginx amid a change."""
+_SLACK_SECONDS = 1.0
+_LOCK_SHAPE = "hhqqi4x"
+
+
+class Wish(NamedTuple):
+    """What the operator asks for."""
+
+    conf_path: str | None = None
+    prefix: str | None = None
+    binary: str | None = None
+    pid: int | None = None
+    reload_command: Sequence[str] = ()
+    reloads: bool = True
+    reload_seconds: float = 15.0
+    watch_seconds: float = 10.0
+    confirm_seconds: float = 0.0
+    canaries: Sequence[str] = ()
+    permissions: Permissions = Permissions()
+
+
+class Applied(NamedTuple):
+    """How it ended."""
+
+    id: str
+    outcome: Outcome
+    reason: str
+    """Why it was taken back; empty otherwise."""
+    notes: list[str]
+    confirm_until: str = ""
+
+
+def apply_change(
+    host: Host,
+    state: State,
+    proposed: Sequence[Proposed],
+    reads: Mapping[str, str],
+    wish: Wish,
+    *,
+    say: Callable[[str], None] = lambda _: None,
+) -> Applied:
+    """Change the files, reload, look whether it serves, and keep it or put every byte back.
+
+    Errors: RefusedError before anything is changed (RejectedError when the target's own test
+            rejects the old files or the new ones), StuckError when it cannot be taken back.
+            KeyboardInterrupt after it was taken back.
+    """
+    for url in wish.canaries:
+        check_url(url)
+    state.prepare()
+    with state.locked():
+        for done in recover(host, state):
+            say(f"change {done.journal.id} had not been finished: taken back")
+        _check_unfinished(state)
+        _check_package_managers()
+        return _Change(host, state, wish, say).run(proposed, reads)
+
+
+def _check_unfinished(state: State) -> None:
+    for journal in unfinished(state):
+        story = journal.read()
+        if story.phase == "awaiting" and not is_abandoned(story):
+            raise RefusedError(
+                f"change {journal.id} waits to be confirmed",
+                hint=f"nginx-tune confirm {journal.id}, or nginx-tune rollback {journal.id}",
+            )
+        raise RefusedError(
+            f"change {journal.id} could neither be kept nor taken back: {story.reason}",
+            hint=f"nginx-tune rollback {journal.id}",
+        )
+
+
+def _check_package_managers() -> None:
+    """Whether one is at work: its scripts reload nginx, amid a change a mixture of files."""
+    for name, path in _PACKAGE_LOCKS.items():
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            asked = struct.pack(_LOCK_SHAPE, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            answer = struct.unpack(_LOCK_SHAPE, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+        finally:
+            os.close(descriptor)
+        if answer[0] != fcntl.F_UNLCK:
+            raise RefusedError(
+                f"{name} (process {answer[4]}) is at work and may reload nginx",
+                hint="wait until it has ended",
+            )
+
+
+class _Change:
+    """One change."""
+
+    def __init__(self, host: Host, state: State, wish: Wish, say: Callable[[str], None]) -> None:
+        self._host = host
+        self._state = state
+        self._wish = wish
+        self._say = say
+        self._notes: list[str] = []
+
+    def run(self, proposed: Sequence[Proposed], reads: Mapping[str, str]) -> Applied:
+        """From the first look to the end."""
+        wish = self._wish
+        subject = find_subject(
+            self._host,
+            binary=wish.binary,
+            pid=wish.pid,
+            conf_path=wish.conf_path,
+            prefix=wish.prefix,
+            needs_master=wish.reloads,
+        )
+        found = examine(proposed, reads, conf_path=subject.conf_path, permissions=wish.permissions)
+        before = self._read_before(subject, found)
+        canaries = [] if subject.master is None else ask_canaries(subject.master, wish.canaries)
+        journal = self._begin(subject, before, found)
+        try:
+            self._swap(journal, found)
+            after = self._test(journal, subject, before, found)
+            if subject.master is not None:
+                self._reload(journal, subject.master, before, after, canaries)
+            self._check_still(found)
+        except ReloadError as error:
+            return self._taken_back(journal, error.message)
+        except BaseException as error:
+            self._taken_back(journal, _reason(error))
+            raise
+        return self._end(journal, found)
+
+    def _read_before(self, subject: Subject, found: Sequence[Examined]) -> Reading:
+        """The old files as the target reads them: if it rejects them there is no way back."""
+        try:
+            before = read_as_target(self._host, subject)
+        except RejectedError as error:
+            raise RejectedError(
+                f"nginx -t rejects the files as they are, so a change could not be taken back: "
+                f"{error.message}",
+                hint="put them right first",
+            ) from None
+        if not self._wish.permissions.trusted:
+            check_trust(before.files)
+        self._check_running(subject, before)
+        loaded = {os.path.realpath(path) for path in before.files}
+        for one in found:
+            if one.entry.kind == "edit" and one.entry.path not in loaded:
+                raise RefusedError(
+                    f"{one.entry.path}: {subject.conf_path} does not include it",
+                    hint="name the configuration with -c",
+                )
+        return before
+
+    def _check_running(self, subject: Subject, before: Reading) -> None:
+        """Files newer than the workers: a reload would bring in more than this change."""
+        if subject.master is None:
+            return
+        # The oldest: one that died and came again has read nothing anew.
+        oldest = min(
+            (_started(one) for one in generations(self._host, subject.master).serving), default=0.0
+        )
+        for path in before.files:
+            status = Path(path).stat()
+            if status.st_mtime > oldest + _SLACK_SECONDS:
+                raise RefusedError(
+                    f"{path}: written after nginx read it last; a reload would bring that in too",
+                    hint="reload nginx first, then make the plan again",
+                )
+
+    def _begin(self, subject: Subject, before: Reading, found: Sequence[Examined]) -> Journal:
+        workers: frozenset[Process] = frozenset()
+        silent: frozenset[Place] = frozenset()
+        if subject.master is not None:
+            workers = generations(self._host, subject.master).serving
+            silent = ask_before(self._host, subject.master, before.addresses)
+        journal = self._state.new()
+        record = Begin(
+            id=journal.id,
+            at=_now(),
+            boot_id=boot_id(),
+            owner=this_process(),
+            target=describe_target(
+                subject,
+                before,
+                workers=workers,
+                silent=silent,
+                reload_command=self._wish.reload_command,
+            ),
+            entries=[one.entry for one in found],
+        )
+        try:
+            journal.begin(record, {one.entry.path: one.original for one in found})
+        except OSError as error:
+            raise RefusedError(
+                f"{journal.directory}: cannot keep a journal: {error.strerror}"
+            ) from None
+        return journal
+
+    def _swap(self, journal: Journal, found: Sequence[Examined]) -> None:
+        for one in found:
+            try:
+                stage(one.entry, one.content, one.attributes)
+            except OSError as error:
+                words = error.strerror or str(error)
+                raise RefusedError(f"{one.entry.path}: cannot write beside it: {words}") from None
+        # From here on the files may be new: a rollback must look whether somebody told nginx.
+        journal.append(Swapping())
+        swap_in([one.entry for one in found])
+        self._say(f"{len(found)} files changed")
+
+    def _test(
+        self, journal: Journal, subject: Subject, before: Reading, found: Sequence[Examined]
+    ) -> Reading:
+        after = read_as_target(self._host, subject)
+        loaded = {os.path.realpath(path) for path in after.files}
+        for one in found:
+            if one.entry.path not in loaded:
+                raise RefusedError(f"{one.entry.path}: nothing includes it, so it has no effect")
+            hidden = posixpath.join(posixpath.dirname(one.entry.path), one.entry.beside)
+            if hidden in loaded:
+                raise RefusedError(
+                    f"{hidden}: an include takes hidden files too, so the old one is read as well"
+                )
+        journal.append(describe_test(before, after))
+        return after
+
+    def _reload(
+        self,
+        journal: Journal,
+        master: Process,
+        before: Reading,
+        after: Reading,
+        canaries: Sequence[Canary],
+    ) -> None:
+        story = journal.read()
+        target = None if story.begin is None else story.begin.target
+        silent = frozenset(target.silent) if target else frozenset()
+        now = generations(self._host, master)
+        old = now.serving | now.leaving
+        logs = Logs([*before.error_logs, *after.error_logs])
+        try:
+            journal.append(Reloading())
+            tell(self._host, master, self._wish.reload_command)
+            seconds = self._wish.reload_seconds
+            workers = await_workers(self._host, master, old, logs, seconds=seconds)
+            seen = see_answers(self._host, master, workers, after.addresses, silent)
+            self._notes += seen.notes
+            journal.append(_answered(seen))
+            self._say(
+                f"{len(workers)} new workers, {seen.seen} seen to answer "
+                f"on {len(seen.places)} listeners"
+            )
+            watch(
+                self._host,
+                master,
+                old,
+                workers,
+                logs,
+                canaries=canaries,
+                seconds=self._wish.watch_seconds,
+            )
+        finally:
+            logs.close()
+
+    def _check_still(self, found: Sequence[Examined]) -> None:
+        for one in found:
+            state = look(one.entry)
+            if state != "new":
+                why = "somebody else put the old file back" if state == "old" else state
+                raise ReloadError(f"{one.entry.path}: {why} meanwhile")
+
+    def _taken_back(self, journal: Journal, reason: str) -> Applied:
+        self._say(f"taking it back: {reason}")
+        server = undo(self._host, journal, reason)
+        self._say(f"every file is as it was; nginx was {server}")
+        return Applied(journal.id, "rolled_back", reason, self._notes)
+
+    def _end(self, journal: Journal, found: Sequence[Examined]) -> Applied:
+        entries = [one.entry for one in found]
+        if self._wish.confirm_seconds > 0:
+            try:
+                until = hand_over(self._state, journal, self._wish.confirm_seconds)
+            except (OSError, NginxTuneError) as error:
+                return self._taken_back(journal, f"no process could wait for you: {error}")
+            except BaseException as error:
+                self._taken_back(journal, _reason(error))
+                raise
+            return Applied(journal.id, "awaiting", "", self._notes, until)
+        try:
+            journal.append(Kept())
+        except OSError as error:
+            return self._taken_back(journal, f"the journal cannot be written: {error.strerror}")
+        self._notes += [f"{path}: somebody wrote into it; it is left" for path in clear(entries)]
+        return Applied(journal.id, "kept", "", self._notes)
+
+
+def _answered(seen: Seen) -> Answered:
+    return Answered(
+        workers=sorted(one.pid for one in seen.workers),
+        seen=seen.seen,
+        listeners=len(seen.places),
+    )
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, NginxTuneError):
+        return error.message
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else f"{error!r}"
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _started(process: Process) -> float:
+    """When a process started, by the wall clock."""
+    booted = next(
+        int(line.split()[1])
+        for line in Path("/proc/stat").read_text().splitlines()
+        if line.startswith("btime ")
+    )
+    return booted + process.start_ticks / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,282 @@
+"""The nginx that a change is for, as it stands: what runs, what it reads, where it logs."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from nginx_tune.apply.errors import RefusedError, RejectedError
+from nginx_tune.apply.journal import process_of
+from nginx_tune.apply.model_address import Address, Place, Speaks
+from nginx_tune.apply.model_journal import LeftFile, Process, Target, Tested
+from nginx_tune.apply.server import ReloadError, run_test
+from nginx_tune.conf.dump import parse_dump
+from nginx_tune.conf.error_log import error_logs
+from nginx_tune.conf.listeners import Listener, listeners, port_of
+from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.errors import UsageError
+from nginx_tune.host.door import Host
+from nginx_tune.host.gaps import Missing, attempt
+from nginx_tune.host.parse_nginx import Build, parse_start_options
+from nginx_tune.host.parse_process import parse_parent_pid
+from nginx_tune.nginx.binary import read_build
+from nginx_tune.nginx.choice import choose_nginx
+from nginx_tune.nginx.processes import Master, find_masters, same_mounts
+
+_MOST_PID_BYTES = 64
+
+
+class Subject(NamedTuple):
+    """What is changed: an nginx, its program and its configuration."""
+
+    master: Process | None
+    build: Build
+    conf_path: str
+    prefix: str
+    test_command: list[str]
+
+
+class Reading(NamedTuple):
+    """A configuration as the target itself reads it."""
+
+    files: dict[str, bytes]
+    addresses: list[Address]
+    error_logs: list[str]
+    pid_path: str
+    sockets: list[str]
+
+
+def find_subject(
+    host: Host,
+    *,
+    binary: str | None,
+    pid: int | None,
+    conf_path: str | None,
+    prefix: str | None,
+    needs_master: bool,
+) -> Subject:
+    """The running nginx that reads a configuration.
+
+    Errors: RefusedError when there is none, when it lives in a container, when it is amid a
+            binary upgrade or has no workers of its own.
+    """
+    masters = find_masters(host)
+    master: Master | None = None
+    if needs_master:
+        master = _chosen(host, masters, binary, pid, conf_path)
+        _check_master(host, master, masters)
+    program = binary or (f"/proc/{master.pid}/exe" if master else None)
+    if program is None:
+        program = str(choose_nginx(host, [], binary=None).program)
+    build = read_build(host, program)
+    started = [] if master is None else master.arguments
+    options = parse_start_options(started)
+    prefix = options.prefix or prefix or build.prefix
+    path = conf_path or options.conf_path or build.conf_path
+    command = [program, "-T", "-c", posixpath.join(prefix, path), "-p", prefix]
+    globals_ = global_directives(started)
+    return Subject(
+        master=None if master is None else process_of(master.pid),
+        build=build,
+        conf_path=posixpath.join(prefix, path),
+        prefix=prefix,
+        test_command=[*command, "-g", globals_] if globals_ else command,
+    )
+
+
+def _chosen(
+    host: Host, masters: Sequence[Master], binary: str | None, pid: int | None, path: str | None
+) -> Master:
+    if pid is None and path is not None:
+        real = os.path.realpath(path)
+        masters = [one for one in masters if _may_read(host, one, real)]
+    choice = choose_nginx(host, masters, binary=binary, pid=pid, to_run=True)
+    if choice.master is None:
+        refused = next((f": {one.binary}: {one.reason}" for one in choice.candidates), "")
+        raise RefusedError(
+            f"no running nginx reads this configuration{refused}",
+            hint="name its master with --pid, or give --no-reload to change files alone",
+        )
+    return choice.master
+
+
+def _may_read(host: Host, master: Master, real_path: str) -> bool:
+    """Whether a master reads a file as its main one; one that does not say so may."""
+    options = parse_start_options(master.arguments)
+    if options.conf_path is None:
+        if isinstance(master.binary, Missing) or same_mounts(host, master.pid) is not True:
+            return False
+        try:
+            build = read_build(host, f"/proc/{master.pid}/exe")
+        except UsageError:
+            return False
+        own = posixpath.join(options.prefix or build.prefix, build.conf_path)
+        return os.path.realpath(own) == real_path
+    own = posixpath.join(options.prefix or "/", options.conf_path)
+    return os.path.realpath(own) == real_path
+
+
+def find_master(host: Host, conf_path: str) -> Process | None:
+    """The one running master that reads a configuration; null when there is none, or several."""
+    real = os.path.realpath(conf_path)
+    found = [one.pid for one in find_masters(host) if _may_read(host, one, real)]
+    return process_of(found[0]) if len(found) == 1 else None
+
+
+def _check_master(host: Host, master: Master, masters: Sequence[Master]) -> None:
+    if same_mounts(host, master.pid) is not True:
+        raise RefusedError(
+            f"nginx (process {master.pid}) lives in another mount namespace, a container perhaps",
+            hint="change the image or the volume that it is started from",
+        )
+    if not master.workers or master.workers == [master.pid]:
+        raise RefusedError(
+            f"nginx (process {master.pid}) has no worker of its own: its reload cannot be seen",
+            hint="start it with master_process on",
+        )
+    relatives = [one.pid for one in masters if _parent(host, one.pid) == master.pid]
+    parent = _parent(host, master.pid)
+    relatives += [one.pid for one in masters if one.pid == parent]
+    if relatives:
+        raise RefusedError(
+            f"nginx is amid a binary upgrade: masters {master.pid} and {relatives[0]} both run",
+            hint="finish it (QUIT the old one) or take it back first",
+        )
+
+
+def _parent(host: Host, pid: int) -> int | None:
+    text = attempt(host.read_text, f"/proc/{pid}/stat")
+    found = text if isinstance(text, Missing) else parse_parent_pid(text)
+    return None if isinstance(found, Missing) else found
+
+
+def global_directives(arguments: Sequence[str]) -> str:
+    """What ``-g`` gave; its quotes are lost in the title, so it goes to the next option."""
+    words: list[str] = []
+    is_inside = False
+    for word in arguments[1:]:
+        if is_inside and word[:2] in ("-c", "-p", "-e", "-g") and words and words[-1][-1:] == ";":
+            is_inside = False
+        if is_inside:
+            words.append(word)
+        elif word.startswith("-g"):
+            is_inside = True
+            words += [word[2:]] if word[2:] else []
+    return " ".join(words)
+
+
+def read_as_target(host: Host, subject: Subject) -> Reading:
+    """The configuration as ``nginx -T`` prints it, and so as the target itself accepts it.
+
+    Errors: RejectedError with the target's message.
+    """
+    try:
+        text = run_test(host, subject.test_command)
+    except ReloadError as error:
+        raise RejectedError(error.message) from None
+    dump = parse_dump(text.encode(errors="surrogateescape"))
+    tree = read_tree(dump.main, dump, prefix=subject.prefix)
+    found = listeners(tree)
+    return Reading(
+        files=dump.files,
+        addresses=[address for one in found if (address := _address(one)) is not None],
+        error_logs=_logs(tree, subject),
+        pid_path=_pid_path(tree, subject),
+        sockets=[one.address.removeprefix("unix:") for one in found if one.is_unix],
+    )
+
+
+def _address(listener: Listener) -> Address | None:
+    words = {word for line in listener.lines for word in line.args[1:]}
+    if listener.is_quic:
+        return None
+    speaks: Speaks = (
+        "unknown" if "proxy_protocol" in words else "tls" if listener.is_tls else "http"
+    )
+    if listener.is_unix:
+        return Address("", 0, listener.address.removeprefix("unix:"), speaks)
+    port = port_of(listener.address)
+    host = listener.address.rpartition(":")[0]
+    return None if port is None else Address(host, port, "", speaks)
+
+
+def _logs(tree: ConfTree, subject: Subject) -> list[str]:
+    found = error_logs(tree, subject.build.error_log_path)
+    if subject.master is not None:  # whatever it says, this is where the master writes
+        target = attempt(_standard_error, subject.master.pid)
+        found += [target] if isinstance(target, str) else []
+    return [path for path in found if path != "/dev/stderr"]
+
+
+def _standard_error(pid: int) -> str:
+    """Where nginx has put its main log (ngx_log_redirect_stderr)."""
+    try:
+        return os.readlink(f"/proc/{pid}/fd/2")  # noqa: PTH115
+    except OSError:
+        return ""
+
+
+def _pid_path(tree: ConfTree, subject: Subject) -> str:
+    lines = tree.main.all("pid")
+    name = lines[-1].value if lines else subject.build.pid_path
+    return tree.full_path(name) or name
+
+
+def describe_target(
+    subject: Subject,
+    before: Reading,
+    *,
+    workers: Collection[Process],
+    silent: Collection[Place],
+    reload_command: Sequence[str],
+) -> Target:
+    """What a rollback must know, without reading any configuration again."""
+    return Target(
+        conf_path=subject.conf_path,
+        master=subject.master,
+        workers=sorted(workers, key=lambda one: one.pid),
+        reload_command=list(reload_command),
+        error_logs=before.error_logs,
+        pid_file=_left_file(before.pid_path),
+        sockets=[path for path in before.sockets if _is_socket(path)],
+        addresses=before.addresses,
+        silent=sorted(silent),
+    )
+
+
+def describe_test(before: Reading, after: Reading) -> Tested:
+    """What the new configuration has that the old one had not."""
+    return Tested(
+        error_logs=after.error_logs,
+        new_sockets=sorted(set(after.sockets) - set(before.sockets)),
+        new_pid_path=after.pid_path if after.pid_path != before.pid_path else None,
+    )
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(Path(path).stat().st_mode)
+    except OSError:
+        return False
+
+
+def _left_file(path: str) -> LeftFile | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        return LeftFile(
+            path=path,
+            content=file.read(_MOST_PID_BYTES),
+            mode=stat.S_IMODE(status.st_mode),
+            user=status.st_uid,
+            group=status.st_gid,
+        )

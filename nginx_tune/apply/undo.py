@@ -1,0 +1,239 @@
+"""Taking a change back: files, then the server, whatever state either is in.
+
+It reads no configuration: what it needs stands in the journal. Run again it ends in the same state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import posixpath
+import socket
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from nginx_tune.apply import calls
+from nginx_tune.apply.errors import RefusedError, StuckError
+from nginx_tune.apply.generation import await_workers, see_answers
+from nginx_tune.apply.journal import Journal, State, boot_id, lives, this_process
+from nginx_tune.apply.model_journal import (
+    Begin,
+    Left,
+    LeftFile,
+    Process,
+    Story,
+    Stuck,
+    Swapping,
+    Target,
+    Undoing,
+    Undone,
+)
+from nginx_tune.apply.server import Logs, ReloadError, generations, tell, uninterrupted
+from nginx_tune.apply.swap import clear, opened_directory, put_back
+from nginx_tune.apply.target import find_master
+from nginx_tune.errors import NginxTuneError
+from nginx_tune.host.door import Host
+
+RELOAD_SECONDS = 20.0
+"""Ports that are held are tried for 2.5 s, names are looked up before the workers start."""
+PATIENCE_SECONDS = 30.0
+"""How long another process is waited for that is at work."""
+RELOADED = "reloaded"
+NOT_TOLD = "not told"
+NOT_RUNNING = "not running"
+
+
+def undo(host: Host, journal: Journal, reason: str) -> str:
+    """Put back every file and have the server serve them; what the server did.
+
+    The caller holds the lock. Signals wait until it is done.
+    Errors: StuckError when somebody else wrote to the files, or the old configuration does not
+            serve either.
+    """
+    story = journal.read()
+    if story.begin is None or story.phase == "undone":
+        return NOT_TOLD
+    with uninterrupted():
+        # A full disk must not keep the files from being put back: that needs no room.
+        with contextlib.suppress(OSError):
+            journal.append(Undoing(reason=reason, owner=this_process()))
+        try:
+            put_back(story.begin.entries, journal.original)
+            server = _serve_again(host, story, story.begin)
+        except (OSError, NginxTuneError) as error:
+            message = error.message if isinstance(error, NginxTuneError) else str(error)
+            paths = error.paths if isinstance(error, StuckError) else []
+            with contextlib.suppress(OSError):
+                journal.append(Stuck(reason=message, paths=paths))
+            if isinstance(error, StuckError):
+                raise
+            raise StuckError(
+                f"{reason}; and taking it back failed: {message}",
+                hint=f"nginx-tune rollback {journal.id}",
+            ) from None
+        with contextlib.suppress(OSError):
+            journal.append(Undone(reason=reason, server=server))
+    return server
+
+
+def _serve_again(host: Host, story: Story, begin: Begin) -> str:
+    """Have the server read the old files, if it may have read the new ones."""
+    if not any(isinstance(record, Swapping) for record in story.records):
+        return NOT_TOLD
+    target = begin.target
+    if target.master is None:
+        return NOT_TOLD
+    master = target.master if lives(target.master) else find_master(host, target.conf_path)
+    if master is None:
+        return NOT_RUNNING
+    before = generations(host, master)
+    if not story.was_told and before.serving == frozenset(target.workers):
+        return NOT_TOLD  # nobody has told it since, a package manager neither
+    _remove_stale_sockets(story, target)
+    logs = Logs([*target.error_logs, *story.tested.error_logs])
+    try:
+        tell(host, master, target.reload_command)
+        old = before.serving | before.leaving
+        try:
+            workers = await_workers(
+                host, master, old, logs, seconds=RELOAD_SECONDS, heeds_logs=False
+            )
+            see_answers(host, master, workers, target.addresses, frozenset(target.silent))
+        except ReloadError as error:
+            raise StuckError(
+                f"the old files are back, but nginx does not serve them: {error.message}",
+                hint="see its error log; nginx -t; the running generation may be the new one",
+            ) from None
+    except ReloadError as error:
+        raise StuckError(f"the old files are back, but {error.message}") from None
+    finally:
+        logs.close()
+    _remove_stale_sockets(story, target)  # a reload that was still trying has ended by now
+    _restore_pid_file(story, target.pid_file, master)
+    return RELOADED
+
+
+def _remove_stale_sockets(story: Story, target: Target) -> None:
+    """A socket file that a refused reload made stays, and every later reload fails at it.
+
+    Source: ngx_init_cycle (``failed:`` closes what it opened and unlinks nothing).
+    """
+    for path in set(story.tested.new_sockets) - set(target.sockets):
+        with contextlib.suppress(OSError), opened_directory(path) as directory:
+            name = posixpath.basename(path)
+            status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if stat.S_ISSOCK(status.st_mode) and _is_dead(f"/proc/self/fd/{directory}/{name}"):
+                calls.unlink(directory, name)
+
+
+def _is_dead(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as asked:
+        asked.settimeout(1.0)
+        return asked.connect_ex(path) == errno.ECONNREFUSED
+
+
+def _restore_pid_file(story: Story, left: LeftFile | None, master: Process) -> None:
+    """A refused reload with another ``pid`` takes the old file away and leaves the new one.
+
+    Source: ngx_init_cycle, ngx_create_pidfile and ngx_delete_pidfile of the old cycle.
+    """
+    number = str(master.pid).encode()
+    new = story.tested.new_pid_path
+    if new is not None and left is not None and new != left.path:
+        with contextlib.suppress(OSError):
+            if Path(new).read_bytes().strip() in (b"", number):
+                _unlink(new)
+    if left is None or left.content.strip() != number or Path(left.path).exists():
+        return
+    with contextlib.suppress(OSError), opened_directory(left.path) as directory:
+        descriptor = calls.create(directory, posixpath.basename(left.path))
+        try:
+            calls.write(descriptor, left.content)
+            calls.own(descriptor, left.user, left.group)
+            calls.permit(descriptor, left.mode)
+        finally:
+            os.close(descriptor)
+
+
+def _unlink(path: str) -> None:
+    with contextlib.suppress(OSError), opened_directory(path) as directory:
+        calls.unlink(directory, posixpath.basename(path))
+
+
+class Recovered(NamedTuple):
+    """A change that was left unfinished."""
+
+    journal: Journal
+    server: str
+
+
+def unfinished(state: State) -> list[Journal]:
+    """Changes that nobody has ended, oldest first."""
+    return [one for one in state.all() if not one.read().is_finished]
+
+
+def is_abandoned(story: Story) -> bool:
+    """Whether the process that would end a change is no more."""
+    begin = story.begin
+    return begin is not None and (begin.boot_id != boot_id() or not lives(story.owner))
+
+
+def recover(host: Host, state: State) -> list[Recovered]:
+    """Take back every change whose process is gone, the newest first. The caller holds the lock.
+
+    Errors: StuckError for one that cannot be taken back.
+    """
+    done = []
+    for journal in reversed(unfinished(state)):
+        story = journal.read()
+        if story.phase == "stuck" or not is_abandoned(story):
+            continue
+        done.append(Recovered(journal, undo(host, journal, "it was not finished")))
+    return done
+
+
+def roll_back(host: Host, state: State, name: str | None) -> tuple[Journal, str]:
+    """Take a change back, kept or not; without a name the last one that stands.
+
+    Shape:  the change and what the server did; empty when it had been taken back before.
+    Errors: UsageError when there is none, RefusedError while another process is at work,
+            StuckError when it cannot be taken back.
+    """
+    state.check()
+    with state.locked(patience_seconds=PATIENCE_SECONDS):
+        journal = state.find(name)
+        if name is None:
+            standing = [
+                one for one in state.all() if one.read().phase not in ("undone", "left", "empty")
+            ]
+            journal = standing[-1] if standing else journal
+        if journal.read().phase == "undone":
+            return journal, ""
+        return journal, undo(host, journal, "rollback was asked for")
+
+
+def leave(state: State, name: str | None) -> Journal:
+    """End a change that is stuck, with the files as they are.
+
+    Errors: UsageError when there is none, RefusedError for one that is not stuck.
+    """
+    state.check()
+    with state.locked(patience_seconds=PATIENCE_SECONDS):
+        journal = state.find(name)
+        story = journal.read()
+        if story.phase != "stuck" or story.begin is None:
+            raise RefusedError(f"change {journal.id} is {story.phase}, not stuck")
+        journal.append(Left())
+        clear(story.begin.entries)
+        return journal
+
+
+def recover_all(host: Host, state: State) -> list[Recovered]:
+    """Take back what was left unfinished, as at the start of the machine."""
+    if not state.journals.is_dir():
+        return []
+    state.check()
+    with state.locked(patience_seconds=PATIENCE_SECONDS):
+        return recover(host, state)

@@ -1,0 +1,175 @@
+"""``nginx-tune apply``."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nginx_tune.cli.audit_options import read_overlays
+from nginx_tune.cli.change_options import state_of, state_option, write_change
+from nginx_tune.cli.conf_names import prefix_option
+from nginx_tune.cli.durations import parse_duration
+from nginx_tune.cli.nginx_choice import nginx_options
+from nginx_tune.cli.output import output_options
+from nginx_tune.cli.saying import say
+from nginx_tune.cli.termination import as_interrupt
+from nginx_tune.errors import ExitStatus, UsageError
+
+if TYPE_CHECKING:
+    from nginx_tune.apply.examine import Proposed
+    from nginx_tune.apply.run import Wish
+
+_STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": ExitStatus.FOUND}
+
+
+@click.command()
+@click.option(
+    "--overlay",
+    "overlays",
+    multiple=True,
+    metavar="PATH=NEW",
+    help="Put NEW in the place of PATH, or make PATH; may repeat.",
+)
+@click.option(
+    "-c",
+    "conf_path",
+    metavar="CONF",
+    help="The main file that nginx reads; default: that of the running one.",
+)
+@prefix_option
+@nginx_options
+@click.option(
+    "--pid",
+    type=click.IntRange(min=1),
+    metavar="PID",
+    help="The nginx master that is told, where several run.",
+)
+@click.option(
+    "--watch",
+    "watch",
+    metavar="TIME",
+    default="30s",
+    show_default=True,
+    help="Look at error logs, workers and canaries for so long before it is kept.",
+)
+@click.option(
+    "--canary",
+    "canaries",
+    multiple=True,
+    metavar="URL",
+    help="Of this nginx: asked before and while it is watched; failures, status 5xx and "
+    "answers much slower than before take the change back; may repeat.",
+)
+@click.option(
+    "--confirm",
+    "confirm",
+    metavar="TIME",
+    help="Return, and take it back after so long unless 'nginx-tune confirm' comes.",
+)
+@click.option(
+    "--reload-command",
+    metavar="COMMAND",
+    help="Instead of SIGHUP to the master, such as 'systemctl reload nginx'.",
+)
+@click.option(
+    "--reload-time",
+    metavar="TIME",
+    default="15s",
+    show_default=True,
+    help="A new generation must serve within.",
+)
+@click.option("--no-reload", is_flag=True, help="Change and test the files alone.")
+@click.option(
+    "--managed-anyway",
+    is_flag=True,
+    help="Change files that say that something else (Ansible, certbot, ...) writes them.",
+)
+@click.option(
+    "--trust-files",
+    is_flag=True,
+    help="As root, take a configuration that others than root could write.",
+)
+@state_option
+@output_options("console", "json")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    state_dir: Path,
+    formats: tuple[str, ...],
+    output: str | None,
+    **options: Any,
+) -> ExitStatus:
+    """Change the files of a running nginx; keep them when a new generation answers, else put back.
+
+    Kept: exit 0. Taken back, every byte: 1. Refused before anything was changed: 2, or 3 when
+    nginx -t rejects the files as they are or as they would be. Neither kept nor taken back: 5.
+    Killed at any moment the next start takes it back.
+    """  # fmt: skip
+    from nginx_tune.apply.journal import Journal  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.apply.run import apply_change  # noqa: PLC0415
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+
+    proposed = _proposed(options["overlays"])
+    state = state_of(state_dir)
+
+    def tell(text: str) -> None:
+        if not ctx.obj["quiet"]:
+            say(text)
+
+    with as_interrupt():
+        applied = apply_change(LiveHost(), state, proposed, {}, _wish(options), say=tell)
+    journal = Journal(state.journals / applied.id)
+    write_change(journal, formats, output, tuple(applied.notes))
+    return _STATUS[applied.outcome]
+
+
+def _wish(options: dict[str, Any]) -> Wish:
+    from nginx_tune.apply.examine import Permissions  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.apply.run import Wish  # noqa: PLC0415
+    from nginx_tune.measure.subject import place_of  # noqa: PLC0415
+
+    try:
+        reload_command = shlex.split(options["reload_command"] or "")
+    except ValueError as error:
+        raise UsageError(f"--reload-command: {error}") from None
+    conf, prefix = options["conf_path"], options["prefix"]
+    return Wish(
+        # Links stay: includes stand on the directory that is named.
+        conf_path=None if conf is None else os.path.abspath(place_of(conf, prefix)),  # noqa: PTH100
+        prefix=prefix,
+        binary=options["nginx_binary"],
+        pid=options["pid"],
+        reload_command=reload_command,
+        reloads=not options["no_reload"],
+        reload_seconds=parse_duration(options["reload_time"]),
+        watch_seconds=parse_duration(options["watch"]),
+        confirm_seconds=parse_duration(options["confirm"]) if options["confirm"] else 0.0,
+        canaries=options["canaries"],
+        permissions=Permissions(managed=options["managed_anyway"], trusted=options["trust_files"]),
+    )
+
+
+def _proposed(overlays: tuple[str, ...]) -> list[Proposed]:
+    """What ``--overlay`` asks for; the file as it is now is what it is compared with later."""
+    from nginx_tune.apply.examine import Proposed  # noqa: PLC0415  # heavy imports stay here
+
+    found = []
+    for path, content in read_overlays(overlays).items():
+        full = os.path.abspath(path)  # noqa: PTH100  # links stay: which ones is judged later
+        try:
+            now = Path(full).read_bytes() if Path(full).exists() else None
+        except OSError as error:
+            raise UsageError(f"{path}: cannot read: {error.strerror}") from None
+        before = None if now is None else hashlib.sha256(now).hexdigest()
+        after = hashlib.sha256(content).hexdigest()
+        found.append(Proposed(full, content, before, after))
+    if not found:
+        raise UsageError("nothing to change", hint="give --overlay PATH=NEW")
+    return found

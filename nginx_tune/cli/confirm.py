@@ -1,0 +1,29 @@
+"""``nginx-tune confirm``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nginx_tune.cli.change_options import state_of, state_option, write_change
+from nginx_tune.cli.output import output_options
+from nginx_tune.errors import ExitStatus
+
+
+@click.command()
+@click.argument("change", metavar="[ID]", required=False)
+@state_option
+@output_options("console", "json")
+def command(
+    change: str | None, *, state_dir: Path, formats: tuple[str, ...], output: str | None
+) -> ExitStatus:
+    """Keep a change that waits for it; the last one without ID.
+
+    Too late it is taken back, exit 1; one that was taken back already is refused, exit 2.
+    """
+    from nginx_tune.apply.guardian import confirm  # noqa: PLC0415  # heavy imports stay here
+
+    journal, status = confirm(state_of(state_dir), change)
+    write_change(journal, formats, output)
+    return status

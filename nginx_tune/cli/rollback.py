@@ -1,0 +1,63 @@
+"""``nginx-tune rollback``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nginx_tune.cli.change_options import state_of, state_option, write_change, write_changes
+from nginx_tune.cli.output import output_options
+from nginx_tune.cli.saying import say
+from nginx_tune.errors import UsageError
+
+
+@click.command()
+@click.argument("change", metavar="[ID]", required=False)
+@click.option(
+    "--recover",
+    is_flag=True,
+    help="Take back only what was left unfinished by a process that has died: for the start of "
+    "the machine.",
+)
+@click.option(
+    "--leave",
+    "leaves",
+    is_flag=True,
+    help="End a change that is stuck, with the files as they are now.",
+)
+@state_option
+@output_options("console", "json")
+def command(
+    change: str | None,
+    *,
+    recover: bool,
+    leaves: bool,
+    state_dir: Path,
+    formats: tuple[str, ...],
+    output: str | None,
+) -> None:
+    """Put back every byte that a change replaced, and see nginx serve it; the last one without ID.
+
+    Needs no valid configuration and no running nginx. A file that somebody else has written to
+    since is not overwritten: then nothing is put back, exit 5. Done again it changes nothing.
+    """
+    from nginx_tune.apply.history import describe_change  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.apply.undo import leave, recover_all, roll_back  # noqa: PLC0415
+    from nginx_tune.documents.history import History  # noqa: PLC0415
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+
+    state = state_of(state_dir)
+    if recover:
+        if change is not None or leaves:
+            raise UsageError("--recover is about every unfinished change", hint="give it alone")
+        done = [describe_change(one.journal) for one in recover_all(LiveHost(), state)]
+        write_changes(History(changes=[one for one in done if one]), formats, output)
+        return
+    if leaves:
+        write_change(leave(state, change), formats, output)
+        return
+    journal, server = roll_back(LiveHost(), state, change)
+    if not server:
+        say(f"change {journal.id} had been taken back before")
+    write_change(journal, formats, output)

@@ -1,0 +1,151 @@
+"""A change that waits to be confirmed, from the command line, and what dies meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from apply_site import Site
+from change_files import snapshot
+
+from nginx_tune.apply.journal import Journal
+from nginx_tune.apply.undo import recover_all
+from nginx_tune.host.live import LiveHost
+
+pytestmark = pytest.mark.needs("root", "nginx")
+Make = Callable[..., Site]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def _apply(site: Site, run_cli: Run, *more: str) -> dict[str, object]:
+    new = site.root / "new.conf"
+    new.write_text(site.server('return 200 "new\\n";'))
+    said = run_cli(
+        "apply", "--overlay", f"{site.tree}/conf.d/site.conf={new}", "-c", site.conf,
+        "--state-dir", site.state.path, "--watch", "200ms", "-f", "json", *more,
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    return json.loads(said.stdout)["changes"][0]  # type: ignore[no-any-return]
+
+
+def _guardian(site: Site, change: dict[str, object]) -> int:
+    return int((site.state.journals / str(change["id"]) / "guardian").read_text())
+
+
+def _wait(until: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not until():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_without_confirm_it_is_the_old_tree(make_site: Make, run_cli: Run) -> None:
+    site = make_site()
+    before = snapshot(site.tree)
+    change = _apply(site, run_cli, "--confirm", "1s")
+    assert (change["state"], site.ask()) == ("awaiting", "new\n")
+    journal = Journal(site.state.journals / str(change["id"]))
+    _wait(lambda: journal.read().phase == "undone")
+    assert site.ask() == "old\n"
+    assert snapshot(site.tree) == before
+    late = run_cli("confirm", "--state-dir", site.state.path)
+    assert late.returncode == 2
+    assert "not confirmed in time" in late.stderr
+
+
+def test_confirmed_it_stays_and_nothing_is_left_running(make_site: Make, run_cli: Run) -> None:
+    site = make_site()
+    change = _apply(site, run_cli, "--confirm", "60s")
+    guardian = _guardian(site, change)
+    assert os.getsid(guardian) == guardian
+    again = run_cli(
+        "apply", "--overlay", f"{site.conf}={site.root}/new.conf", "-c", site.conf,
+        "--state-dir", site.state.path,
+    )  # fmt: skip
+    assert again.returncode == 2
+    assert "waits to be confirmed" in again.stderr
+    for _ in range(2):
+        said = run_cli("confirm", change["id"], "--state-dir", site.state.path)
+        assert said.returncode == 0, said.stderr
+    _wait(lambda: not Path(f"/proc/{guardian}").exists() or "Z" in _status(guardian))
+    assert site.ask() == "new\n"
+    assert not list(site.tree.rglob(".*"))
+
+
+def _status(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+    except OSError:
+        return "Z"
+
+
+def test_a_dead_guardian_or_another_start_of_the_machine_is_finished_by_the_next_one(
+    make_site: Make, run_cli: Run
+) -> None:
+    site = make_site()
+    before = snapshot(site.tree)
+    change = _apply(site, run_cli, "--confirm", "60s")
+    assert recover_all(LiveHost(), site.state) == []
+    os.kill(_guardian(site, change), signal.SIGKILL)
+    _wait(lambda: "Z" in _status(_guardian(site, change)))
+    said = run_cli("rollback", "--recover", "--state-dir", site.state.path)
+    assert said.returncode == 0, said.stderr
+    assert "rolled back" in said.stdout
+    assert site.ask() == "old\n"
+    assert snapshot(site.tree) == before
+    assert run_cli("rollback", "--recover", "--state-dir", site.state.path).stdout == (
+        "no change was made here\n"
+    )
+
+
+def test_killed_amid_an_apply_the_next_start_ends_it(make_site: Make, run_cli: Run) -> None:
+    site = make_site()
+    before = snapshot(site.tree)
+    new = site.root / "new.conf"
+    new.write_text(site.server('return 200 "new\\n";'))
+    command = [
+        "apply", "--overlay", f"{site.tree}/conf.d/site.conf={new}", "-c", str(site.conf),
+        "--state-dir", str(site.state.path), "--watch", "60s",
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        [Path(__file__).parents[2] / ".venv/bin/nginx-tune", *command], stderr=subprocess.DEVNULL
+    )
+    _wait(lambda: site.ask() == "new\n")
+    process.kill()
+    process.wait()
+    said = run_cli("history", "--state-dir", site.state.path)
+    assert "UNFINISHED" in said.stdout
+    subprocess.run([site.binary, "-c", site.conf, "-s", "stop"], check=True, capture_output=True)
+    _wait(lambda: not (site.root / "nginx.pid").exists())
+    # As at the start of the machine: nothing runs, and the files are put back before anything does.
+    done = recover_all(LiveHost(), site.state)
+    assert [one.server for one in done] == ["not running"]
+    assert snapshot(site.tree) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_it_is_taken_back_first(make_site: Make, number: signal.Signals) -> None:
+    site = make_site()
+    before = snapshot(site.tree)
+    new = site.root / "new.conf"
+    new.write_text(site.server('return 200 "new\\n";'))
+    process = subprocess.Popen(
+        [
+            Path(__file__).parents[2] / ".venv/bin/nginx-tune", "apply", "--watch", "60s",
+            "--overlay", f"{site.tree}/conf.d/site.conf={new}", "-c", site.conf,
+            "--state-dir", site.state.path,
+        ],
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    _wait(lambda: site.ask() == "new\n")
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130, said
+    assert site.ask() == "old\n"
+    assert snapshot(site.tree) == before

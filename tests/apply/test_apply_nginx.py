@@ -1,0 +1,196 @@
+"""Changes of a running nginx: kept when a new generation answers, else every byte put back."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from apply_site import Site, free_port
+from change_files import snapshot
+
+from nginx_tune.apply import undo
+from nginx_tune.apply.errors import ForeignError, RefusedError, RejectedError, StuckError
+from nginx_tune.apply.model_journal import Answered
+from nginx_tune.apply.undo import leave, roll_back
+from nginx_tune.errors import UsageError
+from nginx_tune.host.live import LiveHost
+
+pytestmark = pytest.mark.needs("root", "nginx")
+Make = Callable[..., Site]
+
+
+def test_a_change_is_kept_and_taken_back_later(make_site: Make) -> None:
+    site = make_site()
+    before = snapshot(site.tree)
+    pid = site.pid
+    applied = site.apply(
+        {
+            "conf.d/site.conf": site.server('return 200 "new\\n";'),
+            "conf.d/other.conf": site.server(
+                'return 200 "other\\n";', f"127.0.0.1:{(port := free_port())}"
+            ),
+        }
+    )
+    assert (applied.outcome, applied.reason, applied.notes) == ("kept", "", [])
+    assert (site.ask(), site.ask(port)) == ("new\n", "other\n")
+    assert site.pid == pid
+    assert not list(site.tree.rglob(".*"))
+    journal, server = roll_back(LiveHost(), site.state, None)
+    assert (journal.id, server) == (applied.id, "reloaded")
+    assert site.ask() == "old\n"
+    assert snapshot(site.tree) == before
+    assert roll_back(LiveHost(), site.state, applied.id)[1] == ""
+
+
+ZONE = "limit_req_zone ${} zone=one:1m rate=100r/s;"
+
+
+def _listening(port: int) -> socket.socket:
+    held = socket.socket()
+    held.bind(("127.0.0.1", port))
+    held.listen()
+    return held
+
+
+def test_a_changed_zone_key_is_taken_back_though_reload_was_content(make_site: Make) -> None:
+    site = make_site(http=ZONE.format("binary_remote_addr"))
+    before = snapshot(site.tree)
+    applied = site.apply({"nginx.conf": site.text(http=ZONE.format("remote_addr"))})
+    assert applied.outcome == "rolled_back"
+    assert 'limit_req "one" uses the "$remote_addr" key while previously' in applied.reason
+    assert snapshot(site.tree) == before
+    assert site.ask() == "old\n"
+
+
+def test_a_port_of_somebody_else_is_taken_back_and_the_pid_file_stays(
+    make_site: Make, root: Path
+) -> None:
+    site = make_site()
+    pid, before = site.pid, snapshot(site.tree)
+    held = _listening(port := free_port())
+    with held:
+        applied = site.apply(
+            {
+                "nginx.conf": site.text(f"pid {root}/other.pid;"),
+                "conf.d/a.conf": site.server(listen=f"unix:{root}/a.sock"),
+                "conf.d/b.conf": site.server(listen=f"127.0.0.1:{port}"),
+            }
+        )
+    assert applied.outcome == "rolled_back"
+    assert "failed (98" in applied.reason
+    assert snapshot(site.tree) == before
+    assert site.pid == pid
+    assert not (root / "other.pid").exists()
+    assert not (root / "a.sock").exists()
+
+
+@pytest.mark.parametrize(
+    ("top", "reason"),
+    [
+        ("working_directory {root}/none;", "exited with fatal code 2"),
+        ("error_log {root}/new.log; working_directory {root}/none;", "exited with fatal code 2"),
+    ],
+)
+def test_workers_that_die_at_once_are_taken_back(
+    make_site: Make, root: Path, top: str, reason: str
+) -> None:
+    site = make_site()
+    before = snapshot(site.tree)
+    applied = site.apply({"nginx.conf": site.text(top.format(root=root))})
+    assert applied.outcome == "rolled_back"
+    assert reason in applied.reason
+    assert snapshot(site.tree) == before
+    assert site.ask() == "old\n"
+
+
+def test_what_nginx_rejects_is_refused_and_put_back(make_site: Make) -> None:
+    site = make_site()
+    before = snapshot(site.tree)
+    with pytest.raises(RejectedError, match="unknown directive"):
+        site.apply({"conf.d/site.conf": site.server("no_such_thing on;")})
+    assert snapshot(site.tree) == before
+    site.conf.with_name("conf.d").joinpath("broken").write_text("junk")
+    os.utime(site.tree / "conf.d" / "broken", (1, 1))
+    with pytest.raises(RejectedError, match="as they are"):
+        site.apply({"conf.d/site.conf": site.server("return 204;")})
+
+
+def test_a_file_that_nothing_includes_is_refused(make_site: Make) -> None:
+    site = make_site()
+    (site.tree / "idle.conf").write_text("# nothing\n")
+    before = snapshot(site.tree)
+    for edits in ({"idle.conf": "x"}, {"new.conf": "x"}):
+        with pytest.raises(RefusedError, match="include"):
+            site.apply(edits)
+        assert snapshot(site.tree) == before
+
+
+def test_an_edit_that_nginx_has_not_read_yet_is_not_brought_in(make_site: Make) -> None:
+    site = make_site()
+    newer = site.tree / "conf.d" / "site.conf"
+    newer.write_text(site.server('return 200 "pending\\n";'))
+    os.utime(newer, (2**31 - 10, 2**31 - 10))
+    with pytest.raises(RefusedError, match="after nginx read it last"):
+        site.apply({"nginx.conf": site.text("worker_rlimit_nofile 512;")})
+    assert site.ask() == "old\n"
+
+
+def test_fewer_reuseport_workers_are_all_seen(make_site: Make) -> None:
+    site = make_site()
+    listen = f"127.0.0.1:{site.port} reuseport"
+    more = site.text(workers=4)
+    assert site.apply({"nginx.conf": more, "conf.d/site.conf": site.server(listen=listen)}).outcome
+    assert site.apply({"nginx.conf": site.text(workers=2)}).outcome == "kept"
+    story = site.state.all()[-1].read()
+    answered = [one for one in story.records if isinstance(one, Answered)]
+    assert [(len(one.workers), one.seen) for one in answered] == [(2, 2)]
+
+
+def test_a_canary_that_fails_takes_the_change_back(make_site: Make) -> None:
+    site = make_site()
+    url = f"http://127.0.0.1:{site.port}/"
+    applied = site.apply(
+        {"conf.d/site.conf": site.server("return 502;")}, canaries=[url], watch_seconds=5.0
+    )
+    assert (applied.outcome, applied.reason) == ("rolled_back", f"{url} answers 502")
+    with pytest.raises(UsageError, match="before the change"):
+        site.apply(
+            {"conf.d/site.conf": site.server("return 204;")},
+            canaries=[f"http://127.0.0.1:{free_port()}/"],
+        )
+
+
+def test_an_edit_of_somebody_else_since_is_not_overwritten(make_site: Make) -> None:
+    site = make_site()
+    edits = {
+        "conf.d/site.conf": site.server("return 204;"),
+        "nginx.conf": site.text("worker_rlimit_nofile 512;"),
+    }
+    assert site.apply(edits).outcome == "kept"
+    (site.tree / "conf.d" / "site.conf").write_text(site.server("return 404;"))
+    after = snapshot(site.tree)
+    with pytest.raises(ForeignError, match=r"site\.conf: somebody else wrote to it"):
+        roll_back(LiveHost(), site.state, None)
+    assert snapshot(site.tree) == after
+    with pytest.raises(RefusedError, match="neither be kept nor taken back"):
+        site.apply({"nginx.conf": site.text()})
+    assert leave(site.state, None).read().is_finished
+    assert snapshot(site.tree) == after
+
+
+def test_an_old_configuration_that_does_not_serve_either_is_said(
+    make_site: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = make_site()
+    monkeypatch.setattr(undo, "RELOAD_SECONDS", 1.0)
+    assert site.apply({"conf.d/site.conf": site.server("return 204;")}).outcome == "kept"
+    (site.tree / "conf.d" / "theirs.conf").write_text("junk")
+    with pytest.raises(StuckError, match="nginx does not serve them"):
+        roll_back(LiveHost(), site.state, None)
+    (site.tree / "conf.d" / "theirs.conf").unlink()
+    monkeypatch.undo()
+    assert roll_back(LiveHost(), site.state, None)[1] == "reloaded"
+    assert site.ask() == "old\n"
