@@ -241,6 +241,11 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     """Mean over the workers' main threads."""
     open_seconds: Latency | None = None
     """Calls of open() by the workers' main threads, each with its time; only when asked for."""
+    rename_seconds: Latency | None = None
+    """Calls of rename() by them: a file that a cache took gets its name; asked for with those."""
+    open_disk_reads: dict[str, int] = {}
+    """Of these calls of open(), how many by the disk reads that each asked for itself: directories
+    and inodes that were not in memory. Empty where it was not counted."""
     pool_queue_wait_seconds: Latency | None = None
     """From posting a task to a pool thread taking it; only when asked for."""
     cpu_seconds: float | None = None
@@ -271,6 +276,8 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     """Dataset bytes in the page cache before the block."""
     resident_bytes_after: int | None = None
     disk_read_bytes: int | None = None
+    disk_written_bytes: int | None = None
+    """All disks added; what a disk on another writes counts once."""
     disks: list[DiskUse] = []
     refaults: int | None = None
     """Pages of files read again after the page cache had let them go."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from nginx_tune.documents.measured_server import DiskUse
 from nginx_tune.measure.server_moment import Moment, Subjects
 from nginx_tune.measure.server_window import Window
@@ -50,10 +52,21 @@ def read_bytes(before: Moment, after: Moment, subjects: Subjects) -> int | None:
     What a disk on another asks for is read from both and counted once: a disk below others
     counts with what it gave beyond their reads. Those may come from memory, hence never below 0.
     """
+    return _moved(before, after, subjects, lambda counters: counters.read_bytes)
+
+
+def written_bytes(before: Moment, after: Moment, subjects: Subjects) -> int | None:
+    """Bytes written to all disks, in the same way."""
+    return _moved(before, after, subjects, lambda counters: counters.write_bytes)
+
+
+def _moved(
+    before: Moment, after: Moment, subjects: Subjects, told: Callable[[DiskCounters], int]
+) -> int | None:
     names = subjects.disks
     if not names or any(n not in before.disks or n not in after.disks for n in names):
         return None
-    grown = {n: after.disks[n].read_bytes - before.disks[n].read_bytes for n in names}
+    grown = {n: told(after.disks[n]) - told(before.disks[n]) for n in names}
     return sum(
         max(0, own - sum(grown.get(above, 0) for above in subjects.below.get(name, ())))
         for name, own in grown.items()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 from typing import TypeVar
 
 from nginx_tune.documents.listening import ListenSocket
-from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.measured_server import (
     ListenerUse,
     LoopTurn,
@@ -26,7 +24,8 @@ from nginx_tune.measure.plan_cpu import (
     plan_samples,
     plan_steal,
 )
-from nginx_tune.measure.plan_disk_use import plan_disks, read_bytes
+from nginx_tune.measure.plan_disk_use import plan_disks, read_bytes, written_bytes
+from nginx_tune.measure.plan_names import plan_names
 from nginx_tune.measure.plan_turns import plan_turns
 from nginx_tune.measure.plan_waiting import plan_held_calls, plan_waiting
 from nginx_tune.measure.plan_worker import plan_worker
@@ -50,6 +49,7 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
     gaps: Gaps = {}
     first, last = window.moments[0], window.moments[-1]
     turns = plan_turns(window, gaps)
+    names = plan_names(window, gaps)
     delay, method = _block_delay(window, turns, gaps)
     workers = [plan_worker(window, pid) for pid in window.subjects.workers]
     if isinstance(window.logs, Missing):
@@ -89,7 +89,9 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
         block_io_delay_seconds=delay,
         block_io_delay_method=method,
         state_d_ratio=_mean([w.state_d_ratio for w in workers], gaps),
-        open_seconds=_opens(window, gaps),
+        open_seconds=names.opens,
+        rename_seconds=names.renames,
+        open_disk_reads=names.open_reads,
         pool_queue_wait_seconds=latency_of(wait.values) if isinstance(wait, QueueWaits) else None,
         cpu_seconds=_cpu_seconds(window),
         run_queue_seconds=sum_known([worker.run_queue_seconds for worker in workers]),
@@ -102,6 +104,7 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
         held_calls=plan_held_calls(window),
         waiting=plan_waiting(window, gaps),
         disk_read_bytes=read_bytes(first, last, window.subjects),
+        disk_written_bytes=written_bytes(first, last, window.subjects),
         disks=plan_disks(window),
         refaults=refaults,
         refault_source=window.refault_source if refaults is not None else "",
@@ -113,13 +116,6 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
         observer_cpu_seconds=window.observer_cpu_seconds,
     )
     return server, gaps
-
-
-def _opens(window: Window, gaps: Gaps) -> Latency | None:
-    if isinstance(window.opens, Counter):
-        return latency_of(window.opens)
-    gaps["/open_seconds"] = window.opens.reason if window.opens else "not asked for"
-    return None
 
 
 def _block_delay(window: Window, turns: LoopTurn | None, gaps: Gaps) -> tuple[float | None, str]:

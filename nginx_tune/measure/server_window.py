@@ -13,6 +13,7 @@ from nginx_tune.host.gaps import Missing
 from nginx_tune.measure.server_moment import NOT_ASKED, Moment, Subjects
 from nginx_tune.observe.block_delay import delay_between
 from nginx_tune.observe.parse_error_log import ErrorLogCounts
+from nginx_tune.observe.parse_opens import NameCalls
 from nginx_tune.observe.queue_wait import QueueWaits
 from nginx_tune.observe.states import Held, StateShares
 from nginx_tune.observe.turn_counts import TurnCounts
@@ -37,8 +38,7 @@ class Window:
     connections: tuple[dict[int, int] | None, dict[int, int] | None] = (None, None)
     refault_source: str = ""
     queue_waits: QueueWaits | Missing | None = None
-    opens: Counter[int] | Missing | None = None
-    """Calls of open() by their nanoseconds."""
+    opens: NameCalls | Missing | None = None
     observer_cpu_seconds: float | None = None
     held: Counter[Held] = field(default_factory=Counter)
     """What main threads were found in, in looks."""

@@ -1,8 +1,9 @@
-"""How often main threads call open(), and how long each call takes: what no thread pool offloads.
+"""How often main threads call open() and rename(), and how long: what no thread pool offloads.
 
 By tracefs alone, two events a call and no process stopped for them, so that counts are exact. A
 call that finds its names in memory takes some microseconds; one that does not waits in the loop
-for each directory and inode that has to be read.
+for each directory and inode that has to be read. These reads are counted too, by an event that
+the kernel tells in the thread that asks for them.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import Counter
 from collections.abc import Sequence
 
 from nginx_tune.host.gaps import Missing
 from nginx_tune.host.global_ids import read_global_ids
-from nginx_tune.observe.parse_opens import OpenReader
+from nginx_tune.observe.parse_opens import NameCalls, OpenReader
 from nginx_tune.observe.tracefs import Instance, TraceFs, open_tracefs
 
 _POLL_SECONDS = 0.05
 _BUFFER_KIB = 2048
 """For each CPU: about 10,000 calls between two polls."""
-_CALLS = ("openat", "open", "openat2")
+_CALLS = ("openat", "open", "openat2", "rename", "renameat", "renameat2")
+_READS = "block_bio_queue"
 
 
 class OpenTracer:
@@ -36,6 +37,9 @@ class OpenTracer:
         self._ended = threading.Event()
         try:
             self._instance.watch_calls(tracefs, threads, _CALLS, buffer_kib=_BUFFER_KIB)
+            self._has_reads = bool(tracefs.events("block", _READS))
+            if self._has_reads:
+                self._instance.write(f"events/block/{_READS}/enable", "1")
         except OSError:
             self._instance.remove()
             raise
@@ -55,17 +59,17 @@ class OpenTracer:
         self._rest = lines.pop()
         self._reader.read([line.decode("ascii", "replace") for line in lines])
 
-    def finish(self) -> Counter[int] | Missing:
-        """Calls by the nanoseconds that they took; Missing when some were not seen."""
+    def finish(self) -> NameCalls | Missing:
+        """The calls; Missing when some were not seen."""
         with contextlib.suppress(OSError):
             self._instance.write("tracing_on", "0")
         self._stop_reading()
         self._read()
-        self._reader.finish(time.monotonic_ns())
+        calls = self._reader.finish(time.monotonic_ns(), has_reads=self._has_reads)
         self._remove()
         if self._reader.lost:
             return Missing(f"{self._reader.lost:,} events of open() were lost")
-        return self._reader.values
+        return calls
 
     def kill(self) -> None:
         """End it at once; nothing was counted."""

@@ -116,6 +116,23 @@ def read_virtual_bytes(blocks: Sequence[Measurement]) -> Reading:
     return Reading(sum(known) / len(known))
 
 
+def read_disk_reads_per_open(blocks: Sequence[Measurement]) -> Reading:
+    """Reads that calls of open() asked of disks, by these calls."""
+    if not blocks or not all(block.server.open_disk_reads for block in blocks):
+        return Reading(None, "the disk reads of open() were not counted")
+    return Reading(
+        sum(int(n) * count for block in blocks for n, count in block.server.open_disk_reads.items())
+        / sum(sum(block.server.open_disk_reads.values()) for block in blocks)
+    )
+
+
+def read_most_disk_reads(blocks: Sequence[Measurement]) -> Reading:
+    """The most reads that one call of open() asked of disks."""
+    if not blocks or not all(block.server.open_disk_reads for block in blocks):
+        return Reading(None, "the disk reads of open() were not counted")
+    return Reading(float(max(int(n) for block in blocks for n in block.server.open_disk_reads)))
+
+
 DERIVED: dict[str, Derived] = {
     "server.busiest_worker_ratio": Derived("ratio", read_busiest_worker_ratio),
     "server.pool_overflow_per_truncated": Derived("ratio", read_overflow_per_truncated),
@@ -123,4 +140,6 @@ DERIVED: dict[str, Derived] = {
     "total.error_statuses": Derived("count", read_error_statuses),
     "server.pool_threads": Derived("count", read_pool_threads, "neither"),
     "server.virtual_bytes": Derived("bytes", read_virtual_bytes, "neither"),
+    "server.disk_reads_per_open": Derived("ratio", read_disk_reads_per_open),
+    "server.most_disk_reads_of_an_open": Derived("count", read_most_disk_reads),
 }

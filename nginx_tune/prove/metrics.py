@@ -119,9 +119,11 @@ _PART_NUMBERS = {
             _Number("count", "lower", math.fsum, "connections_exhausted"),
             _Number("count", "lower", math.fsum, "read_errors"),
             _Number("count", "lower", math.fsum, "open_seconds.count"),
+            _Number("count", "lower", math.fsum, "rename_seconds.count"),
             _Number("count", "lower", math.fsum, "refaults"),
             _Number("seconds", "lower", _average, "observer_cpu_seconds"),
             _Number("bytes", "lower", math.fsum, "disk_read_bytes"),
+            _Number("bytes", "lower", math.fsum, "disk_written_bytes"),
             _Number("bytes", "higher", _average, "resident_bytes_before"),
             _Number("bytes", "higher", _average, "resident_bytes_after"),
         )
@@ -136,7 +138,12 @@ _PART_NUMBERS = {
     },
 }
 
-SERVER_LATENCIES = ("loop_turn_seconds", "open_seconds", "pool_queue_wait_seconds")
+SERVER_LATENCIES = (
+    "loop_turn_seconds",
+    "open_seconds",
+    "rename_seconds",
+    "pool_queue_wait_seconds",
+)
 
 _LOOP_TURN_PER_TTFB = "loop_turn_per_ttfb"
 

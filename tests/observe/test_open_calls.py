@@ -12,7 +12,7 @@ import pytest
 
 from nginx_tune.nginx.instance import start_instance
 from nginx_tune.observe.open_calls import OpenTracer, start_open_tracing
-from nginx_tune.observe.parse_opens import OpenReader
+from nginx_tune.observe.parse_opens import NameCalls, OpenReader
 
 LINES = """\
            nginx-4711    [001] .....  9075.000001: sys_openat -> 0x5
@@ -32,12 +32,40 @@ def test_calls_are_counted_with_their_time() -> None:
     reader = OpenReader()
     reader.read(LINES[:6])
     reader.read(LINES[6:])
-    assert reader.values == Counter({15_000: 1, 30_000_000: 1, 1_000: 1})
-    reader.finish(9_075_250_000_000)
-    assert reader.values[50_000_000] == 1, "one is still under way"
+    calls = reader.finish(9_075_250_000_000)
+    assert calls.opens == Counter({15_000: 1, 30_000_000: 1, 1_000: 1, 50_000_000: 1}), (
+        "one is still under way"
+    )
+    assert not calls.renames
     assert reader.lost == 0
     reader.read(["CPU:1 [LOST 512 EVENTS]", "CPU:0 [LOST 3 EVENTS]"])
     assert reader.lost == 515
+
+
+READS = """\
+ nginx-4711 [000] ..... 1.000010: block_bio_queue: 7,0 R 4096 + 8 [nginx]
+ nginx-4711 [000] ..... 2.000000: sys_openat(dfd: ffffff9c, filename: 55d0, flags: 800)
+ nginx-4711 [000] ..... 2.000010: block_bio_queue: 7,0 RM 4096 + 8 [nginx]
+ nginx-4712 [001] ..... 2.000011: block_bio_queue: 7,0 R 8192 + 8 [nginx]
+ nginx-4711 [000] ..... 2.000012: block_bio_queue: 7,0 WS 16 + 8 [nginx]
+ nginx-4711 [000] ..... 2.000013: block_bio_queue: 7,0 RAM 5120 + 8 [nginx]
+ nginx-4711 [000] ..... 2.000020: sys_openat -> 0x6
+ nginx-4711 [000] ..... 2.000030: block_bio_queue: 7,0 R 9000 + 8 [nginx]
+ nginx-4711 [000] ..... 2.000040: sys_rename(oldname: 55d0, newname: 55e0)
+ nginx-4711 [000] ..... 2.000045: block_bio_queue: 7,0 RM 9000 + 8 [nginx]
+ nginx-4711 [000] ..... 2.000090: sys_rename -> 0x0
+ nginx-4711 [000] ..... 2.000100: sys_openat(dfd: ffffff9c, filename: 55d0, flags: 800)
+ nginx-4711 [000] ..... 2.000101: sys_openat -> 0x6
+""".splitlines()
+
+
+def test_reads_are_those_that_the_open_asked_for_itself() -> None:
+    reader = OpenReader()
+    reader.read(READS)
+    calls = reader.finish(3_000_000_000)
+    assert calls.open_reads == Counter({2: 1, 0: 1})
+    assert calls.renames == Counter({50_000: 1})
+    assert reader.finish(3_000_000_000, has_reads=False).open_reads is None
 
 
 CONF = """\
@@ -87,6 +115,7 @@ def test_each_open_of_a_worker_is_counted_and_nothing_else(
         calls = tracer.finish()
     finally:
         instance.stop()
-    assert isinstance(calls, Counter), calls
-    assert calls.total() == opens
-    assert min(calls) >= 0
+    assert isinstance(calls, NameCalls), calls
+    assert calls.opens.total() == opens
+    assert min(calls.opens) >= 0
+    assert calls.open_reads is None or calls.open_reads.total() == opens
