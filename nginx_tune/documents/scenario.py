@@ -31,7 +31,9 @@ class ScenarioClass(Part, frozen=True, kw_only=True):
     """With ``turns``: how many are held; more are opened when all are busy. Null holds all."""
     timeout_seconds: float = 60.0
     disk: str = ""
-    """Disk whose files are asked for; empty for the first."""
+    """Disk whose files are asked for; empty for the first. Where the scenario has
+    ``cached_files``, those of them that the split by the key gives to this disk's cache; empty for
+    objects that no cache has."""
     keepalive: bool = True
     headers: dict[str, str] = {}
     first_files: int | None = None
@@ -126,6 +128,9 @@ class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1")
     """Run in every round beside the two."""
     hot_locations: list[str] = []
     """Of the site: location prefixes whose files are asked for all the time."""
+    cached_files: int = 0
+    """So many objects of the origin, from the first, are in the cache as a block starts: asked
+    for from an nginx that is then ended. Nothing of them is in memory."""
     counts_connections: bool = False
     """Whether each worker's connections are counted, from a log of its own."""
     counts_opens: bool = False

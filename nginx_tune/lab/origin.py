@@ -2,7 +2,8 @@
 
 Its objects are made up from their names, the same bytes in every run, and cost no disk: what is
 slow about it is what the lab says. It answers GET and HEAD, keeps connections, and lets at most
-so many requests move at once; others wait their turn, as behind a real application.
+so many requests move at once; others wait their turn, as behind a real application. An object has
+an ETag, and whoever names it is told that nothing changed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,12 @@ _BLOCK_BYTES = 1 << 20
 _PIECE_BYTES = 32 << 10
 _MOST_HEADER_BYTES = 16 << 10
 _IDLE_SECONDS = 60.0
+_CACHE_CONTROL = b"Cache-Control: max-age=3600"
+_FOUND = (
+    b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nContent-Type: application/octet-stream\r\n"
+    b"%s\r\nETag: %s\r\n\r\n"
+)
+_NOT_MODIFIED = b"HTTP/1.1 304 Not Modified\r\n%s\r\nETag: %s\r\n\r\n"
 _NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -75,16 +82,15 @@ class Origin:
             await asyncio.sleep(self._origin.delay_seconds)
             if size is None:
                 writer.write(_NOT_FOUND)
+            elif _tag(words[1]) in head:  # in no other field than If-None-Match
+                writer.write(_NOT_MODIFIED % (_CACHE_CONTROL, _tag(words[1])))
             else:
                 await self._send(words, size, writer)
             await writer.drain()
         return b"\r\nconnection: close\r\n" not in head.lower() and words[2] != "HTTP/1.0"
 
     async def _send(self, words: list[str], size: int, writer: asyncio.StreamWriter) -> None:
-        writer.write(
-            f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\nContent-Type: application/octet-stream"
-            "\r\nCache-Control: max-age=3600\r\n\r\n".encode()
-        )
+        writer.write(_FOUND % (size, _CACHE_CONTROL, _tag(words[1])))
         if words[0] == "HEAD":
             return
         place = zlib.crc32(words[1].encode("latin-1")) % _BLOCK_BYTES
@@ -100,6 +106,11 @@ class Origin:
             if self._origin.bytes_per_second is not None:
                 due = started + sent / self._origin.bytes_per_second
                 await asyncio.sleep(max(0.0, due - clock()))
+
+
+def _tag(path: str) -> bytes:
+    """The ETag of a path's object, which never changes."""
+    return b'"%08x"' % zlib.crc32(path.encode("latin-1"))
 
 
 async def _serve(request: OriginRequest) -> None:

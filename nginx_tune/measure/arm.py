@@ -30,6 +30,8 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     """Whether loop turns are traced."""
     drain_seconds: float | None = None
     """How long to wait for the last answers; null for what the plan says."""
+    cached: list[str] = []
+    """URLs that are asked for before each block, from an nginx of this arm that is then ended."""
     counts_opens: bool = False
     """Whether calls of open() are counted."""
     warm_names: bool = False

@@ -25,6 +25,7 @@ from nginx_tune.lab.mounts import STATE
 from nginx_tune.lab.opened import OpenLab
 from nginx_tune.lab.written import open_written, written_bytes
 from nginx_tune.measure.arm_server import kernel_settings, reloading, start_stand_in
+from nginx_tune.measure.cache_files import wait_for_cached
 from nginx_tune.measure.one_request import TargetConnection
 from nginx_tune.measure.operations import BlockRequest
 from nginx_tune.measure.page_cache import make_cold, make_full, make_warm, resident_bytes
@@ -51,6 +52,7 @@ def run_block(request: BlockRequest, lab: OpenLab) -> Measurement:
         conf_path.parent.mkdir(parents=True, exist_ok=True)
         conf_path.write_text(request.arm.conf_text)
     lab.disks.restore()
+    _fill_caches(request, lab)
     resident_before = make_cold(request.evict)
     lab.disks.make_names_cold()
     if request.arm.conduct.warm_names:
@@ -70,6 +72,22 @@ def run_block(request: BlockRequest, lab: OpenLab) -> Measurement:
         return _run_block(request, lab, conf_path, resident_before)
     finally:
         _check_memory(request, kills)
+
+
+def _fill_caches(request: BlockRequest, lab: OpenLab) -> None:
+    """Have the caches of the arm hold what they should; emulated disks take no time for it."""
+    if not request.arm.conduct.cached:
+        return
+    stderr_path = STATE / f"{request.arm.name}.stderr"
+    instance = _start(request, Path(request.arm.conf_path), stderr_path, lab)
+    try:
+        _prime(request.plan.target, request.arm.conduct.cached)
+        wait_for_cached(
+            request.evict, len(request.arm.conduct.cached), patience_seconds=_PRIME_SECONDS
+        )
+        instance.check()
+    finally:
+        instance.stop()
 
 
 def _check_memory(request: BlockRequest, before: MemoryKills) -> None:

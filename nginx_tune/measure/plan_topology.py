@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.lab import Lab, LabDisk
 from nginx_tune.documents.loadplan import LoadClass, LoadPlan, Tls
-from nginx_tune.documents.site import Site, SiteTls, Upstream
+from nginx_tune.documents.site import CacheBounds, Site, SiteTls, Upstream
 from nginx_tune.lab.environment import LOOPBACK, Placement
 
 
@@ -21,8 +21,16 @@ def place_site(site: Site, lab: Lab, placement: Placement) -> Site:
         )
     if placement.origin is not None:
         changes["upstreams"] = [Upstream(name="origin", servers=[placement.origin])]
-        changes["cache_dirs"] = [disk.mount for disk in lab.disks if disk.writable]
+        caches = [disk for disk in lab.disks if disk.writable and not disk.spare]
+        changes["cache_dirs"] = [disk.mount for disk in caches]
+        changes["cache_bounds"] = {disk.mount: _bounds(disk) for disk in caches}
     return msgspec.structs.replace(site, **changes)
+
+
+def _bounds(disk: LabDisk) -> CacheBounds:
+    """Most of the room of a disk that is small beside any that a host has."""
+    room = disk.room_bytes >> 20
+    return CacheBounds(max_bytes=room * 3 // 4 << 20, min_free_bytes=max(1, room // 16) << 20)
 
 
 def _listen(listen: str, placement: Placement) -> str:

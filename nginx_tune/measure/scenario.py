@@ -24,6 +24,7 @@ from nginx_tune.lab.walls import Walls, given_up
 from nginx_tune.measure.arm import Arm
 from nginx_tune.measure.experiment import Experiment, run_pairs
 from nginx_tune.measure.modules import MODULE_INSIDE
+from nginx_tune.measure.plan_cached import share_out
 from nginx_tune.measure.plan_load import ServedFile, hot_urls, plan_load
 from nginx_tune.measure.plan_places import plan_places
 from nginx_tune.measure.plan_scenario import check_scenario
@@ -52,6 +53,7 @@ from nginx_tune.prove.verdict import judge
 
 PORT = 8080
 MEMORY_URL = "/healthz"
+HOST = "localhost"
 
 
 E = TypeVar("E", Scenario, ExperimentSpec)
@@ -110,20 +112,27 @@ def run_scenario(
                 covers=outermost(covers),
                 view=merge_views(views),
             )
-            mounts = [disk.mount for disk in scenario.lab.disks]
+            mounts = [disk.mount for disk in scenario.lab.disks if not disk.spare]
             facts = declare_workers(session.facts(mounts), scenario.lab.worker_processes)
             site = session.place(
                 Site(
                     listen=[f"127.0.0.1:{PORT}"],
-                    server_names=["localhost"],
+                    server_names=[HOST],
                     roots=mounts or ["/srv"],
                     root_prefixes=_prefixes(scenario.lab),
                     hot_locations=scenario.hot_locations,
                 )
             )
             prediction = decide(facts, plan_workload(scenario, facts), site=site)
-            arms = make_arms(scenario, programs, prediction, write_arm=write_arm, site=site)
             served = _served(session, scenario)
+            arms = make_arms(
+                scenario,
+                programs,
+                prediction,
+                write_arm=write_arm,
+                site=site,
+                cached=[file.url for file in _cached(session, scenario)],
+            )
             experiment = _experiment(scenario, arms, served)
             run_pairs(
                 session,
@@ -195,7 +204,7 @@ def _experiment(
     """Each arm with what it is asked; its own classes where it has some."""
     own = {name: spec.classes for name, spec in specs_of(scenario).items() if spec.classes}
     files = served.get(ORIGIN) or served[scenario.lab.disks[0].name]
-    target = Target(address=LOOPBACK, port=PORT, host="localhost")
+    target = Target(address=LOOPBACK, port=PORT, host=HOST)
     plans = {}
     primed = []
     for arm in arms:
@@ -232,6 +241,9 @@ def check_nginx(nginx: Nginx, scenario: Scenario) -> str:
 
 def _served(session: Session, scenario: Scenario) -> dict[str, list[ServedFile]]:
     """The files of each disk, by name; every mount is a root of the site. The origin's too."""
+    if scenario.cached_files:
+        new = session.files[ORIGIN][scenario.cached_files :]
+        return {ORIGIN: new} | share_out(scenario.lab, _cached(session, scenario), host=HOST)
     served = {ORIGIN: session.files[ORIGIN]} if ORIGIN in session.files else {}
     return served | {
         disk.name: [
@@ -240,6 +252,10 @@ def _served(session: Session, scenario: Scenario) -> dict[str, list[ServedFile]]
         ]
         for disk in scenario.lab.disks
     }
+
+
+def _cached(session: Session, scenario: Scenario) -> list[ServedFile]:
+    return session.files.get(ORIGIN, [])[: scenario.cached_files]
 
 
 def _text_of(arm: Arm) -> str:

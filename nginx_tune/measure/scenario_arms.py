@@ -96,8 +96,9 @@ def make_arms(
     *,
     write_arm: ArmWriter,
     site: Site,
+    cached: Sequence[str] = (),
 ) -> list[Arm]:
-    """The arms that run, each with its configuration."""
+    """The arms that run, each with its configuration; ``cached`` are URLs that caches hold."""
     workers = scenario.lab.worker_processes
     always = [_workers(workers), _told_by_worker()] if workers > 1 else []
     always += _counting() if scenario.counts_connections else []
@@ -121,6 +122,7 @@ def make_arms(
             starts=scenario.starts,
             traces=scenario.traces,
             drain_seconds=scenario.drain_seconds,
+            cached=list(cached),
             counts_opens=scenario.counts_opens,
             warm_names=spec.warm_names,
             ahead=True,
