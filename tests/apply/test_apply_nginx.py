@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -194,3 +195,43 @@ def test_an_old_configuration_that_does_not_serve_either_is_said(
     monkeypatch.undo()
     assert roll_back(LiveHost(), site.state, None)[1] == "reloaded"
     assert site.ask() == "old\n"
+
+
+def _certificate(root: Path) -> str:
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+         "-nodes", "-subj", "/CN=h", "-keyout", root / "key", "-out", root / "cert"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return f"ssl_certificate {root}/cert; ssl_certificate_key {root}/key; return 200;"
+
+
+@pytest.mark.needs("openssl")
+def test_every_kind_of_listener_is_asked(make_site: Make, root: Path) -> None:
+    site = make_site()
+    body = _certificate(root)
+    ports = [free_port() for _ in range(3)]
+    text = (
+        site.server(listen=f"127.0.0.1:{site.port} deferred")
+        + site.server(body, f"127.0.0.1:{ports[0]} ssl")
+        + site.server(listen=f"127.0.0.1:{ports[1]} proxy_protocol")
+        + site.server(listen=f"*:{ports[2]}")
+        + site.server(listen=f"unix:{root}/a.sock")
+    )
+    applied = site.apply({"conf.d/site.conf": text})
+    assert (applied.outcome, applied.reason, applied.notes) == ("kept", "", [])
+    answered = [one for one in site.state.all()[-1].read().records if isinstance(one, Answered)]
+    assert [one.listeners for one in answered] == [5]
+
+
+@pytest.mark.needs("openssl")
+def test_a_certificate_that_workers_cannot_load_is_taken_back(make_site: Make, root: Path) -> None:
+    """By a variable it is the worker that loads it, at each handshake: nginx -t is content."""
+    site = make_site()
+    before = snapshot(site.tree)
+    body = _certificate(root).replace(f"{root}/cert;", f"{root}/$server_port;")
+    listen = f"127.0.0.1:{free_port()} ssl"
+    applied = site.apply({"conf.d/tls.conf": site.server(body, listen)})
+    assert applied.outcome == "rolled_back"
+    assert "TLS fails" in applied.reason
+    assert snapshot(site.tree) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -46,13 +47,15 @@ def _random_tree(tree: Path, draw: random.Random) -> dict[Path, bytes]:
     for number in range(draw.randint(1, 5)):
         path = tree / draw.choice(["", "conf.d"]) / f"f{number} {draw.choice(['é', 'x', '~'])}"
         content = draw.randbytes(draw.choice([0, 1, 20, 70_000]))
+        path.unlink(missing_ok=True)  # of a round before: it may not be writable
         if draw.random() < 0.7:
             path.write_bytes(content)
             path.chmod(draw.choice([0o644, 0o600, 0o444, 0o2755, 0o640]))
             if os.geteuid() == 0:
                 os.chown(path, draw.choice([0, 33]), draw.choice([0, 4]))
             if draw.random() < 0.5:
-                os.setxattr(path, "user.note", draw.randbytes(draw.randint(0, 30)))
+                with contextlib.suppress(OSError):  # not every file system has them
+                    os.setxattr(path, "user.note", draw.randbytes(draw.randint(0, 30)))
             os.utime(path, ns=(draw.randrange(10**18), draw.randrange(10**18)))
         edits[path] = content + b"\n" + draw.randbytes(draw.randint(0, 50))
     return edits
