@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from shlex import quote
 
-from nginx_tune.conf.scopes import scopes
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.lab import Lab
 from nginx_tune.lab.kinds import describe_disk
@@ -15,9 +14,6 @@ from nginx_tune.measure.plan_asks import Ask
 from nginx_tune.measure.plan_outgoing import unspoken
 
 _MOST_NAMES = 20
-_CODINGS = ("gzip", "gzip_static", "brotli", "brotli_static", "zstd", "zstd_static")
-_SHAPING = ("", "_types", "_comp_level", "_min_length", "_proxied")
-"""Of a directive's name: what decides how much is compressed, and at what cost."""
 
 
 def place_notes(
@@ -63,15 +59,15 @@ def stub_notes(around: MadeEnvironment, trees: Sequence[ConfTree]) -> list[str]:
             said = "what is logged is thrown away"
         else:
             said = f"200 with {BODY_BYTES} bytes, at once, by {protocol}"
-        found.append(f"a stub in the place of {_listed(names)}: {said}")
+        found.append(f"a stub in the place of {listed(names)}: {said}")
     silent = around.stubs.silent.items()
     found += [f"nothing answers in the place of {name}: {why}" for name, why in silent]
     lines = dict.fromkeys(line for tree in trees for line in unspoken(tree))
     if lines:
-        found.append(f"no stub speaks what these need: {_listed(lines)}")
+        found.append(f"no stub speaks what these need: {listed(lines)}")
     if around.names:
         what = "the stubs" if around.stubs.answering else "an address where nothing answers"
-        found.append(f"resolved to {what}: {_listed(dict.fromkeys(around.names))}")
+        found.append(f"resolved to {what}: {listed(dict.fromkeys(around.names))}")
     return found
 
 
@@ -87,30 +83,8 @@ def asked_notes(asked: Sequence[tuple[Ask, int]], left_out: Mapping[str, str]) -
     return found + [f"not loaded: {label}: {why}" for label, why in left_out.items()]
 
 
-def _listed(names: Mapping[str, None]) -> str:
+def listed(names: Collection[str]) -> str:
+    """The first of them, and how many more there are."""
     shown = list(names)[:_MOST_NAMES]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
-
-
-def compression_notes(trees: Sequence[ConfTree]) -> list[str]:
-    """What the arms compress: no request of the load asks for it."""
-    said = [_compressing(tree) for tree in trees]
-    lines = dict.fromkeys(line for one in said for line in one)
-    if not lines:
-        return []
-    apart = "" if said[0] == said[1] else ", though the arms differ in it"
-    what = f"compression is not exercised{apart}, no request accepts compressed answers"
-    return [f"{what}: {_listed(lines)}"]
-
-
-def _compressing(tree: ConfTree) -> list[str]:
-    """The lines that turn compression on, or shape it where it is on; each once."""
-    found: dict[str, None] = {}
-    for scope in scopes(tree):
-        for coding in _CODINGS:
-            if scope.value(coding, "off") == "off":
-                continue
-            lines = (scope.effective(f"{coding}{what}") for what in _SHAPING)
-            found |= dict.fromkeys(str(line) for line in lines if line is not None)
-    return list(found)

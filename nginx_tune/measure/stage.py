@@ -22,6 +22,7 @@ from nginx_tune.measure.arm import Arm
 from nginx_tune.measure.experiment import Experiment
 from nginx_tune.measure.operations import Question
 from nginx_tune.measure.plan_asks import Ask
+from nginx_tune.measure.plan_codings import accepted_codings, compression_notes, with_codings
 from nginx_tune.measure.plan_further import MOST_FILES, plan_class, with_further
 from nginx_tune.measure.plan_load import ServedFile, hot_urls, plan_load
 from nginx_tune.measure.plan_lost import is_loaded, lost_answer
@@ -32,7 +33,6 @@ from nginx_tune.measure.plan_site_load import share_of
 from nginx_tune.measure.plan_stage_notes import (
     absent_notes,
     asked_notes,
-    compression_notes,
     place_notes,
     stub_notes,
 )
@@ -120,10 +120,14 @@ def open_stage(
     )
     has_silent = bool(made.stubs.silent) or any(map(unspoken, site.trees))
     further, asked, refused, lost = _further(session, arms, site, has_silent=has_silent)
+    accepted = accepted_codings(site.trees)
     plans = {
-        arm.name: with_further(
-            plan_load(classes, files, target=entry.target, memory_url=entry.memory_url),
-            further[arm.name],
+        arm.name: with_codings(
+            with_further(
+                plan_load(classes, files, target=entry.target, memory_url=entry.memory_url),
+                further[arm.name],
+            ),
+            accepted,
         )
         for arm, entry in zip(arms, site.entries, strict=True)
     }

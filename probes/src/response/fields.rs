@@ -23,6 +23,8 @@ pub(super) struct Fields {
     pub(super) close: bool,
     pub(super) keepalive: bool,
     pub(super) worker: Option<u64>,
+    /// Whether the body is compressed: `Content-Encoding` names another coding than `identity`.
+    pub(super) encoded: bool,
 }
 
 impl Fields {
@@ -41,6 +43,10 @@ impl Fields {
                 }
                 14 if header.name.eq_ignore_ascii_case("x-probe-worker") => {
                     fields.worker = parse_length(header.value).ok();
+                }
+                16 if header.name.eq_ignore_ascii_case("content-encoding") => {
+                    fields.encoded |= tokens(header.value)
+                        .any(|t| !t.is_empty() && !t.eq_ignore_ascii_case(b"identity"));
                 }
                 17 if header.name.eq_ignore_ascii_case("transfer-encoding") => {
                     let last = tokens(header.value).last();

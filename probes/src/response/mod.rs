@@ -36,6 +36,8 @@ pub struct Response {
     declared_bytes: Option<u64>,
     /// What a 206 says it is.
     content_range: Option<ContentRange>,
+    /// Whether the body is compressed: then its length is not that of the object.
+    encoded: bool,
     body_bytes: u64,
     /// What frames the chunks.
     framing_bytes: u64,
@@ -67,6 +69,7 @@ impl Response {
             status: 0,
             declared_bytes: None,
             content_range: None,
+            encoded: false,
             body_bytes: 0,
             framing_bytes: 0,
             not_http: None,
@@ -85,6 +88,7 @@ impl Response {
         self.status = 0;
         self.declared_bytes = None;
         self.content_range = None;
+        self.encoded = false;
         self.body_bytes = 0;
         self.framing_bytes = 0;
         self.not_http = None;
@@ -233,7 +237,8 @@ impl Response {
         }
     }
 
-    /// What is wrong with a complete response; none when it is as expected.
+    /// What is wrong with a complete response; none when it is as expected. The object's length is
+    /// not that of a compressed body, whose end the framing tells.
     pub fn fault(&self, statuses: &[u16], expected_bytes: Option<u64>) -> Option<Failure> {
         if !statuses.contains(&self.status) {
             return Some(Failure::Status);
@@ -241,7 +246,7 @@ impl Response {
         let expected = expected_bytes?;
         let has_no_body = matches!(self.status, 204 | 304);
         let got = match self.method {
-            _ if has_no_body => return None,
+            _ if has_no_body || self.encoded => return None,
             Method::Head => self.declared_bytes?,
             Method::Get => self.body_bytes,
         };
@@ -325,6 +330,7 @@ impl Response {
         self.status = status;
         self.declared_bytes = fields.length;
         self.content_range = fields.range;
+        self.encoded = fields.encoded;
         self.worker = fields.worker;
         self.keepalive = if head.version == Some(1) {
             !fields.close

@@ -249,6 +249,30 @@ fn junk_is_refused_and_why_is_told() {
 }
 
 #[test]
+fn a_compressed_body_has_a_length_of_its_own() {
+    for (coding, fault) in [
+        ("gzip", None),
+        ("br", None),
+        ("identity", Some(Failure::Length)),
+        ("", Some(Failure::Length)),
+        ("identity, deflate", None),
+    ] {
+        let mut response = Response::new();
+        let text =
+            format!("HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\nContent-Length: 2\r\n\r\nhi");
+        response.feed(text.as_bytes()).unwrap();
+        assert!(response.is_complete());
+        assert_eq!(response.fault(&[200], Some(9)), fault, "{coding:?}");
+        // What comes next on the connection is not compressed for that.
+        response.expect(Method::Get);
+        response
+            .feed(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+            .unwrap();
+        assert_eq!(response.fault(&[200], Some(9)), Some(Failure::Length));
+    }
+}
+
+#[test]
 fn an_early_end_is_told_by_kind() {
     let mut response = Response::new();
     assert_eq!(response.end(), Some(Failure::Empty));

@@ -1,0 +1,102 @@
+"""Compression is exercised where an arm compresses, by requests that are alike for both."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target
+from nginx_tune.measure.plan_codings import accepted_codings, compression_notes, with_codings
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+class OneFile:
+    def __init__(self, text: str) -> None:
+        self._data = text.encode()
+
+    def read_bytes(self, path: str) -> bytes:
+        return self._data
+
+    def list_dir(self, path: str) -> list[str]:
+        raise FileNotFoundError(path)
+
+
+def tree(lines: str) -> ConfTree:
+    text = f"events {{}} http {{ server {{ location / {{ {lines} }} }} }}"
+    return read_tree("/nginx.conf", OneFile(text))
+
+
+PLAIN = tree("")
+
+
+@pytest.mark.parametrize(
+    ("lines", "accepted"),
+    [
+        ("", []),
+        ("gzip off; gzip_static off;", []),
+        ("gzip on;", ["gzip"]),
+        ("gzip_static always;", ["gzip"]),
+        ("brotli on; gzip on;", ["gzip", "br"]),
+        ("zstd_static on;", ["zstd"]),
+    ],
+)
+def test_what_either_arm_compresses_with_is_accepted(lines: str, accepted: list[str]) -> None:
+    for trees in ((tree(lines), PLAIN), (PLAIN, tree(lines))):
+        assert accepted_codings(trees) == accepted
+        notes = compression_notes(trees)
+        assert len(notes) == bool(accepted)
+        assert all("in which the arms differ" in note for note in notes)
+    assert not any("differ" in note for note in compression_notes((tree(lines), tree(lines))))
+
+
+def test_a_class_that_says_what_it_accepts_keeps_it() -> None:
+    def load(**headers: str) -> LoadClass:
+        return LoadClass(
+            name="a", arrivals=Arrivals(kind="closed", users=1), paths=Paths(kind="fixed"),
+            connections=1, headers=headers,
+        )  # fmt: skip
+
+    own, other = load(**{"accept-encoding": "br"}), load(Cookie="x")
+    target = Target(address="127.0.0.1", port=80)
+    plan = LoadPlan(target=target, classes=[own, other], duration_seconds=1.0)
+    first, second = with_codings(plan, ["gzip", "br"]).classes
+    assert first == own
+    assert second.headers == {"Cookie": "x", "Accept-Encoding": "gzip, br"}
+    assert with_codings(plan, []) == plan
+
+
+CONF = """
+events {{}}
+http {{
+    access_log off;
+    types {{ text/css css; }}
+    {}
+    server {{ listen 127.0.0.1:18933; root {}; }}
+}}
+"""
+
+
+@pytest.mark.needs("root", "nginx", "probe")
+def test_what_compression_costs_and_saves_is_measured(run_cli: RunCli, tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    root = tmp_path / "www"
+    root.mkdir()
+    (root / "one.css").write_bytes(b"a { color: red }\n" * 20_000)
+    for name, lines in (("old", ""), ("new", "gzip on; gzip_types text/css;")):
+        (tmp_path / f"{name}.conf").write_text(CONF.format(lines, root))
+    run = run_cli(
+        *("validate", "new.conf", "--against", "old.conf", "--no-store", "-f", "json"),
+        *("--pairs", "1", "--duration", "1s", "--warmup", "100ms"),
+        *("--require", "ratio(hot.bytes_per_second) <= 0.1", "--require", "hot.errors == 0"),
+        cwd=tmp_path,
+    )
+    verdict = json.loads(run.stdout)
+    assert [gate["passed"] for gate in verdict["gates"]] == [True, True], verdict["gates"]
+    [note] = [one for one in verdict["environment"]["differences"] if "compression" in one]
+    assert note.startswith("requests accept gzip: compression is on, in which the arms differ:")
