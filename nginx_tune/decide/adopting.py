@@ -21,6 +21,7 @@ from nginx_tune.conf.scopes import http_blocks, http_directives, scopes
 from nginx_tune.conf.thread_pools import declared_pools
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import upstreams
+from nginx_tune.decide.adopting_cache import object_bytes, with_own_words
 from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.site import CacheBounds, Site, SiteTls, Upstream
 
@@ -71,11 +72,21 @@ def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
             settings = [_one_pool(s) for s in settings if not _is_choice(s)]
         settings = [s for s in settings if s.directive != "proxy_cache"]
     left: list[Setting] = []
+    small: list[str] = []
+    mean = object_bytes(decision)
     for one in settings:
         if inside := _around(one, tree):
             risks.append(f"no cache in {one.args[0]}: it shares files with that of {inside}")
         elif (own := _renamed(one, tree)) is not None:
+            line = _caches(tree).get(one.args[0]) if one.directive == "proxy_cache_path" else None
+            if line is not None:
+                own, enlarged, beyond = with_own_words(own, line, mean)
+                small += [enlarged] if enlarged else []
+                risks += [beyond] if beyond else []
             left.append(own)
+    if small:
+        summary = f"{'; '.join(small)}. {decision.summary}"
+        decision = replace(decision, verdict="raise", summary=summary)
     return replace(decision, settings=left, risks=risks)
 
 
@@ -115,23 +126,8 @@ def _renamed(s: Setting, tree: ConfTree) -> Setting | None:
     if s.directive == "access_log" and s.args[0] != "off":
         return replace(s, args=[s.args[0], _format(s, tree), *s.args[2:]])
     if s.directive == "proxy_cache_path" and (line := _caches(tree).get(s.args[0])) is not None:
-        return replace(s, args=[line.value, *_kept(s.args[1:], line)])
+        return replace(s, args=[line.value, *s.args[1:]])
     return s
-
-
-def _kept(wanted: Sequence[str], line: Directive) -> list[str]:
-    """The arguments with the zone's name and the levels that stand: others lose every file."""
-    own = {arg.partition("=")[0]: arg.partition("=")[2] for arg in line.args[1:]}
-    kept = []
-    for arg in wanted:
-        key, _, value = arg.partition("=")
-        if key == "keys_zone" and key in own:
-            kept.append(f"{key}={own[key].partition(':')[0]}:{value.partition(':')[2]}")
-        elif key != "levels":
-            kept.append(arg)
-        elif key in own:
-            kept.append(f"{key}={own[key]}")
-    return kept
 
 
 def _has_use(s: Setting, tree: ConfTree) -> bool:

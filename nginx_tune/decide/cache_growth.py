@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from nginx_tune.conf.caches import KEYS_PER_MEBIBYTE
 from nginx_tune.decide.model_cache_size import (
-    KEYS_PER_MEBIBYTE,
     SMALLEST_ZONE_MEBIBYTES,
     keyed_bytes,
     most_zone_mebibytes,

@@ -8,8 +8,8 @@ Source: ngx_http_file_cache_add() and ngx_http_file_cache_manager() in ngx_http_
 
 from __future__ import annotations
 
-KEYS_PER_MEBIBYTE = 7000
-"""Source: NGINX-FACTS 13.1, 7083 keys left in a zone of 1m after the manager's cut."""
+from nginx_tune.conf.caches import KEYS_PER_MEBIBYTE
+
 SMALLEST_ZONE_MEBIBYTES = 10
 LARGEST_ZONE_MEBIBYTES = 4096
 """About 29 million keys: nginx's manager and loader walk all of them."""

@@ -90,7 +90,7 @@ def _single(s: Situation) -> Decision:
         verdict="keep",
         summary=f"One {what}, so one cache and one pool.",
         settings=cache_settings(s),
-        evidence=known(s.page_cache, s.dataset_bytes),
+        evidence=known(s.page_cache, s.dataset_bytes, s.object_bytes),
         confidence="medium",
         flips_when=[flips],
         risks=[FOREIGN_FILES],
@@ -200,4 +200,5 @@ def _evidence(s: Situation, plan: PoolPlan) -> list[Evidence]:
         value=plan.independence.independent,
         provenance=plan.independence.provenance,
     )
-    return [*places, judged, *known(s.page_cache, s.dataset_bytes, s.concurrency)]
+    mean = [s.object_bytes] if s.kind == "cache" else []
+    return [*places, judged, *known(s.page_cache, s.dataset_bytes, s.concurrency, *mean)]

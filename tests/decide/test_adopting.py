@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import random
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
-from situations import host, load, nginx, site
+from situations import GIBIBYTE, host, load, nginx, site
 
+from nginx_tune.audit.engine import audit
+from nginx_tune.audit.rules import ca_keys_zone_small
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.adopting import site_in
+from nginx_tune.decide.model_cache_size import SMALLEST_ZONE_MEBIBYTES
 from nginx_tune.decide.standing import hold_against
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decision, Setting
+from nginx_tune.documents.facts import Dataset
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.report.decisions import render_decisions
+from nginx_tune.workload.profiles import workload_for
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -238,3 +245,73 @@ def test_the_command_names_the_sites_own(run_cli: Run, tmp_path: Path) -> None:
     assert f"({conf}:6 upstream App), needs proxy_http_version 1.1 (location)" in run.stdout
     assert "upstream_origin" not in run.stdout
     assert "cache_1" not in run.stdout
+
+
+def cached(
+    zone: str, most: str, files: int, bytes_: int, memory: int = 64 * GIBIBYTE, more: str = ""
+) -> tuple[Decision, list[str]]:
+    """What is decided of a cache that was scanned, and what the audit says of its keys."""
+    conf = (
+        f"events {{}} http {{ proxy_cache_path /data/1/c levels=2 keys_zone=own:{zone} "
+        f"max_size={most} {more}; server {{ location / {{ proxy_cache own; "
+        "proxy_cache_key $host$request_uri; proxy_pass http://127.0.0.1:9; } } }"
+    )
+    tree = parse_text(conf, file="/n.conf")
+    scan = Dataset(path="/data/1/c", files=files, bytes=bytes_)
+    facts = msgspec.structs.replace(
+        host(mount="/data/1", memory_bytes=memory), datasets=[scan] if files else []
+    )
+    given = complete_site(site_in(tree, Site()), facts, "cache")
+    decided = decide(facts, workload_for("cache", facts, None), site=given)
+    found = {d.id: d for d in hold_against(decided, tree).decisions}
+    audited = audit(tree, facts, rules=[ca_keys_zone_small.RULE]).findings
+    return found["per-disk-pools"], [one.fix or "" for one in audited]
+
+
+def test_keys_that_are_too_few_name_file_line_and_value() -> None:
+    decision, fixes = cached("1m", "100g", 400_000, 10 * GIBIBYTE)
+    assert decision.verdict == "raise"
+    assert decision.summary.startswith(
+        "/n.conf:1 keys_zone=own:1m holds 7000 keys, max_size has room for 4000007 objects of "
+        "26.2 KiB: enlarge it to 572m."
+    )
+    (line,) = decision.settings
+    assert "keys_zone=own:572m" in line.args
+    assert "keys_zone=own:572m" in fixes[0]
+
+
+def test_more_keys_than_needed_stay_and_so_do_the_operators_own_words() -> None:
+    decision, fixes = cached(
+        "900m", "100g", 400_000, 10 * GIBIBYTE, more="inactive=7d loader_files=9 purger=off"
+    )
+    (line,) = decision.settings
+    assert {"keys_zone=own:900m", "inactive=7d", "loader_files=9", "purger=off"} <= {*line.args}
+    assert fixes == []
+    assert "enlarge" not in decision.summary
+
+
+def test_an_assumed_size_of_objects_enlarges_nothing() -> None:
+    decision, _ = cached("1m", "100g", 0, 0)
+    assert "keys_zone=own:1m" in " ".join(a for s in decision.settings for a in s.args)
+    assert "enlarge" not in decision.summary
+
+
+def test_audit_and_decision_agree_on_keys() -> None:
+    rng = random.Random(14)
+    told = beyond = 0
+    for _ in range(30):
+        zone, most = rng.choice([1, 10, 100, 1000, 5000]), rng.choice([1, 10, 100, 1000, 20_000])
+        files = rng.randint(1000, 3_000_000)
+        each, memory = rng.choice([4096, 20_000, 300_000, 9_000_000]), rng.choice([1, 16, 256])
+        decision, fixes = cached(f"{zone}m", f"{most}g", files, files * each, memory * GIBIBYTE)
+        said = "enlarge" in decision.summary or any("lower max_size" in r for r in decision.risks)
+        assert said == bool(fixes), (zone, most, each, memory, decision.summary, fixes)
+        if said and not (over := any("lower max_size" in r for r in decision.risks)):
+            (size,) = re.findall(r"enlarge it to (\d+)m", decision.summary)
+            (least,) = re.findall(r"keys_zone=own:(\d+)m", fixes[0])
+            assert int(size) == max(SMALLEST_ZONE_MEBIBYTES, int(least))
+            told += 1
+        elif said:
+            beyond += over
+    assert told
+    assert beyond

@@ -10,12 +10,9 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import GIB, linux
 from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.conf.caches import Cache
+from nginx_tune.conf.caches import KEYS_PER_MEBIBYTE, Cache
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Dataset, Facts
-
-KEYS_PER_MIB = 8000
-"""As documented; 8095 were seen, and the cache manager keeps the zone at 7/8 of that."""
 
 SMALLEST_FILE = 4096
 """A cached file takes at least a block of its file system."""
@@ -29,7 +26,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     for cache in context.caches:
         if not cache.keys_bytes or not cache.max_bytes:
             continue
-        keys = cache.keys_bytes * KEYS_PER_MIB // (1 << 20)
+        keys = cache.keys_bytes * KEYS_PER_MEBIBYTE // (1 << 20)
         if keys * SMALLEST_FILE >= cache.max_bytes:
             continue
         directory = context.tree.full_path(cache.directory)
@@ -47,7 +44,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
 
 
 def _hit(cache: Cache, dataset: Dataset, keys: int, objects: int) -> Hit:
-    megabytes = -(-objects // KEYS_PER_MIB)
+    megabytes = -(-objects // KEYS_PER_MEBIBYTE)
     mean = (dataset.bytes or 0) // (dataset.files or 1)
     return Hit(
         cache.place,
@@ -76,7 +73,7 @@ RULE = Rule(
     why="When the zone is full a worker deletes the oldest entry for each new one, in the event "
     "loop, however much disk is left; if it finds none that it may delete the request fails with "
     "500.",
-    fix="A larger keys_zone (8000 keys take 1 MB), or a smaller max_size.",
+    fix="A larger keys_zone (1 MB holds on to 7000 keys), or a smaller max_size.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_cache_path",
         "nginx: src/http/ngx_http_file_cache.c, ngx_http_file_cache_exists",

@@ -1,0 +1,75 @@
+"""A decided ``proxy_cache_path`` in the words of the line that stands in a configuration.
+
+The name of the zone, its levels and how long an entry may lie unasked are the operator's: another
+name or other levels lose every file. Of keys there may be more than are needed, never fewer.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from nginx_tune.conf.caches import KEYS_PER_MEBIBYTE
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.quantities import parse_bytes
+from nginx_tune.documents.decisions import Decision, Evidence, Setting
+from nginx_tune.documents.units import bytes_text
+
+_OWN = ("levels", "inactive")
+_MEAN = "workload.sizes.mean_bytes"
+_MEBIBYTE = 1 << 20
+
+
+def object_bytes(decision: Decision) -> Evidence | None:
+    """The mean size that the decision reckoned with; null when it did not."""
+    return next((one for one in decision.evidence if one.fact == _MEAN), None)
+
+
+class Own(NamedTuple):
+    """A setting as a change of the line that stands."""
+
+    setting: Setting
+    enlarged: str = ""
+    """What its zone of keys is too small for, and what it is to be."""
+    beyond: str = ""
+    """What no zone that memory allows has keys for."""
+
+
+def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> Own:
+    """The setting as a change of ``line``.
+
+    An assumed size of objects enlarges no zone: it could be the other way round.
+    """
+    own = {arg.partition("=")[0]: arg.partition("=")[2] for arg in line.args[1:]}
+    decided = {arg.partition("=")[0]: arg.partition("=")[2] for arg in s.args[1:]}
+    kept = {key: value for key, value in decided.items() if key != "levels" or key in own}
+    kept |= {key: value for key, value in own.items() if key in _OWN or key not in decided}
+    enlarged = beyond = ""
+    if "keys_zone" in own:
+        name, _, standing = own["keys_zone"].partition(":")
+        wanted = decided["keys_zone"].partition(":")[2]
+        have, need = parse_bytes(standing), parse_bytes(wanted)
+        each = None if mean is None or mean.provenance == "assumed" else mean.value
+        kept["keys_zone"] = own["keys_zone"]
+        most = parse_bytes(decided.get("max_size", "")) or 0
+        if have and need and isinstance(each, int | float) and each > 0:
+            zone = f"{line.file}:{line.line} keys_zone={own['keys_zone']}"
+            held = f"{zone} holds {_keys(have)} keys, max_size has room for "
+            held += f"{math.ceil(most / each)} objects of {bytes_text(each)}"
+            if have < need and _keys(have) * each < most:
+                kept["keys_zone"] = f"{name}:{wanted}"
+                enlarged = f"{held}: enlarge it to {wanted}"
+            reached = _keys(max(have, need)) * each
+            if reached < most:
+                beyond = (
+                    f"{held}; {need // _MEBIBYTE}m is the most of memory for keys: lower max_size "
+                    f"to the {bytes_text(reached)} that there are keys for"
+                )
+    words = [f"{key}={value}" if value else key for key, value in kept.items()]
+    return Own(replace(s, args=[s.args[0], *words]), enlarged, beyond)
+
+
+def _keys(zone_bytes: int) -> int:
+    return zone_bytes * KEYS_PER_MEBIBYTE // _MEBIBYTE
