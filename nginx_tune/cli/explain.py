@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from textwrap import indent
+from typing import TYPE_CHECKING
 
 import click
 
@@ -41,6 +42,9 @@ from nginx_tune.report.scenario_page import (
     render_scenario_page,
 )
 
+if TYPE_CHECKING:
+    from nginx_tune.decide.sweep import Step
+
 
 @click.command()
 @click.argument("name", metavar="NAME", required=False)
@@ -74,11 +78,11 @@ def command(
         raise click.UsageError("give a NAME or --list")
     if workload_path is not None and facts_path is None:
         raise click.UsageError("--workload goes with --facts")
-    table = "" if facts_path is None else _sweep(name, facts_path, workload_path)
+    steps = None if facts_path is None else _sweep(name, facts_path, workload_path)
     write_result(
         {
-            "console": lambda: _text(name, table).encode(),
-            "markdown": lambda: _markdown(name).encode(),
+            "console": lambda: _text(name, steps).encode(),
+            "markdown": lambda: _markdown(name, steps).encode(),
         },
         formats,
         output,
@@ -86,11 +90,10 @@ def command(
     return ExitStatus.OK
 
 
-def _sweep(name: str | None, facts_path: str, workload_path: str | None) -> str:
+def _sweep(name: str | None, facts_path: str, workload_path: str | None) -> list[Step]:
     from nginx_tune.decide import complete_site  # noqa: PLC0415  # not for rules
     from nginx_tune.decide.sweep import sweep  # noqa: PLC0415
     from nginx_tune.report.decision_page import decision_pages  # noqa: PLC0415
-    from nginx_tune.report.sweep import render_sweep  # noqa: PLC0415
     from nginx_tune.workload.profiles import workload_for  # noqa: PLC0415
 
     if name not in decision_pages():
@@ -99,10 +102,19 @@ def _sweep(name: str | None, facts_path: str, workload_path: str | None) -> str:
     given = read_document(Workload, workload_path) if workload_path else None
     workload = workload_for(None, facts, given)
     site = complete_site(Site(), facts, workload.kind)
-    return "\n" + render_sweep(str(name), sweep(str(name), facts, workload, site))
+    return sweep(str(name), facts, workload, site)
 
 
-def _text(name: str | None, table: str = "") -> str:
+def _table(name: str | None, steps: list[Step] | None, *, markdown: bool = False) -> str:
+    from nginx_tune.report.sweep import render_sweep, render_sweep_markdown  # noqa: PLC0415
+
+    if steps is None:
+        return ""
+    render = render_sweep_markdown if markdown else render_sweep
+    return "\n" + render(str(name), steps)
+
+
+def _text(name: str | None, steps: list[Step] | None) -> str:
     from nginx_tune.report.decision_page import decision_pages  # noqa: PLC0415  # not for rules
 
     if name is None:
@@ -119,11 +131,11 @@ def _text(name: str | None, table: str = "") -> str:
     found = [pages[name]] if name in pages else []
     found += [render_scenario_page(scenarios[name])] if name in scenarios else []
     if found:
-        return "\n".join(found) + table
+        return "\n".join(found) + _table(name, steps)
     raise _unknown(name, [*rules_by_id(), *cause_pages(), *pages, *scenarios])
 
 
-def _markdown(name: str | None) -> str:
+def _markdown(name: str | None, steps: list[Step] | None) -> str:
     if name is None:
         return render_index(EVERY)
     if name in rules_by_id():
@@ -133,10 +145,17 @@ def _markdown(name: str | None) -> str:
     metric = find_metric_page(name) if _may_be_metric(name) else None
     if metric is not None:
         return render_metric_markdown(metric)
-    scenarios = _scenarios()
-    if name in scenarios:
-        return render_scenario_markdown(scenarios[name])
-    raise _unknown(name, [*rules_by_id(), *cause_pages(), *scenarios])
+    from nginx_tune.report.decision_page import (  # noqa: PLC0415  # not for rules
+        decision_pages,
+        render_decision_markdown,
+    )
+
+    pages, scenarios = decision_pages(), _scenarios()
+    found = [render_decision_markdown(name)] if name in pages else []
+    found += [render_scenario_markdown(scenarios[name])] if name in scenarios else []
+    if found:
+        return "\n".join(found) + _table(name, steps, markdown=True)
+    raise _unknown(name, [*rules_by_id(), *cause_pages(), *pages, *scenarios])
 
 
 def _everything() -> str:

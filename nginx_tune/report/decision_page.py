@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from inspect import getmodule
 
 from nginx_tune.decide.engine import ALL
+from nginx_tune.report.markup import markdown_text
 
 _SOURCE_ROWS = re.compile(r" \((?:[A-C][0-9]|RULES|NGINX-FACTS|LAB-NOTES)[^)]*\)")
 """References to the rows of the design's companions, of no use to a reader of the page."""
@@ -21,6 +22,14 @@ _ON_THIS_HOST = (
 def decision_pages() -> dict[str, str]:
     """The page of every decision under its id."""
     return dict(_pages())
+
+
+def render_decision_markdown(name: str) -> str:
+    """The page of a decision in Markdown."""
+    head, _, body = decision_pages()[name].partition("\n")
+    parts = [f"# {name}", markdown_text(head.partition(": ")[2])]
+    parts += [markdown_text(part) for part in textwrap.dedent(body).strip().split("\n\n")]
+    return "\n\n".join(parts) + "\n"
 
 
 def decision_titles() -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nginx_tune.decide.sweep import Step
+from nginx_tune.report.markup import markdown_code, markdown_text
 from nginx_tune.report.text import bytes_text, number_text, plain, seconds_text
 
 
@@ -21,6 +22,21 @@ def render_sweep(name: str, steps: Sequence[Step]) -> str:
         before = fact
         line = f"  {head:<{widths[0]}}  {value:>{widths[1]}}  {verdict:<{widths[2]}}  {mark}"
         lines.append(line.rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def render_sweep_markdown(name: str, steps: Sequence[Step]) -> str:
+    """The same table in Markdown."""
+    if not steps:
+        return f"On this host no known fact flips {markdown_code(name)}.\n"
+    head = f"On this host, with one fact at other values, {markdown_code(name)} is"
+    lines = [head, "", "| fact | value | verdict | |", "|---|--:|---|---|"]
+    for s in steps:
+        marks = ", ".join(
+            word for word, is_so in (("**flips**", s.flips), ("now", s.is_now)) if is_so
+        )
+        cells = [markdown_text(part) for part in (s.fact, _value(s), s.verdict.replace("_", " "))]
+        lines.append(f"| {' | '.join(cells)} | {marks} |")
     return "\n".join(lines) + "\n"
 
 

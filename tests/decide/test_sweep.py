@@ -64,3 +64,19 @@ def test_wrong_calls(run_cli: Run, arguments: list[str], said: str) -> None:
     run = run_cli("explain", *arguments)
     assert run.returncode == 2
     assert said in run.stderr
+
+
+def test_the_sweep_is_a_table_in_markdown(run_cli: Run, tmp_path: Path) -> None:
+    facts = tmp_path / "facts.json"
+    facts.write_bytes(encode(host()))
+    workload = tmp_path / "workload.json"
+    workload.write_bytes(encode(load()))
+    given = ("explain", "thread-pools", "--facts", facts, "--workload", workload)
+    table = run_cli(*given, "-f", "markdown")
+    assert table.returncode == 0, table.stderr
+    assert table.stdout.startswith("# thread-pools\n")
+    swept = table.stdout.partition("On this host, with one fact")[2]
+    rows = [line for line in swept.splitlines() if line.startswith("| ")][1:]
+    assert all(row.count(" | ") == len(("fact", "value", "verdict")) for row in rows), rows
+    assert any("**flips**" in row for row in rows)
+    assert any(row.endswith(" now |") for row in rows)
