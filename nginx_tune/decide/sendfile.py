@@ -37,8 +37,11 @@ def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
             flips_when=["the files move to a local file system"],
         )
     offload = " (in the pool, a chunk at a time)" if plan.on else ""
+    reason = f"no copy through nginx's memory{offload}"
+    if s.tls:
+        reason = "for cleartext and kernel TLS; other TLS bodies are read into output_buffers"
     settings = [
-        setting(ID, "http", "sendfile", "on", reason=f"no copy through nginx's memory{offload}"),
+        setting(ID, "http", "sendfile", "on", reason=reason),
         setting(ID, "http", "tcp_nopush", "on", reason="header and first file bytes in one packet"),
     ]
     summary = "On: file bytes go to the socket without a copy through nginx's memory."

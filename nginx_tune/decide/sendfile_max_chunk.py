@@ -62,18 +62,19 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
     size = nginx_size(chunk)
     who = "a thread" if plan.on else "the loop"
     default = "2m" if bounded else "without a bound"
+    apart = "without TLS " if s.tls else ""
     return Decision(
         id=ID,
         verdict="lower" if bounded else "set",
-        summary=f"{size}: one cold chunk then holds {who} for {seconds_text(hold)} (the default "
-        f"is {default}).",
+        summary=f"{size}: {apart}one cold chunk then holds {who} for {seconds_text(hold)} "
+        f"(the default is {default}).",
         settings=[
             setting(
                 ID,
                 "http",
                 "sendfile_max_chunk",
                 size,
-                reason=f"one cold chunk holds {who} for {seconds_text(hold)}",
+                reason=f"{apart}one cold chunk holds {who} for {seconds_text(hold)}",
             )
         ],
         evidence=evidence,

@@ -23,9 +23,16 @@ GZIP = ("gzip on", "gzip_vary on")
 GZIP_PASSED = (
     "gzip_proxied any",
     "gzip_min_length 1024",
-    "gzip_types text/css text/plain text/xml application/javascript application/json image/svg+xml",
+    (
+        "gzip_types text/css text/javascript text/plain text/xml application/javascript "
+        "application/json application/xml image/svg+xml"
+    ),
 )
-"""Of what an upstream gives: text, not what is compressed already (images, fonts, archives)."""
+"""Of what an upstream gives: text, not what is compressed already (images, fonts, archives).
+
+JavaScript and XML under both names: text/javascript is the registered one (RFC 9239), and
+application/xml what many frameworks answer.
+"""
 DEAR_LEVELS = ("7", "8", "9")
 """Of ``gzip_comp_level``: several times the CPU of the lower ones for one or two percent."""
 

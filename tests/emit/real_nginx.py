@@ -11,10 +11,10 @@ from collections.abc import Iterator
 PATH = {"PATH": "/usr/sbin:/usr/bin:/usr/local/sbin"}
 
 
-def check(conf: str) -> subprocess.CompletedProcess[str]:
+def check(conf: str, program: str = "nginx") -> subprocess.CompletedProcess[str]:
     """What ``nginx -t`` says."""
     return subprocess.run(
-        ["nginx", "-t", "-c", conf],
+        [program, "-t", "-c", conf],
         capture_output=True,
         text=True,
         check=False,
