@@ -138,14 +138,15 @@ class Title(NamedTuple):
 def parse_title(arguments: list[str]) -> Title:
     """What an nginx process is, from its command line.
 
-    Source: src/os/unix/ngx_process_cycle.c, ngx_setproctitle.c.
+    Source: src/os/unix/ngx_process_cycle.c, ngx_setproctitle.c; Angie puts the generation behind
+            a worker's title (ngx_setproctitle_gen).
     """
     first = arguments[0] if arguments else ""
     if match := re.match(r"[\w-]+: master process\s*(.*)", first, re.DOTALL):
         return Title("master", match[1].split())
-    if re.fullmatch(r"[\w-]+: worker process\s*", first):
+    if re.fullmatch(r"[\w-]+: worker process(?: #\d+)?\s*", first):
         return Title("worker", [])
-    if re.fullmatch(r"[\w-]+: worker process is shutting down\s*", first):
+    if re.fullmatch(r"[\w-]+: worker process is shutting down(?: #\d+)?\s*", first):
         return Title("leaving", [])
     if re.match(r"[\w-]+: ", first) or not arguments or _PASSING & set(arguments):
         return Title("other", [])

@@ -220,6 +220,8 @@ def test_flags_and_paths_of_a_build() -> None:
         (["angie: master process angie"], "master"),
         (["nginx: worker process"], "worker"),
         (["nginx: worker process is shutting down"], "leaving"),
+        (["angie: worker process #12"], "worker"),
+        (["angie: worker process is shutting down #11"], "leaving"),
         (["nginx: cache manager process"], "other"),
         (["nginx", "-g", "daemon off; master_process off;"], "single"),
         (["nginx", "-t"], "other"),
