@@ -28,6 +28,9 @@ from nginx_tune.lab.loops import Loop
 CACHE_BYTES = 8 << 30
 """All images together; the ones unused for the longest go first."""
 _LAYOUT = 1
+_LAYOUT_WITH_ROOM = 2
+_ROOM_BYTES_PER_INODE = 16 << 10
+"""As mke2fs has it: a cache makes a directory or two for each of its first files."""
 _OVERHEAD_BYTES = 24 << 20
 _SPARE_BYTES = 256 << 20
 """What must stay free on the file system."""
@@ -97,7 +100,8 @@ class Contents(NamedTuple):
     @property
     def key(self) -> str:
         """The image's name: the same contents have the same."""
-        text = json.dumps([_LAYOUT, self.seed, self.room_bytes, sorted(self.files.items())])
+        layout = _LAYOUT_WITH_ROOM if self.room_bytes else _LAYOUT
+        text = json.dumps([layout, self.seed, self.room_bytes, sorted(self.files.items())])
         return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
 
     @property
@@ -109,14 +113,19 @@ class Contents(NamedTuple):
     def inodes(self) -> int:
         """How many to ask mke2fs for: it rounds those of each group of blocks down to sixteen."""
         groups = 1 + self.image_bytes // _GROUP_BYTES
-        return len(self.files) + self.directories + 64 + 16 * groups
+        return len(self.files) + self.directories + self._room_inodes + 64 + 16 * groups
+
+    @property
+    def _room_inodes(self) -> int:
+        """For what is written into the free space."""
+        return self.room_bytes // _ROOM_BYTES_PER_INODE
 
     @property
     def image_bytes(self) -> int:
         """The size of the image: data in whole blocks, and what ext4 needs itself."""
         data = sum(-(-size // _BLOCK_BYTES) * _BLOCK_BYTES for size in self.files.values())
         data += self.room_bytes + self.directories * _BLOCK_BYTES
-        inodes = (len(self.files) + self.directories) * 512
+        inodes = (len(self.files) + self.directories + self._room_inodes) * 512
         return data + data // 64 + inodes + _OVERHEAD_BYTES
 
 

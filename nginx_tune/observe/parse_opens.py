@@ -13,7 +13,10 @@ from typing import NamedTuple
 _CALL = re.compile(
     r"-(\d+) +(?:\([^)]*\) +)?\[\d+\] \S+ +(\d+)\.(\d{6}): sys_(open|rename)(?:at2?)?(\(| -> )"
 )
-_ASKED = re.compile(r"-(\d+) +(?:\([^)]*\) +)?\[\d+\] \S+ +\d+\.\d{6}: block_bio_queue: \d+,\d+ R")
+_ASKED = re.compile(
+    r"-(\d+) +(?:\([^)]*\) +)?\[\d+\] \S+ +\d+\.\d{6}: block_bio_queue: \d+,\d+ R(?!A)"
+)
+"""No read-ahead: nobody waits for that."""
 _LOST = re.compile(r"\[LOST (\d+) EVENTS\]")
 
 

@@ -48,7 +48,8 @@ READS = """\
  nginx-4711 [000] ..... 2.000010: block_bio_queue: 7,0 RM 4096 + 8 [nginx]
  nginx-4712 [001] ..... 2.000011: block_bio_queue: 7,0 R 8192 + 8 [nginx]
  nginx-4711 [000] ..... 2.000012: block_bio_queue: 7,0 WS 16 + 8 [nginx]
- nginx-4711 [000] ..... 2.000013: block_bio_queue: 7,0 RAM 5120 + 8 [nginx]
+ nginx-4711 [000] ..... 2.000013: block_bio_queue: 7,0 RM 5120 + 8 [nginx]
+ nginx-4711 [000] ..... 2.000014: block_bio_queue: 7,0 RAM 5128 + 8 [nginx]
  nginx-4711 [000] ..... 2.000020: sys_openat -> 0x6
  nginx-4711 [000] ..... 2.000030: block_bio_queue: 7,0 R 9000 + 8 [nginx]
  nginx-4711 [000] ..... 2.000040: sys_rename(oldname: 55d0, newname: 55e0)
