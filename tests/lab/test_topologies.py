@@ -135,6 +135,21 @@ def test_the_origin_serves_so_many_at_once_and_no_more() -> None:
     assert answers == [200] * 6
 
 
+def test_the_origin_says_what_did_not_change() -> None:
+    with serving(LabOrigin(delay_seconds=0, files=2, file_bytes=10)) as port:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection.request("GET", "/f00000.bin")
+        first = connection.getresponse()
+        assert (first.status, len(first.read())) == (200, 10)
+        tag = {"If-None-Match": first.headers["ETag"]}
+        for path, status in (("/f00000.bin", 304), ("/f00001.bin", 200)):
+            connection.request("GET", path, headers=tag)
+            answer = connection.getresponse()
+            assert answer.status == status
+            answer.read()
+        connection.close()
+
+
 def test_the_origin_refuses_what_is_no_request() -> None:
     with serving(LabOrigin(delay_seconds=0, files=1)) as port:
         for words in (b"\x16\x03\x01\r\n\r\n", b"G" * 40_000 + b"\r\n\r\n"):
@@ -168,6 +183,12 @@ def test_a_site_is_placed_in_its_topology() -> None:
     lab = Lab(disks=[LabDisk(name="a", mount="/c", writable=True), LabDisk(name="b", mount="/d")])
     proxy = place_site(site, lab, Placement(origin="127.0.0.1:99"))
     assert proxy.cache_dirs == ["/c"]
+    spare = LabDisk(name="s", mount="/s", writable=True, spare=True)
+    own = LabDisk(name="a", mount="/c", writable=True, room_bytes=256 << 20)
+    proxy = place_site(site, Lab(disks=[own, spare]), Placement(origin="127.0.0.1:99"))
+    assert proxy.cache_dirs == ["/c"]
+    bounds = proxy.cache_bounds["/c"]
+    assert (bounds.max_bytes, bounds.min_free_bytes) == (192 << 20, 16 << 20)
     assert [upstream.servers for upstream in proxy.upstreams] == [["127.0.0.1:99"]]
     tls = place_site(site, Lab(), Placement(certificate="/c.pem", certificate_key="/c.key"))
     assert tls.listen == ["127.0.0.1:8080 ssl"]
