@@ -66,6 +66,8 @@ class Permissions(NamedTuple):
     """Change files that something else writes too."""
     trusted: bool = False
     """Change, and have nginx test as root, files that others than root may write."""
+    loses: bool = False
+    """Listen in fewer places than before."""
 
 
 def examine(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+_EVERY = ("*", "0.0.0.0")  # noqa: S104  # as configurations have it
 Speaks = Literal["http", "tls", "unknown"]
 
 
@@ -21,6 +23,26 @@ class Address(NamedTuple):
         """Whether it is the listener at an address."""
         host = self.host.strip("[]")
         return self.port == port and (host == address or (host == "*" and address == "0.0.0.0"))  # noqa: S104
+
+
+def lost_addresses(before: Sequence[Address], after: Sequence[Address]) -> list[str]:
+    """Where nginx listened and will not, for people; every address stands for each of them."""
+    return [
+        f"unix:{one.path}" if one.path else f"{one.host}:{one.port}"
+        for one in before
+        if not any(_covers(other, one) for other in after)
+    ]
+
+
+def _covers(other: Address, one: Address) -> bool:
+    if one.path or other.path:
+        return one.path == other.path
+    is_six = one.host.startswith("[")
+    return one.port == other.port and other.host in (
+        one.host,
+        *(("[::]",) if is_six else _EVERY),
+        *(_EVERY if one.host in _EVERY else ()),
+    )
 
 
 class Place(NamedTuple):

@@ -17,7 +17,7 @@ from nginx_tune.apply.generation import Answered as Seen
 from nginx_tune.apply.generation import ask_before, await_workers, see_answers
 from nginx_tune.apply.guardian import hand_over
 from nginx_tune.apply.journal import Journal, State, boot_id, this_process
-from nginx_tune.apply.model_address import Place
+from nginx_tune.apply.model_address import Place, lost_addresses
 from nginx_tune.apply.model_journal import Answered, Begin, Kept, Process, Reloading, Swapping
 from nginx_tune.apply.server import Logs, ReloadError, generations, tell
 from nginx_tune.apply.swap import clear, look, stage, swap_in
@@ -41,6 +41,7 @@ _PACKAGE_LOCKS = {
 }
 """Who may reload nginx amid a change."""
 _SLACK_SECONDS = 1.0
+_MOST_NAMED = 3
 _LOCK_SHAPE = "hhqqi4x"
 
 
@@ -260,6 +261,8 @@ class _Change:
                 raise RefusedError(
                     f"{hidden}: an include takes hidden files too, so the old one is read as well"
                 )
+        if not self._wish.permissions.loses:
+            _check_listens(before, after)
         journal.append(describe_test(before, after))
         return after
 
@@ -331,6 +334,20 @@ class _Change:
             return self._taken_back(journal, f"the journal cannot be written: {error.strerror}")
         self._notes += [f"{path}: somebody wrote into it; it is left" for path in clear(entries)]
         return Applied(journal.id, "kept", "", self._notes)
+
+
+def _check_listens(before: Reading, after: Reading) -> None:
+    """A configuration without a server is a valid one, and serves nobody."""
+    lost = lost_addresses(before.addresses, after.addresses)
+    lost += [
+        f"{one} (HTTP/3)" for one in lost_addresses(before.quic_addresses, after.quic_addresses)
+    ]
+    if lost:
+        more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
+        raise RefusedError(
+            f"nginx would no longer listen at {', '.join(lost[:_MOST_NAMED])}{more}",
+            hint="--accept-lost if that is meant",
+        )
 
 
 def _answered(seen: Seen) -> Answered:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,6 +48,8 @@ class Reading(NamedTuple):
     error_logs: list[str]
     pid_path: str
     sockets: list[str]
+    quic_addresses: list[Address]
+    """Of HTTP/3: nobody can be seen to answer there."""
 
 
 def find_subject(
@@ -183,17 +185,20 @@ def read_as_target(host: Host, subject: Subject) -> Reading:
     found = listeners(tree)
     return Reading(
         files=dump.files,
-        addresses=[address for one in found if (address := _address(one)) is not None],
+        addresses=_addresses(one for one in found if not one.is_quic),
+        quic_addresses=_addresses(one for one in found if one.is_quic),
         error_logs=_logs(tree, subject),
         pid_path=_pid_path(tree, subject),
         sockets=[one.address.removeprefix("unix:") for one in found if one.is_unix],
     )
 
 
+def _addresses(found: Iterable[Listener]) -> list[Address]:
+    return [address for one in found if (address := _address(one)) is not None]
+
+
 def _address(listener: Listener) -> Address | None:
     words = {word for line in listener.lines for word in line.args[1:]}
-    if listener.is_quic:
-        return None
     speaks: Speaks = (
         "unknown" if "proxy_protocol" in words else "tls" if listener.is_tls else "http"
     )

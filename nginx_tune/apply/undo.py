@@ -195,7 +195,9 @@ def recover(host: Host, state: State) -> list[Recovered]:
 
 
 def roll_back(host: Host, state: State, name: str | None) -> tuple[Journal, str]:
-    """Take a change back, kept or not; without a name the last one that stands.
+    """Take a change back, kept or not; without a name the last one that was made.
+
+    Done again it changes nothing: the change before that one is named to be taken back too.
 
     Shape:  the change and what the server did; empty when it had been taken back before.
     Errors: UsageError when there is none, RefusedError while another process is at work,
@@ -204,11 +206,6 @@ def roll_back(host: Host, state: State, name: str | None) -> tuple[Journal, str]
     state.check()
     with state.locked(patience_seconds=PATIENCE_SECONDS):
         journal = state.find(name)
-        if name is None:
-            standing = [
-                one for one in state.all() if one.read().phase not in ("undone", "left", "empty")
-            ]
-            journal = standing[-1] if standing else journal
         if journal.read().phase == "undone":
             return journal, ""
         return journal, undo(host, journal, "rollback was asked for")

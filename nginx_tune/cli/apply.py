@@ -90,6 +90,11 @@ _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": Exit
     help="Change files that say that something else (Ansible, certbot, ...) writes them.",
 )
 @click.option(
+    "--accept-lost",
+    is_flag=True,
+    help="nginx may listen in fewer places afterwards than before.",
+)
+@click.option(
     "--trust-files",
     is_flag=True,
     help="As root, take a configuration that others than root could write.",
@@ -152,7 +157,11 @@ def _wish(options: dict[str, Any]) -> Wish:
         watch_seconds=parse_duration(options["watch"]),
         confirm_seconds=parse_duration(options["confirm"]) if options["confirm"] else 0.0,
         canaries=options["canaries"],
-        permissions=Permissions(managed=options["managed_anyway"], trusted=options["trust_files"]),
+        permissions=Permissions(
+            managed=options["managed_anyway"],
+            trusted=options["trust_files"],
+            loses=options["accept_lost"],
+        ),
     )
 
 

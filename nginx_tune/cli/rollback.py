@@ -37,7 +37,7 @@ def command(
     formats: tuple[str, ...],
     output: str | None,
 ) -> None:
-    """Put back every byte that a change replaced, and see nginx serve it; the last one without ID.
+    """Put back every byte that a change replaced, and see it served; the last change without ID.
 
     Needs no valid configuration and no running nginx. A file that somebody else has written to
     since is not overwritten: then nothing is put back, exit 5. Done again it changes nothing.
@@ -59,5 +59,5 @@ def command(
         return
     journal, server = roll_back(LiveHost(), state, change)
     if not server:
-        say(f"change {journal.id} had been taken back before")
+        say(f"change {journal.id} had been taken back before; an earlier one: give its ID")
     write_change(journal, formats, output)

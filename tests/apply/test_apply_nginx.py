@@ -14,6 +14,7 @@ from change_files import snapshot
 
 from nginx_tune.apply import undo
 from nginx_tune.apply.errors import ForeignError, RefusedError, RejectedError, StuckError
+from nginx_tune.apply.examine import Permissions
 from nginx_tune.apply.model_journal import Answered
 from nginx_tune.apply.undo import leave, roll_back
 from nginx_tune.errors import UsageError
@@ -117,6 +118,34 @@ def test_what_nginx_rejects_is_refused_and_put_back(make_site: Make) -> None:
     os.utime(site.tree / "conf.d" / "broken", (1, 1))
     with pytest.raises(RejectedError, match="as they are"):
         site.apply({"conf.d/site.conf": site.server("return 204;")})
+
+
+@pytest.mark.parametrize("text", ["", "# all servers are gone\n", "server {{ listen {}; }}"])
+def test_a_change_after_which_nobody_listens_is_put_back(make_site: Make, text: str) -> None:
+    """nginx -t and the reload are content with it."""
+    site = make_site()
+    before = snapshot(site.tree)
+    edits = {"conf.d/site.conf": text.format(other := free_port())}
+    with pytest.raises(RefusedError, match=f"no longer listen at 127.0.0.1:{site.port}$"):
+        site.apply(edits)
+    assert snapshot(site.tree) == before
+    assert site.ask() == "old\n"
+    if not text:
+        permissions = Permissions(loses=True)
+        kept = site.apply({"conf.d/site.conf": f"# {other}"}, permissions=permissions)
+        assert kept.outcome == "kept"
+
+
+def test_a_rollback_done_again_takes_no_earlier_change_back(make_site: Make) -> None:
+    site = make_site()
+    first = site.apply({"conf.d/site.conf": site.server('return 200 "1\n";')})
+    second = site.apply({"conf.d/site.conf": site.server('return 200 "2\n";')})
+    for server in ("reloaded", "", ""):
+        journal, told = roll_back(LiveHost(), site.state, None)
+        assert (journal.id, told) == (second.id, server)
+        assert site.ask() == "1\n"
+    assert roll_back(LiveHost(), site.state, first.id)[1] == "reloaded"
+    assert site.ask() == "old\n"
 
 
 def test_a_file_that_nothing_includes_is_refused(make_site: Make) -> None:
