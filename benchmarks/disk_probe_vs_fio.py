@@ -25,9 +25,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "measu
 from loop_disks import MIB, FioReads, limited, loop_over, make_data, modelled, run_fio
 
 from nginx_tune.documents.diskplan import DiskPlan, DiskStep
-from nginx_tune.measure.disks import run_disk_probe
-from nginx_tune.measure.plan_disk import plan_disk
-from nginx_tune.measure.plan_disk_curve import curve_of
+from nginx_tune.inspect.disk_curve import curve_of
+from nginx_tune.inspect.disk_run import plan_disk
+from nginx_tune.inspect.disks import run_disk_probe
 
 READ_BYTES = 4096
 DEPTHS = (1, 4, 16, 64)

@@ -26,6 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "measu
 from loop_disks import MIB, make_data, modelled, run_fio
 
 from nginx_tune.documents.diskmodel import DiskModel
+from nginx_tune.inspect.disk_curve import curve_of
+from nginx_tune.inspect.disk_run import plan_disk
+from nginx_tune.inspect.disks import run_disk_probe
 from nginx_tune.lab.classes import MODELS
 from nginx_tune.lab.disks import run_tool
 from nginx_tune.lab.loops import Loop
@@ -36,9 +39,6 @@ from nginx_tune.lab.model_disk import (
     predict_reads_per_second,
 )
 from nginx_tune.lab.modelled import ModelledFile
-from nginx_tune.measure.disks import run_disk_probe
-from nginx_tune.measure.plan_disk import plan_disk
-from nginx_tune.measure.plan_disk_curve import curve_of
 
 READ_BYTES = 4096
 DEPTHS = (1, 2, 4, 8, 16, 32, 64)

@@ -22,14 +22,14 @@ from typing import Any
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import Target
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.experiment.arm import Arm, Conduct
+from nginx_tune.experiment.experiment import Experiment, run_pairs
+from nginx_tune.experiment.modules import MODULE_INSIDE
+from nginx_tune.experiment.places import plan_places
+from nginx_tune.experiment.session import Session
 from nginx_tune.host.live import LiveHost
 from nginx_tune.lab.walls import Walls
-from nginx_tune.measure.arm import Arm, Conduct
-from nginx_tune.measure.experiment import Experiment, run_pairs
-from nginx_tune.measure.modules import MODULE_INSIDE
-from nginx_tune.measure.plan_load import ServedFile, default_classes, hot_urls, plan_load
-from nginx_tune.measure.plan_places import plan_places
-from nginx_tune.measure.session import Session
+from nginx_tune.load.classes import ServedFile, default_classes, hot_urls, plan_load
 from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.prove.metrics import find_metric
 

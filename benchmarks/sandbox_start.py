@@ -95,10 +95,10 @@ def drive(conf: str, nginx: str) -> None:
     from nginx_tune.errors import NginxTuneError  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.lab.walls import Walls  # noqa: PLC0415
-    from nginx_tune.measure.plan_site_load import default_load  # noqa: PLC0415
-    from nginx_tune.measure.stage import open_stage  # noqa: PLC0415
-    from nginx_tune.measure.validation_site import read_site  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
+    from nginx_tune.validate.site import read_site  # noqa: PLC0415
+    from nginx_tune.validate.site_load import default_load  # noqa: PLC0415
+    from nginx_tune.validate.stage import open_stage  # noqa: PLC0415
 
     os.environ["PYTHONPATH"] = str(HERE.parent)  # how older versions find the module inside
     host = LiveHost()

@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 from nginx_tune.errors import UndecidedError
-from nginx_tune.measure import block
+from nginx_tune.experiment import block
 
 _start = block.start_instance
 
@@ -32,4 +32,4 @@ def _start_and_end(*arguments: Any, **options: Any) -> Any:
 
 if __name__ == "__main__":
     with mock.patch.object(block, "start_instance", _start_and_end):
-        runpy.run_module("nginx_tune.measure.inside", run_name="__main__", alter_sys=True)
+        runpy.run_module("nginx_tune.experiment.inside", run_name="__main__", alter_sys=True)

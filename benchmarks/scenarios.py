@@ -23,11 +23,11 @@ from pathlib import Path
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.scenario import ClaimResult, PredictionResult, Scenario, ScenarioRun
-from nginx_tune.measure.scenario_files import list_scenarios
 from nginx_tune.report.quantities import measured_text, ratio_text
 from nginx_tune.report.scenario import render_scenario_run
 from nginx_tune.report.scenario_page import expected_text
 from nginx_tune.report.text import number_text
+from nginx_tune.scenario.files import list_scenarios
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOWN = "thread-pools"

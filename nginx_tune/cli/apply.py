@@ -138,7 +138,7 @@ def command(
 def _wish(options: dict[str, Any]) -> Wish:
     from nginx_tune.apply.examine import Permissions  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.apply.run import Wish  # noqa: PLC0415
-    from nginx_tune.measure.subject import place_of  # noqa: PLC0415
+    from nginx_tune.subject.subject import place_of  # noqa: PLC0415
 
     try:
         reload_command = shlex.split(options["reload_command"] or "")

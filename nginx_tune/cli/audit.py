@@ -18,6 +18,12 @@ from nginx_tune.audit.notices import NOTICES
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Profile, Rule
 from nginx_tune.audit.selection import select_rules
+from nginx_tune.audit_input.audit_subject import (
+    AuditSubject,
+    read_audit_subject,
+    read_dumped,
+    saved_dump,
+)
 from nginx_tune.cli.audit_formats import FORMATS, audit_renderers, write_fix_diff
 from nginx_tune.cli.audit_options import audit_options, read_maps, read_overlays
 from nginx_tune.cli.inputs import read_document, read_pipe
@@ -34,12 +40,6 @@ from nginx_tune.documents.facts import Facts, with_nginx_version
 from nginx_tune.documents.findings import Findings, Severity
 from nginx_tune.errors import ExitStatus, UndecidedError, worst
 from nginx_tune.host.live import LiveHost
-from nginx_tune.measure.audit_subject import (
-    AuditSubject,
-    read_audit_subject,
-    read_dumped,
-    saved_dump,
-)
 from nginx_tune.report.text import plain
 
 _HOST_FREE = (

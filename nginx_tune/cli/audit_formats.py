@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
+from nginx_tune.audit_input.audit_subject import AuditSubject
 from nginx_tune.cli.output import is_screen, write_result
 from nginx_tune.conf.directive import Source, as_utf8
 from nginx_tune.conf.secrets import redact_tree
@@ -18,7 +19,6 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.findings import FileEdit, Finding, Findings, Suppressed, Unparsed
 from nginx_tune.errors import ConfigurationError, UndecidedError
-from nginx_tune.measure.audit_subject import AuditSubject
 from nginx_tune.report.text import plain
 
 _WRITERS = {

@@ -169,8 +169,8 @@ def _convert(table: Any, source: str) -> Site:
 
 def _live(kind: Kind, site: Site, datasets: Sequence[str], nginx_binary: str | None) -> Facts:
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # not needed with --facts
-    from nginx_tune.measure.facts import gather_facts  # noqa: PLC0415
-    from nginx_tune.measure.standing import with_standing  # noqa: PLC0415
+    from nginx_tune.inspect.facts import gather_facts  # noqa: PLC0415
+    from nginx_tune.subject.standing import with_standing  # noqa: PLC0415
 
     served = {"cache": site.cache_dirs, "proxy": []}.get(kind, site.roots)
     present = [path for path in served if Path(path).is_dir()]

@@ -8,7 +8,7 @@ from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.documents.base import encode
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.live import LiveHost
-from nginx_tune.measure.doctor import examine, names, unmet
+from nginx_tune.inspect.doctor import examine, names, unmet
 from nginx_tune.report.doctor import render_doctor
 
 

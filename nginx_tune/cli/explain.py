@@ -176,7 +176,7 @@ def _may_be_metric(name: str) -> bool:
 
 
 def _scenarios() -> dict[str, Scenario]:
-    from nginx_tune.measure.scenario_files import list_scenarios  # noqa: PLC0415  # heavy
+    from nginx_tune.scenario.files import list_scenarios  # noqa: PLC0415  # heavy
 
     return {scenario.name: scenario for scenario in list_scenarios()}
 

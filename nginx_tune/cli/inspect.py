@@ -17,11 +17,11 @@ from nginx_tune.documents.capture import Capture, Request
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.network import parse_speed
-from nginx_tune.measure.disk_facts import with_disk_probes
-from nginx_tune.measure.inspection import inspect_host, record_host, replay
-from nginx_tune.measure.plan_disk import ReadSize
-from nginx_tune.measure.standing import with_standing
+from nginx_tune.inspect.disk_facts import with_disk_probes
+from nginx_tune.inspect.disk_run import ReadSize
+from nginx_tune.inspect.inspection import inspect_host, record_host, replay
 from nginx_tune.report.facts import render_facts
+from nginx_tune.subject.standing import with_standing
 
 _PRIVATE = 0o600
 _WATCH_SECONDS = 1.0
@@ -197,7 +197,7 @@ def command(
             inspect_host(host, request, dataset_budget_seconds=dataset_seconds), host
         )
     if disks:
-        from nginx_tune.measure.disks import measure_disks  # noqa: PLC0415  # only when asked for
+        from nginx_tune.inspect.disks import measure_disks  # noqa: PLC0415  # only when asked for
 
         asked = [*request.paths, *request.datasets]
         measured = measure_disks(

@@ -18,7 +18,7 @@ from nginx_tune.documents.learnplan import LearnPlan
 from nginx_tune.documents.manifest import encode_manifest
 from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.measure.learn import Engine, LogFiles, choose_format, locations_of, read_logs
+from nginx_tune.learn.logs import Engine, LogFiles, choose_format, locations_of, read_logs
 from nginx_tune.report.workload import render_workload
 from nginx_tune.workload.model_learnt import learnt_workload
 from nginx_tune.workload.model_manifest import manifest_of

@@ -58,12 +58,12 @@ def command(
     """
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.measure.observation import Request, observe  # noqa: PLC0415
     from nginx_tune.prove.objective import parse_allowed_seconds  # noqa: PLC0415
     from nginx_tune.report.observation import render_observation  # noqa: PLC0415
     from nginx_tune.report.observation_prometheus import (  # noqa: PLC0415
         render_observation_prometheus,
     )
+    from nginx_tune.window.observation import Request, observe  # noqa: PLC0415
 
     seconds = parse_duration(duration)
     if not 1.0 <= seconds <= _LONGEST_SECONDS:

@@ -113,8 +113,8 @@ def command(
     """
     from nginx_tune.cli.probe_words import parse_caps  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.measure.plan_caps import plan_within  # noqa: PLC0415
-    from nginx_tune.measure.probe_target import permit_target  # noqa: PLC0415
+    from nginx_tune.load.bounds import plan_within  # noqa: PLC0415
+    from nginx_tune.load.target import permit_target  # noqa: PLC0415
 
     if objectives and load["rate"] is None:
         load["rate"] = "100"
@@ -146,8 +146,8 @@ def _measure(
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.host.own_files import check_writable  # noqa: PLC0415
-    from nginx_tune.measure.probe import ProbeInterrupted  # noqa: PLC0415
-    from nginx_tune.measure.watched_probe import run_watched_probe  # noqa: PLC0415
+    from nginx_tune.load.probe import ProbeInterrupted  # noqa: PLC0415
+    from nginx_tune.load.watched import run_watched_probe  # noqa: PLC0415
     from nginx_tune.prove.run_gates import check_run_gates, judge_run_gates  # noqa: PLC0415
     from nginx_tune.report.load_words import describe_load  # noqa: PLC0415
     from nginx_tune.report.measurement import (  # noqa: PLC0415
@@ -231,8 +231,8 @@ def _search(
 ) -> ExitStatus:
     """Runs at one rate after another, to the highest that meets the objective."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415
-    from nginx_tune.measure.capacity import search_capacity  # noqa: PLC0415
-    from nginx_tune.measure.probe import run_probe  # noqa: PLC0415
+    from nginx_tune.load.capacity import search_capacity  # noqa: PLC0415
+    from nginx_tune.load.probe import run_probe  # noqa: PLC0415
     from nginx_tune.report.capacity import render_capacity, step_text  # noqa: PLC0415
 
     show = progress_printer(ctx)

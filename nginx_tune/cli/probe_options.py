@@ -15,7 +15,7 @@ from nginx_tune.errors import UsageError
 
 if TYPE_CHECKING:
     from nginx_tune.documents.loadplan import LoadPlan
-    from nginx_tune.measure.plan_probe import Asked
+    from nginx_tune.load.one_class import Asked
 
 _Command = Callable[..., Any]
 
@@ -150,7 +150,7 @@ def plan_of(
     """
     from nginx_tune.cli import probe_words as words  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.documents.loadplan import Stripe  # noqa: PLC0415
-    from nginx_tune.measure.plan_probe import (  # noqa: PLC0415
+    from nginx_tune.load.one_class import (  # noqa: PLC0415
         OPEN_LOOP_CONNECTIONS,
         Load,
         default_threads,
@@ -207,12 +207,12 @@ def _warmup(options: Mapping[str, Any], *, replays: bool) -> float:
 
 def _asked(path: str, options: Mapping[str, Any]) -> tuple[Asked, float | None]:
     """What is asked for, and how long a manifest's recording is."""
-    from nginx_tune.measure.asked_paths import (  # noqa: PLC0415
+    from nginx_tune.load.asked_paths import (  # noqa: PLC0415
         find_files,
         read_manifest_head,
         read_paths,
     )
-    from nginx_tune.measure.plan_probe import Asked  # noqa: PLC0415
+    from nginx_tune.load.one_class import Asked  # noqa: PLC0415
 
     source, root = options["paths_from"], options["document_root"]
     head = None if source is None else read_manifest_head(source)

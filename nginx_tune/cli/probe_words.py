@@ -7,8 +7,8 @@ import re
 from nginx_tune.cli.durations import parse_duration
 from nginx_tune.documents.loadplan import ByteRanges, Stripe
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.plan_caps import CAP_NAMES
-from nginx_tune.measure.plan_probe import Keepalive, Rate
+from nginx_tune.load.bounds import CAP_NAMES
+from nginx_tune.load.one_class import Keepalive, Rate
 
 _NUMBER = r"\d{1,9}(?:\.\d{1,6})?(?:[eE]\+?\d)?"
 _BYTES = re.compile(r"(\d{1,12})\s*([kKmMgG]?)(?:i?[bB])?")

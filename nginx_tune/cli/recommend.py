@@ -75,7 +75,7 @@ def command(
 def _configuration(path: str, prefix: str | None, facts: Facts) -> ConfTree:
     from nginx_tune.cli.trees import read_configuration  # noqa: PLC0415  # not without --conf
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.measure.subject import own_prefix  # noqa: PLC0415
+    from nginx_tune.subject.subject import own_prefix  # noqa: PLC0415
 
     tree = read_configuration(LiveHost(), path, prefix, default_prefix=own_prefix(facts.nginx))
     if tree.unparsed:

@@ -23,8 +23,8 @@ def command() -> None:
 def list_command(formats: tuple[str, ...], output: str | None) -> None:
     """The stored runs, the newest first; files that are none are skipped and named."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.measure.runs import list_runs  # noqa: PLC0415
     from nginx_tune.report.runs import render_runs  # noqa: PLC0415
+    from nginx_tune.store.runs import list_runs  # noqa: PLC0415
 
     runs = list_runs()
     renderers = {"console": lambda: render_runs(runs).encode(), "json": lambda: encode(runs)}
@@ -56,9 +56,9 @@ def show_command(
     Judged again, the exit status is that of the new verdict, as validate's.
     """
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.measure.runs import read_run  # noqa: PLC0415
     from nginx_tune.prove.verdict import verdict_status  # noqa: PLC0415
     from nginx_tune.report.runs import render_run  # noqa: PLC0415
+    from nginx_tune.store.runs import read_run  # noqa: PLC0415
 
     run = read_run(run_id)
     again = bool(requires or primary)
@@ -103,12 +103,12 @@ def compare_command(
     falls out of the ratio. Exit status as validate's.
     """
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.measure.runs import read_run  # noqa: PLC0415
     from nginx_tune.prove.run_comparison import (  # noqa: PLC0415
         compare_runs,
         run_comparison_status,
     )
     from nginx_tune.report.runs import render_run_comparison  # noqa: PLC0415
+    from nginx_tune.store.runs import read_run  # noqa: PLC0415
 
     comparison = compare_runs(read_run(first), read_run(second), primary_metric=primary)
     renderers = {

@@ -21,8 +21,8 @@ def command() -> None:
 @command.command("list")
 def list_command() -> None:
     """Name, rows of the sources and subject of every built-in scenario."""
-    from nginx_tune.measure.scenario_files import list_scenarios  # noqa: PLC0415  # heavy
     from nginx_tune.report.scenario_page import render_scenario_list  # noqa: PLC0415
+    from nginx_tune.scenario.files import list_scenarios  # noqa: PLC0415  # heavy
 
     click.echo(render_scenario_list(list_scenarios()), nl=False)
 
@@ -31,7 +31,7 @@ def list_command() -> None:
 @click.argument("name", metavar="NAME")
 def show_command(name: str) -> None:
     """Print a built-in scenario as TOML, to be changed and given to 'scenario run'."""
-    from nginx_tune.measure.scenario_files import scenario_text  # noqa: PLC0415  # heavy
+    from nginx_tune.scenario.files import scenario_text  # noqa: PLC0415  # heavy
 
     click.echo(scenario_text(name), nl=False)
 
@@ -70,12 +70,12 @@ def run_command(  # one parameter an option
     from nginx_tune.emit.arms import write_arm  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.lab.spec import plan_of_lab  # noqa: PLC0415
-    from nginx_tune.measure.runs import Clock  # noqa: PLC0415
-    from nginx_tune.measure.scenario import Shorter, run_scenario  # noqa: PLC0415
-    from nginx_tune.measure.scenario_files import load_experiment  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
     from nginx_tune.prove.verdict import scenario_status  # noqa: PLC0415
     from nginx_tune.report.scenario import render_scenario_run  # noqa: PLC0415
+    from nginx_tune.scenario.files import load_experiment  # noqa: PLC0415
+    from nginx_tune.scenario.run import Shorter, run_scenario  # noqa: PLC0415
+    from nginx_tune.store.runs import Clock  # noqa: PLC0415
 
     loaded = load_experiment(name, read_toml)
     shorter = Shorter(pairs, parse_duration(duration) if duration else None, seed)

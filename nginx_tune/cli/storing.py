@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nginx_tune.documents.run import RunKind
     from nginx_tune.documents.scenario import ScenarioRun
     from nginx_tune.documents.validation import Validation
-    from nginx_tune.measure.runs import Clock
+    from nginx_tune.store.runs import Clock
 
 store_option = click.option(
     "--no-store", is_flag=True, help="Do not keep the run for 'nginx-tune runs'."
@@ -30,7 +30,7 @@ def keep_run(
 ) -> None:
     """Store a run and say its id; where that fails the run is still good, so it is only said."""
     from nginx_tune.errors import UndecidedError  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.measure.runs import store_run  # noqa: PLC0415
+    from nginx_tune.store.runs import store_run  # noqa: PLC0415
 
     # A path may hold bytes that are no UTF-8.
     shown = os.fsencode(name).decode(errors="backslashreplace")

@@ -8,7 +8,7 @@ from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import Host
-from nginx_tune.measure.subject import ConfigurationFiles, place_of
+from nginx_tune.subject.subject import ConfigurationFiles, place_of
 
 
 def read_configuration(

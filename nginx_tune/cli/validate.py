@@ -193,8 +193,8 @@ def _site_load(manifest: str | None, workload: str | None, speed: float) -> Site
 
     from nginx_tune.cli.inputs import read_document  # noqa: PLC0415
     from nginx_tune.documents.workload import Workload  # noqa: PLC0415
-    from nginx_tune.measure.asked_paths import read_manifest_head  # noqa: PLC0415
-    from nginx_tune.measure.plan_site_load import (  # noqa: PLC0415
+    from nginx_tune.load.asked_paths import read_manifest_head  # noqa: PLC0415
+    from nginx_tune.validate.site_load import (  # noqa: PLC0415
         default_load,
         replay_load,
         workload_load,

@@ -46,13 +46,13 @@ def run_experiment(
     from nginx_tune.cli.trees import host_configuration, read_configuration  # noqa: PLC0415
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.measure.runs import Clock  # noqa: PLC0415
-    from nginx_tune.measure.subject import own_prefix  # noqa: PLC0415
-    from nginx_tune.measure.validate import Sides, look_at, run_validation  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
     from nginx_tune.prove.verdict import verdict_status  # noqa: PLC0415
     from nginx_tune.report.experiment import render_experiment  # noqa: PLC0415
     from nginx_tune.report.verdict import render_verdict  # noqa: PLC0415
+    from nginx_tune.store.runs import Clock  # noqa: PLC0415
+    from nginx_tune.subject.subject import own_prefix  # noqa: PLC0415
+    from nginx_tune.validate.run import Sides, look_at, run_validation  # noqa: PLC0415
 
     clock = Clock()
     host = LiveHost()

@@ -21,8 +21,8 @@ from nginx_tune.conf.tree import ConfTree, parse_text, read_tree
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Finding, Findings
+from nginx_tune.experiment.trial import try_configuration
 from nginx_tune.host.live import LiveHost
-from nginx_tune.measure.trial import try_configuration
 
 FOLDER = Path(__file__).parent.parent / "conf" / "applications"
 CONFS = sorted(FOLDER.glob("*.conf"))

@@ -15,9 +15,9 @@ from nginx_tune.documents.decisions import Decision, Predicted
 from nginx_tune.documents.facts import Cpu, Dataset, Facts, Kernel, Memory, Nginx, SizeBucket, Sizes
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.documents.site import Site, SiteTls
+from nginx_tune.experiment.emulated import emulate
 from nginx_tune.lab.building import contents_of
-from nginx_tune.measure.emulated import emulate
-from nginx_tune.measure.plan_workload import declare_workers, plan_workload
+from nginx_tune.scenario.workload import declare_workers, plan_workload
 
 ROOT = Path(__file__).resolve().parents[2]
 REGRET = ROOT / "benchmarks" / "regret"

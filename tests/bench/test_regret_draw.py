@@ -22,7 +22,7 @@ from nginx_tune.documents.decisions import Decisions  # noqa: E402
 from nginx_tune.documents.measurement import Measurement  # noqa: E402
 from nginx_tune.documents.scenario import Scenario, ScenarioRun  # noqa: E402
 from nginx_tune.documents.verdict import Environment, Verdict  # noqa: E402
-from nginx_tune.measure.plan_scenario import check_scenario  # noqa: E402
+from nginx_tune.scenario.checks import check_scenario  # noqa: E402
 
 CANDIDATES = matrix.read_candidates(msgspec.toml.decode((HERE / "candidates.toml").read_bytes()))
 CELLS = dict(draw.draw_cells(seed=5, count=200))

@@ -10,7 +10,7 @@ import pytest
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.scenario import ClaimResult, PredictionResult, ScenarioRun
 from nginx_tune.documents.verdict import Environment, MetricVerdict, Verdict
-from nginx_tune.measure.scenario_files import list_scenarios
+from nginx_tune.scenario.files import list_scenarios
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -16,7 +16,7 @@ from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.emit import emit_decided
 from nginx_tune.errors import UsageError
 from nginx_tune.host.live import LiveHost
-from nginx_tune.measure.standing import standing_in, with_standing
+from nginx_tune.subject.standing import standing_in, with_standing
 
 MAIN = """\
 user www-data staff;

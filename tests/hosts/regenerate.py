@@ -14,7 +14,7 @@ from freebsd import freebsd
 
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.capture import Capture
-from nginx_tune.measure.inspection import record_host, replay
+from nginx_tune.inspect.inspection import record_host, replay
 
 HERE = Path(__file__).resolve().parent
 

@@ -17,7 +17,7 @@ from machines_more import CAPTURES as MORE_CAPTURES
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.capture import Capture, Request
 from nginx_tune.documents.facts import Facts
-from nginx_tune.measure.inspection import inspect_host, record_host, replay
+from nginx_tune.inspect.inspection import inspect_host, record_host, replay
 
 HERE = Path(__file__).resolve().parent
 BUILDERS = {**CAPTURES, **MORE_CAPTURES}

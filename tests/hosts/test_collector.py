@@ -24,7 +24,7 @@ from nginx_tune.documents.capture import Capture
 from nginx_tune.documents.facts import Facts
 from nginx_tune.host.collect_command import collected
 from nginx_tune.host.collector import render_collector
-from nginx_tune.measure.inspection import record_host, replay
+from nginx_tune.inspect.inspection import record_host, replay
 
 BUILDERS = {**CAPTURES, **MORE_CAPTURES}
 RUN_CLI = Callable[..., "subprocess.CompletedProcess[str]"]

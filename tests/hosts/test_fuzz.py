@@ -24,7 +24,7 @@ from nginx_tune.host import (
     version_texts,
 )
 from nginx_tune.host.redact import redact
-from nginx_tune.measure.inspection import replay
+from nginx_tune.inspect.inspection import replay
 
 HERE = Path(__file__).resolve().parent
 CAPTURES = {

@@ -125,7 +125,7 @@ def _killed() -> Iterator[Ending]:
 def _robbed() -> Iterator[Ending]:
     """One of its processes is killed."""
     words = {
-        "the process inside": "nginx_tune.measure.inside",
+        "the process inside": "nginx_tune.experiment.inside",
         "the namespaces": "unshare",
         "the keeper": "nginx_tune.lab.keeper",
         "nginx": "nginx: master",

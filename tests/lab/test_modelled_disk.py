@@ -19,6 +19,9 @@ from loop_disks import MIB, make_data, run_fio
 
 from nginx_tune.documents.curve import Curve
 from nginx_tune.documents.diskmodel import DiskModel
+from nginx_tune.inspect.disk_curve import curve_of
+from nginx_tune.inspect.disk_run import plan_disk
+from nginx_tune.inspect.disks import run_disk_probe
 from nginx_tune.lab.dirty import BDI, lift_dirty_limit, limit_dirty
 from nginx_tune.lab.disks import run_tool
 from nginx_tune.lab.loops import Loop
@@ -29,9 +32,6 @@ from nginx_tune.lab.model_disk import (
     predict_reads_per_second,
 )
 from nginx_tune.lab.modelled import ModelledFile
-from nginx_tune.measure.disks import run_disk_probe
-from nginx_tune.measure.plan_disk import plan_disk
-from nginx_tune.measure.plan_disk_curve import curve_of
 
 pytestmark = pytest.mark.needs("root", "loop", "fuse")
 

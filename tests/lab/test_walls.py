@@ -18,11 +18,11 @@ import pytest
 
 from nginx_tune.documents.lab import Lab, LabData, LabDisk
 from nginx_tune.errors import UndecidedError
+from nginx_tune.experiment.modules import MODULE_INSIDE
+from nginx_tune.experiment.session import Session
 from nginx_tune.lab.building import contents_of
 from nginx_tune.lab.images import cache_directory, remove_image
 from nginx_tune.lab.walls import Walls
-from nginx_tune.measure.modules import MODULE_INSIDE
-from nginx_tune.measure.session import Session
 
 NAME = f"disk{os.getpid()}"
 MOUNT = f"/srv/{NAME}"
@@ -123,8 +123,8 @@ HOLD = """
 import sys, time, msgspec
 from nginx_tune.documents.lab import Lab
 from nginx_tune.lab.walls import Walls
-from nginx_tune.measure.modules import MODULE_INSIDE
-from nginx_tune.measure.session import Session
+from nginx_tune.experiment.modules import MODULE_INSIDE
+from nginx_tune.experiment.session import Session
 lab = msgspec.json.decode(sys.argv[1], type=Lab)
 print("start", flush=True)
 with Walls(MODULE_INSIDE) as walls:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from nginx_tune.errors import UndecidedError
+from nginx_tune.experiment.block import _open_log
 from nginx_tune.lab.written import open_written, written_bytes
-from nginx_tune.measure.block import _open_log
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from synthetic_logs import FULL, Truth, lines_of
 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.learnplan import LearnPlan, LineFormat
-from nginx_tune.measure.learn import _tally_by, _tally_in_python
-from nginx_tune.measure.probe_process import find_probe
+from nginx_tune.learn.logs import _tally_by, _tally_in_python
+from nginx_tune.load.process import find_probe
 from nginx_tune.workload.model_log_format import COMBINED, json_format, parse_log_format
 
 pytestmark = pytest.mark.needs("probe")

@@ -15,7 +15,7 @@ from nginx_tune.documents.loadplan import Arrivals, Target
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.scenario import ScenarioClass, ScenarioRun
 from nginx_tune.lab.building import contents_of
-from nginx_tune.measure.plan_load import ServedFile, plan_load
+from nginx_tune.load.classes import ServedFile, plan_load
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 

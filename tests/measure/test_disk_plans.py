@@ -14,12 +14,12 @@ from nginx_tune.documents.curve import Curve, DiskProbe
 from nginx_tune.documents.diskplan import DiskRun, DiskStepRun
 from nginx_tune.documents.facts import Array, Disk, Facts, Layer, PathStorage, Storage
 from nginx_tune.documents.measured_class import Latency
-from nginx_tune.measure.disk_facts import with_disk_probes
-from nginx_tune.measure.disk_files import MOST_FILES, choose_files
-from nginx_tune.measure.disks import Measured
-from nginx_tune.measure.plan_disk import deepest, plan_disk, read_bytes_for
-from nginx_tune.measure.plan_disk_curve import curve_of
-from nginx_tune.measure.plan_disk_targets import disk_targets, refusals
+from nginx_tune.inspect.disk_curve import curve_of
+from nginx_tune.inspect.disk_facts import with_disk_probes
+from nginx_tune.inspect.disk_files import MOST_FILES, choose_files
+from nginx_tune.inspect.disk_run import deepest, plan_disk, read_bytes_for
+from nginx_tune.inspect.disk_targets import disk_targets, refusals
+from nginx_tune.inspect.disks import Measured
 from nginx_tune.report.curves import render_curves
 
 GOLDEN = Path(__file__).resolve().parent.parent / "hosts" / "golden"

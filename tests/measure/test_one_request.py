@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from nginx_tune.documents.loadplan import ProxyProtocol, Target
-from nginx_tune.measure.one_request import TargetConnection, client_line
+from nginx_tune.experiment.one_request import TargetConnection, client_line
 
 
 @pytest.mark.parametrize(

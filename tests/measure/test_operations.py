@@ -10,10 +10,8 @@ import pytest
 
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import Target
-from nginx_tune.lab.enclosure import View
-from nginx_tune.lab.operation import answer_line, read_request, request_line
-from nginx_tune.measure.inside import Inside
-from nginx_tune.measure.operations import (
+from nginx_tune.experiment.inside import Inside
+from nginx_tune.experiment.operations import (
     OPEN_LAB,
     OPERATIONS,
     SURVEY,
@@ -22,6 +20,8 @@ from nginx_tune.measure.operations import (
     OpenLabRequest,
     TrialRequest,
 )
+from nginx_tune.lab.enclosure import View
+from nginx_tune.lab.operation import answer_line, read_request, request_line
 
 NAME = b"/srv/caf\xe9".decode(errors="surrogateescape")
 """Bytes that are no UTF-8."""

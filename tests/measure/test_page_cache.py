@@ -11,9 +11,9 @@ import pytest
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.page_cache import make_cold, make_full, make_warm, resident_bytes
-from nginx_tune.measure.plan_scenario import check_scenario
-from nginx_tune.measure.scenario_files import list_scenarios
+from nginx_tune.experiment.page_cache import make_cold, make_full, make_warm, resident_bytes
+from nginx_tune.scenario.checks import check_scenario
+from nginx_tune.scenario.files import list_scenarios
 
 FILE_BYTES = 64 << 10
 FILES = 64

@@ -9,10 +9,10 @@ import pytest
 
 from nginx_tune.host.gaps import Missing
 from nginx_tune.host.parse_cpu_time import HostCpu
-from nginx_tune.measure.plan_cpu import plan_host_load, plan_iowait
-from nginx_tune.measure.server_moment import Moment, Subjects
-from nginx_tune.measure.server_window import Window
 from nginx_tune.observe.block_delay import DelayReading
+from nginx_tune.window.cpu import plan_host_load, plan_iowait
+from nginx_tune.window.moment import Moment, Subjects
+from nginx_tune.window.window import Window
 
 _FIXED = 1 << 11
 _FADES = 1884

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.experiment.operations import Answer
 from nginx_tune.host.live import LiveHost
-from nginx_tune.measure.operations import Answer
-from nginx_tune.measure.plan_lost import lost_answer, lost_listeners
+from nginx_tune.validate.lost import lost_answer, lost_listeners
 
 
 def tree(tmp_path: Path, *listens: str, name: str = "a") -> ConfTree:

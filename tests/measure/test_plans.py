@@ -16,13 +16,13 @@ from nginx_tune.documents.loadplan import Arrivals, Target
 from nginx_tune.documents.scenario import Scenario, ScenarioClass
 from nginx_tune.documents.workload import Popularity
 from nginx_tune.errors import UndecidedError
-from nginx_tune.measure.emulated import emulate
-from nginx_tune.measure.plan_load import ServedFile, default_classes, plan_load
-from nginx_tune.measure.plan_places import plan_places
-from nginx_tune.measure.plan_popularity import declare_popularity
-from nginx_tune.measure.plan_view import plan_view
-from nginx_tune.measure.plan_workload import plan_workload
-from nginx_tune.measure.session import split_cpus
+from nginx_tune.experiment.emulated import emulate
+from nginx_tune.experiment.places import plan_places
+from nginx_tune.experiment.session import split_cpus
+from nginx_tune.experiment.view import plan_view
+from nginx_tune.load.classes import ServedFile, default_classes, plan_load
+from nginx_tune.scenario.popularity import declare_popularity
+from nginx_tune.scenario.workload import plan_workload
 
 FILES = [ServedFile(f"/f{index}", 100 + index) for index in range(4)]
 

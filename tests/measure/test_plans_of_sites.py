@@ -8,11 +8,11 @@ import pytest
 
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.loadplan import ProxyProtocol, Target, Tls
+from nginx_tune.experiment.target import plan_entry, target_of
+from nginx_tune.experiment.worker_header import with_worker_header
 from nginx_tune.lab.stub_server import RESOLVED, resolve
-from nginx_tune.measure.plan_asks import Asks, common_asks, plan_asks
-from nginx_tune.measure.plan_outgoing import plan_outgoing, unspoken
-from nginx_tune.measure.plan_target import plan_entry, target_of
-from nginx_tune.measure.plan_worker_header import with_worker_header
+from nginx_tune.validate.asks import Asks, common_asks, plan_asks
+from nginx_tune.validate.outgoing import plan_outgoing, unspoken
 
 
 class Files:

@@ -21,11 +21,11 @@ from nginx_tune.documents.run import Run, RunComparison, Runs
 from nginx_tune.documents.scenario import ArmText
 from nginx_tune.documents.validation import Validation
 from nginx_tune.errors import UndecidedError, UsageError
-from nginx_tune.measure import runs
-from nginx_tune.measure.runs import Clock, list_runs, read_run, store_run
 from nginx_tune.prove.again import judge_again
 from nginx_tune.prove.looks import alpha_of
 from nginx_tune.prove.verdict import judge
+from nginx_tune.store import runs
+from nginx_tune.store.runs import Clock, list_runs, read_run, store_run
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 RATE = "hot.requests_per_second"

@@ -15,13 +15,13 @@ from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.arm import Arm
-from nginx_tune.measure.experiment import Experiment
-from nginx_tune.measure.objective import search_arms
-from nginx_tune.measure.plan_further import with_further
-from nginx_tune.measure.plan_load import ServedFile, default_classes, for_seconds, plan_load
-from nginx_tune.measure.sequential import Deadline, Looking
-from nginx_tune.measure.session import Session
+from nginx_tune.experiment.arm import Arm
+from nginx_tune.experiment.experiment import Experiment
+from nginx_tune.experiment.objective import search_arms
+from nginx_tune.experiment.sequential import Deadline, Looking
+from nginx_tune.experiment.session import Session
+from nginx_tune.load.classes import ServedFile, default_classes, for_seconds, plan_load
+from nginx_tune.validate.further import with_further
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 RATE = "hot.requests_per_second"

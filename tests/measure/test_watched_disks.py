@@ -15,16 +15,16 @@ from nginx_tune.documents.capture import Capture
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.recording import RecordedHost
 from nginx_tune.host.storage import read_storage
-from nginx_tune.measure.plan_disk_use import read_bytes
-from nginx_tune.measure.server_moment import Moment, Subjects
-from nginx_tune.measure.watched_disks import watched_disks
 from nginx_tune.observe.block_delay import DelayReading
 from nginx_tune.observe.parse_counters import DiskCounters
+from nginx_tune.window.disk_use import read_bytes
+from nginx_tune.window.disks import watched_disks
+from nginx_tune.window.moment import Moment, Subjects
 
 HOSTS = Path(__file__).parents[1] / "hosts"
 ASK = (
     "import json, sys; from nginx_tune.host.live import LiveHost; "
-    "from nginx_tune.measure.watched_disks import watched_disks; "
+    "from nginx_tune.window.disks import watched_disks; "
     "print(json.dumps(watched_disks(LiveHost(), sys.argv[1:])))"
 )
 LOOPS = (

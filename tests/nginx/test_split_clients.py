@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from nginx_tune.documents.lab import Lab, LabDisk
-from nginx_tune.measure.plan_cached import share_out
-from nginx_tune.measure.plan_load import ServedFile
+from nginx_tune.load.classes import ServedFile
 from nginx_tune.nginx.instance import start_instance
 from nginx_tune.nginx.split_clients import even_part, murmur_hash2, part_of
+from nginx_tune.scenario.cached import share_out
 
 CONF = """\
 worker_processes 1;

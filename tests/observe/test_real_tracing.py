@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from nginx_tune.host.gaps import Missing
-from nginx_tune.measure.plan_turns import loop_turn_of
 from nginx_tune.nginx.instance import Instance, start_instance
 from nginx_tune.observe.block_delay import BlockDelayMeter, TaskStats, delay_between
 from nginx_tune.observe.calls import read_call
@@ -23,6 +22,7 @@ from nginx_tune.observe.loop_turns import Means, start_tracing
 from nginx_tune.observe.queue_wait import QueueWaits, QueueWaitTracer, start_queue_wait
 from nginx_tune.observe.tracefs import PREFIX, TraceFs, open_tracefs, sweep_tracing
 from nginx_tune.observe.tracefs import Instance as TraceInstance
+from nginx_tune.window.turns import loop_turn_of
 
 # As root: whoever starts pytest next takes others' rights to its temporary directory away.
 CONF = """\

@@ -27,7 +27,7 @@ from nginx_tune.documents.loadplan import Arrivals, Stripe
 from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.probe import find_probe, run_probe
+from nginx_tune.load.probe import find_probe, run_probe
 from nginx_tune.prove.blocks import Blocks, Pair
 from nginx_tune.prove.expression import parse_expression
 from nginx_tune.prove.gates import answer_expression

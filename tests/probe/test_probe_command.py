@@ -20,7 +20,7 @@ from probe_loads import Nginx, StartNginx, load_class, load_plan
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.host.live import LiveHost
-from nginx_tune.measure.own_servers import is_own_server
+from nginx_tune.load.own_servers import is_own_server
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 

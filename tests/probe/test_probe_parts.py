@@ -12,9 +12,9 @@ from nginx_tune.documents.measurement import Generator, Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import HostReadError
 from nginx_tune.host.parse_listeners import parse_listeners, parse_socket_link
-from nginx_tune.measure.own_servers import is_own_server
-from nginx_tune.measure.plan_probe import Load, Rate, plan_load
-from nginx_tune.measure.probe_target import permit_target, resolve_url
+from nginx_tune.load.one_class import Load, Rate, plan_load
+from nginx_tune.load.own_servers import is_own_server
+from nginx_tune.load.target import permit_target, resolve_url
 from nginx_tune.report.measurement import progress_text, render_measurement, unanswered_classes
 
 TCP = """\

@@ -22,8 +22,8 @@ from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.units import number_text, seconds_text
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.plan_caps import plan_within
-from nginx_tune.measure.plan_probe import Rate, default_threads
+from nginx_tune.load.bounds import plan_within
+from nginx_tune.load.one_class import Rate, default_threads
 from nginx_tune.prove.hidden_stalls import hidden_stall
 from nginx_tune.prove.histogram import Histogram, Layout, encode_histogram
 from nginx_tune.report.load_words import describe_load

@@ -19,7 +19,7 @@ from nginx_tune.documents.facts import Nginx
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.redact import redact
 from nginx_tune.host.secret_texts import redact_text
-from nginx_tune.measure.configuration import read_configuration
+from nginx_tune.subject.configuration import read_configuration
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 PACKAGE = Path(__file__).resolve().parents[2] / "nginx_tune"
@@ -202,9 +202,9 @@ def test_documents_that_quote_a_configuration_are_made_in_one_place() -> None:
     """A new writer of one of these has to pass what it quotes through ``conf``'s functions."""
     makers = {
         "Finding": {"audit/engine.py"},
-        "NginxTest": {"measure/trial.py"},
-        "ArmText": {"measure/validation.py", "measure/scenario.py", "emit/arms.py"},
-        "Capture": {"measure/inspection.py"},
+        "NginxTest": {"experiment/trial.py"},
+        "ArmText": {"validate/validation.py", "scenario/run.py", "emit/arms.py"},
+        "Capture": {"inspect/inspection.py"},
     }
     for path in sorted(PACKAGE.rglob("*.py")):
         name = str(path.relative_to(PACKAGE))

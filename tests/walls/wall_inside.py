@@ -12,9 +12,9 @@ import socket
 
 import msgspec
 
+from nginx_tune.experiment import survey as surveys
+from nginx_tune.experiment.operations import Answer, Question
 from nginx_tune.lab.mounts import STATE
-from nginx_tune.measure import survey as surveys
-from nginx_tune.measure.operations import Answer, Question
 
 _MOST_BYTES = 200
 _MOST_SAID = 40_000
@@ -51,4 +51,4 @@ def _answer(one: Question, pid: int) -> Answer:
 
 if __name__ == "__main__":
     surveys._answer = _answer
-    runpy.run_module("nginx_tune.measure.inside", run_name="__main__")
+    runpy.run_module("nginx_tune.experiment.inside", run_name="__main__")

@@ -15,13 +15,13 @@ import msgspec
 
 from nginx_tune.cli.trees import read_configuration
 from nginx_tune.errors import NginxTuneError
+from nginx_tune.experiment.operations import Question
 from nginx_tune.host.live import LiveHost
 from nginx_tune.lab.walls import Walls
-from nginx_tune.measure.operations import Question
-from nginx_tune.measure.plan_site_load import default_load
-from nginx_tune.measure.stage import open_stage
-from nginx_tune.measure.validation_site import read_site
 from nginx_tune.nginx.binary import read_nginx
+from nginx_tune.validate.site import read_site
+from nginx_tune.validate.site_load import default_load
+from nginx_tune.validate.stage import open_stage
 
 
 def main(conf: str, binary: str, *urls: str) -> int:

@@ -1,0 +1,1 @@
+"""What an audit reads: a tree by name, a dump, a revision, with facts."""

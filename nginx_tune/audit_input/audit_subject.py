@@ -1,0 +1,158 @@
+"""What an audit reads: a tree by name, of this host, from a dump or from a revision, with facts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from nginx_tune.audit_input.overlaid import Overlaid
+from nginx_tune.conf.dump import Dump, is_dump, parse_dump
+from nginx_tune.conf.quoted import redact_message
+from nginx_tune.conf.tree import ConfTree, Reader
+from nginx_tune.documents.facts import Facts, Nginx
+from nginx_tune.documents.findings import NginxTest
+from nginx_tune.experiment.view import module_files, opened_files, plan_view
+from nginx_tune.host.door import Host, HostReadError
+from nginx_tune.lab.foreign_code import refuse_foreign_code
+from nginx_tune.lab.special_files import refuse_special_files
+from nginx_tune.nginx.binary import read_nginx
+from nginx_tune.nginx.choice import runnable_program
+from nginx_tune.subject.subject import (
+    ConfigurationFiles,
+    Subject,
+    find_subject,
+    own_prefix,
+    place_of,
+    read_subject,
+)
+
+
+class AuditSubject(NamedTuple):
+    """A tree with the facts it is judged by, and the means to read it in another state."""
+
+    host: Host
+    reader: Reader
+    subject: Subject
+    tree: ConfTree
+    facts: Facts | None
+    replaced: dict[str, bytes]
+    """Files given with other contents than they have, by the names they were given."""
+
+    def tree_with(self, files: Mapping[str, bytes]) -> ConfTree:
+        """The tree with further files replaced."""
+        return read_subject(Overlaid(self.reader, {**self.replaced, **files}), self.subject)
+
+    def tree_at(self, revision: str) -> ConfTree:
+        """The tree as a git revision has it.
+
+        Errors: UsageError where there is no repository or no such revision; a main file that
+        was not there yet gives an empty tree.
+        """
+        from nginx_tune.audit_input.revision import RevisionReader  # noqa: PLC0415  # rarely asked for
+
+        with RevisionReader(self.reader, self.subject.path, revision) as reader:
+            return read_subject(reader, self.subject, may_be_absent=True)
+
+    def why_not_testable(self) -> str:
+        """Why ``nginx -t`` cannot judge the tree, by what is known without it; empty if it can."""
+        if isinstance(self.reader, Dump):
+            return "a dump has no files here"
+        if self.subject.maps:
+            return "its files are elsewhere (--map)"
+        return "" if self.tree.complete else "it is not a whole configuration"
+
+    def test(
+        self, nginx_binary: str | None, files: Mapping[str, bytes] | None = None
+    ) -> tuple[NginxTest, Nginx]:
+        """What the target's ``nginx -t`` says of the tree, inside walls; and which nginx it was.
+
+        ``files`` are further ones with other contents.
+        """
+        from nginx_tune.experiment.trial import try_configuration  # noqa: PLC0415  # the whole lab
+
+        nginx, _ = read_nginx(self.host, binary=nginx_binary, to_run=True)
+        refuse_special_files(opened_files(self.tree))
+        binary = runnable_program(nginx)
+        refuse_foreign_code(binary, module_files(self.tree, nginx.flags, self.subject.prefix))
+        tried = try_configuration(
+            binary,
+            self.subject.path,
+            prefix=self.subject.prefix,
+            replaced={**self.replaced, **(files or {})},
+            view=plan_view(
+                [self.tree],
+                nginx.flags,
+                self.subject.prefix,
+                directory=str(Path.cwd()),
+            ),
+        )
+        messages = [redact_message(line, self.tree) for line in tried.messages]
+        return replace(tried, messages=messages), nginx
+
+
+def saved_dump(host: Host, named: str, prefix: str | None) -> bytes | None:
+    """The output of ``nginx -T`` that the named file holds; null where it is a configuration."""
+    path = place_of(named, prefix)
+    if not os.path.isfile(path):  # noqa: PTH113  # Path's raises where a directory is closed to us
+        return None
+    try:
+        data = ConfigurationFiles(host).read_bytes(path)
+    except HostReadError:  # said where the tree is read
+        return None
+    return data if is_dump(data) else None
+
+
+def read_dumped(host: Host, dump: bytes, *, prefix: str | None, facts: Facts | None,
+                replaced: dict[str, bytes]) -> AuditSubject:  # fmt: skip
+    """The tree inside the output of ``nginx -T``."""
+    reader = parse_dump(dump)
+    subject = Subject(reader.main, prefix or _prefix(facts), is_hosts=False)
+    overlaid = Overlaid(reader, replaced)
+    tree = read_subject(overlaid, subject)
+    overlaid.check_all_read()
+    return AuditSubject(host, reader, subject, tree, facts, replaced)
+
+
+def read_audit_subject(
+    host: Host,
+    named: str | None,
+    *,
+    prefix: str | None,
+    facts: Facts | None,
+    wants_live_facts: bool | None,
+    nginx_binary: str | None,
+    replaced: dict[str, bytes],
+    maps: tuple[tuple[str, str], ...] = (),
+    pid: int | None = None,
+) -> AuditSubject:
+    """The named tree, else the one of this host's nginx, of the master ``pid`` where one is named.
+
+    ``wants_live_facts`` is null where they are wanted for this host's own configuration only.
+    Errors: UsageError for files and binaries that are not there.
+    """
+    if named is not None and (facts is not None or wants_live_facts is False):
+        subject = Subject(place_of(named, prefix), prefix or _prefix(facts), is_hosts=False)
+    else:
+        subject = find_subject(host, named, prefix=prefix, nginx_binary=nginx_binary, pid=pid)
+    subject = subject._replace(maps=maps)
+    is_live = wants_live_facts or (wants_live_facts is None and facts is None and subject.is_hosts)
+    if is_live and subject.prefix is not None:
+        # Facts name paths in full; by its text alone a tree's paths stay as they were given.
+        subject = subject._replace(prefix=os.path.abspath(subject.prefix))  # noqa: PTH100
+    reader = ConfigurationFiles(host)
+    overlaid = Overlaid(reader, replaced)
+    tree = read_subject(overlaid, subject)
+    overlaid.check_all_read()
+    if is_live:
+        from nginx_tune.inspect.live_facts import gather_live_facts  # noqa: PLC0415  # slow to load
+
+        facts = gather_live_facts(host, tree, nginx_binary=nginx_binary, pid=pid)
+    return AuditSubject(host, reader, subject, tree, facts, replaced)
+
+
+def _prefix(facts: Facts | None) -> str | None:
+    return None if facts is None else own_prefix(facts.nginx)

@@ -1,0 +1,321 @@
+"""One block: a fresh nginx in a known cache state, one load run, what both sides saw."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import http.client
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from nginx_tune.documents.base import Unknown
+from nginx_tune.documents.loadplan import LoadPlan, Target
+from nginx_tune.documents.measured_server import ServerMeasurement
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.errors import UndecidedError
+from nginx_tune.experiment.arm_server import kernel_settings, reloading, start_stand_in
+from nginx_tune.experiment.cache_files import wait_for_cached
+from nginx_tune.experiment.one_request import TargetConnection
+from nginx_tune.experiment.operations import BlockRequest
+from nginx_tune.experiment.page_cache import make_cold, make_full, make_warm, resident_bytes
+from nginx_tune.experiment.room import make_room
+from nginx_tune.host.live import LiveHost
+from nginx_tune.lab.kills import MemoryKills, count_memory_kills
+from nginx_tune.lab.mounts import STATE
+from nginx_tune.lab.opened import OpenLab
+from nginx_tune.lab.written import open_written, written_bytes
+from nginx_tune.load.probe import run_probe
+from nginx_tune.nginx.instance import Instance, start_instance
+from nginx_tune.nginx.place import link_to
+from nginx_tune.observe.connections import count_connections
+from nginx_tune.observe.loop_turns import Means
+from nginx_tune.observe.parse_error_log import parse_error_log
+from nginx_tune.prove.foreign import with_foreign_cpu
+from nginx_tune.prove.imbalance import with_imbalance, with_worker_ids
+from nginx_tune.window.moment import Subjects, disk_names
+from nginx_tune.window.watch import ServerWatch
+
+
+def run_block(request: BlockRequest, lab: OpenLab) -> Measurement:
+    """Run one block and end its nginx.
+
+    Errors: UndecidedError when the cache state cannot be made or nginx ends under load.
+    """
+    conf_path = Path(request.arm.conf_path)
+    if request.arm.conf_text is not None:
+        conf_path.parent.mkdir(parents=True, exist_ok=True)
+        conf_path.write_text(request.arm.conf_text)
+    lab.disks.restore()
+    _fill_caches(request, lab)
+    resident_before = make_cold(request.evict)
+    lab.disks.make_names_cold()
+    if request.arm.conduct.warm_names:
+        lab.disks.look_names_up()
+    if request.arm.conduct.starts == "warm":
+        resident_before = make_warm(request.evict)
+    elif request.arm.conduct.starts == "full" and request.memory_bytes is not None:
+        make_full(
+            request.evict,
+            limit_bytes=request.memory_bytes,
+            join_files=request.join_files,
+            seed=request.plan.seed,
+        )
+        resident_before = resident_bytes(request.evict)
+    kills = count_memory_kills(request.join_files)
+    try:
+        return _run_block(request, lab, conf_path, resident_before)
+    finally:
+        _check_memory(request, kills)
+
+
+def _fill_caches(request: BlockRequest, lab: OpenLab) -> None:
+    """Have the caches of the arm hold what they should; emulated disks take no time for it."""
+    if not request.arm.conduct.cached:
+        return
+    stderr_path = STATE / f"{request.arm.name}.stderr"
+    instance = _start(request, Path(request.arm.conf_path), stderr_path, lab)
+    try:
+        _prime(request.plan.target, request.arm.conduct.cached)
+        wait_for_cached(
+            request.evict, len(request.arm.conduct.cached), patience_seconds=_PRIME_SECONDS
+        )
+        instance.check()
+    finally:
+        instance.stop()
+
+
+def _check_memory(request: BlockRequest, before: MemoryKills) -> None:
+    """Whatever else went wrong, or seems not to have: say when memory was the reason.
+
+    Errors: UndecidedError when the kernel ended processes of nginx since.
+    """
+    now = count_memory_kills(request.join_files)
+    if now.processes <= before.processes:
+        return
+    of = "the lab's" if request.memory_bytes is not None else "its limit of"
+    limit = "" if now.limit_bytes is None else f" {now.limit_bytes >> 20} MiB"
+    raise UndecidedError(
+        f"{request.arm.name}: nginx ran out of {of}{limit} of memory, and the kernel ended "
+        f"{now.processes - before.processes} of its processes",
+        hint="give the lab more (memory_bytes), or nginx fewer workers, smaller zones and buffers",
+    ) from None
+
+
+def _run_block(
+    request: BlockRequest, lab: OpenLab, conf_path: Path, resident_before: int | None
+) -> Measurement:
+    stderr_path = STATE / f"{request.arm.name}.stderr"
+    log = Path(request.arm.error_log) if request.arm.error_log else stderr_path
+    log_start = written_bytes(log) if log != stderr_path else 0
+    with kernel_settings(request.arm.conduct.sysctls):
+        instance = _start(request, conf_path, stderr_path, lab)
+        try:
+            request = _with_links(request, instance.pid)
+            _prime(request.plan.target, request.arm.prime)
+            reloads = reloading(
+                instance.pid,
+                conf_path,
+                request.arm.conduct.reload_texts,
+                request.arm.conduct.reload_seconds,
+            )
+            with reloads, lab.disks.under_load():
+                measurement, server = _run_load(request, instance, lab)
+            instance.check()
+        finally:
+            instance.stop()
+    with _open_log(log, stderr_path) as file:
+        file.seek(log_start)
+        counts = parse_error_log(file)
+    server = msgspec.structs.replace(
+        server,
+        pool_overflow=counts.overflow_total,
+        pool_overflow_by_pool=counts.pool_overflow,
+        operations_too_slow=counts.operations_too_slow,
+        connections_exhausted=sum(counts.connections_exhausted.values()),
+        error_lines=counts.levels,
+        read_errors=counts.read_errors,
+        disk_read_errors=lab.disks.read_errors,
+        resident_bytes_before=resident_before,
+        resident_bytes_after=resident_bytes(request.evict),
+    )
+    return msgspec.structs.replace(
+        measurement,
+        arm=request.arm.name,
+        block=request.number,
+        server=server,
+    )
+
+
+def _open_log(log: Path, stderr_path: Path) -> BinaryIO:
+    """The error log, else what nginx said before it had one.
+
+    Errors: UndecidedError for what nginx, or code that it loaded, put in the log's place.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            return open_written(log)
+        except OSError as error:
+            if error.errno not in {errno.ELOOP, errno.EINVAL}:
+                raise
+            raise UndecidedError(
+                f"{log}: what is there now is no file but a link, a pipe or a directory: the "
+                "error log of this block is not read",
+                hint="name another error_log in the main context",
+            ) from None
+    return stderr_path.open("rb")
+
+
+def _start(request: BlockRequest, conf_path: Path, stderr_path: Path, lab: OpenLab) -> Instance:
+    target = request.plan.target
+    make_room(filter(None, (one.unix for one in _targets(request.plan))), lab.enclosure)
+    if request.arm.conduct.stand_in != "none":
+        return start_stand_in(
+            request.arm.conduct.stand_in,
+            port=target.port,
+            workers=request.arm.conduct.workers,
+            log=Path(request.arm.conduct.connections_log or os.devnull),
+            stderr_path=stderr_path,
+            cpus=request.nginx_cpus,
+        )
+    return start_instance(
+        request.binary,
+        conf_path,
+        stderr_path=stderr_path,
+        address=target.unix or (target.address, target.port),
+        prefix=request.arm.prefix,
+        join_files=[Path(file) for file in request.join_files],
+        cpus=request.nginx_cpus,
+        ahead=request.arm.conduct.ahead,
+        sandbox=lab.enclosure.prepare([request.binary]),
+    )
+
+
+def _run_load(
+    request: BlockRequest, instance: Instance, lab: OpenLab
+) -> tuple[Measurement, ServerMeasurement]:
+    subjects = Subjects(
+        master=instance.pid,
+        workers=instance.workers(),
+        disks=disk_names(list(lab.disks.device_numbers.values())),
+        ports=frozenset(_ports(request.plan)),
+    )
+    before: dict[str, int] = {}
+    connections = (
+        Path(request.arm.conduct.connections_log) if request.arm.conduct.connections_log else None
+    )
+    means: Means = "auto" if request.arm.conduct.traces else "off"
+    ids = instance.inner_ids()
+    with ServerWatch(
+        LiveHost(), subjects, means=means, opens=request.arm.conduct.counts_opens
+    ) as watch:
+
+        def start_measuring() -> None:
+            before["connections"] = written_bytes(connections) if connections else 0
+            watch.start()
+
+        # The probe cuts its own warm-up; the server's counters start when that is over.
+        timer = threading.Timer(request.plan.warmup_seconds, start_measuring)
+        started = time.monotonic()
+        timer.start()
+        try:
+            measurement = lab.topology.from_clients(lambda: run_probe(request.plan))
+        finally:
+            timer.cancel()
+            timer.join()
+        if not before:
+            raise UndecidedError(
+                f"the load run ended after {time.monotonic() - started:.1f} s, in its warm-up"
+            )
+        server, gaps = watch.finish()
+    ids |= instance.inner_ids()  # of those that a reload started
+    measurement = with_worker_ids(measurement, ids)
+    requests = sum(item.requests for item in measurement.classes.values())
+    used = server.cpu_seconds
+    server = msgspec.structs.replace(
+        server,
+        cpu_seconds_per_request=used / requests if used is not None and requests else None,
+        served_connections=_connections(connections, before["connections"], ids),
+    )
+    unknown = [
+        Unknown(path=f"/server{pointer}", reason=reason)
+        for pointer, reason in gaps.items()
+        if pointer not in _FROM_THE_LOG
+    ]
+    measurement = msgspec.structs.replace(measurement, unknown=[*measurement.unknown, *unknown])
+    measurement = with_foreign_cpu(measurement, server.cpu_seconds)
+    return with_imbalance(measurement, subjects.workers), server
+
+
+def _ports(plan: LoadPlan) -> set[int]:
+    """Of all servers that are asked at one."""
+    return {target.port for target in _targets(plan) if target.unix is None}
+
+
+def _targets(plan: LoadPlan) -> list[Target]:
+    return [plan.target, *(item.target for item in plan.classes if item.target is not None)]
+
+
+def _with_links(request: BlockRequest, pid: int) -> BlockRequest:
+    """The block with the unix sockets of its plan as they are reached from here."""
+    plan = request.plan
+    paths = dict.fromkeys(one.unix for one in _targets(plan) if one.unix is not None)
+    links = {
+        path: link_to(path, pid, STATE / f"door-{number}") for number, path in enumerate(paths)
+    }
+    if not links:
+        return request
+
+    def reached(target: Target) -> Target:
+        return msgspec.structs.replace(target, unix=links.get(target.unix or ""))
+
+    classes = [
+        item if item.target is None else msgspec.structs.replace(item, target=reached(item.target))
+        for item in plan.classes
+    ]
+    permit = msgspec.structs.replace(plan.permit, sockets=sorted(links.values()))
+    plan = msgspec.structs.replace(
+        plan, target=reached(plan.target), classes=classes, permit=permit
+    )
+    return msgspec.structs.replace(request, plan=plan)
+
+
+_FROM_THE_LOG = ("/pool_overflow", "/operations_too_slow", "/connections_exhausted", "/read_errors")
+"""Counted over the whole block, not by the watch."""
+
+
+def _connections(log: Path | None, start: int, ids: Mapping[str, str]) -> dict[str, int]:
+    if log is None:
+        return {}
+    try:
+        with open_written(log) as file:
+            found = count_connections(file, start=start)
+    except OSError:  # nothing was served yet
+        return {}
+    return {ids.get(pid, pid): count for pid, count in found.items()}
+
+
+_PRIME_SECONDS = 60.0
+
+
+def _prime(target: Target, urls: list[str]) -> None:
+    for url in urls:
+        connection = TargetConnection(target, timeout=_PRIME_SECONDS)
+        try:
+            connection.request("GET", url, headers={"Host": target.host})
+            response = connection.getresponse()
+            response.read()
+            if response.status != http.client.OK:
+                raise UndecidedError(
+                    f"GET {url} answers {response.status}, not 200, before any load",
+                    hint="check root and permissions of the configuration under test",
+                )
+        except (OSError, http.client.HTTPException) as error:
+            raise UndecidedError(f"GET {url} fails before any load: {error}") from None
+        finally:
+            connection.close()

@@ -1,0 +1,27 @@
+"""Makes what a configuration finds around it; runs inside the walls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nginx_tune.experiment.operations import EnvironmentRequest, MadeEnvironment
+from nginx_tune.experiment.room import make_room
+from nginx_tune.experiment.trial import give_names, show_files
+from nginx_tune.lab.addresses import take_addresses
+from nginx_tune.lab.enclosure import Enclosure
+from nginx_tune.lab.mounts import STATE
+from nginx_tune.lab.stubs import start_stubs
+
+
+def make_environment(
+    request: EnvironmentRequest, directory: Path, enclosure: Enclosure
+) -> MadeEnvironment:
+    """Make it; what there is now."""
+    take_addresses(request.addresses)
+    show_files(request.replaced, directory)
+    make_room(request.sockets, enclosure)
+    names = [name for argv in request.commands for name in give_names(argv, directory, enclosure)]
+    stubs = start_stubs(request.outgoing, request.binary, STATE / "stubs", request.cpus)
+    for path, ours in stubs.sockets.items():
+        enclosure.show_instead(path, ours)
+    return MadeEnvironment(names=names, stubs=stubs)

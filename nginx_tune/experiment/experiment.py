@@ -1,0 +1,108 @@
+"""An experiment: arms, what each is asked, and the interleaved blocks that a verdict stands on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from nginx_tune.documents.loadplan import LoadPlan
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.experiment.arm import Arm
+from nginx_tune.experiment.session import Session
+from nginx_tune.load.classes import for_seconds
+from nginx_tune.prove.rounds import count_valid, schedule_rounds
+from nginx_tune.prove.steady import warmup_seconds, with_steadiness
+
+_MOST_ROUNDS = 1000
+_LEAST_TRIAL_SECONDS = 10.0
+GoesOn = Callable[[Sequence[Measurement]], bool]
+"""Whether another round is wanted after these blocks."""
+
+
+class Experiment(NamedTuple):
+    """What ``validate`` and ``scenario run`` are compiled to."""
+
+    arms: Sequence[Arm]
+    """The baseline first."""
+    plans: Mapping[str, LoadPlan]
+    """What each arm is asked in a block, by its name; the seed is the round's."""
+
+    def for_seconds(self, *, warmup: float, duration: float) -> Experiment:
+        """The same in blocks of another length."""
+        plans = {
+            name: for_seconds(plan, warmup=warmup, duration=duration)
+            for name, plan in self.plans.items()
+        }
+        return self._replace(plans=plans)
+
+    def against_itself(self) -> Experiment:
+        """The baseline as both arms: what differs then is noise."""
+        baseline = self.arms[0]
+        arms = [msgspec.structs.replace(baseline, name=arm.name) for arm in self.arms[:2]]
+        return Experiment(arms, {arm.name: self.plans[baseline.name] for arm in arms})
+
+
+def run_pairs(
+    session: Session,
+    experiment: Experiment,
+    *,
+    pairs: int,
+    seed: int,
+    progress: Callable[[str], None],
+    goes_on: GoesOn | None = None,
+    into: list[Measurement] | None = None,
+) -> list[Measurement]:
+    """One measurement a block, in the order they ran.
+
+    With two arms a round is a pair. The blocks of a round ask the same requests at the same times
+    (one seed a round); the order inside rounds is randomised (ABBA/BAAB for two), so that drift
+    of the machine falls on all arms. A round that its validity flags discard is run again, at
+    most as many times as there are pairs: the flags know nothing of the result, so running on
+    does not choose it. With ``goes_on`` it decides after each round instead. A list that is given
+    (``into``) takes the measurements as they come, so that an interruption leaves those so far.
+    """
+    by_name = {arm.name: arm for arm in experiment.arms}
+    names = list(by_name)
+    measurements: list[Measurement] = [] if into is None else into
+    most = _MOST_ROUNDS if goes_on else 2 * pairs
+    for number, name in enumerate(schedule_rounds(names, most, seed)):
+        if number % len(names) == 0 and not (
+            goes_on(measurements) if goes_on else count_valid(measurements, names) < pairs
+        ):
+            break
+        plan = msgspec.structs.replace(experiment.plans[name], seed=seed + number // len(names))
+        measurement = with_steadiness(session.block(by_name[name], number, plan))
+        measurements.append(measurement)
+        progress(f"block {number + 1}, {name}: {_glance(measurement)}")
+    return measurements
+
+
+def find_warmup(
+    session: Session,
+    experiment: Experiment,
+    *,
+    duration: float,
+    seed: int,
+    progress: Callable[[str], None],
+) -> float:
+    """The seconds after which no arm shows a trend any more, from one block of each.
+
+    Where one never stops, half of the block: its blocks will be flagged.
+    """
+    duration = max(duration, _LEAST_TRIAL_SECONDS)
+    trial = experiment.for_seconds(warmup=0.0, duration=duration)
+    longest = 0.0
+    for block in run_pairs(session, trial, pairs=1, seed=seed, progress=progress):
+        cut = warmup_seconds(block)
+        longest = max(longest, duration / 2 if cut is None else cut)
+    # The first second is never steady: connections are made and workers woken.
+    return longest + 1.0
+
+
+def _glance(measurement: Measurement) -> str:
+    rates = [
+        f"{name} {item.requests_per_second:.4g}/s" for name, item in measurement.classes.items()
+    ]
+    return ", ".join(rates + [f"[{flag}]" for flag in measurement.flags])

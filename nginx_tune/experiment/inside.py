@@ -1,0 +1,188 @@
+"""The process inside the walls: builds the lab, knows its facts, runs blocks.
+
+It reads one request a line from standard input and answers in kind, so that the command outside
+(which decides and judges) needs nothing of what only exists in here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.errors import ExitStatus, NginxTuneError, UndecidedError
+from nginx_tune.experiment.operations import (
+    OPERATIONS,
+    Answer,
+    BlockRequest,
+    EnvironmentRequest,
+    FactsRequest,
+    JoinRequest,
+    MadeEnvironment,
+    OpenedLab,
+    OpenLabRequest,
+    SurveyRequest,
+    TrialRequest,
+    Tried,
+)
+from nginx_tune.lab import mounts
+from nginx_tune.lab.enclosure import Enclosure, View
+from nginx_tune.lab.lifetime import die_with_parent
+from nginx_tune.lab.operation import Hello, Mark, answer_line, read_request
+
+if TYPE_CHECKING:
+    from nginx_tune.lab.opened import OpenLab
+
+
+class Inside:
+    """State of the lab: its directory, its disks and where they are mounted.
+
+    A method for each of ``OPERATIONS``, by its name. What only some of them need is imported by
+    them: the test of a configuration starts no lab.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._directory = Path("/")
+        self._lab: OpenLab | None = None
+        self._enclosure = Enclosure()
+
+    def hello(self, request: Hello) -> Mark:
+        """Finish the walls: private mounts were made by unshare, ``lo`` comes up here."""
+        self._directory = Path(request.directory)
+        self._enclosure.hide(request.directory)
+        self._enclosure.weaken(request.weaker)
+        mounts.raise_loopback()
+        return Mark(mark=request.mark, uid=os.geteuid())
+
+    def open_lab(self, request: OpenLabRequest) -> OpenedLab:
+        """Make, mount and fill the disks, cover what nginx writes to, seal the rest."""
+        # Now, while no cover can lie over the package.
+        import_module("nginx_tune.experiment.block")
+        from nginx_tune.lab.building import LabDisks  # noqa: PLC0415
+        from nginx_tune.lab.opened import OpenLab  # noqa: PLC0415
+        from nginx_tune.lab.topology import Topology  # noqa: PLC0415
+
+        for directory in request.overlays:
+            mounts.take_writes(Path(directory))
+        disks = LabDisks(request.lab, self._directory, self._say)
+        disks.prepare()
+        mounts.set_apart(self._directory)
+        disks.open()
+        self._lab = OpenLab(disks, Topology(request.lab, self._directory), self._enclosure)
+        mounts.cover_all(request.covers, request.view.written)
+        for directory in request.made:
+            mounts.place(Path(directory))
+        mounts.make_state()
+        self._enclose(request.lab, [*request.covers, *request.overlays], request.view)
+        return OpenedLab(
+            devices=disks.device_numbers,
+            files={name: [(str(p), int(n)) for p, n in own] for name, own in disks.files.items()},
+            placement=self._lab.topology.placement,
+        )
+
+    def _enclose(self, lab: Lab, written: list[str], view: View) -> None:
+        """Settle what nginx gets to see, and let nobody here write to the host."""
+        mounts.seal_all(keep=self._directory, only=self._enclosure.outer_mounts)
+        os.environ["TMPDIR"] = str(mounts.STATE)  # the only place to write to
+        self._enclosure.look(view)
+        self._enclosure.show(str(mounts.STATE))
+        for disk in lab.disks:
+            if disk.writable:
+                self._enclosure.open(disk.mount)
+            else:
+                self._enclosure.show(disk.mount)
+        if self._lab is not None:
+            placement = self._lab.topology.placement
+            self._enclosure.show(*filter(None, (placement.certificate, placement.certificate_key)))
+        self._enclosure.open(*written)
+
+    def join(self, request: JoinRequest) -> None:
+        """Have what is started from now on in these cgroups, if only to be tried."""
+        self._enclosure.join_files = [Path(file) for file in request.files]
+
+    def environment(self, request: EnvironmentRequest) -> MadeEnvironment:
+        """Have what configurations need around them."""
+        from nginx_tune.experiment.environment import make_environment  # noqa: PLC0415
+
+        return make_environment(request, self._directory, self._enclosure)
+
+    def survey(self, request: SurveyRequest) -> list[Answer]:
+        """What a configuration answers."""
+        from nginx_tune.experiment.survey import survey  # noqa: PLC0415
+
+        return survey(request, self._enclosure)
+
+    def facts(self, request: FactsRequest) -> Facts:
+        """Facts as a program inside the lab reads them."""
+        from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # heavy, once
+        from nginx_tune.host.programs import vouch_for  # noqa: PLC0415
+        from nginx_tune.inspect.facts import gather_facts  # noqa: PLC0415
+
+        vouch_for(request.binary)  # the command outside chose it
+        return gather_facts(
+            LiveHost(),
+            paths=request.paths,
+            datasets=request.paths,
+            nginx_binary=request.binary,
+            memory_cgroup=request.memory_cgroup,
+        )
+
+    def trial(self, request: TrialRequest) -> Tried:
+        """``nginx -t`` with some files replaced."""
+        from nginx_tune.experiment.trial import try_inside  # noqa: PLC0415  # not for blocks
+
+        mounts.set_apart(self._directory)
+        self._enclosure.look(request.view)
+        self._enclosure.join_files = [Path(file) for file in request.join_files]
+        return try_inside(request, self._directory, self._enclosure)
+
+    def block(self, request: BlockRequest) -> Measurement:
+        """Run one block; the measurement."""
+        from nginx_tune.experiment.block import run_block  # noqa: PLC0415
+
+        if self._lab is None:
+            raise UndecidedError("the lab is not open")
+        return run_block(request, self._lab)
+
+    def answer(self, line: str) -> str:
+        """The line that answers a line."""
+        name, asked = read_request(line)
+        handler: Callable[[Any], Any] = getattr(self, name)
+        try:
+            return answer_line(handler(msgspec.convert(asked, OPERATIONS[name].request)))
+        except NginxTuneError as error:
+            return _refusal(error.message, error.hint, error.status)
+        except OSError as error:
+            place = f"{error.filename}: " if error.filename else ""
+            return _refusal(f"{place}{error.strerror or error}", "", ExitStatus.UNDECIDED)
+
+
+def _refusal(message: str, hint: str, status: int) -> str:
+    return json.dumps({"error": message, "hint": hint, "status": int(status)}) + "\n"
+
+
+def _main() -> None:
+    die_with_parent()
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # nothing else may write into the conversation
+
+    def say(text: str) -> None:
+        out.write(json.dumps({"progress": text}) + "\n")
+
+    inside = Inside(say)
+    for line in sys.stdin:
+        out.write(inside.answer(line))
+
+
+if __name__ == "__main__":
+    _main()

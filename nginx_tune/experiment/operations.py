@@ -1,0 +1,150 @@
+"""Everything that the process inside the walls is asked, as one typed table.
+
+``Session`` and ``trial`` ask; ``inside`` answers. A new question is a row here and a function
+there.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.loadplan import LoadPlan, Target
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.experiment.arm import Arm
+from nginx_tune.lab.enclosure import View
+from nginx_tune.lab.environment import Outgoing, Placement, Stubs
+from nginx_tune.lab.operation import HELLO, Operation
+
+
+class OpenLabRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Make, mount and fill the disks, cover what nginx writes to, seal the rest."""
+
+    lab: Lab
+    covers: list[str]
+    """Directories in whose place are empty ones."""
+    overlays: list[str] = []
+    """Directories that nginx writes to and that hold what it serves or reads."""
+    made: list[str] = []
+    """Directories that it needs and that the host lacks."""
+    view: View
+    """What nginx gets to see of the host."""
+
+
+class OpenedLab(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is then."""
+
+    devices: dict[str, str]
+    """MAJOR:MINOR of each disk."""
+    files: dict[str, list[tuple[str, int]]]
+    """Path and bytes of the files of each disk."""
+    placement: Placement
+
+
+class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Have what is started from now on in these cgroups, if only to be tried."""
+
+    files: list[str]
+    """Each takes a process id."""
+
+
+class FactsRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts as a program inside the lab reads them."""
+
+    paths: list[str]
+    binary: str
+    memory_cgroup: str | None
+
+
+class EnvironmentRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Have around the arms what they need: addresses, names, other servers, files."""
+
+    binary: str
+    addresses: list[str]
+    commands: list[list[str]]
+    """Each tests a configuration."""
+    replaced: dict[str, bytes]
+    """Files that are shown with other bytes."""
+    outgoing: list[Outgoing]
+    cpus: list[int]
+    """CPUs of the clients and the stubs."""
+    sockets: list[str] = []
+    """Paths of the unix sockets that the configurations listen on."""
+
+
+class MadeEnvironment(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is now."""
+
+    names: list[str] = []
+    """Names that resolve for the first time."""
+    stubs: Stubs = Stubs()
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A URL at a server."""
+
+    target: Target
+    url: str
+
+
+class SurveyRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What an arm answers to each, before anything is measured."""
+
+    binary: str
+    arm: Arm
+    questions: list[Question]
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came back."""
+
+    status: int | None = None
+    fault: str = ""
+    """Why nothing came."""
+    was_asked: bool = True
+
+
+class TrialRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """``nginx -t`` with some files replaced."""
+
+    argv: list[str]
+    files: dict[str, bytes]
+    """Other bytes of files, by their paths without links."""
+    view: View
+    join_files: list[str]
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """What nginx said of it."""
+
+    status: int
+    messages: list[str]
+
+
+class BlockRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A fresh nginx in a known cache state, and one load run."""
+
+    arm: Arm
+    number: int
+    binary: str
+    plan: LoadPlan
+    evict: list[str] = []
+    """Directories of the lab's own files to drop from the page cache first."""
+    join_files: list[str] = []
+    nginx_cpus: list[int] = []
+    memory_bytes: int | None = None
+    """Limit of the group; a full page cache is one that reaches it."""
+
+
+OPEN_LAB = Operation("open_lab", OpenLabRequest, OpenedLab)
+JOIN = Operation("join", JoinRequest, type(None))
+FACTS = Operation("facts", FactsRequest, Facts)
+ENVIRONMENT = Operation("environment", EnvironmentRequest, MadeEnvironment)
+SURVEY = Operation("survey", SurveyRequest, list[Answer])
+TRIAL = Operation("trial", TrialRequest, Tried)
+BLOCK = Operation("block", BlockRequest, Measurement)
+
+OPERATIONS = {
+    one.name: one for one in (HELLO, OPEN_LAB, JOIN, FACTS, ENVIRONMENT, SURVEY, TRIAL, BLOCK)
+}

@@ -1,0 +1,206 @@
+"""A lab from outside: opened once, then any number of blocks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.loadplan import LoadPlan
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.site import Site
+from nginx_tune.errors import MissingPermissionError
+from nginx_tune.experiment.arm import Arm
+from nginx_tune.experiment.emulated import emulate
+from nginx_tune.experiment.operations import (
+    BLOCK,
+    ENVIRONMENT,
+    FACTS,
+    JOIN,
+    OPEN_LAB,
+    SURVEY,
+    Answer,
+    BlockRequest,
+    EnvironmentRequest,
+    FactsRequest,
+    JoinRequest,
+    MadeEnvironment,
+    OpenLabRequest,
+    Question,
+    SurveyRequest,
+)
+from nginx_tune.experiment.topology import place_plan, place_site
+from nginx_tune.lab.bounds import bound
+from nginx_tune.lab.cgroups import why_no_controller
+from nginx_tune.lab.dirty import lift_dirty_limit
+from nginx_tune.lab.enclosure import View
+from nginx_tune.lab.environment import Outgoing
+from nginx_tune.lab.foreign_code import refuse_foreign_code
+from nginx_tune.lab.kinds import is_limited, settle_kinds
+from nginx_tune.lab.modelled import find_missing
+from nginx_tune.lab.walls import Walls
+from nginx_tune.load.classes import ServedFile
+
+ORIGIN = "origin"
+"""Its objects among a session's files, by URL."""
+
+
+class Session:
+    """An open lab with its limits in force.
+
+    ``notes`` says which disks are of another kind than was asked for, and why.
+    """
+
+    def __init__(
+        self,
+        walls: Walls,
+        lab: Lab,
+        *,
+        binary: str,
+        covers: Sequence[str],
+        overlays: Sequence[str] = (),
+        made: Sequence[str] = (),
+        view: View | None = None,
+    ) -> None:
+        refuse_foreign_code(binary, [])
+        self._walls = walls
+        self._binary = binary
+        limits = (lab.memory_bytes, lab.quota_cpus)
+        needs_root = bool(lab.disks) or any(limit is not None for limit in limits)
+        if needs_root and not walls.root:
+            raise MissingPermissionError(
+                f"the lab '{lab.name}' limits memory and disks, which needs root",
+                hint="run it with sudo, or without --lab",
+            )
+        lab, self.notes = settle_kinds(
+            lab, no_models=find_missing(), no_limits=why_no_controller("blkio")
+        )
+        self.lab = lab
+        opened = walls.ask(
+            OPEN_LAB,
+            OpenLabRequest(
+                lab=lab,
+                covers=list(covers),
+                overlays=list(overlays),
+                made=list(made),
+                view=view or View(),
+            ),
+        )
+        self.files = {
+            disk: [ServedFile(path, size) for path, size in listing]
+            for disk, listing in opened.files.items()
+        }
+        self._join_files, self._memory_cgroup = self._limit(opened.devices)
+        self.placement = opened.placement
+        if self.placement.objects:
+            objects = self.placement.objects.items()
+            self.files[ORIGIN] = [ServedFile(path, size) for path, size in objects]
+        nginx_cpus, self.probe_cpus = split_cpus(
+            sorted(os.sched_getaffinity(0)), separate=lab.separate_cpus
+        )
+        self.nginx_cpus = nginx_cpus[: lab.cpus]
+
+    def _limit(self, devices: dict[str, str]) -> tuple[list[str], str | None]:
+        group = self._walls.group()
+        bound(group, self._walls)
+        if self.lab.memory_bytes is not None:
+            group.limit_memory(self.lab.memory_bytes)
+        if self.lab.quota_cpus is not None:
+            group.limit_cpu(self.lab.quota_cpus)
+        for disk in self.lab.disks:
+            if is_limited(disk):
+                group.limit_reads(
+                    devices[disk.name],
+                    bytes_per_second=disk.bytes_per_second,
+                    reads_per_second=disk.reads_per_second,
+                )
+            lift_dirty_limit(devices[disk.name])  # a run that was killed whole may have left one
+            if disk.dirty_bytes is not None:
+                self._walls.limit_dirty(devices[disk.name], disk.dirty_bytes)
+        files = [str(file) for file in group.join_files()]
+        self._walls.ask(JOIN, JoinRequest(files=files))
+        memory = group.directory("memory") if self.lab.memory_bytes is not None else None
+        return files, str(memory) if memory else None
+
+    def facts(self, paths: Sequence[str]) -> Facts:
+        """Facts of the emulated host, with the paths as datasets."""
+        request = FactsRequest(
+            paths=list(paths), binary=self._binary, memory_cgroup=self._memory_cgroup
+        )
+        facts = self._walls.ask(FACTS, request)
+        return emulate(facts, self.lab, cpus=len(self.nginx_cpus))
+
+    def make_environment(
+        self,
+        addresses: Sequence[str],
+        arms: Sequence[Arm],
+        *,
+        replaced: Mapping[str, bytes],
+        outgoing: Sequence[Outgoing],
+        sockets: Sequence[str],
+    ) -> MadeEnvironment:
+        """Have what the arms need around them: addresses of the host, names, other servers.
+
+        ``replaced`` are files that are shown with other bytes; ``sockets`` those that they listen
+        on.
+        """
+        request = EnvironmentRequest(
+            binary=self._binary,
+            addresses=list(addresses),
+            commands=[
+                [
+                    self._binary,
+                    "-t",
+                    "-c",
+                    arm.conf_path,
+                    *(["-p", arm.prefix] if arm.prefix else []),
+                ]
+                for arm in arms
+            ],
+            replaced=dict(replaced),
+            outgoing=list(outgoing),
+            cpus=self.probe_cpus,
+            sockets=list(sockets),
+        )
+        return self._walls.ask(ENVIRONMENT, request)
+
+    def survey(self, arm: Arm, questions: Sequence[Question]) -> list[Answer]:
+        """What an arm answers to each, before anything is measured."""
+        request = SurveyRequest(binary=self._binary, arm=arm, questions=list(questions))
+        return self._walls.ask(SURVEY, request)
+
+    def place(self, site: Site) -> Site:
+        """A site with what the lab's topology has for it: address, certificate, origin, cache."""
+        return place_site(site, self.lab, self.placement)
+
+    def block(self, arm: Arm, number: int, plan: LoadPlan) -> Measurement:
+        """Run one block."""
+        drain = arm.conduct.drain_seconds
+        plan = msgspec.structs.replace(
+            plan,
+            drain_seconds=plan.drain_seconds if drain is None else drain,
+            cpus=self.probe_cpus,
+            realtime=self.probe_cpus != self.nginx_cpus,
+        )
+        request = BlockRequest(
+            arm=arm,
+            number=number,
+            binary=arm.conduct.binary or self._binary,
+            plan=place_plan(plan, self.placement),
+            evict=[disk.mount for disk in self.lab.disks],
+            join_files=self._join_files,
+            nginx_cpus=self.nginx_cpus,
+            memory_bytes=self.lab.memory_bytes,
+        )
+        return self._walls.ask(BLOCK, request)
+
+
+def split_cpus(cpus: list[int], *, separate: bool) -> tuple[list[int], list[int]]:
+    """CPUs for nginx and for the load probe: apart where there are two."""
+    if not separate or len(cpus) < 2:  # noqa: PLR2004
+        return cpus, cpus
+    half = len(cpus) // 2
+    return cpus[:half], cpus[half:]

@@ -1,0 +1,64 @@
+"""What nginx answers to each ask, before anything is measured: one request, one at a time."""
+
+from __future__ import annotations
+
+import http.client
+from pathlib import Path
+
+import msgspec
+
+from nginx_tune.experiment.one_request import TargetConnection
+from nginx_tune.experiment.operations import Answer, Question, SurveyRequest
+from nginx_tune.lab.enclosure import Enclosure
+from nginx_tune.lab.mounts import STATE
+from nginx_tune.nginx.instance import start_instance
+from nginx_tune.nginx.place import link_to
+
+_SECONDS = 5.0
+_MOST_SILENT = 20
+"""Places without an answer, after which no more are asked: each takes seconds."""
+
+
+_NOT_ASKED = Answer(fault="not asked: too many before it gave no answer", was_asked=False)
+
+
+def survey(request: SurveyRequest, enclosure: Enclosure) -> list[Answer]:
+    """The answer to each, from an nginx that is started for it."""
+    if not request.questions:
+        return []
+    first = request.questions[0].target
+    instance = start_instance(
+        request.binary,
+        Path(request.arm.conf_path),
+        stderr_path=STATE / "survey.stderr",
+        address=first.unix or (first.address, first.port),
+        prefix=request.arm.prefix,
+        join_files=enclosure.join_files,
+        sandbox=enclosure.prepare([request.binary]),
+    )
+    answers: list[Answer] = []
+    try:
+        for one in request.questions:
+            silent = sum(answer.status is None for answer in answers)
+            hangs = silent >= _MOST_SILENT
+            answers.append(_NOT_ASKED if hangs else _answer(one, instance.pid))
+        return answers
+    finally:
+        instance.stop()
+
+
+def _answer(one: Question, pid: int) -> Answer:
+    target = one.target
+    if target.unix is not None:
+        link = link_to(target.unix, pid, STATE / "survey.door")
+        target = msgspec.structs.replace(target, unix=link)
+    connection = TargetConnection(target, timeout=_SECONDS)
+    try:
+        connection.request("GET", one.url, headers={"Host": target.host})
+        response = connection.getresponse()
+        response.read(1)
+        return Answer(status=response.status)
+    except (OSError, http.client.HTTPException) as error:
+        return Answer(fault=str(error) or type(error).__name__)
+    finally:
+        connection.close()

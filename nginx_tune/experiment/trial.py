@@ -1,0 +1,253 @@
+"""``nginx -t`` on a tree with some files replaced, inside walls that keep nothing of it.
+
+``nginx -t`` creates logs, pid files and directories, binds addresses, resolves names and runs the
+code of modules. Inside the walls the file system is read-only but for memory, the only link is
+``lo``, every address can be bound and every name of the configuration resolves, so what is judged
+is the configuration, and nothing of the host is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from nginx_tune.documents.findings import NginxTest
+from nginx_tune.errors import UndecidedError
+from nginx_tune.experiment.modules import MODULE_INSIDE
+from nginx_tune.experiment.operations import TRIAL, TrialRequest, Tried
+from nginx_tune.host.door import HostReadError, ProgramResult
+from nginx_tune.host.parse_mountinfo import is_inside
+from nginx_tune.lab import mounts
+from nginx_tune.lab.bounds import bound
+from nginx_tune.lab.enclosure import Enclosure, View
+from nginx_tune.lab.walls import Walls, given_up
+from nginx_tune.sandbox.launch import run_inside
+from nginx_tune.sandbox.places import read_mounts
+from nginx_tune.sandbox.root import OWN_MEMORY
+
+MOST_RUNS = 200
+"""Each run past the first gives nginx one more thing that the walls had taken away."""
+
+_SECONDS = 60.0
+_NO_PLACE = re.compile(
+    r'(?:\((?:\) )?"|bind\(\) to unix:)(/[^"\n]*?)(?:"(?:, [0-9]+\))?)? failed \((?:2|13|30|75): '
+)
+"""ENOENT, EACCES (Landlock's word for what takes no writes), EROFS and EOVERFLOW (what an ordinary
+user's namespace says of a directory of another user)."""
+_NO_PARENT = re.compile(r'\[emerg\].*mkdir\(\) "(/[^"\n]*)" failed \(2: ')
+_NO_SECRET = re.compile(
+    r'cannot load certificate(?: key)? "(/[^"\n]*)": BIO_new_file\(\) failed'
+    r'|\("(/[^"\n]*)"\) failed \(SSL: '
+)
+"""The same by OpenSSL's words, of certificates, keys and parameters."""
+_NO_HOST = re.compile(r'host not found in [a-z "]*?"?([^\s":;/$]+)(?::[0-9]+)?"')
+_BIND_ANYWHERE = ("ipv4/ip_nonlocal_bind", "ipv6/ip_nonlocal_bind")
+
+
+def try_configuration(
+    binary: str,
+    conf: str,
+    *,
+    prefix: str | None,
+    replaced: Mapping[str, bytes],
+    view: View | None = None,
+) -> NginxTest:
+    """What the target's ``nginx -t`` says of a configuration with some files replaced.
+
+    Errors: MissingPermissionError when the walls cannot be made by this user.
+    """
+    argv = [binary, "-t", "-c", os.path.abspath(conf)]  # noqa: PTH100  # links stay
+    argv += ["-p", os.path.abspath(prefix)] if prefix is not None else []  # noqa: PTH100
+    with Walls(MODULE_INSIDE) as walls:
+        group = walls.group()
+        lacking = bound(group, walls, is_brief=True)
+        request = TrialRequest(
+            argv=argv,
+            files={os.path.realpath(path): data for path, data in replaced.items()},
+            view=view or View(),
+            join_files=[str(file) for file in group.join_files()],
+        )
+        tried = walls.ask(TRIAL, request)
+    return NginxTest(
+        accepted=tried.status == 0,
+        messages=tried.messages,
+        next_step=_next_step(tried.messages) if tried.status else "",
+        weaker_walls=sorted({*given_up(), *lacking}),
+    )
+
+
+def _next_step(messages: list[str]) -> str:
+    """What to do about a refusal whose words do not say it."""
+    for line in messages:
+        if found := _NO_PARENT.search(line):
+            return (
+                f"make {os.path.dirname(found[1])}: nginx makes only the last directory "  # noqa: PTH120
+                "of a temporary or cache path"
+            )
+    return ""
+
+
+def try_inside(request: TrialRequest, directory: Path, enclosure: Enclosure) -> Tried:
+    """Run the test; called by the process inside the walls.
+
+    What the view says that nginx writes to, it gets before: each directory that it asks for by
+    failing is a run of its own. The last one counts.
+    """
+    argv = request.argv
+    _bind_anywhere()
+    show_files(request.files, directory)
+    mounts.seal_all(keep=directory, only=enclosure.outer_mounts)
+    hosts = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else "127.0.0.1 x\n"
+    given: set[str] = set()
+    _foresee(request.view, enclosure)
+    run = _run(argv, enclosure)
+    for _ in range(MOST_RUNS):
+        if run.status == 0:
+            break
+        wanted = _lacking(run.stderr)
+        if wanted is None:
+            break
+        if not wanted.startswith("/"):
+            if wanted in given:
+                break
+            given.add(wanted)
+            hosts += f"127.0.0.1 {wanted}\n"
+            _show_hosts(hosts, directory)
+        elif not _give_place(wanted, given, enclosure):
+            break
+        run = _run(argv, enclosure)
+    return Tried(status=run.status, messages=[line for line in run.stderr.splitlines() if line])
+
+
+def show_files(files: Mapping[str, bytes], directory: Path) -> None:
+    """Show other bytes in the place of some files; the copies are kept in the directory."""
+    for number, (path, data) in enumerate(files.items()):
+        _replace(Path(path), data, directory / f"replaced-{number}")
+
+
+def give_names(argv: list[str], directory: Path, enclosure: Enclosure) -> list[str]:
+    """Have every name that a configuration needs resolve, to where nothing but stubs answers.
+
+    Shape: the names.
+
+    Called by the process inside the walls. What else nginx says of the configuration it says
+    again when it is started.
+    """
+    from nginx_tune.lab.stub_server import RESOLVED  # noqa: PLC0415  # not for a test alone
+
+    given: list[str] = []
+    places: set[str] = set()
+    hosts = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else ""
+    for _ in range(MOST_RUNS):
+        run = _run(argv, enclosure)
+        wanted = _lacking(run.stderr) if run.status else None
+        if wanted is None or wanted in given:
+            break
+        if wanted.startswith("/"):
+            if not _give_place(wanted, places, enclosure):
+                break
+            continue
+        given.append(wanted)
+        hosts = f"{hosts.rstrip()}\n{RESOLVED} {wanted}\n"
+        _show_hosts(hosts, directory)
+    return given
+
+
+def _run(argv: list[str], enclosure: Enclosure) -> ProgramResult:
+    try:
+        sandbox = enclosure.prepare(argv[:1])
+        return run_inside(argv, sandbox, _SECONDS, join_files=enclosure.join_files)
+    except HostReadError as error:
+        raise UndecidedError(f"{argv[0]} -t: {error.reason}") from None
+
+
+def _give_place(path: str, given: set[str], enclosure: Enclosure) -> bool:
+    """Have a path there that nginx found missing or read-only: to read, then to write; whether."""
+    real = Path(path)
+    if path not in given and real.exists():
+        given.add(path)
+        enclosure.show(path)
+        return True
+    parent = str(real.parent)
+    if not real.parent.is_dir():
+        return False
+    enclosure.unshow(path)
+    # What is in the directory is to stay in sight; what others own in it cannot be copied up by
+    # an ordinary user, so in the end it goes.
+    steps = (mounts.make_writable, mounts.make_own, _cover)
+    for step in steps[:1] if os.geteuid() == 0 else steps:
+        name = f"{step.__name__} {parent}"
+        if name not in given:
+            given.add(name)
+            # What takes writes here already is not yet let through to nginx.
+            if step(real.parent) or name == f"{steps[0].__name__} {parent}":
+                enclosure.open(parent)
+                return True
+    return False
+
+
+def _cover(directory: Path) -> bool:
+    mounts.cover(directory)
+    return True
+
+
+def _foresee(view: View, enclosure: Enclosure) -> None:
+    """Let the directories take writes that nginx surely asks for: empty ones in their places.
+
+    Not those that hold what nginx reads, nor those in which other file systems are mounted: of
+    them it gets those that it fails on.
+    """
+    points = {mount.mount_point for mount in read_mounts()}
+    kept = [os.path.realpath(path) for path in view.shown]
+    there = {os.path.realpath(path) for path in view.written if os.path.isdir(path)}  # noqa: PTH112
+    found: list[str] = []
+    for path in sorted(there - set(OWN_MEMORY)):
+        holds = any(is_inside(one, path) for one in (*kept, *(points - {path})))
+        if not holds and not any(is_inside(path, cover) for cover in found):
+            found.append(path)
+    mounts.cover_all(found, there)
+    enclosure.open(*found)
+
+
+def _lacking(stderr: str) -> str | None:
+    """The path that is not there or takes no writes, or the name that could not be resolved."""
+    for line in stderr.splitlines():
+        if "[emerg]" not in line:
+            continue
+        if path := _NO_PLACE.search(line):
+            return path[1]
+        if secret := _NO_SECRET.search(line):
+            return secret[1] or secret[2]
+        if name := _NO_HOST.search(line):
+            return name[1]
+    return None
+
+
+def _replace(path: Path, data: bytes, copy: Path) -> None:
+    """Show other bytes in a file's place; it need not exist."""
+    if not path.exists():
+        mounts.place(path.parent)
+        mounts.make_writable(path.parent)
+        path.write_bytes(data)
+        return
+    copy.write_bytes(data)
+    copy.chmod(path.stat().st_mode & 0o7777)
+    mounts.show_instead(copy, path)
+
+
+def _show_hosts(text: str, directory: Path) -> None:
+    copy = directory / "hosts"
+    is_shown = copy.exists()
+    copy.write_text(text)
+    if not is_shown:
+        mounts.show_instead(copy, Path("/etc/hosts"))
+
+
+def _bind_anywhere() -> None:
+    for name in _BIND_ANYWHERE:
+        try:
+            Path("/proc/sys/net", name).write_text("1")
+        except OSError:  # a kernel without IPv6; nginx then says so of its addresses
+            continue

@@ -1,0 +1,194 @@
+"""What of the host a configuration reads and writes: all that its sandbox shows; pure.
+
+Every argument that is an absolute path, or holds one, is taken for a file or directory that nginx
+reads, but for those of directives that take URIs; what is not there is left out later. A directory
+that holds half of a system is shown only where it is served.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence
+
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.scopes import http_directives, scopes
+from nginx_tune.conf.served import served_paths
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.experiment.places import written_places
+from nginx_tune.experiment.target import listen_sockets, written_files
+from nginx_tune.lab.enclosure import View
+
+_URIS = frozenset(
+    {
+        "location", "rewrite", "try_files", "error_page", "return", "auth_request", "mirror", "if",
+        "add_header", "add_trailer", "server_name", "set", "sub_filter", "add_before_body",
+        "add_after_body", "post_action", "index", "random_index", "userid_path", "secure_link",
+        "internal_redirect", "health_check", "echo", "echo_exec", "echo_location", "ssi_value",
+        "proxy_pass", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "grpc_pass", "memcached_pass",
+        "proxy_redirect", "proxy_cookie_path", "proxy_cookie_domain", "limit_except", "referer",
+        "valid_referers", "log_format", "fastcgi_split_path_info", "expires", "access_log",
+        "error_log", "pid", "lock_file", "google_perftools_profiles", "rtmp_socket_dir",
+    }
+)  # fmt: skip
+"""Directives whose arguments that begin with a slash are no files, or are written only."""
+_WRITTEN = ("_temp_path", "_cache_path", "_store")
+"""Ends of the names of directives whose places nginx makes itself."""
+_SERVED = ("root", "alias")
+_BROAD = frozenset(
+    {
+        "/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/media", "/mnt", "/opt",
+        "/proc", "/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/lib",  # noqa: S108
+        "/usr/local", "/usr/sbin", "/usr/share", "/var", "/var/cache", "/var/lib", "/var/log",
+        "/var/run", "/var/tmp",  # noqa: S108
+    }
+)  # fmt: skip
+"""Directories that hold more than one thing."""
+_PROGRAMS_OWN = ("--modules-path=", "--conf-path=")
+_STORES = ("proxy_store", "fastcgi_store", "uwsgi_store", "scgi_store")
+_DEFAULT_PREFIX = "/usr/local/nginx"
+
+
+def plan_view(
+    trees: Iterable[ConfTree], flags: Iterable[str], prefix: str | None, *, directory: str
+) -> View:
+    """What the sandbox of some configurations shows.
+
+    ``flags`` are configure arguments; ``prefix`` is nginx's ``-p``, null for the build's own;
+    ``directory`` is what the trees' relative names stand on.
+    """
+    flags = list(flags)
+    trees = list(trees)
+    shown = dict.fromkeys(_build_paths(flags, prefix))
+    for tree in trees:
+        shown |= dict.fromkeys(_read_paths(tree, directory))
+    lines = [line for tree in trees for line in tree.main.walk()]
+    return View(
+        shown=list(shown),
+        written=sorted(
+            written_places(
+                flags,
+                [path for tree in trees for path in (*written_files(tree), *listen_sockets(tree))],
+                prefix=build_prefix(flags, prefix),
+            )
+        ),
+        uses_unix_sockets=any("unix:" in arg for line in lines for arg in line.args),
+        transparent=any("transparent" in line.args[1:] for line in lines),
+    )
+
+
+def merge_views(views: Sequence[View]) -> View:
+    """What all of them show: arms of several builds run in one sandbox."""
+    return View(
+        shown=list(dict.fromkeys(path for view in views for path in view.shown)),
+        written=sorted({path for view in views for path in view.written}),
+        uses_unix_sockets=any(view.uses_unix_sockets for view in views),
+        transparent=any(view.transparent for view in views),
+    )
+
+
+def build_prefix(flags: Iterable[str], prefix: str | None) -> str:
+    """What relative paths stand on: ``-p``, else the build's. Source: auto/options."""
+    given = [flag.partition("=")[2] for flag in flags if flag.startswith("--prefix=")]
+    return prefix or (given or [_DEFAULT_PREFIX])[-1]
+
+
+def _build_paths(flags: list[str], prefix: str | None) -> Iterator[str]:
+    base = build_prefix(flags, prefix)
+    yield from _narrow(base)
+    for option in _PROGRAMS_OWN:
+        for flag in flags:
+            if flag.startswith(option):
+                path = posixpath.join(base, flag.removeprefix(option))
+                yield from _narrow(posixpath.dirname(path) if "conf" in option else path)
+
+
+def _read_paths(tree: ConfTree, directory: str) -> Iterator[str]:
+    base = posixpath.dirname(posixpath.join(directory, tree.path))
+    for file in (tree.path, *tree.files):
+        full = posixpath.normpath(posixpath.join(directory, file))
+        yield full
+        yield from _narrow(posixpath.dirname(full))
+    for line in tree.main.walk():
+        if line.name not in _URIS and not line.name.endswith(_WRITTEN):
+            yield from _named(line, tree, base)
+    for served in served_paths(tree):
+        if served.via != "cache":  # it takes writes, and is covered
+            yield served.path
+
+
+def _named(line: Directive, tree: ConfTree, base: str) -> Iterator[str]:
+    for arg in line.args:
+        # As in "crypt:/etc/keys/x", "file=/a", "path=/a;/b/?.lua" and "unix:/a".
+        for piece in arg.replace(";", ":").replace("=", ":").replace(",", ":").split(":"):
+            if piece.startswith("/"):
+                yield from _static(piece, is_served=line.name in _SERVED)
+            elif "/" in piece or line.name in _SERVED or line.name == "include":
+                for start in dict.fromkeys((base, tree.prefix or base)):
+                    yield from _static(posixpath.join(start, piece), is_served=False)
+
+
+def _static(path: str, *, is_served: bool) -> Iterator[str]:
+    """The path up to where it varies."""
+    cut = min((i for i in (path.find(c) for c in "$*?[") if i >= 0), default=len(path))
+    if cut < len(path):
+        path = path[:cut].rpartition("/")[0] or "/"
+    path = posixpath.normpath(path)
+    if is_served:
+        yield path
+    else:
+        yield from _narrow(path)
+
+
+def _narrow(path: str) -> Iterator[str]:
+    if posixpath.normpath(path) not in _BROAD and path.startswith("/"):
+        yield path
+
+
+def opened_files(tree: ConfTree) -> list[str]:
+    """Full names of the files that nginx opens when it starts: logs and all that it reads."""
+    found: dict[str, None] = {}
+    for line in tree.main.walk():
+        is_log = line.name in {"access_log", "error_log"}
+        if line.args and (is_log or line.name not in _URIS) and line.name not in _SERVED:
+            name = line.value
+            is_name = "/" in name and not name.startswith(("syslog:", "memory:", "unix:"))
+            full = None if "$" in name or not is_name else tree.full_path(name)
+            if full is not None:
+                found[full] = None
+    return list(found)
+
+
+def module_files(tree: ConfTree, flags: Iterable[str], prefix: str | None) -> list[str]:
+    """Full names of the modules that a tree has nginx load. Source: ngx_load_module."""
+    base = tree.prefix or build_prefix(flags, prefix)
+    lines = (line for line in tree.main.walk() if line.name == "load_module" and line.args)
+    names = (posixpath.normpath(posixpath.join(base, line.value)) for line in lines)
+    return list(dict.fromkeys(names))
+
+
+def written_directories(tree: ConfTree) -> list[str]:
+    """Directories that take what requests make: stored answers, uploads, logs by variables.
+
+    What is in them is served or read too.
+    """
+    found: dict[str, None] = {}
+    for line in http_directives(tree):
+        is_varied = line.name == "access_log" and "$" in line.value
+        if is_varied or (line.name in _STORES and line.value not in {"on", "off"}):
+            found |= dict.fromkeys(_directory_of(tree, line.value))
+    for scope in scopes(tree):
+        stores = any(scope.value(name) == "on" for name in _STORES)
+        methods = scope.effective("dav_methods")
+        if stores or (methods is not None and methods.args != ("off",)):
+            for name in _SERVED:
+                place = scope.effective(name)
+                if place is not None and place.args:
+                    found |= dict.fromkeys(_directory_of(tree, f"{place.value}/$"))
+    return [path for path in found if path not in _BROAD]
+
+
+def _directory_of(tree: ConfTree, name: str) -> Iterator[str]:
+    """The directory before the first variable."""
+    full = tree.full_path(name.partition("$")[0] + "$")
+    if full is not None:
+        yield posixpath.dirname(full)

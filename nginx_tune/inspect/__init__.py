@@ -1,0 +1,1 @@
+"""Looking at a host: facts, disks, what can be measured there."""

@@ -1,0 +1,1 @@
+"""Learning a workload from access logs."""

@@ -1,0 +1,334 @@
+"""Reads access logs, in whatever they are packed, and learns the workload from them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import os
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from io import BufferedIOBase, BufferedReader
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+from nginx_tune.conf.locations import LocationMatcher
+from nginx_tune.conf.log_formats import format_of_log, log_formats, only_format
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.base import decode, encode
+from nginx_tune.documents.learnplan import Escape, LearnPlan, LineFormat
+from nginx_tune.documents.tally import Tally
+from nginx_tune.documents.workload import LocationShare
+from nginx_tune.errors import MissingToolError, UndecidedError, UsageError
+from nginx_tune.host.programs import start_program
+from nginx_tune.load.process import find_probe
+from nginx_tune.workload.model_log_format import COMBINED, json_format, parse_log_format
+from nginx_tune.workload.model_reader import LONGEST_LINE_BYTES, LogReader
+
+Engine = Literal["auto", "rust", "python"]
+
+_BLOCK_BYTES = 1 << 20
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_ESCAPES = ("default", "json", "none")
+_PEEK_LINES = 200
+
+
+def choose_format(wanted: str | None, tree: ConfTree | None, logs: Sequence[str]) -> LineFormat:
+    """The format of the logs: as wanted (a name, a string), else as the configuration says.
+
+    Errors: UsageError for a name that neither nginx nor the configuration knows.
+    """
+    defined = {} if tree is None else log_formats(tree)
+    name = wanted
+    if name is None and tree is not None:
+        told = {format_of_log(tree, os.path.abspath(log)) for log in logs if log != "-"}  # noqa: PTH100
+        name = told.pop() if len(told) == 1 else None
+        name = name or only_format(tree)
+    if name is None:
+        name = "combined"
+    if name in defined:
+        form = defined[name]
+        if form.escape not in _ESCAPES:
+            raise UsageError(f"log format '{name}': escape={form.escape} is unknown")
+        return parse_log_format(form.text, name=name, escape=cast("Escape", form.escape))
+    if name == "combined":
+        return parse_log_format(COMBINED, name="combined")
+    if name == "json":
+        return json_format()
+    if "$" in name:
+        return _given_format(name)
+    known = ", ".join(sorted({*defined, "combined", "json"}))
+    raise UsageError(
+        f"no log format '{name}'" + ("" if tree is not None else " without a configuration"),
+        hint=f"known are {known}; -c CONF reads those of a configuration",
+    )
+
+
+def _given_format(text: str) -> LineFormat:
+    first, _, rest = text.partition(" ")
+    if first.startswith("escape=") and first[7:] in _ESCAPES:
+        return parse_log_format(rest.strip(), escape=cast("Escape", first[7:]))
+    form = parse_log_format(text)
+    if text.lstrip().startswith("{"):
+        return parse_log_format(text, escape="json")
+    return form
+
+
+def _check_readable(log: str) -> None:
+    try:
+        os.stat(log)  # noqa: PTH116
+    except OSError as error:
+        raise UsageError(f"{log}: cannot read: {error.strerror}") from None
+    if not os.access(log, os.R_OK):
+        raise UsageError(f"{log}: cannot read: {os.strerror(errno.EACCES)}")
+
+
+class LogFiles:
+    """Access logs as one stream of bytes, every file ending with a line feed.
+
+    Files are read in the order of their first lines' times, so that a rotated set may be named
+    in any order.
+    """
+
+    def __init__(self, logs: Sequence[str], form: LineFormat) -> None:
+        for log in logs:
+            if log != "-":
+                _check_readable(log)
+            if os.path.isdir(log):  # noqa: PTH112
+                raise UsageError(f"{log}: a directory", hint=f"name its files, {log}/*.log*")
+        if list(logs).count("-") > 1:
+            raise UsageError("standard input can be read once")
+        self.logs = _in_order(logs, form) if len(logs) > 1 and "-" not in logs else list(logs)
+        self.broken: list[str] = []
+        """What could not be read to its end, and why."""
+
+    def blocks(self) -> Iterator[bytes]:
+        """The bytes, a block at a time."""
+        for log in self.logs:
+            last = b"\n"
+            try:
+                with _opened(log) as file:
+                    while block := file.read1(_BLOCK_BYTES):  # a packed file may break off
+                        last = block[-1:]
+                        yield block
+            except (OSError, EOFError, zlib.error, _zstd_error()) as error:
+                reason = error.strerror if isinstance(error, OSError) else None
+                self.broken.append(f"{_name(log)}: {reason or error}")
+            if last != b"\n":
+                yield b"\n"
+
+
+def _name(log: str) -> str:
+    return "standard input" if log == "-" else log
+
+
+def _in_order(logs: Sequence[str], form: LineFormat) -> list[str]:
+    return sorted(logs, key=lambda log: _first_moment(log, form))
+
+
+def _first_moment(log: str, form: LineFormat) -> int:
+    """The first second that a log tells of; 0 when none of its first lines does."""
+    if not Path(log).is_file():  # reading a pipe would take from it
+        return 0
+    reader = LogReader(LearnPlan(format=form))
+    with contextlib.suppress(OSError, EOFError, zlib.error, _zstd_error()), _opened(log) as file:
+        reader.add_lines(file.read1(_BLOCK_BYTES // 4).split(b"\n")[:_PEEK_LINES])
+    stretches = reader.result().timeline.stretches
+    return stretches[0][0] if stretches else 0
+
+
+@contextlib.contextmanager
+def _opened(log: str) -> Iterator[BufferedIOBase]:
+    """A log's plain bytes, whatever packs them: told by its first bytes, not by its name."""
+    if log == "-":
+        if sys.stdin is None:
+            raise UsageError("standard input is closed")
+        yield _unpacked(cast("BufferedReader", sys.stdin.buffer))
+        return
+    with open(log, "rb") as file:  # noqa: PTH123
+        yield _unpacked(file)
+
+
+def _unpacked(file: BufferedReader) -> BufferedIOBase:
+    start = file.peek(4)[:4]
+    if start.startswith(_GZIP):
+        return gzip.GzipFile(fileobj=file)
+    if start == _ZSTD:
+        return cast("BufferedIOBase", _zstd().ZstdFile(file))
+    return file
+
+
+def _zstd() -> Any:
+    if sys.version_info >= (3, 14):
+        from compression import zstd  # noqa: PLC0415  # most logs are not packed by it
+    else:
+        from backports import zstd  # noqa: PLC0415
+    return zstd
+
+
+def _zstd_error() -> type[Exception]:
+    module = sys.modules.get("backports.zstd") or sys.modules.get("compression.zstd")
+    return cast("type[Exception]", module.ZstdError) if module is not None else EOFError
+
+
+class Learnt(NamedTuple):
+    """What a reader counted, and what it could not read."""
+
+    tally: Tally
+    broken: list[str]
+
+
+def read_logs(
+    files: LogFiles,
+    plan: LearnPlan,
+    *,
+    engine: Engine = "auto",
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Learnt:
+    """The tally of the logs, by the executable where it is built, else by Python.
+
+    Errors: UsageError when no line is in the format: then it is another format, or no log.
+    """
+    blocks = _watched(files.blocks(), on_progress)
+    probe = None
+    if engine != "python":
+        try:
+            probe = find_probe()
+        except MissingToolError:
+            if engine == "rust":
+                raise
+    tally = _tally_in_python(blocks, plan) if probe is None else _tally_by(probe, blocks, plan)
+    if not tally.requests:
+        _refuse(files, plan, tally)
+    return Learnt(tally, files.broken)
+
+
+def _refuse(files: LogFiles, plan: LearnPlan, tally: Tally) -> None:
+    names = ", ".join(map(_name, files.logs))
+    if files.broken and not tally.lines:
+        raise UsageError(files.broken[0])
+    if not tally.lines:
+        raise UsageError(f"{names}: empty")
+    reason, refusal = max(tally.refused.items(), key=lambda item: item[1].lines)
+    raise UsageError(
+        f"{names}: none of {tally.lines:,} lines is in the log format '{plan.format.name}' "
+        f"(line {refusal.first_lines[0]}: {REASONS.get(reason, reason)})",
+        hint="name the format: --log-format NAME with -c CONF, its string, or json",
+    )
+
+
+REASONS = {
+    "empty": "nothing in it",
+    "too_long": f"longer than {LONGEST_LINE_BYTES // 1024} KiB",
+    "format": "not in the format",
+    "time": "its time is none",
+    "status": "its status is no number of three digits",
+    "bytes": "its size is no number",
+}
+
+
+def _watched(blocks: Iterator[bytes], on_progress: Callable[[str], None]) -> Iterator[bytes]:
+    done = 0
+    for block in blocks:
+        yield block
+        if done >> 26 != (done + len(block)) >> 26:  # every 64 MiB
+            on_progress(f"{(done + len(block)) >> 20:,} MiB read")
+        done += len(block)
+
+
+def _tally_in_python(blocks: Iterator[bytes], plan: LearnPlan) -> Tally:
+    reader = LogReader(plan)
+    rest = b""
+    for block in blocks:
+        *lines, tail = block.split(b"\n")
+        if lines:
+            lines[0] = rest + lines[0]
+            reader.add_lines(lines)
+            rest = tail
+        else:
+            rest += tail
+        # Of a line that is too long its start says enough.
+        rest = rest[: LONGEST_LINE_BYTES + 2]
+    if rest:
+        reader.add(rest)
+    return reader.result()
+
+
+def _tally_by(probe: Path, blocks: Iterator[bytes], plan: LearnPlan) -> Tally:
+    """The executable's tally: it reads a plan from a file and lines from a pipe."""
+    with tempfile.NamedTemporaryFile() as plan_file, tempfile.TemporaryFile() as errors:
+        plan_file.write(encode(plan))
+        plan_file.flush()
+        with tempfile.TemporaryFile() as output:
+            process = start_program(
+                [probe, "learn", plan_file.name],
+                is_checked=True,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=errors,
+                start_new_session=True,
+            )
+            try:
+                assert process.stdin is not None  # noqa: S101  # it is a pipe
+                with contextlib.suppress(BrokenPipeError):
+                    for block in blocks:
+                        process.stdin.write(block)
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.close()
+                status = process.wait()
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+            output.seek(0)
+            errors.seek(0)
+            if status:
+                said = errors.read().decode(errors="replace").strip().splitlines()
+                raise UndecidedError(f"log reader: {said[-1] if said else f'status {status}'}")
+            return decode(Tally, output.read(), source="log reader")
+
+
+def locations_of(tally: Tally, tree: ConfTree) -> tuple[list[LocationShare], list[str]]:
+    """The share of each location that answered any of the kept requests; what could not be told."""
+    matcher = LocationMatcher(tree)
+    requests = tally.places.requests
+    if not requests or not matcher.server_count:
+        return [], ["no location can be told: the configuration has no server"]
+    named = any(request.server for request in requests)
+    if not named and matcher.server_count > 1:
+        count = matcher.server_count
+        return [], [f"locations are not told: log $server_name, for there are {count} servers"]
+    counts: dict[Any, int] = defaultdict(int)
+    sizes: dict[Any, int] = defaultdict(int)
+    for request in requests:
+        server = matcher.server_of(request.server)
+        assert server is not None  # noqa: S101  # there is one
+        key = (server, matcher.location_of(server, request.path))
+        counts[key] += 1
+        sizes[key] += request.sent_bytes
+    total_bytes = sum(sizes.values()) or 1
+    shares = []
+    for key, count in counts.items():
+        server, location = key
+        names = server.block.first("server_name")
+        place = location or server
+        shares.append(
+            LocationShare(
+                server=names.value if names is not None else "",
+                location=" ".join(location.args) if location is not None else "",
+                file=place.file,
+                line=place.line,
+                requests_ratio=float(f"{count / len(requests):.6g}"),
+                bytes_ratio=float(f"{sizes[key] / total_bytes:.6g}"),
+            )
+        )
+    notes = [
+        f"{place.file}:{place.line}: only nginx can read this location's pattern; "
+        "it is taken not to match"
+        for place in matcher.unreadable
+    ]
+    return sorted(shares, key=lambda s: (-s.requests_ratio, s.file, s.line)), notes

@@ -1,0 +1,1 @@
+"""Load plans and the probe that runs them."""

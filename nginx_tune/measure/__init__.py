@@ -1,1 +1,0 @@
-"""Runs load plans and arms; yields measurements."""

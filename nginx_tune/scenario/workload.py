@@ -1,0 +1,135 @@
+"""The workload that a scenario's classes amount to; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from nginx_tune.documents.facts import Dataset, Facts
+from nginx_tune.documents.scenario import Scenario, ScenarioClass
+from nginx_tune.documents.workload import (
+    Concurrency,
+    ConnectionReuse,
+    HttpVersion,
+    ObjectSizes,
+    Rate,
+    ServedData,
+    Tls,
+    Workload,
+)
+from nginx_tune.scenario.popularity import declare_popularity, requested_mean_bytes
+
+
+def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
+    """What the scenario asks for, declared: the decisions then predict what it will show.
+
+    Requests in flight are the users of closed classes; an open class adds its rate; what is
+    answered without a file is no part of it. All random requests may miss the page cache at
+    once, and on average those do that it does not hold.
+    """
+    reading = [c for c in scenario.classes if c.source != "memory"]
+    closed = [c for c in reading if c.arrivals.kind == "closed"]
+    rates = [c.arrivals.rate_per_second or 0.0 for c in reading]
+    thinking = [c.arrivals.think_seconds for c in closed if c.source == "hot"]
+    data, sizes = _data(facts.datasets), _sizes(facts.datasets)
+    if (mean := requested_mean_bytes(scenario)) is not None:
+        sizes = msgspec.structs.replace(sizes, mean_bytes=mean)
+    return Workload(
+        kind=scenario.kind,
+        kind_provenance="declared",
+        dataset=data,
+        popularity=declare_popularity(scenario),
+        sizes=sizes,
+        rate=Rate(
+            mean_per_second=sum(rates) or None,
+            peak_per_second=sum(rates) or None,
+            without_file_per_second=_without_file(scenario.classes),
+            provenance="declared",
+        ),
+        concurrency=Concurrency(
+            mean=float(_users(closed)) or None,
+            peak=float(_users(closed)) or None,
+            cold_peak=float(_users([c for c in closed if c.source == "random"])) or None,
+            cold_by_popularity=True,
+            client_bytes_per_second=_taken_by_client(reading),
+            since_seconds=scenario.warmup_seconds + scenario.duration_seconds / 2,
+            think_seconds=thinking[0] if thinking else None,
+            provenance="declared",
+        ),
+        connection_reuse=ConnectionReuse(
+            requests_per_connection=_requests_per_connection(scenario.classes),
+            provenance="declared",
+        ),
+        tls=Tls(value=scenario.lab.tls, provenance="declared"),
+        http_version=HttpVersion(value="1.1", provenance="declared"),
+    )
+
+
+def _data(datasets: Sequence[Dataset]) -> ServedData:
+    """The files of all disks together."""
+    if not datasets:
+        return ServedData()
+    return ServedData(
+        path=datasets[0].path,
+        files=_sum(item.files for item in datasets),
+        bytes=_sum(item.bytes for item in datasets),
+        provenance="measured",
+    )
+
+
+def _sizes(datasets: Sequence[Dataset]) -> ObjectSizes:
+    """Sizes of the files; several disks have the mean of all and the quantiles of the first."""
+    first = datasets[0].sizes if datasets else None
+    if first is None:
+        return ObjectSizes(provenance="measured")
+    files, total = _sum(d.files for d in datasets), _sum(d.bytes for d in datasets)
+    return ObjectSizes(
+        mean_bytes=total / files if files and total else first.mean_bytes,
+        p50_bytes=first.p50_bytes,
+        p90_bytes=first.p90_bytes,
+        p99_bytes=first.p99_bytes,
+        provenance="measured",
+    )
+
+
+def declare_workers(facts: Facts, workers: int) -> Facts:
+    """The facts of a host with at least as many CPUs as the experiment has workers.
+
+    The decisions then reckon with these workers, and both kinds of arms have them.
+    """
+    if (facts.cpu.effective or 0) >= workers:
+        return facts
+    cpu = msgspec.structs.replace(
+        facts.cpu, online=workers, effective=float(workers), cpuset=workers
+    )
+    return msgspec.structs.replace(facts, cpu=cpu)
+
+
+def _taken_by_client(reading: Sequence[ScenarioClass]) -> float | None:
+    """What a client takes, on average, where all of them are slow."""
+    clients = [c.arrivals.users or c.connections for c in reading]
+    taken = [c.read_bytes_per_second for c in reading]
+    if not sum(clients) or not all(taken):
+        return None
+    both = zip(taken, clients, strict=True)
+    return sum((each or 0) * number for each, number in both) / sum(clients)
+
+
+def _without_file(classes: Sequence[ScenarioClass]) -> float | None:
+    """Requests a second that are answered from nginx's own memory."""
+    return sum(c.arrivals.rate_per_second or 0.0 for c in classes if c.source == "memory") or None
+
+
+def _requests_per_connection(classes: list[ScenarioClass]) -> float:
+    return 1.0 if classes and not any(c.keepalive for c in classes) else 1000.0
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """The sum of what is known; None where nothing is."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _users(classes: list[ScenarioClass]) -> int:
+    return sum(c.arrivals.users or 0 for c in classes)

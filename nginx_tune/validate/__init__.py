@@ -1,0 +1,1 @@
+"""From two configurations to an experiment and its validation."""

@@ -1,0 +1,165 @@
+"""A/B of two configurations on a scratch nginx behind the walls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.experiment import ExperimentSpec
+from nginx_tune.documents.facts import Nginx
+from nginx_tune.documents.validation import Validation
+from nginx_tune.experiment.experiment import find_warmup, run_pairs
+from nginx_tune.experiment.modules import MODULE_INSIDE
+from nginx_tune.experiment.objective import search_arms
+from nginx_tune.experiment.sequential import Deadline, Looking
+from nginx_tune.lab.spec import LabPlan
+from nginx_tune.lab.walls import Walls
+from nginx_tune.nginx.choice import runnable_program
+from nginx_tune.validate.site import Site, read_site
+from nginx_tune.validate.stage import Stage, open_stage
+from nginx_tune.validate.validation import Measured, conclude
+
+_SHARE_OF_PAIRS = 0.5
+"""Of the time, when an objective's search wants the rest."""
+
+
+class Sides(NamedTuple):
+    """What a validation is of, besides its experiment."""
+
+    baseline: ConfTree
+    candidate: ConfTree
+    lab: LabPlan | None
+    """Host to emulate; None runs on this machine as it is."""
+    prefix: str | None
+    """The ``-p`` that nginx gets; None for the build's own."""
+    nginx: Nginx
+
+
+def run_validation(
+    spec: ExperimentSpec, sides: Sides, *, progress: Callable[[str], None]
+) -> Validation:
+    """Run both configurations interleaved and judge them.
+
+    Interrupted (KeyboardInterrupt), it judges what was measured so far and says so; before the
+    first block the interruption is raised on.
+    Errors: ConfigurationError for a tree that could not be parsed or that nginx rejects,
+            UndecidedError when there is nothing to load or a tool is missing, UsageError for a
+            gate that names an unknown metric (before anything runs).
+    """
+    binary = runnable_program(sides.nginx)
+    deadline = Deadline(spec.max_seconds)
+    site = _read_site(spec, sides)
+    # A search for the capacity has the other half of the time.
+    share = _SHARE_OF_PAIRS if spec.objectives else 1.0
+    looking = Looking(site.primary_metric, deadline, first_pairs=spec.pairs, share=share)
+    measured = Measured(looking=looking if spec.max_seconds is not None else None)
+    try:
+        with Walls(MODULE_INSIDE, progress=progress) as walls:
+            stage = _open_stage(walls, site, binary, spec, sides)
+            measured.notes = stage.notes
+            if spec.accept_lost:
+                measured.notes += [f"accepted: no longer served: {one}" for one in stage.lost]
+            else:
+                measured.lost = stage.lost
+            measured.lab = stage.session.lab.name
+            _measure(stage, spec, measured, deadline, progress)
+    except KeyboardInterrupt:
+        if not measured.blocks:
+            raise
+        measured.interrupted = True
+        progress("interrupted: what was measured so far is judged")
+    return conclude(
+        measured,
+        trees=site.trees,
+        primary_metric=site.primary_metric,
+        requires=spec.requires,
+        accept_worse=spec.accept_worse,
+        nginx=sides.nginx,
+        seed=spec.seed,
+    )
+
+
+def look_at(
+    spec: ExperimentSpec, sides: Sides, *, progress: Callable[[str], None]
+) -> ExperimentSpec:
+    """The experiment settled as a run would settle it, with what was found; nothing is measured.
+
+    Both configurations are started and asked once, in the same sandbox. Errors: a run's.
+    """
+    binary = runnable_program(sides.nginx)
+    site = _read_site(spec, sides)
+    with Walls(MODULE_INSIDE, progress=progress) as walls:
+        stage = _open_stage(walls, site, binary, spec, sides)
+        lab = stage.session.lab
+    # The files of recorded requests follow from the manifest.
+    data = [one for one in lab.data if not (site.load.manifest and one.sizes)]
+    return msgspec.structs.replace(
+        spec,
+        lab=msgspec.structs.replace(lab, data=data) if sides.lab else None,
+        primary_metric=site.primary_metric,
+        found=stage.notes,
+        lost=stage.lost,
+    )
+
+
+def _read_site(spec: ExperimentSpec, sides: Sides) -> Site:
+    return read_site(
+        sides.baseline,
+        sides.candidate,
+        spec.load,
+        nginx=sides.nginx,
+        primary_metric=spec.primary_metric,
+        requires=spec.requires,
+        objectives=spec.objectives,
+        accept_worse=spec.accept_worse,
+    )
+
+
+def _open_stage(walls: Walls, site: Site, binary: str, spec: ExperimentSpec, sides: Sides) -> Stage:
+    return open_stage(walls, site, binary, lab=sides.lab, prefix=sides.prefix, scale=spec.scale)
+
+
+def _measure(
+    stage: Stage,
+    spec: ExperimentSpec,
+    measured: Measured,
+    deadline: Deadline,
+    progress: Callable[[str], None],
+) -> None:
+    session, experiment = stage.session, stage.experiment
+    duration, warmup = spec.duration_seconds, spec.warmup_seconds
+    if warmup is None:
+        warmup = find_warmup(
+            session, experiment, duration=duration, seed=spec.seed, progress=progress
+        )
+    experiment = experiment.for_seconds(warmup=warmup, duration=duration)
+    if spec.self_check:
+        progress("self-check: the baseline against itself")
+        measured.checked = run_pairs(
+            session,
+            experiment.against_itself(),
+            pairs=spec.pairs,
+            seed=spec.seed + 1000,
+            progress=progress,
+        )
+    run_pairs(
+        session,
+        experiment,
+        pairs=spec.pairs,
+        seed=spec.seed,
+        progress=progress,
+        goes_on=measured.looking.wants_more if measured.looking else None,
+        into=measured.blocks,
+    )
+    if spec.objectives:
+        measured.capacities = search_arms(
+            session,
+            experiment,
+            spec.objectives,
+            seed=spec.seed,
+            has_time=lambda: deadline.has(warmup + duration),
+            progress=progress,
+        )

@@ -1,0 +1,162 @@
+"""What a validation asks of both configurations, settled before anything runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.experiment import SiteLoad
+from nginx_tune.documents.facts import Nginx
+from nginx_tune.documents.scenario import ScenarioClass
+from nginx_tune.errors import ConfigurationError, UndecidedError, UsageError
+from nginx_tune.experiment.site_files import shown
+from nginx_tune.experiment.target import Entry, plan_entry
+from nginx_tune.prove.gates import check_expressions
+from nginx_tune.prove.objective import parse_objective
+from nginx_tune.validate.asks import Ask, common_asks, plan_asks
+from nginx_tune.validate.further import MOST
+from nginx_tune.validate.lost import lost_listeners
+from nginx_tune.validate.site_load import share_of, with_rest
+
+MOST_LOOKED_AT = 200
+"""Places that are asked once: one that hangs takes seconds."""
+
+
+class Site(NamedTuple):
+    """Both arms' trees and what is asked of them, the baseline first."""
+
+    trees: tuple[ConfTree, ConfTree]
+    entries: tuple[Entry, Entry]
+    load: SiteLoad
+    classes: list[ScenarioClass]
+    """Of the files of the first root, and of what needs no file."""
+    asks: list[tuple[Ask, Ask]]
+    """What else is asked, of each arm."""
+    looked_at: list[tuple[Ask, Ask]]
+    """What is asked once, to see that the candidate serves it too."""
+    lost: list[str]
+    """Where the baseline is reached and the candidate is not."""
+    left_out: dict[str, str]
+    """What is not asked, and why."""
+    primary_metric: str
+    nginx_flags: Sequence[str]
+    """Configure arguments of the build."""
+
+    @property
+    def entry(self) -> Entry:
+        """The candidate's."""
+        return self.entries[1]
+
+
+def read_site(
+    baseline: ConfTree,
+    candidate: ConfTree,
+    load: SiteLoad,
+    *,
+    nginx: Nginx,
+    primary_metric: str | None,
+    requires: Sequence[str],
+    objectives: Sequence[str],
+    accept_worse: Sequence[str] = (),
+) -> Site:
+    """What both arms are asked.
+
+    Errors: ConfigurationError for a tree that could not be parsed, UndecidedError when there is
+            nothing to ask, UsageError for a gate that names an unknown metric.
+    """
+    entries = _alike(_entry(baseline, nginx), _entry(candidate, nginx))
+    _same_site(*entries)
+    asks, looked_at, left_out = _asks(baseline, candidate, entries, load)
+    elsewhere = [share_of(load, one.server, one.location) or 0.0 for one, _ in asks]
+    classes = [
+        item
+        for item in with_rest(load.classes, 1.0 - math.fsum(elsewhere))
+        if all(_can_ask(item, one) for one in entries)
+    ]
+    names = [*(item.name for item in classes), *(one.name for one, _ in asks)]
+    if not names:
+        raise UndecidedError(f"{candidate.path}: {_why_nothing(left_out)}")
+    metric = primary_metric or load.primary_metric or f"{names[0]}.mean"
+    if primary_metric is None and metric.partition(".")[0] not in names:
+        metric = f"{names[0]}.mean"
+    if metric in accept_worse:
+        raise UsageError(
+            f"{metric} decides, so it cannot be accepted as worse",
+            hint="name another metric with --primary",
+        )
+    check_expressions([*requires, *(f"{name} >= 0" for name in (metric, *accept_worse))], names)
+    if objectives:
+        parse_objective(objectives, names)
+    return Site(
+        (baseline, candidate),
+        entries,
+        load,
+        classes,
+        asks,
+        looked_at,
+        lost_listeners(baseline, candidate),
+        left_out,
+        metric,
+        nginx.flags,
+    )
+
+
+def _entry(tree: ConfTree, nginx: Nginx) -> Entry:
+    if not tree.complete:
+        first = tree.unparsed[0]
+        raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
+    # Else an empty file would be one that merely has no server.
+    if any(source.mark for source, _ in tree.parsed):
+        raise ConfigurationError("it begins with a byte order mark", file=tree.path, line=1)
+    if tree.main.first("events") is None:
+        raise ConfigurationError('it has no "events" section', file=tree.path, line=1)
+    return plan_entry(tree, default_error_log=nginx.error_log_path)
+
+
+def _alike(baseline: Entry, candidate: Entry) -> tuple[Entry, Entry]:
+    """Both arms' entries, with a URL without a file where it is the same one.
+
+    Else each arm's is asked as any other place is.
+    """
+    if baseline.memory_url == candidate.memory_url:
+        return baseline, candidate
+    return baseline._replace(memory_url=None), candidate._replace(memory_url=None)
+
+
+def _same_site(baseline: Entry, candidate: Entry) -> None:
+    sites = [(entry.url_prefix, entry.root) for entry in (baseline, candidate)]
+    if sites[0] != sites[1]:
+        said = [f"{shown(root or 'no files')} at {prefix or '/'}" for prefix, root in sites]
+        raise UndecidedError(
+            f"the two configurations serve different sites: {said[0]} and {said[1]}",
+            hint="compare two configurations of one site",
+        )
+
+
+def _can_ask(item: ScenarioClass, entry: Entry) -> bool:
+    return bool(entry.memory_url if item.source == "memory" else entry.root)
+
+
+def _asks(
+    baseline: ConfTree, candidate: ConfTree, entries: tuple[Entry, Entry], load: SiteLoad
+) -> tuple[list[tuple[Ask, Ask]], list[tuple[Ask, Ask]], dict[str, str]]:
+    if load.asks == "files":
+        return [], [], {}
+    asks, left_out = common_asks(plan_asks(baseline, entries[0]), plan_asks(candidate, entries[1]))
+    if load.asks == "locations":
+        told = {(share.server, share.location) for share in load.locations}
+        asks = [(one, other) for one, other in asks if (one.server, one.location) in told]
+        labels = {" ".join(filter(None, place)) for place in told}
+        left_out = {label: why for label, why in left_out.items() if label in labels}
+    left_out |= {one.label: f"more than {MOST} others" for one, _ in asks[MOST:]}
+    looked_at = asks[MOST:MOST_LOOKED_AT] if baseline is not candidate else []
+    return asks[:MOST], looked_at, left_out
+
+
+def _why_nothing(left_out: dict[str, str]) -> str:
+    if not left_out:
+        return "no server of it answers by itself, so there is nothing to ask"
+    said = "; ".join(f"{label}: {why}" for label, why in left_out.items())
+    return f"nothing of it can be asked: {said}"

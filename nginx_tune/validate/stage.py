@@ -1,0 +1,272 @@
+"""The stage of a validation: the lab, both trees in place, stubs around them, the load."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import msgspec
+
+from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.loadplan import LoadClass
+from nginx_tune.documents.scenario import ScenarioClass
+from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.experiment.arm import Arm
+from nginx_tune.experiment.experiment import Experiment
+from nginx_tune.experiment.operations import Question
+from nginx_tune.experiment.places import plan_places, required_directories
+from nginx_tune.experiment.session import Session
+from nginx_tune.experiment.site_files import as_url, lab_files, served_files, shown
+from nginx_tune.experiment.target import listen_addresses, listen_sockets
+from nginx_tune.experiment.view import (
+    build_prefix,
+    module_files,
+    opened_files,
+    plan_view,
+    written_directories,
+)
+from nginx_tune.experiment.worker_header import HEADER, with_worker_header
+from nginx_tune.lab.environment import Outgoing
+from nginx_tune.lab.foreign_code import refuse_foreign_code
+from nginx_tune.lab.spec import LabPlan, Planned, Shape
+from nginx_tune.lab.special_files import refuse_special_files
+from nginx_tune.lab.walls import Walls
+from nginx_tune.load.classes import ServedFile, hot_urls, plan_load
+from nginx_tune.validate.asks import Ask
+from nginx_tune.validate.codings import accepted_codings, compression_notes, with_codings
+from nginx_tune.validate.further import MOST_FILES, plan_class, with_further
+from nginx_tune.validate.lost import is_loaded, lost_answer
+from nginx_tune.validate.outgoing import plan_outgoing, unspoken
+from nginx_tune.validate.replay_data import Replay, make_replay
+from nginx_tune.validate.replayed_files import Placing, passes_of
+from nginx_tune.validate.site import Site
+from nginx_tune.validate.site_load import share_of
+from nginx_tune.validate.stage_notes import (
+    absent_notes,
+    asked_notes,
+    place_notes,
+    stub_notes,
+)
+
+
+class Stage(NamedTuple):
+    """All is there; nothing is measured yet."""
+
+    session: Session
+    experiment: Experiment
+    """Its blocks have no length yet."""
+    notes: list[str]
+    """What is not as configured."""
+    lost: list[str]
+    """What the baseline serves and the candidate does not."""
+
+
+def open_stage(
+    walls: Walls,
+    site: Site,
+    binary: str,
+    *,
+    lab: LabPlan | None,
+    prefix: str | None,
+    scale: float | None,
+) -> Stage:
+    """Open the lab and put both trees into it.
+
+    Errors: UndecidedError when there is nothing to load, ConfigurationError when nginx rejects a
+            configuration, UsageError for a manifest that needs a lab.
+    """
+    replay = _replay(walls, site, has_lab=lab is not None, scale=scale)
+    own = served_files(site.entry.root) if site.entry.root and replay is None else []
+    shape = _shape(site, own, replay)
+    planned = _planned(lab, site, shape)
+    outgoing = _outgoing(site)
+    written = [path for entry in site.entries for path in entry.written]
+    base = build_prefix(site.nginx_flags, prefix)
+    places = plan_places(site.nginx_flags, written, prefix=base)
+    kept = {tree.path for tree in site.trees} | ({site.entry.root} if site.entry.root else set())
+    stored = {path for tree in site.trees for path in written_directories(tree)}
+    overlays = sorted({place for place in places if _holds(place, kept)} | stored)
+    covers = [place for place in places if place not in overlays]
+    for tree in site.trees:
+        refuse_special_files(opened_files(tree))
+        refuse_foreign_code(binary, module_files(tree, site.nginx_flags, prefix))
+    sockets = sorted({path for tree in site.trees for path in listen_sockets(tree)})
+    required = required_directories([*written, *sockets])
+    absent = [path for path in required if not Path(path).is_dir()]
+    view = plan_view(site.trees, site.nginx_flags, prefix, directory=str(Path.cwd()))
+    session = Session(
+        walls, planned.lab, binary=binary, covers=covers, overlays=overlays, made=absent, view=view
+    )
+    files = _files(session, site, own)
+    classes = _replayed(site.classes, replay)
+    arms = [
+        Arm(
+            name=name,
+            conf_path=tree.path,
+            error_log=entry.error_log,
+            prefix=prefix,
+            prime=hot_urls(classes, files),
+        )
+        for name, tree, entry in zip(
+            ("baseline", "candidate"), site.trees, site.entries, strict=True
+        )
+    ]
+    headed = with_worker_header(site.trees)
+    addresses = sorted({one for tree in site.trees for one in listen_addresses(tree)})
+    made = session.make_environment(
+        addresses, arms, replaced=headed, outgoing=outgoing, sockets=sockets
+    )
+    has_silent = bool(made.stubs.silent) or any(map(unspoken, site.trees))
+    further, asked, refused, lost = _further(session, arms, site, has_silent=has_silent)
+    accepted = accepted_codings(site.trees)
+    plans = {
+        arm.name: with_codings(
+            with_further(
+                plan_load(classes, files, target=entry.target, memory_url=entry.memory_url),
+                further[arm.name],
+            ),
+            accepted,
+        )
+        for arm, entry in zip(arms, site.entries, strict=True)
+    }
+    if not classes and not any(further.values()):
+        why = "; ".join(f"{label}: {reason}" for label, reason in refused.items())
+        raise UndecidedError(f"{site.trees[1].path}: nothing of it can be asked: {why}")
+    notes = [
+        *place_notes(session.lab, covers, overlays, is_root=os.geteuid() == 0),
+        *absent_notes(absent),
+        *stub_notes(made, site.trees),
+        *([f"{HEADER} with the worker's number in each response"] if headed else []),
+        *([f"on the loopback link inside: {', '.join(addresses)}"] if addresses else []),
+        *asked_notes(asked, {**site.left_out, **refused}),
+        *compression_notes(site.trees),
+        *site.load.notes,
+        *(replay.notes if replay else []),
+        *planned.notes,
+        *session.notes,
+    ]
+    gone = [*site.lost, *(f"{label}: {why}" for label, why in lost.items())]
+    return Stage(session, Experiment(arms, plans), [*map(shown, notes)], [*map(shown, gone)])
+
+
+def _replay(walls: Walls, site: Site, *, has_lab: bool, scale: float | None) -> Replay | None:
+    """The requests of a manifest for files that the lab has; None to ask as recorded."""
+    load, entry = site.load, site.entry
+    if not load.manifest or not has_lab or entry.root is None:
+        if load.hashed:
+            raise UsageError(
+                f"{load.manifest}: its paths are hashed, so no server knows them",
+                hint="have a lab make files of those sizes (--lab), or record it with --keep-paths",
+            )
+        return None
+    placing = Placing(
+        entry.url_prefix,
+        entry.index_file,
+        load.hashed,
+        (lambda _: False) if load.hashed else passes_of(site.trees[1], entry.server),
+    )
+    return make_replay(Path(load.manifest), walls.directory, placing, scale=scale)
+
+
+def _shape(site: Site, own: Sequence[ServedFile], replay: Replay | None) -> Shape:
+    root = site.entry.root or ""
+    if replay is not None:
+        return Shape(root, list(replay.sizes.values()), replay.sizes, replay.share)
+    return Shape(root, [file.bytes for file in own])
+
+
+def _planned(lab: LabPlan | None, site: Site, shape: Shape) -> Planned:
+    if lab is not None:
+        planned = lab(shape)
+        if any(not disk.mount for disk in planned.lab.disks):
+            raise UndecidedError(
+                f"{site.trees[1].path}: no files are served, so the lab's disk has no place",
+                hint="leave --lab out, or name a TOML file without disks",
+            )
+        return planned
+    if site.entry.root is not None and not shape.sizes:
+        raise UndecidedError(
+            f"{shown(site.entry.root)}: no readable files to ask for",
+            hint="put the site's files there, or use --lab to make some",
+        )
+    return Planned(Lab(name="none"))
+
+
+def _outgoing(site: Site) -> list[Outgoing]:
+    """What either tree asks, each server once."""
+    both = [one for tree in site.trees for one in plan_outgoing(tree)]
+    return list({(o.protocol, o.name, o.address, o.port, o.path): o for o in both}.values())
+
+
+def _files(session: Session, site: Site, own: Sequence[ServedFile]) -> list[ServedFile]:
+    root = site.entry.root
+    if root is None:
+        return []
+    found = lab_files(session, root) if session.lab.disks else own
+    return [as_url(file, root=root, url_prefix=site.entry.url_prefix) for file in found]
+
+
+def _replayed(classes: Sequence[ScenarioClass], replay: Replay | None) -> list[ScenarioClass]:
+    return [
+        msgspec.structs.replace(item, manifest=replay.manifest)
+        if replay and item.manifest
+        else item
+        for item in classes
+    ]
+
+
+def _further(
+    session: Session, arms: Sequence[Arm], site: Site, *, has_silent: bool
+) -> tuple[dict[str, list[LoadClass]], list[tuple[Ask, int]], dict[str, str], dict[str, str]]:
+    """Each arm's classes for the other places, what these answer, why some are not, some lost."""
+    pairs = [*site.asks, *site.looked_at]
+    files = {ask.name: _files_of(ask) for pair in pairs for ask in pair[1:]}
+    urls = {name: found[0].url if found else "" for name, found in files.items()}
+    answers = (
+        [
+            session.survey(
+                arm, [Question(target=ask.target, url=urls[ask.name] or ask.url) for ask in own]
+            )
+            for arm, own in zip(arms, zip(*pairs, strict=True), strict=True)
+        ]
+        if pairs
+        else []
+    )
+    further: dict[str, list[LoadClass]] = {arm.name: [] for arm in arms}
+    asked: list[tuple[Ask, int]] = []
+    refused: dict[str, str] = {}
+    lost: dict[str, str] = {}
+    for number, (pair, *answered) in enumerate(zip(pairs, *answers, strict=True)):
+        if gone := lost_answer(*answered, has_silent=has_silent):
+            lost[pair[0].label] = gone
+            continue
+        if number >= len(site.asks):
+            continue
+        status, why = is_loaded(answered)
+        if status is None:
+            refused[pair[0].label] = why
+            continue
+        asked.append((pair[1], status))
+        share = share_of(site.load, pair[0].server, pair[0].location)
+        rate = None if share is None else share * (site.load.rate_per_second or 0.0)
+        for arm, ask in zip(arms, pair, strict=True):
+            further[arm.name].append(
+                plan_class(ask, status=status, files=files[ask.name], rate_per_second=rate)
+            )
+    return further, asked, refused, lost
+
+
+def _files_of(ask: Ask) -> list[ServedFile]:
+    if ask.root is None:
+        return []
+    root, prefix = ask.root, ask.url_prefix
+    return [as_url(file, root=root, url_prefix=prefix) for file in served_files(root)[:MOST_FILES]]
+
+
+def _holds(place: str, paths: set[str]) -> bool:
+    return any(
+        PurePosixPath(place) in (PurePosixPath(path), *PurePosixPath(path).parents)
+        for path in paths
+    )

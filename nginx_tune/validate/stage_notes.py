@@ -1,0 +1,90 @@
+"""What a stage is that the operator's host is not, in words; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from shlex import quote
+
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.lab import Lab
+from nginx_tune.experiment.operations import MadeEnvironment
+from nginx_tune.lab.kinds import describe_disk
+from nginx_tune.lab.stub_server import BODY_BYTES, RESOLVED
+from nginx_tune.validate.asks import Ask
+from nginx_tune.validate.outgoing import unspoken
+
+_MOST_NAMES = 20
+
+
+def place_notes(
+    lab: Lab, covers: Sequence[str], overlays: Sequence[str], *, is_root: bool
+) -> list[str]:
+    """Directories, disks and memory."""
+    found = [f"empty and writable instead of the host's: {', '.join(covers)}"]
+    if overlays:
+        found.append(f"seen through an overlay that takes the writes: {', '.join(overlays)}")
+    for disk in lab.disks:
+        data = [item for item in lab.data if item.disk == disk.name]
+        files = sum(len(item.sizes) or item.files for item in data)
+        total = sum(sum(item.sizes.values()) or item.files * item.file_bytes for item in data)
+        found.append(
+            f"{disk.mount}: {files} generated files of {total} bytes in all on an "
+            f"emulated {disk.class_name} ({describe_disk(disk)})"
+        )
+    if lab.memory_bytes is not None:
+        found.append(f"memory of nginx limited to {lab.memory_bytes} bytes")
+    if not is_root:
+        found.append("not run as root: workers run as the calling user")
+    return found
+
+
+def absent_notes(directories: Sequence[str]) -> list[str]:
+    """Directories that nginx needs, that were made here and that the host lacks."""
+    return [
+        f"made here alone: {path}; on this host nginx does not start before mkdir -p {quote(path)}"
+        for path in directories
+    ]
+
+
+def stub_notes(around: MadeEnvironment, trees: Sequence[ConfTree]) -> list[str]:
+    """The network, what answers in it, and what does not."""
+    found = ["no network but the loopback link: no request leaves this host"]
+    by_protocol: dict[str, dict[str, None]] = {}
+    for one in around.stubs.answering:
+        by_protocol.setdefault(one.protocol, {})[one.name] = None
+    for protocol, names in by_protocol.items():
+        if protocol == "dns":
+            said = f"every name resolves to {RESOLVED}"
+        elif protocol == "syslog":
+            said = "what is logged is thrown away"
+        else:
+            said = f"200 with {BODY_BYTES} bytes, at once, by {protocol}"
+        found.append(f"a stub in the place of {listed(names)}: {said}")
+    silent = around.stubs.silent.items()
+    found += [f"nothing answers in the place of {name}: {why}" for name, why in silent]
+    lines = dict.fromkeys(line for tree in trees for line in unspoken(tree))
+    if lines:
+        found.append(f"no stub speaks what these need: {listed(lines)}")
+    if around.names:
+        what = "the stubs" if around.stubs.answering else "an address where nothing answers"
+        found.append(f"resolved to {what}: {listed(dict.fromkeys(around.names))}")
+    return found
+
+
+def asked_notes(asked: Sequence[tuple[Ask, int]], left_out: Mapping[str, str]) -> list[str]:
+    """The other places that are asked, and those that are not."""
+    found = []
+    if asked:
+        said = [
+            f"{ask.name} ({ask.label}: {'files' if ask.root else ask.url}, {status})"
+            for ask, status in asked
+        ]
+        found.append(f"asked beside the first root: {', '.join(said)}")
+    return found + [f"not loaded: {label}: {why}" for label, why in left_out.items()]
+
+
+def listed(names: Collection[str]) -> str:
+    """The first of them, and how many more there are."""
+    shown = list(names)[:_MOST_NAMES]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

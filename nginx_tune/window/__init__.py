@@ -1,0 +1,1 @@
+"""A window over a running server: what it and its kernel counted, put together."""
