@@ -32,6 +32,7 @@ SHARE_OF_FREE = 0.9
 SMALL_GIBIBYTES = 10
 """``max_size`` where the disk's size is not known: small enough not to fill one."""
 LARGEST_GIBIBYTES = 1 << 20
+_MOST_FREE_GIBIBYTES = 64
 _MANY_GIBIBYTES = 16
 """From here on a size in whole gibibytes is near enough."""
 
@@ -56,6 +57,9 @@ class CacheSize(NamedTuple):
     zone_mebibytes: int
     why: str
     is_declared: bool
+    min_free_bytes: int
+    """What the cache leaves free at least, if the site says nothing; 0 where that would have
+    nginx empty it."""
 
 
 def cache_size(host: CacheHost, place: DataPath, bounds: CacheBounds | None) -> CacheSize:
@@ -66,7 +70,9 @@ def cache_size(host: CacheHost, place: DataPath, bounds: CacheBounds | None) -> 
         if place.available_bytes is not None:
             free = place.available_bytes + _held_bytes(host, place)
             held = max(0.0, min(held, free - (bounds.min_free_bytes or 0)))
-        return CacheSize(bounds.max_bytes, held, zone, "the size that the site gives it", True)
+        why = "the size that the site gives it"
+        spare = _min_free_bytes(host, place, bounds.max_bytes)
+        return CacheSize(bounds.max_bytes, held, zone, why, True, spare)
     gibibytes, why = _gibibytes(host, place)
     zone = _zone_mebibytes(host, gibibytes * GIBIBYTE)
     by_keys = keyed_bytes(zone, host.object_bytes) / GIBIBYTE
@@ -79,7 +85,22 @@ def cache_size(host: CacheHost, place: DataPath, bounds: CacheBounds | None) -> 
             f"as much as the keys in {zone}m name, of {bytes_text(host.object_bytes or 1.0)} "
             f"each; the disk has room for {gibibytes}g"
         )
-    return CacheSize(size, float(size), zone, why, False)
+    return CacheSize(size, float(size), zone, why, False, _min_free_bytes(host, place, size))
+
+
+def _min_free_bytes(host: CacheHost, place: DataPath, size_bytes: int) -> int:
+    """A twentieth of the cache, from 1 to 64 GiB, and no more than half of what it leaves.
+
+    The manager removes files, all of them if need be, until so much of the file system is free.
+    Source: ngx_http_file_cache_manager (ngx_fs_available against min_free).
+    """
+    wanted = max(1, min(_MOST_FREE_GIBIBYTES, size_bytes // GIBIBYTE // 20)) * GIBIBYTE
+    if place.available_bytes is None:
+        return wanted
+    left = place.available_bytes // _sharers(host, place) + _held_bytes(host, place) - size_bytes
+    if left >= 2 * wanted:
+        return wanted
+    return max(0, left // 2 // MEBIBYTE) * MEBIBYTE
 
 
 def _gibibytes(host: CacheHost, place: DataPath) -> tuple[int, str]:
@@ -107,11 +128,16 @@ def _room_bytes(host: CacheHost, place: DataPath) -> float | None:
     """
     if place.size_bytes is None:
         return None
-    sharers = max(1, sum(1 for other in host.places if other.leaf_disks == place.leaf_disks))
+    sharers = _sharers(host, place)
     room = SHARE_OF_DISK * place.size_bytes / sharers
     if place.available_bytes is None:
         return room
     return min(room, SHARE_OF_FREE * place.available_bytes / sharers + _held_bytes(host, place))
+
+
+def _sharers(host: CacheHost, place: DataPath) -> int:
+    """How many caches lie on the same disks."""
+    return max(1, sum(1 for other in host.places if other.leaf_disks == place.leaf_disks))
 
 
 def _held_bytes(host: CacheHost, place: DataPath) -> int:

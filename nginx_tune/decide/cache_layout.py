@@ -69,10 +69,11 @@ def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
         "use_temp_path=off",
     ]
     bounds = s.site.cache_bounds.get(place.path)
-    if bounds is not None and bounds.min_free_bytes:
-        words.append(f"min_free={_size_text(bounds.min_free_bytes)}")
-    elif s.build.version is not None and s.build.at_least(1, 19, 1):
-        words.append(f"min_free={max(1, min(64, size.max_bytes // GIBIBYTE // 20))}g")
+    min_free_bytes = bounds.min_free_bytes if bounds is not None else None
+    if not min_free_bytes and s.build.version is not None and s.build.at_least(1, 19, 1):
+        min_free_bytes = size.min_free_bytes
+    if min_free_bytes:
+        words.append(f"min_free={_size_text(min_free_bytes)}")
     reason = f"{size.why}; written in place, not copied; nginx deletes any other file in here"
     return setting(ID, "http", "proxy_cache_path", *words, reason=reason)
 

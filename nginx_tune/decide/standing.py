@@ -215,7 +215,11 @@ _FILTERS = ("sub_filter", "subs_filter", "ssi", "image_filter", "xslt_stylesheet
 
 
 def _filtered(decision: Decision, standing: Standing) -> list[str]:
-    """Where a filter reads bodies into buffers, each of which would be a task for a thread."""
+    """Where a filter cuts bodies into pieces, each of which would be a task for a thread.
+
+    Traced with sub_filter (docs/behaviour.md): each piece of text between two replacements is a
+    ``sendfile()`` of its own.
+    """
     if decision.id != "thread-pools":
         return []
     lines = {
@@ -225,8 +229,8 @@ def _filtered(decision: Decision, standing: Standing) -> list[str]:
         if (line := scope.effective(name)) and line.value.lower() != "off"
     }
     return [
-        f"{place} reads bodies into buffers, and each would be a thread's task: aio off where it "
-        "holds"
+        f"{place} cuts bodies into pieces, and each would be sent by a thread's task: aio off "
+        "where it holds"
         for place in lines
     ]
 

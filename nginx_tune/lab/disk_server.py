@@ -34,6 +34,9 @@ from nginx_tune.lab.model_disk import ServiceProcess
 _PR_SET_TIMERSLACK = 29
 _PR_SET_IO_FLUSHER = 57
 _MS_NOSUID_NODEV = 2 | 4
+_CLONE_NEWNS = 0x20000
+_MS_PRIVATE_ALL = 1 << 18 | 1 << 14
+_MNT_DETACH = 2
 _PRIORITY = 2
 _PATH_SECONDS = 60e-6
 """What the kernel takes from the read to us and back (a read answered at once takes 40 to 90 µs
@@ -59,6 +62,23 @@ class _Answer(NamedTuple):
     length: int
     is_read: bool = True
     failed: bool = False
+
+
+def _leave_mounts(libc: ctypes.CDLL) -> None:
+    """Go where the lab's mounts are not: into a mount namespace of our own, with all let go there.
+
+    The last process of a mount namespace unmounts what is left in it as it ends, before /dev/fuse
+    is closed. If that were this one, it would wait for ever for answers of its own, with the loop
+    device. Source: do_exit (kernel/exit.c): exit_task_namespaces, then exit_task_work.
+    """
+    for done in (
+        libc.unshare(_CLONE_NEWNS),
+        libc.mount(b"none", b"/", None, ctypes.c_ulong(_MS_PRIVATE_ALL), None),
+        libc.umount2(b"/", _MNT_DETACH),
+    ):
+        if done != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), "a mount namespace for the modelled disk")
 
 
 class DiskServer:
@@ -91,6 +111,7 @@ class DiskServer:
         if libc.mount(b"nginx-tune-disk", point, b"fuse", flags, options.encode()) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), self._request.point)
+        _leave_mounts(libc)
         # Memory that is reclaimed for this process must not wait for the disk it serves.
         libc.prctl(_PR_SET_IO_FLUSHER, 1, 0, 0, 0)
         libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)

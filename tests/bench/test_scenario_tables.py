@@ -81,7 +81,10 @@ def test_text_goes_between_its_marks_and_nowhere_else(tmp_path: Path) -> None:
         scenarios.put(file, "y", "new\n")
 
 
-def test_all_scenarios_take_less_than_half_an_hour_and_the_marks_are_there() -> None:
-    assert sum(map(scenarios.expected_seconds, list_scenarios())) < 30 * 60
+def test_scenarios_are_short_and_the_marks_are_there() -> None:
+    seconds = {one.name: scenarios.expected_seconds(one) for one in list_scenarios()}
+    # Expected is more than it takes: three minutes are the bound.
+    assert {name: time for name, time in seconds.items() if time >= 240} == {}
+    assert sum(seconds.values()) < 45 * 60
     assert "<!-- thread-pools -->" in (ROOT / "README.md").read_text()
     assert "<!-- scenarios -->" in (ROOT / "benchmarks" / "README.md").read_text()

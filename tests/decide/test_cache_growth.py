@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +27,12 @@ def written_bytes(decisions: dict[str, Decision]) -> int:
         for arg in s.args
         if arg.startswith("max_size=")
     ]
+    return sum(int(word[:-1]) * UNITS[word[-1]] for word in words)
+
+
+def size_of(name: str, args: list[str]) -> int:
+    """A size among the words of a cache; 0 for none."""
+    words = [arg.removeprefix(f"{name}=") for arg in args if arg.startswith(f"{name}=")]
     return sum(int(word[:-1]) * UNITS[word[-1]] for word in words)
 
 
@@ -80,6 +87,30 @@ def test_the_model_weighs_what_the_lines_allow(
     assert weighed <= written_bytes(decisions)
     if recorded:
         assert weighed <= len(declared) * free * GIBIBYTE
+    for line in decisions["per-disk-pools"].settings:
+        if line.directive == "proxy_cache_path":
+            max_bytes, min_free_bytes = (
+                size_of("max_size", line.args),
+                size_of("min_free", line.args),
+            )
+            # Each of them lies on a disk of its own here, which has so much free.
+            assert (
+                not recorded or not min_free_bytes or max_bytes + min_free_bytes <= free * GIBIBYTE
+            )
+
+
+def test_a_small_file_system_is_not_emptied_for_its_min_free() -> None:
+    """80 % of 1 GiB is free: nginx would remove all until 1 GiB is."""
+    facts = host(disks=1)
+    place = facts.storage.paths[0]
+    small = msgspec.structs.replace(
+        place, filesystem="ext4", size_bytes=GIBIBYTE, available_bytes=800 * MEBIBYTE
+    )
+    facts = host(storage=msgspec.structs.replace(facts.storage, paths=[small]))
+    own = site(cache_dirs=[place.path], cache_bounds={place.path: CacheBounds(max_bytes=1 << 29)})
+    found = decide(facts, load("cache", data_bytes=None), site=own).decisions
+    [line] = [s for d in found for s in d.settings if s.directive == "proxy_cache_path"]
+    assert size_of("min_free", line.args) == (800 - 512) // 2 * MEBIBYTE
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import mmap
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -227,3 +228,44 @@ def test_whoever_reads_when_the_server_ends_gets_errors(
             file._process.kill()
             file._process.wait()
         assert read_directly(device, 3) == 3
+
+
+HOLDER = """
+import subprocess, sys, time
+from pathlib import Path
+from nginx_tune.documents.diskmodel import DiskModel
+from nginx_tune.lab.loops import Loop
+from nginx_tune.lab.modelled import ModelledFile
+
+image, point, mount = map(Path, sys.argv[1:])
+model = DiskModel(read_seconds=0.001, channels=4, bytes_per_second=1e8)
+file = ModelledFile(image, point, model, seed=1, writable=True)
+with Loop(str(point)) as loop:
+    subprocess.run(["mount", loop.device, mount], check=True)
+(mount / "dirty").write_bytes(bytes(4 << 20))
+print(loop.device, flush=True)
+time.sleep(60)
+"""
+
+
+def test_all_is_let_go_when_the_server_is_the_last_to_end(tmp_path: Path) -> None:
+    """Else it would unmount the disk itself as it ends, and wait for its own answers for ever."""
+    image, point, mount = (tmp_path / name for name in ("image", "disk", "mount"))
+    image.write_bytes(b"")
+    os.truncate(image, 64 * MIB)
+    run_tool("mkfs.ext4", "-F", "-q", str(image))
+    point.touch()
+    mount.mkdir()
+    with subprocess.Popen(
+        ["unshare", "--mount", sys.executable, "-c", HOLDER, image, point, mount],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as holder:
+        assert holder.stdout is not None
+        device = Path(holder.stdout.readline().strip())
+        holder.kill()  # unshare became it; the server is killed by its end
+    backing = Path("/sys/block") / device.name / "loop"
+    deadline = time.monotonic() + 30
+    while backing.exists():
+        assert time.monotonic() < deadline, f"{device} is still attached"
+        time.sleep(0.05)
