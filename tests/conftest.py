@@ -123,7 +123,7 @@ HAS: dict[str, Callable[[], bool]] = {
 }
 
 
-SIDE_BY_SIDE = ("apply", "audit", "cli", "conf", "emit", "learn", "secrets")
+SIDE_BY_SIDE = ("audit", "cli", "conf", "emit", "learn", "secrets")
 """Rooms whose tests start an nginx each, and neither take time nor devices."""
 
 

@@ -28,6 +28,7 @@ _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": Exit
 
 
 @click.command()
+@click.argument("plan_path", metavar="[PLAN]", required=False)
 @click.option(
     "--overlay",
     "overlays",
@@ -106,6 +107,7 @@ def command(
     ctx: click.Context,
     /,
     *,
+    plan_path: str | None,
     state_dir: Path,
     formats: tuple[str, ...],
     output: str | None,
@@ -113,15 +115,15 @@ def command(
 ) -> ExitStatus:
     """Change the files of a running nginx; keep them when a new generation answers, else put back.
 
-    Kept: exit 0. Taken back, every byte: 1. Refused before anything was changed: 2, or 3 when
-    nginx -t rejects the files as they are or as they would be. Neither kept nor taken back: 5.
-    Killed at any moment the next start takes it back.
+    PLAN is what 'nginx-tune plan -f json' wrote. Kept: exit 0. Taken back, every byte: 1. Refused
+    before anything was changed: 2, or 3 when nginx -t rejects the files as they are or as they
+    would be. Neither kept nor taken back: 5. Killed at any moment the next start takes it back.
     """  # fmt: skip
     from nginx_tune.apply.journal import Journal  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.apply.run import apply_change  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
 
-    proposed = _proposed(options["overlays"])
+    proposed, reads, options = _change_of(plan_path, options)
     state = state_of(state_dir)
 
     def tell(text: str) -> None:
@@ -129,10 +131,43 @@ def command(
             say(text)
 
     with as_interrupt():
-        applied = apply_change(LiveHost(), state, proposed, {}, _wish(options), say=tell)
+        applied = apply_change(LiveHost(), state, proposed, reads, _wish(options), say=tell)
     journal = Journal(state.journals / applied.id)
     write_change(journal, formats, output, tuple(applied.notes))
     return _STATUS[applied.outcome]
+
+
+def _change_of(
+    plan_path: str | None, options: dict[str, Any]
+) -> tuple[list[Proposed], dict[str, str], dict[str, Any]]:
+    """The files of a plan or of ``--overlay``, what the plan read, and the options with its own."""
+    from nginx_tune.apply.examine import Proposed  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.cli.inputs import read_document  # noqa: PLC0415
+    from nginx_tune.documents.plan import Plan  # noqa: PLC0415
+
+    if plan_path is None:
+        return _proposed(options["overlays"]), {}, options
+    if options["overlays"]:
+        raise UsageError("PLAN and --overlay exclude each other")
+    plan = read_document(Plan, plan_path)
+    for file in plan.files:
+        if hashlib.sha256(file.content).hexdigest() != file.sha256_after:
+            raise UsageError(f"{plan_path}: {file.path}: its content is not what was planned")
+    for one in plan.warnings:
+        if one.effect == "refused":
+            raise UsageError(
+                f"{one.file}:{one.line}: {one.text}",
+                hint="leave that out: nginx-tune plan --except",
+            )
+        say(f"{one.file}:{one.line}: {one.text}")
+    proposed = [
+        Proposed(one.path, one.content, one.sha256_before, one.sha256_after) for one in plan.files
+    ]
+    own = {
+        "conf_path": options["conf_path"] or plan.conf_path,
+        "prefix": options["prefix"] or plan.prefix,
+    }
+    return proposed, plan.reads, options | own
 
 
 def _wish(options: dict[str, Any]) -> Wish:

@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "learn": "The workload that access logs show.",
     "recommend": "Which switches help on this host, and why.",
     "generate": "An nginx.conf in which every tuned line says why it is there.",
+    "plan": "What to change in a configuration, as a diff of its own files.",
     "audit": "What is wrong with a configuration on this host, with the fix.",
     "explain": "The page of a rule, a decision, a scenario or a metric.",
     "probe": "One load measurement, honest about its tail and about itself.",

@@ -8,16 +8,10 @@ from typing import Any
 import click
 
 from nginx_tune.cli.conf_names import prefix_option
-from nginx_tune.cli.deciding import Standing, deciding_options, read_inputs
+from nginx_tune.cli.deciding import deciding_options, read_inputs
+from nginx_tune.cli.held import read_held
 from nginx_tune.cli.output import is_screen, output_options, write_result
-from nginx_tune.conf.tree import ConfTree
-from nginx_tune.decide.adopting import site_in
-from nginx_tune.decide.kind_in import kind_in
-from nginx_tune.decide.standing import hold_against
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.facts import Facts
-from nginx_tune.documents.site import Site
-from nginx_tune.errors import ConfigurationError
 from nginx_tune.report.decisions import render_decisions
 
 
@@ -50,16 +44,10 @@ def command(
     **named: Any,
 ) -> None:
     """Which switches help on this host, with evidence, prediction, break-even and risk."""
-    tree = None
-
-    def standing(site: Site, facts: Facts) -> Standing:
-        nonlocal tree
-        tree = None if conf_path is None else _configuration(conf_path, prefix, facts)
-        return (site, None) if tree is None else (site_in(tree, site), kind_in(tree))
-
-    decisions = read_inputs(ctx, standing=standing, **named).decisions
-    if tree is not None:
-        decisions = hold_against(decisions, tree)
+    if conf_path is None:
+        decisions = read_inputs(ctx, **named).decisions
+    else:
+        decisions = read_held(ctx, conf_path, prefix, **named).decisions
     on_screen = is_screen(output)
     width = shutil.get_terminal_size().columns if on_screen else None
     write_result(
@@ -70,15 +58,3 @@ def command(
         formats,
         output,
     )
-
-
-def _configuration(path: str, prefix: str | None, facts: Facts) -> ConfTree:
-    from nginx_tune.cli.trees import read_configuration  # noqa: PLC0415  # not without --conf
-    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.subject.subject import own_prefix  # noqa: PLC0415
-
-    tree = read_configuration(LiveHost(), path, prefix, default_prefix=own_prefix(facts.nginx))
-    if tree.unparsed:
-        first = tree.unparsed[0]
-        raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
-    return tree

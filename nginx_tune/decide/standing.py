@@ -61,36 +61,37 @@ class Standing:
             groups = upstreams(self.tree)
             chosen = [u for u in groups if not wanted.block or u.name == wanted.block]
             return [u.block.first(wanted.directive) for u in chosen] or [None]
-        if _is_named(wanted):
+        if is_named(wanted):
             found = [line for block in self.http for line in block.all(wanted.directive)]
             if wanted.directive == "access_log":  # servers and locations have logs of their own
                 found = [one for one in http_directives(self.tree) if one.name == "access_log"]
                 return [one for one in found if _same_name(one, wanted)] or [None]
             return [next((line for line in found if _same_name(line, wanted)), None)]
-        lines = [_effective(scope, wanted) for scope in self._places(wanted, apart)]
+        lines = [effective(scope, wanted) for scope in self.concerned(wanted, apart)]
         return list({id(line): line for line in lines}.values()) or [None]
 
     def places(self, wanted: Setting, apart: Sequence[str] = ()) -> list[Place]:
         """Where the setting is to go: the lines that differ, else the blocks that lack one."""
-        if wanted.context in ("main", "events", "upstream") or _is_named(wanted):
-            blocks = self._blocks(wanted)
+        if wanted.context in ("main", "events", "upstream") or is_named(wanted):
+            blocks = self.blocks(wanted)
             standing = [one for one in self.lines(wanted, apart) if one is not None]
-            lines = [one for one in standing if not _holds(one, wanted)] or standing
+            lines = [one for one in standing if not holds(one, wanted)] or standing
             if wanted.context == "main" and not lines:
                 return [Place(file=self.tree.path, line=1, text="main", change=False)]
             return [_place(one, change=bool(lines)) for one in lines or blocks]
         if wanted.directive == "listen":
             return [_place(one, change=True) for each in _listeners(wanted, self) for one in each]
         found: dict[tuple[str, int], Place] = {}
-        for scope in self._places(wanted, apart):
-            line = _effective(scope, wanted)
-            if not _holds(line, wanted):
+        for scope in self.concerned(wanted, apart):
+            line = effective(scope, wanted)
+            if not holds(line, wanted):
                 own = next((a for a in reversed(scope.chain) if wanted.context == a.name), None)
                 one = own or scope.own if line is None else line
                 found[one.file, one.start] = _place(one, change=line is not None)
         return list(found.values())
 
-    def _blocks(self, wanted: Setting) -> list[Directive]:
+    def blocks(self, wanted: Setting) -> list[Directive]:
+        """The blocks that a setting outside of servers goes into."""
         if wanted.context == "upstream":
             groups = upstreams(self.tree)
             return [u.directive for u in groups if not wanted.block or u.name == wanted.block]
@@ -107,7 +108,8 @@ class Standing:
             found = [line for line in found if list(line.args[:1]) == wanted.args[:1]]
         return found[-1] if found else None
 
-    def _places(self, wanted: Setting, apart: Sequence[str]) -> list[Scope]:
+    def concerned(self, wanted: Setting, apart: Sequence[str]) -> list[Scope]:
+        """The scopes that a setting is for."""
         answering = [scope for scope in self.answering if self._concerns(scope, wanted)]
         if wanted.block:
             return [scope for scope in answering if wanted.block in scope.own.args]
@@ -145,7 +147,8 @@ def _passes(scope: Scope) -> bool:
     return any(line.name.endswith("_pass") for line in scope.own.block or ())
 
 
-def _is_named(wanted: Setting) -> bool:
+def is_named(wanted: Setting) -> bool:
+    """Whether it stands in http, once for each name."""
     return wanted.directive in ("proxy_cache_path", "split_clients", "access_log")
 
 
@@ -154,7 +157,8 @@ def _same_name(line: Directive, wanted: Setting) -> bool:
     return list(line.args[place : place + 1]) == wanted.args[place : place + 1]
 
 
-def _effective(scope: Scope, wanted: Setting) -> Directive | None:
+def effective(scope: Scope, wanted: Setting) -> Directive | None:
+    """The line of a scope that a setting would replace."""
     if wanted.directive in ("proxy_set_header", "ssl_conf_command"):
         lines = scope.effective_all(wanted.directive)
         return next((line for line in lines if list(line.args[:1]) == wanted.args[:1]), None)
@@ -183,12 +187,12 @@ def _held(decision: Decision, standing: Standing) -> Decision:
         if wanted.directive == "listen":
             stands, line = _listen_holds(wanted, standing), None
         else:
-            apart = _own_blocks(decision, wanted.directive)
+            apart = own_blocks(decision, wanted.directive)
             found = standing.lines(wanted, apart)
-            differing = [line for line in found if not _holds(line, wanted)]
+            differing = [line for line in found if not holds(line, wanted)]
             stands, line = not differing, differing[0] if differing else None
         if not stands:
-            apart = _own_blocks(decision, wanted.directive)
+            apart = own_blocks(decision, wanted.directive)
             places = standing.places(wanted, apart)
             if not places and wanted.context in ("server", "location", "upstream"):
                 continue  # nothing in the configuration that it is for
@@ -235,7 +239,8 @@ def _filtered(decision: Decision, standing: Standing) -> list[str]:
     ]
 
 
-def _own_blocks(decision: Decision, directive: str) -> list[str]:
+def own_blocks(decision: Decision, directive: str) -> list[str]:
+    """The blocks for which a decision has a setting of their own."""
     return [s.block for s in decision.settings if s.block and s.directive == directive]
 
 
@@ -255,7 +260,8 @@ def _listen_holds(wanted: Setting, standing: Standing) -> bool:
     return bool(lines) and all(any(wanted.args[0] in line.args for line in each) for each in lines)
 
 
-def _holds(line: Directive | None, wanted: Setting) -> bool:
+def holds(line: Directive | None, wanted: Setting) -> bool:
+    """Whether a line says what a setting asks for."""
     if line is None:
         return False
     if wanted.directive in _AT_LEAST:

@@ -19,6 +19,7 @@ from nginx_tune.documents.labs import Labs
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Observation
+from nginx_tune.documents.plan import Plan
 from nginx_tune.documents.run import Run, RunComparison, Runs, RunSummary
 from nginx_tune.documents.scenario import Scenario, ScenarioRun
 from nginx_tune.documents.site import Site
@@ -44,6 +45,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "loadplan": LoadPlan,
     "measurement": Measurement,
     "observation": Observation,
+    "plan": Plan,
     "run": Run,
     "run_comparison": RunComparison,
     "run_summary": RunSummary,

@@ -67,7 +67,7 @@ def written(settings: Sequence[Setting], indent: int) -> Written:
     Shape: no final newline; empty for no settings.
     """
     margin = " " * indent
-    statements = [margin + _statement(s) for s in settings]
+    statements = [margin + statement(s) for s in settings]
     column = max((len(s) for s in statements if len(s) <= _MOST_ALIGNED), default=0)
     lines: list[str] = []
     for setting, statement in zip(settings, statements, strict=True):
@@ -78,15 +78,17 @@ def written(settings: Sequence[Setting], indent: int) -> Written:
         else:
             lines.append(f"{statement.ljust(column)}  # {comment(setting.reason)}")
         if setting.lines:
-            lines += [f"{margin}    {_words(line)};" for line in setting.lines]
+            lines += [f"{margin}    {words(line)};" for line in setting.lines]
             lines.append(margin + "}")
     return Written("\n".join(lines))
 
 
-def _statement(setting: Setting) -> str:
-    words = _words([setting.directive, *setting.args])
-    return f"{words} {{" if setting.lines else f"{words};"
+def statement(setting: Setting) -> str:
+    """The setting as it is written, or the beginning of its block."""
+    said = words([setting.directive, *setting.args])
+    return f"{said} {{" if setting.lines else f"{said};"
 
 
-def _words(words: Sequence[str]) -> str:
-    return " ".join(quote(word, own_words=True) for word in words)
+def words(found: Sequence[str]) -> str:
+    """Words as nginx reads them, each quoted where it must be. Errors: UsageError (``quote``)."""
+    return " ".join(quote(word, own_words=True) for word in found)

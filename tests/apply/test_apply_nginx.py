@@ -22,6 +22,7 @@ from nginx_tune.host.live import LiveHost
 
 pytestmark = pytest.mark.needs("root", "nginx")
 Make = Callable[..., Site]
+FACTS = Path(__file__).resolve().parents[1] / "hosts" / "golden" / "raid10-4hdd.facts.json"
 
 
 def test_a_change_is_kept_and_taken_back_later(make_site: Make) -> None:
@@ -146,6 +147,27 @@ def test_a_rollback_done_again_takes_no_earlier_change_back(make_site: Make) -> 
         assert site.ask() == "1\n"
     assert roll_back(LiveHost(), site.state, first.id)[1] == "reloaded"
     assert site.ask() == "old\n"
+
+
+def test_a_plan_is_applied_put_back_and_out_of_date(
+    make_site: Make, run_cli: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    site = make_site()
+    before = snapshot(site.tree)
+    plan = site.root / "plan.json"
+    asked = ("--facts", FACTS, "--only", "connections", "-f", "json", "-o", plan)
+    made = run_cli("plan", site.conf, *asked)
+    assert made.returncode == 0, made.stderr
+    state = ("--state-dir", site.state.path)
+    kept = run_cli("apply", plan, *state, "--watch", "200ms")
+    assert kept.returncode == 0, kept.stderr
+    assert "worker_connections 64;" not in site.conf.read_text()
+    assert site.ask() == "old\n"
+    again = run_cli("apply", plan, *state)
+    assert again.returncode == 2
+    assert "changed since" in again.stderr or "plan" in again.stderr
+    assert run_cli("rollback", *state).returncode == 0
+    assert snapshot(site.tree) == before
 
 
 def test_a_file_that_nothing_includes_is_refused(make_site: Make) -> None:

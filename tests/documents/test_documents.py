@@ -35,6 +35,7 @@ SMALLEST = {
         "duration_seconds": 1.0,
     },
     "experiment": {"candidate": "new.conf", "load": {"classes": []}},
+    "plan": {"conf_path": "/etc/nginx/nginx.conf"},
     "run": {
         "summary": TAGGED_SUMMARY,
         "result": {"schema": schema_of(Validation), "verdict": VERDICT},

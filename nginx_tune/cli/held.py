@@ -1,0 +1,60 @@
+"""Decisions held against a configuration: ``recommend -c`` and ``plan``."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import click
+
+from nginx_tune.cli.deciding import Inputs, Standing, read_inputs
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.decide.adopting import site_in
+from nginx_tune.decide.kind_in import kind_in
+from nginx_tune.decide.standing import hold_against
+from nginx_tune.documents.decisions import Decisions
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.site import Site
+from nginx_tune.errors import ConfigurationError
+
+
+class Held(NamedTuple):
+    """A configuration and what is to be changed in it."""
+
+    inputs: Inputs
+    tree: ConfTree
+    decisions: Decisions
+    """As changes of the tree."""
+
+
+def read_held(ctx: click.Context, conf_path: str | None, prefix: str | None, **named: Any) -> Held:
+    """The configuration (by default the one that the host's nginx has) and the decisions on it.
+
+    Errors: ConfigurationError for one that could not be parsed.
+    """
+    tree: ConfTree | None = None
+
+    def standing(site: Site, facts: Facts) -> Standing:
+        nonlocal tree
+        tree = _configuration(conf_path, prefix, facts)
+        return site_in(tree, site), kind_in(tree)
+
+    inputs = read_inputs(ctx, standing=standing, **named)
+    if tree is None:
+        raise AssertionError("read_inputs asks what stands")
+    return Held(inputs, tree, hold_against(inputs.decisions, tree))
+
+
+def _configuration(path: str | None, prefix: str | None, facts: Facts) -> ConfTree:
+    from nginx_tune.cli.trees import (  # noqa: PLC0415  # not without a configuration
+        host_configuration,
+        read_configuration,
+    )
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.subject.subject import own_prefix  # noqa: PLC0415
+
+    name = path or host_configuration(facts.nginx)
+    tree = read_configuration(LiveHost(), name, prefix, default_prefix=own_prefix(facts.nginx))
+    if tree.unparsed:
+        first = tree.unparsed[0]
+        raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
+    return tree

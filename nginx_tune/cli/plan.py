@@ -1,0 +1,140 @@
+"""``nginx-tune plan``."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import click
+from msgspec.structs import replace
+
+from nginx_tune.cli.conf_names import prefix_option
+from nginx_tune.cli.deciding import deciding_options
+from nginx_tune.cli.held import Held, read_held
+from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.cli.saying import say
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.decide.standing import hold_against
+from nginx_tune.documents.base import encode
+from nginx_tune.documents.decisions import DecisionId, Decisions
+from nginx_tune.documents.plan import Plan
+from nginx_tune.emit.changes import Changes, plan_changes
+from nginx_tune.emit.reload_warnings import reload_warnings
+from nginx_tune.errors import UsageError
+from nginx_tune.report.plan import render_plan_diff, render_plan_markdown
+
+_PRIVATE = 0o600
+"""It holds whole files, secrets among them."""
+
+
+@click.command()
+@click.argument("conf", required=False)
+@click.option("-c", "conf_option", metavar="CONF", help="The configuration (the same as CONF).")
+@prefix_option
+@deciding_options
+@click.option(
+    "--observation",
+    "observation_path",
+    metavar="FILE",
+    help="What observe saw of the running server; outranks what is assumed.",
+)
+@click.option("--only", multiple=True, metavar="DECISION", help="This decision alone; may repeat.")
+@click.option(
+    "--except", "but", multiple=True, metavar="DECISION", help="Not this decision; may repeat."
+)
+@click.option(
+    "--annotate", is_flag=True, help="Write the reason behind each added line, as a comment."
+)
+@output_options("diff", "md", "json")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    conf: str | None,
+    conf_option: str | None,
+    prefix: str | None,
+    only: tuple[str, ...],
+    but: tuple[str, ...],
+    annotate: bool,
+    formats: tuple[str, ...],
+    output: str | None,
+    **named: Any,
+) -> None:
+    """What to change in a configuration, as a diff of its own files with the reason of each line.
+
+    Nothing is written to them. Lines that stand keep their places and comments; a decision whose
+    lines have no place of their own is named and left out. Made again on its own result the plan
+    is empty. The diff is for patch and git apply, the JSON for 'nginx-tune apply'.
+    """
+    if conf and conf_option:
+        raise UsageError("CONF is given twice", hint="name it once, with or without -c")
+    held = read_held(ctx, conf or conf_option, prefix, **named)
+    chosen = _chosen(held.decisions, only, but)
+    changes = plan_changes(chosen, held.tree, _leaves(held, chosen), annotates=annotate)
+    plan = _plan(held, changes, prefix)
+    old = {one.source.file: one.source.data for one in held.tree.parsed}
+    write_result(
+        {
+            "diff": lambda: render_plan_diff(plan, old),
+            "md": lambda: render_plan_markdown(plan, old).encode(errors="backslashreplace"),
+            "json": lambda: encode(plan),
+        },
+        formats,
+        output,
+        mode=_PRIVATE,
+    )
+    if not plan.files and not ctx.obj["quiet"]:
+        say("nothing is to be changed")
+
+
+def _chosen(decisions: Decisions, only: tuple[str, ...], but: tuple[str, ...]) -> Decisions:
+    known = DecisionId.__args__  # type: ignore[attr-defined]  # of a Literal
+    for name in (*only, *but):
+        if name not in known:
+            raise UsageError(f"no decision '{name}'", hint=f"one of {', '.join(known)}")
+    kept = [
+        one for one in decisions.decisions if (not only or one.id in only) and one.id not in but
+    ]
+    return replace(decisions, decisions=kept)
+
+
+def _leaves(held: Held, chosen: Decisions) -> Any:
+    names = {one.id for one in chosen.decisions}
+
+    def leaves(files: Mapping[str, bytes]) -> set[str]:
+        again = hold_against(held.inputs.decisions, _tree_with(held.tree, files))
+        return {one.id for one in again.decisions if one.settings and one.id in names}
+
+    return leaves
+
+
+def _tree_with(tree: ConfTree, files: Mapping[str, bytes]) -> ConfTree:
+    from nginx_tune.audit_input.overlaid import Overlaid  # noqa: PLC0415  # not for an empty plan
+    from nginx_tune.conf.tree import read_tree  # noqa: PLC0415
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.subject.subject import ConfigurationFiles  # noqa: PLC0415
+
+    reader = Overlaid(ConfigurationFiles(LiveHost()), files)
+    return read_tree(tree.path, reader, prefix=tree.prefix)
+
+
+def _plan(held: Held, changes: Changes, prefix: str | None) -> Plan:
+    changed = {one.path: one.content for one in changes.files}
+    nginx = held.inputs.facts.nginx
+    return Plan(
+        conf_path=held.tree.path,
+        prefix=os.path.abspath(prefix) if prefix else None,  # noqa: PTH100  # links stay
+        nginx_version=nginx.version or "",
+        nginx_choice=nginx.choice,
+        files=changes.files,
+        reads={
+            one.source.file: hashlib.sha256(one.source.data).hexdigest()
+            for one in held.tree.parsed
+            if one.source.file not in changed
+        },
+        warnings=reload_warnings(held.tree, _tree_with(held.tree, changed)) if changed else [],
+        refusals=changes.refusals,
+    )

@@ -1,0 +1,70 @@
+"""``plan``: a change of an operator's own configuration, file by file, to be read and applied."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from nginx_tune.documents.base import Document, Part
+from nginx_tune.documents.decisions import Confidence, Evidence
+
+
+class Hunk(Part, frozen=True, kw_only=True):
+    """One line that is changed or added."""
+
+    line: int
+    """In the file as it is."""
+    before: str
+    """The directive that is replaced; empty for one that is added."""
+    after: str
+    decision: str
+    reason: str = ""
+    evidence: list[Evidence] = []
+    confidence: Confidence = "low"
+
+
+class PlannedFile(Part, frozen=True, kw_only=True):
+    """A file before and after."""
+
+    path: str
+    """As the configuration names it, absolute."""
+    sha256_before: str
+    sha256_after: str
+    content: bytes
+    """All of the new file; base64 in JSON."""
+    hunks: list[Hunk]
+
+
+class Refusal(Part, frozen=True, kw_only=True):
+    """A decision that was not written into the configuration, and why."""
+
+    decision: str
+    setting: str
+    """As it would be written."""
+    reason: str
+    file: str = ""
+    line: int = 0
+
+
+class ReloadWarning(Part, frozen=True, kw_only=True):
+    """What a reload does with the change, or cannot do."""
+
+    effect: Literal["refused", "loses", "needs"]
+    """nginx refuses the reload; what it holds is lost; something else must be so."""
+    text: str
+    file: str = ""
+    line: int = 0
+
+
+class Plan(Document, frozen=True, kw_only=True, tag="nginx-tune/plan/1"):
+    """The change, what it rests on, and what was left out."""
+
+    conf_path: str
+    """The main file, absolute."""
+    prefix: str | None = None
+    nginx_version: str = ""
+    nginx_choice: str = ""
+    files: list[PlannedFile] = []
+    reads: dict[str, str] = {}
+    """SHA-256 of every other file of the tree: where one changes the plan is out of date."""
+    warnings: list[ReloadWarning] = []
+    refusals: list[Refusal] = []

@@ -1,0 +1,186 @@
+"""Decisions as edits of a configuration that stands: each line with what it rests on; pure.
+
+All settings of a decision are written or none. What was written is held against the decisions
+once more by the caller's ``leaves``: a decision that would still ask for something is refused, so
+that a plan made again is empty.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace as changed
+from typing import NamedTuple
+
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.edits import (
+    Edit,
+    EditSet,
+    add_argument,
+    add_to,
+    apply_edits,
+    replace_argument,
+    set_arguments,
+)
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.decide.placing import Target, UnplacedError, find_targets
+from nginx_tune.decide.standing import Standing, own_blocks
+from nginx_tune.documents.decisions import Decision, Decisions, Setting
+from nginx_tune.documents.plan import Hunk, PlannedFile, Refusal
+from nginx_tune.emit.quoting import comment
+from nginx_tune.emit.settings import statement, words
+from nginx_tune.errors import UsageError
+
+Leaves = Callable[[Mapping[str, bytes]], set[str]]
+"""The decisions that still ask for something once some files are other ones."""
+
+
+class Changes(NamedTuple):
+    """What is written, and what is not."""
+
+    files: list[PlannedFile]
+    refusals: list[Refusal]
+
+
+class _Written(NamedTuple):
+    """One line of a decision."""
+
+    edit: Edit
+    hunk: Hunk
+
+
+def plan_changes(
+    decisions: Decisions, tree: ConfTree, leaves: Leaves, *, annotates: bool = False
+) -> Changes:
+    """The settings of decisions that were held against the tree (``hold_against``), as edits."""
+    standing = Standing(tree)
+    refusals: list[Refusal] = []
+    planned: dict[str, list[_Written]] = {}
+    taken = EditSet()
+    for decision in decisions.decisions:
+        if not decision.settings:
+            continue
+        try:
+            found = _written(decision, standing, annotates=annotates)
+        except UnplacedError as error:
+            refusals.append(_refusal(decision, error.reason, error.directive))
+            continue
+        except UsageError as error:
+            refusals.append(_refusal(decision, error.message, None))
+            continue
+        if not taken.add(one.edit for one in found):
+            refusals.append(_refusal(decision, "another decision changes the same line", None))
+            continue
+        planned[decision.id] = found
+    while planned:
+        files = _files(tree, planned)
+        unsettled = leaves({one.path: one.content for one in files}) & set(planned)
+        if not unsettled:
+            return Changes(files, refusals)
+        for name in unsettled:
+            decision = next(one for one in decisions.decisions if one.id == name)
+            refusals.append(_refusal(decision, "it would not hold where it is wanted", None))
+            del planned[name]
+    return Changes([], refusals)
+
+
+def _written(decision: Decision, standing: Standing, *, annotates: bool) -> list[_Written]:
+    found = []
+    for wanted in decision.settings:
+        apart = own_blocks(decision, wanted.directive)
+        for target in find_targets(standing, wanted, apart):
+            edit = _edit(target, wanted, annotates=annotates)
+            is_new = target.how in ("into", "before")
+            hunk = Hunk(
+                line=target.directive.line,
+                before="" if is_new else str(target.directive),
+                after=_line(wanted) if target.how != "option" else f"… {words(wanted.args)}",
+                decision=decision.id,
+                reason=wanted.reason or decision.summary,
+                evidence=wanted.evidence or decision.evidence,
+                confidence=decision.confidence,
+            )
+            found.append(_Written(edit, hunk))
+    return found
+
+
+def _edit(target: Target, wanted: Setting, *, annotates: bool) -> Edit:
+    directive = target.directive
+    if target.how == "option":
+        return _with_option(directive, wanted.args[0])
+    if target.how == "change":
+        if wanted.lines:
+            raise UnplacedError("a block that stands is not rewritten", directive)
+        return set_arguments(directive, words(wanted.args))
+    line = _line(wanted)
+    said = f"  # {comment(wanted.reason)}" if annotates and wanted.reason else ""
+    if target.how == "before":
+        return _before(directive, line + said)
+    edit = changed(add_to(directive, line), claim=None)
+    if said and edit.text.startswith(("\n", "\r")):  # else what follows would be a comment too
+        return changed(edit, text=edit.text + said)
+    return edit
+
+
+def _with_option(listen: Directive, option: str) -> Edit:
+    name, _, value = option.partition("=")
+    for index, argument in enumerate(listen.args):
+        if index and value and argument.partition("=")[0] == name:
+            return replace_argument(listen, index, words([option]))
+    return add_argument(listen, words([option]))
+
+
+def _before(block: Directive, line: str) -> Edit:
+    """A line of its own in front of a block that begins its line, else words before it."""
+    text = block.source.text
+    start = text.rfind("\n", 0, block.start) + 1
+    lead = text[start : block.start]
+    if lead.strip(" \t"):
+        return Edit(block.source, block.start, block.start, f"{line.partition('  # ')[0]} ")
+    line_end = text.find("\n", block.start)
+    newline = "\r\n" if line_end > 0 and text[line_end - 1] == "\r" else "\n"
+    return Edit(block.source, start, start, f"{lead}{line}{newline}")
+
+
+def _line(wanted: Setting) -> str:
+    if not wanted.lines:
+        return statement(wanted)
+    inner = " ".join(f"{words(one)};" for one in wanted.lines)
+    return f"{statement(wanted)} {inner} }}"
+
+
+def _files(tree: ConfTree, planned: Mapping[str, Sequence[_Written]]) -> list[PlannedFile]:
+    every = [one for each in planned.values() for one in each]
+    files = []
+    for parsed in tree.parsed:
+        source = parsed.source
+        own = [one for one in every if one.edit.source.file == source.file]
+        if not own:
+            continue
+        content = apply_edits(source, [one.edit for one in own])
+        files.append(
+            PlannedFile(
+                path=source.file,
+                sha256_before=hashlib.sha256(source.data).hexdigest(),
+                sha256_after=hashlib.sha256(content).hexdigest(),
+                content=content,
+                hunks=sorted((one.hunk for one in own), key=lambda hunk: hunk.line),
+            )
+        )
+    return files
+
+
+def _refusal(decision: Decision, reason: str, directive: Directive | None) -> Refusal:
+    lines = []
+    for one in decision.settings:
+        try:
+            lines.append(_line(one))
+        except UsageError:
+            lines.append(one.directive)
+    return Refusal(
+        decision=decision.id,
+        setting=" ".join(lines),
+        reason=reason,
+        file=directive.file if directive else "",
+        line=directive.line if directive else 0,
+    )

@@ -1,0 +1,76 @@
+"""``plan`` for people: a diff with the reason of each line before it, or a page of Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nginx_tune.documents.decisions import Evidence
+from nginx_tune.documents.plan import Hunk, Plan, Refusal
+from nginx_tune.report.diff import render_diff
+from nginx_tune.report.text import number_text, plain
+
+_MOST_FIGURES = 3
+_EFFECTS = {"refused": "A RELOAD IS REFUSED", "loses": "a reload loses", "needs": "needs"}
+
+
+def render_plan_diff(plan: Plan, old: Mapping[str, bytes]) -> bytes:
+    """The unified diff behind lines that ``patch`` and ``git apply`` pass over.
+
+    ``old``: the bytes of each file as it is.
+    """
+    lines = []
+    for file in plan.files:
+        lines += [f"{plain(file.path)}:{hunk.line}: {_hunk(hunk)}" for hunk in file.hunks]
+    lines += [
+        f"{_EFFECTS[one.effect]}: {_place(one.file, one.line)}{plain(one.text)}"
+        for one in plan.warnings
+    ]
+    lines += [f"not written: {_refusal(one)}" for one in plan.refusals]
+    head = "".join(f"# {line}\n" for line in lines) + ("\n" if lines else "")
+    changes = ((file.path, old[file.path], file.content) for file in plan.files)
+    return head.encode(errors="backslashreplace") + render_diff(changes)
+
+
+def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
+    """The change as a review reads it."""
+    count = sum(len(file.hunks) for file in plan.files)
+    parts = [f"# Plan for `{plain(plan.conf_path)}`\n"]
+    parts.append(
+        f"{count} lines in {len(plan.files)} files.\n" if count else "Nothing is to be changed.\n"
+    )
+    for file in plan.files:
+        parts.append(f"## `{plain(file.path)}`\n")
+        parts += [f"- line {hunk.line}: {_hunk(hunk, tick='`')}" for hunk in file.hunks]
+        diff = render_diff([(file.path, old[file.path], file.content)])
+        parts.append(f"\n```diff\n{diff.decode(errors='backslashreplace')}```\n")
+    if plan.warnings:
+        parts.append("## What a reload does\n")
+        parts += [
+            f"- **{_EFFECTS[one.effect]}**: {_place(one.file, one.line)}{plain(one.text)}"
+            for one in plan.warnings
+        ]
+    if plan.refusals:
+        parts.append("\n## Not written\n")
+        parts += [f"- {_refusal(one, tick='`')}" for one in plan.refusals]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _hunk(hunk: Hunk, tick: str = "") -> str:
+    after = f"{tick}{plain(hunk.after)}{tick}"
+    what = f"{tick}{plain(hunk.before)}{tick} → {after}" if hunk.before else f"+ {after}"
+    said = [plain(hunk.reason), ", ".join(map(_evidence, hunk.evidence[:_MOST_FIGURES]))]
+    return f"{what}  ({hunk.decision}, {hunk.confidence}: {'; '.join(filter(None, said))})"
+
+
+def _refusal(one: Refusal, tick: str = "") -> str:
+    place = _place(one.file, one.line)
+    return f"{one.decision}: {tick}{plain(one.setting)}{tick}: {place}{plain(one.reason)}"
+
+
+def _evidence(one: Evidence) -> str:
+    value = number_text(one.value) if isinstance(one.value, float) else one.value
+    return plain(f"{one.fact} {value}{f' {one.unit}' if one.unit else ''}")
+
+
+def _place(file: str, line: int) -> str:
+    return f"{plain(file)}:{line}: " if file else ""

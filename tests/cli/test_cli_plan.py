@@ -1,0 +1,79 @@
+"""``plan`` from the command line, and ``apply`` of what it wrote."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+FACTS = Path(__file__).resolve().parents[1] / "hosts" / "golden" / "raid10-4hdd.facts.json"
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+CONF = """\
+events {
+    multi_accept on;  # it was fast once
+}
+http {
+    access_log off;
+    server { listen 127.0.0.1:18961; root /srv; }
+}
+"""
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    file = tmp_path / "nginx.conf"
+    file.write_text(CONF)
+    return file
+
+
+def test_the_diff_says_what_why_and_where(run_cli: RunCli, conf: Path) -> None:
+    run = run_cli("plan", conf, "--facts", FACTS)
+    assert run.returncode == 0, run.stderr
+    assert f"# {conf}:2: multi_accept on → multi_accept off;  (accept, " in run.stdout
+    assert "-    multi_accept on;  # it was fast once\n" in run.stdout
+    assert "+    multi_accept off;  # it was fast once\n" in run.stdout
+    assert conf.read_text() == CONF
+
+
+def test_only_and_except_choose_and_unknown_names_are_told(run_cli: RunCli, conf: Path) -> None:
+    only = run_cli("plan", conf, "--facts", FACTS, "--only", "accept", "-f", "json")
+    plan = json.loads(only.stdout)
+    [file] = plan["files"]
+    assert [hunk["decision"] for hunk in file["hunks"]] == ["accept"]
+    new = base64.b64decode(file["content"]).decode()
+    assert new == CONF.replace("multi_accept on;", "multi_accept off;")
+    but = run_cli("plan", conf, "--facts", FACTS, "--except", "accept")
+    assert "multi_accept off" not in but.stdout
+    wrong = run_cli("plan", conf, "--facts", FACTS, "--only", "acept")
+    assert (wrong.returncode, len(wrong.stderr.splitlines())) == (2, 1)
+    assert "no decision 'acept'" in wrong.stderr
+
+
+def test_a_plan_holds_secrets_so_its_file_is_private(
+    run_cli: RunCli, conf: Path, tmp_path: Path
+) -> None:
+    run_cli("plan", conf, "--facts", FACTS, "-f", "json", "-o", tmp_path / "plan.json")
+    assert (tmp_path / "plan.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_was_not_parsed_is_refused(run_cli: RunCli, conf: Path) -> None:
+    conf.write_text(CONF + "}")
+    run = run_cli("plan", conf, "--facts", FACTS)
+    assert run.returncode == 3
+    assert len(run.stderr.splitlines()) == 1
+
+
+def test_a_changed_plan_is_not_applied(run_cli: RunCli, conf: Path, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    run_cli("plan", conf, "--facts", FACTS, "-f", "json", "-o", file)
+    plan = json.loads(file.read_text())
+    plan["files"][0]["content"] = base64.b64encode(b"events {}").decode()
+    file.write_text(json.dumps(plan))
+    run = run_cli("apply", file, "--state-dir", tmp_path / "state", "--no-reload")
+    assert run.returncode == 2
+    assert "is not what was planned" in run.stderr
+    assert conf.read_text() == CONF
