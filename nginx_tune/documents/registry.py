@@ -20,8 +20,9 @@ from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.run import Run, RunComparison, Runs, RunSummary
-from nginx_tune.documents.scenario import Scenario, ScenarioRun
+from nginx_tune.documents.scenario import Scenario, ScenarioRun, Scenarios
 from nginx_tune.documents.site import Site
+from nginx_tune.documents.source_rows import SourceRows
 from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.documents.workload import Workload
@@ -50,7 +51,9 @@ DOCUMENTS: dict[str, type[Document]] = {
     "runs": Runs,
     "scenario": Scenario,
     "scenario_run": ScenarioRun,
+    "scenarios": Scenarios,
     "site": Site,
+    "source_rows": SourceRows,
     "validation": Validation,
     "verdict": Verdict,
     "workload": Workload,
