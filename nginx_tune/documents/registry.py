@@ -13,6 +13,7 @@ from nginx_tune.documents.doctor import Doctor
 from nginx_tune.documents.experiment import ExperimentSpec
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings
+from nginx_tune.documents.histogram import Histograms
 from nginx_tune.documents.history import History
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.labs import Labs
@@ -39,6 +40,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "experiment": ExperimentSpec,
     "facts": Facts,
     "findings": Findings,
+    "histograms": Histograms,
     "history": History,
     "lab": Lab,
     "labs": Labs,
