@@ -28,18 +28,23 @@ def histogram_option(function: F) -> F:
     )(function)
 
 
-def histogram_text(measurements: Sequence[Measurement], names: Sequence[str]) -> str:
-    """What stands below a report on the screen; empty where none was asked for."""
+def histogram_text(
+    measurements: Sequence[Measurement], names: Sequence[str], *, discard: bool = False
+) -> str:
+    """What stands below a report on the screen; empty where none was asked for.
+
+    ``discard`` is for the blocks of a run: what its verdict discards is left out.
+    """
     if not names:
         return ""
     from nginx_tune.prove.power_of_two import histograms_of  # noqa: PLC0415  # heavy
     from nginx_tune.report.power_of_two import render_histograms  # noqa: PLC0415
 
-    return "\n" + render_histograms(histograms_of(measurements, names))
+    return "\n" + render_histograms(histograms_of(measurements, names, discard=discard))
 
 
 def histogram_renderers(
-    measurements: Sequence[Measurement], names: Sequence[str]
+    measurements: Sequence[Measurement], names: Sequence[str], *, discard: bool = False
 ) -> Mapping[str, Callable[[], bytes]]:
     """The two formats that hold histograms alone."""
 
@@ -47,12 +52,13 @@ def histogram_renderers(
         from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
         from nginx_tune.prove.power_of_two import histograms_of  # noqa: PLC0415
 
-        return encode(histograms_of(measurements, names))
+        return encode(histograms_of(measurements, names, discard=discard))
 
     def as_markdown() -> bytes:
         from nginx_tune.prove.power_of_two import histograms_of  # noqa: PLC0415
         from nginx_tune.report.power_of_two import render_histograms_markdown  # noqa: PLC0415
 
-        return render_histograms_markdown(histograms_of(measurements, names)).encode()
+        found = histograms_of(measurements, names, discard=discard)
+        return render_histograms_markdown(found).encode()
 
     return {"histogram-json": as_json, "histogram-markdown": as_markdown}

@@ -76,13 +76,13 @@ def show_command(
     blocks = run.result.measurements
 
     def console() -> bytes:
-        text = render_run(run) + histogram_text(blocks, histograms)
+        text = render_run(run) + histogram_text(blocks, histograms, discard=True)
         return text.encode()
 
     renderers = {
         "console": console,
         "json": lambda: encode(run),
-        **histogram_renderers(blocks, histograms),
+        **histogram_renderers(blocks, histograms, discard=True),
     }
     # A whole run holds configurations: for nobody else.
     write_result(renderers, formats, output, mode=0o600)

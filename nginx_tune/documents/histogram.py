@@ -25,7 +25,7 @@ class LatencyHistogram(Part, frozen=True, kw_only=True):
     blocks: int = 1
     """That were added."""
     left_out: int = 0
-    """Blocks that do not count for it, as in the verdict."""
+    """Blocks of a run whose flags discard them."""
     count: int = 0
     min_seconds: float | None = None
     """Where the least counter begins that holds a sample: what is below its precision is lost."""

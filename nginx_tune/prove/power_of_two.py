@@ -53,8 +53,12 @@ def check_latencies(names: Sequence[str], classes: Sequence[str]) -> None:
             )
 
 
-def histograms_of(measurements: Sequence[Measurement], names: Sequence[str] = ()) -> Histograms:
+def histograms_of(
+    measurements: Sequence[Measurement], names: Sequence[str] = (), *, discard: bool = False
+) -> Histograms:
     """The histograms of these latencies, the blocks of an arm together; no names: of each class.
+
+    With ``discard`` blocks are left out whose flags discard them from a verdict.
 
     Errors: UsageError for an unknown name, for a malformed histogram, and for histograms of
     different precision.
@@ -65,7 +69,7 @@ def histograms_of(measurements: Sequence[Measurement], names: Sequence[str] = ()
     wanted = latency_names(classes) if every else list(dict.fromkeys(names)) or classes
     arms = dict.fromkeys(one.arm for one in measurements)
     found = [
-        _of_arm(name, arm, [one for one in measurements if one.arm == arm])
+        _of_arm(name, arm, [one for one in measurements if one.arm == arm], discard=discard)
         for name in wanted
         for arm in arms
     ]
@@ -97,8 +101,10 @@ def power_buckets(histogram: Histogram) -> list[Bucket]:
     ]
 
 
-def _of_arm(name: str, arm: str, blocks: Sequence[Measurement]) -> LatencyHistogram:
-    counted = [one for one in blocks if counts_for(one, name)]
+def _of_arm(
+    name: str, arm: str, blocks: Sequence[Measurement], *, discard: bool
+) -> LatencyHistogram:
+    counted = [one for one in blocks if not discard or counts_for(one, name)]
     samples = [found for one in counted if (found := _sample(one, name)) is not None]
     latency = merge_latencies([sample.latency for sample in samples])
     histogram = decode_histogram(latency.histogram) if latency.histogram else None

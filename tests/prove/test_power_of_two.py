@@ -147,8 +147,15 @@ def test_every_latency_that_has_a_name_can_be_asked_for(name: str) -> None:
 def test_a_block_that_the_run_discarded_is_left_out() -> None:
     late = block([5], flags=["lateness: the probe was late"])
     slow = block([6], flags=["censored: hot: 1 of 9 arrivals were unanswered"])
-    (one,) = histograms_of([late, slow, block([7])]).histograms
+    blocks = [late, slow, block([7])]
+    (one,) = histograms_of(blocks, discard=True).histograms
     assert (one.count, one.blocks, one.left_out) == (2, 2, 1)
+    assert "2 blocks (1 more that the run discarded left out)" in render_histograms(
+        Histograms(histograms=[one])
+    )
+    # One load run by itself has no other to stand for it.
+    (one,) = histograms_of(blocks).histograms
+    assert (one.count, one.blocks, one.left_out) == (3, 3, 0)
     other = Measurement(
         classes={"a": ClassMeasurement(), "b": ClassMeasurement()}, flags=["lateness: a: late"]
     )
