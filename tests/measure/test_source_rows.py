@@ -23,7 +23,8 @@ from nginx_tune.scenario.rows import read_source_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
-ROWS = [f"{text}{number}" for text, last in (("A", 17), ("B", 7), ("C", 9)) for number in range(1, last + 1)]  # fmt: skip  # noqa: E501
+LAST = {"A": 17, "B": 7, "C": 9}
+ROWS = [f"{text}{number}" for text, last in LAST.items() for number in range(1, last + 1)]
 SCENARIOS = {scenario.name: scenario for scenario in list_scenarios()}
 TABLE = {one.row: one for one in read_source_rows(list(SCENARIOS.values())).rows}
 
@@ -69,9 +70,15 @@ def test_the_scenarios_of_a_row_claim_it(row: str) -> None:
     }
     one = TABLE[row]
     assert set(one.scenarios) == claiming
-    assert {claim.scenario for claim in one.claims} == claiming
-    claimed = {name for name in SCENARIOS if any(c.source_row == row for c in SCENARIOS[name].claims)}  # fmt: skip  # noqa: E501
-    assert set(one.set_up) <= set(SCENARIOS) - claimed
+    assert [(claim.scenario, claim.name) for claim in one.claims] == [
+        (name, c.name)
+        for name in one.scenarios
+        for c in SCENARIOS[name].claims
+        if c.source_row == row
+    ]
+    assert set(one.set_up) <= set(SCENARIOS)
+    for name in one.set_up:
+        assert row not in {c.source_row for c in SCENARIOS[name].claims}
 
 
 def test_no_claim_is_of_a_row_that_there_is_not() -> None:

@@ -62,7 +62,7 @@ def test_buckets_count_as_counting_each_value_does(values: list[int], layout: La
     assert sum(one.count for one in buckets) == len(values)
     # They lie beside each other, each twice as wide as the one before, none empty at the ends.
     assert starts[1:] == ends[:-1]
-    assert all(end == 2 * low or (low == 0 and end == 1 << layout.unit_bits) for low, end in zip(starts, ends, strict=True))  # fmt: skip  # noqa: E501
+    assert ends == [2 * low or 1 << layout.unit_bits for low in starts]
     assert buckets[0].count
     assert buckets[-1].count
 
@@ -177,6 +177,19 @@ def test_requests_that_never_finished_make_bounds() -> None:
     assert "30 never finished or failed by time" in render_histograms_markdown(
         Histograms(histograms=[one])
     )
+
+
+@pytest.mark.parametrize(("at_least", "censored"), [([], 0), (["max"], 4)])
+def test_turns_that_were_not_seen_whole_count_where_they_reach_a_statistic(
+    at_least: list[str], censored: int
+) -> None:
+    whole = latency_of(Counter({1_000_000: 90, 3_000_000: 4}))
+    values = {**msgspec.to_builtins(whole), "censored": 4, "at_least": at_least}
+    server = ServerMeasurement(loop_turn_seconds=msgspec.convert(values, LoopTurn))
+    name = "server.loop_turn_seconds"
+    (one,) = histograms_of([Measurement(server=server)], [name]).histograms
+    assert (one.count, one.censored) == (94, censored)
+    assert ("max" in one.at_least) == bool(censored)
 
 
 def test_the_look_is_bucket_bar_and_count() -> None:
