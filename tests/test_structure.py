@@ -41,7 +41,7 @@ EDGES = {
         "sequential", "session", "site_files", "survey", "trial",
     },
     "validate": {"replay_data", "stage", "validation"},
-    "scenario": {"files"},
+    "scenario": {"files", "rows"},
 }  # fmt: skip
 """The files of a room that read, write, wait or draw; every other one of it does none of these."""
 IMPURE_EXCEPTIONS: set[str] = {

@@ -40,6 +40,7 @@ from nginx_tune.report.scenario_page import (
     render_scenario_list,
     render_scenario_markdown,
     render_scenario_page,
+    summarise,
 )
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def _everything() -> str:
     sections = {
         "rules": render_text_list(EVERY),
         "decisions": align(list(decision_titles().items())),
-        "scenarios": render_scenario_list(list(_scenarios().values())),
+        "scenarios": render_scenario_list(summarise(_scenarios().values())),
         "causes": render_cause_list(),
         "metrics": render_metric_list(metric_pages().values()),
     }

@@ -6,6 +6,12 @@ from collections.abc import Callable, Mapping
 
 import click
 
+from nginx_tune.cli.histograms import (
+    FORMATS,
+    histogram_option,
+    histogram_renderers,
+    histogram_text,
+)
 from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.errors import ExitStatus, UsageError
 
@@ -14,8 +20,15 @@ Renderers = Mapping[str, Callable[[], bytes]]
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@output_options("console", "json", "hlog")
-def command(*, files: tuple[str, ...], formats: tuple[str, ...], output: str | None) -> ExitStatus:
+@histogram_option
+@output_options("console", "json", "hlog", *FORMATS)
+def command(
+    *,
+    files: tuple[str, ...],
+    histograms: tuple[str, ...],
+    formats: tuple[str, ...],
+    output: str | None,
+) -> ExitStatus:
     """Add the measurements, or the histogram logs, of several load hosts into one.
 
     Each ran its stripe of one load plan, or a load with a seed of its own. Histograms are added
@@ -24,7 +37,7 @@ def command(*, files: tuple[str, ...], formats: tuple[str, ...], output: str | N
 
     Of histogram logs (probe --hlog) intervals that lie beside each other in time are added, tag
     by tag; -f hlog writes the log of all, which HdrHistogram's tools read. Measurements come as
-    console or json.
+    console or json, and as histograms; of one file, these are of that one.
     """
     from nginx_tune.cli.inputs import read_bytes  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.prove.histogram_log import is_histogram_log  # noqa: PLC0415
@@ -37,7 +50,9 @@ def command(*, files: tuple[str, ...], formats: tuple[str, ...], output: str | N
     repeated = next((name for name in files if files.count(name) > 1), None)
     if logs and repeated is not None:
         raise UsageError(f"{repeated} is given twice: it counts once")
-    renderers = _of_logs(contents) if logs else _of_measurements(files, contents)
+    if logs and histograms:
+        raise UsageError("--histogram is for measurements", hint="as probe -f json writes them")
+    renderers = _of_logs(contents) if logs else _of_measurements(files, contents, histograms)
     write_result(renderers, formats, output)
     return ExitStatus.OK
 
@@ -55,7 +70,9 @@ def _of_logs(contents: Mapping[str, bytes]) -> Renderers:
     }
 
 
-def _of_measurements(files: tuple[str, ...], contents: Mapping[str, bytes]) -> Renderers:
+def _of_measurements(
+    files: tuple[str, ...], contents: Mapping[str, bytes], histograms: tuple[str, ...]
+) -> Renderers:
     from nginx_tune.documents.base import decode, encode  # noqa: PLC0415
     from nginx_tune.documents.measurement import Measurement  # noqa: PLC0415
     from nginx_tune.prove.merge import Part, merge_measurements  # noqa: PLC0415
@@ -67,7 +84,13 @@ def _of_measurements(files: tuple[str, ...], contents: Mapping[str, bytes]) -> R
     merged = merge_measurements(
         [Part(name, decode(Measurement, contents[name], source=source(name))) for name in files]
     )
+
+    def console() -> bytes:
+        text = render_measurement(merged) + histogram_text([merged], histograms)
+        return text.encode()
+
     return {
-        "console": lambda: render_measurement(merged).encode(),
+        "console": console,
         "json": lambda: encode(merged),
+        **histogram_renderers([merged], histograms),
     }

@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nginx_tune.cli.histograms import (
+    FORMATS,
+    histogram_option,
+    histogram_renderers,
+    histogram_text,
+)
 from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.cli.probe_options import given_options, plan_of, url_options
 from nginx_tune.cli.progress import progress_printer
@@ -82,7 +88,8 @@ _URL_WITHOUT_SCHEME = re.compile(r"[\w.-]+(:\d{1,5})?(/.*)?|\[[0-9a-fA-F:.]+\](:
 @click.option(
     "--allow-plan-caps", is_flag=True, help="Let the load plan's own caps hold, higher ones too."
 )
-@output_options("console", "json", "prometheus", "csv")
+@histogram_option
+@output_options("console", "json", "prometheus", "csv", *FORMATS)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -99,6 +106,7 @@ def command(
     requires: tuple[str, ...],
     caps: tuple[str, ...],
     allow_plan_caps: bool,
+    histograms: tuple[str, ...],
     formats: tuple[str, ...],
     output: str | None,
     **load: Any,
@@ -124,11 +132,20 @@ def command(
     if not objectives:
         if max_rate is not None:
             raise UsageError("--max-rate goes with --objective")
-        return _measure(ctx, plan, histogram_log, formats, output, what=what, requires=requires)
+        return _measure(
+            ctx,
+            plan,
+            histogram_log,
+            formats,
+            output,
+            what=what,
+            requires=requires,
+            histograms=histograms,
+        )
     if requires:
         raise UsageError("--require is for one run; a search has its --objective")
-    if histogram_log is not None or plan.start_at_unix_seconds is not None:
-        raise UsageError("--hlog and --start-at are for one run, not for a search")
+    if histogram_log is not None or plan.start_at_unix_seconds is not None or histograms:
+        raise UsageError("--hlog, --start-at and --histogram are for one run, not for a search")
     return _search(ctx, plan, objectives, max_rate, formats=formats, output=output)
 
 
@@ -141,6 +158,7 @@ def _measure(
     *,
     what: str,
     requires: tuple[str, ...],
+    histograms: tuple[str, ...],
 ) -> ExitStatus:
     """One run."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415
@@ -148,6 +166,7 @@ def _measure(
     from nginx_tune.host.own_files import check_writable  # noqa: PLC0415
     from nginx_tune.load.probe import ProbeInterrupted  # noqa: PLC0415
     from nginx_tune.load.watched import run_watched_probe  # noqa: PLC0415
+    from nginx_tune.prove.power_of_two import check_latencies  # noqa: PLC0415
     from nginx_tune.prove.run_gates import check_run_gates, judge_run_gates  # noqa: PLC0415
     from nginx_tune.report.load_words import describe_load  # noqa: PLC0415
     from nginx_tune.report.measurement import (  # noqa: PLC0415
@@ -160,7 +179,9 @@ def _measure(
     )
     from nginx_tune.report.verdict import render_gates  # noqa: PLC0415
 
-    check_run_gates(requires, [item.name for item in plan.classes])
+    names = [item.name for item in plan.classes]
+    check_run_gates(requires, names)
+    check_latencies(histograms, names)
     if histogram_log is not None:
         check_writable(Path(histogram_log))
     show = progress_printer(ctx)
@@ -178,6 +199,7 @@ def _measure(
 
     def console() -> bytes:
         text = render_measurement(measurement, describe_load(plan, what))
+        text += histogram_text([measurement], histograms)
         return (text + render_gates(gates)).encode()
 
     renderers = {
@@ -185,6 +207,7 @@ def _measure(
         "json": lambda: encode(measurement),
         "prometheus": lambda: render_measurement_prometheus(measurement),
         "csv": lambda: render_measurement_csv(measurement),
+        **histogram_renderers([measurement], histograms),
     }
     write_result(renderers, formats, output)
     unanswered = unanswered_classes(measurement)

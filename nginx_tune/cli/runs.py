@@ -6,6 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nginx_tune.cli.histograms import (
+    FORMATS,
+    histogram_option,
+    histogram_renderers,
+    histogram_text,
+)
 from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.errors import ExitStatus, UsageError
 
@@ -41,19 +47,22 @@ def list_command(formats: tuple[str, ...], output: str | None) -> None:
     help="Judge a validation again with these gates; may repeat.",
 )
 @click.option("--primary", metavar="METRIC", help="Judge it again by another metric.")
-@output_options("console", "json")
+@histogram_option
+@output_options("console", "json", *FORMATS)
 def show_command(
     run_id: str,
     *,
     requires: tuple[str, ...],
     primary: str | None,
+    histograms: tuple[str, ...],
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
     """One run, by its id, the first digits of that, 'last', or a file that 'runs show' wrote.
 
     As JSON it is whole: every block with its histograms and seconds, and both configurations.
-    Judged again, the exit status is that of the new verdict, as validate's.
+    Judged again, the exit status is that of the new verdict, as validate's. A histogram is of
+    each arm, its blocks added.
     """
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.prove.verdict import verdict_status  # noqa: PLC0415
@@ -64,7 +73,17 @@ def show_command(
     again = bool(requires or primary)
     if again:
         run = _judge_again(run, requires, primary)
-    renderers = {"console": lambda: render_run(run).encode(), "json": lambda: encode(run)}
+    blocks = run.result.measurements
+
+    def console() -> bytes:
+        text = render_run(run) + histogram_text(blocks, histograms, discard=True)
+        return text.encode()
+
+    renderers = {
+        "console": console,
+        "json": lambda: encode(run),
+        **histogram_renderers(blocks, histograms, discard=True),
+    }
     # A whole run holds configurations: for nobody else.
     write_result(renderers, formats, output, mode=0o600)
     return verdict_status(run.result.verdict) if again else ExitStatus.OK

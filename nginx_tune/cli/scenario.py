@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+
 import click
 
 from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
-from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.cli.output import is_screen, output_options, write_result
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.cli.storing import keep_run, store_option
 from nginx_tune.cli.termination import as_interrupt
@@ -19,12 +21,54 @@ def command() -> None:
 
 
 @command.command("list")
-def list_command() -> None:
-    """Name, rows of the sources and subject of every built-in scenario."""
-    from nginx_tune.report.scenario_page import render_scenario_list  # noqa: PLC0415
-    from nginx_tune.scenario.files import list_scenarios  # noqa: PLC0415  # heavy
+@click.option(
+    "--rows", is_flag=True, help="What the sources state, row by row, and what shows it here."
+)
+@output_options("console", "json", "markdown")
+def list_command(*, rows: bool, formats: tuple[str, ...], output: str | None) -> None:
+    """Name, rows of the sources and subject of every built-in scenario.
 
-    click.echo(render_scenario_list(list_scenarios()), nl=False)
+    With --rows the table of the 33 rows: the fact, the source's figure, and the scenarios with
+    their claims and the commands that show it, or why it is not shown. As json and markdown with
+    every claim.
+    """
+    from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.report.scenario_page import (  # noqa: PLC0415
+        render_scenario_list,
+        render_scenario_list_markdown,
+        summarise,
+    )
+    from nginx_tune.scenario.files import list_scenarios  # noqa: PLC0415
+
+    if rows:
+        _write_rows(formats, output)
+        return
+    found = summarise(list_scenarios())
+    renderers = {
+        "console": lambda: render_scenario_list(found).encode(),
+        "json": lambda: encode(found),
+        "markdown": lambda: render_scenario_list_markdown(found).encode(),
+    }
+    write_result(renderers, formats, output)
+
+
+def _write_rows(formats: tuple[str, ...], output: str | None) -> None:
+    from nginx_tune.documents.base import encode  # noqa: PLC0415
+    from nginx_tune.report.source_rows import (  # noqa: PLC0415
+        render_source_rows,
+        render_source_rows_markdown,
+    )
+    from nginx_tune.scenario.files import list_scenarios  # noqa: PLC0415
+    from nginx_tune.scenario.rows import read_source_rows  # noqa: PLC0415
+
+    table = read_source_rows(list_scenarios())
+    width = shutil.get_terminal_size().columns if is_screen(output) else None
+    renderers = {
+        "console": lambda: render_source_rows(table, width=width).encode(),
+        "json": lambda: encode(table),
+        "markdown": lambda: render_source_rows_markdown(table).encode(),
+    }
+    write_result(renderers, formats, output)
 
 
 @command.command("show")

@@ -13,6 +13,7 @@ from nginx_tune.documents.doctor import Doctor
 from nginx_tune.documents.experiment import ExperimentSpec
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings
+from nginx_tune.documents.histogram import Histograms
 from nginx_tune.documents.history import History
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.labs import Labs
@@ -21,8 +22,9 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.plan import Plan
 from nginx_tune.documents.run import Run, RunComparison, Runs, RunSummary
-from nginx_tune.documents.scenario import Scenario, ScenarioRun
+from nginx_tune.documents.scenario import Scenario, ScenarioRun, Scenarios
 from nginx_tune.documents.site import Site
+from nginx_tune.documents.source_rows import SourceRows
 from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.documents.workload import Workload
@@ -39,6 +41,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "experiment": ExperimentSpec,
     "facts": Facts,
     "findings": Findings,
+    "histograms": Histograms,
     "history": History,
     "lab": Lab,
     "labs": Labs,
@@ -52,7 +55,9 @@ DOCUMENTS: dict[str, type[Document]] = {
     "runs": Runs,
     "scenario": Scenario,
     "scenario_run": ScenarioRun,
+    "scenarios": Scenarios,
     "site": Site,
+    "source_rows": SourceRows,
     "validation": Validation,
     "verdict": Verdict,
     "workload": Workload,

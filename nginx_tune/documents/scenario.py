@@ -154,6 +154,21 @@ class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1")
     """What the experiment teaches: the text of its page."""
 
 
+class ScenarioSummary(Part, frozen=True, kw_only=True):
+    """A scenario in the list of all."""
+
+    name: str
+    source_rows: list[str] = []
+    """Of which it has claims."""
+    title: str = ""
+
+
+class Scenarios(Document, frozen=True, kw_only=True, tag="nginx-tune/scenarios/1"):
+    """The built-in scenarios, by name."""
+
+    scenarios: list[ScenarioSummary] = []
+
+
 class ClaimResult(Part, frozen=True, kw_only=True):
     """A claim and what was measured."""
 

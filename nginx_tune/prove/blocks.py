@@ -179,6 +179,13 @@ def degraded_by(blocks: Blocks) -> list[str]:
     return [f"{word} ({count} of {len(halves)} blocks)" for word, count in sorted(seen.items())]
 
 
+def counts_for(block: Measurement, metric: str) -> bool:
+    """Whether a block by itself counts for a metric or a latency: no flag discards it."""
+    head = metric.partition(".")[0]
+    spoilt = [_spoilt_class(block, flag) for flag in block.flags if not _is_warning(flag)]
+    return all(name is not None and name != head for name in spoilt)
+
+
 def _spoilt_class(block: Measurement, flag: str) -> str | None:
     """The one class that a flag is about; None when it is about more than one class."""
     word, _, rest = flag.partition(": ")

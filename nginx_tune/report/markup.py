@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from nginx_tune.report.text import plain
 
@@ -35,6 +36,13 @@ def markdown_code(text: str) -> str:
     fence = "`" * next(n for n in range(1, len(runs) + 2) if n not in runs)
     pad = " " if shown.startswith("`") or shown.endswith("`") or not shown else ""
     return f"{fence}{pad}{shown}{pad}{fence}".replace("|", "\\|")
+
+
+def markdown_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
+    """A table, its first row the head; the columns in ``right`` end under each other."""
+    head, *body = [[markdown_text(cell) for cell in row] for row in rows]
+    rule = ["--:" if number in right else "---" for number in range(len(head))]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, rule, *body))
 
 
 def uri(path: str) -> str:

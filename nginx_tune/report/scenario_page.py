@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.loadplan import Arrivals
-from nginx_tune.documents.scenario import ArmSpec, Claim, ClaimResult, Scenario, ScenarioClass
+from nginx_tune.documents.scenario import (
+    ArmSpec,
+    Claim,
+    ClaimResult,
+    Scenario,
+    ScenarioClass,
+    Scenarios,
+    ScenarioSummary,
+)
 from nginx_tune.report.columns import align
+from nginx_tune.report.markup import markdown_table
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.text import number_text
 
@@ -17,16 +26,33 @@ _STAND_INS = {
 }
 
 
-def source_rows(scenario: Scenario) -> str:
-    """The rows of the sources that the scenario reproduces, such as ``A7, A14``."""
+def summarise(scenarios: Iterable[Scenario]) -> Scenarios:
+    """The list of these: name, title and the rows of the sources that each reproduces."""
+    return Scenarios(scenarios=[_summary(scenario) for scenario in scenarios])
+
+
+def _summary(scenario: Scenario) -> ScenarioSummary:
     rows = {claim.source_row for claim in scenario.claims}
-    return ", ".join(sorted(rows, key=lambda row: (row[:1], int(row[1:] or 0))))
+    return ScenarioSummary(
+        name=scenario.name,
+        source_rows=sorted(rows, key=lambda row: (row[:1], int(row[1:] or 0))),
+        title=scenario.title,
+    )
 
 
-def render_scenario_list(scenarios: Sequence[Scenario]) -> str:
+def render_scenario_list(scenarios: Scenarios) -> str:
     """Name, source rows and title of each scenario."""
-    rows = [(one.name, source_rows(one), one.title) for one in scenarios]
-    return align([("scenario", "sources", "title"), *rows])
+    return align(_list(scenarios))
+
+
+def render_scenario_list_markdown(scenarios: Scenarios) -> str:
+    """The same as a table in Markdown."""
+    return markdown_table(_list(scenarios))
+
+
+def _list(scenarios: Scenarios) -> list[tuple[str, str, str]]:
+    rows = [(one.name, ", ".join(one.source_rows), one.title) for one in scenarios.scenarios]
+    return [("scenario", "sources", "title"), *rows]
 
 
 def render_scenario_page(scenario: Scenario) -> str:

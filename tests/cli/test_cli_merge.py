@@ -13,6 +13,7 @@ from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 
 from nginx_tune.documents.base import decode, encode
+from nginx_tune.documents.histogram import Histograms
 from nginx_tune.documents.loadplan import Stripe
 from nginx_tune.documents.measurement import Measurement
 
@@ -50,6 +51,32 @@ def test_the_table_names_the_hosts(run_cli: RunCli, hosts: list[Path]) -> None:
     assert "load host" in run.stdout
     assert "1 of 2" in run.stdout
     assert "degraded: start_unknown" in run.stdout
+
+
+def test_histograms_stand_below_the_report_and_alone(run_cli: RunCli, hosts: list[Path]) -> None:
+    """Of one host as of two: the same shape, twice the counts."""
+    one = run_cli("merge", hosts[0], "--histogram", "hot.ttfb", "-f", "histogram-json")
+    assert one.returncode == 0, one.stderr
+    (first,) = decode(Histograms, one.stdout.encode()).histograms
+    (both,) = decode(
+        Histograms,
+        run_cli("merge", *hosts, "--histogram", "hot.ttfb", "-f", "histogram-json").stdout.encode(),
+    ).histograms
+    assert first.latency == "hot.ttfb"
+    assert first.count == sum(bucket.count for bucket in first.buckets) > 0
+    assert [2 * bucket.count for bucket in first.buckets] == [b.count for b in both.buckets]
+    assert (both.min_seconds, both.max_seconds) == (first.min_seconds, first.max_seconds)
+    shown = run_cli("merge", *hosts, "--histogram", "all").stdout
+    assert "load host" in shown
+    assert "\nhot.ttfb\n" in shown
+    assert "|█" in shown
+    assert "|█" not in run_cli("merge", *hosts).stdout
+    marked = run_cli("merge", *hosts, "-f", "histogram-markdown").stdout
+    names = decode(Measurement, hosts[0].read_bytes()).classes
+    assert [line for line in marked.splitlines() if line[0:1] == "#"] == [f"### {n}" for n in names]
+    refused = run_cli("merge", *hosts, "--histogram", "hot.p99")
+    assert refused.returncode == 2
+    assert "no latency 'hot.p99'" in refused.stderr
 
 
 def test_the_same_file_twice_is_one_line_and_status_2(run_cli: RunCli, hosts: list[Path]) -> None:

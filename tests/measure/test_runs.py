@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from nginx_tune.documents.base import decode
+from nginx_tune.documents.histogram import Histograms
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.run import Run, RunComparison, Runs
@@ -23,6 +24,7 @@ from nginx_tune.documents.validation import Validation
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.prove.again import judge_again
 from nginx_tune.prove.looks import alpha_of
+from nginx_tune.prove.tally import latency_of
 from nginx_tune.prove.verdict import judge
 from nginx_tune.store import runs
 from nginx_tune.store.runs import Clock, list_runs, read_run, store_run
@@ -178,6 +180,36 @@ def test_list_and_show_through_the_command_line(
     assert whole.returncode == 0
     assert decode(Run, file.read_bytes()).result == validation(120.0)
     assert run_cli("runs", "show", file, env=state).stdout == shown.stdout
+
+
+def test_a_latency_of_each_arm_by_powers_of_two(
+    run_cli: RunCli, state: dict[str, str], tmp_path: Path
+) -> None:
+    """Blocks of an arm are added; those that the verdict discards are left out."""
+    seconds = {"baseline": 3_000_000, "candidate": 1_500_000}
+    whole = validation(120.0)
+    blocks = [
+        replace(
+            block,
+            classes={"hot": ClassMeasurement(response_seconds=latency_of({seconds[block.arm]: 9}))},
+            flags=["generator: too slow"] if block.block == 3 else [],
+        )
+        for block in whole.measurements
+    ]
+    store(replace(whole, measurements=blocks), tmp_path / "nginx-tune" / "runs")
+    asked = ("runs", "show", "last", "--histogram", "hot", "-f", "histogram-json")
+    said = run_cli(*asked, env=state)
+    assert said.returncode == 0, said.stderr
+    found = {one.arm: one for one in decode(Histograms, said.stdout.encode()).histograms}
+    spoilt = blocks[3].arm
+    for arm, value in seconds.items():
+        one = found[arm]
+        assert (one.blocks, one.left_out) == ((7, 1) if arm == spoilt else (8, 0))
+        assert one.count == 9 * one.blocks == one.buckets[0].count
+        assert one.buckets[0].from_seconds <= value / 1e9 < one.buckets[0].below_seconds
+    shown = run_cli("runs", "show", "last", "--histogram", "all", env=state).stdout
+    assert "better" in shown
+    assert f"hot, {spoilt}, 7 blocks (1 more that the run discarded left out)" in shown
 
 
 def test_judged_again_by_other_gates(

@@ -1,0 +1,153 @@
+"""The table of what the sources state: whole, and true of scenarios, commands and claims."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+
+from nginx_tune.cli.main import cli
+from nginx_tune.documents.base import decode
+from nginx_tune.documents.scenario import Claim, Scenarios
+from nginx_tune.documents.source_rows import RowClaim, SourceRow, SourceRows
+from nginx_tune.report.rule_index import rules_by_id
+from nginx_tune.report.source_rows import render_source_rows, render_source_rows_markdown
+from nginx_tune.scenario.files import list_scenarios
+from nginx_tune.scenario.rows import read_source_rows
+
+ROOT = Path(__file__).resolve().parents[2]
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+LAST = {"A": 17, "B": 7, "C": 9}
+ROWS = [f"{text}{number}" for text, last in LAST.items() for number in range(1, last + 1)]
+SCENARIOS = {scenario.name: scenario for scenario in list_scenarios()}
+TABLE = {one.row: one for one in read_source_rows(list(SCENARIOS.values())).rows}
+
+
+def is_guard(claim: Claim) -> bool:
+    """Whether it only keeps a scenario honest: nothing is cut short, nothing fails."""
+    text = claim.expression.removeprefix("baseline(").replace(")", "")
+    return claim.expect == "holds" and text in {"total.truncated == 0", "total.errors == 0"}
+
+
+def test_every_row_stands_there_once_and_in_order() -> None:
+    assert len(ROWS) == 33
+    assert [one.row for one in read_source_rows(list(SCENARIOS.values())).rows] == ROWS
+
+
+def test_no_word_of_the_table_is_misspelt() -> None:
+    """A reader of TOML passes over fields that it does not know."""
+    text = (resources.files("nginx_tune") / "sources" / "rows.toml").read_bytes()
+    tables = msgspec.toml.decode(text)
+    assert set(tables) == {"rows"}
+    for one in tables["rows"]:
+        assert set(one) <= set(SourceRow.__struct_fields__) - {"claims"}, one["row"]
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_says_what_shows_it_or_why_not(row: str) -> None:
+    one = TABLE[row]
+    assert one.fact
+    assert one.scenarios or one.set_up or one.commands
+    assert one.missing or one.shown == "yes"
+    assert len(set(one.scenarios + one.set_up)) == len(one.scenarios + one.set_up)
+    if one.shown == "yes" and not one.set_up:
+        assert one.claims or one.commands
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_the_scenarios_of_a_row_claim_it(row: str) -> None:
+    """Both ways, but for claims that only keep a scenario honest."""
+    claiming = {
+        name
+        for name, scenario in SCENARIOS.items()
+        if any(c.source_row == row and not is_guard(c) for c in scenario.claims)
+    }
+    one = TABLE[row]
+    assert set(one.scenarios) == claiming
+    assert [(claim.scenario, claim.name) for claim in one.claims] == [
+        (name, c.name)
+        for name in one.scenarios
+        for c in SCENARIOS[name].claims
+        if c.source_row == row
+    ]
+    assert set(one.set_up) <= set(SCENARIOS)
+    for name in one.set_up:
+        assert row not in {c.source_row for c in SCENARIOS[name].claims}
+
+
+def test_no_claim_is_of_a_row_that_there_is_not() -> None:
+    for scenario in SCENARIOS.values():
+        assert {claim.source_row for claim in scenario.claims} <= set(ROWS), scenario.name
+
+
+@pytest.mark.parametrize("line", sorted({line for one in TABLE.values() for line in one.commands}))
+def test_a_command_of_the_table_exists(line: str) -> None:
+    program, *words = line.split()
+    if program == "python":
+        assert (ROOT / words[0]).is_file()
+        return
+    assert program == "nginx-tune"
+    command: click.Command | None = cli
+    while words and isinstance(command, click.Group):
+        command = command.get_command(click.Context(command), words.pop(0))
+    assert command is not None
+    options = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    assert {word for word in words if word.startswith("-")} <= options
+    if command.name == "explain":
+        assert words[0] in rules_by_id()
+
+
+def table(*rows: SourceRow) -> SourceRows:
+    return SourceRows(rows=list(rows))
+
+
+def test_the_screen_folds_cells_to_its_width() -> None:
+    rows = SourceRows(rows=list(TABLE.values()))
+    for width in (60, 80, 100, 200):
+        text = render_source_rows(rows, width=width)
+        assert max(map(len, text.splitlines())) <= width
+        words = " ".join(text.split())
+        assert all(one.row in words for one in rows.rows)
+    assert render_source_rows(rows, width=10) == render_source_rows(rows, width=60)
+    assert max(map(len, render_source_rows(rows).splitlines())) <= 120
+
+
+def test_nothing_of_a_row_is_lost_on_the_screen() -> None:
+    one = SourceRow(
+        row="A1", fact="f1 f2 f3 " * 9, figure="g1 g2", shown="part", scenarios=["one", "two"],
+        set_up=["three"], commands=["nginx-tune x --y"], missing="m1 m2 " * 20,
+        claims=[
+            RowClaim(scenario="one", name="a | b", expected="x"),
+            RowClaim(scenario="one", name="c", expected="y"),
+            RowClaim(scenario="two", name="d", expected="z"),
+        ],
+    )  # fmt: skip
+    words = render_source_rows(table(one), width=80).split()
+    assert (words.count("f1"), words.count("m2")) == (9, 20)
+    assert "1 rows: 0 shown, 1 in part, 0 not" in render_source_rows(table(one))
+    wide = render_source_rows(table(one), width=600)
+    assert "one (2 claims); two (1 claim); set-up of three; nginx-tune x --y. m1" in wide
+    marked = render_source_rows_markdown(table(one))
+    assert "one: “a \\| b”, “c”; two: “d”; set-up of three" in marked
+    lines = [line.replace("\\|", "") for line in marked.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in lines} == {6}
+
+
+def test_the_list_and_the_rows_come_in_three_forms(run_cli: RunCli) -> None:
+    said = run_cli("scenario", "list", "--rows", "-f", "json")
+    assert said.returncode == 0, said.stderr
+    rows = decode(SourceRows, said.stdout.encode()).rows
+    assert rows == list(TABLE.values())
+    assert any(claim.name for row in rows for claim in row.claims)
+    plain = run_cli("scenario", "list", "--rows").stdout
+    assert plain.startswith("row  fact")
+    assert "33 rows: " in plain
+    found = decode(Scenarios, run_cli("scenario", "list", "-f", "json").stdout.encode())
+    assert [one.name for one in found.scenarios] == sorted(SCENARIOS)
+    assert json.loads(run_cli("schema", "source_rows").stdout)["$id"] == "nginx-tune/source_rows/1"
