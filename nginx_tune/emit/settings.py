@@ -70,13 +70,13 @@ def written(settings: Sequence[Setting], indent: int) -> Written:
     statements = [margin + statement(s) for s in settings]
     column = max((len(s) for s in statements if len(s) <= _MOST_ALIGNED), default=0)
     lines: list[str] = []
-    for setting, statement in zip(settings, statements, strict=True):
+    for setting, line in zip(settings, statements, strict=True):
         if not setting.reason:
-            lines.append(statement)
-        elif len(statement) > _MOST_ALIGNED:
-            lines += [f"{margin}# {comment(setting.reason)}", statement]
+            lines.append(line)
+        elif len(line) > _MOST_ALIGNED:
+            lines += [f"{margin}# {comment(setting.reason)}", line]
         else:
-            lines.append(f"{statement.ljust(column)}  # {comment(setting.reason)}")
+            lines.append(f"{line.ljust(column)}  # {comment(setting.reason)}")
         if setting.lines:
             lines += [f"{margin}    {words(line)};" for line in setting.lines]
             lines.append(margin + "}")
