@@ -168,10 +168,12 @@ def _needs(s: Setting, every: Sequence[Setting], tree: ConfTree) -> Iterator[str
         yield from _pools(name, every, tree)
     words = " ".join(s.args)
     if _CHOICE in words and s.directive != "split_clients":
-        yield from (_line(one) for one in every if one.directive == "split_clients")
+        yield from (needed_line(one) for one in every if one.directive == "split_clients")
     if s.directive == "proxy_cache":
         zones = [one for one in every if one.directive == "proxy_cache_path"]
-        yield from (_line(one) for one in zones if _CHOICE in words or _names_zone(one, words))
+        yield from (
+            needed_line(one) for one in zones if _CHOICE in words or _names_zone(one, words)
+        )
     if s.directive == "access_log" and len(s.args) > 1:
         yield from (
             f"log_format {s.args[1]} ({line.file}:{line.line})"
@@ -180,7 +182,7 @@ def _needs(s: Setting, every: Sequence[Setting], tree: ConfTree) -> Iterator[str
         )
     if s.directive == "keepalive":
         beside = ("proxy_http_version", "proxy_set_header")
-        yield from (_line(one) for one in every if one.directive in beside)
+        yield from (needed_line(one) for one in every if one.directive in beside)
 
 
 def _names_zone(s: Setting, name: str) -> bool:
@@ -196,7 +198,7 @@ def _pools(name: str, every: Sequence[Setting], tree: ConfTree) -> Iterator[str]
         and (one.args[0] == name or (_CHOICE in name and one.args[0].startswith("pool_")))
     ]
     if wanted:
-        yield from map(_line, wanted)
+        yield from map(needed_line, wanted)
     elif name in declared:
         line = declared[name].directive
         yield f"thread_pool {name} ({line.file}:{line.line})"
@@ -204,7 +206,8 @@ def _pools(name: str, every: Sequence[Setting], tree: ConfTree) -> Iterator[str]
         yield "thread_pool default (nginx's own, 32 threads)"
 
 
-def _line(s: Setting) -> str:
+def needed_line(s: Setting) -> str:
+    """A setting as others name it that cannot do without it."""
     words = " ".join([s.directive, *(arg or '""' for arg in s.args)])
     return f"{words} ({f'{s.context} {s.block}'.strip()})"
 

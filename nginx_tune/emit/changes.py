@@ -8,6 +8,7 @@ that a plan made again is empty.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as changed
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from nginx_tune.conf.edits import (
     set_arguments,
 )
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.decide.adopting import needed_line
 from nginx_tune.decide.placing import Target, UnplacedError, find_targets
 from nginx_tune.decide.standing import Standing, own_blocks
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
@@ -31,6 +33,8 @@ from nginx_tune.emit.quoting import comment
 from nginx_tune.emit.settings import statement, words
 from nginx_tune.errors import UsageError
 
+_TO_ADD = re.compile(r" \((main|events|http|server|location|upstream)( [^)]*)?\)$")
+"""What a setting needs and is not there yet ends in the context that it is to go into."""
 Leaves = Callable[[Mapping[str, bytes]], set[str]]
 """The decisions that still ask for something once some files are other ones."""
 
@@ -72,16 +76,30 @@ def plan_changes(
             refusals.append(_refusal(decision, "another decision changes the same line", None))
             continue
         planned[decision.id] = found
+    by_id: dict[str, Decision] = {one.id: one for one in decisions.decisions}
     while planned:
-        files = _files(tree, planned)
-        unsettled = leaves({one.path: one.content for one in files}) & set(planned)
-        if not unsettled:
+        lacking = _lacking([by_id[name] for name in planned])
+        files = [] if lacking else _files(tree, planned)
+        if not lacking:
+            left = leaves({one.path: one.content for one in files}) & set(planned)
+            lacking = dict.fromkeys(left, "it would not hold where it is wanted")
+        if not lacking:
             return Changes(files, refusals)
-        for name in unsettled:
-            decision = next(one for one in decisions.decisions if one.id == name)
-            refusals.append(_refusal(decision, "it would not hold where it is wanted", None))
+        for name, why in lacking.items():
+            refusals.append(_refusal(by_id[name], why, None))
             del planned[name]
     return Changes([], refusals)
+
+
+def _lacking(decisions: Sequence[Decision]) -> dict[str, str]:
+    """The decisions that name what another one would have written, which is not among these."""
+    lines = {needed_line(s) for d in decisions for s in d.settings}
+    found: dict[str, str] = {}
+    for decision in decisions:
+        needs = [need for s in decision.settings for need in s.needs if _TO_ADD.search(need)]
+        if absent := next((need for need in needs if need not in lines), None):
+            found[decision.id] = f"it needs {absent}, which is left out"
+    return found
 
 
 def _written(decision: Decision, standing: Standing, *, annotates: bool) -> list[_Written]:

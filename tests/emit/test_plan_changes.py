@@ -14,9 +14,10 @@ from nginx_tune.audit_input.overlaid import Overlaid
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.adopting import site_in
+from nginx_tune.decide.answer import setting
 from nginx_tune.decide.standing import hold_against
 from nginx_tune.documents.base import decode
-from nginx_tune.documents.decisions import Decisions
+from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.plan import Plan
 from nginx_tune.documents.site import Site
@@ -268,3 +269,25 @@ def test_nginx_accepts_what_it_accepted(seed: int, tmp_path: Path) -> None:
     for path, content in contents(changes).items():
         Path(path).write_bytes(content)
     assert accepted() == before
+
+
+def test_what_needs_a_line_that_is_left_out_is_left_out_too(tmp_path: Path) -> None:
+    text = "events { }\nhttp { server { location / { root /srv; } } }\n"
+    tree = write(tmp_path, {"nginx.conf": text})
+    pool = setting("thread-pool-size", "main", "thread_pool", "big", "threads=8", reason="r")
+    aio = setting("thread-pools", "location", "aio", "threads=big", reason="r")
+    both = [
+        Decision(id="thread-pool-size", verdict="set", summary="s", settings=[pool]),
+        Decision(id="thread-pools", verdict="enable", summary="s", settings=[aio]),
+    ]
+    for decisions, names in ((both, ["thread_pool big", "aio threads=big"]), (both[1:], [])):
+        held = hold_against(Decisions(decisions=both), tree)
+        ids = {one.id for one in decisions}
+        held = replace(held, decisions=[one for one in held.decisions if one.id in ids])
+        changes = plan_changes(held, tree, lambda _: set())
+        new = b"".join(contents(changes).values()).decode()
+        assert all(name in new for name in names)
+        assert bool(new) == bool(names)
+        assert [one.reason.partition(" (")[0] for one in changes.refusals] == (
+            [] if names else ["it needs thread_pool big threads=8"]
+        )
