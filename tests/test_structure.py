@@ -15,7 +15,7 @@ LAYERS = [
     {"host"},
     {"sandbox"},
     {"conf", "workload", "observe", "lab", "nginx"},
-    {"decide", "audit", "prove", "subject"},
+    {"decide", "audit", "prove", "subject", "turnover"},
     {"report", "apply", "emit", "window", "load", "store"},
     {"inspect", "learn"},
     {"experiment"},
@@ -33,6 +33,7 @@ PURE_FILES = (
 )  # fmt: skip
 EDGES = {
     "subject": {"configuration", "subject"},
+    "turnover": {"asking", "generation", "logs", "process", "workers"},
     "window": {"moment", "observation", "watch"},
     "load": {"asked_paths", "own_servers", "probe", "process", "target", "watched"},
     "inspect": {"disk_files", "disks", "live_facts"},

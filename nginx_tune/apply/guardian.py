@@ -16,13 +16,14 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from nginx_tune.apply.errors import RefusedError
-from nginx_tune.apply.journal import Journal, State, boot_id, boot_seconds, process_of
-from nginx_tune.apply.model_journal import Awaiting, Kept, Process
+from nginx_tune.apply.journal import Journal, State, boot_id, boot_seconds
+from nginx_tune.apply.model_journal import Awaiting, Kept
 from nginx_tune.apply.swap import clear
 from nginx_tune.apply.undo import is_abandoned, undo
 from nginx_tune.errors import ExitStatus, NginxTuneError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.programs import own_module, start_program
+from nginx_tune.turnover.process import Process, process_of
 
 _MODULE = "nginx_tune.apply.guardian"
 _READY = "guardian"

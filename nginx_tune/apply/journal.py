@@ -24,20 +24,19 @@ from nginx_tune.apply.model_journal import (
     AnyRecord,
     Begin,
     Entry,
-    Process,
     Story,
     encode_record,
     read_story,
 )
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.host.own_files import why_not_own
+from nginx_tune.turnover.process import Process, process_of
 
 STATE_DIRECTORY = Path("/var/lib/nginx-tune")
 _JOURNAL = "journal"
 _LOCK = "lock"
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}")
 _MOST_BYTES = 64 << 20
-_ENDED = (b"Z", b"X")
 
 
 def boot_id() -> str:
@@ -50,26 +49,10 @@ def boot_seconds() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def process_of(pid: int) -> Process | None:
-    """A process with its start; null when there is none, or only its end is left to be heard."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    # The name in brackets may itself hold brackets; the 22nd field is the start.
-    words = text.rpartition(b")")[2].split()
-    return None if words[0] in _ENDED else Process(pid=pid, start_ticks=int(words[19]))
-
-
 def this_process() -> Process:
     """This one."""
     found = process_of(os.getpid())
     return found or Process(pid=os.getpid(), start_ticks=0)
-
-
-def lives(process: Process | None) -> bool:
-    """Whether it is still there, and no other one with its number."""
-    return process is not None and process_of(process.pid) == process
 
 
 class Journal:

@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from nginx_tune.apply.model_address import Address, Place
+from nginx_tune.turnover.address import Address, Place
+from nginx_tune.turnover.model_process import Process
 
 Kind = Literal["edit", "create"]
 
@@ -46,13 +47,6 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """The hidden name in the same directory: the new file comes from it, the old one goes to it."""
     attributes: Attributes | None = None
     """Of the file before; null for one that is created."""
-
-
-class Process(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that cannot be taken for a later one with its number."""
-
-    pid: int
-    start_ticks: int
 
 
 class LeftFile(msgspec.Struct, frozen=True, kw_only=True):

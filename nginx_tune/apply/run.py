@@ -13,13 +13,10 @@ from typing import Literal, NamedTuple
 
 from nginx_tune.apply.errors import RefusedError, RejectedError
 from nginx_tune.apply.examine import Examined, Permissions, Proposed, check_trust, examine
-from nginx_tune.apply.generation import Answered as Seen
-from nginx_tune.apply.generation import ask_before, await_workers, see_answers
 from nginx_tune.apply.guardian import hand_over
 from nginx_tune.apply.journal import Journal, State, boot_id, this_process
-from nginx_tune.apply.model_address import Place, lost_addresses
-from nginx_tune.apply.model_journal import Answered, Begin, Kept, Process, Reloading, Swapping
-from nginx_tune.apply.server import Logs, ReloadError, generations, tell
+from nginx_tune.apply.model_journal import Answered, Begin, Kept, Reloading, Swapping
+from nginx_tune.apply.server import generations, tell
 from nginx_tune.apply.swap import clear, look, stage, swap_in
 from nginx_tune.apply.target import (
     Reading,
@@ -33,6 +30,12 @@ from nginx_tune.apply.undo import is_abandoned, recover, undo, unfinished
 from nginx_tune.apply.watch import Canary, ask_canaries, check_url, watch
 from nginx_tune.errors import NginxTuneError
 from nginx_tune.host.door import Host
+from nginx_tune.turnover.address import Place, lost_addresses
+from nginx_tune.turnover.generation import Answered as Seen
+from nginx_tune.turnover.generation import ask_before, await_workers, see_answers
+from nginx_tune.turnover.logs import Logs
+from nginx_tune.turnover.process import Process
+from nginx_tune.turnover.workers import ReloadError
 
 Outcome = Literal["kept", "awaiting", "rolled_back"]
 _PACKAGE_LOCKS = {
@@ -284,7 +287,9 @@ class _Change:
             journal.append(Reloading())
             tell(self._host, master, self._wish.reload_command)
             seconds = self._wish.reload_seconds
-            workers = await_workers(self._host, master, old, logs, seconds=seconds)
+            workers = await_workers(
+                lambda: generations(self._host, master), master, old, logs, seconds=seconds
+            )
             seen = see_answers(self._host, master, workers, after.addresses, silent)
             self._notes += seen.notes
             journal.append(_answered(seen))

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from nginx_tune.apply.errors import RefusedError, RejectedError
-from nginx_tune.apply.journal import process_of
-from nginx_tune.apply.model_address import Address, Place, Speaks
-from nginx_tune.apply.model_journal import LeftFile, Process, Target, Tested
-from nginx_tune.apply.server import ReloadError, run_test
+from nginx_tune.apply.model_journal import LeftFile, Target, Tested
+from nginx_tune.apply.server import run_test
 from nginx_tune.conf.dump import parse_dump
 from nginx_tune.conf.error_log import error_logs
-from nginx_tune.conf.listeners import Listener, listeners, port_of
+from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import Host
@@ -26,6 +24,9 @@ from nginx_tune.host.parse_process import parse_parent_pid
 from nginx_tune.nginx.binary import read_build
 from nginx_tune.nginx.choice import choose_nginx
 from nginx_tune.nginx.processes import Master, find_masters, same_mounts
+from nginx_tune.turnover.address import Address, Place, addresses_of
+from nginx_tune.turnover.process import Process, process_of
+from nginx_tune.turnover.workers import ReloadError
 
 _MOST_PID_BYTES = 64
 
@@ -185,28 +186,12 @@ def read_as_target(host: Host, subject: Subject) -> Reading:
     found = listeners(tree)
     return Reading(
         files=dump.files,
-        addresses=_addresses(one for one in found if not one.is_quic),
-        quic_addresses=_addresses(one for one in found if one.is_quic),
+        addresses=addresses_of(one for one in found if not one.is_quic),
+        quic_addresses=addresses_of(one for one in found if one.is_quic),
         error_logs=_logs(tree, subject),
         pid_path=_pid_path(tree, subject),
         sockets=[one.address.removeprefix("unix:") for one in found if one.is_unix],
     )
-
-
-def _addresses(found: Iterable[Listener]) -> list[Address]:
-    return [address for one in found if (address := _address(one)) is not None]
-
-
-def _address(listener: Listener) -> Address | None:
-    words = {word for line in listener.lines for word in line.args[1:]}
-    speaks: Speaks = (
-        "unknown" if "proxy_protocol" in words else "tls" if listener.is_tls else "http"
-    )
-    if listener.is_unix:
-        return Address("", 0, listener.address.removeprefix("unix:"), speaks)
-    port = port_of(listener.address)
-    host = listener.address.rpartition(":")[0]
-    return None if port is None else Address(host, port, "", speaks)
 
 
 def _logs(tree: ConfTree, subject: Subject) -> list[str]:

@@ -16,13 +16,11 @@ from typing import NamedTuple
 
 from nginx_tune.apply import calls
 from nginx_tune.apply.errors import RefusedError, StuckError
-from nginx_tune.apply.generation import await_workers, see_answers
-from nginx_tune.apply.journal import Journal, State, boot_id, lives, this_process
+from nginx_tune.apply.journal import Journal, State, boot_id, this_process
 from nginx_tune.apply.model_journal import (
     Begin,
     Left,
     LeftFile,
-    Process,
     Story,
     Stuck,
     Swapping,
@@ -30,11 +28,15 @@ from nginx_tune.apply.model_journal import (
     Undoing,
     Undone,
 )
-from nginx_tune.apply.server import Logs, ReloadError, generations, tell, uninterrupted
+from nginx_tune.apply.server import generations, tell, uninterrupted
 from nginx_tune.apply.swap import clear, opened_directory, put_back
 from nginx_tune.apply.target import find_master
 from nginx_tune.errors import NginxTuneError
 from nginx_tune.host.door import Host
+from nginx_tune.turnover.generation import await_workers, see_answers
+from nginx_tune.turnover.logs import Logs
+from nginx_tune.turnover.process import Process, lives
+from nginx_tune.turnover.workers import ReloadError
 
 RELOAD_SECONDS = 20.0
 """Ports that are held are tried for 2.5 s, names are looked up before the workers start."""
@@ -98,7 +100,12 @@ def _serve_again(host: Host, story: Story, begin: Begin) -> str:
         old = before.serving | before.leaving
         try:
             workers = await_workers(
-                host, master, old, logs, seconds=RELOAD_SECONDS, heeds_logs=False
+                lambda: generations(host, master),
+                master,
+                old,
+                logs,
+                seconds=RELOAD_SECONDS,
+                heeds_logs=False,
             )
             see_answers(host, master, workers, target.addresses, frozenset(target.silent))
         except ReloadError as error:

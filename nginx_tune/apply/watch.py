@@ -11,12 +11,14 @@ from functools import partial
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from nginx_tune.apply.generation import logged_faults
-from nginx_tune.apply.model_journal import Process
-from nginx_tune.apply.server import Logs, ReloadError, generations
+from nginx_tune.apply.server import generations
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import Host
 from nginx_tune.host.namespaces import in_network_of
+from nginx_tune.turnover.generation import logged_faults
+from nginx_tune.turnover.logs import Logs
+from nginx_tune.turnover.process import Process
+from nginx_tune.turnover.workers import ReloadError
 
 _POLL_SECONDS = 0.25
 _REQUESTS_BEFORE = 5

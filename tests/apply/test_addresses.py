@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nginx_tune.apply.model_address import Address, lost_addresses
+from nginx_tune.turnover.address import Address, lost_addresses
 
 
 def address(text: str) -> Address:

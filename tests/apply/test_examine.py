@@ -16,9 +16,9 @@ from nginx_tune.apply import calls
 from nginx_tune.apply.errors import RefusedError
 from nginx_tune.apply.examine import Examined, Permissions, Proposed, examine, manager_of
 from nginx_tune.apply.journal import State
-from nginx_tune.apply.parse_reload import accepted_inode, bad_lines
 from nginx_tune.apply.swap import put_back, swap_in
 from nginx_tune.apply.target import global_directives
+from nginx_tune.turnover.parse_reload import accepted_inode, bad_lines
 
 TRUSTED = Permissions(trusted=True)
 NEW = b"events { }\n"

@@ -14,12 +14,12 @@ import time
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from nginx_tune.apply.model_address import Place
-from nginx_tune.apply.model_journal import Process
-from nginx_tune.apply.parse_reload import accepted_inode
-from nginx_tune.apply.server import held_sockets
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import attempt
+from nginx_tune.turnover.address import Place
+from nginx_tune.turnover.model_process import Process
+from nginx_tune.turnover.parse_reload import accepted_inode
+from nginx_tune.turnover.workers import held_sockets
 
 _ANSWER_SECONDS = 3.0
 _ACCEPT_SECONDS = 2.0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
+
+from nginx_tune.conf.listeners import Listener, port_of
 
 _EVERY = ("*", "0.0.0.0")  # noqa: S104  # as configurations have it
 Speaks = Literal["http", "tls", "unknown"]
@@ -63,3 +65,20 @@ class Place(NamedTuple):
             if ":" in self.address
             else (f"{self.address}:{self.port}")
         )
+
+
+def addresses_of(found: Iterable[Listener]) -> list[Address]:
+    """Where a configuration's listeners are; a name without a port that is known is left out."""
+    return [address for one in found if (address := _address(one)) is not None]
+
+
+def _address(listener: Listener) -> Address | None:
+    words = {word for line in listener.lines for word in line.args[1:]}
+    speaks: Speaks = (
+        "unknown" if "proxy_protocol" in words else "tls" if listener.is_tls else "http"
+    )
+    if listener.is_unix:
+        return Address("", 0, listener.address.removeprefix("unix:"), speaks)
+    port = port_of(listener.address)
+    host = listener.address.rpartition(":")[0]
+    return None if port is None else Address(host, port, "", speaks)

@@ -8,17 +8,18 @@ numbers and starts, and each listener is asked until a new worker has accepted.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from nginx_tune.apply.asking import Asked, ask_place, may_answer
-from nginx_tune.apply.model_address import Address, Place
-from nginx_tune.apply.model_journal import Process
-from nginx_tune.apply.parse_reload import bad_lines
-from nginx_tune.apply.server import Generations, Logs, ReloadError, generations, held_sockets
 from nginx_tune.host.door import Host
 from nginx_tune.host.listeners import ask_listening
 from nginx_tune.host.namespaces import in_network_of
+from nginx_tune.turnover.address import Address, Place
+from nginx_tune.turnover.asking import Asked, ask_place, may_answer
+from nginx_tune.turnover.logs import Logs
+from nginx_tune.turnover.model_process import Process
+from nginx_tune.turnover.parse_reload import bad_lines
+from nginx_tune.turnover.workers import Generations, ReloadError, held_sockets
 
 _POLL_SECONDS = 0.05
 _STABLE_SECONDS = 0.6
@@ -43,12 +44,12 @@ def logged_faults(
     logs: Logs, master: Process, before: frozenset[Process], now: frozenset[Process]
 ) -> list[str]:
     """Emergencies and alerts of the master and of the new workers."""
-    ours = {master.pid} | {one.pid for one in now}
-    return bad_lines(logs.lines(), ours=ours, old={one.pid for one in before})
+    ours = {logs.number_of(one) for one in (master, *now)}
+    return bad_lines(logs.lines(), ours=ours, old={logs.number_of(one) for one in before})
 
 
 def await_workers(
-    host: Host,
+    look: Callable[[], Generations],
     master: Process,
     before: frozenset[Process],
     logs: Logs,
@@ -58,15 +59,15 @@ def await_workers(
 ) -> frozenset[Process]:
     """The new workers, once they alone serve and have stayed the same for a while.
 
-    Without ``heeds_logs`` emergencies are only told beside: a refused reload before this one may
-    still be writing them.
+    ``look`` tells the workers as they are now. Without ``heeds_logs`` emergencies are only told
+    beside: a refused reload before this one may still be writing them.
     Errors: ReloadError with the line that says why, or that the old ones still serve.
     """
     until = time.monotonic() + seconds
     last: frozenset[Process] = frozenset()
     since = time.monotonic()
     while True:
-        now = generations(host, master)
+        now = look()
         fresh = now.serving - before
         wrong = logged_faults(logs, master, before, fresh)
         if wrong and heeds_logs:
