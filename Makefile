@@ -28,6 +28,8 @@ lint: $(READY_DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python tools/dead-code
+	$(BIN)/deptry --no-ansi .
 	@if cargo fmt --version >/dev/null 2>&1; then cd probes && cargo fmt --check; \
 	else echo "make lint: no rustfmt" >&2; fi
 	@if cargo clippy --version >/dev/null 2>&1; then \

@@ -49,10 +49,6 @@ class TreeSecrets:
                 text = re.sub(_delimited(literal), REDACTED, text)
         return text
 
-    def hide_message(self, text: str) -> str:
-        """A line that nginx said of the configuration, without its secrets."""
-        return redact_message(text, self._tree)
-
     def _in(self, text: str) -> Iterator[str]:
         found: dict[str, None] = {}
         for word in dict.fromkeys(_WORD.findall(text)):

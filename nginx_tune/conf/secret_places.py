@@ -259,11 +259,6 @@ def _url(value: str, names: Names) -> str:
     return url_value(value)
 
 
-def _passed(args: Arguments, names: Names) -> Arguments:
-    """An address or URL that requests are passed to, and options of modules behind it."""
-    return (url_value(args[0]), *_strict(args[1:], names))
-
-
 def _streams(args: Arguments, _names: Names) -> Arguments:
     return tuple(map(stream_url, args))
 

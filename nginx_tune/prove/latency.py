@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.errors import UsageError
@@ -23,8 +22,6 @@ from nginx_tune.prove.histogram import (
     merge_histograms,
     rank_of,
 )
-
-Statistic = Literal["p50", "p90", "p99", "p999", "mean", "max", "stdev"]
 
 QUANTILES: dict[str, float] = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 STATISTICS: tuple[str, ...] = (*QUANTILES, "mean", "max", "stdev")

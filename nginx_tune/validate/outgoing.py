@@ -50,11 +50,6 @@ def unspoken(tree: ConfTree) -> list[str]:
     ]
 
 
-def sockets_of(outgoing: list[Outgoing]) -> list[str]:
-    """The unix sockets among them."""
-    return [one.path for one in outgoing if one.path]
-
-
 def _is_own(one: Outgoing, own: set[tuple[str, int | None]]) -> bool:
     """Whether nginx listens there itself."""
     if not one.address or one.protocol in {"dns", "syslog"}:

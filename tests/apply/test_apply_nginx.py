@@ -22,7 +22,7 @@ from nginx_tune.host.live import LiveHost
 
 pytestmark = pytest.mark.needs("root", "nginx")
 Make = Callable[..., Site]
-FACTS = Path(__file__).resolve().parents[1] / "hosts" / "golden" / "raid10-4hdd.facts.json"
+FACTS = Path(__file__).resolve().parents[1] / "host" / "golden" / "raid10-4hdd.facts.json"
 
 
 def test_a_change_is_kept_and_taken_back_later(make_site: Make) -> None:

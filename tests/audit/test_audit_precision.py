@@ -45,7 +45,7 @@ def test_findings_are_drawn_by_seed_with_links_to_their_lines(tmp_path: Path) ->
     assert "1 repositories, 2 configurations" in said
     assert run("--draw", "1", "--seed", "4") == run("--draw", "1", "--seed", "4")
     assert run("--draw", "1").count("/blob/") == 1
-    facts = str(TOOL.parents[1] / "tests/hosts/golden/sata-ssd.facts.json")
+    facts = str(TOOL.parents[1] / "tests/host/golden/sata-ssd.facts.json")
     with_host = run("--facts", facts)
     assert "/conf.d/a.conf:1]" in with_host
     rows = [line for line in with_host.splitlines() if "/blob/" in line]

@@ -11,7 +11,7 @@ from subprocess import CompletedProcess
 import pytest
 
 Run = Callable[..., "CompletedProcess[str]"]
-FACTS = Path(__file__).resolve().parent.parent / "hosts" / "freebsd.facts.json"
+FACTS = Path(__file__).resolve().parent.parent / "host" / "freebsd.facts.json"
 OF_THREADS = {"thread_pool", "aio_write"}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-HOSTS = Path(__file__).resolve().parent.parent / "hosts"
+HOSTS = Path(__file__).resolve().parent.parent / "host"
 
 
 def test_this_host_as_json(run_cli: Run) -> None:

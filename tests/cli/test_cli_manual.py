@@ -21,7 +21,7 @@ from nginx_tune.cli.manual import manual_pages
 from nginx_tune.report.man_page import ManPage, render_man_page
 
 ROOT = Path(__file__).resolve().parents[2]
-FACTS = ROOT / "tests" / "hosts" / "golden" / "three-disk-node.facts.json"
+FACTS = ROOT / "tests" / "host" / "golden" / "three-disk-node.facts.json"
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

@@ -14,7 +14,7 @@ import pytest
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = f"{sys.executable} -m nginx_tune"
-FACTS = ROOT / "tests" / "hosts" / "golden" / "sata-ssd.facts.json"
+FACTS = ROOT / "tests" / "host" / "golden" / "sata-ssd.facts.json"
 CONF = ROOT / "tests" / "conf" / "valid" / "one-line.conf"
 
 

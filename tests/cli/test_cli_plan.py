@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-FACTS = Path(__file__).resolve().parents[1] / "hosts" / "golden" / "raid10-4hdd.facts.json"
+FACTS = Path(__file__).resolve().parents[1] / "host" / "golden" / "raid10-4hdd.facts.json"
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 CONF = """\
 events {

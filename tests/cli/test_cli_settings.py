@@ -11,7 +11,7 @@ from subprocess import CompletedProcess
 import pytest
 
 Run = Callable[..., "CompletedProcess[str]"]
-FACTS = Path(__file__).resolve().parent.parent / "hosts" / "golden" / "three-disk-node.facts.json"
+FACTS = Path(__file__).resolve().parent.parent / "host" / "golden" / "three-disk-node.facts.json"
 
 
 def kind_of(run: CompletedProcess[str]) -> str:

@@ -34,7 +34,6 @@ COUNT = int(os.environ.get("NGINX_TUNE_GRID", "400"))
 SEED = int(os.environ.get("NGINX_TUNE_SEED", "14"))
 BREAK_EVENS_EVERY = 10
 VERSIONS = [f"1.{minor}.0" for minor in range(4, 32)]
-LATENCIES = [50e-6, 200e-6, 1e-3, 5e-3, 20e-3, 100e-3]
 FILESYSTEMS = ["ext4", "xfs", "btrfs", "zfs", "tmpfs", "9p", "nfs4"]
 
 

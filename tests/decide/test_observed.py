@@ -42,10 +42,6 @@ def observed(**server: Any) -> Observation:
     )
 
 
-def on_running(workload: Workload, **server: Any) -> Decisions:
-    return decide(running(), workload, site=site(), observation=observed(**server))
-
-
 def evidence(decision: Decision) -> dict[str, Any]:
     return {e.fact: (e.value, e.provenance) for e in decision.evidence}
 

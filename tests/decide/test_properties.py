@@ -45,8 +45,6 @@ from nginx_tune.emit.settings import key_of
 QUICK = settings(
     max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-FEWER = settings(QUICK, max_examples=60)
-"""Where each example decides many times."""
 MAYBE_INT = st.none() | st.integers(1, 2**42) | st.integers(-5, 2**63)
 MAYBE_FLOAT = st.none() | st.floats(0.1, 1e5) | st.floats(-1, 1e15, allow_nan=False)
 CLASSES = st.sampled_from(["hdd", "ssd", "nvme", "network", "virtual", "memory", "unknown"])

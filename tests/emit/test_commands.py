@@ -16,7 +16,7 @@ from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-HOSTS = Path(__file__).resolve().parent.parent / "hosts"
+HOSTS = Path(__file__).resolve().parent.parent / "host"
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from nginx_tune.report.plan import render_plan_diff, render_plan_markdown
 from nginx_tune.subject.subject import ConfigurationFiles
 from nginx_tune.workload.profiles import workload_for
 
-GOLDEN = Path(__file__).resolve().parents[1] / "hosts" / "golden"
+GOLDEN = Path(__file__).resolve().parents[1] / "host" / "golden"
 HOSTS = ("raid10-4hdd", "three-disk-node", "kvm-guest", "sata-ssd")
 SITES = {
     "one file": """\

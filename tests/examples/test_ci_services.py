@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ACTION = EXAMPLES / "github-actions" / "action.yml"
 WORKFLOW = EXAMPLES / "github-actions" / "nginx.yml"
 GITLAB = EXAMPLES / "gitlab-ci" / ".gitlab-ci.yml"
-FACTS = EXAMPLES.parent / "tests" / "hosts" / "golden" / "three-disk-node.facts.json"
+FACTS = EXAMPLES.parent / "tests" / "host" / "golden" / "three-disk-node.facts.json"
 GOOD = "events {}\nhttp { server { listen 8080; location / { root /srv; } } }\n"
 BAD = "events {}\nhttp { server { location / { aio threads=absent; } } }\n"
 Shell = Callable[..., "subprocess.CompletedProcess[str]"]

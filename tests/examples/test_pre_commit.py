@@ -68,7 +68,7 @@ def test_audit_judges_the_whole_tree(
 def test_an_edited_generated_file_fails_with_a_diff(
     tmp_path: Path, checkout: Path, cache: Path
 ) -> None:
-    facts = ROOT / "tests" / "hosts" / "golden" / "three-disk-node.facts.json"
+    facts = ROOT / "tests" / "host" / "golden" / "three-disk-node.facts.json"
     shutil.copy2(facts, tmp_path / "facts.json")
     made = subprocess.run(
         [sys.executable, "-m", "nginx_tune", "generate", "--facts", "facts.json"],

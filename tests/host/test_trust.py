@@ -523,7 +523,8 @@ def test_root_does_not_write_through_another_user_s_link(
     assert victim.read_text() == "the host's"
 
 
-def test_streams_and_fresh_files_are_written(place: Path, capfdbinary: object) -> None:
+@pytest.mark.usefixtures("capfdbinary")
+def test_streams_and_fresh_files_are_written(place: Path) -> None:
     write_file(place / "fresh", b"ours")
     assert (place / "fresh").read_bytes() == b"ours"
     write_file(Path("/dev/stdout"), b"")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import pytest
-from hosts.machine import Machine
+from machine import Machine
 from msgspec.structs import replace
 
 from nginx_tune.audit.context import Context

@@ -36,7 +36,7 @@ def test_a_capture_gives_its_facts(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(BUILDERS))
 def test_captures_are_what_their_machines_say_now(name: str) -> None:
-    """Fails when a reader asks something new: run tests/hosts/regenerate.py and review."""
+    """Fails when a reader asks something new: run tests/host/regenerate.py and review."""
     stored = read_capture(name)
     now = msgspec.structs.replace(record_host(*BUILDERS[name]()), tool_version=stored.tool_version)
     assert encode(now) == (HERE / f"{name}.json").read_bytes()

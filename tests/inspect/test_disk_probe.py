@@ -266,7 +266,7 @@ def test_memory_has_no_curve(run_cli: RunCli) -> None:
 
 
 def test_disks_are_this_hosts(run_cli: RunCli) -> None:
-    host = Path(__file__).resolve().parent.parent / "hosts" / "three-disk-node.json"
+    host = Path(__file__).resolve().parent.parent / "host" / "three-disk-node.json"
     said = run_cli("inspect", "--host", host, "--disks")
     assert said.returncode == 2
     assert "does not go with --host" in said.stderr

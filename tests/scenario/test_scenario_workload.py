@@ -1,4 +1,4 @@
-"""The pure parts around a run: load plans, places, workloads, emulated facts."""
+"""The workload and the popularity that a scenario declares."""
 
 from __future__ import annotations
 
@@ -6,120 +6,22 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
-from msgspec import structs
 
-from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.model_cache import curve_classes, hit_ratio, zipf_classes
-from nginx_tune.documents.facts import Cpu, Dataset, Facts, Memory, Sizes
-from nginx_tune.documents.lab import Lab, LabData, LabDisk, LabLink
+from nginx_tune.documents.facts import Dataset, Facts, Sizes
+from nginx_tune.documents.lab import Lab, LabData, LabDisk
 from nginx_tune.documents.loadplan import Arrivals, Target
 from nginx_tune.documents.scenario import Scenario, ScenarioClass
 from nginx_tune.documents.workload import Popularity
-from nginx_tune.errors import UndecidedError
-from nginx_tune.experiment.emulated import emulate
-from nginx_tune.experiment.places import plan_places
-from nginx_tune.experiment.session import split_cpus
-from nginx_tune.experiment.view import plan_view
-from nginx_tune.load.classes import ServedFile, default_classes, plan_load
+from nginx_tune.load.classes import ServedFile, plan_load
 from nginx_tune.scenario.popularity import declare_popularity
 from nginx_tune.scenario.workload import plan_workload
-
-FILES = [ServedFile(f"/f{index}", 100 + index) for index in range(4)]
-
-
-def test_the_hot_file_is_no_part_of_the_random_load() -> None:
-    plan = plan_load(
-        default_classes(),
-        FILES,
-        target=Target(port=8080),
-        memory_url="/healthz",
-    )
-    cold, hot, memory = plan.classes
-    assert hot.paths.paths == ["/f0"]
-    assert cold.paths.paths == ["/f1", "/f2", "/f3"]
-    assert cold.paths.bytes == [101, 102, 103], "bodies are checked against the files"
-    assert memory.paths.paths == ["/healthz"]
-    assert plan.permit.ports == [8080]
-    assert plan.permit.live is False
-
-
-def test_each_file_once_where_a_class_says_so() -> None:
-    cold = default_classes()[0]
-    plan = plan_load(
-        [structs.replace(cold, once=True), structs.replace(cold, name="zipf", exponent=1.1)],
-        FILES,
-        target=Target(port=8080),
-        memory_url=None,
-    )
-    assert [item.paths.kind for item in plan.classes] == ["once", "zipf"]
-
-
-def test_a_class_without_anything_to_ask_is_an_error() -> None:
-    with pytest.raises(UndecidedError, match="no file to ask for"):
-        plan_load(
-            default_classes(),
-            [],
-            target=Target(port=1),
-            memory_url="/x",
-        )
-
-
-def test_places_are_what_the_build_and_the_configuration_write_to() -> None:
-    flags = [
-        "--with-threads",
-        "--error-log-path=stderr",
-        "--http-log-path=/var/log/nginx/access.log",
-        "--pid-path=/run/nginx.pid",
-        "--lock-path=/var/lock/nginx.lock",
-        "--http-proxy-temp-path=/var/lib/nginx/proxy",
-    ]
-    written = ["/srv/logs/error.log", "syslog:server=1.2.3.4", "/logs/$host.log", "/dev/null"]
-    assert plan_places(flags, written) == [
-        "/run",
-        "/srv/logs",
-        "/var/lib/nginx",
-        "/var/lock",
-        "/var/log/nginx",
-    ]
-
-
-def test_a_cache_is_written_and_not_shown() -> None:
-    """A place that is shown takes no writes, inside of one that does neither."""
-    tree = parse_text(
-        "events {} http { proxy_cache_path /srv/site/cache keys_zone=small:1m; server {"
-        " access_log /srv/logs/site/a.log; location / { proxy_cache small;"
-        " proxy_pass http://127.0.0.1:1; } } }",
-        file="/srv/site/nginx.conf",
-    )
-    view = plan_view([tree], [], None, directory="/")
-    assert "/srv/site" in view.shown
-    assert "/srv/site/cache" not in view.shown
-    assert {"/srv/site", "/srv/logs/site"} <= set(view.written)
-
-
-def test_cpus_are_split_where_there_are_two() -> None:
-    assert split_cpus([0, 1], separate=True) == ([0], [1])
-    assert split_cpus([3], separate=True) == ([3], [3])
-    assert split_cpus([0, 1, 2, 3], separate=False) == ([0, 1, 2, 3], [0, 1, 2, 3])
-
 
 LAB = Lab(
     name="hdd",
     memory_bytes=192 << 20,
     disks=[LabDisk(name="d", mount="/srv/d", bytes_per_second=80 << 20, reads_per_second=400)],
 )
-
-
-def test_the_emulated_host_is_its_limits() -> None:
-    real = Facts(cpu=Cpu(online=2), memory=Memory(total_bytes=24 << 30, available_bytes=20 << 30))
-    facts = emulate(real, LAB, cpus=1)
-    assert facts.memory.page_cache_limit_bytes == 192 << 20
-    assert facts.cpu.effective == 1.0
-    assert facts.storage.independent_disk_count == 1
-    curve = facts.storage.disks[0].curve
-    assert curve is not None
-    assert curve.sequential_bytes_per_second == 80 << 20
-    assert curve.provenance == "declared"
 
 
 def test_the_workload_of_a_scenario_tells_cold_from_hot() -> None:
@@ -245,12 +147,6 @@ def test_who_waits_for_answers_is_counted_by_users_of_random_files() -> None:
     skewed = closed("a", "random", 8, exponent=1.0)
     assert declared(many_files(), skewed, closed("h", "hot", 4)).curve
     assert declared(many_files(), closed("a", "random", 8, once=True)).once
-
-
-def test_a_link_of_the_lab_is_one_of_its_host() -> None:
-    lab = Lab(name="l", topology="link", link=LabLink(bits_per_second=200_000_000))
-    assert [x.speed_bits_per_second for x in emulate(Facts(), lab, cpus=1).network.links] == [2e8]
-    assert emulate(Facts(), LAB, cpus=1).network.links == []
 
 
 def test_slow_clients_are_said_and_asked_for() -> None:

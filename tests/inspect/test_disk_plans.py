@@ -22,7 +22,7 @@ from nginx_tune.inspect.disk_targets import disk_targets, refusals
 from nginx_tune.inspect.disks import Measured
 from nginx_tune.report.curves import render_curves
 
-GOLDEN = Path(__file__).resolve().parent.parent / "hosts" / "golden"
+GOLDEN = Path(__file__).resolve().parent.parent / "host" / "golden"
 
 
 def facts_of(name: str) -> Facts:

@@ -21,7 +21,7 @@ from nginx_tune.window.disk_use import read_bytes
 from nginx_tune.window.disks import watched_disks
 from nginx_tune.window.moment import Moment, Subjects
 
-HOSTS = Path(__file__).parents[1] / "hosts"
+HOSTS = Path(__file__).parents[1] / "host"
 ASK = (
     "import json, sys; from nginx_tune.host.live import LiveHost; "
     "from nginx_tune.window.disks import watched_disks; "

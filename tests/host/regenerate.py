@@ -1,4 +1,4 @@
-"""Write the captures and their expected facts again: ``python tests/hosts/regenerate.py``.
+"""Write the captures and their expected facts again: ``python tests/host/regenerate.py``.
 
 The captures are recorded from the machines in ``machines*.py``; review the difference. Captures
 of real hosts have no builder and stay as they are; only their facts are written again.

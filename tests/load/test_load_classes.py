@@ -1,0 +1,49 @@
+"""How the files of a site become the classes of a load plan."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from nginx_tune.documents.loadplan import Target
+from nginx_tune.errors import UndecidedError
+from nginx_tune.load.classes import ServedFile, default_classes, plan_load
+
+FILES = [ServedFile(f"/f{index}", 100 + index) for index in range(4)]
+
+
+def test_the_hot_file_is_no_part_of_the_random_load() -> None:
+    plan = plan_load(
+        default_classes(),
+        FILES,
+        target=Target(port=8080),
+        memory_url="/healthz",
+    )
+    cold, hot, memory = plan.classes
+    assert hot.paths.paths == ["/f0"]
+    assert cold.paths.paths == ["/f1", "/f2", "/f3"]
+    assert cold.paths.bytes == [101, 102, 103], "bodies are checked against the files"
+    assert memory.paths.paths == ["/healthz"]
+    assert plan.permit.ports == [8080]
+    assert plan.permit.live is False
+
+
+def test_each_file_once_where_a_class_says_so() -> None:
+    cold = default_classes()[0]
+    plan = plan_load(
+        [structs.replace(cold, once=True), structs.replace(cold, name="zipf", exponent=1.1)],
+        FILES,
+        target=Target(port=8080),
+        memory_url=None,
+    )
+    assert [item.paths.kind for item in plan.classes] == ["once", "zipf"]
+
+
+def test_a_class_without_anything_to_ask_is_an_error() -> None:
+    with pytest.raises(UndecidedError, match="no file to ask for"):
+        plan_load(
+            default_classes(),
+            [],
+            target=Target(port=1),
+            memory_url="/x",
+        )
