@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from nginx_tune.audit_input.overlaid import Overlaid
 from nginx_tune.conf.dump import Dump, is_dump, parse_dump
+from nginx_tune.conf.payload import is_payload, read_payload
 from nginx_tune.conf.quoted import redact_message
 from nginx_tune.conf.tree import ConfTree, Reader
 from nginx_tune.documents.facts import Facts, Nginx
@@ -95,7 +96,7 @@ class AuditSubject(NamedTuple):
 
 
 def saved_dump(host: Host, named: str, prefix: str | None) -> bytes | None:
-    """The output of ``nginx -T`` that the named file holds; null where it is a configuration."""
+    """What ``nginx -T`` or crossplane printed into the named file; null for a configuration."""
     path = place_of(named, prefix)
     if not os.path.isfile(path):  # noqa: PTH113  # Path's raises where a directory is closed to us
         return None
@@ -103,13 +104,18 @@ def saved_dump(host: Host, named: str, prefix: str | None) -> bytes | None:
         data = ConfigurationFiles(host).read_bytes(path)
     except HostReadError:  # said where the tree is read
         return None
-    return data if is_dump(data) else None
+    return data if holds_files(data) else None
+
+
+def holds_files(data: bytes) -> bool:
+    """Whether data holds all files of a configuration, and is none itself."""
+    return is_dump(data) or is_payload(data)
 
 
 def read_dumped(host: Host, dump: bytes, *, prefix: str | None, facts: Facts | None,
-                replaced: dict[str, bytes]) -> AuditSubject:  # fmt: skip
-    """The tree inside the output of ``nginx -T``."""
-    reader = parse_dump(dump)
+                replaced: dict[str, bytes], name: str) -> AuditSubject:  # fmt: skip
+    """The tree inside the output of ``nginx -T`` or of ``crossplane parse``."""
+    reader = read_payload(dump, name) if is_payload(dump) else parse_dump(dump)
     subject = Subject(reader.main, prefix or _prefix(facts), is_hosts=False)
     overlaid = Overlaid(reader, replaced)
     tree = read_subject(overlaid, subject)

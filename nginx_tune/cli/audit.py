@@ -20,6 +20,7 @@ from nginx_tune.audit.rule import Profile, Rule
 from nginx_tune.audit.selection import select_rules
 from nginx_tune.audit_input.audit_subject import (
     AuditSubject,
+    holds_files,
     read_audit_subject,
     read_dumped,
     saved_dump,
@@ -31,7 +32,6 @@ from nginx_tune.cli.nginx_choice import tell_choice
 from nginx_tune.cli.output import output_options, write_file, write_result
 from nginx_tune.cli.saying import say
 from nginx_tune.conf.directive import as_utf8
-from nginx_tune.conf.dump import is_dump
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.baseline import Baseline
@@ -57,9 +57,9 @@ def command(
 ) -> ExitStatus:
     """What is wrong with a configuration on this host, with evidence and the safe fix.
 
-    Without CONF: the running nginx's, else the installed one's; - reads the output of nginx -T,
-    and so does a file that holds it. Only reads; nginx -t runs for --test and --fix-diff alone,
-    inside walls.
+    Without CONF: the running nginx's, else the installed one's; - reads the output of nginx -T
+    or of crossplane parse, and so does a file that holds it. Only reads; nginx -t
+    runs for --test and --fix-diff alone, inside walls.
     """
     gc.disable()  # a tree is millions of small objects, none of them garbage
     if options["fix_diff"] and any("=" not in form for form in formats):
@@ -171,21 +171,20 @@ def _subject(
                     f"{named} is a pipe: save it in a file for --test, --diff-base"
                 )
             piped = read_pipe(named)  # it can be read once only
-            dump = piped if is_dump(piped) else None
+            dump = piped if holds_files(piped) else None
             replaced = {named: piped, **replaced} if dump is None else replaced
         else:
             dump = saved_dump(host, named, prefix)
     if dump is not None:
-        what = (
-            "a dump on standard input" if conf == "-" else f"{named} is what nginx -T printed: it"
-        )
+        what = "a dump on standard input" if conf == "-" else f"{named} holds files of its own: it"
         if maps:
             raise click.UsageError(f"{what} names its files itself: no --map")
         if runs_test or asked.diff_base is not None or facts_source == "live":
             raise click.UsageError(
                 f"{what} has no files here: no --test, --diff-base, --facts live"
             )
-        return read_dumped(host, dump, prefix=prefix, facts=facts, replaced=replaced)
+        name = "standard input" if conf == "-" else str(named)
+        return read_dumped(host, dump, prefix=prefix, facts=facts, replaced=replaced, name=name)
     return read_audit_subject(
         host,
         named,
