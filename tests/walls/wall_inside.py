@@ -19,6 +19,8 @@ from nginx_tune.lab.mounts import STATE
 _MOST_BYTES = 200
 _MOST_SAID = 40_000
 _LONG_SECONDS = 100.0
+_FIRST_SECONDS = 10.0
+"""Until a server says anything: the first of all may have to wait for a busy machine."""
 _plain_answer = surveys._answer
 
 
@@ -36,11 +38,12 @@ def _answer(one: Question, pid: int) -> Answer:
     said = b""
     try:
         with socket.socket(socket.AF_INET, family) as client:
-            client.settimeout(1.0)
+            client.settimeout(1.0 if kind == "udp" else _FIRST_SECONDS)
             client.connect((one.target.address, one.target.port))
             for line in lines or [b"x"]:
                 client.sendall(line)
                 said = client.recv(_MOST_BYTES) or said
+                client.settimeout(1.0)
     except ConnectionResetError:
         pass  # it answers, or not, and closes before all is read
     except OSError as error:
