@@ -73,26 +73,43 @@ class AuditSubject(NamedTuple):
 
         ``files`` are further ones with other contents.
         """
-        from nginx_tune.experiment.trial import try_configuration  # noqa: PLC0415  # the whole lab
-
-        nginx, _ = read_nginx(self.host, binary=nginx_binary, to_run=True)
-        refuse_special_files(opened_files(self.tree))
-        binary = runnable_program(nginx)
-        refuse_foreign_code(binary, module_files(self.tree, nginx.flags, self.subject.prefix))
-        tried = try_configuration(
-            binary,
-            self.subject.path,
-            prefix=self.subject.prefix,
-            replaced={**self.replaced, **(files or {})},
-            view=plan_view(
-                [self.tree],
-                nginx.flags,
-                self.subject.prefix,
-                directory=str(Path.cwd()),
-            ),
+        replaced = {**self.replaced, **(files or {})}
+        return test_tree(
+            self.host, self.tree, nginx_binary, prefix=self.subject.prefix, replaced=replaced
         )
-        messages = [redact_message(line, self.tree) for line in tried.messages]
-        return replace(tried, messages=messages), nginx
+
+
+def test_tree(
+    host: Host,
+    tree: ConfTree,
+    nginx_binary: str | None,
+    *,
+    prefix: str | None,
+    replaced: Mapping[str, bytes],
+) -> tuple[NginxTest, Nginx]:
+    """What ``nginx -t`` says of a tree whose files on this host have other bytes, inside walls.
+
+    Shape: with the nginx that said it. Errors: UndecidedError where none can be run, or the tree
+    names what must not be.
+    """
+    from nginx_tune.experiment.trial import try_configuration  # noqa: PLC0415  # the whole lab
+
+    nginx, _ = read_nginx(host, binary=nginx_binary, to_run=True)
+    refuse_special_files(opened_files(tree))
+    binary = runnable_program(nginx)
+    refuse_foreign_code(binary, module_files(tree, nginx.flags, prefix))
+    tried = try_configuration(
+        binary,
+        tree.path,
+        prefix=prefix,
+        replaced=replaced,
+        view=plan_view([tree], nginx.flags, prefix, directory=str(Path.cwd())),
+    )
+    messages = [redact_message(line, tree) for line in tried.messages]
+    return replace(tried, messages=messages), nginx
+
+
+test_tree.__test__ = False  # type: ignore[attr-defined]  # no test of ours
 
 
 def saved_dump(host: Host, named: str, prefix: str | None) -> bytes | None:

@@ -142,6 +142,7 @@ def _change_of(
 ) -> tuple[list[Proposed], dict[str, str], dict[str, Any]]:
     """The files of a plan or of ``--overlay``, what the plan read, and the options with its own."""
     from nginx_tune.apply.examine import Proposed  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.audit_input.planned import check_content  # noqa: PLC0415
     from nginx_tune.cli.inputs import read_document  # noqa: PLC0415
     from nginx_tune.documents.plan import Plan  # noqa: PLC0415
 
@@ -150,9 +151,7 @@ def _change_of(
     if options["overlays"]:
         raise UsageError("PLAN and --overlay exclude each other")
     plan = read_document(Plan, plan_path)
-    for file in plan.files:
-        if hashlib.sha256(file.content).hexdigest() != file.sha256_after:
-            raise UsageError(f"{plan_path}: {file.path}: its content is not what was planned")
+    check_content(plan, plan_path)
     for one in plan.warnings:
         if one.effect == "refused":
             raise UsageError(

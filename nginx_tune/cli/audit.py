@@ -25,6 +25,7 @@ from nginx_tune.audit_input.audit_subject import (
     read_dumped,
     saved_dump,
 )
+from nginx_tune.audit_input.planned import read_planned
 from nginx_tune.cli.audit_formats import FORMATS, audit_renderers, write_fix_diff
 from nginx_tune.cli.audit_options import audit_options, read_maps, read_overlays
 from nginx_tune.cli.inputs import read_document, read_pipe
@@ -38,9 +39,12 @@ from nginx_tune.documents.baseline import Baseline
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts, with_nginx_version
 from nginx_tune.documents.findings import Findings, Severity
+from nginx_tune.documents.plan import Plan
 from nginx_tune.errors import ExitStatus, UndecidedError, worst
+from nginx_tune.host.door import Host
 from nginx_tune.host.live import LiveHost
 from nginx_tune.report.text import plain
+from nginx_tune.subject.subject import ConfigurationFiles
 
 _HOST_FREE = (
     "this is not the configuration of this host's nginx, so it is audited by its text alone "
@@ -138,7 +142,7 @@ class _Asked(NamedTuple):
 
 
 _SUBJECT_OPTIONS = ("conf", "conf_option", "prefix", "facts_source", "nginx_binary", "overlays",
-                    "maps", "runs_test", "pid")  # fmt: skip
+                    "plan_path", "maps", "runs_test", "pid")  # fmt: skip
 
 
 def _subject(
@@ -150,6 +154,7 @@ def _subject(
     facts_source: str | None,
     nginx_binary: str | None,
     overlays: tuple[str, ...],
+    plan_path: str | None,
     maps: tuple[str, ...],
     runs_test: bool,
     pid: int | None,
@@ -161,20 +166,18 @@ def _subject(
         facts = read_document(Facts, str(facts_source))
     host, replaced = LiveHost(), read_overlays(overlays)
     named = conf or conf_option
+    if plan_path is not None:
+        if named is not None or overlays:
+            raise click.UsageError("--plan names the files: leave CONF and --overlay out")
+        plan = read_document(Plan, plan_path)
+        named, prefix = plan.conf_path, prefix or plan.prefix
+        replaced = read_planned(plan, plan_path, ConfigurationFiles(host), prefix=prefix).files
     if pid is not None and (conf == "-" or facts_source not in {None, "live"}):
         raise click.UsageError("--pid is about a process of this host: not with - or --facts FILE")
-    dump = sys.stdin.buffer.read() if conf == "-" else None
-    if dump is None and named is not None:
-        if Path(named).is_fifo():
-            if runs_test or asked.diff_base is not None:
-                raise click.UsageError(
-                    f"{named} is a pipe: save it in a file for --test, --diff-base"
-                )
-            piped = read_pipe(named)  # it can be read once only
-            dump = piped if holds_files(piped) else None
-            replaced = {named: piped, **replaced} if dump is None else replaced
-        else:
-            dump = saved_dump(host, named, prefix)
+    tests = runs_test or asked.diff_base is not None
+    given = sys.stdin.buffer.read() if conf == "-" else None
+    dump, piped = (given, {}) if conf == "-" else _given(host, named, prefix, tests=tests)
+    replaced = {**piped, **replaced}
     if dump is not None:
         what = "a dump on standard input" if conf == "-" else f"{named} holds files of its own: it"
         if maps:
@@ -196,6 +199,20 @@ def _subject(
         replaced=replaced,
         maps=read_maps(maps),
     )
+
+
+def _given(
+    host: Host, named: str | None, prefix: str | None, *, tests: bool
+) -> tuple[bytes | None, dict[str, bytes]]:
+    """What holds all files by itself, if it does; else what came by a pipe, by its name."""
+    if named is None:
+        return None, {}
+    if not Path(named).is_fifo():
+        return saved_dump(host, named, prefix), {}
+    if tests:
+        raise click.UsageError(f"{named} is a pipe: save it in a file for --test, --diff-base")
+    piped = read_pipe(named)  # it can be read once only
+    return (piped, {}) if holds_files(piped) else (None, {named: piped})
 
 
 def _audit(facts: Facts | None, rules: Sequence[Rule], asked: _Asked, tree: ConfTree) -> Findings:

@@ -52,6 +52,12 @@ _OPTIONS = (
         help="Audit the tree with NEW in the place of PATH; may repeat.",
     ),
     click.option(
+        "--plan",
+        "plan_path",
+        metavar="FILE",
+        help="Audit the tree as a plan ('plan -f json') would have it.",
+    ),
+    click.option(
         "--map",
         "maps",
         multiple=True,

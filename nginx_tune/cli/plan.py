@@ -15,6 +15,7 @@ from nginx_tune.cli.deciding import deciding_options
 from nginx_tune.cli.held import Held, read_held
 from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.cli.saying import say
+from nginx_tune.cli.weaker_walls import weaker_walls_option
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide.standing import hold_against
 from nginx_tune.documents.base import encode
@@ -22,7 +23,7 @@ from nginx_tune.documents.decisions import DecisionId, Decisions
 from nginx_tune.documents.plan import Plan
 from nginx_tune.emit.changes import Changes, plan_changes
 from nginx_tune.emit.reload_warnings import reload_warnings
-from nginx_tune.errors import UsageError
+from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.report.plan import render_plan_diff, render_plan_markdown
 
 _PRIVATE = 0o600
@@ -47,6 +48,13 @@ _PRIVATE = 0o600
 @click.option(
     "--annotate", is_flag=True, help="Write the reason behind each added line, as a comment."
 )
+@click.option(
+    "--test",
+    "runs_test",
+    is_flag=True,
+    help="Also run nginx -t on the changed files, inside walls; the plan says what it said.",
+)
+@weaker_walls_option
 @output_options("diff", "md", "json")
 @click.pass_context
 def command(
@@ -59,10 +67,11 @@ def command(
     only: tuple[str, ...],
     but: tuple[str, ...],
     annotate: bool,
+    runs_test: bool,
     formats: tuple[str, ...],
     output: str | None,
     **named: Any,
-) -> None:
+) -> ExitStatus:
     """What to change in a configuration, as a diff of its own files with the reason of each line.
 
     Nothing is written to them. Lines that stand keep their places and comments; a decision whose
@@ -75,6 +84,8 @@ def command(
     chosen = _chosen(held.decisions, only, but)
     changes = plan_changes(chosen, held.tree, _leaves(held, chosen), annotates=annotate)
     plan = _plan(held, changes, prefix)
+    if runs_test:
+        plan = _tested(plan, held, named["nginx_binary"])
     old = {one.source.file: one.source.data for one in held.tree.parsed}
     write_result(
         {
@@ -88,6 +99,8 @@ def command(
     )
     if not plan.files and not ctx.obj["quiet"]:
         say("nothing is to be changed")
+    refused = plan.nginx_test is not None and not plan.nginx_test.accepted
+    return ExitStatus.CONFIGURATION if refused else ExitStatus.OK
 
 
 def _chosen(decisions: Decisions, only: tuple[str, ...], but: tuple[str, ...]) -> Decisions:
@@ -119,6 +132,18 @@ def _tree_with(tree: ConfTree, files: Mapping[str, bytes]) -> ConfTree:
 
     reader = Overlaid(ConfigurationFiles(LiveHost()), files)
     return read_tree(tree.path, reader, prefix=tree.prefix)
+
+
+def _tested(plan: Plan, held: Held, nginx_binary: str | None) -> Plan:
+    """The plan with what nginx says of it: the one that it is for, or another that is named."""
+    from nginx_tune.audit_input.audit_subject import test_tree  # noqa: PLC0415  # only where asked
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+
+    files = {one.path: one.content for one in plan.files}
+    test, nginx = test_tree(
+        LiveHost(), _tree_with(held.tree, files), nginx_binary, prefix=plan.prefix, replaced=files
+    )
+    return replace(plan, nginx_test=test, nginx_choice=nginx.choice)
 
 
 def _plan(held: Held, changes: Changes, prefix: str | None) -> Plan:

@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     help="The baseline; default: the configuration that the host's nginx has now.",
 )
 @click.option(
+    "--plan",
+    "plan_path",
+    metavar="FILE",
+    help="A plan ('plan -f json'): the configuration that it changes, against itself with it.",
+)
+@click.option(
     "--lab",
     metavar="SPEC",
     help="Emulate a host with generated data (needs root): a class (hdd, ssd, nvme, memory), a "
@@ -121,6 +127,7 @@ def command(
     conf_option: str | None,
     prefix: str | None,
     against: str | None,
+    plan_path: str | None,
     lab: str | None,
     scale: float | None,
     requires: tuple[str, ...],
@@ -157,12 +164,15 @@ def command(
 
     if conf and conf_option:
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")
-    candidate = conf or conf_option
-    if candidate is None:
+    candidate = conf or conf_option or ""
+    if plan_path and (candidate or against):
+        raise UsageError("--plan names both configurations", hint="leave CONF and --against out")
+    if not plan_path and not candidate:
         raise UsageError("no candidate configuration", hint="nginx-tune validate CONF")
     spec = ExperimentSpec(
         baseline=against or "",
         candidate=candidate,
+        plan=plan_path or "",
         prefix=os.path.abspath(prefix) if prefix else None,  # noqa: PTH100  # links stay
         load=_site_load(manifest, workload, speed),
         scale=scale,

@@ -59,21 +59,38 @@ def run_experiment(
     nginx, _ = read_nginx(host, binary=wanted.nginx_binary, to_run=True)
     tell_choice(ctx, nginx)
     own = own_prefix(nginx)
-    baseline = spec.baseline or host_configuration(nginx)
+    prefix = spec.prefix
+    if spec.plan:
+        from nginx_tune.audit_input.planned import read_planned  # noqa: PLC0415
+        from nginx_tune.cli.inputs import read_document  # noqa: PLC0415
+        from nginx_tune.documents.plan import Plan  # noqa: PLC0415
+        from nginx_tune.subject.subject import ConfigurationFiles  # noqa: PLC0415
+
+        plan = read_document(Plan, spec.plan)
+        files = ConfigurationFiles(host)
+        before, after, planned = read_planned(plan, spec.plan, files, prefix=prefix or own)
+        prefix = plan.prefix or prefix
+    else:
+        baseline = spec.baseline or host_configuration(nginx)
+        before = read_configuration(host, baseline, prefix, default_prefix=own)
+        after = read_configuration(host, spec.candidate, prefix, default_prefix=own)
+        planned = {}
     with as_interrupt():
         sides = Sides(
-            candidate=read_configuration(host, spec.candidate, spec.prefix, default_prefix=own),
-            baseline=read_configuration(host, baseline, spec.prefix, default_prefix=own),
+            candidate=after,
+            baseline=before,
             lab=lab,
-            prefix=_started_with(spec.prefix, own, nginx.prefix),
+            prefix=_started_with(prefix, own, nginx.prefix),
             nginx=nginx,
+            planned=planned,
         )
         progress = progress_printer(ctx)
         if settle_only:
             settled = replace(
                 look_at(spec, sides, progress=progress),
-                baseline=os.path.abspath(baseline),  # noqa: PTH100  # links stay
-                candidate=os.path.abspath(spec.candidate),  # noqa: PTH100
+                baseline="" if spec.plan else before.path,
+                candidate="" if spec.plan else after.path,
+                plan=os.path.abspath(spec.plan) if spec.plan else "",  # noqa: PTH100  # links stay
             )
             pages = {
                 "toml": lambda: render_experiment(settled).encode(),
@@ -83,7 +100,7 @@ def run_experiment(
             return ExitStatus.OK
         validation = run_validation(spec, sides, progress=progress)
     if not wanted.no_store:
-        keep_run(ctx, validation, kind="validate", name=spec.candidate, clock=clock)
+        keep_run(ctx, validation, kind="validate", name=spec.plan or spec.candidate, clock=clock)
     verdict = validation.verdict
     renderers = {
         "console": lambda: render_verdict(verdict).encode(),

@@ -48,7 +48,10 @@ class ExperimentSpec(Document, frozen=True, kw_only=True, tag="nginx-tune/experi
 
     baseline: str = ""
     """Path of its nginx.conf; empty for the one that the host's nginx has."""
-    candidate: str
+    candidate: str = ""
+    """Path of its nginx.conf; empty with ``plan``."""
+    plan: str = ""
+    """File of a plan: the candidate is the baseline with it."""
     prefix: str | None = None
     """nginx's ``-p`` as it was asked for; null for the one that nginx has."""
     lab: Lab | None = None

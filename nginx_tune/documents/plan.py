@@ -6,6 +6,7 @@ from typing import Literal
 
 from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.decisions import Confidence, Evidence
+from nginx_tune.documents.findings import NginxTest
 
 
 class Hunk(Part, frozen=True, kw_only=True):
@@ -68,3 +69,5 @@ class Plan(Document, frozen=True, kw_only=True, tag="nginx-tune/plan/1"):
     """SHA-256 of every other file of the tree: where one changes the plan is out of date."""
     warnings: list[ReloadWarning] = []
     refusals: list[Refusal] = []
+    nginx_test: NginxTest | None = None
+    """What ``nginx -t`` said of just these bytes; null where it was not asked."""

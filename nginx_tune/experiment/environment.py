@@ -6,7 +6,8 @@ from pathlib import Path
 
 from nginx_tune.experiment.operations import EnvironmentRequest, MadeEnvironment
 from nginx_tune.experiment.room import make_room
-from nginx_tune.experiment.trial import give_names, show_files
+from nginx_tune.experiment.shown_files import ShownFiles
+from nginx_tune.experiment.trial import give_names
 from nginx_tune.lab.addresses import take_addresses
 from nginx_tune.lab.enclosure import Enclosure
 from nginx_tune.lab.mounts import STATE
@@ -14,13 +15,16 @@ from nginx_tune.lab.stubs import start_stubs
 
 
 def make_environment(
-    request: EnvironmentRequest, directory: Path, enclosure: Enclosure
+    request: EnvironmentRequest, directory: Path, enclosure: Enclosure, shown: ShownFiles
 ) -> MadeEnvironment:
     """Make it; what there is now."""
     take_addresses(request.addresses)
-    show_files(request.replaced, directory)
+    shown.lay(request.shown, directory)
     make_room(request.sockets, enclosure)
-    names = [name for argv in request.commands for name in give_names(argv, directory, enclosure)]
+    names: list[str] = []
+    for arm, argv in request.commands.items():
+        shown.turn_to(arm)
+        names += give_names(argv, directory, enclosure)
     stubs = start_stubs(request.outgoing, request.binary, STATE / "stubs", request.cpus)
     for path, ours in stubs.sockets.items():
         enclosure.show_instead(path, ours)

@@ -34,6 +34,7 @@ from nginx_tune.experiment.operations import (
     TrialRequest,
     Tried,
 )
+from nginx_tune.experiment.shown_files import ShownFiles
 from nginx_tune.lab import mounts
 from nginx_tune.lab.enclosure import Enclosure, View
 from nginx_tune.lab.lifetime import die_with_parent
@@ -55,6 +56,7 @@ class Inside:
         self._directory = Path("/")
         self._lab: OpenLab | None = None
         self._enclosure = Enclosure()
+        self._shown = ShownFiles()
 
     def hello(self, request: Hello) -> Mark:
         """Finish the walls: private mounts were made by unshare, ``lo`` comes up here."""
@@ -114,12 +116,13 @@ class Inside:
         """Have what configurations need around them."""
         from nginx_tune.experiment.environment import make_environment  # noqa: PLC0415
 
-        return make_environment(request, self._directory, self._enclosure)
+        return make_environment(request, self._directory, self._enclosure, self._shown)
 
     def survey(self, request: SurveyRequest) -> list[Answer]:
         """What a configuration answers."""
         from nginx_tune.experiment.survey import survey  # noqa: PLC0415
 
+        self._shown.turn_to(request.arm.name)
         return survey(request, self._enclosure)
 
     def facts(self, request: FactsRequest) -> Facts:
@@ -152,6 +155,7 @@ class Inside:
 
         if self._lab is None:
             raise UndecidedError("the lab is not open")
+        self._shown.turn_to(request.arm.name)
         return run_block(request, self._lab)
 
     def answer(self, line: str) -> str:

@@ -62,10 +62,10 @@ class EnvironmentRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     binary: str
     addresses: list[str]
-    commands: list[list[str]]
-    """Each tests a configuration."""
-    replaced: dict[str, bytes]
-    """Files that are shown with other bytes."""
+    commands: dict[str, list[str]]
+    """By the arm's name: each tests its configuration."""
+    shown: dict[str, dict[str, bytes]]
+    """By the arm's name: files that it sees with other bytes, by their paths."""
     outgoing: list[Outgoing]
     cpus: list[int]
     """CPUs of the clients and the stubs."""

@@ -138,20 +138,20 @@ class Session:
         addresses: Sequence[str],
         arms: Sequence[Arm],
         *,
-        replaced: Mapping[str, bytes],
+        shown: Mapping[str, Mapping[str, bytes]],
         outgoing: Sequence[Outgoing],
         sockets: Sequence[str],
     ) -> MadeEnvironment:
         """Have what the arms need around them: addresses of the host, names, other servers.
 
-        ``replaced`` are files that are shown with other bytes; ``sockets`` those that they listen
-        on.
+        ``shown`` are by the arm's name the files that it sees with other bytes; ``sockets`` those
+        that they listen on.
         """
         request = EnvironmentRequest(
             binary=self._binary,
             addresses=list(addresses),
-            commands=[
-                [
+            commands={
+                arm.name: [
                     self._binary,
                     "-t",
                     "-c",
@@ -159,8 +159,8 @@ class Session:
                     *(["-p", arm.prefix] if arm.prefix else []),
                 ]
                 for arm in arms
-            ],
-            replaced=dict(replaced),
+            },
+            shown={arm: dict(files) for arm, files in shown.items()},
             outgoing=list(outgoing),
             cpus=self.probe_cpus,
             sockets=list(sockets),

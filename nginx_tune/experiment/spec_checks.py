@@ -12,7 +12,10 @@ def check_experiment(spec: ExperimentSpec, source: str) -> None:
     """Nothing for one that can be run. Errors: UsageError that names the file and the field."""
     names = [item.name for item in spec.load.classes]
     faults = {
-        "candidate: none": not spec.candidate,
+        "candidate: none": not (spec.candidate or spec.plan),
+        "plan: it is about a configuration, so no baseline and no candidate go with it": bool(
+            spec.plan and (spec.candidate or spec.baseline)
+        ),
         "load.classes: none": not names,
         "load.classes: a name stands twice": len(set(names)) < len(names),
         f"pairs: not from 1 to {_MOST_PAIRS}": not 1 <= spec.pairs <= _MOST_PAIRS,

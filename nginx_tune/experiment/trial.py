@@ -121,10 +121,12 @@ def try_inside(request: TrialRequest, directory: Path, enclosure: Enclosure) -> 
     return Tried(status=run.status, messages=[line for line in run.stderr.splitlines() if line])
 
 
-def show_files(files: Mapping[str, bytes], directory: Path) -> None:
-    """Show other bytes in the place of some files; the copies are kept in the directory."""
-    for number, (path, data) in enumerate(files.items()):
-        _replace(Path(path), data, directory / f"replaced-{number}")
+def show_files(files: Mapping[str, bytes], directory: Path) -> dict[str, Path]:
+    """Show other bytes in the place of some files; the copies, which the directory keeps."""
+    copies = {path: directory / f"replaced-{number}" for number, path in enumerate(files)}
+    for path, data in files.items():
+        _replace(Path(path), data, copies[path])
+    return copies
 
 
 def give_names(argv: list[str], directory: Path, enclosure: Enclosure) -> list[str]:

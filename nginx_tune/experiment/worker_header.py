@@ -8,7 +8,7 @@ what nginx says of the others keeps their numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.edits import ConflictError, Edit, apply_edits
@@ -20,23 +20,10 @@ HEADER_WORDS = (HEADER, "$pid", "always")
 _LINE = f"add_header {' '.join(HEADER_WORDS)};"
 
 
-def with_worker_header(trees: Iterable[ConfTree]) -> dict[str, bytes]:
-    """The files of the trees that get the line, with it; none where one tree cannot have it.
-
-    Trees may share files: then each must want the same of them.
-    """
-    found: dict[str, bytes] = {}
-    for tree in trees:
-        files = _files_of(tree)
-        if not files or any(found.get(path, data) != data for path, data in files.items()):
-            return {}
-        found |= files
-    # A file that two trees share, and that one of them wants as it is, differs between the arms.
-    for tree in trees:
-        own = _files_of(tree)
-        if any(file.source.file in found and file.source.file not in own for file in tree.parsed):
-            return {}
-    return found
+def with_worker_header(trees: Sequence[ConfTree]) -> list[dict[str, bytes]]:
+    """Of each tree the files that get the line, with it; of none where one cannot have it."""
+    found = [_files_of(tree) for tree in trees]
+    return found if all(found) else [{} for _ in trees]
 
 
 def _files_of(tree: ConfTree) -> dict[str, bytes]:

@@ -45,7 +45,7 @@ def render_experiment(spec: ExperimentSpec) -> str:
         text.encode()
     except UnicodeEncodeError:
         raise UsageError(
-            f"{plain(spec.candidate)}: a path here is no UTF-8, which TOML cannot hold",
+            f"{plain(spec.plan or spec.candidate)}: a path is no UTF-8, which TOML cannot hold",
             hint="use -f json",
         ) from None
     return text

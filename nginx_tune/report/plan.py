@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nginx_tune.documents.decisions import Evidence
+from nginx_tune.documents.findings import NginxTest
 from nginx_tune.documents.plan import Hunk, Plan, Refusal
 from nginx_tune.report.diff import render_diff
 from nginx_tune.report.text import number_text, plain
@@ -26,6 +27,7 @@ def render_plan_diff(plan: Plan, old: Mapping[str, bytes]) -> bytes:
         for one in plan.warnings
     ]
     lines += [f"not written: {_refusal(one)}" for one in plan.refusals]
+    lines += _said(plan.nginx_test)
     head = "".join(f"# {line}\n" for line in lines) + ("\n" if lines else "")
     changes = ((file.path, old[file.path], file.content) for file in plan.files)
     return head.encode(errors="backslashreplace") + render_diff(changes)
@@ -52,7 +54,20 @@ def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
     if plan.refusals:
         parts.append("\n## Not written\n")
         parts += [f"- {_refusal(one, tick='`')}" for one in plan.refusals]
+    if plan.nginx_test:
+        parts.append("\n## Tested\n")
+        parts += [f"- {line}" for line in _said(plan.nginx_test)]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _said(test: NginxTest | None) -> list[str]:
+    """What nginx said of the changed files."""
+    if test is None:
+        return []
+    word = "accepted" if test.accepted else "REFUSED"
+    rest = [*test.messages, *filter(None, [test.next_step])]
+    shown = [] if test.accepted else [f"nginx -t: {plain(line)}" for line in rest]
+    return [f"nginx -t on the changed files, inside walls: {word}", *shown]
 
 
 def _hunk(hunk: Hunk, tick: str = "") -> str:

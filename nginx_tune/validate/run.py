@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -36,6 +36,8 @@ class Sides(NamedTuple):
     prefix: str | None
     """The ``-p`` that nginx gets; None for the build's own."""
     nginx: Nginx
+    planned: Mapping[str, bytes] = {}
+    """Files of the candidate that are the baseline's with other bytes, by their paths."""
 
 
 def run_validation(
@@ -115,6 +117,7 @@ def _read_site(spec: ExperimentSpec, sides: Sides) -> Site:
         requires=spec.requires,
         objectives=spec.objectives,
         accept_worse=spec.accept_worse,
+        planned=sides.planned,
     )
 
 

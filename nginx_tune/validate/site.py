@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from nginx_tune.conf.tree import ConfTree
@@ -43,6 +43,8 @@ class Site(NamedTuple):
     primary_metric: str
     nginx_flags: Sequence[str]
     """Configure arguments of the build."""
+    planned: Mapping[str, bytes]
+    """Files of the candidate that are the baseline's with other bytes, by their paths."""
 
     @property
     def entry(self) -> Entry:
@@ -60,6 +62,7 @@ def read_site(
     requires: Sequence[str],
     objectives: Sequence[str],
     accept_worse: Sequence[str] = (),
+    planned: Mapping[str, bytes] | None = None,
 ) -> Site:
     """What both arms are asked.
 
@@ -100,6 +103,7 @@ def read_site(
         left_out,
         metric,
         nginx.flags,
+        planned or {},
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -114,10 +114,13 @@ def open_stage(
         )
     ]
     headed = with_worker_header(site.trees)
+    changed: tuple[Mapping[str, bytes], ...] = ({}, site.planned)
+    seen = {
+        arm.name: {**own, **with_header}
+        for arm, own, with_header in zip(arms, changed, headed, strict=True)
+    }
     addresses = sorted({one for tree in site.trees for one in listen_addresses(tree)})
-    made = session.make_environment(
-        addresses, arms, replaced=headed, outgoing=outgoing, sockets=sockets
-    )
+    made = session.make_environment(addresses, arms, shown=seen, outgoing=outgoing, sockets=sockets)
     has_silent = bool(made.stubs.silent) or any(map(unspoken, site.trees))
     further, asked, refused, lost = _further(session, arms, site, has_silent=has_silent)
     accepted = accepted_codings(site.trees)
@@ -138,7 +141,7 @@ def open_stage(
         *place_notes(session.lab, covers, overlays, is_root=os.geteuid() == 0),
         *absent_notes(absent),
         *stub_notes(made, site.trees),
-        *([f"{HEADER} with the worker's number in each response"] if headed else []),
+        *([f"{HEADER} with the worker's number in each response"] if all(headed) else []),
         *([f"on the loopback link inside: {', '.join(addresses)}"] if addresses else []),
         *asked_notes(asked, {**site.left_out, **refused}),
         *compression_notes(site.trees),

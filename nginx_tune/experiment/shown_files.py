@@ -1,0 +1,42 @@
+"""Files that an arm sees with bytes of its own; runs inside the walls.
+
+Arms may share paths: a configuration beside itself with a change planned. Every such file is laid
+over once, by a copy whose bytes are those of the arm whose turn it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from nginx_tune.experiment.trial import show_files
+
+
+class ShownFiles:
+    """What is laid over, and what each arm sees there."""
+
+    def __init__(self) -> None:
+        self._plain: dict[str, bytes] = {}
+        self._of_arm: Mapping[str, Mapping[str, bytes]] = {}
+        self._copies: dict[str, Path] = {}
+        self._seen: dict[str, bytes] = {}
+
+    def lay(self, of_arm: Mapping[str, Mapping[str, bytes]], directory: Path) -> None:
+        """Lay the files of all arms over; none of them is to be there for the first time.
+
+        ``of_arm``: by the arm's name the bytes of each file, by its path. The copies are kept in
+        the directory.
+        """
+        paths = sorted({path for files in of_arm.values() for path in files})
+        self._plain = {path: Path(path).read_bytes() for path in paths}
+        self._of_arm, self._seen = of_arm, dict(self._plain)
+        self._copies = show_files(self._plain, directory)
+
+    def turn_to(self, arm: str) -> None:
+        """Show what this arm sees."""
+        own = self._of_arm.get(arm, {})
+        for path, copy in self._copies.items():
+            data = own.get(path, self._plain[path])
+            if self._seen[path] != data:
+                copy.write_bytes(data)
+                self._seen[path] = data
