@@ -39,7 +39,7 @@ EDGES = {
     "inspect": {"disk_files", "disks", "live_facts"},
     "experiment": {
         "arm_server", "block", "cache_files", "inside", "one_request", "page_cache", "room",
-        "sequential", "session", "site_files", "survey", "trial",
+        "sequential", "session", "shown_files", "site_files", "survey", "trial",
     },
     "validate": {"replay_data", "stage", "validation"},
     "scenario": {"files", "rows"},
