@@ -30,13 +30,21 @@ _OPTIONS = (
 )
 
 
+against_nginx_option = click.option(
+    "--against-nginx",
+    metavar="BIN",
+    help="The baseline's nginx, where it is another one; without --against both run the same "
+    "configuration.",
+)
+
+
 def nginx_options(function: F) -> F:
     """Add both options; the command is called with ``nginx_binary`` alone."""
 
     @functools.wraps(function)
     def called(*arguments: Any, trusts_named: bool, **options: Any) -> Any:
         if trusts_named:
-            _vouch(options["nginx_binary"])
+            _vouch(*filter(None, (options["nginx_binary"], options.get("against_nginx"))))
         return function(*arguments, **options)
 
     wrapped: Any = called
@@ -45,14 +53,15 @@ def nginx_options(function: F) -> F:
     return wrapped  # type: ignore[no-any-return]  # the same but for its options
 
 
-def _vouch(binary: str | None) -> None:
+def _vouch(*binaries: str) -> None:
     from nginx_tune.host import programs  # noqa: PLC0415  # only where it is asked for
 
-    if binary is None:
+    if not binaries:
         raise UsageError("--trust is about the program of --nginx", hint="name it with --nginx")
-    places = [binary] if "/" in binary else [f"{p}/{binary}" for p in programs.search_path()]
-    for place in places:
-        programs.vouch_for(place)
+    for binary in binaries:
+        places = [binary] if "/" in binary else [f"{p}/{binary}" for p in programs.search_path()]
+        for place in places:
+            programs.vouch_for(place)
 
 
 def tell_choice(ctx: click.Context, nginx: Nginx) -> None:

@@ -6,13 +6,13 @@ import shutil
 
 import click
 
-from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
+from nginx_tune.cli.nginx_choice import against_nginx_option, nginx_options, tell_choice
 from nginx_tune.cli.output import is_screen, output_options, write_result
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.cli.storing import keep_run, store_option
 from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.cli.weaker_walls import weaker_walls_option
-from nginx_tune.errors import ExitStatus
+from nginx_tune.errors import ExitStatus, UsageError
 
 
 @click.group()
@@ -86,6 +86,7 @@ def show_command(name: str) -> None:
 @click.option("--duration", "duration", metavar="TIME", help="Measured time of a block, e.g. 8s.")
 @click.option("--seed", type=int, help="Order of blocks and requests (scenario's own).")
 @nginx_options
+@against_nginx_option
 @weaker_walls_option
 @store_option
 @output_options("console", "json")
@@ -98,6 +99,7 @@ def run_command(  # one parameter an option
     duration: str | None,
     seed: int | None,
     nginx_binary: str | None,
+    against_nginx: str | None,
     no_store: bool,
     formats: tuple[str, ...],
     output: str | None,
@@ -128,7 +130,12 @@ def run_command(  # one parameter an option
             ctx,
             shorter.of(loaded),
             plan_of_lab(loaded.lab, name) if loaded.lab else None,
-            Wanted(nginx_binary, no_store, False, formats, output),
+            Wanted(nginx_binary, against_nginx, no_store, False, formats, output),
+        )
+    if against_nginx:
+        raise UsageError(
+            "--against-nginx is for what 'validate --dry-run' wrote",
+            hint='an arm of a scenario names its nginx itself: series = "1.30"',
         )
     clock = Clock()
     nginx, _ = read_nginx(LiveHost(), binary=nginx_binary, to_run=True)

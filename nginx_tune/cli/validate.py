@@ -9,7 +9,7 @@ import click
 
 from nginx_tune.cli.conf_names import prefix_option
 from nginx_tune.cli.durations import parse_duration
-from nginx_tune.cli.nginx_choice import nginx_options
+from nginx_tune.cli.nginx_choice import against_nginx_option, nginx_options
 from nginx_tune.cli.output import output_options
 from nginx_tune.cli.storing import store_option
 from nginx_tune.cli.weaker_walls import weaker_walls_option
@@ -116,6 +116,7 @@ if TYPE_CHECKING:
 )
 @click.option("--accept-inconclusive", is_flag=True, help="Exit 0 when nothing can be told.")
 @nginx_options
+@against_nginx_option
 @weaker_walls_option
 @store_option
 @output_options("console", "json")
@@ -147,11 +148,12 @@ def command(
     dry_run: bool,
     accept_inconclusive: bool,
     nginx_binary: str | None,
+    against_nginx: str | None,
     no_store: bool,
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
-    """A/B of two configurations on a scratch nginx behind walls, with gates.
+    """A/B of two configurations, or of two builds of nginx, behind walls and with gates.
 
     Both are run in turn under the same load (a hot file, random files, a location without a file,
     and every other server and location) in namespaces of their own: stubs answer for the servers
@@ -167,7 +169,7 @@ def command(
     candidate = conf or conf_option or ""
     if plan_path and (candidate or against):
         raise UsageError("--plan names both configurations", hint="leave CONF and --against out")
-    if not plan_path and not candidate:
+    if not (plan_path or candidate or against_nginx):
         raise UsageError("no candidate configuration", hint="nginx-tune validate CONF")
     spec = ExperimentSpec(
         baseline=against or "",
@@ -192,7 +194,7 @@ def command(
         ctx,
         spec,
         read_lab_plan(lab, scale, replays=manifest is not None),
-        Wanted(nginx_binary, no_store, accept_inconclusive, formats, output),
+        Wanted(nginx_binary, against_nginx, no_store, accept_inconclusive, formats, output),
         settle_only=dry_run,
     )
 

@@ -23,6 +23,8 @@ class Wanted(NamedTuple):
     """What is done with an experiment, and where its result goes."""
 
     nginx_binary: str | None
+    against_nginx: str | None
+    """The baseline's, where it is another one."""
     no_store: bool
     accept_inconclusive: bool
     formats: tuple[str, ...]
@@ -37,13 +39,10 @@ def run_experiment(
     *,
     settle_only: bool = False,
 ) -> ExitStatus:
-    """Run it, keep it and print the verdict; or print what would be run.
-
-    An empty baseline is the configuration of the host's nginx.
-    """
+    """Run it, keep it and print the verdict; or print what would be run."""
     from msgspec.structs import replace  # noqa: PLC0415  # heavy imports stay here
 
-    from nginx_tune.cli.trees import host_configuration, read_configuration  # noqa: PLC0415
+    from nginx_tune.cli.sides import read_sides  # noqa: PLC0415
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
@@ -51,45 +50,23 @@ def run_experiment(
     from nginx_tune.report.experiment import render_experiment  # noqa: PLC0415
     from nginx_tune.report.verdict import render_verdict  # noqa: PLC0415
     from nginx_tune.store.runs import Clock  # noqa: PLC0415
-    from nginx_tune.subject.subject import own_prefix  # noqa: PLC0415
-    from nginx_tune.validate.run import Sides, look_at, run_validation  # noqa: PLC0415
+    from nginx_tune.validate.run import look_at, run_validation  # noqa: PLC0415
 
     clock = Clock()
     host = LiveHost()
     nginx, _ = read_nginx(host, binary=wanted.nginx_binary, to_run=True)
     tell_choice(ctx, nginx)
-    own = own_prefix(nginx)
-    prefix = spec.prefix
-    if spec.plan:
-        from nginx_tune.audit_input.planned import read_planned  # noqa: PLC0415
-        from nginx_tune.cli.inputs import read_document  # noqa: PLC0415
-        from nginx_tune.documents.plan import Plan  # noqa: PLC0415
-        from nginx_tune.subject.subject import ConfigurationFiles  # noqa: PLC0415
-
-        plan = read_document(Plan, spec.plan)
-        files = ConfigurationFiles(host)
-        before, after, planned = read_planned(plan, spec.plan, files, prefix=prefix or own)
-        prefix = plan.prefix or prefix
-    else:
-        baseline = spec.baseline or host_configuration(nginx)
-        before = read_configuration(host, baseline, prefix, default_prefix=own)
-        after = read_configuration(host, spec.candidate, prefix, default_prefix=own)
-        planned = {}
+    other = nginx
+    if wanted.against_nginx:
+        other, _ = read_nginx(host, binary=wanted.against_nginx, to_run=True)
     with as_interrupt():
-        sides = Sides(
-            candidate=after,
-            baseline=before,
-            lab=lab,
-            prefix=_started_with(prefix, own, nginx.prefix),
-            nginx=nginx,
-            planned=planned,
-        )
+        sides = read_sides(host, spec, lab, (other, nginx))
         progress = progress_printer(ctx)
         if settle_only:
             settled = replace(
                 look_at(spec, sides, progress=progress),
-                baseline="" if spec.plan else before.path,
-                candidate="" if spec.plan else after.path,
+                baseline="" if spec.plan else sides.baseline.path,
+                candidate="" if spec.plan else sides.candidate.path,
                 plan=os.path.abspath(spec.plan) if spec.plan else "",  # noqa: PTH100  # links stay
             )
             pages = {
@@ -100,7 +77,13 @@ def run_experiment(
             return ExitStatus.OK
         validation = run_validation(spec, sides, progress=progress)
     if not wanted.no_store:
-        keep_run(ctx, validation, kind="validate", name=spec.plan or spec.candidate, clock=clock)
+        keep_run(
+            ctx,
+            validation,
+            kind="validate",
+            name=spec.plan or spec.candidate or sides.candidate.path,
+            clock=clock,
+        )
     verdict = validation.verdict
     renderers = {
         "console": lambda: render_verdict(verdict).encode(),
@@ -110,10 +93,3 @@ def run_experiment(
     if verdict.stopped == "interrupted":
         return ExitStatus.INTERRUPTED
     return verdict_status(verdict, accept_inconclusive=wanted.accept_inconclusive)
-
-
-def _started_with(prefix: str | None, own: str | None, built: str | None) -> str | None:
-    """The -p of nginx: what is asked for, else the running master's where it is not the build's."""
-    if prefix:
-        return prefix
-    return None if own == built else own

@@ -81,6 +81,8 @@ class Environment(Part, frozen=True, kw_only=True):
     """The program that was run, unless an arm names another series."""
     nginx_choice: str = ""
     """Why that one, in a sentence."""
+    build_differences: list[str] = []
+    """What differs between the baseline's nginx and the candidate's, where they are two."""
     kernel_release: str | None = None
     lab: str = "none"
     seed: int = 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import PurePosixPath
 
 _BUILD_FILES = ("--error-log-path", "--http-log-path", "--pid-path", "--lock-path")
@@ -36,7 +36,11 @@ def plan_places(
     ``flags`` are configure arguments, ``written`` files that a configuration names. A directory
     inside another that is covered is left out; so are ``stderr``, ``syslog:`` and variables.
     """
-    places = written_places(flags, written, prefix=prefix)
+    return outermost(written_places(flags, written, prefix=prefix))
+
+
+def outermost(places: Collection[str]) -> list[str]:
+    """Those that lie inside none of the others, in order."""
     return sorted(
         place
         for place in places

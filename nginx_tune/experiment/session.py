@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -12,7 +13,7 @@ from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.site import Site
-from nginx_tune.errors import MissingPermissionError
+from nginx_tune.errors import ConfigurationError, MissingPermissionError
 from nginx_tune.experiment.arm import Arm
 from nginx_tune.experiment.emulated import emulate
 from nginx_tune.experiment.operations import (
@@ -152,7 +153,7 @@ class Session:
             addresses=list(addresses),
             commands={
                 arm.name: [
-                    self._binary,
+                    self._program(arm),
                     "-t",
                     "-c",
                     arm.conf_path,
@@ -167,10 +168,14 @@ class Session:
         )
         return self._walls.ask(ENVIRONMENT, request)
 
+    def _program(self, arm: Arm) -> str:
+        return arm.conduct.binary or self._binary
+
     def survey(self, arm: Arm, questions: Sequence[Question]) -> list[Answer]:
         """What an arm answers to each, before anything is measured."""
-        request = SurveyRequest(binary=self._binary, arm=arm, questions=list(questions))
-        return self._walls.ask(SURVEY, request)
+        request = SurveyRequest(binary=self._program(arm), arm=arm, questions=list(questions))
+        with _naming(arm):
+            return self._walls.ask(SURVEY, request)
 
     def place(self, site: Site) -> Site:
         """A site with what the lab's topology has for it: address, certificate, origin, cache."""
@@ -188,14 +193,26 @@ class Session:
         request = BlockRequest(
             arm=arm,
             number=number,
-            binary=arm.conduct.binary or self._binary,
+            binary=self._program(arm),
             plan=place_plan(plan, self.placement),
             evict=[disk.mount for disk in self.lab.disks],
             join_files=self._join_files,
             nginx_cpus=self.nginx_cpus,
             memory_bytes=self.lab.memory_bytes,
         )
-        return self._walls.ask(BLOCK, request)
+        with _naming(arm):
+            return self._walls.ask(BLOCK, request)
+
+
+@contextlib.contextmanager
+def _naming(arm: Arm) -> Iterator[None]:
+    """Say which of several programs refused a configuration."""
+    try:
+        yield
+    except ConfigurationError as error:
+        if arm.conduct.binary is None or error.hint:
+            raise
+        raise ConfigurationError(error.message, hint=f"run by {arm.conduct.binary}") from None
 
 
 def split_cpus(cpus: list[int], *, separate: bool) -> tuple[list[int], list[int]]:

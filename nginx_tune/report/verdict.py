@@ -27,10 +27,17 @@ def render_verdict(verdict: Verdict) -> str:
     """The verdict as text; its first line is the sentence."""
     parts = [
         verdict_sentence(verdict) + "\n",
+        _builds(verdict),
         render_particulars(verdict),
         render_environment(verdict),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _builds(verdict: Verdict) -> str:
+    """What differs between the programs comes before what differs in what they did."""
+    lines = [one_line(line) for line in verdict.environment.build_differences]
+    return "two builds: " + "\n  ".join(lines) + "\n" if lines else ""
 
 
 def render_particulars(verdict: Verdict) -> str:

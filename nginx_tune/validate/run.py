@@ -9,7 +9,6 @@ import msgspec
 
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.experiment import ExperimentSpec
-from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.validation import Validation
 from nginx_tune.experiment.experiment import find_warmup, run_pairs
 from nginx_tune.experiment.modules import MODULE_INSIDE
@@ -17,7 +16,7 @@ from nginx_tune.experiment.objective import search_arms
 from nginx_tune.experiment.sequential import Deadline, Looking
 from nginx_tune.lab.spec import LabPlan
 from nginx_tune.lab.walls import Walls
-from nginx_tune.nginx.choice import runnable_program
+from nginx_tune.nginx.builds import LinkedBuild, build_differences
 from nginx_tune.validate.site import Site, read_site
 from nginx_tune.validate.stage import Stage, open_stage
 from nginx_tune.validate.validation import Measured, conclude
@@ -33,9 +32,10 @@ class Sides(NamedTuple):
     candidate: ConfTree
     lab: LabPlan | None
     """Host to emulate; None runs on this machine as it is."""
-    prefix: str | None
-    """The ``-p`` that nginx gets; None for the build's own."""
-    nginx: Nginx
+    prefixes: tuple[str | None, str | None]
+    """The ``-p`` that the baseline's nginx and the candidate's get; None for the build's own."""
+    builds: tuple[LinkedBuild, LinkedBuild]
+    """What the baseline and the candidate are run by."""
     planned: Mapping[str, bytes] = {}
     """Files of the candidate that are the baseline's with other bytes, by their paths."""
 
@@ -51,7 +51,6 @@ def run_validation(
             UndecidedError when there is nothing to load or a tool is missing, UsageError for a
             gate that names an unknown metric (before anything runs).
     """
-    binary = runnable_program(sides.nginx)
     deadline = Deadline(spec.max_seconds)
     site = _read_site(spec, sides)
     # A search for the capacity has the other half of the time.
@@ -60,7 +59,7 @@ def run_validation(
     measured = Measured(looking=looking if spec.max_seconds is not None else None)
     try:
         with Walls(MODULE_INSIDE, progress=progress) as walls:
-            stage = _open_stage(walls, site, binary, spec, sides)
+            stage = _open_stage(walls, site, spec, sides)
             measured.notes = stage.notes
             if spec.accept_lost:
                 measured.notes += [f"accepted: no longer served: {one}" for one in stage.lost]
@@ -79,7 +78,7 @@ def run_validation(
         primary_metric=site.primary_metric,
         requires=spec.requires,
         accept_worse=spec.accept_worse,
-        nginx=sides.nginx,
+        builds=sides.builds,
         seed=spec.seed,
     )
 
@@ -91,10 +90,9 @@ def look_at(
 
     Both configurations are started and asked once, in the same sandbox. Errors: a run's.
     """
-    binary = runnable_program(sides.nginx)
     site = _read_site(spec, sides)
     with Walls(MODULE_INSIDE, progress=progress) as walls:
-        stage = _open_stage(walls, site, binary, spec, sides)
+        stage = _open_stage(walls, site, spec, sides)
         lab = stage.session.lab
     # The files of recorded requests follow from the manifest.
     data = [one for one in lab.data if not (site.load.manifest and one.sizes)]
@@ -102,7 +100,7 @@ def look_at(
         spec,
         lab=msgspec.structs.replace(lab, data=data) if sides.lab else None,
         primary_metric=site.primary_metric,
-        found=stage.notes,
+        found=[*build_differences(*sides.builds), *stage.notes],
         lost=stage.lost,
     )
 
@@ -112,7 +110,7 @@ def _read_site(spec: ExperimentSpec, sides: Sides) -> Site:
         sides.baseline,
         sides.candidate,
         spec.load,
-        nginx=sides.nginx,
+        builds=(sides.builds[0].nginx, sides.builds[1].nginx),
         primary_metric=spec.primary_metric,
         requires=spec.requires,
         objectives=spec.objectives,
@@ -121,8 +119,8 @@ def _read_site(spec: ExperimentSpec, sides: Sides) -> Site:
     )
 
 
-def _open_stage(walls: Walls, site: Site, binary: str, spec: ExperimentSpec, sides: Sides) -> Stage:
-    return open_stage(walls, site, binary, lab=sides.lab, prefix=sides.prefix, scale=spec.scale)
+def _open_stage(walls: Walls, site: Site, spec: ExperimentSpec, sides: Sides) -> Stage:
+    return open_stage(walls, site, lab=sides.lab, prefixes=sides.prefixes, scale=spec.scale)
 
 
 def _measure(

@@ -41,8 +41,8 @@ class Site(NamedTuple):
     left_out: dict[str, str]
     """What is not asked, and why."""
     primary_metric: str
-    nginx_flags: Sequence[str]
-    """Configure arguments of the build."""
+    builds: tuple[Nginx, Nginx]
+    """What each is run by."""
     planned: Mapping[str, bytes]
     """Files of the candidate that are the baseline's with other bytes, by their paths."""
 
@@ -57,7 +57,7 @@ def read_site(
     candidate: ConfTree,
     load: SiteLoad,
     *,
-    nginx: Nginx,
+    builds: tuple[Nginx, Nginx],
     primary_metric: str | None,
     requires: Sequence[str],
     objectives: Sequence[str],
@@ -69,7 +69,7 @@ def read_site(
     Errors: ConfigurationError for a tree that could not be parsed, UndecidedError when there is
             nothing to ask, UsageError for a gate that names an unknown metric.
     """
-    entries = _alike(_entry(baseline, nginx), _entry(candidate, nginx))
+    entries = _alike(_entry(baseline, builds[0]), _entry(candidate, builds[1]))
     _same_site(*entries)
     asks, looked_at, left_out = _asks(baseline, candidate, entries, load)
     elsewhere = [share_of(load, one.server, one.location) or 0.0 for one, _ in asks]
@@ -102,7 +102,7 @@ def read_site(
         lost_listeners(baseline, candidate),
         left_out,
         metric,
-        nginx.flags,
+        builds,
         planned or {},
     )
 

@@ -9,31 +9,35 @@ from typing import NamedTuple
 
 import msgspec
 
+from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import LoadClass
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import UndecidedError, UsageError
-from nginx_tune.experiment.arm import Arm
+from nginx_tune.experiment.arm import Arm, Conduct
 from nginx_tune.experiment.experiment import Experiment
 from nginx_tune.experiment.operations import Question
-from nginx_tune.experiment.places import plan_places, required_directories
+from nginx_tune.experiment.places import outermost, required_directories, written_places
 from nginx_tune.experiment.session import Session
 from nginx_tune.experiment.site_files import as_url, lab_files, served_files, shown
 from nginx_tune.experiment.target import listen_addresses, listen_sockets
 from nginx_tune.experiment.view import (
     build_prefix,
+    merge_views,
     module_files,
     opened_files,
     plan_view,
     written_directories,
 )
 from nginx_tune.experiment.worker_header import HEADER, with_worker_header
+from nginx_tune.lab.enclosure import View
 from nginx_tune.lab.environment import Outgoing
 from nginx_tune.lab.foreign_code import refuse_foreign_code
 from nginx_tune.lab.spec import LabPlan, Planned, Shape
 from nginx_tune.lab.special_files import refuse_special_files
 from nginx_tune.lab.walls import Walls
 from nginx_tune.load.classes import ServedFile, hot_urls, plan_load
+from nginx_tune.nginx.choice import runnable_program
 from nginx_tune.validate.asks import Ask
 from nginx_tune.validate.codings import accepted_codings, compression_notes, with_codings
 from nginx_tune.validate.further import MOST_FILES, plan_class, with_further
@@ -63,13 +67,30 @@ class Stage(NamedTuple):
     """What the baseline serves and the candidate does not."""
 
 
+class _Run(NamedTuple):
+    """A configuration and what runs it."""
+
+    tree: ConfTree
+    binary: str
+    flags: Sequence[str]
+    """Configure arguments."""
+    prefix: str | None
+
+    def places(self, written: Sequence[str]) -> set[str]:
+        """The directories that it writes to; ``written`` are the files that are named."""
+        return written_places(self.flags, written, prefix=build_prefix(self.flags, self.prefix))
+
+    def view(self) -> View:
+        """What it sees of the host."""
+        return plan_view([self.tree], self.flags, self.prefix, directory=str(Path.cwd()))
+
+
 def open_stage(
     walls: Walls,
     site: Site,
-    binary: str,
     *,
     lab: LabPlan | None,
-    prefix: str | None,
+    prefixes: tuple[str | None, str | None],
     scale: float | None,
 ) -> Stage:
     """Open the lab and put both trees into it.
@@ -83,35 +104,44 @@ def open_stage(
     planned = _planned(lab, site, shape)
     outgoing = _outgoing(site)
     written = [path for entry in site.entries for path in entry.written]
-    base = build_prefix(site.nginx_flags, prefix)
-    places = plan_places(site.nginx_flags, written, prefix=base)
+    runs = [
+        _Run(tree, runnable_program(build), build.flags, prefix)
+        for tree, build, prefix in zip(site.trees, site.builds, prefixes, strict=True)
+    ]
+    has_two = runs[0].binary != runs[1].binary
+    places = outermost({place for run in runs for place in run.places(written)})
     kept = {tree.path for tree in site.trees} | ({site.entry.root} if site.entry.root else set())
     stored = {path for tree in site.trees for path in written_directories(tree)}
     overlays = sorted({place for place in places if _holds(place, kept)} | stored)
     covers = [place for place in places if place not in overlays]
-    for tree in site.trees:
-        refuse_special_files(opened_files(tree))
-        refuse_foreign_code(binary, module_files(tree, site.nginx_flags, prefix))
+    for run in runs:
+        refuse_special_files(opened_files(run.tree))
+        refuse_foreign_code(run.binary, module_files(run.tree, run.flags, run.prefix))
     sockets = sorted({path for tree in site.trees for path in listen_sockets(tree)})
     required = required_directories([*written, *sockets])
     absent = [path for path in required if not Path(path).is_dir()]
-    view = plan_view(site.trees, site.nginx_flags, prefix, directory=str(Path.cwd()))
+    view = merge_views([run.view() for run in runs])
     session = Session(
-        walls, planned.lab, binary=binary, covers=covers, overlays=overlays, made=absent, view=view
+        walls,
+        planned.lab,
+        binary=runs[1].binary,
+        covers=covers,
+        overlays=overlays,
+        made=absent,
+        view=view,
     )
     files = _files(session, site, own)
     classes = _replayed(site.classes, replay)
     arms = [
         Arm(
             name=name,
-            conf_path=tree.path,
+            conf_path=run.tree.path,
             error_log=entry.error_log,
-            prefix=prefix,
+            prefix=run.prefix,
             prime=hot_urls(classes, files),
+            conduct=Conduct(binary=run.binary if has_two else None),
         )
-        for name, tree, entry in zip(
-            ("baseline", "candidate"), site.trees, site.entries, strict=True
-        )
+        for name, run, entry in zip(("baseline", "candidate"), runs, site.entries, strict=True)
     ]
     headed = with_worker_header(site.trees)
     changed: tuple[Mapping[str, bytes], ...] = ({}, site.planned)

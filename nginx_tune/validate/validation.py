@@ -11,7 +11,6 @@ import msgspec
 from nginx_tune.conf.secrets import redact_tree
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.capacity import Capacity
-from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import ArmText
 from nginx_tune.documents.validation import Validation
@@ -19,6 +18,7 @@ from nginx_tune.documents.verdict import Environment, Stopped
 from nginx_tune.experiment.sequential import Looking
 from nginx_tune.experiment.site_files import shown
 from nginx_tune.lab.walls import given_up
+from nginx_tune.nginx.builds import LinkedBuild, build_differences
 from nginx_tune.prove.looks import FIRST_ALPHA
 from nginx_tune.prove.statistics import ALPHA
 from nginx_tune.prove.verdict import judge, measure_noise_floor
@@ -49,10 +49,11 @@ def conclude(
     primary_metric: str,
     requires: Sequence[str],
     accept_worse: Sequence[str],
-    nginx: Nginx,
+    builds: tuple[LinkedBuild, LinkedBuild],
     seed: int,
 ) -> Validation:
-    """The validation; ``trees`` are those of the baseline and the candidate."""
+    """The validation; ``trees`` and ``builds`` are those of the baseline and the candidate."""
+    nginx = builds[1].nginx
     floor = measure_noise_floor(measured.checked)
     looking = measured.looking
     if measured.interrupted and looking is not None:
@@ -72,6 +73,7 @@ def conclude(
             nginx_version=nginx.version,
             nginx_binary=nginx.binary,
             nginx_choice=nginx.choice,
+            build_differences=build_differences(*builds),
             kernel_release=os.uname().release,
             lab=measured.lab,
             seed=seed,
