@@ -5,6 +5,7 @@ Libraries raise, only ``cli`` prints: one line that says what, where and what to
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 
@@ -79,3 +80,17 @@ class MissingToolError(UndecidedError):
 
 class MissingPermissionError(UndecidedError):
     """This step needs a right that the caller has not."""
+
+
+def name_meant(word: str, known: Iterable[str]) -> str:
+    """``is audit meant?`` for the known name nearest to ``word``; empty where none is near.
+
+    A name that begins with all of the word is nearer than one with similar letters.
+    """
+    from difflib import get_close_matches  # noqa: PLC0415  # only on the way out
+
+    names = sorted(known, key=len)
+    low = word.lower()
+    near = [name for name in names if len(low) > 1 and name.lower().startswith(low)]
+    near = near or get_close_matches(low, names, n=1)
+    return f"is {near[0]} meant?" if near else ""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from nginx_tune.audit.rule import Profile, Rule
 from nginx_tune.documents.findings import Severity
-from nginx_tune.errors import UsageError
+from nginx_tune.errors import UsageError, name_meant
 
 
 def select_rules(
@@ -41,10 +40,10 @@ def _matching(rules: Sequence[Rule], names: Iterable[str], option: str) -> list[
         return None
     for word in words:
         if not any(_is_named(rule, word) for rule in rules):
-            near = get_close_matches(word, [rule.id for rule in rules], n=1)
+            near = name_meant(word, [rule.id for rule in rules])
             raise UsageError(
                 f"{option}: no rule or group is called '{word}'",
-                hint=f"is {near[0]} meant?" if near else "nginx-tune explain --list",
+                hint=near or "nginx-tune explain --list",
             )
     return [rule for rule in rules if any(_is_named(rule, word) for word in words)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from textwrap import indent
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Workload
-from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.errors import ExitStatus, UsageError, name_meant
 from nginx_tune.prove.metrics import metric_names
 from nginx_tune.report.cause_pages import (
     cause_pages,
@@ -185,8 +184,5 @@ def _scenarios() -> dict[str, Scenario]:
 def _unknown(name: str, known: list[str]) -> UsageError:
     if _may_be_metric(name):
         known = [*known, *metric_names(["CLASS", name.partition(".")[0]])]
-    near = get_close_matches(name, known, n=1)
-    return UsageError(
-        f"nothing is called '{name}'",
-        hint=f"is {near[0]} meant?" if near else "nginx-tune explain lists what there is",
-    )
+    hint = name_meant(name, known) or "nginx-tune explain lists what there is"
+    return UsageError(f"nothing is called '{name}'", hint=hint)

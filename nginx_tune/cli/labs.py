@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nginx_tune.cli.inputs import read_document, read_toml
 from nginx_tune.documents.facts import Facts
-from nginx_tune.errors import UsageError
+from nginx_tune.errors import UsageError, name_meant
 from nginx_tune.lab.spec import CLASSES, LabPlan, plan_of_class, plan_of_facts, plan_of_tables
 
 
@@ -33,6 +33,8 @@ def read_lab_plan(
         return plan_of_tables(read_toml(Path(spec)), spec)
     if not (spec.endswith(".json") or "/" in spec or Path(spec).exists()):
         raise UsageError(
-            f"no lab '{spec}'", hint=f"one of {', '.join(CLASSES)}, a TOML file or a facts file"
+            f"no lab '{spec}'",
+            hint=name_meant(spec, CLASSES)
+            or f"one of {', '.join(CLASSES)}, a TOML file or a facts file",
         )
     return plan_of_facts(read_document(Facts, spec), scale)

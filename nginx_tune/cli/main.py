@@ -13,6 +13,7 @@ from typing import TextIO
 import click
 
 from nginx_tune import __version__
+from nginx_tune.cli.examples import add_examples
 from nginx_tune.cli.settings import (
     SITE_TABLE,
     command_defaults,
@@ -49,6 +50,15 @@ COMMANDS: dict[str, str] = {
 }
 """Every command with its one-line help; the command lives in the module of the same name."""
 
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Look": ("inspect", "collector", "observe", "learn", "doctor"),
+    "Decide": ("recommend", "generate", "audit", "explain"),
+    "Prove": ("probe", "merge", "validate", "scenario", "compare"),
+    "Change": ("plan", "apply", "confirm", "rollback"),
+    "Keep": ("history", "runs", "lab", "schema"),
+}
+"""The commands by what they are for, as ``--help`` shows them."""
+
 _COMPLETION_VARIABLE = "_NGINX_TUNE_COMPLETE"
 """What click sets when a shell asks for completions."""
 
@@ -67,6 +77,7 @@ class LazyGroup(click.Group):
         command: click.Command = import_module(f"nginx_tune.cli.{cmd_name}").command
         name_variables(command, f"NGINX_TUNE_{cmd_name}")
         refuse_empty(command)
+        add_examples(command, cmd_name)
         if _COMPLETION_VARIABLE in os.environ:
             from nginx_tune.cli.completion import complete_paths  # noqa: PLC0415  # rarely
 
@@ -74,9 +85,11 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table of commands, without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        """The commands by what they are for, without importing any."""
+        widest = max(map(len, COMMANDS))
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(widest), COMMANDS[name]) for name in names])
 
 
 @click.group(
@@ -142,7 +155,9 @@ def main(args: Sequence[str] | None = None) -> int:
         click.echo(error.format_message(), err=True)
         return int(ExitStatus.USAGE)
     except click.ClickException as error:
-        return _say(error.format_message(), "", ExitStatus.USAGE)
+        from nginx_tune.cli.mistyped import meant_by  # noqa: PLC0415  # only on the way out
+
+        return _say(error.format_message(), meant_by(error), ExitStatus.USAGE)
     except (click.Abort, KeyboardInterrupt) as stopped:
         return _say_stopped(stopped)
     except BrokenPipeError:

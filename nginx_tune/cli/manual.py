@@ -7,6 +7,7 @@ import inspect
 import click
 
 from nginx_tune import __version__
+from nginx_tune.cli.examples import EXAMPLES
 from nginx_tune.report.man_page import ManPage, render_man_page
 
 PROGRAM = "nginx-tune"
@@ -53,6 +54,7 @@ def _add_pages(pages: dict[str, str], command: click.Command, ctx: click.Context
         description=rest or summary,
         options=[record for option in command.params if (record := _record(option, ctx))],
         commands=[(one, child.get_short_help_str(200)) for one, child in below],
+        examples=[*EXAMPLES.get(ctx.command_path.removeprefix(f"{PROGRAM} "), ())],
         exit_codes=_EXIT_CODES,
         environment=_ENVIRONMENT if ctx.parent is None else [],
         files=_FILES if ctx.parent is None else [],

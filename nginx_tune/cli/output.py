@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from nginx_tune.cli.progress import clear_progress
-from nginx_tune.errors import UsageError
+from nginx_tune.errors import UsageError, name_meant
 from nginx_tune.host.own_files import check_writable
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,7 +52,7 @@ def write_result(
     for item in wanted:
         name, _, named = item.partition("=")
         if name not in renderers:
-            raise UsageError(f"unknown format '{name}'", hint=f"one of {', '.join(renderers)}")
+            raise UsageError(f"unknown format '{name}'", hint=_formats_hint(name, renderers))
         jobs.append((name, named or output))
     if output is not None and all("=" in item for item in wanted):
         raise UsageError(f"-o {output}: every format has a file of its own", hint="leave -o out")
@@ -65,6 +65,11 @@ def write_result(
             _write_standard_output(data)
         else:
             write_file(Path(file), data, mode=mode)
+
+
+def _formats_hint(name: str, known: Mapping[str, object]) -> str:
+    near, every = name_meant(name, known), f"one of {', '.join(known)}"
+    return f"{near} {every}" if near else every
 
 
 def is_screen(output: str | None) -> bool:

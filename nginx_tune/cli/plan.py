@@ -23,7 +23,7 @@ from nginx_tune.documents.decisions import DecisionId, Decisions
 from nginx_tune.documents.plan import Plan
 from nginx_tune.emit.changes import Changes, plan_changes
 from nginx_tune.emit.reload_warnings import reload_warnings
-from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.errors import ExitStatus, UsageError, name_meant
 from nginx_tune.report.plan import render_plan_diff, render_plan_markdown
 
 _PRIVATE = 0o600
@@ -107,7 +107,10 @@ def _chosen(decisions: Decisions, only: tuple[str, ...], but: tuple[str, ...]) -
     known = DecisionId.__args__  # type: ignore[attr-defined]  # of a Literal
     for name in (*only, *but):
         if name not in known:
-            raise UsageError(f"no decision '{name}'", hint=f"one of {', '.join(known)}")
+            raise UsageError(
+                f"no decision '{name}'",
+                hint=name_meant(name, known) or f"one of {', '.join(known)}",
+            )
     kept = [
         one for one in decisions.decisions if (not only or one.id in only) and one.id not in but
     ]

@@ -19,6 +19,8 @@ class ManPage:
     description: str
     options: list[tuple[str, str]] = field(default_factory=list)
     commands: list[tuple[str, str]] = field(default_factory=list)
+    examples: list[str] = field(default_factory=list)
+    """Command lines."""
     exit_codes: list[tuple[str, str]] = field(default_factory=list)
     environment: list[tuple[str, str]] = field(default_factory=list)
     files: list[tuple[str, str]] = field(default_factory=list)
@@ -50,6 +52,8 @@ def render_man_page(page: ManPage) -> str:
             lines.append(f".SH {title}")
         for term, text in entries:
             lines += [".TP", f"\\fB{_text(term)}\\fR", *_paragraphs(text)]
+    if page.examples:
+        lines += [".SH EXAMPLES", ".nf", *map(_text, page.examples), ".fi"]
     if page.see_also:
         names = [f"\\fB{_text(name)}\\fR(1)" for name in page.see_also]
         lines += [".SH SEE ALSO", ",\n".join(names)]

@@ -12,7 +12,7 @@ import msgspec
 from nginx_tune.documents.base import Document, schema_of
 from nginx_tune.documents.experiment import ExperimentSpec
 from nginx_tune.documents.scenario import Scenario
-from nginx_tune.errors import UsageError
+from nginx_tune.errors import UsageError, name_meant
 from nginx_tune.experiment.spec_checks import check_experiment
 
 _NOUNS = {schema_of(Scenario): "a scenario", schema_of(ExperimentSpec): "an experiment"}
@@ -72,7 +72,8 @@ def load_scenario(name: str, read_toml: Callable[[Path], dict[str, Any]]) -> Sce
 
 
 def _unknown_name(name: str, known: Sequence[str]) -> UsageError:
-    return UsageError(f"no scenario '{name}'", hint=f"one of {', '.join(known)}, or a TOML file")
+    hint = name_meant(name, known) or f"one of {', '.join(known)}, or a TOML file"
+    return UsageError(f"no scenario '{name}'", hint=hint)
 
 
 def _tables(file: Any) -> Mapping[str, Any]:

@@ -1,0 +1,81 @@
+"""Examples of every command, shown below its help and on its manual page."""
+
+from __future__ import annotations
+
+import click
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "inspect": (
+        "nginx-tune inspect --dataset /srv/media -f json -o facts.json",
+        "nginx-tune inspect --host web1.capture.json",
+    ),
+    "collector": ("nginx-tune collector | ssh HOST python3 - > host.capture.json",),
+    "observe": (
+        "sudo nginx-tune observe --duration 30s",
+        "sudo nginx-tune observe --duration 60s -f console -f json=seen.json",
+    ),
+    "compare": ("nginx-tune compare before.json after.json",),
+    "learn": (
+        "nginx-tune learn /var/log/nginx/access.log* -f json -o workload.json",
+        "nginx-tune learn access.log.gz -c /etc/nginx/nginx.conf --manifest requests.jsonl.gz",
+    ),
+    "recommend": (
+        "nginx-tune recommend --kind media -c /etc/nginx/nginx.conf",
+        "nginx-tune recommend --facts facts.json --workload workload.json",
+    ),
+    "generate": (
+        "nginx-tune generate --facts facts.json --kind media --root /srv/media -o nginx.conf",
+        "nginx-tune generate --facts facts.json --kind media --root /srv/media --check nginx.conf",
+    ),
+    "plan": (
+        "nginx-tune plan /etc/nginx/nginx.conf --workload workload.json",
+        "nginx-tune plan /etc/nginx/nginx.conf -f json -o plan.json",
+    ),
+    "audit": (
+        "nginx-tune audit",
+        "nginx-tune audit /etc/nginx/nginx.conf --facts facts.json --fail-on warning",
+        "nginx-tune audit nginx.conf -f sarif=audit.sarif",
+    ),
+    "explain": ("nginx-tune explain thread-pools", "nginx-tune explain hot.p99"),
+    "probe": (
+        "nginx-tune probe http://127.0.0.1/ --rate 2000 --duration 30s --allow-live",
+        "nginx-tune probe http://127.0.0.1/ --objective 'p99 <= 20ms' --allow-live",
+    ),
+    "merge": ("nginx-tune merge host1.json host2.json -f json -o both.json",),
+    "validate": (
+        "sudo nginx-tune validate new.conf --against /etc/nginx/nginx.conf",
+        "sudo nginx-tune validate new.conf --lab hdd --require 'hot.p99 <= 50ms'",
+    ),
+    "apply": ("sudo nginx-tune apply plan.json",),
+    "confirm": ("sudo nginx-tune confirm",),
+    "rollback": ("sudo nginx-tune rollback",),
+    "history": ("nginx-tune history",),
+    "scenario": ("nginx-tune scenario list", "sudo nginx-tune scenario run pool-overflow"),
+    "scenario list": ("nginx-tune scenario list --rows",),
+    "scenario show": ("nginx-tune scenario show pool-overflow > mine.toml",),
+    "scenario run": (
+        "sudo nginx-tune scenario run pool-overflow",
+        "sudo nginx-tune scenario run mine.toml --pairs 8 --duration 10s",
+    ),
+    "runs": ("nginx-tune runs list", "nginx-tune runs show last"),
+    "runs list": ("nginx-tune runs list",),
+    "runs show": ("nginx-tune runs show last", "nginx-tune runs show last -f json"),
+    "runs compare": ("nginx-tune runs compare 5f0a last",),
+    "lab": ("nginx-tune lab list", "sudo nginx-tune lab clean"),
+    "lab list": ("nginx-tune lab list",),
+    "lab clean": ("sudo nginx-tune lab clean",),
+    "doctor": ("nginx-tune doctor", "sudo nginx-tune doctor -f json"),
+    "schema": ("nginx-tune schema verdict", "nginx-tune schema settings"),
+}
+"""Command lines by the words of their command."""
+
+
+def add_examples(command: click.Command, words: str) -> None:
+    """Show the command's examples below its help, and those of the commands below it."""
+    lines = EXAMPLES.get(words)
+    if lines and command.epilog is None:
+        shown = "\n".join(f"  {line}" for line in lines)
+        command.epilog = f"\b\nExamples:\n{shown}"
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            add_examples(below, f"{words} {name}")

@@ -1,0 +1,92 @@
+"""``--help``: commands by what they are for, examples that parse, and words that were meant."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+import pytest
+
+from nginx_tune.cli.examples import EXAMPLES
+from nginx_tune.cli.main import COMMANDS, GROUPS, cli, main
+from nginx_tune.errors import name_meant
+
+
+def _paths() -> dict[str, click.Command]:
+    """Every command by its words, those below a group too."""
+    found: dict[str, click.Command] = {}
+    for name in COMMANDS:
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        found[name] = command
+        if isinstance(command, click.Group):
+            found |= {f"{name} {below}": one for below, one in command.commands.items()}
+    return found
+
+
+def test_each_command_is_in_one_group_and_has_examples() -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(COMMANDS)
+    assert set(EXAMPLES) == set(_paths())
+
+
+@pytest.mark.parametrize(
+    ("words", "line"), [(words, line) for words, lines in EXAMPLES.items() for line in lines]
+)
+def test_an_example_parses(words: str, line: str) -> None:
+    typed = shlex.split(line.partition("|")[0].partition(" >")[0])
+    typed = typed[typed.index("nginx-tune") + 1 :]
+    assert typed[: len(words.split())] == words.split() or words in ("scenario", "runs", "lab")
+    command, name = _paths()[typed[0]], typed.pop(0)
+    context = click.Context(cli, info_name="nginx-tune")
+    while isinstance(command, click.Group):
+        name = typed.pop(0)
+        command = command.commands[name]
+    command.make_context(name, typed, parent=context)
+
+
+def test_help_shows_groups_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    places = [shown.index(f"{title}:\n") for title in ("Look", "Decide", "Prove", "Change", "Keep")]
+    assert places == sorted(places)
+    assert main(["runs", "show", "--help"]) == 0
+    assert "Examples:\n    nginx-tune runs show last\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["audt"], "audit"),
+        (["VALIDAT"], "validate"),
+        (["schema", "fact"], "facts"),
+        (["learn", "log", "--kind", "medai"], "media"),
+        (["scenario", "show", "stalled"], None),
+        (["scenario", "show", "pool-overfow"], "pool-overflow"),
+        (["explain", "io-pool"], "io-pool"),
+        (["explain", "--list", "-f", "markdwn"], "markdown"),
+        (["validate", "x.conf", "--lab", "nvm"], "nvme"),
+        (["xyzzy"], None),
+    ],
+)
+def test_a_mistyped_word_is_answered_with_what_was_meant(
+    typed: list[str], meant: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(typed) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert (f"is {meant}" in said and "meant?" in said) if meant else "meant?" not in said
+
+
+def test_click_is_not_doubled(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scenario", "shw"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("show") == 1
+
+
+def test_the_nearest_name() -> None:
+    known = ["io-aio", "io-aio-threads", "http-zones"]
+    assert name_meant("io-a", known) == "is io-aio meant?"
+    assert name_meant("http-zone", known) == "is http-zones meant?"
+    assert name_meant("q", known) == ""
+    assert name_meant("", known) == ""
