@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +105,16 @@ def drive(conf: str, nginx: str) -> None:
     host = LiveHost()
     found, _ = read_nginx(host, binary=nginx)
     tree = read_configuration(host, conf, found.prefix)
-    site = read_site(tree, tree, default_load(), nginx=found, primary_metric=None, requires=(),
+    # Older checkouts know of one build alone.
+    knows_two = "builds" in signature(read_site).parameters
+    builds: dict[str, Any] = {"builds": (found, found)} if knows_two else {"nginx": found}
+    site = read_site(tree, tree, default_load(), **builds, primary_metric=None, requires=(),
                      objectives=())  # fmt: skip
     with Walls("sandbox_start_inside") as walls:
-        stage = open_stage(walls, site, nginx, lab=None, prefix=None, scale=None)
+        if knows_two:
+            stage = open_stage(walls, site, lab=None, prefixes=(None, None), scale=None)
+        else:
+            stage = open_stage(walls, site, nginx, lab=None, prefix=None, scale=None)
         run_block = _block_of(stage)
         for _ in sys.stdin:
             try:

@@ -30,11 +30,11 @@ def main(conf: str, binary: str, *urls: str) -> int:
     tree = read_configuration(host, conf, nginx.prefix)
     site = read_site(
         tree, tree, default_load(),
-        nginx=nginx, primary_metric=None, requires=(), objectives=(),
+        builds=(nginx, nginx), primary_metric=None, requires=(), objectives=(),
     )  # fmt: skip
     try:
         with Walls("wall_inside") as walls:
-            stage = open_stage(walls, site, binary, lab=None, prefix=None, scale=None)
+            stage = open_stage(walls, site, lab=None, prefixes=(None, None), scale=None)
             target = msgspec.structs.replace(site.entry.target, tls=None, proxy_protocol=None)
             questions = []
             for place in (*urls, "said:"):
