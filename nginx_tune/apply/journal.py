@@ -65,11 +65,32 @@ class Journal:
     def read(self) -> Story:
         """What it amounts to; a change of which nothing was written is empty."""
         try:
-            descriptor = os.open(self.directory / _JOURNAL, os.O_RDONLY | os.O_NOFOLLOW)
+            descriptor = self._open(_JOURNAL)
         except FileNotFoundError:
             return read_story(b"")
         with os.fdopen(descriptor, "rb") as file:
             return read_story(file.read(_MOST_BYTES))
+
+    def _open(self, name: str) -> int:
+        """A file of the change, which nobody else can have written.
+
+        Errors: FileNotFoundError, RefusedError.
+        """
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        path = self.directory / name
+        try:
+            descriptor = os.open(path, flags)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise RefusedError(f"{path}: not believed: {error.strerror}") from None
+        status = os.fstat(descriptor)
+        why = "" if stat.S_ISREG(status.st_mode) else "no regular file"
+        why = why or _fault(self.directory.lstat()) or _fault(status)
+        if why:
+            os.close(descriptor)
+            raise RefusedError(f"{path}: not believed: {why}", hint="look who put it there")
+        return descriptor
 
     def append(self, record: AnyRecord) -> None:
         """Write one record to the disk; what was not written whole before is cut off.
@@ -111,7 +132,8 @@ class Journal:
         begin = self.read().begin
         entries = [] if begin is None else begin.entries
         path = self.directory / f"original-{entries.index(entry)}"
-        content = path.read_bytes()
+        with os.fdopen(self._open(path.name), "rb") as file:
+            content = file.read()
         if hashlib.sha256(content).hexdigest() != entry.sha256_before:
             raise StuckError(f"{path}: the stored bytes of {entry.path} are damaged")
         return content
@@ -140,10 +162,13 @@ class State:
     def check(self) -> None:
         """Errors: RefusedError when others could change what is kept here."""
         why = why_not_own(self.path)
-        if not why and self.path.is_dir():
-            status = self.path.stat()
-            if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or status.st_uid != os.geteuid():
-                why = "others may write there"
+        for place in (self.path, self.journals):
+            if why:
+                break
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                status = place.stat() if place == self.path else place.lstat()
+                why = "" if stat.S_ISDIR(status.st_mode) else f"{place} is no directory"
+                why = why or _fault(status)
         if why:
             raise RefusedError(
                 f"{self.path}: not believed: {why}", hint="name another with --state-dir"
@@ -153,8 +178,9 @@ class State:
     def locked(self, *, patience_seconds: float = 0.0) -> Iterator[None]:
         """Alone at work on this host's files.
 
-        Errors: RefusedError that names who holds it.
+        Errors: RefusedError that names who holds it, or when others could change what is kept.
         """
+        self.check()
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             descriptor = os.open(self.path / _LOCK, flags, 0o600)
@@ -220,6 +246,14 @@ class State:
         except OSError as error:
             raise UndecidedError(f"{directory}: {error.strerror}") from None
         return Journal(directory)
+
+
+def _fault(status: os.stat_result) -> str:
+    """Why somebody else could have changed what is kept; empty when nobody could."""
+    is_foreign = status.st_uid != os.geteuid()
+    if is_foreign or stat.S_ISLNK(status.st_mode):
+        return "another user's" if is_foreign else "a link"
+    return "others may write there" if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else ""
 
 
 @contextlib.contextmanager

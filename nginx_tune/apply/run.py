@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from nginx_tune.apply.errors import RefusedError, RejectedError
 from nginx_tune.apply.examine import Examined, Permissions, Proposed, check_trust, examine
+from nginx_tune.apply.foreign_code import refuse_foreign_code
 from nginx_tune.apply.guardian import hand_over
 from nginx_tune.apply.journal import Journal, State, boot_id, this_process
 from nginx_tune.apply.model_journal import Answered, Begin, Kept, Reloading, Swapping
@@ -174,6 +175,7 @@ class _Change:
 
     def _read_before(self, subject: Subject, found: Sequence[Examined]) -> Reading:
         """The old files as the target reads them: if it rejects them there is no way back."""
+        self._refuse_foreign_code(subject)
         try:
             before = read_as_target(self._host, subject)
         except RejectedError as error:
@@ -193,6 +195,10 @@ class _Change:
                     hint="name the configuration with -c",
                 )
         return before
+
+    def _refuse_foreign_code(self, subject: Subject) -> None:
+        if not self._wish.permissions.trusted:
+            refuse_foreign_code(self._host, subject)
 
     def _check_running(self, subject: Subject, before: Reading) -> None:
         """Files newer than the workers: a reload would bring in more than this change."""
@@ -254,6 +260,7 @@ class _Change:
     def _test(
         self, journal: Journal, subject: Subject, before: Reading, found: Sequence[Examined]
     ) -> Reading:
+        self._refuse_foreign_code(subject)
         after = read_as_target(self._host, subject)
         loaded = {os.path.realpath(path) for path in after.files}
         for one in found:

@@ -210,7 +210,6 @@ def roll_back(host: Host, state: State, name: str | None) -> tuple[Journal, str]
     Errors: UsageError when there is none, RefusedError while another process is at work,
             StuckError when it cannot be taken back.
     """
-    state.check()
     with state.locked(patience_seconds=PATIENCE_SECONDS):
         journal = state.find(name)
         if journal.read().phase == "undone":
@@ -223,7 +222,6 @@ def leave(state: State, name: str | None) -> Journal:
 
     Errors: UsageError when there is none, RefusedError for one that is not stuck.
     """
-    state.check()
     with state.locked(patience_seconds=PATIENCE_SECONDS):
         journal = state.find(name)
         story = journal.read()
@@ -238,6 +236,5 @@ def recover_all(host: Host, state: State) -> list[Recovered]:
     """Take back what was left unfinished, as at the start of the machine."""
     if not state.journals.is_dir():
         return []
-    state.check()
     with state.locked(patience_seconds=PATIENCE_SECONDS):
         return recover(host, state)

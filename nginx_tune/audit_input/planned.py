@@ -25,6 +25,9 @@ def check_content(plan: Plan, name: str) -> dict[str, bytes]:
 
     Errors: UsageError where they are not those that were planned.
     """
+    names = [plan.conf_path, plan.prefix or "", *(file.path for file in plan.files), *plan.reads]
+    if any("\0" in one for one in names):
+        raise UsageError(f"{name}: it names a file by a zero byte")
     for file in plan.files:
         if hashlib.sha256(file.content).hexdigest() != file.sha256_after:
             raise UsageError(f"{name}: {file.path}: its content is not what was planned")

@@ -98,7 +98,7 @@ _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": Exit
 @click.option(
     "--trust-files",
     is_flag=True,
-    help="As root, take a configuration that others than root could write.",
+    help="As root, take a configuration and a plan that others than root could write.",
 )
 @state_option
 @output_options("console", "json")
@@ -146,6 +146,8 @@ def _change_of(
     from nginx_tune.cli.inputs import read_document  # noqa: PLC0415
     from nginx_tune.documents.plan import Plan  # noqa: PLC0415
 
+    handed = [one.partition("=")[2] for one in options["overlays"]]
+    _check_handed(handed if plan_path is None else [plan_path], trusted=options["trust_files"])
     if plan_path is None:
         return _proposed(options["overlays"]), {}, options
     if options["overlays"]:
@@ -167,6 +169,22 @@ def _change_of(
         "prefix": options["prefix"] or plan.prefix,
     }
     return proposed, plan.reads, options | own
+
+
+def _check_handed(paths: list[str], *, trusted: bool) -> None:
+    """What is put in force as root: whoever could have written it would be root.
+
+    Errors: UsageError.
+    """
+    from nginx_tune.host.own_files import why_not_handed  # noqa: PLC0415  # heavy imports stay here
+
+    for path in paths:
+        why = "" if trusted or path in ("", "-") else why_not_handed(path)
+        if why:
+            raise UsageError(
+                f"{path}: not taken as root: {why}",
+                hint="read it, copy it to a file of yours, or give --trust-files",
+            )
 
 
 def _wish(options: dict[str, Any]) -> Wish:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import stat
 import sys
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,9 +24,31 @@ def read_bytes(path: str) -> bytes:
     if path == "-" and sys.stdin is None:
         raise UsageError("standard input is closed", hint="name a file instead of -")
     try:
-        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        if path == "-":
+            return sys.stdin.buffer.read()
+        if _is_named_pipe(path):
+            return read_pipe(path)
+        with Path(path).open("rb") as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return file.read()
+            data = file.read(MOST_PIPED_BYTES + 1)  # a device may go on for ever
     except OSError as error:
         raise UsageError(f"{path}: cannot read: {error.strerror}") from None
+    except ValueError:
+        raise UsageError(f"{path!r}: no name of a file") from None
+    return _bounded(data, path)
+
+
+def _is_named_pipe(path: str) -> bool:
+    """Whether it may stay without a writer; one of a shell's (``<(command)``) has one."""
+    status = Path(path).stat()
+    return stat.S_ISFIFO(status.st_mode) and not os.path.realpath(path).startswith("/proc/")
+
+
+def _bounded(data: bytes, path: str) -> bytes:
+    if len(data) > MOST_PIPED_BYTES:
+        raise UsageError(f"{path}: more than {MOST_PIPED_BYTES >> 20} MiB")
+    return data
 
 
 def read_pipe(path: str) -> bytes:
@@ -47,9 +70,7 @@ def read_pipe(path: str) -> bytes:
             )
         os.set_blocking(descriptor, True)  # named so by the system
         data = pipe.read(MOST_PIPED_BYTES + 1)
-    if len(data) > MOST_PIPED_BYTES:
-        raise UsageError(f"{path}: more than {MOST_PIPED_BYTES >> 20} MiB")
-    return data
+    return _bounded(data, path)
 
 
 def read_document(kind: type[D], path: str) -> D:

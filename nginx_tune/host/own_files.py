@@ -13,7 +13,8 @@ import stat
 from pathlib import Path
 
 from nginx_tune.errors import UsageError
-from nginx_tune.host.trust import acts_as_root, distrust_place, foreign_link
+from nginx_tune.host.caller import caller_id
+from nginx_tune.host.trust import acts_as_root, distrust_handed, distrust_place, foreign_link
 
 _PLACES = ("TMPDIR", "XDG_CACHE_HOME", "XDG_STATE_HOME")
 
@@ -42,6 +43,17 @@ def why_not_own(path: Path) -> str:
     return distrust_place(os.path.abspath(path)) if acts_as_root() else ""  # noqa: PTH100
 
 
+def why_not_handed(path: str) -> str:
+    """Why, as root, a file whose content root is to put in force is not taken; empty when it is.
+
+    Behind sudo the files of who typed it will do: he has become root himself.
+    """
+    if not acts_as_root():
+        return ""
+    whole = os.path.abspath(path)  # noqa: PTH100  # links stay: each of them is looked at
+    return distrust_handed(whole, caller_id())
+
+
 def check_writable(path: Path) -> None:
     """Errors: UsageError for a path that another user's link leads elsewhere, as root."""
     why = foreign_link(os.fspath(path)) if acts_as_root() else ""
@@ -54,7 +66,7 @@ def open_own(path: Path) -> int:
 
     Errors: OSError, FileNotFoundError also for one that somebody else made or may write.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     status = os.fstat(descriptor)
     is_own = status.st_uid == os.geteuid() and stat.S_ISREG(status.st_mode)
     if not is_own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

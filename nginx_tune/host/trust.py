@@ -64,6 +64,16 @@ def distrust_place(path: str) -> str:
     return _Looker(sticky_will_do=True).directory(path)
 
 
+def distrust_handed(path: str, user: int) -> str:
+    """Why a file that root is handed to act upon may be somebody else's; empty when it is not.
+
+    ``user`` is who typed the command: what is his alone is as good as root's. File systems that
+    are mounted nosuid are fine here, hardened hosts have /home and /tmp so; one that a user has
+    made with FUSE cannot be read by root.
+    """
+    return _Looker(sticky_will_do=True, handed_by=user).directory(path)
+
+
 def foreign_link(path: str) -> str:
     """Why a path is not to be followed for writing: another user's link leads it elsewhere.
 
@@ -106,10 +116,20 @@ def distrust_opened(link: str) -> str:
 class _Looker:
     """Looks at files once each."""
 
-    def __init__(self, *, sticky_will_do: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        sticky_will_do: bool = False,
+        handed_by: Optional[int] = None,
+    ) -> None:
         self._sticky_will_do = sticky_will_do
         self._owners = frozenset({0, os.geteuid()}) if not acts_as_root() else frozenset({0})
-        self._group = None if os.geteuid() == 0 else os.getegid()
+        self._group = None if os.geteuid() == 0 else os.getegid()  # type: Optional[int]
+        self._heeds_nosuid = handed_by is None
+        if handed_by is not None:
+            self._owners |= {handed_by}
+            # A group of his own has his number, where each user has one.
+            self._group = handed_by or self._group
         self._places: Dict[str, str] = {}
         self._programs: Set[str] = set()
 
@@ -180,7 +200,9 @@ class _Looker:
                 if step in self._places:
                     why = self._places[step]
                 else:
-                    why = self.fault(step, status) or self._brought(step, status, before)
+                    why = self.fault(step, status)
+                    if not why and self._heeds_nosuid:
+                        why = self._brought(step, status, before)
                     self._places[step] = why
                 if why:
                     return done, why

@@ -12,7 +12,9 @@ from typing import NamedTuple
 import click
 import pytest
 
+from nginx_tune.cli import inputs
 from nginx_tune.cli.main import COMMANDS, cli
+from nginx_tune.errors import UsageError
 
 Run = Callable[..., "CompletedProcess[str]"]
 
@@ -173,3 +175,22 @@ def test_recommend_and_validate_take_the_prefix_too(
         run = run_cli(*command, "conf/nginx.conf", "-p", "../prefix", cwd=here)
         assert run.returncode == 3
         assert wanted in run.stderr
+
+
+def test_a_pipe_without_a_writer_and_an_endless_device_are_no_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "WRITER_SECONDS", 0.05)
+    monkeypatch.setattr(inputs, "MOST_PIPED_BYTES", 1000)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="nothing was written"):
+        inputs.read_bytes(str(tmp_path / "pipe"))
+    with pytest.raises(UsageError, match="more than"):
+        inputs.read_bytes("/dev/zero")
+    with pytest.raises(UsageError, match="no name of a file"):
+        inputs.read_bytes("a\0b")
+    reading, writing = os.pipe()  # a shell's: who writes may take his time
+    os.write(writing, b"x")
+    os.close(writing)
+    assert inputs.read_bytes(f"/dev/fd/{reading}") == b"x"
+    os.close(reading)
