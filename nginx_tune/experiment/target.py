@@ -16,6 +16,7 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.loadplan import ProxyProtocol, Target, Tls
 from nginx_tune.errors import UndecidedError
 from nginx_tune.lab.environment import LOOPBACK
+from nginx_tune.lab.special_files import is_own_stream
 
 _WRITTEN = {
     "access_log": 0,
@@ -236,7 +237,8 @@ def _error_log(tree: ConfTree, default: str | None) -> str | None:
     name = own.value if own is not None else default
     if name is None or name == "stderr" or name.startswith(("syslog:", "memory:")):
         return None
-    return tree.full_path(name)
+    full = tree.full_path(name)
+    return None if full is None or is_own_stream(full) else full
 
 
 def written_files(tree: ConfTree) -> list[str]:

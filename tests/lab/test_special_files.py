@@ -43,3 +43,39 @@ def test_devices_that_take_logs_are_no_obstacle(run_cli: RunCli, tmp_path: Path)
     conf = tmp_path / "nginx.conf"
     conf.write_text(LINES[1].format(path="/dev/null", root=tmp_path))
     assert run_cli("audit", conf, "--test", "--fail-on", "never").returncode == 0
+
+
+STREAMS = ["/dev/stderr", "/dev/stdout", "/proc/self/fd/2", "/dev/fd/1", "link"]
+
+
+@pytest.mark.needs("nginx", "root")
+@pytest.mark.parametrize("stream", STREAMS)
+def test_logs_to_the_standard_streams_are_nginxs_own(
+    run_cli: RunCli, tmp_path: Path, stream: str
+) -> None:
+    """Images log there; ours are pipes here, as they are in CI."""
+    if stream == "link":
+        stream = str(tmp_path / "error.log")
+        Path(stream).symlink_to("/dev/stderr")
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(
+        f"error_log {stream};\nevents {{ }}\n"
+        f"http {{ access_log {stream}; server {{ listen 8098; return 200 x; }} }}\n"
+    )
+    said = run_cli("audit", conf, "--test", "--select", "cf-*")
+    assert said.returncode == 0, said.stderr
+    assert "nginx -t accepts it" in said.stdout
+
+
+@pytest.mark.needs("nginx", "root", "probe")
+def test_a_configuration_that_logs_to_them_is_measured(run_cli: RunCli, tmp_path: Path) -> None:
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(
+        "error_log /dev/stderr info;\nevents { }\nuser root;\n"
+        "http { access_log /dev/stdout; server { listen 127.0.0.1:8098; return 200 x; } }\n"
+    )
+    said = run_cli(
+        "validate", conf, "--against", conf, "--pairs", "1", "--duration", "1s", "--warmup",
+        "0.1s", "--no-store", "--accept-inconclusive",
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr
