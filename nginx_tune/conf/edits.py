@@ -110,7 +110,10 @@ def add_after(directive: Directive, line: str) -> Edit:
         return Edit(directive.source, directive.end, directive.end, f" {line}")
     line_end = text.find("\n", directive.end)
     newline = "\r\n" if line_end > 0 and text[line_end - 1] == "\r" else "\n"
-    return Edit(directive.source, directive.end, directive.end, f"{newline}{lead}{line}")
+    at = directive.end
+    if line_end > 0 and text[at:line_end].lstrip(" \t").startswith("#"):  # its remark stays with it
+        at = line_end - (newline == "\r\n")
+    return Edit(directive.source, at, at, f"{newline}{lead}{line}")
 
 
 def word_spans(directive: Directive) -> list[tuple[int, int]]:

@@ -13,9 +13,11 @@ from typing import Literal, NamedTuple
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.scopes import Scope, scopes
-from nginx_tune.decide.standing import Standing, effective, holds, is_named
+from nginx_tune.decide.standing import Standing, effective, has_option, holds, is_named
 from nginx_tune.documents.decisions import Setting
 
+_ALL_OR_NONE = ("proxy_set_header", "ssl_conf_command")
+"""Directives of which a level has its own lines or the outer level's, never both."""
 How = Literal["change", "into", "before", "option"]
 
 
@@ -77,7 +79,13 @@ def _targets(standing: Standing, wanted: Setting, apart: Sequence[str]) -> Itera
     if wanted.directive == "listen":
         yield from _listen_targets(standing, wanted)
         return
-    if wanted.context in ("main", "events", "upstream") or is_named(wanted):
+    if wanted.context == "upstream":
+        for group in standing.blocks(wanted):
+            line = group.block.first(wanted.directive) if group.block else None
+            if not holds(line, wanted):
+                yield Target(group, "into") if line is None else Target(line, "change")
+        return
+    if wanted.context in ("main", "events") or is_named(wanted):
         lines = [one for one in standing.lines(wanted, apart) if one is not None]
         differing = [one for one in lines if not holds(one, wanted)]
         if differing or lines:
@@ -106,7 +114,7 @@ def _listen_targets(standing: Standing, wanted: Setting) -> Iterator[Target]:
     for one in listeners(standing.tree):
         if one.is_quic or one.is_unix or (wanted.args == ["http2"] and not one.is_tls):
             continue
-        if any(wanted.args[0] in line.args for line in one.lines):
+        if any(has_option(line, wanted.args[0]) for line in one.lines):
             continue
         name = wanted.args[0].partition("=")[0]
         having = [line for line in one.lines if any(a.split("=")[0] == name for a in line.args)]
@@ -152,9 +160,20 @@ def _of_scope(
 ) -> Target:
     own = next((one for one in reversed(scope.chain) if wanted.context == one.name), scope.own)
     if line is None:
-        return Target(own, "into")
+        return Target(_beside_others(scope, wanted) or own, "into")
     inside = scope.own.block is not None and line in scope.own.block.all(line.name)
     users = [one for one in scopes(standing.tree) if effective(one, wanted) is line]
     if inside or all(id(one.own) in concerned for one in users):
         return Target(line, "change")
     return Target(own, "into")
+
+
+def _beside_others(scope: Scope, wanted: Setting) -> Directive | None:
+    """The block whose lines of that name hold in a scope, where a line further in undoes them all.
+
+    Source: ngx_http_proxy_merge_loc_conf() (headers_source), ngx_conf_merge_ptr_value().
+    """
+    if wanted.directive not in _ALL_OR_NONE:
+        return None
+    around = (one for one in reversed(scope.chain) if one.block is not None)
+    return next((one for one in around if one.block and one.block.all(wanted.directive)), None)

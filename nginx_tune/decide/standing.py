@@ -21,11 +21,14 @@ from nginx_tune.conf.thread_pools import asked_pool
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import upstreams
 from nginx_tune.decide.adopting import adapted, with_needs
+from nginx_tune.decide.adopting_limits import descriptors_for
 from nginx_tune.decide.answer import setting
 from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Place, Setting, Verdict
 
-_AT_LEAST = frozenset({"worker_rlimit_nofile"})
-"""Directives of which more than was decided does no harm."""
+_AT_LEAST = frozenset({"worker_rlimit_nofile", "worker_connections", "keepalive"})
+"""Directives of which more than was decided does no harm: who wrote it may know of a peak."""
+_KEPT = ("proxy_http_version", "proxy_set_header")
+"""What kept connections need in a location; nothing may undo what stands there for a reason."""
 _DEFAULT_CHUNK = "2m"
 
 
@@ -36,7 +39,8 @@ def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
            are missing or differ.
     """
     standing = Standing(tree)
-    held = [_held(_as_chosen(one), standing) for one in decisions.decisions]
+    limits = descriptors_for(decisions, tree)
+    held = [_held(_as_chosen(limits(one)), standing) for one in decisions.decisions]
     return replace(decisions, decisions=with_needs(held, tree))
 
 
@@ -123,6 +127,8 @@ class Standing:
             return True
         if scope.own.block is None or scope.own.block.first("proxy_pass") is None:
             return False
+        if wanted.directive in _KEPT and own_connection(scope):
+            return False
         return not wanted.directive.startswith("proxy_cache") or not self.caches or _caches(scope)
 
     @cached_property
@@ -155,6 +161,20 @@ def is_named(wanted: Setting) -> bool:
 def _same_name(line: Directive, wanted: Setting) -> bool:
     place = 1 if wanted.directive == "split_clients" else 0
     return list(line.args[place : place + 1]) == wanted.args[place : place + 1]
+
+
+def own_connection(scope: Scope) -> Directive | None:
+    """The line by which a location sends upstreams a ``Connection`` or a version of its own.
+
+    ``upgrade`` carries WebSockets, ``close`` and 1.0 may be for an origin that needs them.
+    """
+    version = scope.effective("proxy_http_version")
+    if version is not None and version.value != "1.1":
+        return version
+    for line in scope.effective_all("proxy_set_header"):
+        if line.value.lower() == "connection" and line.args[1:] != ("",):
+            return line
+    return None
 
 
 def effective(scope: Scope, wanted: Setting) -> Directive | None:
@@ -211,8 +231,19 @@ def _held(decision: Decision, standing: Standing) -> Decision:
         verdict=verdict,
         settings=left,
         evidence=[*decision.evidence, *evidence],
-        risks=[*decision.risks, *_filtered(decision, standing)],
+        risks=[*decision.risks, *_filtered(decision, standing), *_left_alone(decision, standing)],
     )
+
+
+def _left_alone(decision: Decision, standing: Standing) -> list[str]:
+    """The locations whose connections to upstreams are as somebody wanted them."""
+    if not any(s.directive in _KEPT for s in decision.settings):
+        return []
+    lines = (own_connection(scope) for scope in standing.answering)
+    return [
+        f"{place} stays, so connections from there are not kept"
+        for place in dict.fromkeys(f"{one.file}:{one.line} {one}" for one in lines if one)
+    ]
 
 
 _FILTERS = ("sub_filter", "subs_filter", "ssi", "image_filter", "xslt_stylesheet")
@@ -257,7 +288,21 @@ def _listen_holds(wanted: Setting, standing: Standing) -> bool:
     lines = _listeners(wanted, standing)
     if wanted.args == ["http2"] and not lines:
         return True
-    return bool(lines) and all(any(wanted.args[0] in line.args for line in each) for each in lines)
+    return bool(lines) and all(
+        any(has_option(line, wanted.args[0]) for line in each) for each in lines
+    )
+
+
+def has_option(listen: Directive, option: str) -> bool:
+    """Whether a ``listen`` has an option; of a number more does as well."""
+    name, _, value = option.partition("=")
+    for arg in listen.args[1:]:
+        own_name, _, own = arg.partition("=")
+        if arg == option:
+            return True
+        if own_name == name and value.isdigit() and own.isdigit():
+            return int(own) >= int(value)
+    return False
 
 
 def holds(line: Directive | None, wanted: Setting) -> bool:
@@ -267,6 +312,9 @@ def holds(line: Directive | None, wanted: Setting) -> bool:
     if wanted.directive in _AT_LEAST:
         have, want = parse_bytes(line.value), parse_bytes(wanted.args[0])
         return have is not None and want is not None and have >= want
+    if wanted.directive == "access_log" and line.args[:1] == tuple(wanted.args[:1]):
+        names = {arg.partition("=")[0] for arg in line.args[1:]}
+        return all(arg.partition("=")[0] in names for arg in wanted.args[2:])
     if wanted.directive == "proxy_cache_key":  # the operator's own, where it has the host
         return any(name in " ".join(line.args) for name in ("$host", "$http_host"))
     if wanted.lines and line.block is not None:

@@ -17,6 +17,7 @@ from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.edits import (
     Edit,
     EditSet,
+    add_after,
     add_argument,
     add_to,
     apply_edits,
@@ -112,7 +113,7 @@ def _written(decision: Decision, standing: Standing, *, annotates: bool) -> list
             hunk = Hunk(
                 line=target.directive.line,
                 before="" if is_new else str(target.directive),
-                after=_line(wanted) if target.how != "option" else f"… {words(wanted.args)}",
+                after=_after(target, wanted),
                 decision=decision.id,
                 reason=wanted.reason or decision.summary,
                 evidence=wanted.evidence or decision.evidence,
@@ -122,6 +123,19 @@ def _written(decision: Decision, standing: Standing, *, annotates: bool) -> list
     return found
 
 
+def _after(target: Target, wanted: Setting) -> str:
+    """The line as it will be; of one that keeps what else it says only what is new."""
+    if target.how == "option":
+        return f"… {words(wanted.args)}"
+    if (
+        target.how == "change"
+        and wanted.directive == "access_log"
+        and len(target.directive.args) > 1
+    ):
+        return f"… {words(_missing(target.directive, wanted))}"
+    return _line(wanted)
+
+
 def _edit(target: Target, wanted: Setting, *, annotates: bool) -> Edit:
     directive = target.directive
     if target.how == "option":
@@ -129,15 +143,36 @@ def _edit(target: Target, wanted: Setting, *, annotates: bool) -> Edit:
     if target.how == "change":
         if wanted.lines:
             raise UnplacedError("a block that stands is not rewritten", directive)
+        if wanted.directive == "access_log" and len(directive.args) > 1:
+            return _with_options(directive, wanted)
         return set_arguments(directive, words(wanted.args))
     line = _line(wanted)
     said = f"  # {comment(wanted.reason)}" if annotates and wanted.reason else ""
     if target.how == "before":
         return _before(directive, line + said)
+    last = directive.block.directives[-1:] if directive.block else []
+    if wanted.directive == "keepalive" and last and last[0].block is None:
+        # A method that comes behind it would take its place (ngx_http_upstream_keepalive()).
+        return add_after(last[0], line)
+    alike = directive.block.all(wanted.directive)[-1:] if directive.block else []
+    if wanted.directive == "proxy_set_header" and alike and alike[0].file == directive.file:
+        return add_after(alike[0], line)
     edit = changed(add_to(directive, line), claim=None)
     if said and edit.text.startswith(("\n", "\r")):  # else what follows would be a comment too
         return changed(edit, text=edit.text + said)
     return edit
+
+
+def _with_options(log: Directive, wanted: Setting) -> Edit:
+    """A log with the options that it has not; what else it says stays (``if=``, its format)."""
+    if "=" in log.args[1]:
+        raise UnplacedError("it has options and no format", log)
+    return add_argument(log, words(_missing(log, wanted)))
+
+
+def _missing(log: Directive, wanted: Setting) -> list[str]:
+    names = {arg.partition("=")[0] for arg in log.args[1:]}
+    return [arg for arg in wanted.args[2:] if arg.partition("=")[0] not in names]
 
 
 def _with_option(listen: Directive, option: str) -> Edit:
