@@ -221,9 +221,8 @@ def _held(decision: Decision, standing: Standing) -> Decision:
                 evidence.append(_as_evidence(line))
                 verdict = _direction(line, wanted) or verdict
     if not left:
-        return replace(
-            decision, verdict="keep", settings=[], summary=f"Already so. {decision.summary}"
-        )
+        said = f"Already so{_more(decision, standing)}. {decision.summary}"
+        return replace(decision, verdict="keep", settings=[], summary=said)
     if verdict == "keep":
         verdict = "set"
     return replace(
@@ -244,6 +243,18 @@ def _left_alone(decision: Decision, standing: Standing) -> list[str]:
         f"{place} stays, so connections from there are not kept"
         for place in dict.fromkeys(f"{one.file}:{one.line} {one}" for one in lines if one)
     ]
+
+
+def _more(decision: Decision, standing: Standing) -> str:
+    """The larger numbers that stand, where less was decided."""
+    found = {
+        str(line): None
+        for wanted in decision.settings
+        if wanted.directive in _AT_LEAST
+        for line in standing.lines(wanted)
+        if line is not None and line.args != tuple(wanted.args)
+    }
+    return f", with more: {', '.join(found)} stays" if found else ""
 
 
 _FILTERS = ("sub_filter", "subs_filter", "ssi", "image_filter", "xslt_stylesheet")
