@@ -20,6 +20,7 @@ LAYERS = [
     {"inspect", "learn"},
     {"experiment"},
     {"validate", "scenario", "audit_input"},
+    {"rehearse"},
     {"cli"},
 ]
 """From the ground up. A room may import lower layers and itself, never a neighbour."""
@@ -38,11 +39,14 @@ EDGES = {
     "load": {"asked_paths", "own_servers", "probe", "process", "target", "watched"},
     "inspect": {"disk_files", "disks", "live_facts"},
     "experiment": {
-        "arm_server", "block", "cache_files", "inside", "one_request", "page_cache", "room",
-        "sequential", "session", "shown_files", "site_files", "survey", "trial",
+        "arm_server", "block", "cache_files", "first_answers", "held_clients", "held_kinds",
+        "inside", "memory_watch", "one_request", "page_cache", "rehearsing", "room",
+        "scratch_server", "sequential", "session", "shown_files", "site_files", "survey", "taking",
+        "trial",
     },
     "validate": {"replay_data", "stage", "validation"},
     "scenario": {"files", "rows"},
+    "rehearse": set(),
 }  # fmt: skip
 """The files of a room that read, write, wait or draw; every other one of it does none of these."""
 IMPURE_EXCEPTIONS: set[str] = {

@@ -27,6 +27,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "nginx-tune generate --facts facts.json --kind media --root /srv/media -o nginx.conf",
         "nginx-tune generate --facts facts.json --kind media --root /srv/media --check nginx.conf",
     ),
+    "rehearse": (
+        "nginx-tune rehearse /etc/nginx/nginx.conf nginx.conf.new",
+        "nginx-tune rehearse --plan plan.json --require 'reload.failed == 0'",
+        "nginx-tune rehearse /etc/nginx/nginx.conf --new-nginx /opt/nginx/sbin/nginx --restart",
+    ),
     "plan": (
         "nginx-tune plan /etc/nginx/nginx.conf --workload workload.json",
         "nginx-tune plan /etc/nginx/nginx.conf -f json -o plan.json",

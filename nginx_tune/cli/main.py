@@ -38,6 +38,7 @@ COMMANDS: dict[str, str] = {
     "probe": "One load measurement, honest about its tail and about itself.",
     "merge": "The measurements of several load hosts as one.",
     "validate": "A/B of two configurations on a scratch nginx, with gates.",
+    "rehearse": "The change itself in the sandbox: a reload under load, and what it loses.",
     "apply": "Change the running nginx's files, see it serve, or put every byte back.",
     "confirm": "Keep a change that waits for it.",
     "rollback": "Put back what a change replaced, and have nginx serve it.",
@@ -54,7 +55,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Look": ("inspect", "collector", "observe", "learn", "doctor"),
     "Decide": ("recommend", "generate", "audit", "explain"),
     "Prove": ("probe", "merge", "validate", "scenario", "compare"),
-    "Change": ("plan", "apply", "confirm", "rollback"),
+    "Change": ("plan", "rehearse", "apply", "confirm", "rollback"),
     "Keep": ("history", "runs", "lab", "schema"),
 }
 """The commands by what they are for, as ``--help`` shows them."""

@@ -21,6 +21,7 @@ from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.plan import Plan
+from nginx_tune.documents.rehearsal import Rehearsal
 from nginx_tune.documents.run import Run, RunComparison, Runs, RunSummary
 from nginx_tune.documents.scenario import Scenario, ScenarioRun, Scenarios
 from nginx_tune.documents.site import Site
@@ -49,6 +50,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "measurement": Measurement,
     "observation": Observation,
     "plan": Plan,
+    "rehearsal": Rehearsal,
     "run": Run,
     "run_comparison": RunComparison,
     "run_summary": RunSummary,

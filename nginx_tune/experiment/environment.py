@@ -25,7 +25,9 @@ def make_environment(
     for arm, argv in request.commands.items():
         shown.turn_to(arm)
         names += give_names(argv, directory, enclosure)
-    stubs = start_stubs(request.outgoing, request.binary, STATE / "stubs", request.cpus)
+    stubs = start_stubs(
+        request.outgoing, request.binary, STATE / "stubs", request.cpus, echoes=request.echoes
+    )
     for path, ours in stubs.sockets.items():
         enclosure.show_instead(path, ours)
     return MadeEnvironment(names=names, stubs=stubs)

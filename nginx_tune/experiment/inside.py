@@ -19,6 +19,7 @@ import msgspec
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.rehearsal import Turnover
 from nginx_tune.errors import ExitStatus, NginxTuneError, UndecidedError
 from nginx_tune.experiment.operations import (
     OPERATIONS,
@@ -27,9 +28,11 @@ from nginx_tune.experiment.operations import (
     EnvironmentRequest,
     FactsRequest,
     JoinRequest,
+    LaidTrialRequest,
     MadeEnvironment,
     OpenedLab,
     OpenLabRequest,
+    RehearseRequest,
     SurveyRequest,
     TrialRequest,
     Tried,
@@ -70,6 +73,7 @@ class Inside:
         """Make, mount and fill the disks, cover what nginx writes to, seal the rest."""
         # Now, while no cover can lie over the package.
         import_module("nginx_tune.experiment.block")
+        import_module("nginx_tune.experiment.rehearsing")
         from nginx_tune.lab.building import LabDisks  # noqa: PLC0415
         from nginx_tune.lab.opened import OpenLab  # noqa: PLC0415
         from nginx_tune.lab.topology import Topology  # noqa: PLC0415
@@ -157,6 +161,21 @@ class Inside:
             raise UndecidedError("the lab is not open")
         self._shown.turn_to(request.arm.name)
         return run_block(request, self._lab)
+
+    def laid_trial(self, request: LaidTrialRequest) -> Tried:
+        """``nginx -t`` with other bytes of the configuration."""
+        from nginx_tune.experiment.trial import try_laid  # noqa: PLC0415
+
+        self._shown.turn_to(request.arm)
+        return try_laid(request.argv, self._enclosure)
+
+    def rehearse(self, request: RehearseRequest) -> list[Turnover]:
+        """Change a running nginx under load."""
+        from nginx_tune.experiment.rehearsing import rehearse  # noqa: PLC0415
+
+        if self._lab is None:
+            raise UndecidedError("the lab is not open")
+        return rehearse(request, self._lab, self._shown, self._say)
 
     def answer(self, line: str) -> str:
         """The line that answers a line."""

@@ -12,10 +12,12 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import LoadPlan, Target
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.rehearsal import HeldKind, Manner, Turnover
 from nginx_tune.experiment.arm import Arm
 from nginx_tune.lab.enclosure import View
 from nginx_tune.lab.environment import Outgoing, Placement, Stubs
 from nginx_tune.lab.operation import HELLO, Operation
+from nginx_tune.turnover.address import Address
 
 
 class OpenLabRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +73,8 @@ class EnvironmentRequest(msgspec.Struct, frozen=True, kw_only=True):
     """CPUs of the clients and the stubs."""
     sockets: list[str] = []
     """Paths of the unix sockets that the configurations listen on."""
+    echoes: bool = False
+    """Whether the stubs of HTTP take upgraded connections, and echo what comes."""
 
 
 class MadeEnvironment(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,6 +141,51 @@ class BlockRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Limit of the group; a full page cache is one that reaches it."""
 
 
+class LaidTrialRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """``nginx -t`` with the bytes that an arm sees."""
+
+    argv: list[str]
+    arm: str
+
+
+class HeldClient(msgspec.Struct, frozen=True, kw_only=True):
+    """A long connection that is held while nginx is changed."""
+
+    kind: HeldKind
+    target: Target
+    url: str
+    bytes: int = 0
+    """Of an upload."""
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """nginx before a change, or after it."""
+
+    arm: str
+    """Whose bytes its files have."""
+    binary: str
+    addresses: list[Address]
+
+
+class RehearseRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of a running nginx under load, there and, where it was taken, back."""
+
+    manner: Manner
+    arm: Arm
+    old: Side
+    new: Side
+    goes_back: bool
+    plan: LoadPlan
+    """How long it runs is settled inside: until the old workers are gone."""
+    held: list[HeldClient]
+    error_logs: list[str]
+    before_seconds: float
+    after_seconds: float
+    drain_seconds: float
+    join_files: list[str] = []
+    nginx_cpus: list[int] = []
+
+
 OPEN_LAB = Operation("open_lab", OpenLabRequest, OpenedLab)
 JOIN = Operation("join", JoinRequest, type(None))
 FACTS = Operation("facts", FactsRequest, Facts)
@@ -144,7 +193,12 @@ ENVIRONMENT = Operation("environment", EnvironmentRequest, MadeEnvironment)
 SURVEY = Operation("survey", SurveyRequest, list[Answer])
 TRIAL = Operation("trial", TrialRequest, Tried)
 BLOCK = Operation("block", BlockRequest, Measurement)
+LAID_TRIAL = Operation("laid_trial", LaidTrialRequest, Tried)
+REHEARSE = Operation("rehearse", RehearseRequest, list[Turnover])
 
 OPERATIONS = {
-    one.name: one for one in (HELLO, OPEN_LAB, JOIN, FACTS, ENVIRONMENT, SURVEY, TRIAL, BLOCK)
-}
+    one.name: one
+    for one in (
+        HELLO, OPEN_LAB, JOIN, FACTS, ENVIRONMENT, SURVEY, TRIAL, BLOCK, LAID_TRIAL, REHEARSE,
+    )
+}  # fmt: skip

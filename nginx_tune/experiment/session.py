@@ -12,6 +12,7 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.rehearsal import Turnover
 from nginx_tune.documents.site import Site
 from nginx_tune.errors import ConfigurationError, MissingPermissionError
 from nginx_tune.experiment.arm import Arm
@@ -21,17 +22,22 @@ from nginx_tune.experiment.operations import (
     ENVIRONMENT,
     FACTS,
     JOIN,
+    LAID_TRIAL,
     OPEN_LAB,
+    REHEARSE,
     SURVEY,
     Answer,
     BlockRequest,
     EnvironmentRequest,
     FactsRequest,
     JoinRequest,
+    LaidTrialRequest,
     MadeEnvironment,
     OpenLabRequest,
     Question,
+    RehearseRequest,
     SurveyRequest,
+    Tried,
 )
 from nginx_tune.experiment.topology import place_plan, place_site
 from nginx_tune.lab.bounds import bound
@@ -142,11 +148,12 @@ class Session:
         shown: Mapping[str, Mapping[str, bytes]],
         outgoing: Sequence[Outgoing],
         sockets: Sequence[str],
+        echoes: bool = False,
     ) -> MadeEnvironment:
         """Have what the arms need around them: addresses of the host, names, other servers.
 
         ``shown`` are by the arm's name the files that it sees with other bytes; ``sockets`` those
-        that they listen on.
+        that they listen on; with ``echoes`` the other servers take upgraded connections.
         """
         request = EnvironmentRequest(
             binary=self._binary,
@@ -165,6 +172,7 @@ class Session:
             outgoing=list(outgoing),
             cpus=self.probe_cpus,
             sockets=list(sockets),
+            echoes=echoes,
         )
         return self._walls.ask(ENVIRONMENT, request)
 
@@ -180,6 +188,19 @@ class Session:
     def place(self, site: Site) -> Site:
         """A site with what the lab's topology has for it: address, certificate, origin, cache."""
         return place_site(site, self.lab, self.placement)
+
+    def try_laid(self, arm: Arm, program: str) -> Tried:
+        """What ``nginx -t`` of a program says of an arm, with the bytes that it sees."""
+        argv = [program, "-t", "-c", arm.conf_path, *(["-p", arm.prefix] if arm.prefix else [])]
+        return self._walls.ask(LAID_TRIAL, LaidTrialRequest(argv=argv, arm=arm.name))
+
+    def rehearse(self, request: RehearseRequest) -> list[Turnover]:
+        """Change a running nginx under load."""
+        plan = msgspec.structs.replace(request.plan, cpus=self.probe_cpus)
+        request = msgspec.structs.replace(
+            request, plan=plan, join_files=self._join_files, nginx_cpus=self.nginx_cpus
+        )
+        return self._walls.ask(REHEARSE, request)
 
     def block(self, arm: Arm, number: int, plan: LoadPlan) -> Measurement:
         """Run one block."""

@@ -22,13 +22,13 @@ class ShownFiles:
         self._seen: dict[str, bytes] = {}
 
     def lay(self, of_arm: Mapping[str, Mapping[str, bytes]], directory: Path) -> None:
-        """Lay the files of all arms over; none of them is to be there for the first time.
+        """Lay the files of all arms over; one that is not there is empty where no arm says more.
 
         ``of_arm``: by the arm's name the bytes of each file, by its path. The copies are kept in
         the directory.
         """
         paths = sorted({path for files in of_arm.values() for path in files})
-        self._plain = {path: Path(path).read_bytes() for path in paths}
+        self._plain = {path: _bytes_of(Path(path)) for path in paths}
         self._of_arm, self._seen = of_arm, dict(self._plain)
         self._copies = show_files(self._plain, directory)
 
@@ -40,3 +40,10 @@ class ShownFiles:
             if self._seen[path] != data:
                 copy.write_bytes(data)
                 self._seen[path] = data
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""

@@ -121,12 +121,21 @@ def try_inside(request: TrialRequest, directory: Path, enclosure: Enclosure) -> 
     return Tried(status=run.status, messages=[line for line in run.stderr.splitlines() if line])
 
 
+def try_laid(argv: list[str], enclosure: Enclosure) -> Tried:
+    """Run the test on the files as they are shown now."""
+    run = _run(argv, enclosure)
+    return Tried(status=run.status, messages=[line for line in run.stderr.splitlines() if line])
+
+
 def show_files(files: Mapping[str, bytes], directory: Path) -> dict[str, Path]:
-    """Show other bytes in the place of some files; the copies, which the directory keeps."""
-    copies = {path: directory / f"replaced-{number}" for number, path in enumerate(files)}
-    for path, data in files.items():
-        _replace(Path(path), data, copies[path])
-    return copies
+    """Show other bytes in the place of some files; where each is then written.
+
+    That is a copy, which the directory keeps; a file that was not there is written itself.
+    """
+    return {
+        path: _replace(Path(path), data, directory / f"replaced-{number}")
+        for number, (path, data) in enumerate(files.items())
+    }
 
 
 def give_names(argv: list[str], directory: Path, enclosure: Enclosure) -> list[str]:
@@ -227,16 +236,17 @@ def _lacking(stderr: str) -> str | None:
     return None
 
 
-def _replace(path: Path, data: bytes, copy: Path) -> None:
-    """Show other bytes in a file's place; it need not exist."""
+def _replace(path: Path, data: bytes, copy: Path) -> Path:
+    """Show other bytes in a file's place, which need not exist; where it is written."""
     if not path.exists():
         mounts.place(path.parent)
         mounts.make_writable(path.parent)
         path.write_bytes(data)
-        return
+        return path
     copy.write_bytes(data)
     copy.chmod(path.stat().st_mode & 0o7777)
     mounts.show_instead(copy, path)
+    return copy
 
 
 def _show_hosts(text: str, directory: Path) -> None:

@@ -1,5 +1,6 @@
-"""Stubs of what is no HTTP: FastCGI, SCGI and uwsgi applications, a resolver, a system log.
+"""Stubs of what is no HTTP: FastCGI, SCGI and uwsgi applications, a resolver, a log, an echo.
 
+The echo takes what was upgraded to another protocol, such as WebSocket.
 One process for all. Every request of an application gets the same answer at once, 200 with a
 body of ``BODY_BYTES``; every name resolves to one address; what is logged is thrown away.
 Source: the FastCGI, SCGI and uwsgi specifications; RFC 1035.
@@ -9,6 +10,8 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import base64
+import hashlib
 import os
 import socket
 import struct
@@ -24,6 +27,11 @@ RESOLVED = "192.0.2.1"
 _BODY = b"x" * BODY_BYTES
 _CGI = b"Status: 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n"
 _HTTP = b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n"
+_SWITCHES = (
+    b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Accept: %s\r\n\r\n"
+)
+_KEY_ENDS_IN = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _FCGI_END, _FCGI_STDIN, _FCGI_STDOUT = 3, 5, 6
 _FCGI_HEADER = struct.Struct("!BBHHBx")
 _UWSGI_HEADER = struct.Struct("<BHB")
@@ -34,7 +42,7 @@ _ENDLESS = 1 << 24
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Where one stub listens."""
 
-    protocol: Literal["fastcgi", "scgi", "uwsgi", "dns", "syslog"]
+    protocol: Literal["fastcgi", "scgi", "uwsgi", "dns", "syslog", "echo"]
     address: str = ""
     """An IP address; empty for every one."""
     port: int = 0
@@ -118,6 +126,34 @@ class Uwsgi(_Application):
             self.transport.close()
 
 
+class Echo(_Application):
+    """Takes an upgraded connection, and sends back what comes."""
+
+    is_upgraded = False
+
+    def answer_seen(self) -> None:
+        """Answer what is whole of what has come."""
+        if not self.is_upgraded:
+            head, end, rest = self.seen.partition(b"\r\n\r\n")
+            if not end:
+                return
+            self.transport.write(_SWITCHES % accept_key(head))
+            self.is_upgraded, self.seen = True, rest
+        if self.seen:
+            self.transport.write(self.seen)
+            self.seen = b""
+
+
+def accept_key(head: bytes) -> bytes:
+    """What proves to a client of WebSocket that its request was understood.
+
+    Source: RFC 6455, section 4.2.2.
+    """
+    pairs = (line.partition(b":") for line in head.split(b"\r\n"))
+    key = next((v.strip() for n, _, v in pairs if n.lower() == b"sec-websocket-key"), b"")
+    return base64.b64encode(hashlib.sha1(key + _KEY_ENDS_IN, usedforsecurity=False).digest())
+
+
 class Resolver(asyncio.DatagramProtocol):
     """Knows every name: IPv4 alone, so that nginx has one address to ask."""
 
@@ -149,7 +185,7 @@ def resolve(query: bytes) -> bytes:
     return head + question + (record if wants_ipv4 else b"")
 
 
-_STREAMS = {"fastcgi": FastCgi, "scgi": Scgi, "uwsgi": Uwsgi}
+_STREAMS = {"echo": Echo, "fastcgi": FastCgi, "scgi": Scgi, "uwsgi": Uwsgi}
 _DATAGRAMS = {"dns": Resolver, "syslog": SystemLog}
 
 

@@ -29,9 +29,15 @@ _PATIENCE_SECONDS = 10.0
 
 
 def start_stubs(
-    wanted: Sequence[Outgoing], binary: str, directory: Path, cpus: Sequence[int]
+    wanted: Sequence[Outgoing],
+    binary: str,
+    directory: Path,
+    cpus: Sequence[int],
+    *,
+    echoes: bool = False,
 ) -> Stubs:
-    """Answer in the place of some servers."""
+    """Answer in the place of some servers; with ``echoes`` HTTP's take upgraded connections."""
+    echo = _start_echo(directory, cpus) if echoes and wanted else ""
     silent: dict[str, str] = {}
     sockets = {
         path: str(directory / f"socket-{number}")
@@ -41,7 +47,7 @@ def start_stubs(
     there = [one for one in wanted if not one.is_here]
     # Never at the path itself: it may be a socket of the host.
     ours = [msgspec.structs.replace(one, path=sockets.get(one.path, "")) for one in here]
-    started = _start(ours, binary, directory / "here", cpus, silent) if here else []
+    started = _start(ours, binary, directory / "here", cpus, silent, echo=echo) if here else []
     answering = [one for one, own in zip(here, ours, strict=True) if own in started]
     if there:
         outside, reason = open_outside()
@@ -52,7 +58,7 @@ def start_stubs(
                 with contextlib.suppress(UndecidedError):  # a kernel without IPv6
                     outside.take(address)
             answering += outside.run(
-                lambda: _start(there, binary, directory / "there", cpus, silent)
+                lambda: _start(there, binary, directory / "there", cpus, silent, echo=echo)
             )
     reached = {one.path for one in answering}
     found = {path: ours for path, ours in sockets.items() if path in reached}
@@ -65,6 +71,8 @@ def _start(
     directory: Path,
     cpus: Sequence[int],
     silent: dict[str, str],
+    *,
+    echo: str,
 ) -> list[Outgoing]:
     """Start what answers in this network; which of them do."""
     directory.mkdir(parents=True)
@@ -77,10 +85,12 @@ def _start(
     answering: list[Outgoing] = []
     web = [one for one in places.values() if one.protocol in _LISTEN]
     others = [one for one in places.values() if one.protocol not in _LISTEN]
-    for start, part in ((_start_web, web), (_start_others, others)):
+    for is_web, part in ((True, web), (False, others)):
         try:
-            if part:
-                start(part, binary, directory, cpus)
+            if part and is_web:
+                _start_web(part, binary, directory, cpus, echo)
+            elif part:
+                _start_others(part, cpus)
         except (NginxTuneError, OSError) as error:
             reason = error.message if isinstance(error, NginxTuneError) else str(error)
             silent |= {one.name: reason for one in part}
@@ -99,8 +109,16 @@ def _place(one: Outgoing) -> _Place:
     return (one.address or one.answers_from, one.port, one.path, is_datagram)
 
 
+def _start_echo(directory: Path, cpus: Sequence[int]) -> str:
+    """Where upgraded connections are taken: the path of a socket."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = str(directory / "echo")
+    _run_stubs([Endpoint(protocol="echo", path=path)], cpus)
+    return path
+
+
 def _start_web(
-    wanted: Sequence[Outgoing], binary: str, directory: Path, cpus: Sequence[int]
+    wanted: Sequence[Outgoing], binary: str, directory: Path, cpus: Sequence[int], echo: str
 ) -> None:
     conf = directory / "nginx.conf"
     tls = any(one.protocol in {"https", "grpcs"} for one in wanted)
@@ -118,6 +136,7 @@ def _start_web(
         "events { worker_connections 8192; }\n"
         "http { access_log off; keepalive_timeout 1h; keepalive_requests 1000000000;\n"
         f"server {{{listens} {secure} default_type application/octet-stream;\n"
+        f"{_upgraded(echo) if echo else ''}"
         f'return 200 "{"x" * BODY_BYTES}"; }} }}\n'
     )
     stderr_path = directory / "stderr"
@@ -138,6 +157,16 @@ def _start_web(
             emergencies = [line for line in said if "[emerg]" in line] or said or ["no message"]
             raise UndecidedError(f"the stub ended: {emergencies[0].rpartition('] ')[2]}")
         time.sleep(0.01)
+
+
+def _upgraded(echo: str) -> str:
+    """Of a server: what asks for another protocol goes to the echo."""
+    return (
+        "if ($http_upgrade) { rewrite ^ /.upgraded last; }\n"
+        f"location = /.upgraded {{ internal; proxy_pass http://unix:{echo}; proxy_read_timeout 1h;"
+        " proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade;"
+        " proxy_set_header Connection upgrade; }\n"
+    )
 
 
 def _places(one: Outgoing) -> Iterable[str]:
@@ -170,9 +199,7 @@ def _accepts(one: Outgoing) -> bool:
     return False
 
 
-def _start_others(
-    wanted: Sequence[Outgoing], _binary: str, _directory: Path, cpus: Sequence[int]
-) -> None:
+def _start_others(wanted: Sequence[Outgoing], cpus: Sequence[int]) -> None:
     endpoints = [
         Endpoint(
             protocol=one.protocol,  # type: ignore[arg-type]  # not of the web's
@@ -182,6 +209,10 @@ def _start_others(
         )
         for one in wanted
     ]
+    _run_stubs(endpoints, cpus)
+
+
+def _run_stubs(endpoints: Sequence[Endpoint], cpus: Sequence[int]) -> None:
     process = start_text_program(
         own_module("nginx_tune.lab.stub_server", msgspec.json.encode(endpoints).decode()),
         is_checked=True,

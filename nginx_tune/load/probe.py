@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -27,11 +27,13 @@ def run_probe(
     on_progress: Progress | None = None,
     cpus: Sequence[int] | None = None,
     histogram_log: str | None = None,
+    is_over: Callable[[], bool] | None = None,
 ) -> Measurement:
     """What one run of a load plan saw.
 
     ``on_progress`` gets one object a second; ``cpus`` replaces the plan's; ``histogram_log`` is
-    a file for each second's histograms, in the form that HdrHistogram's tools read.
+    a file for each second's histograms, in the form that HdrHistogram's tools read;
+    ``is_over`` ends the run early, with what was measured by then.
     Errors: UsageError when the probe refuses plan or target, UndecidedError when it fails or
             does not end, MissingToolError without a probe, ProbeInterrupted on Ctrl-C.
     """
@@ -48,6 +50,7 @@ def run_probe(
                 seconds=seconds,
                 arguments=["--hlog", histogram_log] if histogram_log else [],
                 on_progress=on_progress,
+                is_over=is_over,
             )
     except RunInterrupted as interrupted:
         seen = interrupted.result

@@ -33,6 +33,7 @@ _INTERRUPTED_SECONDS = 3.0
 """The probe prints its result within a second of a signal."""
 
 _READ_BYTES = 1 << 16
+_LOOK_SECONDS = 0.05
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -68,16 +69,18 @@ def run_plan(
     seconds: float,
     arguments: Sequence[str] = (),
     on_progress: Progress | None = None,
+    is_over: Callable[[], bool] | None = None,
 ) -> D:
     """The result, a document of ``kind``, of running a plan that takes so many seconds.
 
-    ``name`` is what errors call the probe.
+    ``name`` is what errors call the probe; ``is_over`` ends the run early: what was measured by
+    then is the result.
     Errors: UsageError when the probe refuses the plan, UndecidedError when it fails or does not
             end, MissingToolError without a probe, RunInterrupted on Ctrl-C.
     """
     with _start(find_probe(), plan, name, arguments) as run:
         try:
-            run.read(seconds + _PATIENCE_SECONDS, on_progress)
+            run.read(seconds + _PATIENCE_SECONDS, on_progress, is_over)
         except KeyboardInterrupt:
             run.interrupt()
             raise RunInterrupted(run.partial(kind)) from None
@@ -95,8 +98,14 @@ class _Run:
         self._errors = bytearray()
         self._line = bytearray()
 
-    def read(self, seconds: float, on_progress: Progress | None) -> None:
+    def read(
+        self,
+        seconds: float,
+        on_progress: Progress | None,
+        is_over: Callable[[], bool] | None = None,
+    ) -> None:
         """Read all that the probe writes until it ends."""
+        longest = 60.0 if is_over is None else _LOOK_SECONDS
         deadline = time.monotonic() + seconds
         assert self._process.stdout is not None  # noqa: S101  # both are pipes
         assert self._process.stderr is not None  # noqa: S101
@@ -112,7 +121,10 @@ class _Run:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise UndecidedError(f"the {self._name} did not end within {seconds:.0f} s")
-                for key, _ in selector.select(min(left, 60.0)):
+                if is_over is not None and is_over():
+                    self._process.send_signal(signal.SIGINT)
+                    is_over = None
+                for key, _ in selector.select(min(left, longest)):
                     data = os.read(key.fd, _READ_BYTES)
                     if data:
                         key.data(data)

@@ -25,6 +25,7 @@ _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _LOOK_SECONDS = 0.002
 """Between two looks at what is about to be: nginx starts in some 10 ms."""
 _IDLE_LOOKS = 5
+_MASTER = "nginx: master process"
 _FOREMOST = -20
 """The lowest nice value."""
 
@@ -57,6 +58,27 @@ class Instance:
     def workers(self) -> list[int]:
         """Process ids of the workers: the master's children that serve."""
         return [pid for pid in _children(self.pid) if _is_worker(pid)]
+
+    def processes(self) -> list[int]:
+        """Every process of it, the first one of a sandbox too."""
+        found = [self._first or self._process.pid]
+        for pid in found:
+            found += [child for child in _children(pid) if child not in found]
+        return found
+
+    def masters(self) -> dict[int, dict[int, str]]:
+        """Every master with the titles of its children; two while its program is exchanged."""
+        all_of_it = self.processes()
+        families = {pid: {child: _title(child) for child in _children(pid)} for pid in all_of_it}
+        found = {
+            pid: family
+            for pid, family in families.items()
+            # Behind a dynamic loader a master's own title cannot be read.
+            if _MASTER in _title(pid) or any(_is_worker(child) for child in family)
+        }
+        if not found and self.pid in families:
+            found[self.pid] = families[self.pid]
+        return found
 
     def inner_ids(self) -> dict[str, str]:
         """The workers' ids as they are out here, by those that nginx itself says."""
@@ -137,16 +159,18 @@ def start_instance(
     ahead: bool = False,
     sandbox: Prepared | None = None,
     patience_seconds: float = 10.0,
+    stays: bool = True,
 ) -> Instance:
     """Start nginx and wait until it accepts connections.
 
     ``join_files`` are the ``cgroup.procs`` it enters before it runs; ``cpus`` its affinity;
     ``ahead`` has it run ahead of other processes where that is allowed: what else a machine does
-    would stand in the latencies. ``sandbox`` is what it is started in; null for none.
+    would stand in the latencies. ``sandbox`` is what it is started in; null for none. Without
+    ``stays`` it goes to the background, as its configuration says, which needs a sandbox to end it.
     Errors: ConfigurationError with nginx's own words when it rejects the configuration,
             UndecidedError when the port is taken or it does not come up.
     """
-    for foreground in (["-g", _FOREGROUND], []):
+    for foreground in (["-g", _FOREGROUND], []) if stays else ([],):
         # The second time the configuration has a daemon directive of its own, which stands.
         argv = [binary, "-c", str(conf_path), *(["-p", prefix] if prefix else []), *foreground]
         process, first = _spawn(argv, stderr_path, join_files, cpus, ahead=ahead, sandbox=sandbox)

@@ -42,7 +42,7 @@ class LogFile:
 
 
 @dataclass(frozen=True)
-class _Interval:
+class LogInterval:
     """What one tag recorded in one interval; ``start_seconds`` since 1970 where the log says."""
 
     place: str
@@ -57,9 +57,14 @@ class _Interval:
 
     @property
     def end_seconds(self) -> float:
+        """When it ended, on the clock of its begin."""
         return self.start_seconds + self.length_seconds
 
     def histogram(self) -> Histogram:
+        """The values.
+
+        Errors: UsageError.
+        """
         try:
             return decode_histogram(self.text)
         except UsageError as error:
@@ -79,15 +84,15 @@ class MergedLog:
 class _Group:
     """Intervals of one tag, of different logs and beside each other in time."""
 
-    parts: list[_Interval] = field(default_factory=list)
+    parts: list[LogInterval] = field(default_factory=list)
     logs: set[int] = field(default_factory=set)
 
-    def takes(self, log: int, interval: _Interval) -> bool:
+    def takes(self, log: int, interval: LogInterval) -> bool:
         first = self.parts[0]
         middle = first.start_seconds + first.length_seconds / 2
         return log not in self.logs and interval.start_seconds < middle
 
-    def sum(self, histogram: Histogram) -> _Interval:
+    def sum(self, histogram: Histogram) -> LogInterval:
         """All of it as one interval, whose histogram this is."""
         first = self.parts[0]
         end = max(part.end_seconds for part in self.parts)
@@ -111,7 +116,7 @@ def merge_histogram_logs(logs: Sequence[LogFile]) -> MergedLog:
     precision, and for a log that is given twice.
     """
     _refuse_the_same_twice(logs)
-    ordered = [sorted(_intervals(log), key=lambda item: item.start_seconds) for log in logs]
+    ordered = [sorted(read_intervals(log), key=lambda item: item.start_seconds) for log in logs]
     numbered = [[(number, item) for item in items] for number, items in enumerate(ordered)]
     groups: dict[str, list[_Group]] = {}
     for number, interval in heapq.merge(*numbered, key=lambda item: item[1].start_seconds):
@@ -120,7 +125,7 @@ def merge_histogram_logs(logs: Sequence[LogFile]) -> MergedLog:
             of_tag.append(_Group())
         of_tag[-1].parts.append(interval)
         of_tag[-1].logs.add(number)
-    intervals: list[_Interval] = []
+    intervals: list[LogInterval] = []
     totals = {}
     for tag, of_tag in sorted(groups.items()):
         total = merge_histograms(_add_up(of_tag, intervals))
@@ -130,7 +135,7 @@ def merge_histogram_logs(logs: Sequence[LogFile]) -> MergedLog:
     return MergedLog(_render(intervals, len(logs)), totals)
 
 
-def _add_up(groups: Sequence[_Group], intervals: list[_Interval]) -> Iterator[Histogram]:
+def _add_up(groups: Sequence[_Group], intervals: list[LogInterval]) -> Iterator[Histogram]:
     """The histogram of each group; its interval is added to ``intervals``."""
     for group in groups:
         histogram = merge_histograms(part.histogram() for part in group.parts)
@@ -148,7 +153,11 @@ def _refuse_the_same_twice(logs: Sequence[LogFile]) -> None:
         names[log.text] = log.name
 
 
-def _intervals(log: LogFile) -> Iterator[_Interval]:
+def read_intervals(log: LogFile) -> Iterator[LogInterval]:
+    """The intervals of a log.
+
+    Errors: UsageError for one that cannot be read.
+    """
     stamps: dict[str, float] = {}
     found = False
     for number, line in enumerate(log.text.splitlines(), 1):
@@ -163,7 +172,7 @@ def _intervals(log: LogFile) -> Iterator[_Interval]:
         raise UsageError(f"{log.name}: no histogram log: not one interval")
 
 
-def _interval(line: str, stamps: dict[str, float], place: str) -> _Interval:
+def _interval(line: str, stamps: dict[str, float], place: str) -> LogInterval:
     tag = ""
     if line.startswith(_TAG):
         tag, _, line = line[len(_TAG) :].partition(",")
@@ -174,7 +183,7 @@ def _interval(line: str, stamps: dict[str, float], place: str) -> _Interval:
     started = stamps.get("StartTime", 0.0)
     # Without a base the begin counts from the start where it is no moment of our time by itself.
     base = stamps.get("BaseTime", started if begin < started - _YEAR_SECONDS else 0.0)
-    return _Interval(place, tag, base + begin, length, greatest, cells[-1])
+    return LogInterval(place, tag, base + begin, length, greatest, cells[-1])
 
 
 def _number(text: str, place: str) -> float:
@@ -191,7 +200,7 @@ def _malformed(place: str, why: str) -> UsageError:
     return UsageError(f"{place}: no histogram log: {why}")
 
 
-def _render(intervals: Sequence[_Interval], logs: int) -> str:
+def _render(intervals: Sequence[LogInterval], logs: int) -> str:
     start = intervals[0].start_seconds
     lines = [
         f"#[nginx-tune: {logs} logs added]",

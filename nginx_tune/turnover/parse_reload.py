@@ -13,20 +13,30 @@ _LINE = re.compile(
     rb"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(?P<level>emerg|alert)\] "
     rb"(?P<pid>\d{1,10})#\d+: (?P<text>.*)"
 )
+_NOTABLE = re.compile(
+    rb"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(?P<level>warn|error|crit|alert|emerg)\] "
+    rb"\d{1,10}#\d+: (?:\*\d+ )?(?P<text>.*?)(?:, client: .*)?$"
+)
+"""Whose request it was is left out."""
+_NUMBER = re.compile(r"[0-9]+")
+_MOST_LINES = 8
 _ENDED = re.compile(rb"\S+ process (\d{1,10}) (?:exited|\S+ )")
 _MOST_TEXT = 300
 _ESTABLISHED = "01"
 
 
-def bad_lines(lines: Iterable[bytes], *, ours: Collection[int], old: Collection[int]) -> list[str]:
+def bad_lines(
+    lines: Iterable[bytes], *, ours: Collection[int] | None, old: Collection[int]
+) -> list[str]:
     """The emergencies and alerts that processes ``ours`` (the master, its new workers) logged.
 
-    What is told of the end of ``old`` workers is theirs: they are asked to go.
+    With null those of every process. What is told of the end of ``old`` workers is theirs: they are
+    asked to go.
     """
     found = []
     for line in lines:
         match = _LINE.match(line)
-        if match is None or int(match["pid"]) not in ours:
+        if match is None or (ours is not None and int(match["pid"]) not in ours):
             continue
         ended = _ENDED.match(match["text"])
         if ended is not None and int(ended[1]) in old:
@@ -34,6 +44,17 @@ def bad_lines(lines: Iterable[bytes], *, ours: Collection[int], old: Collection[
         text = f"[{match['level'].decode()}] {match['text'].decode(errors='replace')}"
         found.append(text[:_MOST_TEXT])
     return list(dict.fromkeys(found))
+
+
+def notable_lines(lines: Iterable[bytes]) -> list[str]:
+    """The lines from ``warn`` on, without time and process; of those alike but for numbers one."""
+    found: dict[str, str] = {}
+    for line in lines:
+        match = _NOTABLE.match(line)
+        if match is not None:
+            text = f"[{match['level'].decode()}] {match['text'].decode(errors='replace')}"
+            found.setdefault(_NUMBER.sub("0", text), text[:_MOST_TEXT])
+    return list(found.values())[:_MOST_LINES]
 
 
 def accepted_inode(tables: Iterable[str], *, server_port: int, client_port: int) -> int | None:

@@ -92,9 +92,12 @@ def open_stage(
     lab: LabPlan | None,
     prefixes: tuple[str | None, str | None],
     scale: float | None,
+    changing: Mapping[str, Mapping[str, bytes]] | None = None,
 ) -> Stage:
     """Open the lab and put both trees into it.
 
+    ``changing`` are by the arm's name the files of a configuration that is changed while it runs:
+    the baseline alone is asked then, and the stubs take upgraded connections.
     Errors: UndecidedError when there is nothing to load, ConfigurationError when nginx rejects a
             configuration, UsageError for a manifest that needs a lab.
     """
@@ -143,16 +146,21 @@ def open_stage(
         )
         for name, run, entry in zip(("baseline", "candidate"), runs, site.entries, strict=True)
     ]
-    headed = with_worker_header(site.trees)
-    changed: tuple[Mapping[str, bytes], ...] = ({}, site.planned)
-    seen = {
-        arm.name: {**own, **with_header}
-        for arm, own, with_header in zip(arms, changed, headed, strict=True)
-    }
+    headed = with_worker_header(site.trees) if changing is None else ({}, {})
+    seen = changing or _seen(arms, site, headed)
     addresses = sorted({one for tree in site.trees for one in listen_addresses(tree)})
-    made = session.make_environment(addresses, arms, shown=seen, outgoing=outgoing, sockets=sockets)
+    made = session.make_environment(
+        addresses,
+        arms,
+        shown=seen,
+        outgoing=outgoing,
+        sockets=sockets,
+        echoes=changing is not None,
+    )
     has_silent = bool(made.stubs.silent) or any(map(unspoken, site.trees))
-    further, asked, refused, lost = _further(session, arms, site, has_silent=has_silent)
+    further, asked, refused, lost = _further(
+        session, arms, site, has_silent=has_silent, asks_both=changing is None
+    )
     accepted = accepted_codings(site.trees)
     plans = {
         arm.name: with_codings(
@@ -250,23 +258,31 @@ def _replayed(classes: Sequence[ScenarioClass], replay: Replay | None) -> list[S
     ]
 
 
+def _seen(
+    arms: Sequence[Arm], site: Site, headed: Sequence[Mapping[str, bytes]]
+) -> dict[str, dict[str, bytes]]:
+    """By the arm's name the files that it sees with other bytes."""
+    changed: tuple[Mapping[str, bytes], ...] = ({}, site.planned)
+    return {
+        arm.name: {**own, **with_header}
+        for arm, own, with_header in zip(arms, changed, headed, strict=True)
+    }
+
+
 def _further(
-    session: Session, arms: Sequence[Arm], site: Site, *, has_silent: bool
+    session: Session, arms: Sequence[Arm], site: Site, *, has_silent: bool, asks_both: bool
 ) -> tuple[dict[str, list[LoadClass]], list[tuple[Ask, int]], dict[str, str], dict[str, str]]:
     """Each arm's classes for the other places, what these answer, why some are not, some lost."""
     pairs = [*site.asks, *site.looked_at]
     files = {ask.name: _files_of(ask) for pair in pairs for ask in pair[1:]}
     urls = {name: found[0].url if found else "" for name, found in files.items()}
-    answers = (
-        [
-            session.survey(
-                arm, [Question(target=ask.target, url=urls[ask.name] or ask.url) for ask in own]
-            )
-            for arm, own in zip(arms, zip(*pairs, strict=True), strict=True)
-        ]
-        if pairs
-        else []
-    )
+    answers = [
+        session.survey(
+            arm, [Question(target=ask.target, url=urls[ask.name] or ask.url) for ask in own]
+        )
+        for arm, own in zip(arms[: 2 if asks_both else 1], zip(*pairs, strict=True), strict=False)
+    ]
+    answers = answers if asks_both else answers * 2
     further: dict[str, list[LoadClass]] = {arm.name: [] for arm in arms}
     asked: list[tuple[Ask, int]] = []
     refused: dict[str, str] = {}

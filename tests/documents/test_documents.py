@@ -27,6 +27,7 @@ SUMMARY = {
 TAGGED_SUMMARY = {"schema": schema_of(RunSummary), **SUMMARY}
 VERDICT = {"schema": schema_of(Verdict), "outcome": "better", "primary_metric": "a.p99"}
 SMALLEST = {
+    "rehearsal": {"conf_path": "/etc/nginx/nginx.conf"},
     "comparison": {"outcome": "better", "primary_metric": "a.p99"},
     "diskplan": {"paths": ["/srv/file"], "steps": []},
     "loadplan": {

@@ -1,0 +1,334 @@
+"""A change of a running nginx under load and held connections: what it takes and what it costs.
+
+Runs inside the walls. nginx has no number for its generations, and is content where nothing of it
+took: so its workers are told apart by their processes, and the new ones are seen to answer.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nginx_tune.documents.loadplan import LoadClass, LoadPlan, Target
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.rehearsal import FirstAnswer, Turnover
+from nginx_tune.errors import UndecidedError
+from nginx_tune.experiment.arm_server import kernel_settings
+from nginx_tune.experiment.first_answers import FirstAnswers
+from nginx_tune.experiment.held_clients import HeldClients
+from nginx_tune.experiment.memory_watch import MemoryWatch, memory_of
+from nginx_tune.experiment.operations import HeldClient, RehearseRequest
+from nginx_tune.experiment.scratch_server import ScratchServer
+from nginx_tune.experiment.shown_files import ShownFiles
+from nginx_tune.experiment.taking import Taking
+from nginx_tune.host.live import LiveHost
+from nginx_tune.host.parse_netstat import parse_netstat
+from nginx_tune.lab.mounts import STATE
+from nginx_tune.lab.opened import OpenLab
+from nginx_tune.lab.written import open_written
+from nginx_tune.load.probe import run_probe
+from nginx_tune.observe.parse_error_log import parse_error_log
+from nginx_tune.prove.histogram_log import LogFile
+from nginx_tune.prove.phases import split_phases
+from nginx_tune.turnover.generation import ask_before
+from nginx_tune.turnover.logs import Logs
+from nginx_tune.turnover.parse_reload import notable_lines
+from nginx_tune.turnover.process import Process, lives
+from nginx_tune.turnover.workers import ReloadError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+_COUNTED = (
+    "ListenOverflows", "ListenDrops", "TCPReqQFullDrop", "TCPMigrateReqSuccess",
+    "TCPMigrateReqFailure", "EstabResets",
+)  # fmt: skip
+"""Of /proc/net/netstat and /proc/net/snmp."""
+_LOOK_SECONDS = 0.01
+_SETTLE_SECONDS = 0.3
+"""For what comes behind the last answer: lines of logs."""
+_ASK_SECONDS = 12.0
+"""Listeners are asked for so long."""
+_ENDED_HERE = "interrupted"
+"""The load's flag for what ended before its time."""
+_SPARE_SECONDS = 60.0
+"""That the load could go on; it is ended when the watch is over."""
+
+
+def rehearse(
+    request: RehearseRequest, lab: OpenLab, shown: ShownFiles, say: Callable[[str], None]
+) -> list[Turnover]:
+    """The change, and the way back where there is one.
+
+    Errors: ConfigurationError, UndecidedError when the old side does not start, or the load fails.
+    """
+    shown.turn_to(request.old.arm)
+    server = ScratchServer(request, lab)
+    with kernel_settings(request.arm.conduct.sysctls):
+        try:
+            server.start(request.old)
+            say(f"{request.manner}: the load on the old configuration, then the change")
+            there = _Turn(request, server, shown, is_back=False).run()
+            if not request.goes_back or there.outcome == "refused":
+                return [there]
+            say(f"{request.manner}: and back")
+            return [there, _Turn(request, server, shown, is_back=True).run()]
+        finally:
+            server.stop()
+
+
+class _Turn:
+    """One change of the server, to one of its sides."""
+
+    def __init__(
+        self, request: RehearseRequest, server: ScratchServer, shown: ShownFiles, *, is_back: bool
+    ) -> None:
+        self._request = request
+        self._shown = shown
+        self._server = server
+        self._is_back = is_back
+        sides = (request.old, request.new)
+        self._to, self._from = sides if is_back else sides[::-1]
+        self._host = LiveHost()
+
+    def run(self) -> Turnover:
+        """Have the load, hold connections, change it, watch on."""
+        request = self._request
+        log = STATE / "rehearsal.hlog"
+        is_up = bool(_workers(self._server))
+        plan = self._reached_plan()
+        with (
+            HeldClients(self._reached_clients() if is_up else []) as held,
+            _Load(plan, log) as load,
+        ):
+            load.wait(plan.warmup_seconds + request.before_seconds)
+            turned, changed_unix, ended_unix = self._turn(held)
+            load.wait(request.after_seconds)
+            tally = held.tally()
+            measurement = load.finish()
+        phases = split_phases(
+            measurement,
+            LogFile("the load's log", log.read_text(errors="replace")),
+            changed_unix=changed_unix,
+            ended_unix=ended_unix,
+        )
+        classes = measurement.classes.values()
+        kinds = dict.fromkeys(kind for item in classes for kind in item.errors)
+        failed = {kind: sum(item.errors.get(kind, 0) for item in classes) for kind in kinds}
+        return msgspec.structs.replace(
+            turned,
+            requests=sum(item.requests for item in classes),
+            failed={kind: count for kind, count in failed.items() if count},
+            retried=sum(item.retried for item in classes),
+            phases=phases,
+            held=tally,
+            flags=[flag for flag in measurement.flags if flag != _ENDED_HERE],
+        )
+
+    def _turn(self, held: HeldClients) -> tuple[Turnover, float, float]:
+        """The change itself, with the moments of its begin and of the end of the watch."""
+        request, server = self._request, self._server
+        before = _workers(server)
+        silent = self._silent(before)
+        logs = Logs(
+            [*request.error_logs, str(server.stderr_path), str(server.next_stderr_path())],
+            opening=_open_log,
+        )
+        for one in (server.master, *before):
+            logs.number_of(one)
+        counted, memory_before = _counters(), memory_of(server.processes())
+        held.begin_change()
+        changed_unix, started = time.time(), time.monotonic()
+        answers = FirstAnswers(
+            self._host,
+            self._to.addresses,
+            started=started,
+            reached=server.reached_path,
+            seconds=_ASK_SECONDS,
+        )
+        try:
+            with MemoryWatch(server.processes) as memory, _Drain(before, started) as drain:
+                taking = Taking(server, self._shown, logs, before, answers)
+                taken = taking.by(request.manner, self._to)
+                if taken.outcome != "refused":
+                    drain.wait(started + request.drain_seconds - time.monotonic())
+                found = answers.finish(waits=taken.outcome == "taken", silent=silent)
+            ended_unix, ended = time.time(), time.monotonic()
+            time.sleep(_SETTLE_SECONDS)
+            lines = logs.lines()
+        finally:
+            logs.close()
+        now = _counters()
+        unanswered = _unanswered(found)
+        is_down = taken.outcome == "taken" and bool(unanswered) and len(unanswered) == len(found)
+        turned = Turnover(
+            manner=request.manner,
+            is_back=self._is_back,
+            outcome="down" if is_down else taken.outcome,
+            reason=taken.reason or "; ".join(unanswered),
+            faults=list(taken.faults),
+            first_answers=found,
+            workers_before=len(before),
+            workers_after=len(taken.workers),
+            drain_seconds=drain.seconds,
+            watched_seconds=ended - started,
+            workers_left=sum(lives(one) for one in before),
+            memory_before_bytes=memory_before,
+            memory_peak_bytes=memory.peak_bytes,
+            counters={
+                name: now[name] - counted[name]
+                for name in _COUNTED
+                if name in now and name in counted
+            },
+            log_lines=parse_error_log(lines).levels,
+            log_examples=notable_lines(lines),
+        )
+        return turned, changed_unix, ended_unix
+
+    def _silent(self, before: frozenset[Process]) -> set[str]:
+        """The listeners that do not answer as things are."""
+        plain = [one for one in self._from.addresses if not one.path]
+        if not before:
+            return set()
+        return {one.name for one in ask_before(self._host, self._server.master, plain)}
+
+    def _reached_clients(self) -> list[HeldClient]:
+        return [
+            msgspec.structs.replace(one, target=self._reached(one.target))
+            for one in self._request.held
+        ]
+
+    def _reached_plan(self) -> LoadPlan:
+        request = self._request
+        plan = request.plan
+
+        def reached(one: LoadClass) -> LoadClass:
+            if one.target is None:
+                return one
+            return msgspec.structs.replace(one, target=self._reached(one.target))
+
+        classes = [reached(one) for one in plan.classes]
+        target = self._reached(plan.target)
+        targets = [target, *(one.target for one in classes if one.target is not None)]
+        sockets = sorted({one.unix for one in targets if one.unix is not None})
+        seconds = request.before_seconds + request.drain_seconds + request.after_seconds
+        return msgspec.structs.replace(
+            plan,
+            target=target,
+            classes=classes,
+            duration_seconds=seconds + _SPARE_SECONDS,
+            permit=msgspec.structs.replace(plan.permit, sockets=sockets),
+        )
+
+    def _reached(self, target: Target) -> Target:
+        return msgspec.structs.replace(target, unix=self._server.reached(target))
+
+
+class _Load:
+    """The load probe beside what goes on here; use as a context manager."""
+
+    def __init__(self, plan: LoadPlan, log: Path) -> None:
+        self._plan = plan
+        self._log = log
+        self._over = threading.Event()
+        self._thread = ThreadPoolExecutor(max_workers=1)
+        self._running: Future[Measurement]
+
+    def __enter__(self) -> Self:
+        self._running = self._thread.submit(
+            run_probe, self._plan, histogram_log=str(self._log), is_over=self._over.is_set
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.shutdown()
+
+    def wait(self, seconds: float) -> None:
+        """Let it go on for a while.
+
+        Errors: those of ``run_probe``; UndecidedError when it has ended already.
+        """
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if self._running.done():
+                self._running.result()
+                raise UndecidedError("the load ended before the change was over")
+            time.sleep(_LOOK_SECONDS)
+
+    def finish(self) -> Measurement:
+        """End it; what it measured.
+
+        Errors: those of ``run_probe``.
+        """
+        self._over.set()
+        return self._running.result()
+
+
+class _Drain:
+    """Waits for processes to be gone, beside what else goes on; use as a context manager."""
+
+    def __init__(self, processes: Iterable[Process], started: float) -> None:
+        self._left = list(processes)
+        self._started = started
+        self._over = threading.Event()
+        self._gone = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.seconds: float | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(_LOOK_SECONDS):
+            self._left = [one for one in self._left if lives(one)]
+            if not self._left:
+                self.seconds = time.monotonic() - self._started
+                self._gone.set()
+                return
+
+    def wait(self, seconds: float) -> None:
+        """Until they are gone, or the time is over."""
+        self._gone.wait(max(0.0, seconds))
+
+
+def _workers(server: ScratchServer) -> frozenset[Process]:
+    try:
+        now = server.look()
+    except ReloadError:
+        return frozenset()
+    return now.serving | now.leaving
+
+
+def _unanswered(found: Sequence[FirstAnswer]) -> list[str]:
+    """The listeners that should have answered."""
+    return [
+        f"{one.listener}: {one.reason}"
+        for one in found
+        if one.seconds is None and not one.reason.endswith("as before")
+    ]
+
+
+def _open_log(path: str) -> int:
+    with open_written(Path(path)) as file:
+        return os.dup(file.fileno())
+
+
+def _counters() -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name in ("netstat", "snmp"):
+        found |= parse_netstat(Path(f"/proc/thread-self/net/{name}").read_text())
+    return found

@@ -1,0 +1,1 @@
+"""A change of a running nginx, rehearsed in the sandbox."""

@@ -1,0 +1,36 @@
+"""What a change does to the files of a configuration; pure."""
+
+from __future__ import annotations
+
+import posixpath
+
+from nginx_tune.conf.tree import ConfTree
+
+
+def change_between(old: ConfTree, new: ConfTree) -> dict[str, bytes]:
+    """From one tree to another: the bytes that change, in the places of the old one's files.
+
+    What the new one reads below its own directory is laid over the same names below the old one's;
+    what the old one alone reads there is emptied, which nginx reads as nothing. Elsewhere files
+    keep their names.
+    """
+    before, after = _files(old), _files(new)
+    home, there = posixpath.dirname(old.path), posixpath.dirname(new.path)
+    moved = {_moved(path, there, home): data for path, data in after.items()}
+    moved.pop(posixpath.join(home, posixpath.basename(new.path)), None)
+    moved[old.path] = after[new.path]
+    if home != there:
+        moved |= {path: b"" for path in before if _is_below(path, home) and path not in moved}
+    return {path: data for path, data in moved.items() if before.get(path) != data}
+
+
+def _files(tree: ConfTree) -> dict[str, bytes]:
+    return {one.source.file: one.source.data for one in tree.parsed}
+
+
+def _moved(path: str, there: str, home: str) -> str:
+    return posixpath.join(home, posixpath.relpath(path, there)) if _is_below(path, there) else path
+
+
+def _is_below(path: str, directory: str) -> bool:
+    return path.startswith(f"{directory.rstrip('/')}/")

@@ -1,0 +1,194 @@
+"""Rehearses a change: what it is tried with, in each manner, and what comes of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from nginx_tune.conf.error_log import error_logs
+from nginx_tune.conf.listeners import listeners
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.facts import Nginx
+from nginx_tune.documents.rehearsal import Manner, Rehearsal, Turnover
+from nginx_tune.emit.reload_warnings import reload_warnings
+from nginx_tune.errors import ConfigurationError
+from nginx_tune.experiment.arm import Conduct
+from nginx_tune.experiment.modules import MODULE_INSIDE
+from nginx_tune.experiment.operations import RehearseRequest, Side
+from nginx_tune.experiment.target import written_files
+from nginx_tune.lab.foreign_code import refuse_foreign_code
+from nginx_tune.lab.walls import Walls
+from nginx_tune.nginx.choice import runnable_program
+from nginx_tune.prove.rehearsal import judge_rehearsal
+from nginx_tune.rehearse.clients import Held, at_rate, held_clients
+from nginx_tune.turnover.address import Address, addresses_of
+from nginx_tune.validate.site import Site, read_site
+from nginx_tune.validate.site_load import default_load
+from nginx_tune.validate.stage import Stage, open_stage
+
+_OLD, _NEW = "baseline", "candidate"
+_NAMES = {_OLD: "OLD", _NEW: "NEW"}
+_LONGEST_WARMUP_SECONDS = 1.0
+_SAID = re.compile(r"^.*?\[emerg\] (?:[0-9]+#[0-9]+: )?")
+"""What stands before nginx's own words."""
+
+
+class Sides(NamedTuple):
+    """The configuration as it is and as it will be, in the same place."""
+
+    old: ConfTree
+    new: ConfTree
+    change: Mapping[str, bytes]
+    """The files in which the new one differs, by their paths."""
+    prefix: str | None
+    """The ``-p`` that nginx gets; None for the build's own."""
+    nginx: Nginx
+    new_nginx: Nginx | None
+    """Another program; None for the same one."""
+    new_path: str = ""
+
+
+class Wish(NamedTuple):
+    """How it is rehearsed."""
+
+    manners: Sequence[Manner]
+    goes_back: bool
+    rate_per_second: float
+    idle: int
+    active: int
+    before_seconds: float
+    after_seconds: float
+    drain_seconds: float
+    sysctls: Mapping[str, str]
+    """Of the network namespace of the sandbox."""
+    requires: Sequence[str]
+
+
+def run_rehearsal(sides: Sides, wish: Wish, *, progress: Callable[[str], None]) -> Rehearsal:
+    """Rehearse the change.
+
+    Interrupted (KeyboardInterrupt) after one manner is whole, it tells of those that are.
+    Errors: ConfigurationError for a tree that could not be parsed or that ``nginx -t`` rejects,
+            UndecidedError when there is nothing to load or a tool is missing.
+    """
+    binary = runnable_program(sides.nginx)
+    new_binary = binary if sides.new_nginx is None else runnable_program(sides.new_nginx)
+    refuse_foreign_code(new_binary, [])
+    site = _site(sides)
+    turnovers: list[Turnover] = []
+    interrupted = False
+    with Walls(MODULE_INSIDE, progress=progress) as walls:
+        stage = open_stage(
+            walls,
+            site,
+            lab=None,
+            prefixes=(sides.prefix, sides.prefix),
+            scale=None,
+            changing={_OLD: {}, _NEW: sides.change},
+        )
+        _check(stage, {_OLD: binary, _NEW: new_binary})
+        plan = at_rate(stage.experiment.plans["baseline"], wish.rate_per_second)
+        warmup = min(_LONGEST_WARMUP_SECONDS, wish.before_seconds)
+        plan = msgspec.structs.replace(plan, warmup_seconds=warmup)
+        asks = [pair[0] for pair in site.asks]
+        held = held_clients(sides.old, plan, asks, idle=wish.idle, active=wish.active)
+        arm = msgspec.structs.replace(
+            stage.experiment.arms[0], prime=[], conduct=Conduct(sysctls=dict(wish.sysctls))
+        )
+        old = Side(arm=_OLD, binary=binary, addresses=_addresses(sides.old))
+        new = Side(arm=_NEW, binary=new_binary, addresses=_addresses(sides.new))
+        try:
+            for manner in wish.manners:
+                # A reload stays with the program that runs.
+                to = new if manner != "reload" else msgspec.structs.replace(new, binary=binary)
+                request = RehearseRequest(
+                    manner=manner,
+                    arm=arm,
+                    old=old,
+                    new=to,
+                    goes_back=wish.goes_back,
+                    plan=plan,
+                    held=held.clients,
+                    error_logs=_logs(sides),
+                    before_seconds=wish.before_seconds,
+                    after_seconds=wish.after_seconds,
+                    drain_seconds=wish.drain_seconds,
+                )
+                turnovers += stage.session.rehearse(request)
+        except KeyboardInterrupt:
+            if not turnovers:
+                raise
+            interrupted = True
+            progress("interrupted: what was rehearsed so far is told")
+    new_nginx = sides.new_nginx
+    return Rehearsal(
+        conf_path=sides.old.path,
+        new_path=sides.new_path,
+        nginx_binary=binary,
+        nginx_version=sides.nginx.version or "",
+        nginx_choice=sides.nginx.choice,
+        new_nginx_binary="" if new_nginx is None else new_binary,
+        new_nginx_version="" if new_nginx is None else new_nginx.version or "",
+        files=sorted(sides.change),
+        rate_per_second=wish.rate_per_second,
+        asked={one.name: one.paths.paths[0] for one in plan.classes if one.paths.paths},
+        warnings=reload_warnings(sides.old, sides.new),
+        notes=[*stage.notes, *_held_notes(held), *_bpf_notes(sides)],
+        turnovers=turnovers,
+        gates=judge_rehearsal(wish.requires, turnovers),
+        interrupted=interrupted,
+    )
+
+
+def _site(sides: Sides) -> Site:
+    """What the clients of the old configuration ask, in the place of both."""
+    site = read_site(
+        sides.old,
+        sides.old,
+        default_load(),
+        builds=(sides.nginx, sides.new_nginx or sides.nginx),
+        primary_metric=None,
+        requires=(),
+        objectives=(),
+    )
+    entry = site.entries[0]
+    after = entry._replace(written=written_files(sides.new))
+    return site._replace(trees=(sides.old, sides.new), entries=(entry, after), looked_at=[])
+
+
+def _check(stage: Stage, programs: Mapping[str, str]) -> None:
+    """That ``nginx -t`` takes both sides, each by its own program.
+
+    Errors: ConfigurationError with the words of the first that it does not.
+    """
+    for arm in stage.experiment.arms:
+        tried = stage.session.try_laid(arm, programs[arm.name])
+        if tried.status != 0:
+            lines = [line for line in tried.messages if "[emerg]" in line] or tried.messages
+            said = _SAID.sub("", lines[0]) if lines else "no message"
+            raise ConfigurationError(f"{_NAMES[arm.name]}: nginx -t rejects it: {said}")
+
+
+def _addresses(tree: ConfTree) -> list[Address]:
+    return addresses_of(one for one in listeners(tree) if not one.is_quic)
+
+
+def _logs(sides: Sides) -> list[str]:
+    programs = (sides.nginx, sides.new_nginx or sides.nginx)
+    trees = zip((sides.old, sides.new), programs, strict=True)
+    found = [path for tree, nginx in trees for path in error_logs(tree, nginx.error_log_path)]
+    return [path for path in dict.fromkeys(found) if path != "/dev/stderr"]
+
+
+def _held_notes(held: Held) -> list[str]:
+    return [f"no {kind} was held: {why}" for kind, why in held.left_out.items()]
+
+
+def _bpf_notes(sides: Sides) -> list[str]:
+    lines = [line for tree in (sides.old, sides.new) for line in tree.main.all("quic_bpf")]
+    if not any(line.value == "on" for line in lines):
+        return []
+    return ["quic_bpf: the sandbox allows no bpf, so nginx cannot have it here; nothing is shown"]

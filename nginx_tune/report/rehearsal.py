@@ -1,0 +1,234 @@
+"""A rehearsal for people: what it comes to, one table with a column for each change, the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, Turnover
+from nginx_tune.prove.rehearsal import last_answer, turnover_name
+from nginx_tune.report.columns import align
+from nginx_tune.report.text import bytes_text, number_text, plain, seconds_text
+
+_NOTHING = "–"
+_MOST_FAULTS = 3
+_EFFECTS = {"refused": "a reload is refused", "loses": "a reload loses", "needs": "needs"}
+_OUTCOMES = {"taken": "taken", "refused": "REFUSED", "down": "DOWN"}
+
+
+def render_rehearsal(rehearsal: Rehearsal) -> str:
+    """As the terminal shows it."""
+    parts = [*_head(rehearsal), "", *_sentences(rehearsal), ""]
+    table = align(_rows(rehearsal.turnovers), right=range(1, len(rehearsal.turnovers) + 1))
+    parts += [table.rstrip("\n"), ""] if rehearsal.turnovers else []
+    parts += [f"  {line}" for line in _details(rehearsal)]
+    parts += [f"gate {_gate(one)}" for one in _gates(rehearsal)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def render_rehearsal_markdown(rehearsal: Rehearsal) -> str:
+    """As a change ticket takes it."""
+    head, *rest = _head(rehearsal)
+    parts = [f"# {_escaped(head)}", "", *map(_escaped, rest), ""]
+    parts += [f"- {_escaped(line)}" for line in _sentences(rehearsal)]
+    rows = _rows(rehearsal.turnovers)
+    if rehearsal.turnovers:
+        parts += ["", _row(rows[0]), "|---|" + "---:|" * len(rehearsal.turnovers)]
+        parts += [_row(row) for row in rows[1:]]
+    details = _details(rehearsal)
+    parts += ["", "## Beside", ""] if details else []
+    parts += [f"- {_escaped(line)}" for line in details]
+    gates = _gates(rehearsal)
+    parts += ["", "## Gates", ""] if gates else []
+    parts += [f"- {_escaped(_gate(one))}" for one in gates]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(_escaped(cell) for cell in cells)} |"
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\{c}" if c in "|*_`<>[]#" else c for c in text)
+
+
+def _head(rehearsal: Rehearsal) -> list[str]:
+    count = len(rehearsal.files)
+    files = "no file changes" if not count else "1 file changes" if count == 1 else (
+        f"{count} files change"
+    )  # fmt: skip
+    program = f"nginx {plain(rehearsal.nginx_version)}"
+    if rehearsal.new_nginx_binary:
+        program += f", then {plain(rehearsal.new_nginx_version or rehearsal.new_nginx_binary)}"
+    lines = [f"{plain(rehearsal.conf_path)}: {files}; {program}"]
+    if rehearsal.turnovers:
+        rate = number_text(rehearsal.rate_per_second)
+        held = ", ".join(f"{one.held} {one.kind}" for one in rehearsal.turnovers[0].held)
+        lines.append(f"load: {rate} requests/s; held connections: {held or 'none'}")
+    return lines
+
+
+def _sentences(rehearsal: Rehearsal) -> list[str]:
+    lines = [_sentence(one) for one in rehearsal.turnovers]
+    if rehearsal.interrupted:
+        lines.append("interrupted: what follows is of the changes that were whole")
+    return lines
+
+
+def _sentence(one: Turnover) -> str:
+    name = turnover_name(one).replace("_", " ")
+    if one.outcome == "refused":
+        return f"{name}: REFUSED, the old generation serves on: {plain(one.reason)}"
+    if one.outcome == "down":
+        return f"{name}: DOWN, nobody serves: {plain(one.reason)}"
+    failed = sum(one.failed.values())
+    lost = sum(item.lost for item in one.held)
+    losses = [f"{failed} of {failed + one.requests} requests failed"] if failed else []
+    losses += [f"{lost} held connections were lost"] if lost else []
+    said = " and ".join(losses) if losses else "nothing was lost"
+    left = (
+        f"; {one.workers_left} old workers are left after {seconds_text(one.watched_seconds)}"
+        if one.workers_left
+        else ""
+    )
+    if one.faults:
+        return f"{name}: taken, NOT AS WRITTEN: {plain(one.faults[0])}; {said}{left}"
+    return f"{name}: taken, {said}{left}"
+
+
+def _rows(turnovers: Sequence[Turnover]) -> list[list[str]]:
+    def row(name: str, value: Callable[[Turnover], str]) -> list[str]:
+        return [name, *map(value, turnovers)]
+
+    rows = [
+        row("", lambda one: turnover_name(one).replace("_", " ")),
+        row("outcome", lambda one: _OUTCOMES[one.outcome]),
+        row("last first answer", lambda one: _seconds(last_answer(one))),
+        row("drained after", _drained),
+        row("requests failed", lambda one: number_text(sum(one.failed.values()))),
+        row("requests sent again", lambda one: number_text(one.retried)),
+    ]
+    kinds = dict.fromkeys(item.kind for one in turnovers for item in one.held)
+    rows += [row(f"{kind} lost", lambda one, kind=kind: _lost(one, kind)) for kind in kinds]  # type: ignore[misc]
+    for phase in ("before", "during", "after"):
+        for name, value in _LATENCIES:
+            rows.append(
+                row(
+                    f"{name} {phase}",
+                    lambda one, phase=phase, value=value: _seconds(_of(one, phase, value)),  # type: ignore[misc]
+                )
+            )
+    rows += [
+        row("memory before", lambda one: _bytes(one.memory_before_bytes)),
+        row("memory peak", lambda one: _bytes(one.memory_peak_bytes)),
+        row("listen overflows, drops", _listen_losses),
+        row("log lines, warn and worse", lambda one: number_text(_worse_lines(one))),
+    ]
+    return rows
+
+
+_LATENCIES: tuple[tuple[str, Callable[[Phase], float | None]], ...] = (
+    ("p50", lambda phase: phase.p50_seconds),
+    ("p99", lambda phase: phase.p99_seconds),
+    ("max", lambda phase: phase.max_seconds),
+)
+
+
+def _of(one: Turnover, name: str, value: Callable[[Phase], float | None]) -> float | None:
+    phase = next((item for item in one.phases if item.name == name), None)
+    return None if phase is None else value(phase)
+
+
+def _seconds(value: float | None) -> str:
+    return _NOTHING if value is None else seconds_text(value)
+
+
+def _bytes(value: int | None) -> str:
+    return _NOTHING if value is None else bytes_text(value)
+
+
+def _drained(one: Turnover) -> str:
+    if one.drain_seconds is not None:
+        return seconds_text(one.drain_seconds)
+    if one.outcome == "refused":
+        return _NOTHING
+    return f"> {seconds_text(one.watched_seconds)}"
+
+
+def _lost(one: Turnover, kind: str) -> str:
+    item = next((item for item in one.held if item.kind == kind), None)
+    return _NOTHING if item is None else f"{item.lost} of {item.held}"
+
+
+def _listen_losses(one: Turnover) -> str:
+    found = [one.counters.get(name) for name in ("ListenOverflows", "ListenDrops")]
+    return ", ".join(_NOTHING if value is None else str(value) for value in found)
+
+
+def _worse_lines(one: Turnover) -> int:
+    levels = ("warn", "error", "crit", "alert", "emerg")
+    return sum(one.log_lines.get(level, 0) for level in levels)
+
+
+def _details(rehearsal: Rehearsal) -> list[str]:
+    lines = [f"predicted: {_EFFECTS[one.effect]}: {plain(one.text)}" for one in rehearsal.warnings]
+    for one in rehearsal.turnovers:
+        name = turnover_name(one).replace("_", " ")
+        lines += [f"{name}: {line}" for line in _details_of(one)]
+    return [*lines, *(f"note: {plain(note)}" for note in rehearsal.notes)]
+
+
+def _details_of(one: Turnover) -> list[str]:
+    answers = [
+        f"{plain(item.listener)} {_answer(item.seconds, item.reason, is_seen=item.is_seen)}"
+        for item in one.first_answers
+    ]
+    lines = [f"first answers: {', '.join(answers)}"] if answers else []
+    if one.failed:
+        kinds = ", ".join(f"{count} {plain(kind)}" for kind, count in sorted(one.failed.items()))
+        phases = ", ".join(f"{item.failed} {item.name}" for item in one.phases if item.failed)
+        lines.append(f"failed requests: {kinds} ({phases or 'at the end'})")
+    lines += [_held(item) for item in one.held]
+    counted = [f"{name} {value}" for name, value in sorted(one.counters.items()) if value]
+    lines += [f"the kernel counted {', '.join(counted)}"] if counted else []
+    lines += [f"told beside: {plain(fault)}" for fault in one.faults[:_MOST_FAULTS]]
+    lines += [f"log: {plain(line)}" for line in one.log_examples]
+    flags = dict.fromkeys(plain(flag.partition(":")[0]) for flag in one.flags)
+    lines += [f"the load's figures are worth less: {', '.join(flags)}"] if flags else []
+    return lines
+
+
+def _answer(seconds: float | None, reason: str, *, is_seen: bool) -> str:
+    if seconds is None:
+        return f"none: {plain(reason)}"
+    return seconds_text(seconds) + ("" if is_seen else " (by whom cannot be seen)")
+
+
+def _held(item: HeldConnections) -> str:
+    counts = {
+        "lost": item.lost,
+        "closed with nothing under way": item.closed,
+        "came to their end": item.finished,
+        "still there": item.kept,
+        "opened anew": item.reconnects,
+        "not opened": item.not_opened,
+        "lost before": item.lost_before,
+    }
+    said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    why = "; ".join(f"{plain(reason)} ({count})" for reason, count in sorted(item.reasons.items()))
+    return f"{item.held} {item.kind}: {said or 'nothing'}" + (f": {why}" if why else "")
+
+
+def _gates(rehearsal: Rehearsal) -> list[tuple[str, bool, str]]:
+    return [
+        (
+            one.expression,
+            one.passed,
+            one.reason or f"measured {number_text(one.measured or 0.0)}",
+        )
+        for one in rehearsal.gates
+    ]
+
+
+def _gate(gate: tuple[str, bool, str]) -> str:
+    expression, passed, reason = gate
+    return f"{'passed' if passed else 'FAILED'}: {plain(expression)} ({plain(reason)})"

@@ -1,0 +1,158 @@
+"""What is told of long connections when their server ends them, in one way or another."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from nginx_tune.documents.loadplan import Target
+from nginx_tune.documents.rehearsal import HeldConnections, HeldKind
+from nginx_tune.experiment.held_clients import HeldClients
+from nginx_tune.experiment.operations import HeldClient
+from nginx_tune.lab.stub_server import accept_key
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
+SWITCH = b"HTTP/1.1 101 Switching Protocols\r\n\r\n"
+Ending = Callable[[socket.socket], None]
+
+
+def close(connection: socket.socket) -> None:
+    connection.close()
+
+
+def reset(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+class Server:
+    """Answers each connection once in its way, and ends all when it is told."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.connections: list[socket.socket] = []
+        self.reply = b""
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self.listener.accept()
+                connection.recv(4096)
+                connection.sendall(self.reply)
+                self.connections.append(connection)
+
+    def stop(self) -> None:
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)  # wakes who waits in accept()
+        self.listener.close()
+
+    def client(self, kind: HeldKind, size: int = 0) -> HeldClient:
+        port = self.listener.getsockname()[1]
+        target = Target(address="127.0.0.1", port=port)
+        return HeldClient(kind=kind, target=target, url="/", bytes=size)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.stop()
+    for one in made.connections:
+        one.close()
+
+
+def held_until(server: Server, client: HeldClient, end: Ending) -> HeldConnections:
+    with HeldClients([client]) as clients:
+        clients.begin_change()
+        for one in server.connections:
+            end(one)
+        until = time.monotonic() + 5
+        while True:
+            (found,) = clients.tally()
+            is_over = found.lost or found.closed or found.finished or found.reconnects
+            if is_over or found.not_opened or time.monotonic() > until:
+                return found
+            time.sleep(0.02)
+
+
+@pytest.mark.parametrize("end", [close, reset])
+def test_an_idle_connection_that_ends_is_no_loss(server: Server, end: Ending) -> None:
+    server.reply = HEAD % 2 + b"ok"
+    found = held_until(server, server.client("idle"), end)
+    assert (found.held, found.closed, found.lost) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("end", [close, reset])
+def test_a_download_that_ends_early_is_lost(server: Server, end: Ending) -> None:
+    server.reply = HEAD % 1_000_000 + bytes(500)
+    found = held_until(server, server.client("download"), end)
+    assert (found.held, found.lost) == (1, 1)
+    assert found.reasons in ({"cut off": 1}, {"reset": 1})
+
+
+def test_a_download_whose_rest_is_in_the_kernel_came_to_its_end(server: Server) -> None:
+    """It reads slowly; at the end it reads on, to see."""
+    server.reply = HEAD % 60_000 + bytes(60_000)
+    found = held_until(server, server.client("download"), close)
+    assert (found.held, found.finished, found.lost) == (1, 1, 0)
+
+
+def test_a_server_that_is_gone_has_not_sent_all_that_is_read_slowly(server: Server) -> None:
+    server.reply = HEAD % 900_000 + bytes(60_000)
+    found = held_until(server, server.client("download"), close)
+    assert (found.lost, found.reasons) == (1, {"cut off": 1})
+
+
+@pytest.mark.parametrize("end", [close, reset])
+def test_a_websocket_that_ends_is_lost(server: Server, end: Ending) -> None:
+    server.reply = SWITCH + b"rehearsal-echo!\n"
+    found = held_until(server, server.client("websocket"), end)
+    assert (found.held, found.lost) == (1, 1)
+
+
+def test_an_upload_that_ends_is_lost_and_one_that_is_refused_was_never_held(
+    server: Server,
+) -> None:
+    found = held_until(server, server.client("upload", 500_000), close)
+    assert (found.held, found.lost) == (1, 1)
+    server.reply = HEAD.replace(b"200 OK", b"413 Too Large") % 0
+    found = held_until(server, server.client("upload", 500_000), lambda _: None)
+    assert (found.held, found.not_opened) == (0, 1)
+    assert found.reasons == {"answers 413 before it has read all": 1}
+
+
+def test_one_that_asks_on_opens_another_where_its_own_was_closed(server: Server) -> None:
+    server.reply = HEAD % 2 + b"ok"
+    found = held_until(server, server.client("keepalive"), close)
+    assert (found.held, found.kept, found.lost, found.reconnects) == (1, 1, 0, 1)
+
+    def gone(connection: socket.socket) -> None:
+        server.stop()
+        connection.close()
+
+    found = held_until(server, server.client("keepalive"), gone)
+    assert (found.held, found.kept, found.lost) == (1, 0, 1)
+    assert found.reasons == {"refused": 1}
+
+
+def test_who_cannot_be_reached_is_not_held() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    target = Target(address="127.0.0.1", port=port)
+    with HeldClients([HeldClient(kind="idle", target=target, url="/")]) as clients:
+        clients.begin_change()
+        (found,) = clients.tally()
+    assert (found.held, found.not_opened, found.reasons) == (0, 1, {"refused": 1})
+
+
+def test_the_echo_proves_that_it_understood() -> None:
+    """The example of RFC 6455, section 1.3."""
+    head = b"GET / HTTP/1.1\r\nsec-websocket-KEY: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    assert accept_key(head) == b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="

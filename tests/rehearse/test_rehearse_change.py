@@ -1,0 +1,40 @@
+"""What a change does to the files: which bytes are laid where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.host.live import LiveHost
+from nginx_tune.rehearse.change import change_between
+from nginx_tune.subject.subject import ConfigurationFiles
+
+
+def tree_of(directory: Path, **files: str) -> ConfTree:
+    directory.mkdir(exist_ok=True)
+    for name, text in files.items():
+        path = directory / name.replace("_", "/")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return read_tree(str(directory / "main"), ConfigurationFiles(LiveHost()), prefix=None)
+
+
+def test_another_file_beside_it_is_laid_over_the_main_one(tmp_path: Path) -> None:
+    old = tree_of(tmp_path, main="include d/*; a 1;", d_x="b 1;")
+    (tmp_path / "new").write_text("include d/*; a 2;")
+    new = read_tree(str(tmp_path / "new"), ConfigurationFiles(LiveHost()), prefix=None)
+    found = change_between(old, new)
+    assert found == {str(tmp_path / "main"): b"include d/*; a 2;"}
+
+
+def test_another_directory_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.write_text("s 1;")
+    line = f"include d/*; include {shared};"
+    old = tree_of(tmp_path / "old", main=line, d_same="a;", d_gone="b;", d_other="c 1;")
+    new = tree_of(tmp_path / "new", main=line, d_same="a;", d_made="e;", d_other="c 2;")
+    found = change_between(old, new)
+    home = tmp_path / "old" / "d"
+    assert found == {
+        str(home / "gone"): b"", str(home / "made"): b"e;", str(home / "other"): b"c 2;",
+    }  # fmt: skip

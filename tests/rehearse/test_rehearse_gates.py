@@ -1,0 +1,157 @@
+"""Gates on a rehearsal, its exit status, its phases and what people read of it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
+from nginx_tune.documents.rehearsal import (
+    FirstAnswer,
+    HeldConnections,
+    Phase,
+    Rehearsal,
+    Turnover,
+)
+from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.prove.histogram import Histogram, Layout, encode_histogram
+from nginx_tune.prove.histogram_log import LogFile
+from nginx_tune.prove.phases import split_phases
+from nginx_tune.prove.rehearsal import check_rehearsal_gates, judge_rehearsal, rehearsal_status
+from nginx_tune.report.rehearsal import render_rehearsal, render_rehearsal_markdown
+
+TAKEN = Turnover(
+    manner="reload",
+    outcome="taken",
+    first_answers=[
+        FirstAnswer(listener="a:80", seconds=0.05),
+        FirstAnswer(listener="b:81", reason="refuses connections, as before"),
+    ],
+    drain_seconds=None,
+    workers_left=1,
+    watched_seconds=3.0,
+    memory_peak_bytes=50 << 20,
+    counters={"ListenOverflows": 3, "EstabResets": 1},
+    requests=990,
+    failed={"reset": 7, "refused": 3},
+    phases=[Phase(name="during", requests=10, failed=10, p99_seconds=0.02)],
+    held=[
+        HeldConnections(kind="websocket", held=4, lost=1, kept=3, reasons={"cut off": 1}),
+        HeldConnections(kind="idle", held=9, closed=9),
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("gate", "measured", "passed"),
+    [
+        ("reload.failed == 0", 10, False),
+        ("reload.failed.reset <= 7", 7, True),
+        ("reload.failed.timeout == 0", 0, True),
+        ("reload.lost < 1", 1, False),
+        ("reload.lost.idle == 0", 0, True),
+        ("reload.first_answer <= 100ms", 0.05, True),
+        ("reload.drain <= 3600s", None, False),  # it was not over
+        ("reload.memory_peak <= 40MiB", 50 << 20, False),
+        ("reload.listen_overflows == 0", 3, False),
+        ("reload.listen_drops == 0", None, False),  # not counted
+        ("reload.during.p99 <= 50ms", 0.02, True),
+        ("reload.during.p50 <= 50ms", None, False),
+        ("reload.during.failed <= 10", 10, True),
+        ("reload_back.failed == 0", None, False),
+    ],
+)
+def test_a_gate_is_held_against_what_was_measured(
+    gate: str, measured: float | None, passed: bool
+) -> None:
+    check_rehearsal_gates([gate], ["reload", "reload_back"])
+    (found,) = judge_rehearsal([gate], [TAKEN])
+    assert (found.measured, found.passed) == (measured, passed)
+    assert passed or measured is not None or found.reason
+
+
+@pytest.mark.parametrize(
+    "gate",
+    [
+        "upgrade.failed == 0", "reload.faild == 0", "reload.lost.visits == 0", "failed == 0",
+        "reload.drain <= 10", "reload.memory_peak <= 5s", "reload.failed <= 5ms",
+        "ratio(reload.failed) <= 1", "reload.during.mean <= 1ms", "reload <= 1",
+    ],
+)  # fmt: skip
+def test_a_gate_that_means_nothing_is_refused_before_anything_runs(gate: str) -> None:
+    with pytest.raises(UsageError):
+        check_rehearsal_gates([gate], ["reload", "reload_back"])
+
+
+def test_the_status_says_what_it_came_to() -> None:
+    refused = msgspec.structs.replace(TAKEN, outcome="refused")
+    odd = msgspec.structs.replace(TAKEN, faults=["[alert] setsockopt() failed, ignored"])
+    failed, unknown = (
+        judge_rehearsal([gate], [TAKEN]) for gate in ("reload.lost == 0", "reload.drain <= 1s")
+    )
+    assert rehearsal_status([TAKEN], []) == ExitStatus.OK
+    assert rehearsal_status([TAKEN, refused], []) == ExitStatus.FOUND
+    assert rehearsal_status([odd], []) == ExitStatus.FOUND
+    assert rehearsal_status([TAKEN], failed) == ExitStatus.FOUND
+    assert rehearsal_status([TAKEN], unknown) == ExitStatus.UNDECIDED
+    assert rehearsal_status([TAKEN], [*failed, *unknown]) == ExitStatus.UNDECIDED
+    assert rehearsal_status([], []) == ExitStatus.UNDECIDED
+
+
+def test_the_phases_hold_each_second_once() -> None:
+    layout = Layout(unit_bits=0, half_bits=10)
+
+    def line(second: int, values: dict[int, int]) -> str:
+        counts = {layout.index_of(value): count for value, count in values.items()}
+        text = encode_histogram(Histogram(layout, dict(sorted(counts.items()))))
+        return f"Tag=a,{second}.000,1.000,1.0,{text}"
+
+    log = "\n".join(
+        [
+            "#[StartTime: 1000.000 (seconds since epoch)]",
+            "#[BaseTime: 1000.000 (seconds since epoch)]",
+            line(0, {1_000_000: 2000}),
+            line(1, {1_000_000: 500, 900_000_000: 20}),
+            line(2, {2_000_000: 300}),
+            line(3, {1_000_000: 5}),
+        ]
+    )
+    series = [
+        SeriesPoint(second=n, classes={"a": ClassSecond(requests=10 * (n + 1), errors=n)})
+        for n in range(4)
+    ]
+    found = split_phases(
+        Measurement(started_unix_seconds=1000.0, series=series),
+        LogFile("x", log),
+        changed_unix=1001.5,
+        ended_unix=1002.5,
+    )
+    assert [(one.name, one.seconds, one.requests, one.failed) for one in found] == [
+        ("before", 1, 10, 0), ("during", 2, 50, 3), ("after", 1, 40, 3),
+    ]  # fmt: skip
+    before, during, after = found
+    assert before.p99_seconds == pytest.approx(0.001, rel=0.01)
+    assert before.max_seconds == pytest.approx(0.001, rel=0.01)
+    assert during.max_seconds == pytest.approx(0.9, rel=0.01)
+    assert during.p50_seconds == pytest.approx(0.001, rel=0.01)
+    assert during.p99_seconds is None, "eight samples beyond it"
+    assert (after.p50_seconds, after.p99_seconds) == (None, None)
+
+
+def test_people_read_the_outcome_first_and_nothing_steers_a_terminal() -> None:
+    hostile = msgspec.structs.replace(TAKEN, outcome="refused", reason="[emerg] a\x1b[2Jb | c")
+    found = Rehearsal(
+        conf_path="/etc/n\x1b[31m.conf",
+        files=["/x"],
+        rate_per_second=200.0,
+        turnovers=[hostile, msgspec.structs.replace(TAKEN, is_back=True)],
+        gates=judge_rehearsal(["reload_back.lost == 0"], [TAKEN]),
+        notes=["no upload was held: \x07"],
+    )
+    text, page = render_rehearsal(found), render_rehearsal_markdown(found)
+    assert "\x1b" not in text + page
+    assert "reload: REFUSED, the old generation serves on: [emerg] a\\x1b[2Jb | c" in text
+    assert "reload back: taken, 10 of 1000 requests failed and 1 held connections were lost" in text
+    assert "gate FAILED: reload_back.lost == 0" in text
+    width = {line.count("|") - line.count("\\|") for line in page.splitlines() if line[:1] == "|"}
+    assert width == {4}, "a table of three columns"

@@ -1,0 +1,250 @@
+"""``rehearse`` on the real nginx: what a change takes, and what it loses."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RunCli = Callable[..., subprocess.CompletedProcess[str]]
+SHORT = ("--before", "400ms", "--after", "300ms", "--drain", "1s", "-f", "json")
+MATRIX = Path("~/.cache/nginx-tune/matrix").expanduser()
+
+pytestmark = pytest.mark.needs("root", "nginx", "probe")
+
+SITE = """{top} user root; worker_processes 2; error_log {dir}/error.log; pid {dir}/pid;
+events {{}}
+http {{ access_log off; {http}
+  server {{ {listen} root {dir}/root; location = /ping {{ {ping} return 200 ok; }}
+    location /ws {{ proxy_pass http://127.0.0.1:9; proxy_http_version 1.1;
+      proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; }} }} }}
+"""
+
+
+class Runs:
+    """Rehearsals that run at once: each waits most of its time, in a network of its own."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, *arguments: str | Path) -> None:
+        command = [sys.executable, "-m", "nginx_tune", "rehearse", *arguments, *SHORT]
+        with (
+            (self.place / f"{name}.out").open("wb") as out,
+            (self.place / f"{name}.err").open("wb") as err,
+        ):
+            self._started[name] = subprocess.Popen(command, stdout=out, stderr=err)
+
+    def result(self, name: str, *, status: int = 0) -> dict[str, Any]:
+        said = self._started[name].wait(timeout=100)
+        assert said == status, (self.place / f"{name}.err").read_text()
+        found: dict[str, Any] = json.loads((self.place / f"{name}.out").read_bytes())
+        return found
+
+    def end(self) -> None:
+        for one in self._started.values():
+            one.send_signal(signal.SIGINT)
+            one.wait(timeout=30)
+
+
+def site(place: Path, name: str, **options: Any) -> Path:
+    conf = place / f"{name}.conf"
+    named = {"top": "", "http": "", "listen": "listen 18321;", "ping": ""} | options
+    conf.write_text(SITE.format(dir=place, **named))
+    return conf
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("rehearsed")
+    (made / "root").mkdir()
+    (made / "root" / "big.bin").write_bytes(bytes(4 << 20))
+    for index in range(3):
+        (made / "root" / f"{index}.html").write_bytes(bytes(5000))
+    return made
+
+
+@pytest.fixture(scope="module")
+def private() -> Iterator[Path]:
+    """Where root alone writes: what is in it is run."""
+    made = Path(tempfile.mkdtemp(dir="/root", prefix="nt-rehearse-"))
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture(scope="module")
+def runs(place: Path, private: Path) -> Iterator[Runs]:
+    started = Runs(place)
+    zone, burst = "limit_req_zone {} zone=z:1m rate=9000r/s;", "limit_req zone=z burst=900 nodelay;"
+    old = site(place, "key-old", http=zone.format("$binary_remote_addr"), ping=burst)
+    new = site(place, "key-new", http=zone.format("$server_name"), ping=burst)
+    started.start("key", old, new, "--idle", "3", "--active", "1")
+
+    limit, both = "worker_shutdown_timeout 300ms;", "listen 18321; listen 18322;"
+    old, new = site(place, "port-old"), site(place, "port-new", listen=both, top=limit)
+    gates = ("--require", "reload.lost == 0", "--require", "reload.drain <= 60s")
+    started.start("port", old, new, "--idle", "4", "--active", "1", *gates)
+
+    few = (
+        "events {} http { access_log off; server { listen 18324 reuseport deferred;"
+        f" root {place}/root; }} }}"
+    )
+    (place / "few-old.conf").write_text(f"user root; worker_processes 4; pid {place}/p; {few}")
+    (place / "few-new.conf").write_text(f"user root; worker_processes 1; pid {place}/p; {few}")
+    load = (place / "few-old.conf", place / "few-new.conf", "--rate", "600", "--idle", "0",
+            "--active", "0", "--no-back")  # fmt: skip
+    started.start("few", *load)
+    started.start("few-moved", *load, "--sysctl", "net.ipv4.tcp_migrate_req=1")
+
+    if (MATRIX / "1.26").is_dir() and (MATRIX / "1.30").is_dir():
+        old = site(place, "program", top="worker_shutdown_timeout 200ms;")
+        first, second = (program(private / version, version) for version in ("1.26", "1.30"))
+        started.start(
+            "program", old, "--nginx", first, "--new-nginx", second, "--idle", "2",
+            "--active", "1", "--restart", "--no-back",
+        )  # fmt: skip
+    yield started
+    started.end()
+
+
+def program(home: Path, version: str) -> Path:
+    """A version of the matrix by a name that it keeps.
+
+    nginx runs its new program by its own first argument: with the script's name it is ours.
+    """
+    shutil.copytree(MATRIX / version / "usr", home / "usr", copy_function=_link)
+    loader = next(home.glob("usr/lib/*/ld-linux*"))
+    script = home / "nginx"
+    script.write_text(
+        f'#!/bin/sh\nexec {loader} --argv0 "$0" --library-path {loader.parent} '
+        f'{home}/usr/sbin/nginx "$@"\n'
+    )
+    script.chmod(0o755)
+    return script
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def test_a_key_that_cannot_change_is_refused_where_nginx_t_is_content(runs: Runs) -> None:
+    found = runs.result("key", status=1)
+    (turn,) = found["turnovers"]
+    assert turn["outcome"] == "refused"
+    assert 'uses the "$server_name" key' in turn["reason"]
+    assert [one["effect"] for one in found["warnings"]] == ["refused"]
+    # The old generation serves on: requests, and every connection.
+    assert turn["phases"][2]["requests"] > 0
+    assert not turn["failed"]
+    held = {one["kind"]: one for one in turn["held"]}
+    assert held.keys() == {"idle", "keepalive", "download", "websocket", "upload", "silent"}
+    whole = (one["kept"] + one["finished"] == one["held"] > 0 for one in held.values())
+    assert all(whole), held
+
+
+def test_a_port_is_added_and_the_old_workers_stay_for_a_download_unless_their_time_is_limited(
+    runs: Runs,
+) -> None:
+    """The limit of the configuration that goes is what counts (ngx_set_shutdown_timer)."""
+    found = runs.result("port", status=4)
+    there, back = found["turnovers"]
+    assert (there["outcome"], back["outcome"], back["is_back"]) == ("taken", "taken", True)
+    answers = [
+        {one["listener"]: one["seconds"] for one in turn["first_answers"]} for turn in (there, back)
+    ]
+    assert answers[0].keys() == {"0.0.0.0:18321", "0.0.0.0:18322"}
+    assert answers[1].keys() == {"0.0.0.0:18321"}
+    assert all(0 < seconds < there["watched_seconds"] for seconds in answers[0].values())
+    assert (there["drain_seconds"], there["workers_left"] > 0) == (None, True)
+    held = {one["kind"]: one for one in there["held"]}
+    assert held["idle"]["closed"] == 4
+    assert held["websocket"]["kept"] == 1
+    assert held["download"]["lost"] == 0
+    assert there["memory_peak_bytes"] > there["memory_before_bytes"] > 0
+    assert [one["passed"] for one in found["gates"]] == [True, False]
+    # Back, the new configuration is the one that goes, with its limit.
+    assert (back["workers_left"], back["drain_seconds"] > 0.25) == (0, True)
+    lost = {one["kind"]: one["lost"] for one in back["held"]}
+    assert (lost["websocket"], lost["download"], lost["upload"]) == (1, 1, 1)
+
+
+def test_fewer_workers_with_reuseport_reset_connections_unless_the_kernel_moves_them(
+    runs: Runs,
+) -> None:
+    """Those that wait in a queue that is closed: here for their first bytes (``deferred``)."""
+    (reset,) = runs.result("few")["turnovers"]
+    (moved,) = runs.result("few-moved")["turnovers"]
+    assert (reset["outcome"], moved["outcome"]) == ("taken", "taken")
+    assert reset["failed"]["reset"] > 0
+    assert moved["failed"].get("reset", 0) < reset["failed"]["reset"]
+    assert (reset["counters"]["TCPMigrateReqSuccess"], reset["workers_left"]) == (0, 0)
+    assert moved["counters"]["TCPMigrateReqSuccess"] > 0
+
+
+@pytest.mark.needs("matrix")
+def test_a_program_is_exchanged_while_it_runs_without_a_loss_and_not_by_a_restart(
+    runs: Runs,
+) -> None:
+    found = runs.result("program")
+    upgrade, restart = found["turnovers"]
+    assert [one["manner"] for one in (upgrade, restart)] == ["upgrade", "restart"]
+    assert (upgrade["outcome"], restart["outcome"]) == ("taken", "taken")
+    assert found["new_nginx_version"].startswith("1.30")
+    assert not upgrade["failed"]
+    assert upgrade["memory_peak_bytes"] > upgrade["memory_before_bytes"]
+    assert restart["failed"]["refused"] > 0, "nobody listens between the two"
+
+
+def test_what_nginx_t_rejects_is_not_rehearsed(run_cli: RunCli, place: Path) -> None:
+    old, new = site(place, "bad-old"), site(place, "bad-new", http="no_such_thing on;")
+    run = run_cli("-q", "rehearse", old, new, *SHORT)
+    assert run.returncode == 3
+    assert 'NEW: nginx -t rejects it: unknown directive "no_such_thing"' in run.stderr
+    assert run.stderr.count("\n") == 1
+
+
+def test_interrupted_it_leaves_nothing(place: Path) -> None:
+    (place / "ended").mkdir()
+    old = site(place, "ended/old")
+    new = site(place, "ended/new", listen="listen 18323;")
+    before = {path: path.read_bytes() for path in old.parent.iterdir()}
+    command = [sys.executable, "-m", "nginx_tune", "-v", "rehearse", old, new, "--drain", "30s"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        assert run.stderr is not None
+        assert b"the load on the old configuration" in run.stderr.readline()
+        time.sleep(1.5)
+        run.send_signal(signal.SIGINT)
+        _, said = run.communicate(timeout=20)
+    assert run.returncode == 130
+    assert b"Traceback" not in said
+    assert {path: path.read_bytes() for path in old.parent.iterdir()} == before
+    until = time.monotonic() + 5
+    while left := _processes_with(str(old.parent)):
+        assert time.monotonic() < until, left
+        time.sleep(0.05)
+
+
+def _processes_with(word: str) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if word in text:
+            found.append(text)
+    return found
