@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import stat
@@ -78,6 +79,17 @@ def read_document(kind: type[D], path: str) -> D:
     return decode(kind, read_bytes(path), source="standard input" if path == "-" else path)
 
 
+class _NotFiniteError(Exception):
+    """TOML has these, and no field of ours."""
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise _NotFiniteError(text)
+    return number
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file."""
     if sys.version_info >= (3, 11):
@@ -85,8 +97,10 @@ def read_toml(path: Path) -> dict[str, Any]:
     else:
         import tomli as tomllib  # noqa: PLC0415
     try:
-        return tomllib.loads(read_bytes(str(path)).decode())
+        return tomllib.loads(read_bytes(str(path)).decode(), parse_float=_finite)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not TOML: {error}") from None
+    except _NotFiniteError as error:
+        raise UsageError(f"{path}: {error}: no finite number") from None
     except RecursionError:
         raise UsageError(f"{path}: not TOML: nested too deeply") from None

@@ -78,12 +78,14 @@ def _faults(lab: Lab) -> list[str]:
 def _disk_faults(disk: LabDisk) -> list[str]:
     mount = PurePosixPath(disk.mount)
     place = mount.is_absolute() and ".." not in mount.parts and mount != PurePosixPath("/")
+    is_kernels = mount.parts[1:2] in (("proc",), ("sys",), ("dev",))
     found = _where(
         (_NAME.fullmatch(disk.name) is None, f"disks: no name: {disk.name[:60]!a}"),
         (
             bool(disk.mount) and not place,
             f"disks.mount: no absolute path below /: {disk.mount[:60]!a}",
         ),
+        (is_kernels or "\0" in disk.mount, f"disks.mount: no place for files: {disk.mount[:60]!a}"),
         (disk.bytes_per_second is not None and disk.bytes_per_second < 1, "disks: no bandwidth"),
         (disk.reads_per_second is not None and disk.reads_per_second < 1, "disks: no rate"),
         (

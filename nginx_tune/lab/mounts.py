@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import socket
+import stat
 import struct
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -132,7 +133,19 @@ def take_writes(directory: Path) -> None:
             f"{directory}: nginx writes there and {inside} is mounted in it",
             hint="let it write its logs, pid and temporary files to a directory of their own",
         )
-    make_writable(real)
+    if make_writable(real):
+        _take_pipes_away(real)
+
+
+def _take_pipes_away(directory: Path) -> None:
+    """Remove, in an overlay of ours, the pipes right in a directory: none has a reader there.
+
+    A worker whose log a variable makes one of them would wait for ever. The host's stay.
+    """
+    for path in list(directory.iterdir()):
+        with contextlib.suppress(OSError):  # another user's directory takes no change
+            if stat.S_ISFIFO(path.lstat().st_mode):
+                path.unlink()
 
 
 def show_instead(file: Path, path: Path) -> None:

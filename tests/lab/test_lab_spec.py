@@ -246,6 +246,15 @@ def test_the_command_line_names_a_class_a_file_or_facts(tmp_path: Path, run_cli:
     with pytest.raises(UsageError, match="--scale goes with"):
         read_lab_plan("hdd", 0.1)
     toml.write_text("disks = 3")
+    for value in ("nan", "-inf"):
+        toml.write_text(f"quota_cpus = {value}")
+        with pytest.raises(UsageError, match="no finite number"):
+            read_lab_plan(str(toml), None)
+    for place in ("/proc/x", "/sys", "/dev/shm", "/a\\u0000b"):
+        toml.write_text(f'[[disks]]\nname = "disk1"\nmount = "{place}"\n')
+        with pytest.raises(UsageError, match="no place for files"):
+            read_lab_plan(str(toml), None)
+    toml.write_text("disks = 3")
     for spec, said in (("tape", "no lab 'tape'"), (str(toml), "not a lab"), ("no.json", "no.json")):
         run = run_cli("validate", "/dev/null", "--lab", spec)
         assert run.returncode == 2, run.stderr
