@@ -200,9 +200,14 @@ def job(tmp_path: Path, installed: Path) -> Shell:
 
 
 def drift_checks() -> list[str]:
+    return _both("generated")
+
+
+def _both(job: str) -> list[str]:
+    """The script of a job on GitHub and on GitLab."""
     workflow = yaml.safe_load(WORKFLOW.read_text())
-    (step,) = [s for s in workflow["jobs"]["generated"]["steps"] if "name" in s]
-    (script,) = yaml.safe_load(GITLAB.read_text())["nginx-generated"]["script"]
+    (step,) = [s for s in workflow["jobs"][job]["steps"] if "name" in s]
+    (script,) = yaml.safe_load(GITLAB.read_text())[f"nginx-{job}"]["script"]
     return [step["run"], script]
 
 
@@ -214,6 +219,21 @@ def test_drift_of_a_generated_file_fails(job: Shell, script: str) -> None:
     failed = job(script)
     assert failed.returncode == 1
     assert "-events { multi_accept on;" in failed.stdout
+
+
+@pytest.mark.parametrize("script", _both("plan"), ids=["github", "gitlab"])
+def test_a_plan_for_each_host_is_an_artefact_and_the_tree_stays(job: Shell, script: str) -> None:
+    made = job(f"export GITHUB_STEP_SUMMARY=$PWD/summary.md\n{script}")
+    assert made.returncode == 0, made.stderr
+    plan = json.loads(job("cat plans/web1.json").stdout)
+    assert plan["files"], "this host has decisions for that file"
+    assert all(one["reason"] for one in plan["files"][0]["hunks"])
+    review = job("cat plans/web1.md").stdout
+    assert "```diff" in review
+    assert plan["files"][0]["hunks"][0]["decision"] in review
+    if "STEP_SUMMARY" in script:
+        assert job("cat summary.md").stdout == f"# web1\n\n{review}"
+    assert job("cat etc/nginx/nginx.conf").stdout == GOOD
 
 
 def test_gitlab_gets_its_code_quality_report(job: Shell) -> None:

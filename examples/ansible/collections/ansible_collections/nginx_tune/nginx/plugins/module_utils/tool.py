@@ -8,6 +8,7 @@ from __future__ import absolute_import, division, print_function
 __metaclass__ = type
 
 import json
+import os
 
 INSTALLED = ["/opt/nginx-tune/bin", "/usr/local/bin"]
 COMMON = {"executable": {"type": "str", "default": "nginx-tune"}}
@@ -60,3 +61,11 @@ def options(params, names):
         else:
             found += [flag, str(value)]
     return found
+
+
+def read_text(path):
+    """The text of a file; empty when there is none."""
+    if not os.path.exists(path):
+        return ""
+    with open(path) as file:
+        return file.read()

@@ -120,6 +120,7 @@ from ansible_collections.nginx_tune.nginx.plugins.module_utils.tool import (
     UNPARSED,
     options,
     read_json,
+    read_text,
     run_tool,
 )
 
@@ -157,7 +158,7 @@ def write(module, folder):
     params = module.params
     dest = os.path.realpath(params["dest"])
     fresh, decisions = generate(module, folder)
-    before, after = read(dest), read(fresh)
+    before, after = read_text(dest), read_text(fresh)
     result = dict(dest=dest, decisions=decisions, changed=before != after)
     if result["changed"]:
         test(module, dest, fresh)
@@ -194,7 +195,7 @@ def generate(module, folder):
         for path in params[name]:
             arguments += [flag, path]
     run_tool(module, arguments)
-    return fresh, read_json(module, read(decided))
+    return fresh, read_json(module, read_text(decided))
 
 
 def test(module, dest, fresh):
@@ -218,14 +219,6 @@ def test(module, dest, fresh):
         rc=status,
         document=document,
     )
-
-
-def read(path):
-    """The text of a file; empty when there is none."""
-    if not os.path.exists(path):
-        return ""
-    with open(path) as file:
-        return file.read()
 
 
 if __name__ == "__main__":
