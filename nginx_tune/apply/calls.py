@@ -12,6 +12,7 @@ import fcntl
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 _NOREPLACE = 1
 _EXCHANGE = 2
@@ -71,6 +72,27 @@ def create(directory: int | None, name: str, mode: int = 0o600) -> int:
     descriptor = os.open(name, flags, mode, dir_fd=directory)
     after_call("open")
     return descriptor
+
+
+def make_directory(path: Path, mode: int) -> None:
+    """One that is not there yet, with its name on the disk.
+
+    Without that a power cut could take the journal away and leave what it is about.
+    Errors: OSError; FileExistsError where the name is taken.
+    """
+    path.mkdir(mode=mode)
+    after_call("mkdir")
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        flush(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def cut(descriptor: int, size_bytes: int) -> None:
+    """Make a file end there."""
+    os.ftruncate(descriptor, size_bytes)
+    after_call("ftruncate")
 
 
 def write(descriptor: int, data: bytes) -> None:

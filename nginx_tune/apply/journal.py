@@ -102,7 +102,7 @@ class Journal:
         try:
             whole = self.read().whole_bytes
             if os.fstat(descriptor).st_size != whole:
-                os.ftruncate(descriptor, whole)
+                calls.cut(descriptor, whole)
             os.lseek(descriptor, whole, os.SEEK_SET)
             calls.write(descriptor, encode_record(record))
             calls.flush(descriptor)
@@ -153,8 +153,8 @@ class State:
         """
         try:
             # One that is there keeps its mode: it may be a directory of something else.
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.journals.mkdir(mode=0o700, exist_ok=True)
+            _make_missing(self.path)
+            _make_missing(self.journals)
         except OSError as error:
             raise RefusedError(f"{self.path}: cannot keep a journal: {error.strerror}") from None
         self.check()
@@ -188,8 +188,10 @@ class State:
             raise UsageError(f"{self.path}: no change was made here") from None
         try:
             self._wait(descriptor, time.monotonic() + patience_seconds)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            # Who holds it is only told: a full disk must not keep a change from being taken back.
+            with contextlib.suppress(OSError):
+                calls.cut(descriptor, 0)
+                calls.write(descriptor, str(os.getpid()).encode())
             yield
         finally:
             os.close(descriptor)
@@ -242,7 +244,7 @@ class State:
         now = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
         directory = self.journals / f"{now}-{secrets.token_hex(3)}"
         try:
-            directory.mkdir(mode=0o700)
+            calls.make_directory(directory, 0o700)
         except OSError as error:
             raise UndecidedError(f"{directory}: {error.strerror}") from None
         return Journal(directory)
@@ -254,6 +256,14 @@ def _fault(status: os.stat_result) -> str:
     if is_foreign or stat.S_ISLNK(status.st_mode):
         return "another user's" if is_foreign else "a link"
     return "others may write there" if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else ""
+
+
+def _make_missing(path: Path, mode: int = 0o700) -> None:
+    if path.is_dir():
+        return
+    _make_missing(path.parent, 0o777)
+    with contextlib.suppress(FileExistsError):  # somebody else was quicker
+        calls.make_directory(path, mode)
 
 
 @contextlib.contextmanager

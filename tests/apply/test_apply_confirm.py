@@ -104,6 +104,19 @@ def test_a_dead_guardian_or_another_start_of_the_machine_is_finished_by_the_next
     )
 
 
+def test_what_was_taken_back_is_no_success(make_site: Make, run_cli: Run) -> None:
+    site = make_site()
+    new = site.root / "new.conf"
+    new.write_text(site.text("working_directory /nowhere;"))
+    said = run_cli(
+        "apply", "--overlay", f"{site.conf}={new}", "-c", site.conf, "--state-dir",
+        site.state.path, "-f", "json",
+    )  # fmt: skip
+    assert said.returncode == 1
+    (change,) = json.loads(said.stdout)["changes"]
+    assert (change["state"], change["server"]) == ("rolled_back", "reloaded")
+
+
 def test_killed_amid_an_apply_the_next_start_ends_it(make_site: Make, run_cli: Run) -> None:
     site = make_site()
     before = snapshot(site.tree)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import signal
@@ -322,6 +323,19 @@ def test_the_lock_names_its_holder(state: State) -> None:
         pytest.raises(RefusedError, match=f"process {os.getpid()}"),
         state.locked(),
     ):
+        pass
+
+
+def test_a_full_disk_keeps_nobody_from_the_lock(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.prepare()
+
+    def full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(calls, "write", full)
+    with state.locked(), pytest.raises(RefusedError, match="is at work"), state.locked():
         pass
 
 

@@ -1,0 +1,115 @@
+"""The power goes behind any call of a change: the next start ends it, old or new, no mixture."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from change_files import Change, begin, snapshot
+from power_cut import Recorder
+
+from nginx_tune.apply import undo
+from nginx_tune.apply.journal import State
+from nginx_tune.apply.model_journal import Kept, Swapping
+from nginx_tune.apply.swap import clear, swap_in
+from nginx_tune.errors import NginxTuneError
+from nginx_tune.host.live import LiveHost
+
+_VARIANTS = int(os.environ.get("NGINX_TUNE_POWER_CUTS", "2"))
+"""Drawn states of the disk behind each call, beside the two extremes."""
+
+
+def _edits(tree: Path) -> dict[Path, bytes]:
+    return {
+        tree / "nginx.conf": b"worker_processes 4;\nevents {}\nhttp { include conf.d/*; }\n",
+        tree / "conf.d" / "site.conf": b"server { listen 80 backlog=4096; }\n",
+        tree / "conf.d" / "tuned.conf": b"sendfile on;\n",
+    }
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    tree = tmp_path / "disk" / "etc"
+    (tree / "conf.d").mkdir(parents=True)
+    (tree / "nginx.conf").write_bytes(b"events {}\nhttp { include conf.d/*; }\n")
+    (tree / "conf.d" / "site.conf").write_bytes(b"server { listen 80; }\n")
+    (tree / "conf.d" / "site.conf").chmod(0o640)
+    return tmp_path / "disk"
+
+
+def _apply(state: State, tree: Path, *, keeps: bool) -> Change:
+    change = begin(state, _edits(tree))
+    change.stage()
+    change.journal.append(Swapping())
+    swap_in(change.entries)
+    if keeps:
+        change.journal.append(Kept())
+        clear(change.entries)
+    return change
+
+
+def _content(tree: Path) -> dict[str, object]:
+    return {
+        name: one for name, one in snapshot(tree).items() if not Path(name).name.startswith(".")
+    }
+
+
+def _cut_everywhere(
+    disk: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ends: str,
+    forgets: Callable[[Path], bool] = lambda _: False,
+) -> set[str]:
+    """How the changes ended; fails where it is a mixture."""
+    tree, state = disk / "etc", State(disk / "lib" / "state")
+    old = snapshot(tree)
+    recorder = Recorder(disk, forgets)
+    with recorder.recording():
+        change = _apply(state, tree, keeps=ends.startswith("kept"))
+        new = _content(tree)
+        if ends.endswith("taken back"):
+            undo.undo(LiveHost(), change.journal, "tried")
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")  # noqa: T201  # pytest shows it on failure
+    draw = random.Random(seed)
+    monkeypatch.setattr(undo, "boot_id", lambda: "the next start")
+    ended: set[str] = set()
+    for at in range(len(recorder.calls) + 1):
+        for held in recorder.cuts(at, draw, _VARIANTS):
+            recorder.restore(held)
+            undo.recover_all(LiveHost(), state)
+            where = f"behind call {at} ({recorder.calls[at - 1] if at else 'none'})"
+            told = {one.read().phase for one in state.all()} - {"empty"}
+            assert told <= {"kept", "undone"}, where
+            now = snapshot(tree)
+            if told == {"kept"}:
+                # What lies beside is cleared last, and does nothing.
+                assert _content(tree) == new, where
+            else:
+                assert now == old, where
+            ended |= told
+    return ended
+
+
+@pytest.mark.parametrize("ends", ["kept", "taken back", "kept, then taken back"])
+def test_behind_every_call_the_next_start_ends_it(
+    disk: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    ended = _cut_everywhere(disk, monkeypatch, ends)
+    assert ended == ({"kept", "undone"} if ends.startswith("kept") else {"undone"})
+
+
+@pytest.mark.parametrize(
+    "forgets",
+    [lambda path: path.name == "state", lambda path: path.name in ("etc", "conf.d"), Path.is_file],
+    ids=["of the journals", "of the tree", "of the bytes"],
+)
+def test_a_flush_that_is_left_out_is_found(
+    disk: Path, monkeypatch: pytest.MonkeyPatch, forgets: Callable[[Path], bool]
+) -> None:
+    """Otherwise the replay would prove nothing."""
+    with pytest.raises((AssertionError, NginxTuneError)):
+        _cut_everywhere(disk, monkeypatch, "kept", forgets)
