@@ -40,9 +40,17 @@ class Fixed(NamedTuple):
 def fix_findings(
     tree: ConfTree, findings: Findings, audit_again: Audit, accepts: Accepts | None = None
 ) -> Fixed:
-    """The changes of all findings that carry edits and stand the trial.
+    """The changes of all findings that carry edits and stand the trial."""
+    fixed = standing_fixes(tree, findings, audit_again, accepts)
+    return Fixed(changes_of(tree, fixed), len(fixed))
 
-    ``accepts`` is nginx's own word on the tree with some files replaced.
+
+def standing_fixes(
+    tree: ConfTree, findings: Findings, audit_again: Audit, accepts: Accepts | None = None
+) -> list[Finding]:
+    """The findings whose edits stand the trial, all together.
+
+    ``accepts`` is another's word on the tree with some files replaced: nginx's own, a plan's.
     """
     trial = _Trial(tree, findings, audit_again, accepts)
     fixable = [one for one in findings.findings if one.edits]
@@ -53,8 +61,8 @@ def fix_findings(
             if not trial.stands(alone):
                 fixable = [one for one in fixable if one.rule != rule]
         if not trial.stands(fixable):
-            return Fixed([], 0)
-    return Fixed(_changes(tree, fixable), len(fixable))
+            return []
+    return fixable
 
 
 class _Trial(NamedTuple):
@@ -69,7 +77,7 @@ class _Trial(NamedTuple):
         """Whether the fixes together cure what they are for and do nothing else."""
         if not fixed:
             return True
-        files = {change.file: change.new for change in _changes(self.tree, fixed)}
+        files = {change.file: change.new for change in changes_of(self.tree, fixed)}
         after = self.audit_again(files)
         if len(after.files_unparsed) > len(self.before.files_unparsed):
             return False
@@ -81,7 +89,8 @@ class _Trial(NamedTuple):
         return self.accepts is None or self.accepts(files)
 
 
-def _changes(tree: ConfTree, fixed: Iterable[Finding]) -> list[Change]:
+def changes_of(tree: ConfTree, fixed: Iterable[Finding]) -> list[Change]:
+    """The files of a tree with the edits of some of its findings."""
     edits: dict[str, set[tuple[int, int, str]]] = {}
     order: dict[str, list[tuple[int, int, str]]] = {}
     for finding in fixed:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import Any
 
 import click
 from msgspec.structs import replace
 
+from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.rule import Rule
+from nginx_tune.audit.selection import select_rules
 from nginx_tune.cli.conf_names import prefix_option
 from nginx_tune.cli.deciding import deciding_options
 from nginx_tune.cli.held import Held, read_held
@@ -20,6 +24,7 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide.standing import hold_against
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import DecisionId, Decisions
+from nginx_tune.documents.findings import Findings
 from nginx_tune.documents.plan import Plan
 from nginx_tune.emit.changes import Changes, plan_changes
 from nginx_tune.emit.reload_warnings import reload_warnings
@@ -41,12 +46,23 @@ _PRIVATE = 0o600
     metavar="FILE",
     help="What observe saw of the running server; outranks what is assumed.",
 )
-@click.option("--only", multiple=True, metavar="DECISION", help="This decision alone; may repeat.")
 @click.option(
-    "--except", "but", multiple=True, metavar="DECISION", help="Not this decision; may repeat."
+    "--only",
+    multiple=True,
+    metavar="ID",
+    help="This decision, rule or group or pattern of rules alone; may repeat.",
 )
 @click.option(
-    "--annotate", is_flag=True, help="Write the reason behind each added line, as a comment."
+    "--except",
+    "but",
+    multiple=True,
+    metavar="ID",
+    help="Not this decision, rule or group or pattern of rules ('*-*': no fixes); may repeat.",
+)
+@click.option(
+    "--annotate",
+    is_flag=True,
+    help="Write the reason behind each line that a decision adds, as a comment.",
 )
 @click.option(
     "--test",
@@ -74,15 +90,18 @@ def command(
 ) -> ExitStatus:
     """What to change in a configuration, as a diff of its own files with the reason of each line.
 
-    Nothing is written to them. Lines that stand keep their places and comments; a decision whose
+    It has what recommend decides, and the safe fixes of audit that undo none of it. Nothing is
+    written to the files. Lines that stand keep their places and comments; a decision whose
     lines have no place of their own is named and left out. Made again on its own result the plan
     is empty. The diff is for patch and git apply, the JSON for 'nginx-tune apply'.
     """
     if conf and conf_option:
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")
     held = read_held(ctx, conf or conf_option, prefix, **named)
-    chosen = _chosen(held.decisions, only, but)
+    chosen, rules = _chosen(held.decisions, only, but)
     changes = plan_changes(chosen, held.tree, _leaves(held, chosen), annotates=annotate)
+    if rules:
+        changes = _with_fixes(changes, held, rules)
     plan = _plan(held, changes, prefix)
     if runs_test:
         plan = _tested(plan, held, named["nginx_binary"])
@@ -103,18 +122,52 @@ def command(
     return ExitStatus.CONFIGURATION if refused else ExitStatus.OK
 
 
-def _chosen(decisions: Decisions, only: tuple[str, ...], but: tuple[str, ...]) -> Decisions:
+def _chosen(
+    decisions: Decisions, only: tuple[str, ...], but: tuple[str, ...]
+) -> tuple[Decisions, list[Rule]]:
+    """The decisions and the audit's rules that are meant; all where none is named."""
     known = DecisionId.__args__  # type: ignore[attr-defined]  # of a Literal
-    for name in (*only, *but):
-        if name not in known:
-            raise UsageError(
-                f"no decision '{name}'",
-                hint=name_meant(name, known) or f"one of {', '.join(known)}",
-            )
+    rules = select_rules(ALL)
+    named = {name: _rules_named(name) for name in (*only, *but) if name not in known}
+    if only:
+        rules = list(dict.fromkeys(rule for name in only for rule in named.get(name, ())))
+    unwanted = [rule for name in but for rule in named.get(name, ())]
     kept = [
         one for one in decisions.decisions if (not only or one.id in only) and one.id not in but
     ]
-    return replace(decisions, decisions=kept)
+    return replace(decisions, decisions=kept), [one for one in rules if one not in unwanted]
+
+
+def _rules_named(name: str) -> list[Rule]:
+    try:
+        return select_rules(ALL, select=[name])
+    except UsageError as error:
+        known = DecisionId.__args__  # type: ignore[attr-defined]  # of a Literal
+        raise UsageError(
+            f"no decision and no rule '{name}'",
+            hint=name_meant(name, [*known, *(rule.id for rule in ALL)])
+            or f"one of {', '.join(known)}, or of nginx-tune explain --list",
+        ) from error
+
+
+def _with_fixes(changes: Changes, held: Held, rules: Sequence[Rule]) -> Changes:
+    """The changes with the safe fixes of some rules, where they undo no decision of any name."""
+    from nginx_tune.audit.engine import audit  # noqa: PLC0415  # not where no rule is meant
+    from nginx_tune.emit.fixes import Ground, add_fixes  # noqa: PLC0415
+
+    def judge(tree: ConfTree) -> Findings:
+        return audit(
+            tree,
+            held.inputs.facts,
+            rules,
+            today=date.today().isoformat(),  # noqa: DTZ011  # the operator's own day
+            decide=lambda: held.inputs.decisions,
+        )
+
+    ground = Ground(
+        lambda files: _tree_with(held.tree, files), judge, _leaves(held, held.decisions)
+    )
+    return add_fixes(changes, held.tree, ground)
 
 
 def _leaves(held: Held, chosen: Decisions) -> Any:

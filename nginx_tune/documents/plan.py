@@ -10,14 +10,16 @@ from nginx_tune.documents.findings import NginxTest
 
 
 class Hunk(Part, frozen=True, kw_only=True):
-    """One line that is changed or added."""
+    """One line that is changed, added or taken away."""
 
     line: int
     """In the file as it is."""
     before: str
     """The directive that is replaced; empty for one that is added."""
     after: str
+    """Empty for one that is taken away."""
     decision: str
+    """What asks for it: the id of a decision, or of the audit's rule whose safe fix it is."""
     reason: str = ""
     evidence: list[Evidence] = []
     confidence: Confidence = "low"
@@ -36,11 +38,12 @@ class PlannedFile(Part, frozen=True, kw_only=True):
 
 
 class Refusal(Part, frozen=True, kw_only=True):
-    """A decision that was not written into the configuration, and why."""
+    """A decision or a safe fix that was not written into the configuration, and why."""
 
     decision: str
+    """Its id, or that of the audit's rule."""
     setting: str
-    """As it would be written."""
+    """As it would be written; what a rule advises."""
     reason: str
     file: str = ""
     line: int = 0

@@ -45,6 +45,8 @@ class Changes(NamedTuple):
 
     files: list[PlannedFile]
     refusals: list[Refusal]
+    edits: Sequence[Edit] = ()
+    """Of the files as they are."""
 
 
 class _Written(NamedTuple):
@@ -85,7 +87,7 @@ def plan_changes(
             left = leaves({one.path: one.content for one in files}) & set(planned)
             lacking = dict.fromkeys(left, "it would not hold where it is wanted")
         if not lacking:
-            return Changes(files, refusals)
+            return Changes(files, refusals, [one.edit for each in planned.values() for one in each])
         for name, why in lacking.items():
             refusals.append(_refusal(by_id[name], why, None))
             del planned[name]

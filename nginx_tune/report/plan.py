@@ -71,8 +71,10 @@ def _said(test: NginxTest | None) -> list[str]:
 
 
 def _hunk(hunk: Hunk, tick: str = "") -> str:
-    after = f"{tick}{plain(hunk.after)}{tick}"
-    what = f"{tick}{plain(hunk.before)}{tick} → {after}" if hunk.before else f"+ {after}"
+    before, after = (f"{tick}{plain(one)}{tick}" for one in (hunk.before, hunk.after))
+    what = f"{before} → {after}" if hunk.before and hunk.after else f"+ {after}"
+    if not hunk.after:
+        what = f"- {before}"
     said = [plain(hunk.reason), ", ".join(map(_evidence, hunk.evidence[:_MOST_FIGURES]))]
     return f"{what}  ({hunk.decision}, {hunk.confidence}: {'; '.join(filter(None, said))})"
 

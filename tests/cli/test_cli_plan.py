@@ -50,7 +50,27 @@ def test_only_and_except_choose_and_unknown_names_are_told(run_cli: RunCli, conf
     assert "multi_accept off" not in but.stdout
     wrong = run_cli("plan", conf, "--facts", FACTS, "--only", "acept")
     assert (wrong.returncode, len(wrong.stderr.splitlines())) == (2, 1)
-    assert "no decision 'acept'" in wrong.stderr
+    assert "no decision and no rule 'acept' (is accept meant?)" in wrong.stderr
+
+
+def test_safe_fixes_of_the_audit_are_in_it_and_chosen_by_rule(run_cli: RunCli, conf: Path) -> None:
+    conf.write_text(CONF.replace("access_log off;", "access_log off;\n    lingering_close off;"))
+    every = run_cli("plan", conf, "--facts", FACTS)
+    assert (
+        f"# {conf}:6: lingering_close off; → lingering_close on;  (cn-lingering-off, high: "
+        in every.stdout
+    )
+    assert "-    lingering_close off;\n" in every.stdout
+    assert "multi_accept off" in every.stdout
+    alone = run_cli("plan", conf, "--facts", FACTS, "--only", "cn-lingering-off")
+    assert "-    lingering_close off;\n" in alone.stdout
+    assert "multi_accept off" not in alone.stdout
+    for name in ("cn-lingering-off", "cn", "*-*"):
+        but = run_cli("plan", conf, "--facts", FACTS, "--except", name)
+        assert "-    lingering_close" not in but.stdout
+        assert "multi_accept off" in but.stdout
+    both = run_cli("plan", conf, "--facts", FACTS, "--only", "accept", "--only", "cn", "-f", "md")
+    assert "2 lines in 1 files" in both.stdout
 
 
 def test_a_plan_holds_secrets_so_its_file_is_private(
