@@ -231,16 +231,9 @@ def _shower(
     show: Callable[[str], None], plan: LoadPlan, head: str = ""
 ) -> Callable[[dict[str, Any]], None]:
     """Shows the progress lines of a run."""
-    from nginx_tune.report.measurement import progress_text  # noqa: PLC0415
+    from nginx_tune.report.probe_steps import run_step  # noqa: PLC0415
 
-    return lambda line: show(
-        head
-        + progress_text(
-            line,
-            warmup_seconds=plan.warmup_seconds,
-            duration_seconds=plan.duration_seconds,
-        )
-    )
+    return lambda line: show(run_step(line, plan, head))
 
 
 def _search(

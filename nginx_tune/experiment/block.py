@@ -18,6 +18,7 @@ from nginx_tune.documents.base import Unknown
 from nginx_tune.documents.loadplan import LoadPlan, Target
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.progress import Progress
 from nginx_tune.errors import UndecidedError
 from nginx_tune.experiment.arm_server import kernel_settings, reloading, start_stand_in
 from nginx_tune.experiment.cache_files import wait_for_cached
@@ -38,12 +39,13 @@ from nginx_tune.observe.loop_turns import Means
 from nginx_tune.observe.parse_error_log import parse_error_log
 from nginx_tune.prove.foreign import with_foreign_cpu
 from nginx_tune.prove.imbalance import with_imbalance, with_worker_ids
+from nginx_tune.report.probe_steps import block_step
 from nginx_tune.window.moment import Subjects, disk_names
 from nginx_tune.window.watch import ServerWatch
 
 
-def run_block(request: BlockRequest, lab: OpenLab) -> Measurement:
-    """Run one block and end its nginx.
+def run_block(request: BlockRequest, lab: OpenLab, progress: Progress) -> Measurement:
+    """Run one block and end its nginx; ``progress`` hears every second of the load.
 
     Errors: UndecidedError when the cache state cannot be made or nginx ends under load.
     """
@@ -69,7 +71,7 @@ def run_block(request: BlockRequest, lab: OpenLab) -> Measurement:
         resident_before = resident_bytes(request.evict)
     kills = count_memory_kills(request.join_files)
     try:
-        return _run_block(request, lab, conf_path, resident_before)
+        return _run_block(request, lab, conf_path, resident_before, progress)
     finally:
         _check_memory(request, kills)
 
@@ -108,7 +110,11 @@ def _check_memory(request: BlockRequest, before: MemoryKills) -> None:
 
 
 def _run_block(
-    request: BlockRequest, lab: OpenLab, conf_path: Path, resident_before: int | None
+    request: BlockRequest,
+    lab: OpenLab,
+    conf_path: Path,
+    resident_before: int | None,
+    progress: Progress,
 ) -> Measurement:
     stderr_path = STATE / f"{request.arm.name}.stderr"
     log = Path(request.arm.error_log) if request.arm.error_log else stderr_path
@@ -125,7 +131,7 @@ def _run_block(
                 request.arm.conduct.reload_seconds,
             )
             with reloads, lab.disks.under_load():
-                measurement, server = _run_load(request, instance, lab)
+                measurement, server = _run_load(request, instance, lab, progress)
             instance.check()
         finally:
             instance.stop()
@@ -197,7 +203,7 @@ def _start(request: BlockRequest, conf_path: Path, stderr_path: Path, lab: OpenL
 
 
 def _run_load(
-    request: BlockRequest, instance: Instance, lab: OpenLab
+    request: BlockRequest, instance: Instance, lab: OpenLab, progress: Progress
 ) -> tuple[Measurement, ServerMeasurement]:
     subjects = Subjects(
         master=instance.pid,
@@ -224,7 +230,14 @@ def _run_load(
         started = time.monotonic()
         timer.start()
         try:
-            measurement = lab.topology.from_clients(lambda: run_probe(request.plan))
+            measurement = lab.topology.from_clients(
+                lambda: run_probe(
+                    request.plan,
+                    on_progress=lambda line: progress(
+                        block_step(line, request.plan, request.arm.name)
+                    ),
+                )
+            )
         finally:
             timer.cancel()
             timer.join()

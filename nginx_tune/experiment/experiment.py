@@ -9,9 +9,11 @@ import msgspec
 
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.progress import Glance, Step
 from nginx_tune.experiment.arm import Arm
 from nginx_tune.experiment.session import Session
 from nginx_tune.load.classes import for_seconds
+from nginx_tune.prove.latency import read_statistic, sample_of
 from nginx_tune.prove.rounds import count_valid, schedule_rounds
 from nginx_tune.prove.steady import warmup_seconds, with_steadiness
 
@@ -65,6 +67,8 @@ def run_pairs(
     """
     by_name = {arm.name: arm for arm in experiment.arms}
     names = list(by_name)
+    whole = None if goes_on else pairs * len(names)
+    progress(Step("the first block", done=0, total=whole, unit="block", live=True))
     measurements: list[Measurement] = [] if into is None else into
     most = _MOST_ROUNDS if goes_on else 2 * pairs
     for number, name in enumerate(schedule_rounds(names, most, seed)):
@@ -75,7 +79,10 @@ def run_pairs(
         plan = msgspec.structs.replace(experiment.plans[name], seed=seed + number // len(names))
         measurement = with_steadiness(session.block(by_name[name], number, plan))
         measurements.append(measurement)
-        progress(f"block {number + 1}, {name}: {_glance(measurement)}")
+        if whole is not None and (number + 1) % len(names) == 0:
+            missing = max(0, pairs - count_valid(measurements, names))
+            whole = number + 1 + missing * len(names)
+        progress(_step(measurement, number + 1, whole))
     return measurements
 
 
@@ -99,6 +106,26 @@ def find_warmup(
         longest = max(longest, duration / 2 if cut is None else cut)
     # The first second is never steady: connections are made and workers woken.
     return longest + 1.0
+
+
+def _step(measurement: Measurement, number: int, whole: int | None) -> Step:
+    server = measurement.server
+    return Step(
+        f"block {number}, {measurement.arm}: {_glance(measurement)}",
+        done=number,
+        total=whole,
+        unit="block",
+        arm=measurement.arm or "",
+        classes={
+            name: Glance(
+                item.requests_per_second,
+                read_statistic([sample_of(item, "response_seconds")], "p99").value,
+                sum(item.errors.values()),
+            )
+            for name, item in measurement.classes.items()
+        },
+        overflows=server.pool_overflow or 0,
+    )
 
 
 def _glance(measurement: Measurement) -> str:

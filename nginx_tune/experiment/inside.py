@@ -19,6 +19,7 @@ import msgspec
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.progress import Step
 from nginx_tune.documents.rehearsal import Turnover
 from nginx_tune.errors import ExitStatus, NginxTuneError, UndecidedError
 from nginx_tune.experiment.operations import (
@@ -160,7 +161,7 @@ class Inside:
         if self._lab is None:
             raise UndecidedError("the lab is not open")
         self._shown.turn_to(request.arm.name)
-        return run_block(request, self._lab)
+        return run_block(request, self._lab, self._say)
 
     def laid_trial(self, request: LaidTrialRequest) -> Tried:
         """``nginx -t`` with other bytes of the configuration."""
@@ -200,7 +201,8 @@ def _main() -> None:
     os.dup2(2, 1)  # nothing else may write into the conversation
 
     def say(text: str) -> None:
-        out.write(json.dumps({"progress": text}) + "\n")
+        figures = text.figures() if isinstance(text, Step) else None
+        out.write(json.dumps({"progress": text, "step": figures}) + "\n")
 
     inside = Inside(say)
     for line in sys.stdin:

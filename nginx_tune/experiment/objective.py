@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from nginx_tune.documents.capacity import Capacity, CapacityStep
+from nginx_tune.documents.progress import Step
 from nginx_tune.experiment.experiment import Experiment
 from nginx_tune.experiment.open_classes import open_classes
 from nginx_tune.experiment.session import Session
@@ -58,7 +59,7 @@ def search_arms(
             steps[arm.name].append(step)
             number += 1
             met = "holds" if step.met else f"does not hold ({step.limited_by})"
-            progress(f"{arm.name}, {rate:.4g}/s: {met}")
+            progress(Step(f"{arm.name}, {rate:.4g}/s: {met}", done=number, unit="step"))
         turn += 1
     return {name: _answer(objective, found, bounds) for name, found in steps.items()}
 

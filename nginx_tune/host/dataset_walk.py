@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from nginx_tune.documents.facts import Sizes
+from nginx_tune.documents.progress import Step
 from nginx_tune.host.parse_mountinfo import is_inside, mount_of, parse_mountinfo
 from nginx_tune.host.parse_sizes import ByteSample, SizeCounter
 
@@ -207,7 +208,8 @@ class Walk:
         if self._entries % _CHECKED_EVERY == 0 or self._entries == 1:
             self._late = time.monotonic() > self._deadline
             if self._entries % _TOLD_EVERY < _CHECKED_EVERY:
-                self._progress(f"{self._root}: {self._names} files")
+                text = f"{self._root}: {self._names} files"
+                self._progress(Step(text, done=self._names, unit="file"))
         return self._late
 
     def _add(self, level: _Level, entry: os.DirEntry[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from nginx_tune.documents.curve import DiskProbe
 from nginx_tune.documents.diskplan import DiskPlan, DiskRun
 from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.progress import Step
 from nginx_tune.documents.units import bytes_text, number_text
 from nginx_tune.errors import MissingToolError, UndecidedError
 from nginx_tune.inspect.disk_curve import curve_of
@@ -147,9 +148,10 @@ def _probe_of(run: DiskRun, target: DiskTarget, text: str) -> DiskProbe:
     return DiskProbe(disks=list(target.disks), curve=curve)
 
 
-def _progress(name: str, line: dict[str, Any]) -> str:
-    return (
+def _progress(name: str, line: dict[str, Any]) -> Step:
+    text = (
         f"{name}: {line['step']}/{line['steps']} {line['kind']} reads of "
         f"{line['read_bytes'] >> 10} KiB at depth {line['depth']}: "
         f"{number_text(line['reads_per_second'])}/s"
     )
+    return Step(text, done=line["step"], total=line["steps"], unit="depth")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from nginx_tune.documents.progress import Step
 from nginx_tune.errors import (
     ConfigurationError,
     ExitStatus,
@@ -190,7 +191,8 @@ class Walls:
         for line in process.stdout:
             reply = json.loads(line)
             if "progress" in reply:
-                self._progress(reply["progress"])
+                figures = reply.get("step")
+                self._progress(Step(reply["progress"], **figures) if figures else reply["progress"])
             elif "error" in reply:
                 status = int(reply["status"])
                 raise _ERRORS.get(status, UndecidedError)(reply["error"], hint=reply["hint"])

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from nginx_tune.conf.log_formats import format_of_log, log_formats, only_format
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.learnplan import Escape, LearnPlan, LineFormat
+from nginx_tune.documents.progress import Step
 from nginx_tune.documents.tally import Tally
 from nginx_tune.documents.workload import LocationShare
 from nginx_tune.errors import MissingToolError, UndecidedError, UsageError
@@ -35,6 +37,7 @@ _BLOCK_BYTES = 1 << 20
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ESCAPES = ("default", "json", "none")
 _PEEK_LINES = 200
+_TOLD_EVERY_SECONDS = 0.2
 
 
 def choose_format(wanted: str | None, tree: ConfTree | None, logs: Sequence[str]) -> LineFormat:
@@ -105,15 +108,23 @@ class LogFiles:
         self.logs = _in_order(logs, form) if len(logs) > 1 and "-" not in logs else list(logs)
         self.broken: list[str] = []
         """What could not be read to its end, and why."""
+        plain = [os.stat(log) for log in self.logs if log != "-" and Path(log).is_file()]  # noqa: PTH116
+        self.total_bytes = sum(s.st_size for s in plain) if len(plain) == len(self.logs) else None
+        """Of the files as they lie there, packed ones too; None with a pipe among them."""
+        self.read_bytes = 0
+        """Of these."""
 
     def blocks(self) -> Iterator[bytes]:
         """The bytes, a block at a time."""
         for log in self.logs:
             last = b"\n"
+            before = self.read_bytes
             try:
-                with _opened(log) as file:
+                with _opened(log) as (file, raw):
                     while block := file.read1(_BLOCK_BYTES):  # a packed file may break off
                         last = block[-1:]
+                        if self.total_bytes is not None:
+                            self.read_bytes = before + raw.tell()
                         yield block
             except (OSError, EOFError, zlib.error, _zstd_error()) as error:
                 reason = error.strerror if isinstance(error, OSError) else None
@@ -135,22 +146,29 @@ def _first_moment(log: str, form: LineFormat) -> int:
     if not Path(log).is_file():  # reading a pipe would take from it
         return 0
     reader = LogReader(LearnPlan(format=form))
-    with contextlib.suppress(OSError, EOFError, zlib.error, _zstd_error()), _opened(log) as file:
+    with (
+        contextlib.suppress(OSError, EOFError, zlib.error, _zstd_error()),
+        _opened(log) as (file, _),
+    ):
         reader.add_lines(file.read1(_BLOCK_BYTES // 4).split(b"\n")[:_PEEK_LINES])
     stretches = reader.result().timeline.stretches
     return stretches[0][0] if stretches else 0
 
 
 @contextlib.contextmanager
-def _opened(log: str) -> Iterator[BufferedIOBase]:
-    """A log's plain bytes, whatever packs them: told by its first bytes, not by its name."""
+def _opened(log: str) -> Iterator[tuple[BufferedIOBase, BufferedReader]]:
+    """A log's plain bytes, whatever packs them (told by its first bytes, not by its name).
+
+    And the file that they come from, whose place tells how much of it was read.
+    """
     if log == "-":
         if sys.stdin is None:
             raise UsageError("standard input is closed")
-        yield _unpacked(cast("BufferedReader", sys.stdin.buffer))
+        given = cast("BufferedReader", sys.stdin.buffer)
+        yield _unpacked(given), given
         return
     with open(log, "rb") as file:  # noqa: PTH123
-        yield _unpacked(file)
+        yield _unpacked(file), file
 
 
 def _unpacked(file: BufferedReader) -> BufferedIOBase:
@@ -193,7 +211,7 @@ def read_logs(
 
     Errors: UsageError when no line is in the format: then it is another format, or no log.
     """
-    blocks = _watched(files.blocks(), on_progress)
+    blocks = _watched(files, on_progress)
     probe = None
     if engine != "python":
         try:
@@ -231,12 +249,23 @@ REASONS = {
 }
 
 
-def _watched(blocks: Iterator[bytes], on_progress: Callable[[str], None]) -> Iterator[bytes]:
-    done = 0
-    for block in blocks:
+def _watched(files: LogFiles, on_progress: Callable[[str], None]) -> Iterator[bytes]:
+    done, told = 0, 0.0
+    for block in files.blocks():
         yield block
-        if done >> 26 != (done + len(block)) >> 26:  # every 64 MiB
-            on_progress(f"{(done + len(block)) >> 20:,} MiB read")
+        is_line = done >> 26 != (done + len(block)) >> 26  # every 64 MiB
+        now = time.monotonic()
+        if is_line or now - told >= _TOLD_EVERY_SECONDS:
+            told = now
+            on_progress(
+                Step(
+                    f"{(done + len(block)) >> 20:,} MiB read",
+                    done=files.read_bytes,
+                    total=files.total_bytes,
+                    unit="byte",
+                    live=not is_line,
+                )
+            )
         done += len(block)
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.experiment import ExperimentSpec
+from nginx_tune.documents.progress import part_of
 from nginx_tune.documents.validation import Validation
 from nginx_tune.experiment.experiment import find_warmup, run_pairs
 from nginx_tune.experiment.modules import MODULE_INSIDE
@@ -132,9 +133,18 @@ def _measure(
 ) -> None:
     session, experiment = stage.session, stage.experiment
     duration, warmup = spec.duration_seconds, spec.warmup_seconds
+    trial = 0 if warmup is not None else len(experiment.arms)
+    checked = len(experiment.arms) * spec.pairs if spec.self_check else 0
+    own = len(experiment.arms) * spec.pairs
+    # Pairs that are added until it is settled are not known in advance.
+    whole = None if measured.looking else trial + checked + own
     if warmup is None:
         warmup = find_warmup(
-            session, experiment, duration=duration, seed=spec.seed, progress=progress
+            session,
+            experiment,
+            duration=duration,
+            seed=spec.seed,
+            progress=part_of(progress, 0, whole),
         )
     experiment = experiment.for_seconds(warmup=warmup, duration=duration)
     if spec.self_check:
@@ -144,14 +154,14 @@ def _measure(
             experiment.against_itself(),
             pairs=spec.pairs,
             seed=spec.seed + 1000,
-            progress=progress,
+            progress=part_of(progress, trial, whole),
         )
     run_pairs(
         session,
         experiment,
         pairs=spec.pairs,
         seed=spec.seed,
-        progress=progress,
+        progress=part_of(progress, trial + checked, whole),
         goes_on=measured.looking.wants_more if measured.looking else None,
         into=measured.blocks,
     )

@@ -17,6 +17,7 @@ from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.base import Unknown
 from nginx_tune.documents.facts import Facts, Nginx, Running
 from nginx_tune.documents.observation import Observation
+from nginx_tune.documents.progress import Step
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Missing, attempt
@@ -77,7 +78,8 @@ def observe(host: Host, request: Request, *, progress: Callable[[str], None]) ->
     whole = request.duration_seconds
 
     def tell(second: int) -> None:
-        progress(f"watching nginx {running.pid}: {second} of {whole:.0f} s")
+        text = f"watching nginx {running.pid}: {second} of {whole:.0f} s"
+        progress(Step(text, done=second, total=whole, unit="s"))
 
     interrupted = False
     progress(f"attaching to nginx {running.pid}")

@@ -1,0 +1,77 @@
+"""How far a long piece of work has come: a line of text that also knows the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+Progress = Callable[[str], None]
+"""Hears what is going on: plain text, or a :class:`Step`."""
+
+SHARE = "share"
+"""The unit of a step inside of a block: ``done`` is the share of that block."""
+
+
+class Glance(NamedTuple):
+    """A request class at a moment of a run."""
+
+    per_second: float
+    """Good responses."""
+    p99_seconds: float | None
+    errors: int
+    """So far in this block."""
+
+
+class Step(str):
+    """A line that tells how much of the work is done; where figures are not used it is that line.
+
+    ``done`` and ``total`` count ``unit``; ``total`` is None where it is not known in advance.
+    ``live`` steps are for a display that replaces itself: as lines they would be too many.
+    """
+
+    __slots__ = ("arm", "classes", "done", "live", "overflows", "total", "unit")
+    done: float
+    total: float | None
+    unit: str
+    arm: str
+    classes: dict[str, Glance]
+    overflows: int
+    live: bool
+
+    def __new__(  # one argument a figure
+        cls,
+        text: str,
+        *,
+        done: float,
+        total: float | None = None,
+        unit: str,
+        arm: str = "",
+        classes: Mapping[str, Sequence[Any]] | None = None,
+        overflows: int = 0,
+        live: bool = False,
+    ) -> Self:
+        """The line with its figures; ``classes`` may hold glances as they came through JSON."""
+        step = super().__new__(cls, text)
+        step.done, step.total, step.unit, step.arm = done, total, unit, arm
+        step.classes = {name: Glance(*one) for name, one in (classes or {}).items()}
+        step.overflows, step.live = overflows, live
+        return step
+
+    def figures(self) -> dict[str, Any]:
+        """All but the text, for JSON: ``Step(text, **figures)`` is the step again."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def part_of(progress: Progress, before: float, total: float | None) -> Progress:
+    """``progress`` for a part of a longer work: steps begin after ``before`` of ``total``."""
+
+    def tell(text: str) -> None:
+        if isinstance(text, Step) and text.unit != SHARE:
+            figures = text.figures()
+            figures["done"] += before
+            if total is not None:
+                figures["total"] = max(total, figures["done"])
+            text = Step(text, **figures)
+        progress(text)
+
+    return tell
