@@ -6,6 +6,7 @@ thread of its own runs beside a measurement.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections import deque
@@ -62,12 +63,14 @@ class LiveView:
         now = time.monotonic()
         if now - self._drawn >= _REDRAW_SECONDS:
             self._drawn = now
-            self._live.update(self.picture(now - self._began), refresh=True)
+            with contextlib.suppress(OSError):  # the terminal is gone: what is measured is kept
+                self._live.update(self.picture(now - self._began), refresh=True)
 
     def close(self) -> None:
         """Take the display away."""
-        self._live.update(Text(""))
-        self._live.stop()
+        with contextlib.suppress(OSError):
+            self._live.update(Text(""))
+            self._live.stop()
 
     def _take(self, step: Step) -> None:
         if step.unit == SHARE:

@@ -13,6 +13,7 @@ from nginx_tune.cli.histograms import (
     histogram_text,
 )
 from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.cli.terminal import screen_bytes
 from nginx_tune.errors import ExitStatus, UsageError
 
 if TYPE_CHECKING:
@@ -29,11 +30,14 @@ def command() -> None:
 def list_command(formats: tuple[str, ...], output: str | None) -> None:
     """The stored runs, the newest first; files that are none are skipped and named."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.report.runs import render_runs  # noqa: PLC0415
+    from nginx_tune.report.runs import runs_screen  # noqa: PLC0415
     from nginx_tune.store.runs import list_runs  # noqa: PLC0415
 
     runs = list_runs()
-    renderers = {"console": lambda: render_runs(runs).encode(), "json": lambda: encode(runs)}
+    renderers = {
+        "console": lambda: screen_bytes(runs_screen(runs), formats, output),
+        "json": lambda: encode(runs),
+    }
     write_result(renderers, formats, output)
 
 
@@ -66,7 +70,7 @@ def show_command(
     """
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.prove.verdict import verdict_status  # noqa: PLC0415
-    from nginx_tune.report.runs import render_run  # noqa: PLC0415
+    from nginx_tune.report.runs import run_screen  # noqa: PLC0415
     from nginx_tune.store.runs import read_run  # noqa: PLC0415
 
     run = read_run(run_id)
@@ -76,8 +80,9 @@ def show_command(
     blocks = run.result.measurements
 
     def console() -> bytes:
-        text = render_run(run) + histogram_text(blocks, histograms, discard=True)
-        return text.encode()
+        shown = screen_bytes(run_screen(run), formats, output)
+        text = histogram_text(blocks, histograms, discard=True)
+        return shown + text.encode()
 
     renderers = {
         "console": console,
@@ -126,12 +131,12 @@ def compare_command(
         compare_runs,
         run_comparison_status,
     )
-    from nginx_tune.report.runs import render_run_comparison  # noqa: PLC0415
+    from nginx_tune.report.runs import run_comparison_screen  # noqa: PLC0415
     from nginx_tune.store.runs import read_run  # noqa: PLC0415
 
     comparison = compare_runs(read_run(first), read_run(second), primary_metric=primary)
     renderers = {
-        "console": lambda: render_run_comparison(comparison).encode(),
+        "console": lambda: screen_bytes(run_comparison_screen(comparison), formats, output),
         "json": lambda: encode(comparison),
     }
     write_result(renderers, formats, output)

@@ -10,6 +10,7 @@ from nginx_tune.cli.nginx_choice import against_nginx_option, nginx_options, tel
 from nginx_tune.cli.output import is_screen, output_options, write_result
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.cli.storing import keep_run, store_option
+from nginx_tune.cli.terminal import screen_bytes
 from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.cli.weaker_walls import weaker_walls_option
 from nginx_tune.errors import ExitStatus, UsageError
@@ -118,7 +119,7 @@ def run_command(  # one parameter an option
     from nginx_tune.lab.spec import plan_of_lab  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
     from nginx_tune.prove.verdict import scenario_status  # noqa: PLC0415
-    from nginx_tune.report.scenario import render_scenario_run  # noqa: PLC0415
+    from nginx_tune.report.scenario import scenario_screen  # noqa: PLC0415
     from nginx_tune.scenario.files import load_experiment  # noqa: PLC0415
     from nginx_tune.scenario.run import Shorter, run_scenario  # noqa: PLC0415
     from nginx_tune.store.runs import Clock  # noqa: PLC0415
@@ -151,7 +152,7 @@ def run_command(  # one parameter an option
     if not no_store:
         keep_run(ctx, run, kind="scenario", name=run.name, clock=clock)
     renderers = {
-        "console": lambda: render_scenario_run(run).encode(),
+        "console": lambda: screen_bytes(scenario_screen(run), formats, output),
         "json": lambda: encode(run),
     }
     write_result(renderers, formats, output)

@@ -11,6 +11,7 @@ from nginx_tune.cli.nginx_choice import tell_choice
 from nginx_tune.cli.output import write_result
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.cli.storing import keep_run
+from nginx_tune.cli.terminal import screen_bytes
 from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.errors import ExitStatus
 
@@ -48,7 +49,7 @@ def run_experiment(
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
     from nginx_tune.prove.verdict import verdict_status  # noqa: PLC0415
     from nginx_tune.report.experiment import render_experiment  # noqa: PLC0415
-    from nginx_tune.report.verdict import render_verdict  # noqa: PLC0415
+    from nginx_tune.report.verdict import verdict_screen  # noqa: PLC0415
     from nginx_tune.store.runs import Clock  # noqa: PLC0415
     from nginx_tune.validate.run import look_at, run_validation  # noqa: PLC0415
 
@@ -86,7 +87,7 @@ def run_experiment(
         )
     verdict = validation.verdict
     renderers = {
-        "console": lambda: render_verdict(verdict).encode(),
+        "console": lambda: screen_bytes(verdict_screen(verdict), wanted.formats, wanted.output),
         "json": lambda: encode(verdict),
     }
     write_result(renderers, wanted.formats, wanted.output)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from nginx_tune.documents.run import Run, RunComparison, RunMetric, Runs, RunSummary
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.units import bytes_text
-from nginx_tune.report.columns import align
 from nginx_tune.report.quantities import metric_words, one_line, ratio_text, value_text
-from nginx_tune.report.scenario import render_scenario_run
-from nginx_tune.report.verdict import render_verdict
+from nginx_tune.report.scenario import scenario_screen
+from nginx_tune.report.screen import Line, Screen, Table, plain_text
+from nginx_tune.report.verdict import verdict_screen
 
 
-def render_runs(runs: Runs) -> str:
-    """A line for each run, then what was skipped and how much room they take."""
+def runs_screen(runs: Runs) -> Screen:
+    """A row for each run, then what was skipped and how much room they take."""
     header = ("id", "started (UTC)", "run", "outcome", "primary metric", "ratio", "pairs")
     rows = [
         (
@@ -26,31 +26,36 @@ def render_runs(runs: Runs) -> str:
         )
         for run in runs.runs
     ]
-    lines = align([header, *rows], right=(6,)) if rows else "no runs are stored\n"
-    skipped = [f"skipped {one_line(s.file)}: {one_line(s.reason)}\n" for s in runs.skipped]
+    skipped = [Line(f"skipped {one_line(s.file)}: {one_line(s.reason)}") for s in runs.skipped]
     where = (
         f"{bytes_text(runs.bytes)} of at most {bytes_text(runs.bytes_most)} "
-        f"in {one_line(runs.directory)}\n"
+        f"in {one_line(runs.directory)}"
     )
-    return lines + "".join(skipped) + where
+    table = Table([header, *rows], right=(6,)) if rows else Line("no runs are stored")
+    return [[table, *skipped, Line(where)]]
 
 
-def render_run(run: Run) -> str:
+def run_screen(run: Run) -> Screen:
     """A run as it was shown when it ran, below a line that says when that was."""
     summary = run.summary
     head = (
         f"run {one_line(summary.id)}: {summary.kind} {one_line(summary.name)}, "
         f"started {started_text(summary)} UTC, {summary.seconds:.0f} s, "
-        f"nginx-tune {one_line(summary.version)}\n"
+        f"nginx-tune {one_line(summary.version)}"
     )
     result = run.result
     if isinstance(result, ScenarioRun):
-        return f"{head}\n{render_scenario_run(result)}"
-    return f"{head}\n{render_verdict(result.verdict)}"
+        return [[Line(head)], *scenario_screen(result)]
+    return [[Line(head)], *verdict_screen(result.verdict)]
 
 
 def render_run_comparison(comparison: RunComparison) -> str:
     """The comparison as text; its last line is the sentence."""
+    return plain_text(run_comparison_screen(comparison))
+
+
+def run_comparison_screen(comparison: RunComparison) -> Screen:
+    """The metrics side by side, warnings, then the sentence."""
     header = ("metric", comparison.a.id, comparison.b.id, "baseline", "ratio", "outcome")
     rows = [
         (
@@ -65,12 +70,11 @@ def render_run_comparison(comparison: RunComparison) -> str:
         )
         for one in comparison.metrics
     ]
-    parts = [
-        align([header, *rows], right=(1, 2, 3)),
-        "".join(f"warning: {one_line(warning)}\n" for warning in comparison.warnings),
-        run_comparison_sentence(comparison) + "\n",
+    return [
+        [Table([header, *rows], right=(1, 2, 3))],
+        [Line(f"warning: {one_line(warning)}", "warning") for warning in comparison.warnings],
+        [Line(run_comparison_sentence(comparison), "answer")],
     ]
-    return "\n".join(part for part in parts if part)
 
 
 def run_comparison_sentence(comparison: RunComparison) -> str:

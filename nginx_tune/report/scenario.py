@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from nginx_tune.documents.decisions import Predicted
 from nginx_tune.documents.scenario import ArmCause, ClaimResult, PredictionResult, ScenarioRun
-from nginx_tune.report.columns import align
 from nginx_tune.report.quantities import measured_text, one_line, ratio_text
 from nginx_tune.report.scenario_page import expected_text
+from nginx_tune.report.screen import Block, Line, Part, Screen, Table, plain_text
 from nginx_tune.report.text import number_text
-from nginx_tune.report.verdict import render_environment, render_particulars
+from nginx_tune.report.verdict import environment_block, particulars
 from nginx_tune.report.verdict_sentence import verdict_sentence
 
 _SILENT = ("keep", "not_applicable", "not_enough_evidence")
@@ -17,20 +17,24 @@ _SILENT = ("keep", "not_applicable", "not_enough_evidence")
 
 def render_scenario_run(run: ScenarioRun) -> str:
     """The run as text; its first line can be quoted, the claims come next."""
-    parts = [
-        scenario_sentence(run) + "\n",
+    return plain_text(scenario_screen(run))
+
+
+def scenario_screen(run: ScenarioRun) -> Screen:
+    """The sentence, the claims, the predictions, then the verdict and what it stands on."""
+    return [
+        [Line(scenario_sentence(run), "answer")],
         _claims(run.claims),
-        _predictions(run),
-        "".join(
-            f"{one_line(arm.arm)} left out: {one_line(arm.left_out)}\n"
+        *_predictions(run),
+        [
+            Line(f"{one_line(arm.arm)} left out: {one_line(arm.left_out)}", "warning")
             for arm in run.arms
             if arm.left_out
-        ),
-        render_particulars(run.verdict),
+        ],
+        *particulars(run.verdict),
         _causes(run.causes),
-        render_environment(run.verdict),
+        environment_block(run.verdict),
     ]
-    return "\n".join(part for part in parts if part)
 
 
 def scenario_sentence(run: ScenarioRun) -> str:
@@ -64,22 +68,26 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
-def _predictions(run: ScenarioRun) -> str:
+def _predictions(run: ScenarioRun) -> Screen:
     """What was decided before the run, and each number of it beside source and measurement."""
     shown = [one for one in run.predictions if one.measured is not None]
     held = {(one.decision, one.metric) for one in shown}
-    decided = ""
+    decided: list[Part] = []
     for decision in run.prediction.decisions:
         if decision.predicted or decision.verdict not in _SILENT:
-            decided += f"  {decision.id}: {decision.verdict} – {one_line(decision.summary)}\n"
+            said = f"{decision.id}: {decision.verdict} – {one_line(decision.summary)}"
+            decided.append(Line(said, indent=2))
         rest = [one for one in decision.predicted if (decision.id, one.metric) not in held]
         if rest:
-            decided += f"    not measured: {'; '.join(map(_predicted, rest))}\n"
+            said = f"not measured: {'; '.join(map(_predicted, rest))}"
+            decided.append(Line(said, indent=4))
     head = ("predicted", "expected (range)", "source's figure", "measured", "")
     rows = [head, *(_prediction_row(one) for one in shown)]
-    table = align(rows, indent=2) if shown else ""
-    parts = [part for part in (decided, table) if part]
-    return "predicted before the run\n" + "\n".join(parts) if parts else ""
+    table = [Table(rows, indent=2)] if shown else []
+    heading = Line("predicted before the run", "heading")
+    if decided:
+        return [[heading, *decided], table]
+    return [[heading, *table]] if table else []
 
 
 def _predicted(one: Predicted) -> str:
@@ -106,9 +114,10 @@ def _prediction_row(one: PredictionResult) -> tuple[str, str, str, str, str]:
     )
 
 
-def _causes(causes: list[ArmCause]) -> str:
+def _causes(causes: list[ArmCause]) -> Block:
     """What the server showed in each arm; of what is not known the document tells."""
-    lines, quiet = [], []
+    lines: list[Line] = []
+    quiet = []
     for one in causes:
         if one.cause.id == "not-enough-evidence":
             continue
@@ -116,11 +125,11 @@ def _causes(causes: list[ArmCause]) -> str:
             quiet.append(one_line(one.arm))
             continue
         seen = f"{one.blocks} of {one.of_blocks} blocks"
-        lines.append(f"  {one_line(one.arm)}: {one.cause.id} ({seen})\n")
-        lines.append(f"    {one_line(one.cause.summary)}\n")
+        lines.append(Line(f"{one_line(one.arm)}: {one.cause.id} ({seen})", indent=2))
+        lines.append(Line(one_line(one.cause.summary), indent=4))
     if quiet:
-        lines.append(f"  nothing found: {', '.join(quiet)}\n")
-    return "what the server showed\n" + "".join(lines) if lines else ""
+        lines.append(Line(f"nothing found: {', '.join(quiet)}", indent=2))
+    return [Line("what the server showed", "heading"), *lines] if lines else []
 
 
 def _held(claim: ClaimResult) -> str:
@@ -135,9 +144,9 @@ def _of(claim: ClaimResult) -> str:
     return f"{claim.rounds_held} of {claim.rounds}"
 
 
-def _claims(claims: list[ClaimResult]) -> str:
+def _claims(claims: list[ClaimResult]) -> Block:
     if not claims:
-        return ""
+        return []
     rows = [("source", "claim", "expected", "source's figure", "measured", "")]
     for claim in claims:
         measured = measured_text(claim.expected, claim.measured)
@@ -153,4 +162,4 @@ def _claims(claims: list[ClaimResult]) -> str:
                 _held(claim),
             )
         )
-    return "claims\n" + align(rows, indent=2)
+    return [Line("claims", "heading"), Table(rows, indent=2)]

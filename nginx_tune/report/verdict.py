@@ -7,7 +7,6 @@ from typing import Literal
 from nginx_tune.documents.capacity import Capacity
 from nginx_tune.documents.verdict import Environment, GateResult, MetricVerdict, Verdict
 from nginx_tune.prove.outcome import TOO_FEW
-from nginx_tune.report.columns import align
 from nginx_tune.report.quantities import (
     interval_text,
     measured_text,
@@ -15,6 +14,7 @@ from nginx_tune.report.quantities import (
     ratio_text,
     value_text,
 )
+from nginx_tune.report.screen import Block, Line, Part, Screen, Table, plain_text
 from nginx_tune.report.text import number_text
 from nginx_tune.report.tls import arms_text
 from nginx_tune.report.verdict_sentence import pairs_text, settles_text, verdict_sentence
@@ -25,62 +25,69 @@ _STOPPED = {"settled": "it was settled", "time": "time was up", "interrupted": "
 
 def render_verdict(verdict: Verdict) -> str:
     """The verdict as text; its first line is the sentence."""
-    parts = [
-        verdict_sentence(verdict) + "\n",
+    return plain_text(verdict_screen(verdict))
+
+
+def verdict_screen(verdict: Verdict) -> Screen:
+    """The sentence, what decides, what it stands on, and the circumstances."""
+    return [
+        [Line(verdict_sentence(verdict), "answer")],
         _builds(verdict),
-        render_particulars(verdict),
-        render_environment(verdict),
+        *particulars(verdict),
+        environment_block(verdict),
     ]
-    return "\n".join(part for part in parts if part)
 
 
-def _builds(verdict: Verdict) -> str:
+def _builds(verdict: Verdict) -> Block:
     """What differs between the programs comes before what differs in what they did."""
     lines = [one_line(line) for line in verdict.environment.build_differences]
-    return "two builds: " + "\n  ".join(lines) + "\n" if lines else ""
+    return [Line(f"two builds: {line}") for line in lines[:1]] + [
+        Line(line, indent=2) for line in lines[1:]
+    ]
 
 
-def render_particulars(verdict: Verdict) -> str:
+def particulars(verdict: Verdict) -> Screen:
     """What decides, then what it stands on; without the sentence and the circumstances."""
-    parts = [
-        "".join(f"no longer served: {one_line(one)}\n" for one in verdict.lost),
-        render_gates(verdict.gates),
+    return [
+        [Line(f"no longer served: {one_line(one)}", "warning") for one in verdict.lost],
+        gates_block(verdict.gates),
         _capacities(verdict),
         _metrics(verdict),
-        "".join(f"warning: {one_line(warning)}\n" for warning in verdict.warnings),
+        [Line(f"warning: {one_line(warning)}", "warning") for warning in verdict.warnings],
     ]
-    return "\n".join(part for part in parts if part)
 
 
-def render_environment(verdict: Verdict) -> str:
+def environment_block(verdict: Verdict) -> Block:
     """Where it was measured, what was not as configured there, and why it was stopped."""
-    return _environment(verdict.environment) + _looks(verdict)
+    return [*_environment(verdict.environment), *_looks(verdict)]
 
 
-def _looks(verdict: Verdict) -> str:
+def _looks(verdict: Verdict) -> Block:
     if verdict.stopped == "pairs":
-        return ""
+        return []
     if verdict.stopped == "interrupted" and verdict.looks == 1:
-        return "  interrupted: judged by the pairs so far, as by the first of several looks\n"
+        said = "interrupted: judged by the pairs so far, as by the first of several looks"
+        return [Line(said, indent=2)]
     why = _STOPPED[verdict.stopped]
     times = "once" if verdict.looks == 1 else f"{verdict.looks} times"
-    return f"  {why}; looked at {times}, and all looks together claim wrongly in at most 5 %\n"
+    said = f"{why}; looked at {times}, and all looks together claim wrongly in at most 5 %"
+    return [Line(said, indent=2)]
 
 
-def _capacities(verdict: Verdict) -> str:
+def _capacities(verdict: Verdict) -> Block:
     """``hot.p99 <= 50ms: 310/s → 2,900/s``, and where something else than nginx was the limit."""
     if not verdict.capacities:
-        return ""
+        return []
     found = verdict.capacities
     first = next(iter(found.values()))
     objective = " and ".join(one_line(text) for text in first.objectives)
-    lines = [f"{objective}: " + " → ".join(map(_capacity_text, found.values())) + "\n"]
+    lines = [Line(f"{objective}: " + " → ".join(map(_capacity_text, found.values())))]
     lines += [
-        f"  {one_line(arm)}: {one_line(capacity.reason)}\n"
+        Line(f"{one_line(arm)}: {one_line(capacity.reason)}", indent=2)
         for arm, capacity in found.items()
         if capacity.reason
     ]
-    return "".join(lines)
+    return lines
 
 
 def _capacity_text(capacity: Capacity) -> str:
@@ -92,7 +99,7 @@ def _capacity_text(capacity: Capacity) -> str:
     return "unknown"
 
 
-def _environment(environment: Environment) -> str:
+def _environment(environment: Environment) -> Block:
     said = [
         f"nginx {environment.nginx_version}" if environment.nginx_version else "",
         f"kernel {environment.kernel_release}" if environment.kernel_release else "",
@@ -101,18 +108,22 @@ def _environment(environment: Environment) -> str:
         f"{environment.discarded_pairs} discarded" if environment.discarded_pairs else "",
         f"seed {environment.seed}",
     ]
-    lines = [", ".join(one_line(part) for part in said if part) + "\n"]
-    lines += [f"  {one_line(environment.nginx_choice)}\n"] if environment.nginx_choice else []
+    lines = [Line(", ".join(one_line(part) for part in said if part))]
+    if environment.nginx_choice:
+        lines.append(Line(one_line(environment.nginx_choice), indent=2))
     if environment.weaker_walls:
-        lines.append(f"  {one_line(weaker_walls_text(environment.weaker_walls))}\n")
-    lines += [f"  {arms_text(environment.tls)}\n"] if environment.tls else []
-    lines += [f"  not as configured: {one_line(one)}\n" for one in environment.differences]
-    return "".join(lines)
+        lines.append(Line(one_line(weaker_walls_text(environment.weaker_walls)), indent=2))
+    lines += [Line(arms_text(environment.tls), indent=2)] if environment.tls else []
+    lines += [
+        Line(f"not as configured: {one_line(one)}", "note", indent=2)
+        for one in environment.differences
+    ]
+    return lines
 
 
-def _metrics(verdict: Verdict) -> str:
+def _metrics(verdict: Verdict) -> Block:
     if not verdict.metrics:
-        return ""
+        return []
     idle = [one for one in verdict.metrics if _is_idle(one, verdict)]
     few = _too_few(verdict)
     notes: dict[str, int] = {}
@@ -133,11 +144,13 @@ def _metrics(verdict: Verdict) -> str:
                 ("" if few else _outcome(metric, verdict)) + mark,
             )
         )
-    table = align(rows, right=(1, 2))
-    table += align([(f"[{number}]", note) for note, number in notes.items()], indent=2)
+    block: list[Part] = [Table(rows, right=(1, 2))]
+    numbered = [(f"[{number}]", note) for note, number in notes.items()]
+    block += [Table(numbered, indent=2, has_head=False)] if numbered else []
     if idle:
-        table += f"  zero in both: {', '.join(one_line(one.name) for one in idle)}\n"
-    return table + (f"  {few}\n" if few else "")
+        names = ", ".join(one_line(one.name) for one in idle)
+        block.append(Line(f"zero in both: {names}", "note", indent=2))
+    return [*block, *([Line(few, indent=2)] if few else [])]
 
 
 def columns_of(metric: MetricVerdict) -> tuple[float | None, float | None]:
@@ -201,6 +214,11 @@ def _by_seconds(metric: MetricVerdict) -> str:
 
 def render_gates(gates: list[GateResult]) -> str:
     """Each gate with what was measured; nothing without one."""
+    return plain_text([gates_block(gates)])
+
+
+def gates_block(gates: list[GateResult]) -> Block:
+    """Each gate with what was measured; empty without one."""
     rows = [
         (
             "pass" if gate.passed else "FAIL",
@@ -210,4 +228,4 @@ def render_gates(gates: list[GateResult]) -> str:
         )
         for gate in gates
     ]
-    return "gates\n" + align(rows, indent=2) if rows else ""
+    return [Line("gates", "heading"), Table(rows, indent=2, has_head=False)] if rows else []

@@ -175,3 +175,18 @@ def test_the_probes_lines_are_steps() -> None:
     assert (part.done, part.unit, part.arm, part.live) == (0.5, SHARE, "candidate", True)
     late = block_step({"second": 99, "classes": {}}, plan, "candidate")
     assert late.done == 1.0
+
+
+def test_a_terminal_that_is_gone_ends_no_measurement() -> None:
+    view, file = _view(80)
+    view.tell("words")
+
+    class Gone(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(5, "Input/output error")
+
+    file.flush()
+    view._console.file = Gone()  # what SIGHUP leaves
+    view._drawn = 0.0
+    view.tell("interrupted: what was measured so far is judged")
+    view.close()

@@ -1,0 +1,183 @@
+"""The terminal's writer of screens: as wide as the terminal is, on rich.
+
+Words and commands stay whole: lines are folded at spaces, with a hanging indent. A table that is
+too wide has its cells folded; where even that does not fit, each row stands as lines of its own.
+"""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from nginx_tune.cli.output import is_screen
+from nginx_tune.report.screen import Line, Screen, Table, plain_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_GAP = 2
+_FEWEST_FOLDED = 3
+"""Notes are folded away from so many on: a line that says so would take the place of fewer."""
+_STYLES = {"answer": "bold", "heading": "bold", "warning": "yellow", "note": "dim", "text": ""}
+_WORDS = {
+    "better": "green", "pass": "green", "held": "green", "inside": "green", "worse": "red",
+    "FAIL": "bold red", "NOT HELD": "bold red", "OUTSIDE": "yellow", "inconclusive": "yellow",
+}  # fmt: skip
+_ASCII = str.maketrans(
+    {"×": "x", "–": "-", "—": "-", "→": ">", "µ": "u", "…": "~", "“": '"', "”": '"'}
+)
+
+
+def screen_bytes(screen: Screen, formats: Sequence[str], output: str | None) -> bytes:
+    """The screen for where it goes: laid out for a terminal, else plain lines."""
+    to_file = any("=" in one for one in formats if one.partition("=")[0] == "console")
+    if to_file or not is_screen(output):
+        return plain_text(screen).encode()
+    from rich.console import Console  # noqa: PLC0415  # 60 ms, for a terminal only
+
+    ctx = click.get_current_context()
+    verbose = bool((ctx.obj or {}).get("verbose"))
+    terminal = Console(no_color=True if ctx.color is False else None)
+    text = lay_out(screen, terminal, verbose=verbose)
+    return text.encode(terminal.encoding, "backslashreplace")
+
+
+def lay_out(screen: Screen, terminal: Console, *, verbose: bool) -> str:
+    """The screen as text with the terminal's own colours, no line wider than it is."""
+    from rich.console import Console  # noqa: PLC0415
+
+    ascii_only = terminal.options.ascii_only
+    out = Console(
+        file=io.StringIO(),
+        width=terminal.width,
+        force_terminal=terminal.is_terminal,
+        color_system="standard" if terminal.color_system else None,
+        no_color=terminal.no_color,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    with out.capture() as capture:
+        for number, block in enumerate(one for one in screen if one):
+            if number:
+                out.print()
+            notes = [part for part in block if isinstance(part, Line) and part.role == "note"]
+            hides = not verbose and len(notes) >= _FEWEST_FOLDED
+            for part in block:
+                if isinstance(part, Table):
+                    _print_table(out, part)
+                elif not (hides and part.role == "note"):
+                    _print_line(out, part)
+            if hides:
+                _print_line(out, Line(f"{len(notes)} notes more: -v", "note", 2))
+    text = capture.get()
+    if ascii_only:
+        text = text.translate(_ASCII).replace("≥", ">=").replace("≤", "<=")
+    return text
+
+
+def _print_line(out: Console, line: Line) -> None:
+    for text in _folded(line.text, out.width - line.indent):
+        _put(out, " " * line.indent + text, _STYLES[line.role])
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """The text in lines of whole words, those after the first indented by two."""
+    return textwrap.wrap(
+        text,
+        max(width, 1),
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+        drop_whitespace=True,
+    ) or [""]
+
+
+def _put(out: Console, text: str, style: str) -> None:
+    from rich.text import Text  # noqa: PLC0415
+
+    out.print(Text(text, style=style), soft_wrap=True)
+
+
+def _print_table(out: Console, table: Table) -> None:
+    if not table.rows:
+        return
+    columns = list(zip(*table.rows, strict=True))
+    gaps = table.indent + _GAP * (len(columns) - 1)
+    natural = [max(map(len, column)) for column in columns]
+    words = [" ".join(column).split() for column in columns]
+    least = [max(map(len, column), default=0) for column in words]
+    if sum(natural) + gaps <= out.width:
+        _print_grid(out, table, natural)
+    elif sum(least) + gaps <= out.width:
+        _print_grid(out, table, _shared(columns, least, out.width - gaps))
+    else:
+        _print_stacked(out, table)
+
+
+def _shared(columns: Sequence[Sequence[str]], least: Sequence[int], room: int) -> list[int]:
+    """Widths that fill the room: the column whose cells are folded most gets the next character.
+
+    Each begins with its longest word.
+    """
+    widths = list(least)
+    natural = [max(map(len, column)) for column in columns]
+    lines = [_most_lines(column, width) for column, width in zip(columns, widths, strict=True)]
+    for _ in range(room - sum(least)):
+        column = max(range(len(widths)), key=lambda one: (lines[one], natural[one] - widths[one]))
+        widths[column] += 1
+        lines[column] = _most_lines(columns[column], widths[column])
+    return widths
+
+
+def _most_lines(column: Sequence[str], width: int) -> int:
+    return max(len(_wrapped(cell, width)) for cell in column)
+
+
+def _wrapped(cell: str, width: int) -> list[str]:
+    return textwrap.wrap(cell, max(width, 1), break_long_words=False, break_on_hyphens=False)
+
+
+def _print_grid(out: Console, table: Table, widths: Sequence[int]) -> None:
+    from rich.segment import Segment, Segments  # noqa: PLC0415
+    from rich.table import Table as Grid  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    grid = Grid.grid(padding=(0, _GAP, 0, 0), pad_edge=False)
+    for number, width in enumerate(widths):
+        grid.add_column(width=width, justify="right" if number in table.right else "left")
+    for number, row in enumerate(table.rows):
+        is_head = table.has_head and not number
+        grid.add_row(
+            *(
+                Text("\n".join(_wrapped(cell, width)), "bold" if is_head else _style_of(cell))
+                for cell, width in zip(row, widths, strict=True)
+            )
+        )
+    for line in out.render_lines(grid, pad=False):
+        while line and not line[-1].text.strip():
+            line.pop()
+        if line:
+            line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
+        out.print(Segments([Segment(" " * table.indent), *line, Segment.line()]), end="")
+
+
+def _print_stacked(out: Console, table: Table) -> None:
+    """Each row: its first cell, then the others below it with the names of their columns."""
+    head, rows = (table.rows[0], table.rows[1:]) if table.has_head else (None, table.rows)
+    for row in rows:
+        _print_line(out, Line(row[0], "heading", table.indent))
+        for number, cell in enumerate(row[1:], start=1):
+            if cell:
+                name = f"{head[number]}: " if head and head[number] else ""
+                for text in _folded(name + cell, out.width - table.indent - 2):
+                    _put(out, " " * (table.indent + 2) + text, _style_of(cell))
+
+
+def _style_of(cell: str) -> str:
+    return _WORDS.get(cell.partition(";")[0].partition(" [")[0].partition(" (")[0], "")

@@ -1,0 +1,72 @@
+"""A screen as data: blocks of lines and tables, which a writer lays out for where they go.
+
+The plain writer is here: a log, a mail or ``diff`` shows its lines as a terminal does. A terminal
+has its own (``cli.terminal``), which knows its width. A screen is built from text that is safe to
+print already (``one_line``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from nginx_tune.report.columns import align
+from nginx_tune.report.markup import markdown_table, markdown_text
+
+Role = Literal["answer", "heading", "text", "warning", "note"]
+"""What a line is for: the answer is the sentence to quote; notes may be folded away."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line, without its end."""
+
+    text: str
+    role: Role = "text"
+    indent: int = 0
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of as many cells each."""
+
+    rows: Sequence[Sequence[str]]
+    right: Sequence[int] = ()
+    """The columns that end under each other."""
+    indent: int = 0
+    has_head: bool = True
+
+
+Part: TypeAlias = Line | Table
+Block: TypeAlias = Sequence[Part]
+"""What stands together; an empty one is left out."""
+Screen: TypeAlias = Sequence[Block]
+
+
+def plain_text(screen: Screen) -> str:
+    """The blocks with an empty line between them, tables in columns of spaces."""
+    return "\n".join("".join(map(_plain, block)) for block in screen if block)
+
+
+def markdown(screen: Screen) -> str:
+    """The same in Markdown: the answer in bold, a heading as one, tables as tables."""
+    return "\n".join("\n".join(map(_markdown, block)) for block in screen if block)
+
+
+def _plain(part: Part) -> str:
+    if isinstance(part, Table):
+        return align(part.rows, right=part.right, indent=part.indent)
+    return f"{' ' * part.indent}{part.text}\n"
+
+
+def _markdown(part: Part) -> str:
+    if isinstance(part, Table):
+        if not part.rows:
+            return ""
+        head = () if part.has_head else (("",) * len(part.rows[0]),)
+        return markdown_table([*head, *part.rows], right=part.right)
+    text = markdown_text(part.text)
+    if part.role == "answer":
+        return f"**{text}**\n"
+    return f"### {text}\n" if part.role == "heading" else f"- {text}\n"
