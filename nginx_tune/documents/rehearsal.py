@@ -95,6 +95,8 @@ class Turnover(Part, frozen=True, kw_only=True):
     """Of the load, complete and correct, over all phases."""
     failed: dict[str, int] = {}
     """Failed requests of the load by kind, over all phases."""
+    unanswered: int = 0
+    """Requests of the load that were under way when it ended."""
     retried: int = 0
     """Requests that were sent again: a kept connection was closed as they were sent."""
     phases: list[Phase] = []

@@ -127,6 +127,7 @@ class _Turn:
             turned,
             requests=sum(item.requests for item in classes),
             failed={kind: count for kind, count in failed.items() if count},
+            unanswered=sum(item.censored for item in classes),
             retried=sum(item.retried for item in classes),
             phases=phases,
             held=tally,

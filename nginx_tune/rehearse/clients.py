@@ -101,14 +101,15 @@ def held_clients(
 
 def _entries(plan: LoadPlan) -> list[tuple[Target, str]]:
     """One small request for each server."""
-    found: dict[Target, tuple[int, str]] = {}
+    found: dict[tuple[str, int, str | None, str], tuple[int, Target, str]] = {}
     for one in plan.classes:
         target = one.target or plan.target
+        place = (target.address, target.port, target.unix, target.host)
         sizes = one.paths.bytes or [0] * len(one.paths.paths)
         for size, url in zip(sizes, one.paths.paths, strict=False):
-            if target not in found or size < found[target][0]:
-                found[target] = (size, url)
-    return [(target, url) for target, (_, url) in found.items()]
+            if place not in found or size < found[place][0]:
+                found[place] = (size, target, url)
+    return [(target, url) for _, target, url in found.values()]
 
 
 def _largest(plan: LoadPlan) -> tuple[int, Target, str] | None:

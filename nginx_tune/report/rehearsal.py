@@ -105,6 +105,7 @@ def _rows(turnovers: Sequence[Turnover]) -> list[list[str]]:
         row("last first answer", lambda one: _seconds(last_answer(one))),
         row("drained after", _drained),
         row("requests failed", lambda one: number_text(sum(one.failed.values()))),
+        row("requests unanswered at the end", lambda one: number_text(one.unanswered)),
         row("requests sent again", lambda one: number_text(one.retried)),
     ]
     kinds = dict.fromkeys(item.kind for one in turnovers for item in one.held)
