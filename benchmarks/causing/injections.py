@@ -164,6 +164,23 @@ def connections_used_up(bench: Bench) -> int:
     return instance.pid
 
 
+def descriptors_used_up(bench: Bench) -> int:
+    """Slots are left, descriptors are not: a served file takes one more than its connection."""
+    instance = bench.nginx("", main="worker_processes 1; worker_rlimit_nofile 24;", connections=200)
+    bench.clients(["/index.html"], threads=40, pause=0.05, keepalive=True)
+    return instance.pid
+
+
+def refused_upstream(bench: Bench) -> int:
+    """Nobody listens there any more."""
+    gone = Upstream(0.0)
+    gone.close()
+    instance = bench.nginx(f"location /app {{ proxy_pass http://127.0.0.1:{gone.port}; }}")
+    bench.clients(["/app"], threads=6, pause=0.05)
+    bench.clients(["/memory"], pause=0.02, keepalive=True)
+    return instance.pid
+
+
 def slow_upstream(bench: Bench) -> int:
     upstream = Upstream(0.4)
     bench.stack.callback(upstream.close)
@@ -322,6 +339,8 @@ INJECTIONS = (
     Injection("more requests than a CPU can", many_requests, ("cpu-saturated",)),
     Injection("accept queue overflow", listen_overflow, ("accept-queue-overflow",)),
     Injection("worker_connections used up", connections_used_up, ("connections-exhausted",)),
+    Injection("descriptors used up", descriptors_used_up, ("descriptors-exhausted",)),
+    Injection("upstream that is gone", refused_upstream, ("failing-upstream",), ("upstream",)),
     Injection("slow upstream", slow_upstream, ("slow-upstream",)),
     Injection("upstream that does not accept", deaf_upstream, ("slow-upstream",), ("connect",)),
     Injection("slow name server", slow_resolver, ("slow-resolver",)),

@@ -296,12 +296,14 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def serving(scratch: Path, port: int, location: str, http: str = "") -> Iterator[Instance]:
+def serving(
+    scratch: Path, port: int, location: str, http: str = "", main: str = ""
+) -> Iterator[Instance]:
     """A worker with one more location."""
     conf = scratch / "nginx.conf"
     text = CONF.format(scratch=scratch, data=scratch, port=port, aio="")
     text = text.replace("location = /status", f"{location}\n        location = /status")
-    conf.write_text(text.replace("access_log off;", f"access_log off; {http}"))
+    conf.write_text(main + text.replace("access_log off;", f"access_log off; {http}"))
     instance = start_instance(
         "nginx", conf, stderr_path=scratch / "stderr", address=("127.0.0.1", port)
     )
@@ -312,17 +314,17 @@ def serving(scratch: Path, port: int, location: str, http: str = "") -> Iterator
 
 
 @contextlib.contextmanager
-def asking(port: int, path: str, clients: int) -> Iterator[None]:
+def asking(port: int, path: str, clients: int, patience: float = 20) -> Iterator[None]:
     """Clients that ask for one path, one after the other."""
     ended = threading.Event()
 
     def ask() -> None:
         while not ended.wait(0.02):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=patience)
             with contextlib.suppress(OSError, http.client.HTTPException):
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
                 connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
                 connection.getresponse().read()
-                connection.close()
+            connection.close()
 
     threads = [threading.Thread(target=ask, daemon=True) for _ in range(clients)]
     for thread in threads:
@@ -462,6 +464,35 @@ def test_loops_that_are_free_while_upstreams_are_slow(
     assert waiting.upstream_longest_seconds is not None
     assert 0.05 < waiting.upstream_longest_seconds < 10
     assert found.server.has_resolver is False
+
+
+@pytest.mark.needs("root", "nginx", "tracefs")
+def test_an_upstream_that_is_gone_is_named(run_cli: RunCli, tmp_path: Path, free_port: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    with (
+        serving(tmp_path, free_port, f"location /app {{ proxy_pass http://127.0.0.1:{port}; }}")
+        as running,
+        asking(free_port, "/app", 4),
+    ):  # fmt: skip
+        found = named(run_cli, running, tmp_path, "failing-upstream")
+    failures = {one.metric: one.value for one in found.causes[0].evidence}
+    assert failures["server.upstream_failures"] > 1
+
+
+@pytest.mark.needs("root", "nginx", "tracefs")
+def test_descriptors_that_are_used_up_are_named(
+    run_cli: RunCli, tmp_path: Path, free_port: int
+) -> None:
+    """Idle clients hold them all; further ones wait in the queue while the loop is free."""
+    with serving(tmp_path, free_port, "", main="worker_rlimit_nofile 24;") as running:
+        idle = [socket.create_connection(("127.0.0.1", free_port)) for _ in range(40)]
+        try:
+            with asking(free_port, "/", 4, patience=1):
+                named(run_cli, running, tmp_path, "descriptors-exhausted")
+        finally:
+            for one in idle:
+                one.close()
 
 
 @pytest.mark.needs("root", "nginx")
