@@ -86,6 +86,12 @@ def _next_step(messages: list[str]) -> str:
                 f"make {os.path.dirname(found[1])}: nginx makes only the last directory "  # noqa: PTH120
                 "of a temporary or cache path"
             )
+        secret = _NO_SECRET.search(line)
+        path = (secret[1] or secret[2]) if secret else ""
+        if path and not os.access(path, os.R_OK):
+            is_there = os.path.lexists(path) or not os.access(os.path.dirname(path), os.X_OK)  # noqa: PTH120
+            if is_there:
+                return f"this user may not read {path}: run it as root, or with a key of your own"
     return ""
 
 
@@ -115,7 +121,7 @@ def try_inside(request: TrialRequest, directory: Path, enclosure: Enclosure) -> 
             given.add(wanted)
             hosts += f"127.0.0.1 {wanted}\n"
             _show_hosts(hosts, directory)
-        elif not _give_place(wanted, given, enclosure):
+        elif not _give_place(wanted, given, enclosure, is_read=_reads(run.stderr, wanted)):
             break
         run = _run(argv, enclosure)
     return Tried(status=run.status, messages=[line for line in run.stderr.splitlines() if line])
@@ -157,7 +163,7 @@ def give_names(argv: list[str], directory: Path, enclosure: Enclosure) -> list[s
         if wanted is None or wanted in given:
             break
         if wanted.startswith("/"):
-            if not _give_place(wanted, places, enclosure):
+            if not _give_place(wanted, places, enclosure, is_read=_reads(run.stderr, wanted)):
                 break
             continue
         given.append(wanted)
@@ -174,13 +180,15 @@ def _run(argv: list[str], enclosure: Enclosure) -> ProgramResult:
         raise UndecidedError(f"{argv[0]} -t: {error.reason}") from None
 
 
-def _give_place(path: str, given: set[str], enclosure: Enclosure) -> bool:
+def _give_place(path: str, given: set[str], enclosure: Enclosure, *, is_read: bool) -> bool:
     """Have a path there that nginx found missing or read-only: to read, then to write; whether."""
     real = Path(path)
-    if path not in given and real.exists():
+    if path not in given and os.path.exists(path):  # noqa: PTH110  # Path's raises where closed
         given.add(path)
         enclosure.show(path)
         return True
+    if is_read:  # a key that this user may not read: no place to write to makes it readable
+        return False
     parent = str(real.parent)
     if not real.parent.is_dir():
         return False
@@ -234,6 +242,11 @@ def _lacking(stderr: str) -> str | None:
         if name := _NO_HOST.search(line):
             return name[1]
     return None
+
+
+def _reads(stderr: str, path: str) -> bool:
+    """Whether nginx would only read there: a certificate, a key or parameters."""
+    return any(path in found.groups() for found in _NO_SECRET.finditer(stderr))
 
 
 def _replace(path: Path, data: bytes, copy: Path) -> Path:

@@ -99,3 +99,30 @@ def test_a_socket_in_a_directory_of_another_user(place: Path, where: str, taken:
         if taken:
             with pytest.raises(BlockingIOError):
                 other.accept()
+
+
+@pytest.mark.parametrize("where", ["key.pem", "private/key.pem"])
+def test_a_key_that_this_user_may_not_read_is_told(place: Path, where: str) -> None:
+    directory = place / "tls"
+    (directory / "private").mkdir(parents=True, exist_ok=True)
+    (directory / "private").chmod(0o700)
+    key, conf = directory / where, directory / "nginx.conf"
+    made = directory / "cert.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=a",
+         "-keyout", key, "-out", made],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    key.chmod(0o600)
+    conf.write_text(
+        "events {} http { server { listen 127.0.0.1:18443 ssl;"
+        f" ssl_certificate {made}; ssl_certificate_key {key}; }} }}\n"
+    )
+    said = run(place, "audit", conf, "--test", "--facts", "none", "-f", "json")
+    told = json.loads(said.stdout)["nginx_test"]
+    assert f'cannot load certificate key "{key}"' in told["messages"][0]
+    assert f"may not read {key}" in told["next_step"]
+    key.chmod(0o644)
+    (directory / "private").chmod(0o755)
+    said = run(place, "audit", conf, "--test", "--facts", "none", "-f", "json")
+    assert json.loads(said.stdout)["nginx_test"]["accepted"]
