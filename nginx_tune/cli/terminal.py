@@ -7,6 +7,7 @@ too wide has its cells folded; where even that does not fit, each row stands as 
 from __future__ import annotations
 
 import io
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -19,6 +20,9 @@ from nginx_tune.report.screen import Line, Screen, Table, plain_text
 if TYPE_CHECKING:
     from rich.console import Console
 
+_COMMAND = re.compile(r"(?:sudo )?nginx-tune (?:[^\s;,()'\"]+|'[^']*'|\s(?!\s))+")
+_HELD = "\0"
+"""A space at which no line ends; no text has it, since control characters are shown escaped."""
 _GAP = 2
 _FEWEST_FOLDED = 3
 """Notes are folded away from so many on: a line that says so would take the place of fewer."""
@@ -86,16 +90,25 @@ def _print_line(out: Console, line: Line) -> None:
 
 
 def _folded(text: str, width: int) -> list[str]:
-    """The text in lines of whole words, those after the first indented by two."""
-    return textwrap.wrap(
-        text,
+    """The text in lines of whole words, those after the first indented by two.
+
+    A command of ours that fits one line stands on one line.
+    """
+
+    def hold(found: re.Match[str]) -> str:
+        whole = found[0]
+        return whole.replace(" ", _HELD) if len(whole) <= width - 2 else whole
+
+    lines = textwrap.wrap(
+        _COMMAND.sub(hold, text),
         max(width, 1),
         subsequent_indent="  ",
         break_long_words=False,
         break_on_hyphens=False,
         replace_whitespace=False,
         drop_whitespace=True,
-    ) or [""]
+    )
+    return [line.replace(_HELD, " ") for line in lines] or [""]
 
 
 def _put(out: Console, text: str, style: str) -> None:

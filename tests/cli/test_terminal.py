@@ -96,6 +96,18 @@ def test_notes_are_folded_and_said_to_be() -> None:
     assert _shown(few, 60) == "one\ntwo\n"
 
 
+def test_a_command_that_fits_a_line_stays_on_one() -> None:
+    command = "sudo nginx-tune validate new.conf --require 'hot.p99 <= 50ms'"
+    text = f"a rather long beginning of a line; {command}; and what comes after it"
+    for width in range(64, 130):
+        lines = _shown([[Line(text)]], width).splitlines()
+        assert any(command in line for line in lines), width
+        assert max(map(len, lines)) <= width
+    folded = _shown([[Line(text)]], 40).splitlines()
+    assert max(map(len, folded)) <= 40
+    assert " ".join(line.strip() for line in folded) == text
+
+
 def test_a_table_gives_way_in_steps() -> None:
     table = Table([("name", "value"), ("x" * 20, "some words that go on and on here")], indent=2)
     assert _shown([[table]], 60) == plain_text([[table]])
