@@ -215,7 +215,7 @@ class State:
         """Every change, oldest first."""
         try:
             names = sorted(path.name for path in self.journals.iterdir())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         return [Journal(self.journals / name) for name in names if _ID.fullmatch(name)]
 

@@ -156,6 +156,7 @@ def test_a_journal_that_is_no_file_is_told(root: Path, run_cli: Run) -> None:
     change.directory.write_text("")
     assert "Not a directory" in run_cli("history", "--state-dir", state.path).stderr
     assert "is no directory" in run_cli("history", "--state-dir", "/etc/passwd").stderr
+    assert State(Path("/etc/passwd/state")).all() == []
 
 
 def test_a_plan_with_zero_bytes_in_its_names_is_refused(
