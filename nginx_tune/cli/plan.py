@@ -24,7 +24,7 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide.standing import hold_against
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import DecisionId, Decisions
-from nginx_tune.documents.findings import Findings
+from nginx_tune.documents.findings import Finding, Findings
 from nginx_tune.documents.plan import Plan
 from nginx_tune.emit.changes import Changes, plan_changes
 from nginx_tune.emit.reload_warnings import reload_warnings
@@ -152,22 +152,34 @@ def _rules_named(name: str) -> list[Rule]:
 
 def _with_fixes(changes: Changes, held: Held, rules: Sequence[Rule]) -> Changes:
     """The changes with the safe fixes of some rules, where they undo no decision of any name."""
-    from nginx_tune.audit.engine import audit  # noqa: PLC0415  # not where no rule is meant
-    from nginx_tune.emit.fixes import Ground, add_fixes  # noqa: PLC0415
-
-    def judge(tree: ConfTree) -> Findings:
-        return audit(
-            tree,
-            held.inputs.facts,
-            rules,
-            today=date.today().isoformat(),  # noqa: DTZ011  # the operator's own day
-            decide=lambda: held.inputs.decisions,
-        )
+    from nginx_tune.emit.fixes import Ground, add_fixes  # noqa: PLC0415  # not where no rule is meant
 
     ground = Ground(
-        lambda files: _tree_with(held.tree, files), judge, _leaves(held, held.decisions)
+        lambda files: _tree_with(held.tree, files),
+        lambda tree: _audited(tree, held, rules),
+        _leaves(held, held.decisions),
     )
     return add_fixes(changes, held.tree, ground)
+
+
+def _audited(tree: ConfTree, held: Held, rules: Sequence[Rule]) -> Findings:
+    from nginx_tune.audit.engine import audit  # noqa: PLC0415  # not where nothing is to be changed
+
+    return audit(
+        tree,
+        held.inputs.facts,
+        rules,
+        today=date.today().isoformat(),  # noqa: DTZ011  # the operator's own day
+        decide=lambda: held.inputs.decisions,
+    )
+
+
+def _brings(held: Held, changed: Mapping[str, bytes]) -> list[Finding]:
+    from nginx_tune.emit.fixes import brought  # noqa: PLC0415  # not where nothing is to be changed
+
+    rules = select_rules(ALL)
+    after = _audited(_tree_with(held.tree, changed), held, rules)
+    return brought(_audited(held.tree, held, rules), after)
 
 
 def _leaves(held: Held, chosen: Decisions) -> Any:
@@ -218,4 +230,5 @@ def _plan(held: Held, changes: Changes, prefix: str | None) -> Plan:
         },
         warnings=reload_warnings(held.tree, _tree_with(held.tree, changed)) if changed else [],
         refusals=changes.refusals,
+        brings=_brings(held, changed) if changed else [],
     )

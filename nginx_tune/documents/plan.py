@@ -6,7 +6,7 @@ from typing import Literal
 
 from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.decisions import Confidence, Evidence
-from nginx_tune.documents.findings import NginxTest
+from nginx_tune.documents.findings import Finding, NginxTest
 
 
 class Hunk(Part, frozen=True, kw_only=True):
@@ -72,5 +72,7 @@ class Plan(Document, frozen=True, kw_only=True, tag="nginx-tune/plan/1"):
     """SHA-256 of every other file of the tree: where one changes the plan is out of date."""
     warnings: list[ReloadWarning] = []
     refusals: list[Refusal] = []
+    brings: list[Finding] = []
+    """What the audit warns of once the files are changed and does not now, by their new lines."""
     nginx_test: NginxTest | None = None
     """What ``nginx -t`` said of just these bytes; null where it was not asked."""

@@ -9,6 +9,7 @@ until none is left that stands, so that a plan made again is empty.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -71,6 +72,19 @@ def add_fixes(changes: Changes, tree: ConfTree, ground: Ground) -> Changes:
         for one, why in _left_out(now, findings, undone_by)
     )
     return Changes(_files(tree, contents, hunks), [*changes.refusals, *refused], changes.edits)
+
+
+def brought(before: Findings, after: Findings) -> list[Finding]:
+    """What a change brings beyond information: of rules that find more than they did."""
+    count = Counter(one.rule for one in before.findings)
+    known = {(one.rule, one.file, one.message) for one in before.findings}
+    grown = Counter(one.rule for one in after.findings) - count
+    found = []
+    for one in sorted(after.findings, key=lambda f: (f.rule, f.file, f.message) in known):
+        if grown[one.rule] > 0 and one.severity != "info":
+            grown[one.rule] -= 1
+            found.append(one)
+    return found
 
 
 class _Places:

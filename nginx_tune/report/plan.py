@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nginx_tune.documents.decisions import Evidence
-from nginx_tune.documents.findings import NginxTest
+from nginx_tune.documents.findings import Finding, NginxTest
 from nginx_tune.documents.plan import Hunk, Plan, Refusal
 from nginx_tune.report.diff import render_diff
 from nginx_tune.report.text import number_text, plain
@@ -27,6 +27,7 @@ def render_plan_diff(plan: Plan, old: Mapping[str, bytes]) -> bytes:
         for one in plan.warnings
     ]
     lines += [f"not written: {_refusal(one)}" for one in plan.refusals]
+    lines += [f"the audit finds then: {_finding(one)}" for one in plan.brings]
     lines += _said(plan.nginx_test)
     head = "".join(f"# {line}\n" for line in lines) + ("\n" if lines else "")
     changes = ((file.path, old[file.path], file.content) for file in plan.files)
@@ -54,10 +55,17 @@ def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
     if plan.refusals:
         parts.append("\n## Not written\n")
         parts += [f"- {_refusal(one, tick='`')}" for one in plan.refusals]
+    if plan.brings:
+        parts.append("\n## What the audit finds then\n")
+        parts += [f"- {_finding(one)}" for one in plan.brings]
     if plan.nginx_test:
         parts.append("\n## Tested\n")
         parts += [f"- {line}" for line in _said(plan.nginx_test)]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _finding(one: Finding) -> str:
+    return f"{_place(one.file, one.line)}{one.severity}[{one.rule}] {plain(one.message)}"
 
 
 def _said(test: NginxTest | None) -> list[str]:

@@ -97,3 +97,19 @@ def test_a_changed_plan_is_not_applied(run_cli: RunCli, conf: Path, tmp_path: Pa
     assert run.returncode == 2
     assert "is not what was planned" in run.stderr
     assert conf.read_text() == CONF
+
+
+def test_what_the_audit_finds_only_then_is_said(run_cli: RunCli, conf: Path) -> None:
+    """The pool that a configuration names is used no more where the plan takes another."""
+    text = CONF.replace("root /srv;", "root /srv; aio threads=old;")
+    conf.write_text(f"thread_pool old threads=4;\n{text}")
+    facts = FACTS.with_name("three-disk-node.facts.json")
+    plan = json.loads(run_cli("plan", conf, "--facts", facts, "-f", "json").stdout)
+    [brought] = plan["brings"]
+    assert (brought["rule"], brought["line"]) == ("io-pool-unused", 1)
+    said = f"{conf}:{brought['line']}: {brought['severity']}[io-pool-unused] "
+    diff = run_cli("plan", conf, "--facts", facts)
+    assert f"# the audit finds then: {said}" in diff.stdout
+    assert f"- {said}" in run_cli("plan", conf, "--facts", facts, "-f", "md").stdout
+    few = run_cli("plan", conf, "--facts", facts, "--only", "accept")
+    assert "the audit finds then" not in few.stdout
