@@ -12,6 +12,9 @@ from nginx_tune.cli.saying import say
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.errors import UsageError
 
+_NAMED = ("nginx_binary", "against_nginx", "new_nginx")
+"""The parameters that name a program; not every command has all of them."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = (
@@ -25,7 +28,7 @@ _OPTIONS = (
         "--trust",
         "trusts_named",
         is_flag=True,
-        help="As root, run the program of --nginx though others than root could have written it.",
+        help="As root, run the named programs though others than root could have written them.",
     ),
 )
 
@@ -44,7 +47,7 @@ def nginx_options(function: F) -> F:
     @functools.wraps(function)
     def called(*arguments: Any, trusts_named: bool, **options: Any) -> Any:
         if trusts_named:
-            _vouch(*filter(None, (options["nginx_binary"], options.get("against_nginx"))))
+            _vouch(*filter(None, map(options.get, _NAMED)))
         return function(*arguments, **options)
 
     wrapped: Any = called

@@ -116,6 +116,8 @@ def test_a_baseline_that_others_could_write_is_not_run(
     run = validated(run_cli, conf, "--against-nginx", other)
     assert (run.returncode, len(run.stderr.splitlines())) == (2, 1), run.stderr
     assert str(other) in run.stderr
+    trusted = run_cli("validate", conf, "--against-nginx", other, "--trust", "--dry-run")
+    assert trusted.returncode == 0, trusted.stderr
 
 
 def test_two_builds_are_for_experiments_only(run_cli: RunCli) -> None:
