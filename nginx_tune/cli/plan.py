@@ -20,6 +20,7 @@ from nginx_tune.cli.held import Held, read_held
 from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.cli.saying import say
 from nginx_tune.cli.weaker_walls import weaker_walls_option
+from nginx_tune.conf.payload import encode_payload
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide.standing import hold_against
 from nginx_tune.documents.base import encode
@@ -71,7 +72,7 @@ _PRIVATE = 0o600
     help="Also run nginx -t on the changed files, inside walls; the plan says what it said.",
 )
 @weaker_walls_option
-@output_options("diff", "md", "json")
+@output_options("diff", "md", "json", "crossplane")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -93,7 +94,8 @@ def command(
     It has what recommend decides, and the safe fixes of audit that undo none of it. Nothing is
     written to the files. Lines that stand keep their places and comments; a decision whose
     lines have no place of their own is named and left out. Made again on its own result the plan
-    is empty. The diff is for patch and git apply, the JSON for 'nginx-tune apply'.
+    is empty. The diff is for patch and git apply, the JSON for 'nginx-tune apply', the payload of
+    crossplane is the configuration as it would be.
     """
     if conf and conf_option:
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")
@@ -106,11 +108,13 @@ def command(
     if runs_test:
         plan = _tested(plan, held, named["nginx_binary"])
     old = {one.source.file: one.source.data for one in held.tree.parsed}
+    new = {one.path: one.content for one in plan.files}
     write_result(
         {
             "diff": lambda: render_plan_diff(plan, old),
             "md": lambda: render_plan_markdown(plan, old).encode(errors="backslashreplace"),
             "json": lambda: encode(plan),
+            "crossplane": lambda: encode_payload(_tree_with(held.tree, new)),
         },
         formats,
         output,

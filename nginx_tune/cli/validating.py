@@ -56,12 +56,12 @@ def run_experiment(
     clock = Clock()
     host = LiveHost()
     nginx, _ = read_nginx(host, binary=wanted.nginx_binary, to_run=True)
-    tell_choice(ctx, nginx)
     other = nginx
     if wanted.against_nginx:
         other, _ = read_nginx(host, binary=wanted.against_nginx, to_run=True)
     with as_interrupt():
         sides = read_sides(host, spec, lab, (other, nginx))
+        tell_choice(ctx, nginx)
         progress = progress_printer(ctx)
         if settle_only:
             settled = replace(

@@ -178,6 +178,11 @@ def payload_of(tree: ConfTree) -> Payload:
     return Payload(files, "failed" if errors else "ok", errors)
 
 
+def encode_payload(tree: ConfTree) -> bytes:
+    """The payload of a tree as JSON."""
+    return msgspec.json.encode(payload_of(tree)) + b"\n"
+
+
 class _Order:
     """The files in the order of the payload."""
 

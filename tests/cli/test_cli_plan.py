@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import crossplane
 import pytest
 
 FACTS = Path(__file__).resolve().parents[1] / "host" / "golden" / "raid10-4hdd.facts.json"
@@ -113,3 +114,13 @@ def test_what_the_audit_finds_only_then_is_said(run_cli: RunCli, conf: Path) -> 
     assert f"- {said}" in run_cli("plan", conf, "--facts", facts, "-f", "md").stdout
     few = run_cli("plan", conf, "--facts", facts, "--only", "accept")
     assert "the audit finds then" not in few.stdout
+
+
+def test_the_new_configuration_as_crossplane_reads_it(
+    run_cli: RunCli, conf: Path, tmp_path: Path
+) -> None:
+    made = run_cli("plan", conf, "--facts", FACTS, "-f", "crossplane", "-f",
+                   f"json={tmp_path}/plan.json")  # fmt: skip
+    [file] = json.loads((tmp_path / "plan.json").read_text())["files"]
+    conf.write_bytes(base64.b64decode(file["content"]))
+    assert json.loads(made.stdout) == crossplane.parse(str(conf))

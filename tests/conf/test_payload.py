@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from nginx_tune.cli.main import cli
 from nginx_tune.conf.dump import Dump
-from nginx_tune.conf.payload import Payload, is_payload, payload_of, read_payload
+from nginx_tune.conf.payload import Payload, encode_payload, is_payload, payload_of, read_payload
 from nginx_tune.conf.tree import ConfTree, parse_text, read_tree
 from nginx_tune.errors import UsageError
 
@@ -138,7 +138,7 @@ def _found(findings: str) -> list[tuple[str, str, int]]:
 
 
 def encoded(tree: ConfTree) -> bytes:
-    return msgspec.json.encode(payload_of(tree))
+    return encode_payload(tree)
 
 
 def _again(data: bytes) -> ConfTree:
