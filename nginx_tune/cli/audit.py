@@ -33,6 +33,7 @@ from nginx_tune.cli.nginx_choice import tell_choice
 from nginx_tune.cli.output import output_options, write_file, write_result
 from nginx_tune.cli.saying import say
 from nginx_tune.conf.directive import as_utf8
+from nginx_tune.conf.payload import is_payload
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.baseline import Baseline
@@ -179,7 +180,8 @@ def _subject(
     dump, piped = (given, {}) if conf == "-" else _given(host, named, prefix, tests=tests)
     replaced = {**piped, **replaced}
     if dump is not None:
-        what = "a dump on standard input" if conf == "-" else f"{named} holds files of its own: it"
+        kind = "what crossplane" if is_payload(dump) else "what nginx -T"
+        what = "a dump on standard input" if conf == "-" else f"{named} is {kind} printed: it"
         if maps:
             raise click.UsageError(f"{what} names its files itself: no --map")
         if runs_test or asked.diff_base is not None or facts_source == "live":
