@@ -27,6 +27,7 @@ from nginx_tune.report.spark import ASCII_BARS, BARS, left_text, sparkline
 _MOST_CLASSES = 6
 _MOST_POINTS = 200
 _REDRAW_SECONDS = 0.1
+_SECONDS = "s"
 _NAME_WIDTH = 16
 _WIDEST_BAR = 60
 
@@ -107,7 +108,9 @@ class LiveView:
         if step.total is None:
             return Text(words, no_wrap=True, overflow=self._cut)
         if 0 < done <= step.total:
-            words += f", {left_text(elapsed * (step.total - done) / done)}"
+            rest = step.total - done
+            # Seconds take as long as they say; the first told may be that of one gone by.
+            words += f", {left_text(rest if step.unit == _SECONDS else elapsed * rest / done)}"
         room = self._console.width - len(words) - 2
         if room < 8:  # noqa: PLR2004  # less is no bar
             return Text(words, no_wrap=True, overflow=self._cut)

@@ -107,7 +107,7 @@ def test_the_display_fits_every_width(width: int, encoding: str) -> None:
     ("step", "words"),
     [
         (Step("", done=3 << 20, total=4 << 20, unit="byte"), "3.0 MiB of 4.0 MiB, 13 s left"),
-        (Step("", done=3, total=9.5, unit="s"), "3 of 9.5 s, 1 min 27 s left"),
+        (Step("", done=3, total=9.5, unit="s"), "3 of 9.5 s, 6 s left"),
         (Step("", done=70000, unit="file"), "file 70,000"),
         (Step("", done=12, total=12, unit="block"), "block 12 of 12, 0 s left"),
     ],

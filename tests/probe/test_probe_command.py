@@ -160,12 +160,15 @@ def test_an_interrupted_search_keeps_its_steps(nginx: Nginx) -> None:
     assert capacity["at_least_per_second"] >= 100
 
 
+TERMINAL = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+
+
 def test_progress_is_off_the_terminal_before_the_report(nginx: Nginx) -> None:
-    """Both on one terminal: the line that replaces itself is cleared, then the report begins."""
+    """Both on one terminal: what replaces itself is cleared, then the report begins."""
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "nginx_tune", "probe", nginx.url("/1k"), "--allow-live"]
     with subprocess.Popen(
-        [*command, "--duration", "1500ms"], stdout=slave, stderr=slave
+        [*command, "--duration", "1500ms"], stdout=slave, stderr=slave, env=TERMINAL
     ) as process:
         os.close(slave)
         written = b""
@@ -176,7 +179,10 @@ def test_progress_is_off_the_terminal_before_the_report(nginx: Nginx) -> None:
     assert process.returncode == 0
     before, _, _ = written.partition(b"http://127.0.0.1")
     assert b"warm-up, 1 of 1 s" in before
-    assert before.endswith(b"\r\x1b[K")
+    assert b" of 2.5 s, " in before, "warm-up and duration are one work"
+    erased = b"\r\x1b[1A\x1b[2K"
+    assert before.endswith(erased)
+    assert b"\x1b[?25h" in before, "the cursor is back"
 
 
 def test_the_probe_dies_with_a_killed_command(nginx: Nginx) -> None:

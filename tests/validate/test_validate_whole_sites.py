@@ -127,6 +127,8 @@ def test_several_servers_are_asked_where_they_listen(run_cli: RunCli, root: Path
     other = root.parent / "other"
     other.mkdir()
     (other / "g").write_bytes(bytes(777))
+    empty = root.parent / "empty"
+    empty.mkdir()
     conf = write(
         root,
         f"add_header X-Http 1; server {{ listen 18081 default_server; root {root}; }}"
@@ -136,7 +138,7 @@ def test_several_servers_are_asked_where_they_listen(run_cli: RunCli, root: Path
         " server { listen 18083; server_name .d.example;"
         "   return 301 https://d.example$request_uri; }"
         " server { listen 18084; server_name e.example; location /x { return 403; } }"
-        " server { listen unix:/run/f.sock; server_name f.example; root /srv; }",
+        f" server {{ listen unix:/run/f.sock; server_name f.example; root {empty}; }}",
     )
     verdict, blocks = validate(run_cli, conf, "--require", "b-example.errors.length == 0")
     asked = differences(verdict, "asked beside")
