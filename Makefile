@@ -8,21 +8,27 @@ BIN := $(VENV)/bin
 RUST_SOURCES := $(shell find probes/src -name '*.rs') probes/Cargo.toml probes/Cargo.lock
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
+UNTESTED := $(abspath $(VENV))/.untested
 
 .PHONY: demo test lint build clean pytest matrix
 
 demo: $(READY)
 	@tools/demo $(BIN)
 
-test: lint
+# Its last lines say what was not tested on this machine.
+test:
+	@rm -f $(UNTESTED)
+	$(MAKE) lint
 	@if command -v cargo >/dev/null; then cd probes && cargo test --release --locked; \
-	else echo "make test: no cargo, so no Rust tests" >&2; fi
+	else echo "all Rust tests without cargo" | tee -a $(UNTESTED) >&2; fi
 	$(MAKE) pytest
+	@if [ -s $(UNTESTED) ]; then echo "Not tested on this machine:"; cat $(UNTESTED); \
+	else echo "Nothing was left untested on this machine."; fi
 
 # What measures, takes devices or compares the host (`alone`) runs one by one, the rest side by side.
 pytest: $(READY_DEV)
-	$(BIN)/pytest -m 'not alone' --numprocesses=auto --dist=worksteal $(PYTEST_ARGS)
-	$(BIN)/pytest -m alone --durations=40 $(PYTEST_ARGS)
+	NGINX_TUNE_UNTESTED=$(UNTESTED) $(BIN)/pytest -m 'not alone' --numprocesses=auto --dist=worksteal $(PYTEST_ARGS)
+	NGINX_TUNE_UNTESTED=$(UNTESTED) $(BIN)/pytest -m alone --durations=40 $(PYTEST_ARGS)
 
 lint: $(READY_DEV)
 	$(BIN)/ruff format --check .
@@ -31,10 +37,10 @@ lint: $(READY_DEV)
 	$(BIN)/python tools/dead-code
 	$(BIN)/deptry --no-ansi .
 	@if cargo fmt --version >/dev/null 2>&1; then cd probes && cargo fmt --check; \
-	else echo "make lint: no rustfmt" >&2; fi
+	else echo "format of the Rust code without rustfmt" | tee -a $(UNTESTED) >&2; fi
 	@if cargo clippy --version >/dev/null 2>&1; then \
 	cd probes && cargo clippy --all-targets --locked --release -- -D warnings; \
-	else echo "make lint: no clippy" >&2; fi
+	else echo "lint of the Rust code without clippy" | tee -a $(UNTESTED) >&2; fi
 
 build: $(READY_DEV)
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .

@@ -30,6 +30,8 @@ class Movable(NamedTuple):
 
     read: Callable[[Situation], Quantity]
     move: Mover
+    least: float = 1e-6
+    """Above which a break-even means something: less than one byte, file or request is none."""
 
 
 def _rate(w: Workload, value: float) -> Workload:
@@ -60,10 +62,10 @@ MOVABLE: Mapping[str, Movable] = {
     "workload.rate": Movable(lambda s: s.rate, _rate),
     "workload.concurrency": Movable(lambda s: s.concurrency, _concurrency),
     "workload.concurrency.cold_peak": Movable(lambda s: s.cold_concurrency, _cold),
-    "workload.sizes.mean_bytes": Movable(lambda s: s.object_bytes, _object),
-    "workload.dataset.files": Movable(lambda s: s.files, _files),
+    "workload.sizes.mean_bytes": Movable(lambda s: s.object_bytes, _object, 1.001),
+    "workload.dataset.files": Movable(lambda s: s.files, _files, 1.001),
     "workload.connection_reuse.requests_per_connection": Movable(
-        lambda s: s.requests_per_connection, _requests
+        lambda s: s.requests_per_connection, _requests, 1.001
     ),
 }
 
@@ -177,7 +179,7 @@ def _break_even(
     if now is None or verdict(now) != decision.verdict:
         return None
     value = find_flip(lambda v: verdict(v) == decision.verdict, now)
-    if value is None or not 1e-6 < value < MOST_COUNT:  # noqa: PLR2004  # a count or a rate
+    if value is None or not movable.least < value < MOST_COUNT:
         return None
     above = value > now
     other = verdict(value * 1.001 if above else value / 1.001)

@@ -7,7 +7,6 @@ fails.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from functools import lru_cache
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from needs import lacks, required
 from scratch_nginx import NGINX
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "nginx-matrix"
@@ -53,14 +53,13 @@ every_version = versions(*SERIES)
 
 def find_nginx(series: str) -> Nginx:
     """The nginx of a series, or a skip."""
-    is_required = "matrix" in os.environ.get("NGINX_TUNE_REQUIRE", "").split(",")
     program = _present().get(series)
-    if program is None and is_required:
+    if program is None and "matrix" in required():
         said = subprocess.run([TOOL, series], capture_output=True, text=True, check=False)
         assert said.returncode == 0, said.stderr
         program = said.stdout.split()[1]
     if program is None:
-        pytest.skip(f"no nginx {series} here (tools/nginx-matrix gets it)")
+        lacks("matrix", f"no nginx {series} here (tools/nginx-matrix gets it)")
     return _ask(program)
 
 

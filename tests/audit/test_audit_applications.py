@@ -10,6 +10,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+from needs import lacks
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
@@ -45,11 +46,9 @@ def _tree(path: Path) -> ConfTree:
     return read_tree(str(path), LiveHost())
 
 
-@pytest.mark.needs("nginx", "userns")
+@pytest.mark.needs("nginx", "userns", "openssl")
 @EACH
 def test_the_real_nginx_accepts_it(path: Path, tmp_path: Path) -> None:
-    if shutil.which("openssl") is None:
-        pytest.skip("this host has no openssl")
     cert, key = _certificate(tmp_path)
     shutil.copytree(FOLDER / "parts", tmp_path / "parts")
     for name in ("disk1", "disk2"):
@@ -63,7 +62,7 @@ def test_the_real_nginx_accepts_it(path: Path, tmp_path: Path) -> None:
     said = try_configuration("/usr/sbin/nginx", str(conf), prefix=None, replaced={})
     lost = [line for line in said.messages if "dlopen()" in line or "mime.types" in line]
     if lost:
-        pytest.skip(f"a module or file is not installed: {lost[0][-120:]}")
+        lacks("nginx-modules", f"what {path.name} loads is not installed")
     assert said.accepted, said.messages
 
 
@@ -184,12 +183,12 @@ SNIPPETS = [
 ]  # fmt: skip
 
 
-@pytest.mark.needs("nginx")
+@pytest.mark.needs("packaged-nginx")
 @pytest.mark.parametrize("name", SNIPPETS)
 def test_a_packaged_part_audited_alone_has_no_error(name: str) -> None:
     path = Path("/etc/nginx", name)
     if not path.exists():
-        pytest.skip(f"no {path}")
+        lacks("debian-build", f"no {path}")
     found = audit(read_tree(str(path), LiveHost()), None, EVERY)
     assert [_told(one) for one in found.findings if one.severity == "error"] == []
     assert not [one for one in found.findings if one.rule.startswith("cf-")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -410,11 +409,9 @@ def test_many_directories_are_asked_for_by_the_ones_around_them() -> None:
     assert "inspect --dataset /srv/www -f json" in found.needs_facts[0].how
 
 
-@pytest.mark.needs("nginx")
+@pytest.mark.needs("packaged-nginx")
 @pytest.mark.parametrize("facts", [None, WARM, COLD, linux(version="1.22.1", cpus=64)])
 def test_debians_own_configuration_has_no_faults(facts: Facts | None) -> None:
-    if not Path("/etc/nginx/nginx.conf").exists():
-        pytest.skip("no packaged configuration")
     found = audit(read_tree("/etc/nginx/nginx.conf", LiveHost()), facts)
     assert not reaches(found, "error")
     assert not {rule.id for rule in THESE} & set(_rules(found))

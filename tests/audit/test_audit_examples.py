@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from needs import lacks
 from nginx_versions import SERIES, Nginx, find_nginx
 
 from nginx_tune.audit.context import parse_version
@@ -59,11 +60,11 @@ def test_nginx_takes_the_good_example(
     for series in ("1.22", SERIES[-1]):  # the older one first: it needs no download
         nginx = find_nginx(series)
         if flags & {"--with-file-aio"} and "--with-file-aio" not in nginx.build:
-            pytest.skip("no nginx here has file AIO")
+            lacks("file-aio", "Debian builds nginx without it")
         if _is_in_window(rule, nginx):
             refusals.append(refusal(conf, nginx))
             if not refusals[-1]:
                 return
     if not refusals:
-        pytest.skip("older than what the examples are tried on")
+        lacks("older-nginx", "the window is older than what the examples are tried on")
     raise AssertionError("\n".join(refusals))

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from needs import lacks
 from nginx_versions import Nginx, every_version
 from scratch_nginx import Reply, Server, config_test, read_reply, write_conf
 
@@ -166,7 +167,7 @@ def test_io_pool_cached_dataset_queues_page_cache_hits(
         """
     )
     if "--with-debug" not in nginx.build:
-        pytest.skip("this nginx writes no debug log")
+        lacks("debian-build", "this nginx writes no debug log")
     _file(server.directory, "a")  # just written: in the page cache
     for _ in range(2):
         assert server.get("/a").is_whole
@@ -192,7 +193,7 @@ def test_io_chunk_unlimited_asks_for_the_whole_file_at_once(
         """
     )
     if "--with-debug" not in nginx.build:
-        pytest.skip("this nginx writes no debug log")
+        lacks("debian-build", "this nginx writes no debug log")
     largest = bytes_ or (2 << 20 if nginx.number >= (1, 21, 4) else FILE_BYTES)
     _file(server.directory, "a")
     assert server.get("/a").is_whole

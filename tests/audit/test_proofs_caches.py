@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from msgspec.structs import replace
+from needs import lacks
 from nginx_versions import Nginx, every_version
 from origin import Request, ok, run_origin
 from proving import fires, has_ended, severity, system_calls, until
@@ -97,7 +98,7 @@ def test_ca_temp_other_fs_copies(serve: Serve, option: str, is_copied: bool) -> 
         )
         server = serve(conf.replace("ORIGIN", f"127.0.0.1:{origin.port}"))
         if Path(temp).stat().st_dev == server.directory.stat().st_dev:
-            pytest.skip("the temporary directory is in memory too")
+            lacks("disk", "the temporary directory is in memory too")
         with system_calls(server, "rename") as calls:
             assert server.get("/").is_whole
         assert any("EXDEV" in call for call in calls) is is_copied

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from needs import lacks
 from nginx_versions import Nginx, every_version, versions
 from proving import fires, until
 from scratch_nginx import Serve, Server, config_test, write_conf
@@ -90,7 +91,7 @@ def test_io_aio_on_not_built_does_not_start(
     nginx: Nginx, tmp_path: Path, kind: str, says: str
 ) -> None:
     if "--with-file-aio" in nginx.build and kind == "on":
-        pytest.skip("this nginx has file AIO")
+        lacks("debian-build", "this nginx has file AIO")
     location = f"location / {{ root /srv; aio {kind}; }}"
     conf = write_conf(tmp_path, f"events {{}} http {{ server {{ {location} }} }}")
     refused = config_test(conf, nginx.program)

@@ -165,7 +165,7 @@ def test_lim_workers_one_is_the_default(serve: Serve, main: str, count: int) -> 
 
 
 @every_version
-@pytest.mark.skipif(ONLINE == 1, reason="one CPU cannot be fewer")
+@pytest.mark.needs("cpus")
 def test_lim_workers_cgroup_auto_counts_all_cpus(serve: Serve) -> None:
     server = serve(_slow("worker_processes auto;", 512), under=("taskset", "-c", "0"))
     assert until(lambda: len(server.workers()) == ONLINE)
@@ -189,7 +189,7 @@ def _pinned(server: Server) -> list[str]:
 
 
 @every_version
-@pytest.mark.skipif(ONLINE == 1, reason="with one CPU all masks are the same")
+@pytest.mark.needs("cpus")
 @pytest.mark.parametrize(
     ("masks", "pinned", "is_right"),
     [

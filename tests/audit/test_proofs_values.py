@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from needs import lacks
 from nginx_versions import Nginx, every_version
 from scratch_nginx import config_test
 
@@ -268,7 +269,7 @@ def test_cf_module_not_loaded_is_refused(nginx: Nginx, tmp_path: Path) -> None:
     conf = "events {} stream { server { listen 127.0.0.1:1; proxy_pass 127.0.0.1:2; } }"
     known, unknown, accepted = _judged(nginx, tmp_path, conf)
     if "--with-stream=dynamic" not in nginx.build:
-        pytest.skip("this nginx has stream inside")
+        lacks("debian-build", "this nginx has stream inside")
     assert (known, unknown, accepted) == ({"cf-module-not-loaded"}, set(), False)
 
 

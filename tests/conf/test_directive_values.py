@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import platform
 import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from needs import lacks
 
 from nginx_tune.conf.directive_values import grammars_of, is_time, seen_versions
 from nginx_tune.conf.known_variables import is_known_variable
@@ -23,13 +23,12 @@ def _version() -> str:
     return said.stderr.strip().rpartition("/")[2].split()[0]
 
 
-@pytest.mark.needs("nginx")
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="the tool reads x86-64 programs")
+@pytest.mark.needs("nginx", "x86-64")
 def test_the_tables_are_what_the_installed_nginx_has(tmp_path: Path) -> None:
     version = _version()
     number = tuple(map(int, version.split(".")))
     if number not in seen_versions():
-        pytest.skip(f"nginx {version} is not one of those the table was read from")
+        lacks("debian-build", f"nginx {version} is not one of those the table was read from")
     (tmp_path / "usr/sbin").mkdir(parents=True)
     (tmp_path / "usr/sbin/nginx").symlink_to(NGINX)
     tool = [sys.executable, str(ROOT / "tools/read-directives")]

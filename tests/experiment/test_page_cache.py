@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from needs import lacks
 
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.scenario import Scenario
@@ -24,7 +25,7 @@ def data(tmp_path: Path) -> str:
     for number in range(FILES):
         (tmp_path / f"f{number}").write_bytes(os.urandom(FILE_BYTES))
     if make_cold([str(tmp_path)]) != 0:
-        pytest.skip("this file system keeps what it is told to drop")
+        lacks("cold-files", "this file system keeps what it is told to drop")
     return str(tmp_path)
 
 

@@ -11,24 +11,16 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from needs import lacks
 
 from nginx_tune.documents.facts import Facts
 from nginx_tune.host.dataset import scan_dataset
-from nginx_tune.host.live import LiveHost
-from nginx_tune.host.parse_block import classify_filesystem
-from nginx_tune.host.parse_mountinfo import mount_of, parse_mountinfo
 from nginx_tune.host.parse_sizes import ByteSample, SizeCounter
 from nginx_tune.host.residency import read_residency
 from nginx_tune.host.syscalls import PAGE_BYTES, cachestat_pages, mincore_pages
 from nginx_tune.report.facts import render_facts
 
 MIB = 1 << 20
-
-
-def on_a_disk(path: Path) -> bool:
-    mounts = parse_mountinfo(LiveHost().read_text("/proc/self/mountinfo"))
-    mount = mount_of(mounts, str(path.resolve()))
-    return mount is not None and classify_filesystem(mount.filesystem) is None
 
 
 def evict(path: Path) -> None:
@@ -54,7 +46,7 @@ def test_files_are_counted_once_and_links_not_followed(tmp_path: Path) -> None:
     assert [(b.le_bytes, b.files) for b in dataset.sizes.buckets] == [(0, 1), (1024, 1)]
 
 
-@pytest.mark.skipif(not on_a_disk(Path("/var/tmp")), reason="needs a disk")
+@pytest.mark.needs("disk")
 def test_a_sparse_file_says_both_its_sizes() -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
         with (Path(place) / "sparse").open("wb") as file:
@@ -105,9 +97,8 @@ def test_a_budget_that_runs_out_gives_lower_bounds(tmp_path: Path) -> None:
     assert "budget" in dataset.reason
 
 
+@pytest.mark.needs("disk")
 def test_residency_follows_the_page_cache(tmp_path: Path) -> None:
-    if not on_a_disk(tmp_path):
-        pytest.skip("the temporary directory is in memory")
     files = [tmp_path / f"{number}" for number in range(8)]
     for file in files:
         file.write_bytes(os.urandom(MIB))
@@ -119,9 +110,8 @@ def test_residency_follows_the_page_cache(tmp_path: Path) -> None:
     assert residency.coverage_ratio == 1.0
 
 
+@pytest.mark.needs("disk")
 def test_asking_pollutes_nothing(tmp_path: Path) -> None:
-    if not on_a_disk(tmp_path):
-        pytest.skip("the temporary directory is in memory")
     file = tmp_path / "cold"
     file.write_bytes(os.urandom(4 * MIB))
     evict(file)
@@ -141,7 +131,7 @@ def test_both_methods_agree(tmp_path: Path) -> None:
     try:
         counted = cachestat_pages(descriptor)
     except OSError:
-        pytest.skip("this kernel has no cachestat")
+        lacks("cachestat", "this kernel has none")
     mapped = mincore_pages(descriptor, file.stat().st_size)
     os.close(descriptor)
     assert mapped == counted > 0
@@ -158,7 +148,7 @@ def test_a_ratio_from_too_few_files_is_not_trusted(tmp_path: Path) -> None:
     assert "1 of 50" in residency.reason
 
 
-@pytest.mark.needs("root")
+@pytest.mark.needs("root", "disk")
 def test_files_of_others_are_not_trusted() -> None:
     """As nobody, mincore calls a cold file resident: the answer says that it cannot be trusted."""
     code = (
@@ -170,8 +160,6 @@ def test_files_of_others_are_not_trusted() -> None:
     )
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        if not on_a_disk(directory):
-            pytest.skip("the temporary directory is in memory")
         directory.chmod(0o755)
         file = directory / "cold"
         file.write_bytes(os.urandom(MIB))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -115,8 +114,7 @@ def test_links_without_netlink(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "lo" in [link.name for link in LiveHost().links()]
 
 
-@pytest.mark.needs("root")
-@pytest.mark.skipif(shutil.which("ip") is None, reason="no ip to make links with")
+@pytest.mark.needs("root", "ip")
 def test_made_up_speeds_are_not_believed() -> None:
     """Real links in a network namespace of their own."""
     script = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -156,13 +155,11 @@ def test_a_capture_of_it_replays_without_it(contained: int, tmp_path: Path, run_
     assert "backlog=3" in answers[f"read {tmp_path}/nginx/n.conf"]["value"]
 
 
-@pytest.mark.skipif(shutil.which("dd") is None, reason="no dd to keep a disk busy with")
+@pytest.mark.needs("dd", "disk")
 def test_how_busy_disks_are(tmp_path: Path) -> None:
     """Writes past the page cache keep the disk busy while it is watched."""
     storage = gather_facts(LiveHost(), paths=[str(tmp_path)]).storage
     (leaf,) = storage.paths[0].leaf_disks or ["memory"]
-    if leaf == "memory":
-        pytest.skip("the temporary directory is in memory")
     script = "while :; do dd if=/dev/zero of=file bs=64k count=64 oflag=direct conv=notrunc; done"
     writer = subprocess.Popen(
         ["sh", "-c", script], cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -79,8 +78,7 @@ def test_loops_stand_for_disks_in_an_emulated_host(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.needs("root", "loop")
-@pytest.mark.skipif(shutil.which("addpart") is None, reason="no addpart to make a partition with")
+@pytest.mark.needs("root", "loop", "addpart")
 def test_a_partition_of_a_loop_is_on_the_disk_below(tmp_path: Path) -> None:
     # The kernel is told of the partition; no table is needed. It stays with the loop device
     # until it is taken back.
@@ -154,8 +152,6 @@ def test_another_file_system_below_a_dataset_is_left_out(tmp_path: Path) -> None
 def limited_group() -> Iterator[Path]:
     """A memory cgroup with a limit on its parent."""
     root = Path("/sys/fs/cgroup/memory")
-    if not (root / "memory.limit_in_bytes").exists():
-        pytest.skip("no memory controller of cgroup version 1")
     parent = root / f"nginx-tune-test-{os.getpid()}"
     child = parent / "child"
     child.mkdir(parents=True)
@@ -165,7 +161,7 @@ def limited_group() -> Iterator[Path]:
     parent.rmdir()
 
 
-@pytest.mark.needs("root")
+@pytest.mark.needs("root", "cgroup-v1")
 def test_a_limit_of_an_ancestor_bounds_the_page_cache(limited_group: Path) -> None:
     memory, gaps = read_memory(LiveHost(), cgroup_directory=str(limited_group))
     assert memory.cgroup_version == 1
@@ -177,7 +173,7 @@ def test_a_limit_of_an_ancestor_bounds_the_page_cache(limited_group: Path) -> No
     assert set(gaps) <= {"/arc_bytes", "/arc_limit_bytes"}
 
 
-@pytest.mark.needs("root")
+@pytest.mark.needs("root", "cgroup-v1")
 def test_the_limit_of_the_own_group_is_found(limited_group: Path) -> None:
     code = (
         "import os, sys; from pathlib import Path; from nginx_tune.host.live import LiveHost; "

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from needs import lacks
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -68,7 +69,7 @@ def test_by_another_python(python: Path) -> None:
         [python, "-c", "import click, msgspec"], capture_output=True, check=False, env=environment
     )
     if ready.returncode:
-        pytest.skip(f"{python} has no msgspec")
+        lacks("other-pythons", "no click and msgspec for them")
     for name in NAMES:
         said = subprocess.run(
             [python, "-m", "nginx_tune", "inspect", "--host", HERE / f"{name}.json", "-f", "json"],

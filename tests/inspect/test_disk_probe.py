@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from loop_disks import MIB, limited, loop_over, make_data, modelled, run_fio
+from needs import lacks
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.curve import Curve
@@ -221,7 +222,7 @@ def test_inspect_puts_the_curve_into_facts_and_capture(
     data: Path, run_cli: RunCli, tmp_path: Path
 ) -> None:
     if not leaf_is_known(data.parent):
-        pytest.skip("the disk under the temporary directory is not known")
+        lacks("known-disk", "the disk under the temporary directory is not known")
     capture = tmp_path / "capture.json"
     said = run_cli(
         "inspect", "--dataset", data.parent, "--disks", "--disk-seconds", "2", "--force",
@@ -243,7 +244,7 @@ def test_inspect_puts_the_curve_into_facts_and_capture(
 
 def test_inspect_refuses_a_busy_disk_in_one_line(data: Path, run_cli: RunCli) -> None:
     if not leaf_is_known(data.parent):
-        pytest.skip("the disk under the temporary directory is not known")
+        lacks("known-disk", "the disk under the temporary directory is not known")
     with reading(data):
         said = run_cli("inspect", "--dataset", data.parent, "--disks", "--disk-seconds", "2")
     assert said.returncode == 4
@@ -253,10 +254,7 @@ def test_inspect_refuses_a_busy_disk_in_one_line(data: Path, run_cli: RunCli) ->
 
 
 def test_memory_has_no_curve(run_cli: RunCli) -> None:
-    memory = Path("/dev/shm")
-    if not memory.is_dir() or not os.access(memory, os.W_OK):
-        pytest.skip("no /dev/shm")
-    said = run_cli("inspect", "--path", memory, "--disks", "-f", "json")
+    said = run_cli("inspect", "--path", "/dev/shm", "--disks", "-f", "json")
     assert said.returncode == 4
     assert "tmpfs keeps its files in memory" in said.stderr
     facts = decode(Facts, said.stdout.encode())
@@ -274,7 +272,7 @@ def test_disks_are_this_hosts(run_cli: RunCli) -> None:
 
 def test_ctrl_c_ends_inspect_with_what_was_measured(data: Path) -> None:
     if not leaf_is_known(data.parent):
-        pytest.skip("the disk under the temporary directory is not known")
+        lacks("known-disk", "the disk under the temporary directory is not known")
     with subprocess.Popen(
         [sys.executable, "-m", "nginx_tune", "-v", "inspect", "--dataset", str(data.parent),
          "--disks", "--disk-seconds", "20", "--force", "-f", "json"],

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from needs import lacks
 
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host import programs
@@ -124,7 +125,7 @@ def test_the_kernel_takes_a_group_below_the_root() -> None:
     """Without systemd: the controller is handed to the root's children, and taken back."""
     free = find_free_v2()
     if free is None or scope.has_systemd():
-        pytest.skip("no cgroup v2 tree with a free controller that is ours to arrange")
+        lacks("cgroup-v2", "no tree with a free controller that is ours to arrange")
     unified, controller = free
     control = unified / "cgroup.subtree_control"
     before = control.read_text().split()
@@ -167,7 +168,7 @@ def test_the_kernel_takes_a_group_in_a_scope(
 ) -> None:
     free = find_free_v2()
     if free is None or scope.has_systemd():
-        pytest.skip("no cgroup v2 tree with a free controller that is ours to arrange")
+        lacks("cgroup-v2", "no tree with a free controller that is ours to arrange")
     unified, controller = free
     stub = tmp_path / "systemd-run"
     stub.write_text(STUB.replace("$V2_ROOT", str(unified)).replace("$V2_CONTROLLER", controller))

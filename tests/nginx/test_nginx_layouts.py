@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from needs import lacks
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PLACE = """
@@ -48,7 +49,7 @@ def layouts() -> list[tuple[str, str, str]]:
 def test_it_is_tested_and_validated_where_it_was_built_to_be(layout: str, tmp_path: Path) -> None:
     found = {name: (program, prefix) for name, program, prefix in layouts()}
     if layout not in found:
-        pytest.skip(f"no {layout} here: tools/nginx-layouts builds it")
+        lacks("layouts", f"no {layout} here (tools/nginx-layouts builds it)")
     program, prefix = found[layout]
     (tmp_path / "nginx.conf").write_text(CONF)
     binary = f"{prefix}/sbin/nginx"

@@ -22,7 +22,7 @@ from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.nginx.choice import runnable_program
 from nginx_tune.nginx.processes import find_masters
 
-pytestmark = [pytest.mark.needs("root", "nginx", "cc"), pytest.mark.alone]
+pytestmark = [pytest.mark.needs("root", "nginx", "gcc"), pytest.mark.alone]
 RUN_CLI = Callable[..., subprocess.CompletedProcess[str]]
 NOBODY = 65534
 TITLE = "nginx: master process /usr/sbin/nginx -c /tmp/no/such.conf"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from needs import lacks
 
 from nginx_tune.observe.calls import file_of, read_call, threads_in_turns
 from nginx_tune.observe.parse_calls import parse_call
@@ -60,7 +61,7 @@ def test_what_a_process_waits_in(tmp_path: Path) -> None:
                 call = read_call(process.pid)
                 seen[process.pid] = call.kind if call else None
             if None in seen.values():
-                pytest.skip("this user may not look at system calls")
+                lacks("syscall-files", "this user may not look at system calls")
             time.sleep(0.01)
         assert threads_in_turns({sleeper.pid: 17, waiter.pid: 18}) == {17: "asleep"}
     finally:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from needs import lacks
 from probe_loads import Nginx, StartNginx
 
 from nginx_tune.documents.base import decode
@@ -53,7 +54,7 @@ class Status(threading.Thread):
 @pytest.fixture
 def large(start_nginx: StartNginx) -> Nginx:
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < MANY + _OTHERS:
-        pytest.skip(f"the limit of open files is below {MANY + _OTHERS}")
+        lacks("descriptors", f"the limit of open files is below {MANY + _OTHERS}")
     return start_nginx(
         main=f"worker_rlimit_nofile {MANY + _OTHERS};",
         # nginx closes idle ones where a sixteenth of its connections or fewer are free
@@ -104,7 +105,7 @@ def test_what_a_host_cannot_hold_is_refused_before_anything_is_sent(
 ) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if not 0 < hard < 900_000:
-        pytest.skip("no limit of open files to meet")
+        lacks("descriptors", "no limit of open files to meet")
     run = run_cli(
         "probe", nginx.url("/1k"), "--allow-live", "--idle-connections", str(hard),
         "--cap", f"connections={hard + 100}",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from needs import lacks
 
 from nginx_tune.sandbox.process_numbers import can_limit_numbers
 
@@ -34,7 +35,7 @@ sys.exit(said.status)
 """
 
 pytestmark = pytest.mark.needs("root", "userns")
-needs_python = pytest.mark.skipif(not Path(PYTHON).exists(), reason="no Python of the system")
+needs_python = pytest.mark.needs("system-python")
 
 
 @pytest.fixture
@@ -178,7 +179,7 @@ except OSError as error:
 @pytest.mark.parametrize("as_user", [False, True], ids=["root", "user"])
 def test_processes_are_bounded_without_a_cgroup(as_user: bool) -> None:
     if not as_user and not can_limit_numbers(400):
-        pytest.skip("before Linux 6.14 root's are bounded by cgroups alone")
+        lacks("process-limit", "before Linux 6.14 root's are bounded by cgroups alone")
     before = Path("/proc/sys/kernel/pid_max").read_text()
     limits = {"processes": 400}
     said = run([PYTHON, "-I", "-c", FORKS], as_user=as_user, limits=limits)

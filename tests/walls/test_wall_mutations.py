@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from needs import lacks
 from wall_attack import EVERYTHING, SYSTEM_NGINX, TURN, USERS, attack, package
 
 __all__ = ["package"]
@@ -146,7 +147,7 @@ def changed(package: Path, *edits: Edit) -> Iterator[Path]:
 def skip_unless_its_turn(number: int, turns: int) -> None:
     """In each run some; NGINX_TUNE_WALLS=all has all."""
     if not EVERYTHING and number % turns != TURN % turns:
-        pytest.skip("it has its turn in another run")
+        lacks("every-turn", "it has its turn in another run (NGINX_TUNE_WALLS=all has all)")
 
 
 def attack_without(package: Path, wall: Wall) -> dict[str, Any]:
