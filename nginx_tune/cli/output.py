@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -18,12 +19,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def output_options(*formats: str) -> Callable[[F], F]:
-    """Add ``-f`` (may repeat; ``NAME`` or ``NAME=FILE``) and ``-o``; the first is the default."""
+    """Add ``-f`` (may repeat; ``NAME`` or ``NAME=FILE``) and ``-o``; the first is the default.
+
+    Both are checked before the command begins: what takes minutes is not lost to a typo.
+    """
 
     def add(function: F) -> F:
-        function = click.option(
+        @functools.wraps(function)
+        def checked(*args: Any, **options: Any) -> Any:
+            for _, file in _places(options["formats"] or formats[:1], options["output"], formats):
+                if file not in {None, "", "-"}:
+                    _check_directory(Path(file or ""))
+            return function(*args, **options)
+
+        command = click.option(
             "-o", "--output", metavar="FILE", help="Write there instead of standard output."
-        )(function)
+        )(checked)
         return click.option(
             "-f",
             "--format",
@@ -31,7 +42,7 @@ def output_options(*formats: str) -> Callable[[F], F]:
             multiple=True,
             metavar="FORMAT[=FILE]",
             help=f"{', '.join(formats)} (default {formats[0]}); may repeat with files.",
-        )(function)
+        )(cast("F", command))
 
     return add
 
@@ -47,17 +58,7 @@ def write_result(
 
     Side effects: writes standard output and the named files (replaced atomically).
     """
-    wanted = formats or (next(iter(renderers)),)
-    jobs: list[tuple[str, str | None]] = []
-    for item in wanted:
-        name, _, named = item.partition("=")
-        if name not in renderers:
-            raise UsageError(f"unknown format '{name}'", hint=_formats_hint(name, renderers))
-        jobs.append((name, named or output))
-    if output is not None and all("=" in item for item in wanted):
-        raise UsageError(f"-o {output}: every format has a file of its own", hint="leave -o out")
-    if len([file for _, file in jobs if file is None]) > 1:
-        raise UsageError("only one format can go to standard output", hint="use -f FORMAT=FILE")
+    jobs = _places(formats or tuple(renderers)[:1], output, renderers)
     clear_progress()
     for name, file in jobs:
         data = renderers[name]()
@@ -67,7 +68,31 @@ def write_result(
             write_file(Path(file), data, mode=mode)
 
 
-def _formats_hint(name: str, known: Mapping[str, object]) -> str:
+def _places(
+    wanted: Sequence[str], output: str | None, known: Collection[str]
+) -> list[tuple[str, str | None]]:
+    """Each format that is asked for, and its file; None is standard output."""
+    jobs: list[tuple[str, str | None]] = []
+    for item in wanted:
+        name, _, named = item.partition("=")
+        if name not in known:
+            raise UsageError(f"unknown format '{name}'", hint=_formats_hint(name, known))
+        jobs.append((name, named or output))
+    if output is not None and all("=" in item for item in wanted):
+        raise UsageError(f"-o {output}: every format has a file of its own", hint="leave -o out")
+    if len([file for _, file in jobs if file is None]) > 1:
+        raise UsageError("only one format can go to standard output", hint="use -f FORMAT=FILE")
+    return jobs
+
+
+def _check_directory(path: Path) -> None:
+    try:
+        path.parent.stat()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot write: {error.strerror}") from None
+
+
+def _formats_hint(name: str, known: Collection[str]) -> str:
     near, every = name_meant(name, known), f"one of {', '.join(known)}"
     return f"{near} {every}" if near else every
 

@@ -74,12 +74,14 @@ class Arrivals(Part, frozen=True, kw_only=True):
     users: int | None = None
     """Closed loop: requests in flight at once, each followed by the next."""
     think_seconds: float | None = None
-    """Closed loop: pause between a response and the same user's next request."""
+    """Closed loop: pause between a response and the same user's next request. Users begin spread
+    over one."""
     steps: list[RateStep] | None = None
     """Kind ``steps``: one after another from the start of the run (the warm-up is part of it);
     the last rate goes on."""
     gaps: Literal["constant", "poisson"] | None = None
-    """Kind ``steps``: how arrivals lie about the rate; null is ``poisson``."""
+    """Kind ``steps``: how arrivals lie about the rate; null is ``poisson``. Kind ``closed``: how
+    pauses lie about theirs; ``poisson`` are exponential, null is ``constant``."""
     speed: float | None = None
     """Kind ``replay``: recorded seconds that pass in a second; null is 1."""
 

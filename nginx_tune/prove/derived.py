@@ -5,6 +5,7 @@ Over several blocks the numbers are added before they are divided.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
@@ -33,6 +34,32 @@ def read_busiest_worker_ratio(blocks: Sequence[Measurement]) -> Reading:
         return Reading(None, "the connections of the workers were not counted")
     most = sum(max(block.server.served_connections.values()) for block in blocks)
     return Reading(most / sum(sum(block.server.served_connections.values()) for block in blocks))
+
+
+def read_busiest_worker_request_ratio(blocks: Sequence[Measurement]) -> Reading:
+    """Share of the good answers that the busiest worker gave, by its rank in each block.
+
+    With connections that are kept a worker's share is decided when they are opened, and stays.
+    """
+    told = [
+        sum((Counter(part.workers) for part in block.classes.values()), Counter())
+        for block in blocks
+    ]
+    if not told or not all(told):
+        return Reading(None, "the answers did not tell their worker")
+    return Reading(sum(max(c.values()) for c in told) / sum(c.total() for c in told))
+
+
+def read_busiest_worker_cpu_ratio(blocks: Sequence[Measurement]) -> Reading:
+    """Share of the workers' CPU time that the busiest of them used, by its rank in each block."""
+    used = [[worker.cpu_seconds for worker in block.server.workers] for block in blocks]
+    known = [[seconds for seconds in each if seconds is not None] for each in used]
+    if not known or any(len(a) < len(b) for a, b in zip(known, used, strict=True)):
+        return Reading(None, "the CPU time of the workers was not read")
+    total = sum(map(sum, known))
+    if not total:
+        return Reading(None, "the workers used no CPU time")
+    return Reading(sum(map(max, known)) / total)
 
 
 def read_overflow_per_truncated(blocks: Sequence[Measurement]) -> Reading:
@@ -135,6 +162,8 @@ def read_most_disk_reads(blocks: Sequence[Measurement]) -> Reading:
 
 DERIVED: dict[str, Derived] = {
     "server.busiest_worker_ratio": Derived("ratio", read_busiest_worker_ratio),
+    "server.busiest_worker_request_ratio": Derived("ratio", read_busiest_worker_request_ratio),
+    "server.busiest_worker_cpu_ratio": Derived("ratio", read_busiest_worker_cpu_ratio),
     "server.pool_overflow_per_truncated": Derived("ratio", read_overflow_per_truncated),
     "server.open_per_blocked": Derived("ratio", read_open_per_blocked),
     "total.error_statuses": Derived("count", read_error_statuses),

@@ -51,7 +51,8 @@ def _loop(arrivals: Arrivals) -> str:
     if arrivals.kind == "closed":
         users = f"closed loop, {arrivals.users} users"
         think = arrivals.think_seconds
-        return f"{users} who pause {seconds_text(think)}" if think else users
+        mean = " on average" if arrivals.gaps == "poisson" else ""
+        return f"{users} who pause {seconds_text(think)}{mean}" if think else users
     if arrivals.kind == "replay":
         return f"open loop, as recorded × {number_text(arrivals.speed or 1.0)}"
     if arrivals.kind == "steps":

@@ -189,6 +189,7 @@ def _load(item: ScenarioClass) -> str:
 def _arrivals(arrivals: Arrivals) -> str:
     if arrivals.kind == "closed":
         pause = arrivals.think_seconds
-        think = f" with {number_text(pause)} s of pause" if pause else ""
+        mean = ", exponential" if arrivals.gaps == "poisson" else ""
+        think = f" with {number_text(pause)} s of pause{mean}" if pause else ""
         return f"{arrivals.users} users{think}"
     return f"{number_text(arrivals.rate_per_second or 0.0)}/s ({arrivals.kind})"

@@ -24,13 +24,14 @@ from nginx_tune.scenario.popularity import declare_popularity, requested_mean_by
 def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
     """What the scenario asks for, declared: the decisions then predict what it will show.
 
-    Requests in flight are the users of closed classes; an open class adds its rate; what is
-    answered without a file is no part of it. All random requests may miss the page cache at
-    once, and on average those do that it does not hold.
+    Requests in flight are the users of closed classes; an open class adds its rate, and so do
+    users of random files who pause, since a read is short beside a pause; what is answered
+    without a file is no part of it. All random requests may miss the page cache at once, and on
+    average those do that it does not hold.
     """
     reading = [c for c in scenario.classes if c.source != "memory"]
-    closed = [c for c in reading if c.arrivals.kind == "closed"]
-    rates = [c.arrivals.rate_per_second or 0.0 for c in reading]
+    closed = [c for c in reading if c.arrivals.kind == "closed" and not _pausing_rate(c)]
+    rates = [c.arrivals.rate_per_second or _pausing_rate(c) for c in reading]
     thinking = [c.arrivals.think_seconds for c in closed if c.source == "hot"]
     data, sizes = _data(facts.datasets), _sizes(facts.datasets)
     if (mean := requested_mean_bytes(scenario)) is not None:
@@ -129,6 +130,13 @@ def _sum(counts: Iterable[int | None]) -> int | None:
     """The sum of what is known; None where nothing is."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
+
+
+def _pausing_rate(item: ScenarioClass) -> float:
+    """Requests a second of users who pause between random files; 0 of all others."""
+    if item.source != "random" or not item.arrivals.think_seconds:
+        return 0.0
+    return (item.arrivals.users or 0) / item.arrivals.think_seconds
 
 
 def _users(classes: list[ScenarioClass]) -> int:

@@ -18,6 +18,8 @@ pub enum Purpose {
     Close = 6,
     /// Whether a body is compared with the file.
     Hash = 7,
+    /// How long a user pauses.
+    Pause = 8,
 }
 
 /// One stream of random numbers.

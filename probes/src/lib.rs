@@ -33,6 +33,7 @@ pub mod log;
 pub mod manifest;
 
 pub mod paths;
+pub mod pauses;
 pub mod plan;
 pub mod pool;
 pub mod progress;

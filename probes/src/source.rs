@@ -3,23 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::clock::{Clock, MILLISECOND, NEVER, Nanos, SECOND, nanos};
+use crate::clock::{Clock, NEVER, Nanos, SECOND};
 use crate::paths::{Picker, Replayed};
+use crate::pauses::Pauses;
 use crate::plan::{self, Arrivals, Plan, Stripe};
 use crate::request::Request;
 use crate::schedule::{Arrival, Schedule};
-
-/// Gap between the first requests of a closed loop's users: a burst of a thousand handshakes
-/// overflows the server's accept queue before anything is measured.
-const USER_START_GAP: Nanos = MILLISECOND / 10;
-
-/// Pause of a closed-loop user after a first failure; it doubles with each in a row. A server
-/// that fails at once would otherwise be asked (and would log) tens of thousands of times a
-/// second.
-const FIRST_PAUSE: Nanos = MILLISECOND;
-
-/// The longest such pause.
-const LONGEST_PAUSE: Nanos = 100 * MILLISECOND;
 
 /// Where requests come from.
 #[derive(Debug)]
@@ -42,8 +31,8 @@ pub enum Source {
         stripe: Stripe,
         /// Requests so far.
         started: u64,
-        /// Pause between a response and the same user's next request.
-        think: Nanos,
+        /// How long users wait before the next request.
+        pauses: Pauses,
     },
 }
 
@@ -83,14 +72,16 @@ impl Source {
                 in_second: 0.0,
             }));
         }
-        let users = plan.stripe.share(class.arrivals.users()) as u64;
+        let users = plan.stripe.share(class.arrivals.users());
+        let mut pauses = Pauses::new(&class.arrivals, plan.seed, &class.name, plan.stripe);
         Ok(Self::Closed {
-            ready: (0..users)
-                .map(|user| Reverse((user * USER_START_GAP, user as u32, 0)))
+            ready: (0u32..)
+                .zip(pauses.first(users))
+                .map(|(user, at)| Reverse((at, user, 0)))
                 .collect(),
             stripe: plan.stripe,
             started: 0,
-            think: nanos(class.arrivals.think_seconds()),
+            pauses,
         })
     }
 
@@ -163,16 +154,16 @@ impl Source {
 
     /// A request was answered as expected: its user goes on.
     pub fn answered(&mut self, user: u32, now: Nanos) {
-        if let Self::Closed { ready, think, .. } = self {
-            ready.push(Reverse((now + *think, user, 0)));
+        if let Self::Closed { ready, pauses, .. } = self {
+            ready.push(Reverse((now + pauses.draw(), user, 0)));
         }
     }
 
     /// A request failed: its user goes on after a pause, the longer of the plan's and ours.
     pub fn failed(&mut self, request: &Request, now: Nanos) {
-        if let Self::Closed { ready, think, .. } = self {
+        if let Self::Closed { ready, pauses, .. } = self {
             let failures = request.failures_in_a_row;
-            let ready_at = now + pause(failures).max(*think);
+            let ready_at = now + pauses.after_failure(failures);
             ready.push(Reverse((ready_at, request.user, failures + 1)));
         }
     }
@@ -209,24 +200,5 @@ impl Replay {
         }
         self.next = picker.next_recorded(self.stripe)?;
         Ok(Some(Request::new(next.path, next.index, due)))
-    }
-}
-
-/// Pause of a closed-loop user after so many earlier failures in a row.
-fn pause(earlier_failures: u32) -> Nanos {
-    (FIRST_PAUSE << earlier_failures.min(16)).min(LONGEST_PAUSE)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::pause;
-    use crate::clock::MILLISECOND;
-
-    #[test]
-    fn the_pause_doubles_up_to_a_tenth_of_a_second() {
-        let pauses: Vec<u64> = [0, 1, 2, 6, 7, 8, 1000]
-            .map(|n| pause(n) / MILLISECOND)
-            .to_vec();
-        assert_eq!(pauses, [1, 2, 4, 64, 100, 100, 100]);
     }
 }

@@ -56,6 +56,25 @@ def test_the_status_holds_when_nothing_can_be_said(locale: str) -> None:
     assert shell(f"{locale}{PROGRAM} schema nosuch 2>/dev/full").returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["-f", "jsn"], "unknown format 'jsn' (is json meant?"),
+        (["-f", "json=run.json", "-o", "run.txt"], "every format has a file of its own"),
+        (["-f", "json", "-f", "console"], "only one format can go to standard output"),
+        (["-f", "json=no/such/run.json"], "no/such/run.json: cannot write: No such file"),
+        (["-o", "no/such/run.txt"], "no/such/run.txt: cannot write: No such file"),
+    ],
+)
+def test_where_a_result_goes_is_checked_before_it_is_measured(
+    run_cli: Run, options: list[str], said: str
+) -> None:
+    """The probe's address has nobody: it would say so if it were asked first."""
+    run = run_cli("probe", "http://127.0.0.1:1/", "--allow-live", *options)
+    assert run.returncode == 2
+    assert said in run.stderr
+
+
 def test_a_reader_that_has_enough_is_no_failure() -> None:
     run = shell(f"{PROGRAM} schema facts | head -1 >/dev/null; echo ${{PIPESTATUS[0]}}")
     assert (run.stdout, run.stderr) == ("0\n", "")

@@ -10,7 +10,7 @@ import pytest
 from nginx_tune.documents import measured_class as documents
 from nginx_tune.documents.base import Unknown
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
-from nginx_tune.documents.measured_server import LoopTurn, ServerMeasurement
+from nginx_tune.documents.measured_server import LoopTurn, ServerMeasurement, WorkerUse
 from nginx_tune.documents.measurement import Generator, Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.prove import metrics as metrics_module
@@ -215,3 +215,26 @@ def test_failure_kinds_are_those_of_the_document() -> None:
     text = Path(documents.__file__).read_text()
     described = text[text.index("Failures by kind") :].split('"""')[0]
     assert re.findall(r"``(\w+)``", described) == list(metrics_module.FAILURE_KINDS)
+
+
+def test_the_busiest_workers_shares_are_added_by_rank() -> None:
+    """New processes in each block: the busiest of one is another one than that of the next."""
+
+    def block(told: dict[str, int], seconds: Sequence[float | None]) -> Measurement:
+        workers = [WorkerUse(pid=n, cpu_seconds=used) for n, used in enumerate(seconds)]
+        part = ClassMeasurement(workers=told)
+        server = ServerMeasurement(workers=workers)
+        return Measurement(classes={"a": part, "b": part}, server=server)
+
+    two = [block({"1": 30, "2": 10}, [0.5, 1.5]), block({"8": 10, "9": 50}, [3.0, 1.0])]
+    assert find_metric("server.busiest_worker_request_ratio").read(two).value == pytest.approx(0.8)
+    assert find_metric("server.busiest_worker_cpu_ratio").read(two).value == pytest.approx(0.75)
+    for untold, name in [
+        (block({}, [1.0]), "server.busiest_worker_request_ratio"),
+        (block({}, [1.0, None]), "server.busiest_worker_cpu_ratio"),
+        (block({}, [0.0, 0.0]), "server.busiest_worker_cpu_ratio"),
+    ]:
+        blocks = [*two, untold] if name.endswith("request_ratio") else [untold]
+        reading = find_metric(name).read(blocks)
+        assert reading.value is None, name
+        assert reading.reason, name

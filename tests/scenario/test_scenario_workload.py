@@ -149,6 +149,21 @@ def test_who_waits_for_answers_is_counted_by_users_of_random_files() -> None:
     assert declared(many_files(), closed("a", "random", 8, once=True)).once
 
 
+def test_users_who_pause_between_random_files_are_a_rate() -> None:
+    pausing = ScenarioClass(
+        name="a",
+        source="random",
+        connections=100,
+        arrivals=Arrivals(kind="closed", users=100, think_seconds=0.25, gaps="poisson"),
+    )
+    scenario = Scenario(
+        name="n", title="t", lab=many_files(), primary_metric="a.p99", classes=[pausing]
+    )
+    workload = plan_workload(scenario, Facts())
+    assert workload.rate.mean_per_second == 400
+    assert workload.concurrency.cold_peak is None, "few of them wait for a disk at once"
+
+
 def test_slow_clients_are_said_and_asked_for() -> None:
     slow = msgspec.structs.replace(open_class("a", "random", 5), read_bytes_per_second=50_000)
     scenario = Scenario(

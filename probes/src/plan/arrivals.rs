@@ -17,6 +17,8 @@ pub enum Arrivals {
         users: usize,
         /// Pause between a response and the same user's next request.
         think_seconds: f64,
+        /// How the pauses lie about it: all alike, or exponential.
+        gaps: Gaps,
     },
     /// Open loop: a rate, whatever the server does.
     Open {
@@ -32,7 +34,7 @@ pub enum Arrivals {
     },
 }
 
-/// How arrivals lie about a rate.
+/// How arrivals lie about a rate, or pauses about their mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gaps {
     /// Evenly.
@@ -107,14 +109,6 @@ impl Arrivals {
         }
     }
 
-    /// Pause of a closed-loop user between a response and the next request.
-    pub fn think_seconds(&self) -> f64 {
-        match *self {
-            Self::Closed { think_seconds, .. } => think_seconds,
-            Self::Open { .. } | Self::Replay { .. } => 0.0,
-        }
-    }
-
     /// What is wrong with it.
     pub(super) fn check(&self) -> Result<(), String> {
         let good = match self {
@@ -148,6 +142,7 @@ impl Read for Arrivals {
             "closed" => Self::Closed {
                 users: users.ok_or_else(|| fields.wrong("users", "is missing"))?,
                 think_seconds: think.unwrap_or(0.0),
+                gaps: gaps.unwrap_or(Gaps::Constant),
             },
             "constant" => Self::Open {
                 gaps: Gaps::Constant,

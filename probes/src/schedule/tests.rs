@@ -187,6 +187,7 @@ fn closed_loops_and_replays_follow_no_rate() {
     let closed = Arrivals::Closed {
         users: 3,
         think_seconds: 0.0,
+        gaps: Gaps::Constant,
     };
     for kind in [closed, Arrivals::Replay { speed: 1.0 }] {
         assert!(Schedule::new(&kind, 1, "c", WHOLE).is_none());
