@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Literal
 
 from nginx_tune.documents.base import Document, Part
-from nginx_tune.documents.verdict import Outcome
+from nginx_tune.documents.verdict import BetterWhen, Outcome, Unit
 
 
 class ComparedMetric(Part, frozen=True, kw_only=True):
     """One metric before and after."""
 
     name: str
+    unit: Unit | None = None
+    """Of ``before`` and ``after``."""
     before: float | None
     after: float | None
     control_ratio: float | None = None
@@ -26,7 +28,7 @@ class ComparedMetric(Part, frozen=True, kw_only=True):
     """``block_bootstrap``: seconds resampled in blocks; ``counts``: totals, without interval."""
     seconds: int = 0
     """Of the shorter window that has it."""
-    better_when: Literal["higher", "lower"] = "lower"
+    better_when: BetterWhen = "lower"
     outcome: Outcome
     reason: str = ""
 

@@ -7,7 +7,7 @@ from typing import Literal
 from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.validation import Validation
-from nginx_tune.documents.verdict import BetterWhen, Outcome
+from nginx_tune.documents.verdict import BetterWhen, Outcome, Unit
 
 RunKind = Literal["validate", "scenario"]
 
@@ -73,6 +73,8 @@ class RunMetric(Part, frozen=True, kw_only=True):
     """One metric of two runs."""
 
     name: str
+    unit: Unit | None = None
+    """Of ``a`` and ``b``."""
     a: float | None
     """Of the candidate of the first run."""
     b: float | None

@@ -13,6 +13,10 @@ Outcome = Literal["better", "worse", "no_difference", "inconclusive", "invalid"]
 BetterWhen = Literal["higher", "lower", "neither"]
 """``neither``: neither way is harm or gain, such as the host's load average."""
 
+Unit = Literal[
+    "seconds", "bytes", "bytes_per_second", "per_second", "seconds_per_second", "count", "ratio"
+]
+
 Stopped = Literal["pairs", "settled", "time", "interrupted"]
 
 
@@ -31,6 +35,8 @@ class MetricVerdict(Part, frozen=True, kw_only=True):
     """One metric: baseline against candidate."""
 
     name: str
+    unit: Unit | None = None
+    """Of ``baseline`` and ``candidate``; null in verdicts of versions that did not say it."""
     baseline: float | None
     """All blocks together, as gates have it; so has ``candidate``."""
     candidate: float | None

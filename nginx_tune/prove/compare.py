@@ -23,7 +23,7 @@ from nginx_tune.prove.bootstrap import FEWEST_SECONDS, percentile_interval, resa
 from nginx_tune.prove.comparison import CUT_OFF
 from nginx_tune.prove.outcome import MARGIN, stands
 from nginx_tune.prove.statistics import ALPHA
-from nginx_tune.prove.windows import SERVER, TRAFFIC, Window, better_when, read_window
+from nginx_tune.prove.windows import SERVER, TRAFFIC, Window, read_window, unit_and_side
 
 SAME_TRAFFIC = 1.25
 """Rates whose ratio surely lies within this factor count as the same traffic."""
@@ -183,12 +183,13 @@ def _undecided(metric: ComparedMetric, reason: str) -> ComparedMetric:
 
 def _compare_series(name: str, windows: Windows, *, tests: int) -> ComparedMetric:
     """One metric, judged by the interval of its ratio, or of its difference where one is zero."""
-    direction = better_when(name)
+    unit, direction = unit_and_side(name)
     series = [window.series[name] for window in _all(windows)]
     values = [one.value for one in series]
     shortest = min(len(one) for one in series)
     draft = ComparedMetric(
         name=name,
+        unit=unit,
         before=values[0],
         after=values[1],
         control_ratio=_quotient(values[3], values[2]) if windows.control else None,
@@ -271,6 +272,7 @@ def _compare_totals(name: str, windows: Windows) -> ComparedMetric:
         outcome, reason = "better", f"none after {before:,.0f} before"
     return ComparedMetric(
         name=name,
+        unit="count",
         before=before,
         after=after,
         ratio=_quotient(after, before),

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.documents.verdict import BetterWhen
+from nginx_tune.documents.verdict import BetterWhen, Unit
 from nginx_tune.prove.latency import Reading, Sample, read_statistic, sample_of
 
 _FIRST_ERROR_STATUS = 400
-Unit = Literal["seconds", "bytes", "bytes_per_second", "per_second", "count", "ratio"]
 
 
 class Derived(NamedTuple):

@@ -14,11 +14,10 @@ import msgspec
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, ClaimResult
-from nginx_tune.documents.verdict import GateResult
+from nginx_tune.documents.verdict import GateResult, Unit
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.blocks import Blocks, degraded_by, pair_blocks
 from nginx_tune.prove.comparison import Comparison
-from nginx_tune.prove.derived import Unit
 from nginx_tune.prove.expression import COMPARE, Dimension, Expression, parse_expression
 from nginx_tune.prove.latency import Reading
 from nginx_tune.prove.metrics import find_metric

@@ -15,9 +15,9 @@ from functools import partial
 
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.documents.verdict import BetterWhen
+from nginx_tune.documents.verdict import BetterWhen, Unit
 from nginx_tune.errors import UsageError
-from nginx_tune.prove.derived import DERIVED, Unit, read_loop_turn_per_ttfb
+from nginx_tune.prove.derived import DERIVED, read_loop_turn_per_ttfb
 from nginx_tune.prove.latency import STATISTICS, Reading, Sample, read_statistic, sample_of
 
 Combine = Callable[[list[float]], float]

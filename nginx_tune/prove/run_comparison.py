@@ -148,6 +148,7 @@ def _judge(one: _Compared, p: float | None, *, same_baseline: bool) -> RunMetric
     before, after = one.a.baseline.value, one.b.baseline.value
     return RunMetric(
         name=metric.name,
+        unit=metric.unit,
         a=one.a.candidate.seen,
         b=one.b.candidate.seen,
         at_least=[name for name, run in (("a", one.a), ("b", one.b)) if "candidate" in run.bounded],

@@ -245,6 +245,7 @@ def _judge_metric(comparison: Comparison, p: float | None, bar: Bar) -> MetricVe
     before, after = comparison.middles or (None, None)
     return MetricVerdict(
         name=comparison.metric.name,
+        unit=comparison.metric.unit,
         baseline=comparison.baseline.seen,
         candidate=comparison.candidate.seen,
         at_least=[arm for arm in ("baseline", "candidate") if arm in comparison.bounded],

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from nginx_tune.documents.measured_server import ServerMeasurement, ServerSecond
 from nginx_tune.documents.measurement import ClassSecond, Measurement
 from nginx_tune.documents.observation import Observation
+from nginx_tune.documents.verdict import BetterWhen, Unit
 from nginx_tune.prove.bootstrap import Series
 
 TRAFFIC = "server.requests_per_second"
@@ -30,7 +31,8 @@ class Window(NamedTuple):
 class Quantity(NamedTuple):
     """How a metric is read from a second of the server."""
 
-    better_when: Literal["higher", "lower"]
+    unit: Unit
+    better_when: BetterWhen
     numerator: Callable[[ServerSecond], float | None]
     denominator: Callable[[ServerSecond], float | None] = lambda second: second.seconds
 
@@ -40,33 +42,37 @@ def _turn_p99(second: ServerSecond) -> float | None:
 
 
 SERVER: dict[str, Quantity] = {
-    TRAFFIC: Quantity("higher", lambda s: s.requests),
-    "server.loop_turn_seconds.blocked_seconds": Quantity("lower", lambda s: s.loop_blocked_seconds),
-    "server.block_io_delay_seconds": Quantity("lower", lambda s: s.block_io_delay_seconds),
+    TRAFFIC: Quantity("per_second", "higher", lambda s: s.requests),
+    "server.loop_turn_seconds.blocked_seconds": Quantity(
+        "seconds_per_second", "lower", lambda s: s.loop_blocked_seconds
+    ),
+    "server.block_io_delay_seconds": Quantity(
+        "seconds_per_second", "lower", lambda s: s.block_io_delay_seconds
+    ),
     "server.state_d_ratio": Quantity(
-        "lower", lambda s: None if s.state_d_ratio is None else s.state_d_ratio * s.seconds
+        "ratio", "lower", lambda s: None if s.state_d_ratio is None else s.state_d_ratio * s.seconds
     ),
     "server.loop_turn_seconds.p99": Quantity(
-        "lower", _turn_p99, lambda s: None if _turn_p99(s) is None else 1.0
+        "seconds", "lower", _turn_p99, lambda s: None if _turn_p99(s) is None else 1.0
     ),
-    "server.cpu_seconds": Quantity("lower", lambda s: s.cpu_seconds),
+    "server.cpu_seconds": Quantity("seconds_per_second", "lower", lambda s: s.cpu_seconds),
     "server.cpu_seconds_per_request": Quantity(
-        "lower", lambda s: s.cpu_seconds, lambda s: s.requests
+        "seconds", "lower", lambda s: s.cpu_seconds, lambda s: s.requests
     ),
-    "server.disk_read_bytes": Quantity("lower", lambda s: s.disk_read_bytes),
-    "server.refaults": Quantity("lower", lambda s: s.refaults),
-    "server.listen_drops": Quantity("lower", lambda s: s.listen_drops),
+    "server.disk_read_bytes": Quantity("bytes_per_second", "lower", lambda s: s.disk_read_bytes),
+    "server.refaults": Quantity("per_second", "lower", lambda s: s.refaults),
+    "server.listen_drops": Quantity("per_second", "lower", lambda s: s.listen_drops),
 }
 """Everything counted is per second; ``p99`` is the mean of the seconds' p99."""
 
 _TOTALS = ("pool_overflow", "connections_exhausted", "operations_too_slow", "read_errors")
 
-_CLASS: dict[str, tuple[Literal["higher", "lower"], Callable[[ClassSecond], float | None]]] = {
-    "requests_per_second": ("higher", lambda s: s.requests),
-    "bytes_per_second": ("higher", lambda s: s.bytes),
-    "errors_per_second": ("lower", lambda s: s.errors),
-    "p50": ("lower", lambda s: s.p50),
-    "p99": ("lower", lambda s: s.p99),
+_CLASS: dict[str, tuple[Unit, BetterWhen, Callable[[ClassSecond], float | None]]] = {
+    "requests_per_second": ("per_second", "higher", lambda s: s.requests),
+    "bytes_per_second": ("bytes_per_second", "higher", lambda s: s.bytes),
+    "errors_per_second": ("per_second", "lower", lambda s: s.errors),
+    "p50": ("seconds", "lower", lambda s: s.p50),
+    "p99": ("seconds", "lower", lambda s: s.p99),
 }
 
 
@@ -107,12 +113,12 @@ def _bounded(measurement: Measurement) -> Iterable[str]:
                     yield f"{name}.{tail}"
 
 
-def better_when(name: str) -> Literal["higher", "lower"]:
-    """Which way a metric should go."""
+def unit_and_side(name: str) -> tuple[Unit, BetterWhen]:
+    """In what a series of this name is, and which way it should go."""
     if name in SERVER:
-        return SERVER[name].better_when
-    found = _CLASS.get(name.rpartition(".")[2])
-    return found[0] if found else "lower"
+        return SERVER[name].unit, SERVER[name].better_when
+    unit, better_when, _ = _CLASS[name.rpartition(".")[2]]
+    return unit, better_when
 
 
 def _server_series(server: ServerMeasurement) -> Iterable[tuple[str, Series]]:
@@ -127,7 +133,7 @@ def _class_series(measurement: Measurement) -> dict[str, Series]:
     found = {}
     for name in measurement.classes:
         seconds = [point.classes.get(name, ClassSecond()) for point in measurement.series]
-        for tail, (_, read) in _CLASS.items():
+        for tail, (_, _, read) in _CLASS.items():
             values = [read(second) for second in seconds]
             series = _whole([(v, None if v is None else 1.0) for v in values])
             if series is not None:

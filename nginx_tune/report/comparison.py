@@ -5,10 +5,7 @@ from __future__ import annotations
 from nginx_tune.documents.comparison import ComparedMetric, Comparison
 from nginx_tune.prove.windows import TRAFFIC
 from nginx_tune.report.columns import align
-from nginx_tune.report.quantities import metric_words, one_line, ratio_text, value_text
-from nginx_tune.report.text import number_text
-
-_NONE = "–"
+from nginx_tune.report.quantities import metric_words, one_line, ratio_text, unit_text
 
 
 def render_comparison(comparison: Comparison) -> str:
@@ -17,8 +14,8 @@ def render_comparison(comparison: Comparison) -> str:
     rows = [
         (
             one_line(one.name) + (" (primary)" if one.name == comparison.primary_metric else ""),
-            _value(one.name, one.before),
-            _value(one.name, one.after),
+            unit_text(one.unit, one.before),
+            unit_text(one.unit, one.after),
             _ratio(one),
             one.outcome.replace("_", " ") + (f": {one_line(one.reason)}" if one.reason else ""),
         )
@@ -57,15 +54,3 @@ def _ratio(metric: ComparedMetric) -> str:
     if metric.low is None or metric.high is None:
         return ratio_text(metric.ratio)
     return f"{ratio_text(metric.ratio)} [{metric.low:.3g}–{metric.high:.3g}]"
-
-
-def _value(name: str, value: float | None) -> str:
-    if value is None:
-        return _NONE
-    if name.endswith((".blocked_seconds", "_delay_seconds", ".cpu_seconds")):
-        return f"{number_text(value)} s/s"
-    if name in ("server.refaults", "server.listen_drops"):
-        return f"{number_text(value)}/s"
-    if name == "server.disk_read_bytes":
-        return value_text("server.disk_read_bytes", value) + "/s"
-    return value_text(name, value)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nginx_tune.documents.verdict import MetricVerdict
+from nginx_tune.documents.verdict import MetricVerdict, Unit
 from nginx_tune.errors import UsageError
-from nginx_tune.prove.derived import Unit
 from nginx_tune.prove.expression import Expression, parse_expression
 from nginx_tune.prove.metrics import find_metric
 from nginx_tune.report.text import bytes_text, number_text, plain, seconds_text
@@ -16,6 +15,7 @@ _TEXT: dict[Unit, Callable[[float], str]] = {
     "bytes": bytes_text,
     "bytes_per_second": lambda value: f"{bytes_text(value)}/s",
     "per_second": lambda value: f"{number_text(value)}/s",
+    "seconds_per_second": lambda value: f"{number_text(value)} s/s",
     "count": number_text,
     "ratio": lambda value: f"{value * 100:.3g} %",
 }
@@ -48,12 +48,15 @@ def one_line(text: str) -> str:
 
 def value_text(metric: str, value: float | None) -> str:
     """A value of a metric with its unit: ``1.25 s``, ``80.0 MiB/s``; ``–`` for none."""
-    if value is None:
-        return "–"
     try:
-        return _TEXT[find_metric(metric).unit](value)
+        return unit_text(find_metric(metric).unit, value)
     except UsageError:
-        return number_text(value)
+        return unit_text(None, value)
+
+
+def unit_text(unit: Unit | None, value: float | None) -> str:
+    """A value with its unit; a bare number where the unit is not known."""
+    return "–" if value is None else _TEXT[unit or "count"](value)
 
 
 def ratio_text(ratio: float | None) -> str:

@@ -193,6 +193,7 @@ def test_runs_with_bounds_are_compared_upwards_alone(
 
     def compared(a: Run, b: Run) -> tuple[str, list[str], str]:
         found = compare_runs(a, b).metrics[0]
+        assert found.unit == "seconds"
         return found.outcome, found.at_least, found.reason
 
     plain, bounded, twice = run("a", whole, whole), run("b", whole, short), run("c", whole, slow)

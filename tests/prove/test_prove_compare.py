@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 
 import pytest
@@ -53,6 +54,13 @@ def test_a_clear_gain_under_the_same_traffic() -> None:
     assert comparison_status(found) is ExitStatus.OK
     assert "without a control" in comparison_sentence(found)
     assert any("whatever else changed" in warning for warning in found.warnings)
+    assert {one.name: one.unit for one in found.metrics} == {
+        BLOCKED: "seconds_per_second",
+        "server.requests_per_second": "per_second",
+        "server.cpu_seconds": "seconds_per_second",
+        "server.cpu_seconds_per_request": "seconds",
+    }
+    assert re.search(r"server.cpu_seconds +0\.\d+ s/s ", render_comparison(found))
 
 
 def test_a_loss_fails() -> None:

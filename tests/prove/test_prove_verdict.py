@@ -11,6 +11,7 @@ from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import MetricVerdict, Verdict
 from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.prove.metrics import find_metric
 from nginx_tune.prove.verdict import judge, measure_noise_floor, verdict_status
 from nginx_tune.report.verdict import render_verdict
 
@@ -62,6 +63,14 @@ def test_the_interval_is_the_exact_one(make_blocks: MakeBlocks) -> None:
     assert metric.level == pytest.approx(0.96875)
     assert metric.p_value == pytest.approx(2 / 64)
     assert (metric.baseline, metric.pairs, metric.better_when) == (10.0, 6, "higher")
+
+
+def test_every_metric_says_its_unit(make_blocks: MakeBlocks) -> None:
+    metrics = judge(make_blocks([(10.0, 20.0)] * 6), primary_metric=RATE).metrics
+    assert {one.name: one.unit for one in metrics} == {
+        one.name: find_metric(one.name).unit for one in metrics
+    }
+    assert {one.unit for one in metrics} == {"per_second", "seconds", "count"}
 
 
 def test_columns_and_ratio_stand_on_the_same_middle(make_blocks: MakeBlocks) -> None:
