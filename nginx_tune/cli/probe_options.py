@@ -15,7 +15,7 @@ from nginx_tune.errors import UsageError
 
 if TYPE_CHECKING:
     from nginx_tune.documents.loadplan import LoadPlan
-    from nginx_tune.load.one_class import Asked
+    from nginx_tune.load.one_class import Targets
 
 _Command = Callable[..., Any]
 
@@ -205,14 +205,14 @@ def _warmup(options: Mapping[str, Any], *, replays: bool) -> float:
     return parse_duration(options["warmup"])
 
 
-def _asked(path: str, options: Mapping[str, Any]) -> tuple[Asked, float | None]:
+def _asked(path: str, options: Mapping[str, Any]) -> tuple[Targets, float | None]:
     """What is asked for, and how long a manifest's recording is."""
     from nginx_tune.load.asked_paths import (  # noqa: PLC0415
         find_files,
         read_manifest_head,
         read_paths,
     )
-    from nginx_tune.load.one_class import Asked  # noqa: PLC0415
+    from nginx_tune.load.one_class import Targets  # noqa: PLC0415
 
     source, root = options["paths_from"], options["document_root"]
     head = None if source is None else read_manifest_head(source)
@@ -220,7 +220,7 @@ def _asked(path: str, options: Mapping[str, Any]) -> tuple[Asked, float | None]:
         if options["pick"] or options["zipf"] is not None or root is not None:
             raise UsageError("--pick, --zipf and --document-root go with a list, not a manifest")
         seconds = head.get("duration_seconds")
-        return Asked(manifest=str(source)), seconds if isinstance(seconds, (int, float)) else None
+        return Targets(manifest=str(source)), seconds if isinstance(seconds, (int, float)) else None
     if options["replay"] or options["speed"] is not None:
         raise UsageError("--replay and --speed go with a manifest", hint="--paths-from MANIFEST")
     if source is None and (options["pick"] or options["zipf"] is not None):
@@ -232,4 +232,4 @@ def _asked(path: str, options: Mapping[str, Any]) -> tuple[Asked, float | None]:
     pick: Literal["uniform", "zipf", "once"] = options["pick"] or (
         "uniform" if options["zipf"] is None else "zipf"
     )
-    return Asked(paths=paths, bytes=sizes, files=files, pick=pick, exponent=options["zipf"]), None
+    return Targets(paths=paths, bytes=sizes, files=files, pick=pick, exponent=options["zipf"]), None

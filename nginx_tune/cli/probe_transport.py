@@ -12,7 +12,7 @@ from nginx_tune.errors import UsageError
 
 if TYPE_CHECKING:
     from nginx_tune.documents.loadplan import ProxyProtocol, Tls
-    from nginx_tune.load.target import Place
+    from nginx_tune.load.target import ResolvedUrl
 
 TlsVersion = Literal["1.2", "1.3"]
 
@@ -86,7 +86,7 @@ TRANSPORT_OPTIONS: list[Callable[..., Any]] = [
 ]
 
 
-def resolve_place(url: str, options: Mapping[str, Any]) -> Place:
+def resolve_place(url: str, options: Mapping[str, Any]) -> ResolvedUrl:
     """What a URL and these options say of the server, and the path that is asked.
 
     Errors: UsageError that names the option.

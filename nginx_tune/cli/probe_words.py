@@ -8,14 +8,14 @@ from nginx_tune.cli.durations import parse_duration
 from nginx_tune.documents.loadplan import ByteRanges, Stripe
 from nginx_tune.errors import UsageError
 from nginx_tune.load.bounds import CAP_NAMES
-from nginx_tune.load.one_class import Keepalive, Rate
+from nginx_tune.load.one_class import Keepalive, OfferedRate
 
 _NUMBER = r"\d{1,9}(?:\.\d{1,6})?(?:[eE]\+?\d)?"
 _BYTES = re.compile(r"(\d{1,12})\s*([kKmMgG]?)(?:i?[bB])?")
 _SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
-def parse_rate(text: str) -> Rate:
+def parse_rate(text: str) -> OfferedRate:
     """``100``; ``100,200,400`` in equal steps; ``100-500`` growing evenly."""
     ramp = re.fullmatch(rf"({_NUMBER})-({_NUMBER})", text.strip())
     parts = list(ramp.groups()) if ramp else text.split(",")
@@ -24,7 +24,7 @@ def parse_rate(text: str) -> Rate:
     values = tuple(float(part) for part in parts)
     if not any(values) or (len(values) == 1 and not values[0]):
         raise UsageError(f"--rate '{text}': a rate is above 0")
-    return Rate(values, ramp=ramp is not None)
+    return OfferedRate(values, ramp=ramp is not None)
 
 
 def parse_keepalive(text: str) -> Keepalive:

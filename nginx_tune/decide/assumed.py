@@ -15,7 +15,7 @@ from nginx_tune.decide.answer import (
 )
 from nginx_tune.decide.model_blocking import predict
 from nginx_tune.decide.model_cache import zipf_classes
-from nginx_tune.decide.model_disk import DiskModel
+from nginx_tune.decide.model_disk import ModelDisk
 from nginx_tune.decide.model_inputs import BlockingInputs
 from nginx_tune.decide.situation import Situation
 
@@ -65,5 +65,5 @@ def _objects(i: BlockingInputs) -> float:
     return sum(c.objects for c in i.classes)
 
 
-def _scaled(disk: DiskModel, factor: float) -> DiskModel:
+def _scaled(disk: ModelDisk, factor: float) -> ModelDisk:
     return replace(disk, latency_seconds=disk.latency_seconds * factor)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nginx_tune.decide.model_cache import PopularityClass, hit_ratio
-from nginx_tune.decide.model_disk import DiskModel
+from nginx_tune.decide.model_disk import ModelDisk
 from nginx_tune.decide.model_inputs import FITS_RATIO, HALF_PAGE_BYTES, NAME_BYTES
 
 
@@ -37,7 +37,7 @@ class DirectInputs(NamedTuple):
     classes: tuple[PopularityClass, ...]
     """Popularity of the files, whatever their size."""
     page_cache_bytes: float
-    disk: DiskModel
+    disk: ModelDisk
     turn_bytes: float
     """What the disk is asked for together by the read-ahead."""
     buffer_bytes: float
@@ -94,6 +94,6 @@ def _hits(i: DirectInputs, groups: Sequence[FileGroup]) -> float:
     return hit_ratio(i.classes, resident * objects)
 
 
-def _read_seconds(disk: DiskModel, file_bytes: float, piece_bytes: float) -> float:
+def _read_seconds(disk: ModelDisk, file_bytes: float, piece_bytes: float) -> float:
     pieces = max(1.0, math.ceil(file_bytes / piece_bytes))
     return pieces * disk.read_seconds(file_bytes / pieces)

@@ -16,7 +16,7 @@ MEGABYTE = 1e6
 
 
 @dataclass(frozen=True)
-class DiskModel:
+class ModelDisk:
     """A disk, or several that share the reads, as the model sees it."""
 
     latency_seconds: float
@@ -50,15 +50,15 @@ class DiskModel:
         return min(reads, self.most_bytes_per_second / max(read_bytes, 1.0))
 
 
-TYPICAL: dict[DiskClass, DiskModel] = {
-    "hdd": DiskModel(8 * MILLISECOND, 120 * MEGABYTE, heads=1, spread=0.6, name="hdd"),
-    "ssd": DiskModel(0.12 * MILLISECOND, 500 * MEGABYTE, heads=8, spread=3, name="ssd"),
-    "nvme": DiskModel(0.09 * MILLISECOND, 2000 * MEGABYTE, heads=32, spread=3, name="nvme"),
-    "card": DiskModel(0.6 * MILLISECOND, 80 * MEGABYTE, heads=1, spread=3, name="card"),
-    "network": DiskModel(1 * MILLISECOND, 125 * MEGABYTE, heads=16, spread=3, name="network"),
-    "virtual": DiskModel(0.8 * MILLISECOND, 200 * MEGABYTE, heads=8, spread=3, name="virtual"),
-    "memory": DiskModel(1e-6, 5000 * MEGABYTE, heads=64, spread=0.1, name="memory"),
-    "unknown": DiskModel(1 * MILLISECOND, 150 * MEGABYTE, heads=4, spread=3, name="unknown"),
+TYPICAL: dict[DiskClass, ModelDisk] = {
+    "hdd": ModelDisk(8 * MILLISECOND, 120 * MEGABYTE, heads=1, spread=0.6, name="hdd"),
+    "ssd": ModelDisk(0.12 * MILLISECOND, 500 * MEGABYTE, heads=8, spread=3, name="ssd"),
+    "nvme": ModelDisk(0.09 * MILLISECOND, 2000 * MEGABYTE, heads=32, spread=3, name="nvme"),
+    "card": ModelDisk(0.6 * MILLISECOND, 80 * MEGABYTE, heads=1, spread=3, name="card"),
+    "network": ModelDisk(1 * MILLISECOND, 125 * MEGABYTE, heads=16, spread=3, name="network"),
+    "virtual": ModelDisk(0.8 * MILLISECOND, 200 * MEGABYTE, heads=8, spread=3, name="virtual"),
+    "memory": ModelDisk(1e-6, 5000 * MEGABYTE, heads=64, spread=0.1, name="memory"),
+    "unknown": ModelDisk(1 * MILLISECOND, 150 * MEGABYTE, heads=4, spread=3, name="unknown"),
 }
 """Class-typical disks: positioning time and bandwidth of 7200-rpm drives, data-sheet latency of
 SATA and NVMe flash, one data-centre round trip; of a card what its class promises (SD Application
@@ -70,7 +70,7 @@ _CONTRADICTION = 0.3
 """Share of a read's time by which a stream's bandwidth may miss the measured read."""
 
 
-def disk_model(disk: Disk) -> DiskModel:
+def disk_model(disk: Disk) -> ModelDisk:
     """The disk from its measured curve where there is one, else typical for its class."""
     typical = TYPICAL[disk.class_]
     curve = disk.curve
@@ -84,7 +84,7 @@ def disk_model(disk: Disk) -> DiskModel:
     )
     latency, bandwidth = _latency_and_bandwidth(curve, 1 / single, bandwidth)
     measured = curve.provenance == "measured"
-    return DiskModel(
+    return ModelDisk(
         latency_seconds=latency,
         bytes_per_second=bandwidth,
         # The mean of the plateau: the best of several noisy points is the luckiest.
@@ -190,7 +190,7 @@ def _falling(
     return times
 
 
-def disk_models(disks: Sequence[Disk], shared: Sequence[SharedCurve]) -> list[DiskModel]:
+def disk_models(disks: Sequence[Disk], shared: Sequence[SharedCurve]) -> list[ModelDisk]:
     """A model for each disk; one for several that were measured as one."""
     left = {disk.name: disk for disk in disks}
     models = []
@@ -232,14 +232,14 @@ def _latency_and_bandwidth(
     return start, bandwidth
 
 
-def disks_together(disks: Sequence[DiskModel]) -> DiskModel:
+def disks_together(disks: Sequence[ModelDisk]) -> ModelDisk:
     """Several disks that share the reads evenly: as slow as the mean, as parallel as all."""
     if not disks:
         return TYPICAL["unknown"]
     count = len(disks)
     measured = all(d.provenance == "measured" for d in disks)
     stalls = [d.stalls for d in disks if d.stalls is not None]
-    return DiskModel(
+    return ModelDisk(
         latency_seconds=sum(d.latency_seconds for d in disks) / count,
         bytes_per_second=sum(d.bytes_per_second for d in disks) / count,
         heads=sum(d.heads for d in disks),
@@ -257,8 +257,8 @@ def disks_together(disks: Sequence[DiskModel]) -> DiskModel:
     )
 
 
-def _renamed(model: DiskModel, name: str, heads: float) -> DiskModel:
-    return DiskModel(
+def _renamed(model: ModelDisk, name: str, heads: float) -> ModelDisk:
+    return ModelDisk(
         model.latency_seconds,
         model.bytes_per_second,
         heads,

@@ -14,7 +14,7 @@ from nginx_tune.decide.model_cache import (
     objects_asked,
     page_cache_hit_ratio,
 )
-from nginx_tune.decide.model_disk import DiskModel
+from nginx_tune.decide.model_disk import ModelDisk
 from nginx_tune.decide.model_sizes import SizeGroup, mean_pieces
 
 FITS_RATIO = 0.9
@@ -34,7 +34,7 @@ _COUNTED = 200
 """Requests that a measurement counts, or so: blocks of some seconds come to 70 to 1000."""
 
 
-class Asked(NamedTuple):
+class CacheAge(NamedTuple):
     """How long a page cache has been asked for what it is asked for now."""
 
     requests: float | None = None
@@ -44,7 +44,7 @@ class Asked(NamedTuple):
     """Whether no file is asked for again before all have been."""
 
 
-LONG_SINCE = Asked()
+LONG_SINCE = CacheAge()
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class BlockingInputs:
     object_bytes: float
     classes: tuple[PopularityClass, ...]
     """Popularity of the objects."""
-    disk: DiskModel
+    disk: ModelDisk
     read_bytes: float
     """Bytes of one read by nginx: a sendfile chunk, or a buffer where sendfile cannot be used."""
     window_bytes: float = 0.0
@@ -89,7 +89,7 @@ class BlockingInputs:
     """Whether inodes and directory entries share the page cache's limit."""
     directories: float | None = None
     """That the files lie in, where somebody counted them."""
-    asked: Asked = LONG_SINCE
+    asked: CacheAge = LONG_SINCE
     can_offload: bool = True
     """Whether a pool takes reads off the loop; not with kernel TLS (NGINX-FACTS 2.6)."""
 

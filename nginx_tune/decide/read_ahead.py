@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.decide.answer import FACTS_COMMAND, not_applicable
-from nginx_tune.decide.model_disk import DiskModel
+from nginx_tune.decide.model_disk import ModelDisk
 from nginx_tune.decide.model_pool import CACHE_SHARE_FOR_COLD
 from nginx_tune.decide.model_protocol import USUAL_READ_AHEAD_BYTES
 from nginx_tune.decide.pool_plan import PoolPlan
@@ -95,7 +95,7 @@ def decide_read_ahead(s: Situation, _plan: PoolPlan) -> Decision:
     )
 
 
-def wanted_window(disk: DiskModel) -> int:
+def wanted_window(disk: ModelDisk) -> int:
     """Window whose transfer takes as long as the positioning before it: a power of two.
 
     Source: the same balance as for a stripe or a chunk: half of the time is transfer, so at

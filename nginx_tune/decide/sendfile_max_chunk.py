@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.decide.answer import not_applicable, setting, validate_command
-from nginx_tune.decide.model_disk import DiskModel
+from nginx_tune.decide.model_disk import ModelDisk
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
@@ -103,7 +103,7 @@ def _on_link(s: Situation, chunk: int) -> float | None:
     return None if link is None else chunk / link
 
 
-def chunk_bytes(disk: DiskModel) -> int:
+def chunk_bytes(disk: ModelDisk) -> int:
     """The largest power of two within [512k, 2m] whose transfer is not too long."""
     chunk = DEFAULT_BYTES
     while chunk > SMALLEST_BYTES and chunk / disk.bytes_per_second > longest_transfer(disk):
@@ -111,6 +111,6 @@ def chunk_bytes(disk: DiskModel) -> int:
     return chunk
 
 
-def longest_transfer(disk: DiskModel) -> float:
+def longest_transfer(disk: ModelDisk) -> float:
     """Seconds for which a transfer may hold the disk: as long as the positioning before it."""
     return max(disk.latency_seconds, SHORT_SECONDS)

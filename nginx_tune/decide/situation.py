@@ -10,8 +10,8 @@ from nginx_tune.decide.build import Build, build_of
 from nginx_tune.decide.cache_growth import CacheHost, CacheSize, cache_size
 from nginx_tune.decide.model_blocking import Prediction, predict
 from nginx_tune.decide.model_cache import PopularityClass, curve_classes, zipf_classes
-from nginx_tune.decide.model_disk import DiskModel, disk_model, disk_models, disks_together
-from nginx_tune.decide.model_inputs import HALF_PAGE_BYTES, PAGE_BYTES, Asked, BlockingInputs
+from nginx_tune.decide.model_disk import ModelDisk, disk_model, disk_models, disks_together
+from nginx_tune.decide.model_inputs import HALF_PAGE_BYTES, PAGE_BYTES, BlockingInputs, CacheAge
 from nginx_tune.decide.model_protocol import ReadPath, read_path, turn_bytes
 from nginx_tune.decide.model_sizes import SizeGroup, size_groups
 from nginx_tune.decide.observed import Seen, see
@@ -112,12 +112,12 @@ class Situation:
         return data_paths(paths, self.facts.storage)
 
     @cached_property
-    def disk(self) -> DiskModel:
+    def disk(self) -> ModelDisk:
         """All disks under the data as one."""
         return disks_together(disk_models(self._disks, self.facts.storage.shared_curves))
 
     @cached_property
-    def disks_by_path(self) -> list[DiskModel]:
+    def disks_by_path(self) -> list[ModelDisk]:
         """The disks under each of the data directories, as one each."""
         known = {d.name: d for d in self.facts.storage.disks}
         return [
@@ -337,7 +337,7 @@ class Situation:
             page_waste_bytes=self._page_waste_bytes(mean.value),
             names_take_memory=not self.facts.memory.names_apart,
             directories=self._directories,
-            asked=Asked(
+            asked=CacheAge(
                 self.workload.popularity.requests_seen,
                 self.workload.popularity.began_full,
                 self.workload.popularity.once,

@@ -30,7 +30,7 @@ DEFAULT_TLS_LISTEN = "443"
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """A location that serves the site's files or its upstream."""
 
     name: Written
@@ -221,7 +221,7 @@ def _listen(item: str, site: Site, settings: Sequence[Setting]) -> Written:
     return written([line], 8)
 
 
-def _places(site: Site, kind: Kind, settings: Sequence[Setting]) -> list[Place]:
+def _places(site: Site, kind: Kind, settings: Sequence[Setting]) -> list[Location]:
     blocks = {s.block for s in settings if s.context == "location" and s.block}
     hot = [prefix for prefix in site.hot_locations if prefix in blocks]
     roots: list[str | None] = list(site.roots) if kind in ("static", "media") else [None]
@@ -242,8 +242,8 @@ def _places(site: Site, kind: Kind, settings: Sequence[Setting]) -> list[Place]:
 
 def _place(
     name: str, root: str | None, following: str | None, settings: Sequence[Setting]
-) -> Place:
-    return Place(
+) -> Location:
+    return Location(
         name=quote(name),
         root=root,
         next_place=None if following is None else quote(following),

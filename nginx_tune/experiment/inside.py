@@ -40,7 +40,7 @@ from nginx_tune.experiment.operations import (
 )
 from nginx_tune.experiment.shown_files import ShownFiles
 from nginx_tune.lab import mounts
-from nginx_tune.lab.enclosure import Enclosure, View
+from nginx_tune.lab.enclosure import Enclosure, HostNeeds
 from nginx_tune.lab.lifetime import die_with_parent
 from nginx_tune.lab.operation import Hello, Mark, answer_line, read_request
 
@@ -97,7 +97,7 @@ class Inside:
             placement=self._lab.topology.placement,
         )
 
-    def _enclose(self, lab: Lab, written: list[str], view: View) -> None:
+    def _enclose(self, lab: Lab, written: list[str], view: HostNeeds) -> None:
         """Settle what nginx gets to see, and let nobody here write to the host."""
         mounts.seal_all(keep=self._directory, only=self._enclosure.outer_mounts)
         os.environ["TMPDIR"] = str(mounts.STATE)  # the only place to write to

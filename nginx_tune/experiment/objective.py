@@ -18,7 +18,7 @@ from nginx_tune.experiment.session import Session
 from nginx_tune.load.capacity import LOWEST_PER_SECOND
 from nginx_tune.load.rate import plan_at_rate, total_rate
 from nginx_tune.prove.capacity import Bounds, next_rate, settle
-from nginx_tune.prove.objective import Objective, judge_run, parse_objective
+from nginx_tune.prove.objective import Objectives, judge_run, parse_objective
 
 
 def search_arms(
@@ -64,7 +64,7 @@ def search_arms(
     return {name: _answer(objective, found, bounds) for name, found in steps.items()}
 
 
-def _answer(objective: Objective, steps: Sequence[CapacityStep], bounds: Bounds) -> Capacity:
+def _answer(objective: Objectives, steps: Sequence[CapacityStep], bounds: Bounds) -> Capacity:
     texts = list(objective.texts)
     if not steps:
         return Capacity(objectives=texts, reason="time was up before the first step")

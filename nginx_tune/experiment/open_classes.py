@@ -8,14 +8,14 @@ import msgspec
 
 from nginx_tune.documents.loadplan import Arrivals, LoadClass
 from nginx_tune.load.classes import HELD_CONNECTIONS
-from nginx_tune.prove.objective import Objective
+from nginx_tune.prove.objective import Objectives
 
 _FIRST_PER_SECOND = 100.0
 _CONNECTIONS = 512
 """Of an open class: arrivals are not to wait for the probe."""
 
 
-def open_classes(classes: Sequence[LoadClass], objective: Objective) -> list[LoadClass]:
+def open_classes(classes: Sequence[LoadClass], objective: Objectives) -> list[LoadClass]:
     """The classes of the objective at a rate, the others of the same load as they are.
 
     Other open classes are left out: the search would change their rate too.

@@ -14,7 +14,7 @@ from nginx_tune.documents.loadplan import LoadPlan, Target
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.rehearsal import HeldKind, Manner, Turnover
 from nginx_tune.experiment.arm import Arm
-from nginx_tune.lab.enclosure import View
+from nginx_tune.lab.enclosure import HostNeeds
 from nginx_tune.lab.environment import Outgoing, Placement, Stubs
 from nginx_tune.lab.operation import HELLO, Operation
 from nginx_tune.turnover.address import Address
@@ -30,7 +30,7 @@ class OpenLabRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Directories that nginx writes to and that hold what it serves or reads."""
     made: list[str] = []
     """Directories that it needs and that the host lacks."""
-    view: View
+    view: HostNeeds
     """What nginx gets to see of the host."""
 
 
@@ -115,7 +115,7 @@ class TrialRequest(msgspec.Struct, frozen=True, kw_only=True):
     argv: list[str]
     files: dict[str, bytes]
     """Other bytes of files, by their paths without links."""
-    view: View
+    view: HostNeeds
     join_files: list[str]
 
 

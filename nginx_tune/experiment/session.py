@@ -43,7 +43,7 @@ from nginx_tune.experiment.topology import place_plan, place_site
 from nginx_tune.lab.bounds import bound
 from nginx_tune.lab.cgroups import why_no_controller
 from nginx_tune.lab.dirty import lift_dirty_limit
-from nginx_tune.lab.enclosure import View
+from nginx_tune.lab.enclosure import HostNeeds
 from nginx_tune.lab.environment import Outgoing
 from nginx_tune.lab.foreign_code import refuse_foreign_code
 from nginx_tune.lab.kinds import is_limited, settle_kinds
@@ -70,7 +70,7 @@ class Session:
         covers: Sequence[str],
         overlays: Sequence[str] = (),
         made: Sequence[str] = (),
-        view: View | None = None,
+        view: HostNeeds | None = None,
     ) -> None:
         refuse_foreign_code(binary, [])
         self._walls = walls
@@ -93,7 +93,7 @@ class Session:
                 covers=list(covers),
                 overlays=list(overlays),
                 made=list(made),
-                view=view or View(),
+                view=view or HostNeeds(),
             ),
         )
         self.files = {

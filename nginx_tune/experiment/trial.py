@@ -21,7 +21,7 @@ from nginx_tune.host.door import HostReadError, ProgramResult
 from nginx_tune.host.parse_mountinfo import is_inside
 from nginx_tune.lab import mounts
 from nginx_tune.lab.bounds import bound
-from nginx_tune.lab.enclosure import Enclosure, View
+from nginx_tune.lab.enclosure import Enclosure, HostNeeds
 from nginx_tune.lab.walls import Walls, given_up
 from nginx_tune.sandbox.launch import run_inside
 from nginx_tune.sandbox.places import read_mounts
@@ -52,7 +52,7 @@ def try_configuration(
     *,
     prefix: str | None,
     replaced: Mapping[str, bytes],
-    view: View | None = None,
+    view: HostNeeds | None = None,
 ) -> NginxTest:
     """What the target's ``nginx -t`` says of a configuration with some files replaced.
 
@@ -66,7 +66,7 @@ def try_configuration(
         request = TrialRequest(
             argv=argv,
             files={os.path.realpath(path): data for path, data in replaced.items()},
-            view=view or View(),
+            view=view or HostNeeds(),
             join_files=[str(file) for file in group.join_files()],
         )
         tried = walls.ask(TRIAL, request)
@@ -212,7 +212,7 @@ def _cover(directory: Path) -> bool:
     return True
 
 
-def _foresee(view: View, enclosure: Enclosure) -> None:
+def _foresee(view: HostNeeds, enclosure: Enclosure) -> None:
     """Let the directories take writes that nginx surely asks for: empty ones in their places.
 
     Not those that hold what nginx reads, nor those in which other file systems are mounted: of

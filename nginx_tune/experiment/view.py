@@ -16,7 +16,7 @@ from nginx_tune.conf.served import served_paths
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.experiment.places import written_places
 from nginx_tune.experiment.target import listen_sockets, written_files
-from nginx_tune.lab.enclosure import View
+from nginx_tune.lab.enclosure import HostNeeds
 
 _URIS = frozenset(
     {
@@ -50,7 +50,7 @@ _DEFAULT_PREFIX = "/usr/local/nginx"
 
 def plan_view(
     trees: Iterable[ConfTree], flags: Iterable[str], prefix: str | None, *, directory: str
-) -> View:
+) -> HostNeeds:
     """What the sandbox of some configurations shows.
 
     ``flags`` are configure arguments; ``prefix`` is nginx's ``-p``, null for the build's own;
@@ -62,7 +62,7 @@ def plan_view(
     for tree in trees:
         shown |= dict.fromkeys(_read_paths(tree, directory))
     lines = [line for tree in trees for line in tree.main.walk()]
-    return View(
+    return HostNeeds(
         shown=list(shown),
         written=sorted(
             written_places(
@@ -76,9 +76,9 @@ def plan_view(
     )
 
 
-def merge_views(views: Sequence[View]) -> View:
+def merge_views(views: Sequence[HostNeeds]) -> HostNeeds:
     """What all of them show: arms of several builds run in one sandbox."""
-    return View(
+    return HostNeeds(
         shown=list(dict.fromkeys(path for view in views for path in view.shown)),
         written=sorted({path for view in views for path in view.written}),
         uses_unix_sockets=any(view.uses_unix_sockets for view in views),

@@ -23,7 +23,7 @@ class Identity(NamedTuple):
     """``device/type`` of a card: ``MMC`` or ``SD``."""
 
 
-class Verdict(NamedTuple):
+class Classification(NamedTuple):
     """A disk class and the reason for it."""
 
     disk_class: DiskClass
@@ -66,48 +66,52 @@ _NAMES: tuple[tuple[str, DiskClass, str], ...] = (
 """By device name: drivers whose rotational flag says nothing."""
 
 
-def classify(identity: Identity) -> Verdict:
+def classify(identity: Identity) -> Classification:
     """The class of a leaf disk and why. ``rotational`` alone never proves anything.
 
     Source: NVMe, SCSI and virtio drivers of Linux set the flag each by a rule of its own.
     """
     for pattern, disk_class, reason in _NAMES:
         if re.fullmatch(pattern, identity.name):
-            return Verdict(disk_class, reason)
+            return Classification(disk_class, reason)
     if re.fullmatch(r"mmcblk\d+(boot\d+|gp\d+)?", identity.name):
         kind = {"MMC": "an eMMC", "SD": "an SD card"}.get(identity.kind, "an SD card or eMMC")
-        return Verdict("card", f"{kind}: it serves one command or few at a time")
+        return Classification("card", f"{kind}: it serves one command or few at a time")
     label = f"{identity.vendor} {identity.model}".strip()
     for part, disk_class, reason in _MODELS:
         if part.lower() in label.lower():
-            return Verdict(disk_class, f"model '{label}': {reason}")
+            return Classification(disk_class, f"model '{label}': {reason}")
     if identity.name.startswith("nvme"):
         return _classify_nvme(identity, label)
     if re.search(r"/session\d+/", identity.directory):
-        return Verdict("network", "an iSCSI session leads to it")
+        return Classification("network", "an iSCSI session leads to it")
     if "/rport-" in identity.directory:
-        return Verdict("network", "a Fibre Channel port leads to it")
+        return Classification("network", "a Fibre Channel port leads to it")
     if identity.name.startswith("sd") and label:
         return _classify_scsi(identity, label)
-    return Verdict("unknown", f"nothing known tells what {identity.name} is")
+    return Classification("unknown", f"nothing known tells what {identity.name} is")
 
 
-def _classify_nvme(identity: Identity, label: str) -> Verdict:
+def _classify_nvme(identity: Identity, label: str) -> Classification:
     if identity.transport not in {"", "pcie"}:
-        return Verdict("network", f"NVMe over {identity.transport}")
+        return Classification("network", f"NVMe over {identity.transport}")
     if identity.rotational:
-        return Verdict("hdd", f"NVMe disk '{label}' that declares itself rotational")
+        return Classification("hdd", f"NVMe disk '{label}' that declares itself rotational")
     if not label:
-        return Verdict("nvme", "an NVMe disk that tells no model")
-    return Verdict("nvme", f"NVMe model '{label}', no known network volume")
+        return Classification("nvme", "an NVMe disk that tells no model")
+    return Classification("nvme", f"NVMe model '{label}', no known network volume")
 
 
-def _classify_scsi(identity: Identity, label: str) -> Verdict:
+def _classify_scsi(identity: Identity, label: str) -> Classification:
     if identity.rotational is None:
-        return Verdict("unknown", f"model '{label}', but the kernel gives no rotational flag")
+        return Classification(
+            "unknown", f"model '{label}', but the kernel gives no rotational flag"
+        )
     if identity.rotational:
-        return Verdict("hdd", f"rotational=1 and model '{label}' is no known virtual disk")
-    return Verdict("ssd", f"rotational=0 is the disk's own word (VPD page B1); model '{label}'")
+        return Classification("hdd", f"rotational=1 and model '{label}' is no known virtual disk")
+    return Classification(
+        "ssd", f"rotational=0 is the disk's own word (VPD page B1); model '{label}'"
+    )
 
 
 _REMOTE_FILESYSTEMS = {
@@ -120,16 +124,16 @@ _MEMORY_FILESYSTEMS = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
 _HYPERVISOR_FILESYSTEMS = {"9p", "virtiofs", "vboxsf", "fuse.vmhgfs-fuse"}
 
 
-def classify_filesystem(filesystem: str) -> Verdict | None:
+def classify_filesystem(filesystem: str) -> Classification | None:
     """The class of what lies under a file system without a block device; None: look deeper."""
     if filesystem in _MEMORY_FILESYSTEMS:
-        return Verdict("memory", f"{filesystem} keeps its files in memory")
+        return Classification("memory", f"{filesystem} keeps its files in memory")
     if filesystem in _REMOTE_FILESYSTEMS:
-        return Verdict("network", f"{filesystem} is a network file system")
+        return Classification("network", f"{filesystem} is a network file system")
     if filesystem in _HYPERVISOR_FILESYSTEMS:
-        return Verdict("virtual", f"{filesystem}: the files are the hypervisor's")
+        return Classification("virtual", f"{filesystem}: the files are the hypervisor's")
     if filesystem == "zfs":
-        return Verdict("unknown", "the kernel does not tell the disks of a ZFS pool")
+        return Classification("unknown", "the kernel does not tell the disks of a ZFS pool")
     if filesystem == "fuse" or filesystem.startswith("fuse."):
-        return Verdict("unknown", f"{filesystem}: its files may be local or remote")
+        return Classification("unknown", f"{filesystem}: its files may be local or remote")
     return None

@@ -20,7 +20,7 @@ _SOCKET = re.compile(r"socket:\[(\d+)\]")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-class Listener(NamedTuple):
+class ListeningSocket(NamedTuple):
     """A listening TCP socket."""
 
     address: Address
@@ -47,7 +47,7 @@ def canonical(address: Address) -> Address:
     return mapped or address
 
 
-def parse_listeners(text: str, *, byteorder: str) -> list[Listener]:
+def parse_listeners(text: str, *, byteorder: str) -> list[ListeningSocket]:
     """The listening sockets; rows of another form are left out.
 
     ``byteorder`` is the machine's (``sys.byteorder``): addresses are printed as numbers of 32
@@ -68,7 +68,7 @@ def parse_listeners(text: str, *, byteorder: str) -> list[Listener]:
             inode = int(columns[_INODE_COLUMN])
             queue = _QUEUES.fullmatch(columns[_QUEUE_COLUMN])
             found.append(
-                Listener(
+                ListeningSocket(
                     ipaddress.ip_address(packed),
                     int(row[2], 16),
                     inode,

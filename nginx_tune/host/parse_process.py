@@ -12,14 +12,14 @@ UNLIMITED = (1 << 63) - 1
 """What an unlimited number of descriptors is written as (RLIM_INFINITY is no JSON integer)."""
 
 
-class OpenFiles(NamedTuple):
+class DescriptorLimit(NamedTuple):
     """Soft and hard limit of open descriptors."""
 
     soft: int
     hard: int
 
 
-def parse_open_files(text: str) -> OpenFiles | Missing:
+def parse_open_files(text: str) -> DescriptorLimit | Missing:
     """The line ``Max open files`` of ``/proc/PID/limits``.
 
     Source: proc_pid_limits(5).
@@ -30,7 +30,7 @@ def parse_open_files(text: str) -> OpenFiles | Missing:
     soft, hard = (UNLIMITED if v == "unlimited" else parse_integer(v) for v in match.groups())
     if isinstance(soft, Missing):
         return soft
-    return hard if isinstance(hard, Missing) else OpenFiles(soft, hard)
+    return hard if isinstance(hard, Missing) else DescriptorLimit(soft, hard)
 
 
 def parse_status(text: str) -> dict[str, str]:

@@ -22,7 +22,7 @@ from nginx_tune.host.disk import read_disk, read_read_ahead_bytes
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Gaps, Missing, attempt, known, under
 from nginx_tune.host.layers import read_array, read_layer
-from nginx_tune.host.parse_block import Verdict, classify_filesystem
+from nginx_tune.host.parse_block import Classification, classify_filesystem
 from nginx_tune.host.parse_layers import parse_zpool_devices
 from nginx_tune.host.parse_mountinfo import Mount, is_inside, mount_of
 from nginx_tune.host.view import View, own_view, view_of
@@ -68,7 +68,7 @@ def read_storage(
             gaps["/paths"] = f"not through the mounts of nginx: {foreign.reason}"
         else:
             views.insert(0 if nginx_first else 1, foreign)
-    resolver = Resolver(host, views, loop_is_leaf=loop_is_leaf)
+    resolver = PathResolver(host, views, loop_is_leaf=loop_is_leaf)
     given = list(dict.fromkeys(paths))
     mounts = [point for point in data_mount_points(views[0].mounts) if point not in given]
     wanted = [*given, *mounts] or ["/"]
@@ -157,7 +157,7 @@ class _Below:
     reasons: list[str] = field(default_factory=list)
 
 
-class Resolver:
+class PathResolver:
     """Resolves paths of one host; keeps every leaf disk, layer and array it met.
 
     ``views`` are the ways to see files, the first to be preferred; one is the reader's own.
@@ -356,7 +356,9 @@ class Resolver:
         if name in self.disks:
             return
         if isinstance(first, Missing):
-            verdict = Verdict("unknown", f"none of its paths can be looked at: {first.reason}")
+            verdict = Classification(
+                "unknown", f"none of its paths can be looked at: {first.reason}"
+            )
             self.disks[name] = _without_device(name, verdict)
             return
         disk, gaps = read_disk(self._host, first)
@@ -389,7 +391,7 @@ class Resolver:
         return read_read_ahead_bytes(self._host, whole) if isinstance(own, Missing) else own
 
 
-def _without_device(name: str, verdict: Verdict) -> tuple[Disk, Gaps]:
+def _without_device(name: str, verdict: Classification) -> tuple[Disk, Gaps]:
     """What stands for the disk of a file system that has no block device."""
     disk = Disk(name=name, class_=verdict.disk_class, class_reason=verdict.reason)
     absent = [

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Missing, attempt
-from nginx_tune.host.parse_process import UNLIMITED, OpenFiles
+from nginx_tune.host.parse_process import UNLIMITED, DescriptorLimit
 
 BOOTED = "/run/systemd/system"
 """There when systemd is the init that runs: sd_booted(3)."""
@@ -19,10 +19,10 @@ _ADMINISTRATOR = "/etc/systemd"
 _PLACES = ("/usr/lib/systemd", "/lib/systemd", "/usr/local/lib/systemd", "/run/systemd")
 """From the least to the most important; ``_ADMINISTRATOR`` goes before all."""
 _EVERY = (*_PLACES, _ADMINISTRATOR)
-_DEFAULT = OpenFiles(1024, 524_288)
+_DEFAULT = DescriptorLimit(1024, 524_288)
 
 
-def read_unit_limits(host: Host) -> OpenFiles | Missing:
+def read_unit_limits(host: Host) -> DescriptorLimit | Missing:
     """Soft and hard limit of the unit nginx.service on a host that systemd runs.
 
     Errors: missing without systemd or without the unit.
@@ -44,8 +44,8 @@ def read_unit_limits(host: Host) -> OpenFiles | Missing:
 
 
 def limits_in(
-    text: str, section: str, key: str, before: OpenFiles, otherwise: OpenFiles
-) -> OpenFiles:
+    text: str, section: str, key: str, before: DescriptorLimit, otherwise: DescriptorLimit
+) -> DescriptorLimit:
     """The limits after a unit file: what its last assignment says.
 
     ``before`` holds where it has none that can be read, ``otherwise`` where it is emptied.
@@ -62,7 +62,7 @@ def limits_in(
         if not value.strip():
             found = otherwise
         elif ends[0] is not None and ends[1] is not None:
-            found = OpenFiles(ends[0], ends[1])
+            found = DescriptorLimit(ends[0], ends[1])
     return found
 
 

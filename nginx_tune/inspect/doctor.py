@@ -13,7 +13,7 @@ from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Missing, attempt
 from nginx_tune.host.global_ids import INITIAL_NAMESPACE
 from nginx_tune.host.parse_process import parse_status
-from nginx_tune.inspect.doctor_finding import Finding, with_capability
+from nginx_tune.inspect.doctor_finding import Checked, with_capability
 from nginx_tune.inspect.doctor_kernel import (
     look_at_bpftrace,
     look_at_namespaces,
@@ -28,7 +28,7 @@ from nginx_tune.nginx.binary import read_nginx
 class _Need(NamedTuple):
     name: str
     needed_for: str
-    look: Callable[[Host], Finding]
+    look: Callable[[Host], Checked]
 
 
 def examine(host: Host) -> Doctor:
@@ -59,153 +59,153 @@ def unmet(doctor: Doctor, required: list[str]) -> list[Check]:
     return [check for check in doctor.checks if check.name in required and check.status != "ok"]
 
 
-def _root(host: Host) -> Finding:
+def _root(host: Host) -> Checked:
     status = attempt(host.read_text, "/proc/self/status")
     users = [] if isinstance(status, Missing) else parse_status(status).get("Uid", "").split()
     if len(users) < 2:  # noqa: PLR2004  # real and effective
-        return Finding("unknown", _reason(status, "no user id in /proc/self/status"))
+        return Checked("unknown", _reason(status, "no user id in /proc/self/status"))
     if users[1] == "0":
-        return Finding("ok", "effective user 0")
-    return Finding("missing", f"effective user {users[1]}", "run it with sudo")
+        return Checked("ok", "effective user 0")
+    return Checked("missing", f"effective user {users[1]}", "run it with sudo")
 
 
-def _controller(name: str) -> Callable[[Host], Finding]:
-    def look(host: Host) -> Finding:
+def _controller(name: str) -> Callable[[Host], Checked]:
+    def look(host: Host) -> Checked:
         group = read_group(host, name)
         if isinstance(group, Missing):
-            return Finding(
+            return Checked(
                 "missing", group.reason, f"mount -t cgroup -o {name} none /sys/fs/cgroup/{name}"
             )
         top = group.directories[-1]
         shown = attempt(host.list_dir, group.directories[0])
         if isinstance(shown, Missing):
-            return Finding("missing", f"its directory is not to be seen: {shown.reason}")
+            return Checked("missing", f"its directory is not to be seen: {shown.reason}")
         if group.version == 2:  # noqa: PLR2004
             return _unified(host, name, group)
         return with_capability(
-            "dac_override", Finding("ok", f"version {group.version} at {top}"), host
+            "dac_override", Checked("ok", f"version {group.version} at {top}"), host
         )
 
     return look
 
 
-def _unified(host: Host, name: str, group: Group) -> Finding:
+def _unified(host: Host, name: str, group: Group) -> Checked:
     top = group.directories[-1]
     text = attempt(host.read_text, f"{top}/cgroup.controllers")
     if isinstance(text, Missing):
-        return Finding("unknown", text.reason)
+        return Checked("unknown", text.reason)
     wanted = "io" if name == "blkio" else name
     if wanted not in text.split():
-        return Finding(
+        return Checked(
             "missing",
             f"version 2 at {top} has {' '.join(text.split()) or 'no controller'}",
             f"echo +{wanted} > {top}/cgroup.subtree_control (in the group above)",
         )
-    return with_capability("dac_override", Finding("ok", f"version 2 at {top}"), host)
+    return with_capability("dac_override", Checked("ok", f"version 2 at {top}"), host)
 
 
-def _loop(host: Host) -> Finding:
+def _loop(host: Host) -> Checked:
     if isinstance(attempt(host.device_of, "/dev/loop-control"), Missing):
-        return Finding("missing", "no /dev/loop-control", "modprobe loop")
-    finding = with_capability("sys_admin", Finding("ok", "/dev/loop-control"), host)
+        return Checked("missing", "no /dev/loop-control", "modprobe loop")
+    finding = with_capability("sys_admin", Checked("ok", "/dev/loop-control"), host)
     return _and_programs(host, finding, ("losetup", "mkfs.ext4"))
 
 
-def _namespaces(host: Host) -> Finding:
+def _namespaces(host: Host) -> Checked:
     return _and_programs(host, look_at_namespaces(host), ("unshare",))
 
 
-def _and_programs(host: Host, finding: Finding, programs: tuple[str, ...]) -> Finding:
+def _and_programs(host: Host, finding: Checked, programs: tuple[str, ...]) -> Checked:
     for program in programs if finding.status == "ok" else ():
         if isinstance(found := attempt(host.find_program, program), Missing):
-            return Finding("missing", found.reason, _install(host, _PACKAGES.get(program, program)))
+            return Checked("missing", found.reason, _install(host, _PACKAGES.get(program, program)))
     return finding
 
 
-def _process_ids(host: Host) -> Finding:
+def _process_ids(host: Host) -> Checked:
     link = attempt(host.read_link, "/proc/self/ns/pid")
     if isinstance(link, Missing):
-        return Finding("unknown", link.reason)
+        return Checked("unknown", link.reason)
     if link == INITIAL_NAMESPACE:
-        return Finding("ok", "processes have the ids that the kernel's events name")
-    return Finding(
+        return Checked("ok", "processes have the ids that the kernel's events name")
+    return Checked(
         "missing", "a process namespace: events name other ids", "run it on the host itself"
     )
 
 
-def _delay_accounting(host: Host) -> Finding:
+def _delay_accounting(host: Host) -> Checked:
     text = attempt(host.read_text, "/proc/sys/kernel/task_delayacct")
     if isinstance(text, Missing):
-        return Finding("unknown", f"{text.reason} (a kernel before 5.14, or without it)")
+        return Checked("unknown", f"{text.reason} (a kernel before 5.14, or without it)")
     if text.strip() == "1":
-        return Finding("ok", "kernel.task_delayacct=1; counts for workers started since")
-    return Finding(
+        return Checked("ok", "kernel.task_delayacct=1; counts for workers started since")
+    return Checked(
         "missing",
         "kernel.task_delayacct=0: no waiting for disks is counted",
         "sysctl kernel.task_delayacct=1, then reload nginx",
     )
 
 
-def _taskstats(host: Host) -> Finding:
+def _taskstats(host: Host) -> Checked:
     """CONFIG_TASK_IO_ACCOUNTING, which shows as a file, depends on CONFIG_TASKSTATS."""
     accounting = attempt(host.read_text, "/proc/self/io")
     if isinstance(accounting, Missing):
-        return Finding("unknown", accounting.reason)
-    return with_capability("net_admin", Finding("ok", "the kernel has taskstats"), host)
+        return Checked("unknown", accounting.reason)
+    return with_capability("net_admin", Checked("ok", "the kernel has taskstats"), host)
 
 
-def _sock_diag(host: Host) -> Finding:
+def _sock_diag(host: Host) -> Checked:
     listening = attempt(host.listening, None)
     if isinstance(listening, Missing):
         table = attempt(host.read_text, "/proc/self/net/tcp")
         if not isinstance(table, Missing):
             detail = f"{listening.reason}; /proc/net/tcp tells listeners without backlog and drops"
-            return Finding("missing", detail, "modprobe tcp_diag")
-        return Finding("missing", listening.reason, "modprobe tcp_diag")
-    return Finding("ok", f"{len(listening.sockets)} listening TCP sockets")
+            return Checked("missing", detail, "modprobe tcp_diag")
+        return Checked("missing", listening.reason, "modprobe tcp_diag")
+    return Checked("ok", f"{len(listening.sockets)} listening TCP sockets")
 
 
-def _pressure(host: Host) -> Finding:
+def _pressure(host: Host) -> Checked:
     text = attempt(host.read_text, "/proc/pressure/io")
     if isinstance(text, Missing):
-        return Finding("missing", text.reason, "boot with psi=1")
-    return Finding("ok", "/proc/pressure/io")
+        return Checked("missing", text.reason, "boot with psi=1")
+    return Checked("ok", "/proc/pressure/io")
 
 
-def _nginx(host: Host) -> Finding:
+def _nginx(host: Host) -> Checked:
     nginx = read_nginx(host, to_run=True)[0]
     if nginx.product is None:
         refused = [f"{one.binary}: {one.reason}" for one in nginx.candidates]
         said = "; ".join(["no nginx that says its version", *refused])
-        return Finding("missing", said, _install(host, "nginx"))
+        return Checked("missing", said, _install(host, "nginx"))
     others = [f"; not process {one.pid}: {one.reason}" if one.pid else f"; not {one.binary}: "
               f"{one.reason}" for one in nginx.candidates if not one.chosen]  # fmt: skip
     detail = f"{nginx.product} {nginx.version}; {nginx.choice}{''.join(others)}"
-    return Finding("ok" if nginx.may_run else "missing", detail, "name one with --nginx")
+    return Checked("ok" if nginx.may_run else "missing", detail, "name one with --nginx")
 
 
-def _threads(host: Host) -> Finding:
+def _threads(host: Host) -> Checked:
     nginx = read_nginx(host, to_run=True)[0]
     if nginx.product is None:
-        return Finding("unknown", "no nginx to ask")
+        return Checked("unknown", "no nginx to ask")
     if "--with-threads" in nginx.flags:
-        return Finding("ok", "built --with-threads")
-    return Finding("missing", f"{nginx.binary} is built without threads", "install another build")
+        return Checked("ok", "built --with-threads")
+    return Checked("missing", f"{nginx.binary} is built without threads", "install another build")
 
 
-def _load_probe(_: Host) -> Finding:
+def _load_probe(_: Host) -> Checked:
     try:
-        return Finding("ok", str(find_probe()))
+        return Checked("ok", str(find_probe()))
     except MissingToolError as error:
-        return Finding("missing", error.message, error.hint or "install a wheel built with cargo")
+        return Checked("missing", error.message, error.hint or "install a wheel built with cargo")
 
 
-def _program(program: str) -> Callable[[Host], Finding]:
-    def look(host: Host) -> Finding:
+def _program(program: str) -> Callable[[Host], Checked]:
+    def look(host: Host) -> Checked:
         found = attempt(host.find_program, program)
         if isinstance(found, Missing):
-            return Finding("missing", found.reason, _install(host, _PACKAGES.get(program, program)))
-        return Finding("ok", found)
+            return Checked("missing", found.reason, _install(host, _PACKAGES.get(program, program)))
+        return Checked("ok", found)
 
     return look
 

@@ -10,7 +10,7 @@ from nginx_tune.host.gaps import Missing, attempt
 from nginx_tune.host.parse_process import parse_capabilities, parse_status
 
 
-class Finding(NamedTuple):
+class Checked(NamedTuple):
     """What a check found."""
 
     status: CheckStatus
@@ -20,13 +20,13 @@ class Finding(NamedTuple):
     """What to install, as Debian calls it; the distribution's command is then the fix."""
 
 
-def with_capability(name: str, finding: Finding, host: Host) -> Finding:
+def with_capability(name: str, finding: Checked, host: Host) -> Checked:
     """The finding, unless the right to use what was found is not there."""
     has = _capabilities(host)
     if isinstance(has, Missing):
-        return Finding("unknown", has.reason)
+        return Checked("unknown", has.reason)
     if name not in has:
-        return Finding("missing", f"no right to it (CAP_{name.upper()})", "run it with sudo")
+        return Checked("missing", f"no right to it (CAP_{name.upper()})", "run it with sudo")
     return finding
 
 

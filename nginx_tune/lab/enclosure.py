@@ -13,7 +13,7 @@ from nginx_tune.sandbox.places import read_mounts
 from nginx_tune.sandbox.spec import Confinement, Limits, Wall
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class HostNeeds(msgspec.Struct, frozen=True, kw_only=True):
     """What a configuration wants of its host."""
 
     shown: list[str] = []
@@ -28,8 +28,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 class Enclosure:
     """The sandbox of one lab; made before the lab mounts anything."""
 
-    def __init__(self, view: View | None = None) -> None:
-        self._view = view or View()
+    def __init__(self, view: HostNeeds | None = None) -> None:
+        self._view = view or HostNeeds()
         self._outer = {mount.mount_id for mount in read_mounts()}
         self._shown: list[str] = []
         self._writable: list[str] = []
@@ -46,7 +46,7 @@ class Enclosure:
         """The mounts that were there before the lab: the host's."""
         return frozenset(self._outer)
 
-    def look(self, view: View) -> None:
+    def look(self, view: HostNeeds) -> None:
         """Have a configuration's wants."""
         self._view = view
         self._planned.clear()

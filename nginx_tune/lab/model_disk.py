@@ -39,7 +39,7 @@ _PROBED_READS = 10_000
 """Of a probe, at each depth: the longest of so many is the longest that it tells."""
 
 
-class Answer(NamedTuple):
+class ReadAnswer(NamedTuple):
     """When a read is answered, and how."""
 
     at_seconds: float
@@ -64,7 +64,7 @@ class ServiceProcess:
         self._stall_until = 0.0
         self._started = False
 
-    def serve(self, now: float, offset: int, length: int) -> Answer:
+    def serve(self, now: float, offset: int, length: int) -> ReadAnswer:
         """The answer to a read that arrives now; times must not run backwards."""
         model = self._model
         if not self._started:
@@ -78,7 +78,7 @@ class ServiceProcess:
         end = self._past_stalls(start, end + self._own_seconds(offset))
         self._last_end = offset + length
         heapq.heappush(self._free_at, end)
-        return Answer(end, failed=self._is_bad(offset // _REGION_BYTES))
+        return ReadAnswer(end, failed=self._is_bad(offset // _REGION_BYTES))
 
     def _is_bad(self, region: int) -> bool:
         ratio = self._model.error_ratio

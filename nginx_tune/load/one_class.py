@@ -41,7 +41,7 @@ class Keepalive:
 
 
 @dataclass(frozen=True)
-class Rate:
+class OfferedRate:
     """An open loop's rate: one, several in equal steps, or growing from the first to the last."""
 
     values: tuple[float, ...]
@@ -49,7 +49,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Targets:
     """What is asked for: paths, or a manifest; the URL's own path when both are empty."""
 
     paths: Sequence[str] = ()
@@ -67,11 +67,11 @@ class Load:
     connections: int | None = None
     """Closed loop: the users, each with its own; open loop: held open and used in turn."""
     think_seconds: float | None = None
-    rate: Rate | None = None
+    rate: OfferedRate | None = None
     gaps: Literal["constant", "poisson"] = "poisson"
     replay_speed: float | None = None
     most_connections: int | None = None
-    asked: Asked = field(default_factory=Asked)
+    asked: Targets = field(default_factory=Targets)
     method: Literal["GET", "HEAD"] = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
     status: Sequence[int] = (200,)
@@ -91,7 +91,7 @@ class Load:
     start_at_unix_seconds: float | None = None
 
 
-def default_threads(rate: Rate | None, connections: int, cpus: int) -> int:
+def default_threads(rate: OfferedRate | None, connections: int, cpus: int) -> int:
     """How many threads a load wants: one core sends some 70,000 small requests a second.
 
     Half of the CPUs are left to others, such as the server. What a closed loop will reach is not
@@ -183,7 +183,7 @@ def _steps(load: Load) -> list[RateStep]:
     return [*steps, *(RateStep(seconds=length, rate_per_second=r) for r in load.rate.values)]
 
 
-def _paths(path: str, asked: Asked) -> Paths:
+def _paths(path: str, asked: Targets) -> Paths:
     if asked.manifest is not None:
         return Paths(kind="manifest", manifest=asked.manifest)
     listed = list(asked.paths) or [path]

@@ -14,7 +14,7 @@ from itertools import islice
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.host.gaps import Missing
 from nginx_tune.host.parse_listeners import (
-    Listener,
+    ListeningSocket,
     parse_listeners,
     parse_socket_link,
     parse_unix_listeners,
@@ -77,7 +77,7 @@ def _socket_inodes(host: Host, path: str) -> set[int]:
         return set()
 
 
-def _listeners(host: Host) -> list[Listener]:
+def _listeners(host: Host) -> list[ListeningSocket]:
     found = []
     for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
         try:

@@ -31,14 +31,14 @@ _LIVE_ABORT_RATIO = 0.2
 _TLS = Tls()
 
 
-class Place(NamedTuple):
+class ResolvedUrl(NamedTuple):
     """A URL, resolved."""
 
     target: Target
     path: str
 
 
-def resolve_url(url: str, tls: Tls = _TLS, *, unix: str | None = None) -> Place:
+def resolve_url(url: str, tls: Tls = _TLS, *, unix: str | None = None) -> ResolvedUrl:
     """The address, port, ``Host`` header and path of a URL; ``tls`` is for https.
 
     An IPv4 address is taken before an IPv6 one: most test servers listen on IPv4 alone. With the
@@ -75,7 +75,7 @@ def resolve_url(url: str, tls: Tls = _TLS, *, unix: str | None = None) -> Place:
     name = f"[{host}]" if ":" in host else host
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
     query = quote(parts.query, safe="/%:@!$&'()*+,;=~-._?")
-    return Place(
+    return ResolvedUrl(
         Target(
             address=address,
             port=0 if unix is not None else port or default_port,

@@ -22,7 +22,7 @@ from nginx_tune.nginx.processes import Master, same_mounts
 Source = Literal["named", "running", "installed"]
 
 
-class Standing(NamedTuple):
+class Eligibility(NamedTuple):
     """Whether a running master may be taken, and its program run."""
 
     master: Master
@@ -102,23 +102,25 @@ def choose_nginx(
     )
 
 
-def _standing(host: Host, master: Master) -> Standing:
+def _standing(host: Host, master: Master) -> Eligibility:
     user = _user(host, str(master.pid))
     is_here = same_mounts(host, master.pid) is True
     if isinstance(master.binary, Missing):
-        return Standing(master, user, f"its program cannot be seen: {master.binary.reason}", False)
+        return Eligibility(
+            master, user, f"its program cannot be seen: {master.binary.reason}", False
+        )
     if user is None:
-        return Standing(master, user, "whose it is cannot be seen", False)
+        return Eligibility(master, user, "whose it is cannot be seen", False)
     allowed = {"0", _user(host, "self"), _caller(host)}
     if user not in allowed:
-        return Standing(
+        return Eligibility(
             master, user, f"it runs as user {user}, who is neither root nor the caller", False
         )
     if not is_here:  # its file lies in a container: it is read, never run
-        return Standing(master, user, "", False)
+        return Eligibility(master, user, "", False)
     why = attempt(host.distrust, f"/proc/{master.pid}/exe")
     reason = why.reason if isinstance(why, Missing) else why
-    return Standing(master, user, reason, not reason)
+    return Eligibility(master, user, reason, not reason)
 
 
 def _user(host: Host, process: str) -> str | None:
@@ -133,7 +135,9 @@ def _caller(host: Host) -> str | None:
     return None if isinstance(caller, Missing) else str(caller)
 
 
-def _chosen(standings: Sequence[Standing], binary: str | None, pid: int | None) -> Standing | None:
+def _chosen(
+    standings: Sequence[Eligibility], binary: str | None, pid: int | None
+) -> Eligibility | None:
     if pid is not None:
         named = next((one for one in standings if one.master.pid == pid), None)
         if named is None:
@@ -147,7 +151,7 @@ def _chosen(standings: Sequence[Standing], binary: str | None, pid: int | None) 
 
 
 def _running(
-    standings: Sequence[Standing], chosen: Standing | None, *, is_program: bool
+    standings: Sequence[Eligibility], chosen: Eligibility | None, *, is_program: bool
 ) -> list[NginxCandidate]:
     """The masters; ``is_program`` when the chosen one's program is the nginx that is meant."""
     return [
@@ -162,7 +166,7 @@ def _running(
     ]
 
 
-def _why(one: Standing, *, is_chosen: bool) -> str:
+def _why(one: Eligibility, *, is_chosen: bool) -> str:
     if not is_chosen:
         reason = "another one came first" if one.may_run else "it runs in a container"
         return one.refused or reason
@@ -171,7 +175,7 @@ def _why(one: Standing, *, is_chosen: bool) -> str:
     return "it runs" if one.may_run else "it runs in a container: its program is only read"
 
 
-def _installed(host: Host, chosen: Standing | None) -> list[NginxCandidate]:
+def _installed(host: Host, chosen: Eligibility | None) -> list[NginxCandidate]:
     """Programs that are installed, but for the one that the chosen master runs."""
     found: list[NginxCandidate] = []
     known = set() if chosen is None else {chosen.master.binary, _real(host, chosen.master.binary)}

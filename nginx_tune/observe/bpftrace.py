@@ -20,7 +20,7 @@ from nginx_tune.host.lifetime import die_with_parent
 from nginx_tune.host.programs import ProgramError, find_program, start_text_program
 from nginx_tune.observe.calls import threads_in_turns
 from nginx_tune.observe.parse_bpftrace import (
-    Reading,
+    MarkReading,
     add_open_turns,
     is_word,
     parse_readings,
@@ -107,7 +107,7 @@ class Program:
             if self._answered.wait(_ANSWER_SECONDS):
                 return
 
-    def finish(self) -> list[Reading | None]:
+    def finish(self) -> list[MarkReading | None]:
         """The end of the program, and the reading of each mark, where it answered."""
         _call(self._magic)
         try:

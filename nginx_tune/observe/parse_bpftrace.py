@@ -19,7 +19,7 @@ _SQUARE_UNIT = 1000**2
 """The program adds square microseconds, which stay far from the end of 64 bits."""
 
 
-class Reading(NamedTuple):
+class MarkReading(NamedTuple):
     """All maps at one mark."""
 
     mark: int
@@ -28,7 +28,7 @@ class Reading(NamedTuple):
     maps: dict[str, dict[str, int]]
 
 
-def parse_readings(lines: Iterable[str]) -> list[Reading]:
+def parse_readings(lines: Iterable[str]) -> list[MarkReading]:
     """The complete readings; other output, and a reading cut short, is passed over."""
     readings = []
     maps: dict[str, dict[str, int]] | None = None
@@ -40,7 +40,7 @@ def parse_readings(lines: Iterable[str]) -> list[Reading]:
             if words[:1] == ["mark"] and len(words) == 3 and all(map(str.isdecimal, words[1:])):  # noqa: PLR2004
                 maps, mark, at = {}, int(words[1]), int(words[2]) / 1e9
             elif words == ["done"] and maps is not None:
-                readings.append(Reading(mark, at, maps))
+                readings.append(MarkReading(mark, at, maps))
                 maps = None
         elif kind == "map" and isinstance(data, dict) and maps is not None:
             for name, found in data.items():
@@ -65,12 +65,12 @@ def _decode(line: str) -> tuple[str, Any]:
     return (str(said.get("type")), said.get("data")) if isinstance(said, dict) else ("", None)
 
 
-def value_counts(reading: Reading) -> Counter[int]:
+def value_counts(reading: MarkReading) -> Counter[int]:
     """What was counted in ``@values``, by nanoseconds."""
     return Counter({_nanoseconds(key): n for key, n in _numbers(reading, "@values").items()})
 
 
-def turn_counts(reading: Reading) -> TurnCounts:
+def turn_counts(reading: MarkReading) -> TurnCounts:
     """The counters at a mark."""
     squares = reading.maps.get("@squares", {})
     return TurnCounts(
@@ -84,7 +84,9 @@ def turn_counts(reading: Reading) -> TurnCounts:
     )
 
 
-def add_open_turns(counts: TurnCounts, reading: Reading, silent: Mapping[int, Wait | None]) -> None:
+def add_open_turns(
+    counts: TurnCounts, reading: MarkReading, silent: Mapping[int, Wait | None]
+) -> None:
     """Count the turn that each thread was in at a mark, at its age.
 
     ``silent`` are the threads that are in a turn by the system call they are in, and what holds
@@ -110,7 +112,7 @@ def add_open_turns(counts: TurnCounts, reading: Reading, silent: Mapping[int, Wa
         counts.count(thread, Turn(now - since, waits), is_bound=True)
 
 
-def _under_way(reading: Reading, thread: int, now: int) -> dict[Wait, int]:
+def _under_way(reading: MarkReading, thread: int, now: int) -> dict[Wait, int]:
     """The wait that a thread is in, which may have two parts."""
     off, why, woken = (_numbers(reading, f"@{m}").get(thread, 0) for m in ("off", "why", "woken"))
     wait = WHY.get(why)
@@ -121,7 +123,7 @@ def _under_way(reading: Reading, thread: int, now: int) -> dict[Wait, int]:
     return {wait: max(0, woken - off), "queued": max(0, now - woken)}
 
 
-def _numbers(reading: Reading, name: str) -> dict[int, int]:
+def _numbers(reading: MarkReading, name: str) -> dict[int, int]:
     entries = reading.maps.get(name, {})
     return {int(key): value for key, value in entries.items() if key.isdecimal()}
 

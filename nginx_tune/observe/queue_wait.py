@@ -21,7 +21,7 @@ from typing import NamedTuple
 from nginx_tune.host.gaps import Missing
 from nginx_tune.host.global_ids import read_global_ids
 from nginx_tune.observe.bpftrace import Program, missing_bpftrace
-from nginx_tune.observe.parse_bpftrace import Reading, value_counts
+from nginx_tune.observe.parse_bpftrace import MarkReading, value_counts
 from nginx_tune.observe.program_text import answer_marks, count_value
 from nginx_tune.observe.tracefs import open_tracefs
 
@@ -63,7 +63,7 @@ class QueueWaitTracer:
         self._program.kill()
 
 
-def judge_readings(first: Reading, last: Reading) -> QueueWaits | Missing:
+def judge_readings(first: MarkReading, last: MarkReading) -> QueueWaits | Missing:
     """The waits between two readings."""
     waits = value_counts(last)
     posted = last.maps.get("@posts", {}).get("", 0) - first.maps.get("@posts", {}).get("", 0)

@@ -39,7 +39,7 @@ class Bounds(NamedTuple):
     most_steps: int = 40
 
 
-class Answer(NamedTuple):
+class SearchOutcome(NamedTuple):
     """What a search came to."""
 
     capacity_per_second: float | None
@@ -78,7 +78,7 @@ def next_rate(steps: Sequence[CapacityStep], bounds: Bounds) -> float | None:
     return bracket.held if _held(steps, bracket.held) < MAJORITY else None
 
 
-def settle(steps: Sequence[CapacityStep], bounds: Bounds) -> Answer:
+def settle(steps: Sequence[CapacityStep], bounds: Bounds) -> SearchOutcome:
     """The answer of a search that is over.
 
     The capacity is known only when the server limits it: where the probe, its connections or
@@ -87,12 +87,12 @@ def settle(steps: Sequence[CapacityStep], bounds: Bounds) -> Answer:
     bracket = _bracket(steps)
     held = bracket.held
     if held is not None and _held(steps, held) < MAJORITY:
-        return Answer(
+        return SearchOutcome(
             None, None, bracket.missed, "steps", f"{len(steps)} runs did not settle on a rate"
         )
     if bracket.missed is None:
         reason = f"it holds at {_rate(bounds.highest)}, the highest rate that was allowed"
-        return Answer(None, held, None, "bound", reason)
+        return SearchOutcome(None, held, None, "bound", reason)
     limit = _limit(steps, bracket.missed)
     why = next(
         step.reason for step in steps
@@ -100,21 +100,21 @@ def settle(steps: Sequence[CapacityStep], bounds: Bounds) -> Answer:
     )  # fmt: skip
     if held is None:
         lowest = f"it does not even hold at {_rate(bracket.missed)}: {why}"
-        return Answer(None, None, bracket.missed, limit, lowest)
+        return SearchOutcome(None, None, bracket.missed, limit, lowest)
     if limit not in SERVER_LIMITS:
         reason = f"what stops at {_rate(bracket.missed)} is not the server: {why}"
-        return Answer(None, held, bracket.missed, limit, reason)
+        return SearchOutcome(None, held, bracket.missed, limit, reason)
     if bracket.missed > held * (1 + bounds.precision_ratio):
         reason = f"{len(steps)} runs did not come closer: {why}"
-        return Answer(None, held, bracket.missed, "steps", reason)
-    return Answer(held, held, bracket.missed, limit, f"at {_rate(bracket.missed)}: {why}")
+        return SearchOutcome(None, held, bracket.missed, "steps", reason)
+    return SearchOutcome(held, held, bracket.missed, limit, f"at {_rate(bracket.missed)}: {why}")
 
 
-def so_far(steps: Sequence[CapacityStep]) -> Answer:
+def so_far(steps: Sequence[CapacityStep]) -> SearchOutcome:
     """What is known of a search that was interrupted: no capacity, but what held and what not."""
     bracket = _bracket(steps) if steps else _Bracket(None, None, None)
     reason = f"interrupted after {len(steps)} runs"
-    return Answer(None, bracket.held, bracket.missed, INTERRUPTED, reason)
+    return SearchOutcome(None, bracket.held, bracket.missed, INTERRUPTED, reason)
 
 
 def _bracket(steps: Sequence[CapacityStep]) -> _Bracket:

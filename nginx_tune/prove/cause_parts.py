@@ -20,7 +20,7 @@ ALLOWED_SHARE = 0.1
 Method = Literal["sched_switch", "taskstats", "stat", "samples"]
 
 
-class Window(NamedTuple):
+class CauseWindow(NamedTuple):
     """What causes are looked for in."""
 
     server: ServerMeasurement
@@ -211,7 +211,7 @@ def figure(metric: str, value: float | None, unit: str) -> CauseEvidence | None:
     return None if value is None else CauseEvidence(metric=metric, value=float(value), unit=unit)
 
 
-def turn_figures(window: Window) -> list[CauseEvidence]:
+def turn_figures(window: CauseWindow) -> list[CauseEvidence]:
     """What turns took and what they waited for."""
     turns = window.turns
     if turns is None:

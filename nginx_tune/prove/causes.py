@@ -16,7 +16,7 @@ from nginx_tune.documents.units import number_text, seconds_text
 from nginx_tune.prove import causes_cpu, causes_elsewhere, causes_loop, causes_lost
 from nginx_tune.prove.cause_parts import (
     ALLOWED_SECONDS,
-    Window,
+    CauseWindow,
     longest_text,
     measure_blocked,
     percent,
@@ -24,7 +24,7 @@ from nginx_tune.prove.cause_parts import (
 
 _LEAST_SECONDS = 1.0
 
-_LOOKS: tuple[Callable[[Window], Cause | None], ...] = (
+_LOOKS: tuple[Callable[[CauseWindow], Cause | None], ...] = (
     causes_lost.read_errors,
     causes_lost.pool_overflow,
     causes_lost.exhausted,
@@ -63,7 +63,7 @@ def find_causes(
     if duration_seconds < _LEAST_SECONDS or not server.workers:
         short = f"{number_text(duration_seconds)} s" if server.workers else "no worker was seen"
         return [_not_enough([f"the window: {short}"])]
-    window = Window(server, duration_seconds, allowed_seconds)
+    window = CauseWindow(server, duration_seconds, allowed_seconds)
     causes = [cause for look in _LOOKS if (cause := look(window)) is not None]
     if causes:
         return causes

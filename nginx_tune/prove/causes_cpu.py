@@ -6,7 +6,7 @@ from nginx_tune.documents.measured_server import ServerMeasurement, WorkerUse
 from nginx_tune.documents.observation import Cause, CauseEvidence
 from nginx_tune.documents.units import seconds_text
 from nginx_tune.prove.cause_parts import (
-    Window,
+    CauseWindow,
     figures,
     longest_text,
     mean,
@@ -22,7 +22,7 @@ _THROTTLED_PERIODS = 0.05
 _STOLEN = 0.05
 
 
-def held_by_cpu(window: Window) -> Cause | None:
+def held_by_cpu(window: CauseWindow) -> Cause | None:
     """Turns that compute for longer than is allowed."""
     turns = window.turns
     if turns is None or not window.is_held_by("computing") or _is_refuted(window):
@@ -45,7 +45,7 @@ def held_by_cpu(window: Window) -> Cause | None:
     )
 
 
-def saturated(window: Window) -> Cause | None:
+def saturated(window: CauseWindow) -> Cause | None:
     """No time left, though each turn is short."""
     shares = _shares(window)
     at_work = [_at_work(window, worker) for worker in window.server.workers]
@@ -70,7 +70,7 @@ def saturated(window: Window) -> Cause | None:
     )
 
 
-def throttled(window: Window) -> Cause | None:
+def throttled(window: CauseWindow) -> Cause | None:
     """The quota of a control group was used up."""
     quota = window.server.quota
     if quota is None or not quota.periods or not quota.throttled_periods:
@@ -94,7 +94,7 @@ def throttled(window: Window) -> Cause | None:
     )
 
 
-def contention(window: Window) -> Cause | None:
+def contention(window: CauseWindow) -> Cause | None:
     """Ready to run, and somebody else runs."""
     server = window.server
     shares = [(w.run_queue_seconds or 0.0) / window.seconds for w in server.workers]
@@ -121,7 +121,7 @@ def contention(window: Window) -> Cause | None:
     )
 
 
-def stolen(window: Window) -> Cause | None:
+def stolen(window: CauseWindow) -> Cause | None:
     """The hypervisor had the CPUs."""
     ratio = window.server.steal_ratio
     if ratio is None or ratio < _STOLEN:
@@ -136,7 +136,7 @@ def stolen(window: Window) -> Cause | None:
     )
 
 
-def _is_refuted(window: Window) -> bool:
+def _is_refuted(window: CauseWindow) -> bool:
     """Whether the threads' own clocks rule out that turns computed for so long.
 
     An arrival waits half a turn's length, at most half of the longest, in the share of time that
@@ -151,11 +151,11 @@ def _is_refuted(window: Window) -> bool:
     return window.wait_by("computing") > 2 * ran * (window.turns.max or 0.0) / 2
 
 
-def _shares(window: Window) -> list[float]:
+def _shares(window: CauseWindow) -> list[float]:
     return [(w.main_thread_cpu_seconds or 0.0) / window.seconds for w in window.server.workers]
 
 
-def _at_work(window: Window, worker: WorkerUse) -> float:
+def _at_work(window: CauseWindow, worker: WorkerUse) -> float:
     """Share of the window that a loop was in its turns, or its thread was ready to run."""
     runs = (worker.main_thread_cpu_seconds or 0.0) + (worker.run_queue_seconds or 0.0)
     traced = window.turns.traced_ratio or 0.0 if window.turns else 0.0

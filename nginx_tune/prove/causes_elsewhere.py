@@ -7,7 +7,7 @@ import math
 from nginx_tune.documents.measured_server import Waiting, WorkerUse
 from nginx_tune.documents.observation import Cause
 from nginx_tune.documents.units import number_text, seconds_text
-from nginx_tune.prove.cause_parts import Window, figures, longest_text, turn_figures
+from nginx_tune.prove.cause_parts import CauseWindow, figures, longest_text, turn_figures
 
 _FEWEST_WAITING = 1.0
 """Requests without an answer at a time, on average, from which their wait is named."""
@@ -27,7 +27,7 @@ _MUCH = 0.5
 """Of a CPU: an arrival in two finds such a loop at work, for a moment or for seconds."""
 
 
-def failing_upstream(window: Window) -> Cause | None:
+def failing_upstream(window: CauseWindow) -> Cause | None:
     """Upstreams that refuse, reset, time out or close too early, as the error logs say."""
     server = window.server
     failures, status = server.upstream_failures or 0, server.stub_status
@@ -49,7 +49,7 @@ def failing_upstream(window: Window) -> Cause | None:
     )
 
 
-def slow_upstream(window: Window) -> Cause | None:
+def slow_upstream(window: CauseWindow) -> Cause | None:
     """Upstreams that were asked and did not answer, or do not take connections."""
     waiting = _looked(window)
     if waiting is None or waiting.upstreams_waiting_ratio < _OFTEN:
@@ -85,7 +85,7 @@ def slow_upstream(window: Window) -> Cause | None:
     )  # fmt: skip
 
 
-def slow_resolver(window: Window) -> Cause | None:
+def slow_resolver(window: CauseWindow) -> Cause | None:
     """Requests that wait, and for no upstream, where nginx asks a name server."""
     waiting, failures = _looked(window), window.server.resolver_failures or 0
     left = _unexplained(window)
@@ -112,7 +112,7 @@ def slow_resolver(window: Window) -> Cause | None:
     )
 
 
-def slow_disk_in_pools(window: Window) -> Cause | None:
+def slow_disk_in_pools(window: CauseWindow) -> Cause | None:
     """Loops are free and clients wait, for reads that pool threads do."""
     waiting = _looked(window)
     if waiting is None or (waiting.pool_busy_ratio or 0.0) < _AT_WORK:
@@ -135,7 +135,7 @@ def slow_disk_in_pools(window: Window) -> Cause | None:
     )  # fmt: skip
 
 
-def uneven(window: Window) -> Cause | None:
+def uneven(window: CauseWindow) -> Cause | None:
     """One worker has most of the connections."""
     workers = [w for w in window.server.workers if w.connection_ratio is not None]
     held = sum(w.connections or 0.0 for w in workers)
@@ -155,7 +155,7 @@ def uneven(window: Window) -> Cause | None:
     )
 
 
-def not_known(window: Window) -> Cause | None:
+def not_known(window: CauseWindow) -> Cause | None:
     """Something holds requests up, and none of the causes does."""
     turns, waiting, left = window.turns, window.server.waiting, _unexplained(window)
     said = []
@@ -206,17 +206,17 @@ def not_known(window: Window) -> Cause | None:
     )  # fmt: skip
 
 
-def _looked(window: Window) -> Waiting | None:
+def _looked(window: CauseWindow) -> Waiting | None:
     waiting = window.server.waiting
     return waiting if waiting is not None and waiting.looks >= _FEWEST_LOOKS else None
 
 
-def _lasts(so_far_seconds: float | None, window: Window) -> bool:
+def _lasts(so_far_seconds: float | None, window: CauseWindow) -> bool:
     """A wait is seen at a random moment, so on average half of it is over."""
     return so_far_seconds is not None and 2 * so_far_seconds >= window.allowed_seconds
 
 
-def _unexplained(window: Window) -> float | None:
+def _unexplained(window: CauseWindow) -> float | None:
     """Requests at a time that neither upstreams nor pools hold, where they wait for long."""
     waiting = _looked(window)
     if waiting is None or not _lasts(waiting.client_seconds, window):
@@ -232,7 +232,7 @@ def _unexplained(window: Window) -> float | None:
     return None if loops is not None and window.exceeds(loops) else left
 
 
-def _loops(window: Window) -> str:
+def _loops(window: CauseWindow) -> str:
     """What the loops do meanwhile."""
     wait = window.arrival_wait_seconds
     if wait is None:

@@ -9,7 +9,7 @@ from nginx_tune.documents.observation import Cause, CauseEvidence, CauseId
 from nginx_tune.documents.units import bytes_text, number_text
 from nginx_tune.prove.cause_parts import (
     Blocked,
-    Window,
+    CauseWindow,
     figure,
     figures,
     longest_text,
@@ -32,7 +32,7 @@ _MOSTLY = 0.5
 _A_LOG = ("a log", "/")
 
 
-def blocked_on_disk(window: Window) -> Cause | None:
+def blocked_on_disk(window: CauseWindow) -> Cause | None:
     """Main threads in state D, by what they called."""
     server, seconds = window.server, window.seconds
     blocked = measure_blocked(server, seconds)
@@ -130,7 +130,7 @@ def _names(calls: list[HeldCall], kind: str) -> str:
     return ", ".join(dict.fromkeys(one.call for one in calls if one.kind == kind))
 
 
-def blocking_evidence(window: Window, blocked: Blocked) -> list[CauseEvidence]:
+def blocking_evidence(window: CauseWindow, blocked: Blocked) -> list[CauseEvidence]:
     """The figures of blocking, or of none."""
     server = window.server
     found = [figure("server.state_d_ratio", server.state_d_ratio, "ratio")]
@@ -162,7 +162,7 @@ _WAITS_ITSELF = (
 )
 
 
-def asleep_in_call(window: Window) -> Cause | None:
+def asleep_in_call(window: CauseWindow) -> Cause | None:
     """A turn that sleeps on purpose: a script or a library that waits inside the loop."""
     turns = window.turns
     if turns is None or turns.asleep_seconds is None or not turns.traced_ratio:
@@ -186,7 +186,7 @@ def asleep_in_call(window: Window) -> Cause | None:
     )
 
 
-def stopped(window: Window) -> Cause | None:
+def stopped(window: CauseWindow) -> Cause | None:
     """Stopped by a signal or a debugger: no worker does that itself."""
     ratios = {}
     for worker in window.server.workers:

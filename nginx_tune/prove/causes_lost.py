@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nginx_tune.documents.observation import Cause
 from nginx_tune.documents.units import seconds_text
-from nginx_tune.prove.cause_parts import Window, figures
+from nginx_tune.prove.cause_parts import CauseWindow, figures
 
 _LONG_WAIT_SECONDS = 0.01
 _MOSTLY = 0.5
@@ -13,7 +13,7 @@ _FULL = 15 / 16
 """Source: ngx_drain_connections: with a sixteenth left, idle connections are closed."""
 
 
-def read_errors(window: Window) -> Cause | None:
+def read_errors(window: CauseWindow) -> Cause | None:
     """A disk gave an error."""
     server = window.server
     if not server.read_errors:
@@ -29,7 +29,7 @@ def read_errors(window: Window) -> Cause | None:
     )
 
 
-def pool_overflow(window: Window) -> Cause | None:
+def pool_overflow(window: CauseWindow) -> Cause | None:
     """A pool's queue was full."""
     server = window.server
     if not server.pool_overflow:
@@ -46,7 +46,7 @@ def pool_overflow(window: Window) -> Cause | None:
     )
 
 
-def exhausted(window: Window) -> Cause | None:
+def exhausted(window: CauseWindow) -> Cause | None:
     """No connection left of worker_connections: new ones, or idle ones, are closed."""
     server = window.server
     lines = server.connections_exhausted or 0
@@ -87,7 +87,7 @@ def exhausted(window: Window) -> Cause | None:
     )
 
 
-def no_descriptors(window: Window) -> Cause | None:
+def no_descriptors(window: CauseWindow) -> Cause | None:
     """No descriptor left for a connection, a file or an upstream."""
     server = window.server
     if not server.descriptors_exhausted:
@@ -109,7 +109,7 @@ def no_descriptors(window: Window) -> Cause | None:
     )  # fmt: skip
 
 
-def accept_overflow(window: Window) -> Cause | None:
+def accept_overflow(window: CauseWindow) -> Cause | None:
     """A listener's queue was full."""
     server = window.server
     dropping = [one for one in server.listeners if one.drops]
@@ -134,7 +134,7 @@ def accept_overflow(window: Window) -> Cause | None:
     )
 
 
-def queue_wait(window: Window) -> Cause | None:
+def queue_wait(window: CauseWindow) -> Cause | None:
     """Tasks wait in a pool's queue, as timed; else as its threads had no rest."""
     wait = window.server.pool_queue_wait_seconds
     if wait is not None and wait.p99 is not None:

@@ -23,7 +23,7 @@ from nginx_tune.prove.bootstrap import FEWEST_SECONDS, percentile_interval, resa
 from nginx_tune.prove.comparison import CUT_OFF
 from nginx_tune.prove.outcome import MARGIN, stands
 from nginx_tune.prove.statistics import ALPHA
-from nginx_tune.prove.windows import SERVER, TRAFFIC, Window, read_window, unit_and_side
+from nginx_tune.prove.windows import SERVER, TRAFFIC, ComparedWindow, read_window, unit_and_side
 
 SAME_TRAFFIC = 1.25
 """Rates whose ratio surely lies within this factor count as the same traffic."""
@@ -41,9 +41,9 @@ Document = Observation | Measurement
 class Windows(NamedTuple):
     """The windows of one comparison."""
 
-    before: Window
-    after: Window
-    control: tuple[Window, Window] | None = None
+    before: ComparedWindow
+    after: ComparedWindow
+    control: tuple[ComparedWindow, ComparedWindow] | None = None
 
 
 def compare(
@@ -103,7 +103,7 @@ def comparison_status(comparison: Comparison, *, accept_inconclusive: bool = Fal
     return ExitStatus.OK
 
 
-def _all(windows: Windows) -> list[Window]:
+def _all(windows: Windows) -> list[ComparedWindow]:
     return [windows.before, windows.after, *(windows.control or ())]
 
 

@@ -16,7 +16,7 @@ CUT_OFF = "lower bounds, for requests were cut off"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class MetricPairs:
     """A metric over the valid pairs of two arms."""
 
     metric: Metric

@@ -16,7 +16,7 @@ from statistics import median
 
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.prove.blocks import Pair
-from nginx_tune.prove.comparison import Comparison
+from nginx_tune.prove.comparison import MetricPairs
 
 COST = "server.cpu_seconds_per_request"
 _LEAST_SHARE = 0.01
@@ -26,7 +26,7 @@ _SAME_MIX = math.log(1.05)
 
 
 @dataclass(frozen=True)
-class CostComparison(Comparison):
+class CostComparison(MetricPairs):
     """CPU time a request, without what another mix of requests may be the reason of."""
 
     @cached_property

@@ -17,7 +17,7 @@ from nginx_tune.documents.scenario import Claim, ClaimResult
 from nginx_tune.documents.verdict import GateResult, Unit
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.blocks import Blocks, degraded_by, pair_blocks
-from nginx_tune.prove.comparison import Comparison
+from nginx_tune.prove.comparison import MetricPairs
 from nginx_tune.prove.expression import COMPARE, Dimension, Expression, parse_expression
 from nginx_tune.prove.latency import Reading
 from nginx_tune.prove.metrics import find_metric
@@ -43,7 +43,7 @@ _MEANINGS: dict[Unit, tuple[str, str, str]] = {
 
 
 @dataclass(frozen=True)
-class Answer:
+class Evaluated:
     """What an expression came to."""
 
     measured: float | None
@@ -134,7 +134,7 @@ def _compared(result: ClaimResult, results: Sequence[ClaimResult]) -> ClaimResul
     )
 
 
-def _claim_result(claim: Claim, answer: Answer, *, left_out: bool = False) -> ClaimResult:
+def _claim_result(claim: Claim, answer: Evaluated, *, left_out: bool = False) -> ClaimResult:
     """A claim that expects a gate to fail holds when what was measured does not pass it."""
     failed = answer.measured is not None and not answer.passed
     return ClaimResult(
@@ -153,8 +153,8 @@ def _claim_result(claim: Claim, answer: Answer, *, left_out: bool = False) -> Cl
     )
 
 
-def _unknown(reason: str) -> Answer:
-    return Answer(None, passed=False, reason=reason)
+def _unknown(reason: str) -> Evaluated:
+    return Evaluated(None, passed=False, reason=reason)
 
 
 def answer_expression(
@@ -162,7 +162,7 @@ def answer_expression(
     blocks: Blocks,
     decisions: Decisions | None = None,
     classes: Sequence[str] | None = None,
-) -> Answer:
+) -> Evaluated:
     """What an expression comes to over these blocks and the decisions made before them."""
     if expression.source == "decision":
         return _answer_decision(expression, decisions)
@@ -172,19 +172,19 @@ def answer_expression(
     else:
         if expression.source == "outcome":
             return _answer_outcome(expression, blocks)
-        reading = _read(expression, Comparison(find_metric(expression.name), blocks))
+        reading = _read(expression, MetricPairs(find_metric(expression.name), blocks))
     if reading.is_bound:
         return _answer_bound(expression, reading)
     if reading.value is None or not math.isfinite(reading.value):
-        return Answer(None, passed=False, reason=reading.reason or "not a number")
-    return Answer(
+        return Evaluated(None, passed=False, reason=reading.reason or "not a number")
+    return Evaluated(
         reading.value,
         passed=COMPARE[expression.operator](reading.value, expression.limit),
         reason=reading.reason,
     )
 
 
-def _answer_bound(expression: Expression, reading: Reading) -> Answer:
+def _answer_bound(expression: Expression, reading: Reading) -> Evaluated:
     """What a bound decides: a lower one that the value is above a limit, or not below it."""
     bound = reading.at_most if reading.at_least is None else reading.at_least
     if bound is None or expression.operator in ("==", "!="):
@@ -193,7 +193,9 @@ def _answer_bound(expression: Expression, reading: Reading) -> Answer:
     above = expression.operator in (">", ">=")
     decides = holds is above if reading.at_most is None else holds is not above
     return (
-        Answer(bound, passed=holds, reason=reading.reason) if decides else _unknown(reading.reason)
+        Evaluated(bound, passed=holds, reason=reading.reason)
+        if decides
+        else _unknown(reading.reason)
     )
 
 
@@ -249,25 +251,25 @@ def _unit_of(expression: Expression, classes: Sequence[str] | None) -> Unit | No
         return None
 
 
-def _read(expression: Expression, comparison: Comparison) -> Reading:
+def _read(expression: Expression, comparison: MetricPairs) -> Reading:
     if expression.source == "ratio":
         return comparison.ratio
     return comparison.baseline if expression.source == "baseline" else comparison.candidate
 
 
-def _answer_decision(expression: Expression, decisions: Decisions | None) -> Answer:
+def _answer_decision(expression: Expression, decisions: Decisions | None) -> Evaluated:
     if decisions is None:
-        return Answer(None, passed=False, reason="no decisions were made before the run")
+        return Evaluated(None, passed=False, reason="no decisions were made before the run")
     verdict = next((d.verdict for d in decisions.decisions if d.id == expression.name), None)
     if verdict is None:
-        return Answer(None, passed=False, reason=f"no decision '{expression.name}' was made")
+        return Evaluated(None, passed=False, reason=f"no decision '{expression.name}' was made")
     passed = (verdict == expression.word) is (expression.operator == "==")
-    return Answer(None, passed=passed, reason=f"it was {verdict}")
+    return Evaluated(None, passed=passed, reason=f"it was {verdict}")
 
 
-def _answer_outcome(expression: Expression, blocks: Blocks) -> Answer:
+def _answer_outcome(expression: Expression, blocks: Blocks) -> Evaluated:
     """What is said of too few pairs is no evidence, for ``!=`` as little as for ``==``."""
-    comparison = Comparison(find_metric(expression.name), blocks)
+    comparison = MetricPairs(find_metric(expression.name), blocks)
     if not comparison.pairs:
         return _unknown(comparison.missing)
     if len(comparison.pairs) < fewest_pairs():
@@ -276,7 +278,7 @@ def _answer_outcome(expression: Expression, blocks: Blocks) -> Answer:
     outcome, why = outcome_of(comparison, p_value_of(comparison))
     passed = (outcome == expression.word) is (expression.operator == "==")
     reason = f"it was {outcome}" + (f": {why}" if why else "")
-    return Answer(comparison.ratio.value, passed=passed, reason=reason)
+    return Evaluated(comparison.ratio.value, passed=passed, reason=reason)
 
 
 def _predicted(expression: Expression, decisions: Decisions | None) -> Reading:

@@ -29,7 +29,7 @@ _LEADING_NAME = re.compile(r"\s*[A-Za-z_][A-Za-z0-9_]*\s*[<>=!]")
 
 
 @dataclass(frozen=True)
-class Objective:
+class Objectives:
     """Expressions about one run that must all hold, without a failed request."""
 
     texts: tuple[str, ...]
@@ -46,7 +46,7 @@ class Objective:
         return math.ceil(1.3 * FEWEST_BEYOND / (1 - max(shares))) if shares else 0
 
 
-def parse_objective(texts: Sequence[str], classes: Iterable[str]) -> Objective:
+def parse_objective(texts: Sequence[str], classes: Iterable[str]) -> Objectives:
     """The objective in some expressions; ``p99 <= 50ms`` without a class is meant of each.
 
     Errors: UsageError for an expression that cannot be read, names an unknown metric or
@@ -66,7 +66,7 @@ def parse_objective(texts: Sequence[str], classes: Iterable[str]) -> Objective:
                 f"'{expression.text}' is no objective of one run",
                 hint="for example 'p99 <= 50ms' or 'hot.p99 <= 50ms'",
             )
-    return Objective(tuple(text.strip() for text in texts), expressions)
+    return Objectives(tuple(text.strip() for text in texts), expressions)
 
 
 def parse_allowed_seconds(text: str) -> float:
@@ -86,7 +86,7 @@ def parse_allowed_seconds(text: str) -> float:
     return expression.limit
 
 
-def judge_run(objective: Objective, run: Measurement, rate_per_second: float) -> CapacityStep:
+def judge_run(objective: Objectives, run: Measurement, rate_per_second: float) -> CapacityStep:
     """What a run at a rate says of it."""
     measured: dict[str, float | None] = {}
     limit: LimitedBy | None = None

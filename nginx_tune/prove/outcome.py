@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nginx_tune.documents.verdict import BetterWhen, Outcome
-from nginx_tune.prove.comparison import CUT_OFF, Comparison
+from nginx_tune.prove.comparison import CUT_OFF, MetricPairs
 from nginx_tune.prove.statistics import (
     ALPHA,
     fewest_pairs,
@@ -47,7 +47,7 @@ ALONE = Bar()
 """Of a metric that is looked at once, by itself."""
 
 
-def outcome_of(comparison: Comparison, p: float | None, bar: Bar = ALONE) -> tuple[Outcome, str]:
+def outcome_of(comparison: MetricPairs, p: float | None, bar: Bar = ALONE) -> tuple[Outcome, str]:
     """The outcome of a metric, and why it is not decided."""
     if comparison.metric.better_when == "neither":
         return "inconclusive", NO_SIDE
@@ -58,7 +58,7 @@ def outcome_of(comparison: Comparison, p: float | None, bar: Bar = ALONE) -> tup
     return found if _stands(comparison, found[0]) else ("inconclusive", _why_open(comparison))
 
 
-def _stands(comparison: Comparison, outcome: Outcome) -> bool:
+def _stands(comparison: MetricPairs, outcome: Outcome) -> bool:
     """Whether an outcome holds wherever above its bounds the truth lies.
 
     Where the candidate's numbers can only be higher it may be found higher, and lower where the
@@ -80,11 +80,11 @@ def stands(outcome: Outcome, better_when: BetterWhen, *, can_grow: bool, can_shr
     return outcome != "no_difference" and not (can_shrink if is_higher else can_grow)
 
 
-def _why_open(comparison: Comparison) -> str:
+def _why_open(comparison: MetricPairs) -> str:
     return f"{' and '.join(sorted(comparison.bounded))}: {CUT_OFF}"
 
 
-def p_value_of(comparison: Comparison) -> float | None:
+def p_value_of(comparison: MetricPairs) -> float | None:
     """None where there is nothing to test: no pairs, or the same number in both arms."""
     if comparison.log_ratios:
         return sign_flip_p(comparison.log_ratios)
@@ -93,7 +93,7 @@ def p_value_of(comparison: Comparison) -> float | None:
     return None
 
 
-def _outcome_of_ratios(comparison: Comparison, p: float | None, bar: Bar) -> tuple[Outcome, str]:
+def _outcome_of_ratios(comparison: MetricPairs, p: float | None, bar: Bar) -> tuple[Outcome, str]:
     """The outcome of a metric that has a ratio in every pair, and why it is not decided."""
     pairs = len(comparison.log_ratios)
     fewest = fewest_pairs(alpha=bar.alpha)
@@ -122,7 +122,7 @@ def _outcome_of_ratios(comparison: Comparison, p: float | None, bar: Bar) -> tup
 
 
 def _outcome_of_differences(
-    comparison: Comparison, p: float | None, alpha: float
+    comparison: MetricPairs, p: float | None, alpha: float
 ) -> tuple[Outcome, str]:
     """The outcome of a metric without ratios: not measured in every block, or zero somewhere."""
     pairs = comparison.pairs
@@ -145,7 +145,7 @@ def is_noise(log_ratios: Sequence[float], margin: float, floor: float) -> bool:
     return math.log1p(margin) < abs(hodges_lehmann(log_ratios)) <= math.log1p(floor)
 
 
-def _direction(comparison: Comparison, change: float) -> Outcome:
+def _direction(comparison: MetricPairs, change: float) -> Outcome:
     return "better" if (change > 0) is (comparison.metric.better_when == "higher") else "worse"
 
 

@@ -17,7 +17,7 @@ from nginx_tune.documents.scenario import Claim, PredictionResult
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.blocks import Blocks, pair_blocks
 from nginx_tune.prove.cause_parts import measure_blocked
-from nginx_tune.prove.comparison import Comparison
+from nginx_tune.prove.comparison import MetricPairs
 from nginx_tune.prove.expression import Expression, parse_expression
 from nginx_tune.prove.latency import Reading
 from nginx_tune.prove.metrics import find_metric
@@ -73,7 +73,7 @@ def judge_predictions(
             expression = _parsed(name, classes) if tries else None
             if expression is not None:
                 of = _Subject(decision.id, arm, _source_figure(expression, claims, arm))
-                reading = Comparison(find_metric(expression.name), blocks).ratio
+                reading = MetricPairs(find_metric(expression.name), blocks).ratio
                 results.append(_result(predicted, reading, of, _interval(expression, blocks)))
     return results
 
@@ -101,7 +101,7 @@ def _blocked_ratio(blocks: Blocks) -> Reading:
 
 
 def _interval(expression: Expression, blocks: Blocks) -> Interval | None:
-    log_ratios = Comparison(find_metric(expression.name), blocks).log_ratios
+    log_ratios = MetricPairs(find_metric(expression.name), blocks).log_ratios
     return signed_rank_interval(log_ratios) if len(log_ratios) >= fewest_pairs() else None
 
 

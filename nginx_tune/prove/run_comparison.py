@@ -19,7 +19,7 @@ from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.verdict import Outcome
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.prove.blocks import Blocks, pair_blocks
-from nginx_tune.prove.comparison import CUT_OFF, Comparison
+from nginx_tune.prove.comparison import CUT_OFF, MetricPairs
 from nginx_tune.prove.metrics import default_metrics, find_metric
 from nginx_tune.prove.outcome import MARGIN, NO_SIDE, stands
 from nginx_tune.prove.rounds import select_pairs
@@ -33,8 +33,8 @@ _FEWEST_PAIRS = 4
 class _Compared(NamedTuple):
     """One metric of both runs."""
 
-    a: Comparison
-    b: Comparison
+    a: MetricPairs
+    b: MetricPairs
     values_a: list[float]
     """Logs of what is compared, one a pair; empty where it cannot be."""
     values_b: list[float]
@@ -112,7 +112,7 @@ def _names(blocks: Sequence[Blocks], asked: str | None, first: RunSummary) -> li
 
 def _compare(name: str, a: Blocks, b: Blocks, *, same_baseline: bool) -> _Compared:
     metric = find_metric(name)
-    both = Comparison(metric, a), Comparison(metric, b)
+    both = MetricPairs(metric, a), MetricPairs(metric, b)
     values_a, values_b = (_logs(one, same_baseline=same_baseline) for one in both)
     reason = next((one.missing for one in both if one.missing), "")
     if not reason and not (values_a and values_b):
@@ -122,7 +122,7 @@ def _compare(name: str, a: Blocks, b: Blocks, *, same_baseline: bool) -> _Compar
     return _Compared(*both, values_a, values_b, reason)
 
 
-def _logs(comparison: Comparison, *, same_baseline: bool) -> list[float]:
+def _logs(comparison: MetricPairs, *, same_baseline: bool) -> list[float]:
     if same_baseline:
         return comparison.log_ratios
     values = [candidate for _, candidate in comparison.pairs]

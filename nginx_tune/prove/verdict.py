@@ -26,7 +26,7 @@ from nginx_tune.documents.verdict import Environment, MetricVerdict, Outcome, Ve
 from nginx_tune.errors import ExitStatus, UsageError, worst
 from nginx_tune.prove.blocks import Blocks, flag_warnings, pair_blocks
 from nginx_tune.prove.by_seconds import with_seconds_checks
-from nginx_tune.prove.comparison import Comparison
+from nginx_tune.prove.comparison import MetricPairs
 from nginx_tune.prove.cost import COST, CostComparison
 from nginx_tune.prove.gates import judge_gates
 from nginx_tune.prove.metrics import default_metrics, find_metric
@@ -118,7 +118,7 @@ def measure_noise_floor(
     blocks = pair_blocks(measurements)
     floors = {}
     for name in metrics or default_metrics(blocks.baseline + blocks.candidate):
-        interval = signed_rank_interval(Comparison(find_metric(name), blocks).log_ratios)
+        interval = signed_rank_interval(MetricPairs(find_metric(name), blocks).log_ratios)
         if interval is not None:
             floors[name] = math.expm1(max(abs(interval.low), abs(interval.high)))
     return floors
@@ -209,12 +209,12 @@ def _without_contradicted(metrics: Sequence[MetricVerdict]) -> list[MetricVerdic
     return results
 
 
-def _compare(name: str, blocks: Blocks, classes: Sequence[str]) -> Comparison:
+def _compare(name: str, blocks: Blocks, classes: Sequence[str]) -> MetricPairs:
     metric = find_metric(name, classes or None)
-    return CostComparison(metric, blocks) if name == COST else Comparison(metric, blocks)
+    return CostComparison(metric, blocks) if name == COST else MetricPairs(metric, blocks)
 
 
-def _unjudged(found: MetricVerdict, comparison: Comparison) -> MetricVerdict:
+def _unjudged(found: MetricVerdict, comparison: MetricPairs) -> MetricVerdict:
     """The metric without an outcome, where it is to explain or could not be told."""
     if found.name in _EXPLAINING:
         reason = "shown to explain; what clients see is judged"
@@ -231,7 +231,7 @@ def _unjudged(found: MetricVerdict, comparison: Comparison) -> MetricVerdict:
     )
 
 
-def _judge_metric(comparison: Comparison, p: float | None, bar: Bar) -> MetricVerdict:
+def _judge_metric(comparison: MetricPairs, p: float | None, bar: Bar) -> MetricVerdict:
     log_ratios = comparison.log_ratios
     interval = signed_rank_interval(log_ratios, bar.alpha)
     outcome, reason = outcome_of(comparison, p, bar)

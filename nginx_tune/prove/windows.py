@@ -14,7 +14,7 @@ from nginx_tune.prove.bootstrap import Series
 TRAFFIC = "server.requests_per_second"
 
 
-class Window(NamedTuple):
+class ComparedWindow(NamedTuple):
     """One document, as a comparison reads it."""
 
     series: dict[str, Series]
@@ -28,7 +28,7 @@ class Window(NamedTuple):
     """Metrics whose seconds are lower bounds: requests were cut off."""
 
 
-class Quantity(NamedTuple):
+class SecondsOf(NamedTuple):
     """How a metric is read from a second of the server."""
 
     unit: Unit
@@ -41,27 +41,27 @@ def _turn_p99(second: ServerSecond) -> float | None:
     return second.loop_turn_p99_seconds
 
 
-SERVER: dict[str, Quantity] = {
-    TRAFFIC: Quantity("per_second", "higher", lambda s: s.requests),
-    "server.loop_turn_seconds.blocked_seconds": Quantity(
+SERVER: dict[str, SecondsOf] = {
+    TRAFFIC: SecondsOf("per_second", "higher", lambda s: s.requests),
+    "server.loop_turn_seconds.blocked_seconds": SecondsOf(
         "seconds_per_second", "lower", lambda s: s.loop_blocked_seconds
     ),
-    "server.block_io_delay_seconds": Quantity(
+    "server.block_io_delay_seconds": SecondsOf(
         "seconds_per_second", "lower", lambda s: s.block_io_delay_seconds
     ),
-    "server.state_d_ratio": Quantity(
+    "server.state_d_ratio": SecondsOf(
         "ratio", "lower", lambda s: None if s.state_d_ratio is None else s.state_d_ratio * s.seconds
     ),
-    "server.loop_turn_seconds.p99": Quantity(
+    "server.loop_turn_seconds.p99": SecondsOf(
         "seconds", "lower", _turn_p99, lambda s: None if _turn_p99(s) is None else 1.0
     ),
-    "server.cpu_seconds": Quantity("seconds_per_second", "lower", lambda s: s.cpu_seconds),
-    "server.cpu_seconds_per_request": Quantity(
+    "server.cpu_seconds": SecondsOf("seconds_per_second", "lower", lambda s: s.cpu_seconds),
+    "server.cpu_seconds_per_request": SecondsOf(
         "seconds", "lower", lambda s: s.cpu_seconds, lambda s: s.requests
     ),
-    "server.disk_read_bytes": Quantity("bytes_per_second", "lower", lambda s: s.disk_read_bytes),
-    "server.refaults": Quantity("per_second", "lower", lambda s: s.refaults),
-    "server.listen_drops": Quantity("per_second", "lower", lambda s: s.listen_drops),
+    "server.disk_read_bytes": SecondsOf("bytes_per_second", "lower", lambda s: s.disk_read_bytes),
+    "server.refaults": SecondsOf("per_second", "lower", lambda s: s.refaults),
+    "server.listen_drops": SecondsOf("per_second", "lower", lambda s: s.listen_drops),
 }
 """Everything counted is per second; ``p99`` is the mean of the seconds' p99."""
 
@@ -76,7 +76,7 @@ _CLASS: dict[str, tuple[Unit, BetterWhen, Callable[[ClassSecond], float | None]]
 }
 
 
-def read_window(document: Observation | Measurement) -> Window:
+def read_window(document: Observation | Measurement) -> ComparedWindow:
     """The series of a document; a metric that is null in any second but the odd one is left out."""
     server = document.server
     series = dict(_server_series(server))
@@ -87,7 +87,7 @@ def read_window(document: Observation | Measurement) -> Window:
         for name in _TOTALS
         if (value := getattr(server, name)) is not None
     }
-    return Window(
+    return ComparedWindow(
         series=series,
         totals=totals,
         seconds=document.duration_seconds,

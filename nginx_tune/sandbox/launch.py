@@ -25,7 +25,7 @@ from nginx_tune.sandbox.capabilities import drop_all, drop_capabilities
 from nginx_tune.sandbox.landlock import restrict_writes
 from nginx_tune.sandbox.plan_filter import ARCHITECTURES, plan_filter
 from nginx_tune.sandbox.process_numbers import can_limit_numbers, limit_numbers
-from nginx_tune.sandbox.root import DEVICES, Plan, build_root, plan_root
+from nginx_tune.sandbox.root import DEVICES, RootPlan, build_root, plan_root
 from nginx_tune.sandbox.spec import Confinement
 
 _NAMESPACES = (
@@ -45,7 +45,7 @@ class Prepared(NamedTuple):
     """A sandbox that is planned; any number of programs can be started in such a one."""
 
     wanted: Confinement
-    plan: Plan
+    plan: RootPlan
     filter: bytes | None
 
 

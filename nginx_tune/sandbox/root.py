@@ -39,7 +39,7 @@ _SEALED = calls.MS_RDONLY | calls.MS_NOSUID | calls.MS_NODEV
 Kind = Literal["file", "directory", "empty", "memory"]
 
 
-class Place(NamedTuple):
+class RootPlace(NamedTuple):
     """One place of the new root."""
 
     path: str
@@ -53,10 +53,10 @@ class Place(NamedTuple):
     """Left empty where it cannot be shown: nobody named it."""
 
 
-class Plan(NamedTuple):
+class RootPlan(NamedTuple):
     """What the new root is made of, outer places first."""
 
-    places: list[Place]
+    places: list[RootPlace]
     links: dict[str, str]
     weaker_sockets: bool
     cover_bytes: int
@@ -68,7 +68,7 @@ class Plan(NamedTuple):
         return [place.path for place in self.places if place.writable]
 
 
-def plan_root(wanted: Confinement) -> Plan:
+def plan_root(wanted: Confinement) -> RootPlan:
     """What to build, from what is there now.
 
     Errors: UndecidedError when something that must be writable is not there.
@@ -79,7 +79,7 @@ def plan_root(wanted: Confinement) -> Plan:
     writable = _find_writable(wanted.writable, links)
     mounts = read_mounts()
     is_unsafe = wanted.uses_unix_sockets or not calls.landlock_version()
-    places = {path: Place(path, "memory", writable=True) for path in OWN_MEMORY}
+    places = {path: RootPlace(path, "memory", writable=True) for path in OWN_MEMORY}
     for path in outermost(shown):
         points = (mount.mount_point for mount in below(mounts, path))
         for one in (path, *filter(_can_be_seen, points)):
@@ -88,22 +88,22 @@ def plan_root(wanted: Confinement) -> Plan:
             # Landlock allows by paths: what lies below a place that takes writes is not kept.
             is_open = any(is_inside(one, place) for place in (*OWN_MEMORY, *writable))
             overlaid = kind == "directory" and not is_own and (is_unsafe or is_open)
-            places[one] = Place(one, kind, overlaid=overlaid, optional=one not in named)
+            places[one] = RootPlace(one, kind, overlaid=overlaid, optional=one not in named)
     # One that is mounted in another is a place of its own: a bind mount leaves it out.
     mounted = {mount.mount_point for mount in mounts}
     apart = {*outermost(writable), *mounted.intersection(writable)}
-    places |= {path: Place(path, "directory", writable=True) for path in apart}
+    places |= {path: RootPlace(path, "directory", writable=True) for path in apart}
     for path, kind in shown.items():
         # Inside of what takes writes it is a place of its own, or it would take them too.
         if path not in writable and any(is_inside(path, one) for one in writable):
-            places.setdefault(path, Place(path, kind))
+            places.setdefault(path, RootPlace(path, kind))
     ours = [_place_of_ours(*pair) for pair in wanted.instead.items()]
     places |= {place.path: place for place in ours}
     for path in wanted.hidden:
         if any(is_inside(path, one) for one in places):
-            places.setdefault(path, Place(path, "empty"))
+            places.setdefault(path, RootPlace(path, "empty"))
     ordered = [places[path] for path in sorted(places)]
-    return Plan(
+    return RootPlan(
         places=ordered,
         links={at: text for at, text in links.items() if not _is_in(at, ordered)},
         weaker_sockets="sockets" in wanted.weaker,
@@ -135,7 +135,7 @@ def _find_writable(paths: Iterable[str], links: dict[str, str]) -> list[str]:
     return writable
 
 
-def build_root(plan: Plan) -> None:
+def build_root(plan: RootPlan) -> None:
     """Build the root and enter it; to be called in a mount and a process namespace of one's own.
 
     Errors: OSError that names the step; UndecidedError for a wall that cannot be had.
@@ -178,11 +178,11 @@ def build_root(plan: Plan) -> None:
 _REMOUNT = calls.MS_REMOUNT | calls.MS_BIND
 
 
-def _place_of_ours(path: str, ours: str) -> Place:
+def _place_of_ours(path: str, ours: str) -> RootPlace:
     """A socket of ours at a path where the host may have its own."""
     directory, name = os.path.split(os.path.normpath(path))
     found = find(directory)
-    return Place(f"{found.path if found else directory}/{name}", "file", source=ours)
+    return RootPlace(f"{found.path if found else directory}/{name}", "file", source=ours)
 
 
 def _is_root(path: str) -> bool:
@@ -204,7 +204,7 @@ def _expand(path: str) -> list[str]:
     return [f"/{name}" for name in os.listdir("/")]  # noqa: PTH208
 
 
-def _is_in(path: str, places: list[Place]) -> bool:
+def _is_in(path: str, places: list[RootPlace]) -> bool:
     """Whether a path is seen anyway, in a directory that is shown."""
     around = [p for p in places if path != p.path and is_inside(path, p.path)]
     return bool(around) and around[-1].kind == "directory"
@@ -228,13 +228,13 @@ def _file(path: str) -> None:
         os.close(os.open(STAGE + path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
 
 
-def _in_memory(path: str, plan: Plan) -> None:
+def _in_memory(path: str, plan: RootPlan) -> None:
     mode = "0755" if path == "/run" else "1777"
     data = f"mode={mode},size={plan.cover_bytes},nr_inodes={plan.cover_files}"
     calls.mount("tmpfs", STAGE + path, "tmpfs", calls.MS_NOSUID | calls.MS_NODEV, data)
 
 
-def _make_devices(devices: dict[str, int], plan: Plan) -> None:
+def _make_devices(devices: dict[str, int], plan: RootPlan) -> None:
     """The devices themselves, bound: a user namespace may make none."""
     for path, descriptor in devices.items():
         _bind_file(descriptor, path, nodev=False)
@@ -273,7 +273,7 @@ def _mount_proc() -> None:
                 calls.mount("tmpfs", STAGE + path, "tmpfs", _SEALED, "size=4k")
 
 
-def _put(place: Place, source: int, plan: Plan, floor: str) -> None:
+def _put(place: RootPlace, source: int, plan: RootPlan, floor: str) -> None:
     target = STAGE + place.path
     if place.kind == "file":
         _file(place.path)
@@ -293,7 +293,7 @@ def _put(place: Place, source: int, plan: Plan, floor: str) -> None:
         _seal(target, read_only=not place.writable)
 
 
-def _lay_over(place: Place, source: int, plan: Plan, floor: str) -> bool:
+def _lay_over(place: RootPlace, source: int, plan: RootPlan, floor: str) -> bool:
     """Show a directory through an overlay; False where it is to be shown without."""
     # Two layers below and none above: nothing can be written.
     layers = f"lowerdir=/proc/self/fd/{source}:{floor}"
@@ -357,7 +357,7 @@ def flags_of(point: str) -> int:
 
 
 @contextlib.contextmanager
-def _overlay_floor(plan: Plan) -> Iterator[str]:
+def _overlay_floor(plan: RootPlan) -> Iterator[str]:
     """An empty directory: the second layer that an overlay without writes wants."""
     if not any(place.overlaid for place in plan.places):
         yield ""

@@ -30,7 +30,7 @@ from nginx_tune.experiment.view import (
     written_directories,
 )
 from nginx_tune.experiment.worker_header import HEADER, with_worker_header
-from nginx_tune.lab.enclosure import View
+from nginx_tune.lab.enclosure import HostNeeds
 from nginx_tune.lab.environment import Outgoing
 from nginx_tune.lab.foreign_code import refuse_foreign_code
 from nginx_tune.lab.spec import LabPlan, Planned, Shape
@@ -80,7 +80,7 @@ class _Run(NamedTuple):
         """The directories that it writes to; ``written`` are the files that are named."""
         return written_places(self.flags, written, prefix=build_prefix(self.flags, self.prefix))
 
-    def view(self) -> View:
+    def view(self) -> HostNeeds:
         """What it sees of the host."""
         return plan_view([self.tree], self.flags, self.prefix, directory=str(Path.cwd()))
 

@@ -7,7 +7,7 @@ import pytest
 
 from nginx_tune.decide.model_blocking import cpu_ratio, lost_windows, predict
 from nginx_tune.decide.model_cache import zipf_classes
-from nginx_tune.decide.model_disk import TYPICAL, DiskModel, disks_together
+from nginx_tune.decide.model_disk import TYPICAL, ModelDisk, disks_together
 from nginx_tune.decide.model_inputs import BlockingInputs
 from nginx_tune.decide.model_sizes import mean_pieces, size_groups
 from nginx_tune.decide.model_waiting import waiting_p99_seconds, waiting_seconds
@@ -22,7 +22,7 @@ LAB = BlockingInputs(
     dataset_bytes=GIBIBYTE,
     object_bytes=4 * MEBIBYTE,
     classes=zipf_classes(256.0, 0.0),
-    disk=DiskModel(1 / 400, 80e6, heads=1, spread=0.6),
+    disk=ModelDisk(1 / 400, 80e6, heads=1, spread=0.6),
     read_bytes=512 << 10,
     concurrency=24,
     cold_concurrency=20,
@@ -153,7 +153,7 @@ SLOW_LINK = replace(
     dataset_bytes=100 * 20e6,
     object_bytes=20e6,
     classes=zipf_classes(100.0, 0.0),
-    disk=DiskModel(0.008, 160e6, heads=1, spread=0.3),
+    disk=ModelDisk(0.008, 160e6, heads=1, spread=0.3),
     turn_bytes=256 << 10,
     concurrency=12,
     cold_concurrency=12,

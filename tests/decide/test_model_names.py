@@ -10,8 +10,8 @@ import pytest
 from test_model_simulated import MEBIBYTE, inputs
 
 from nginx_tune.decide.model_cache import PopularityClass, cold_overlap, zipf_classes
-from nginx_tune.decide.model_disk import DiskModel
-from nginx_tune.decide.model_inputs import Asked, BlockingInputs, usable_objects
+from nginx_tune.decide.model_disk import ModelDisk
+from nginx_tune.decide.model_inputs import BlockingInputs, CacheAge, usable_objects
 from nginx_tune.decide.model_names import (
     cold_name_ratio,
     least_name_reads,
@@ -59,7 +59,7 @@ def test_names_are_forgotten_and_cold_files_shared_as_simulated(
     classes = zipf_classes(float(files), exponent)
     bytes_each = 64 * MEBIBYTE  # beside which an inode takes nothing
     i = inputs(
-        DiskModel(0.008, 120e6, heads=1, spread=0.6),
+        ModelDisk(0.008, 120e6, heads=1, spread=0.6),
         classes=classes,
         object_bytes=float(bytes_each),
         dataset_bytes=float(files * bytes_each),
@@ -112,7 +112,7 @@ def test_forgotten_directories_are_read_as_simulated(in_each: int, resident: int
     files = 4000
     each = 64 * MEBIBYTE
     i = inputs(
-        DiskModel(0.008, 120e6, heads=1, spread=0.6),
+        ModelDisk(0.008, 120e6, heads=1, spread=0.6),
         classes=zipf_classes(float(files), 0.0),
         object_bytes=float(each),
         dataset_bytes=float(files * each),
@@ -125,7 +125,7 @@ def test_forgotten_directories_are_read_as_simulated(in_each: int, resident: int
 
 
 def test_names_that_somebody_has_looked_up_are_not_read() -> None:
-    i = inputs(DiskModel(0.008, 120e6, heads=1, spread=0.6), directories=1000.0)
+    i = inputs(ModelDisk(0.008, 120e6, heads=1, spread=0.6), directories=1000.0)
     assert name_reads(i) > 0
     assert name_reads(replace(i, names_take_memory=False)) == 0
     assert 0 < least_name_reads(i) < name_reads(i)
@@ -135,14 +135,14 @@ def test_names_that_somebody_has_looked_up_are_not_read() -> None:
 def test_an_empty_cache_has_forgotten_all_names() -> None:
     """Scenario cold-open: the data fits, and nobody has asked for any of it yet."""
     i = inputs(
-        DiskModel(0.008, 120e6, heads=1, spread=0.6),
+        ModelDisk(0.008, 120e6, heads=1, spread=0.6),
         page_cache_bytes=2000 * MEBIBYTE,
         directories=1000.0,
     )
     assert name_reads(i) == 0
-    assert name_reads(replace(i, asked=Asked(10.0))) > 2.5
-    assert replace(i, asked=Asked(10.0, once=True)).miss_ratio == 1
-    assert name_reads(replace(i, asked=Asked(10.0, began_full=True))) == 0
+    assert name_reads(replace(i, asked=CacheAge(10.0))) > 2.5
+    assert replace(i, asked=CacheAge(10.0, once=True)).miss_ratio == 1
+    assert name_reads(replace(i, asked=CacheAge(10.0, began_full=True))) == 0
 
 
 def simulate_shared_readers(i: BlockingInputs, transfers: int) -> float:
@@ -165,7 +165,7 @@ def simulate_shared_readers(i: BlockingInputs, transfers: int) -> float:
 @pytest.mark.parametrize("transfers", [4, 20])
 def test_readers_of_one_cold_file_lose_as_simulated(transfers: int) -> None:
     i = inputs(
-        DiskModel(0.008, 120e6, heads=1, spread=0.6),
+        ModelDisk(0.008, 120e6, heads=1, spread=0.6),
         classes=zipf_classes(100.0, 0.0),
         dataset_bytes=100.0 * 4 * MEBIBYTE,
         object_bytes=4.0 * MEBIBYTE,

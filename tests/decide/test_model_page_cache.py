@@ -10,7 +10,7 @@ from page_cache import LinuxLists, Lru, hits
 
 from nginx_tune.decide.model_cache import hit_ratio_after, page_cache_hit_ratio, zipf_classes
 from nginx_tune.decide.model_disk import TYPICAL
-from nginx_tune.decide.model_inputs import Asked, BlockingInputs, hit_range, miss_ratio
+from nginx_tune.decide.model_inputs import BlockingInputs, CacheAge, hit_range, miss_ratio
 
 PAGE = 4096
 DRAWN = 40
@@ -103,13 +103,13 @@ def test_a_measured_cell_that_had_not_learnt_yet() -> None:
     even = replace(i, classes=zipf_classes(2600.0, 0.0))
     assert 1 - miss_ratio(even) == pytest.approx(0.464, abs=0.002)
     assert 1 - miss_ratio(i) == pytest.approx(0.92, abs=0.01)
-    short = replace(i, asked=Asked(1000.0, began_full=True))
+    short = replace(i, asked=CacheAge(1000.0, began_full=True))
     low, high = hit_range(short)
     assert low < 0.862 < high
 
 
 def test_what_is_asked_for_once_is_never_there() -> None:
-    i = replace(drawn(1)[0], asked=Asked(once=True))
+    i = replace(drawn(1)[0], asked=CacheAge(once=True))
     assert miss_ratio(i) == 1.0
     assert miss_ratio(replace(i, page_cache_bytes=2 * i.dataset_bytes)) == 0.0
 

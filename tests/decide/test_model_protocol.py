@@ -7,7 +7,7 @@ from simulation import Action, Clock, Station, divided, gamma, poisson
 
 from nginx_tune.decide.model_blocking import predict
 from nginx_tune.decide.model_cache import zipf_classes
-from nginx_tune.decide.model_disk import DiskModel
+from nginx_tune.decide.model_disk import ModelDisk
 from nginx_tune.decide.model_inputs import BlockingInputs
 from nginx_tune.decide.model_protocol import ReadPath, read_path
 
@@ -102,7 +102,7 @@ def test_the_blocked_share_is_that_of_simulated_loops(
         object_bytes=size,
         classes=zipf_classes(objects, 0.0),
         # Each loop reads from a disk of its own here, so that heads are never shared.
-        disk=DiskModel(0.004, 100e6, heads=100 if workers > 1 else 1, spread=0.5),
+        disk=ModelDisk(0.004, 100e6, heads=100 if workers > 1 else 1, spread=0.5),
         read_bytes=path.task_bytes,
         window_bytes=path.window_bytes(0),
         rate_per_second=20.0 * workers,

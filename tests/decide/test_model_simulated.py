@@ -16,13 +16,13 @@ from nginx_tune.decide.model_cache import (
     zipf_classes,
 )
 from nginx_tune.decide.model_ceiling import find_ceiling
-from nginx_tune.decide.model_disk import DiskModel
+from nginx_tune.decide.model_disk import ModelDisk
 from nginx_tune.decide.model_inputs import BlockingInputs
 
 MEBIBYTE = 1 << 20
 
 
-def inputs(disk: DiskModel, **other: object) -> BlockingInputs:
+def inputs(disk: ModelDisk, **other: object) -> BlockingInputs:
     parts: dict[str, object] = {
         "workers": 1,
         "page_cache_bytes": 500 * MEBIBYTE,
@@ -66,7 +66,7 @@ def simulate_victims(blocked: float, hold: float, spread: float, workers: int) -
 def test_victims_of_a_measured_share_wait_as_simulated(
     blocked: float, spread: float, workers: int
 ) -> None:
-    disk = DiskModel(0.005, 100e6, heads=workers, spread=spread)
+    disk = ModelDisk(0.005, 100e6, heads=workers, spread=spread)
     p = predict_measured(inputs(disk, workers=workers, rate_per_second=1.0), blocked)
     waits = simulate_victims(blocked, p.hold_seconds, spread, workers)
     assert p.wait_off_seconds == pytest.approx(mean(waits), rel=0.25)
@@ -74,7 +74,7 @@ def test_victims_of_a_measured_share_wait_as_simulated(
     assert tail == pytest.approx(quantile(waits, 0.99), rel=0.45)
 
 
-def simulate_bytes(disk: DiskModel, link: float, miss: float, clients: int) -> float:
+def simulate_bytes(disk: ModelDisk, link: float, miss: float, clients: int) -> float:
     """Bytes a second of clients that ask on and on: a miss takes the disk, all take the link."""
     clock, rng = Clock(), random.Random(37)
     heads, wire = Station(clock, int(disk.heads)), Station(clock, 1)
@@ -107,7 +107,7 @@ def simulate_bytes(disk: DiskModel, link: float, miss: float, clients: int) -> f
 def test_the_ceiling_is_what_a_simulated_server_comes_to(
     link: float, name: str, heads: int
 ) -> None:
-    disk = DiskModel(0.008, 120e6, heads=heads, spread=0.6)
+    disk = ModelDisk(0.008, 120e6, heads=heads, spread=0.6)
     i = inputs(disk, link_bytes_per_second=link, concurrency=100.0)
     p = predict(i)
     ceiling = find_ceiling(i, p)
@@ -147,7 +147,7 @@ def test_the_hit_ratio_of_a_learnt_curve_is_that_of_a_simulated_cache(capacity: 
 
 
 def simulate_loops(
-    disk: DiskModel, workers: int, objects_per_second: float, reads: int, turns: int
+    disk: ModelDisk, workers: int, objects_per_second: float, reads: int, turns: int
 ) -> float:
     """Share of time that loops stand in reads of one disk that positions where it has to.
 
@@ -217,7 +217,7 @@ def test_loops_stand_in_reads_as_long_as_simulated(
     workers: int, reads: int, turns: int, rate: float
 ) -> None:
     """Files of one to eight reads in one to four turns, at rates that one head bears."""
-    disk = DiskModel(0.008, 160e6, heads=1, spread=0.3)
+    disk = ModelDisk(0.008, 160e6, heads=1, spread=0.3)
     i = inputs(
         disk,
         workers=workers,

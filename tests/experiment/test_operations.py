@@ -20,7 +20,7 @@ from nginx_tune.experiment.operations import (
     OpenLabRequest,
     TrialRequest,
 )
-from nginx_tune.lab.enclosure import View
+from nginx_tune.lab.enclosure import HostNeeds
 from nginx_tune.lab.operation import answer_line, read_request, request_line
 
 NAME = b"/srv/caf\xe9".decode(errors="surrogateescape")
@@ -36,10 +36,10 @@ def test_each_has_a_method_that_takes_and_gives_its_kinds(name: str) -> None:
 
 
 def test_a_request_comes_as_it_went_with_names_that_are_no_utf_8() -> None:
-    trial = TrialRequest(argv=["nginx"], files={NAME: b"\0\xff"}, view=View(), join_files=[])
+    trial = TrialRequest(argv=["nginx"], files={NAME: b"\0\xff"}, view=HostNeeds(), join_files=[])
     name, plain = read_request(request_line(TRIAL, trial))
     assert (name, msgspec.convert(plain, TrialRequest)) == ("trial", trial)
-    lab = OpenLabRequest(lab=Lab(name="x"), covers=[NAME], view=View(shown=[NAME]))
+    lab = OpenLabRequest(lab=Lab(name="x"), covers=[NAME], view=HostNeeds(shown=[NAME]))
     assert msgspec.convert(read_request(request_line(OPEN_LAB, lab))[1], OpenLabRequest) == lab
 
 

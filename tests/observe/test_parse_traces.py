@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nginx_tune.observe.parse_bpftrace import (
-    Reading,
+    MarkReading,
     add_open_turns,
     is_word,
     parse_readings,
@@ -137,7 +137,7 @@ def test_a_turn_that_began_before_tracing_stands_at_its_age() -> None:
 @pytest.mark.parametrize("begun", [False, True])
 def test_turns_under_way_at_a_mark_of_the_program(begun: bool) -> None:
     left = {"7": 1_000_000_000} if begun else {}
-    found = Reading(
+    found = MarkReading(
         1, 3.0,
         {
             "@began": {"": 500_000_000}, "@left": left, "@seen": {"7": 1} if begun else {},
@@ -153,7 +153,9 @@ def test_turns_under_way_at_a_mark_of_the_program(begun: bool) -> None:
     assert counts.queued == {7: 400_000_000}
     assert counts.squares["asleep"] == age * 100_000_000
     quiet = TurnCounts()
-    add_open_turns(quiet, Reading(1, 3.0, {"@began": {"": 1}, "@seen": {"7": 1}}), {7: "asleep"})
+    add_open_turns(
+        quiet, MarkReading(1, 3.0, {"@began": {"": 1}, "@seen": {"7": 1}}), {7: "asleep"}
+    )
     assert not quiet.values
 
 
@@ -162,7 +164,7 @@ def test_what_held_a_thread_since_before_tracing_is_not_taken_for_computing(
     held: Wait | None,
 ) -> None:
     counts = TurnCounts()
-    add_open_turns(counts, Reading(1, 3.0, {"@began": {"": 1_000_000_000}}), {7: held})
+    add_open_turns(counts, MarkReading(1, 3.0, {"@began": {"": 1_000_000_000}}), {7: held})
     reader = TurnReader(began_nanoseconds=1_000_000_000)
     reader.read([switch(2_000_000, 8, "S", 9)])
     reader.finish(3_000_000_000, {7: held, 8: "asleep"})
@@ -223,5 +225,5 @@ def test_the_program_s_counters_are_read_back_within_their_width(nanoseconds: in
             rest >>= bits
     shift += rest
     index = (shift << 7) + (nanoseconds >> shift)
-    found = value_counts(Reading(1, 0.0, {"@values": {str(index): 1}}))
+    found = value_counts(MarkReading(1, 0.0, {"@values": {str(index): 1}}))
     assert abs(next(iter(found)) - nanoseconds) <= nanoseconds / 128

@@ -12,7 +12,7 @@ from nginx_tune.documents.measurement import Generator, Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import HostReadError
 from nginx_tune.host.parse_listeners import parse_listeners, parse_socket_link
-from nginx_tune.load.one_class import Load, Rate, plan_load
+from nginx_tune.load.one_class import Load, OfferedRate, plan_load
 from nginx_tune.load.own_servers import is_own_server
 from nginx_tune.load.target import permit_target, resolve_url
 from nginx_tune.report.measurement import progress_text, render_measurement, unanswered_classes
@@ -145,7 +145,7 @@ def test_a_url_becomes_an_address_and_a_path(
 
 def _plan() -> LoadPlan:
     place = resolve_url("http://127.0.0.1:8080/")
-    return plan_load(place.target, place.path, Load(rate=Rate((50.0,)), duration_seconds=1))
+    return plan_load(place.target, place.path, Load(rate=OfferedRate((50.0,)), duration_seconds=1))
 
 
 def test_what_is_permitted_comes_from_the_caller_alone() -> None:

@@ -31,7 +31,7 @@ from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.load.asked_paths import find_files, read_paths
-from nginx_tune.load.one_class import Asked, Keepalive, Load, Rate, plan_load
+from nginx_tune.load.one_class import Keepalive, Load, OfferedRate, Targets, plan_load
 from nginx_tune.load.rate import plan_at_rate
 from nginx_tune.load.target import resolve_url
 
@@ -280,9 +280,9 @@ def test_options_that_mean_nothing_are_one_line(
 
 
 def test_words_become_values() -> None:
-    assert parse_rate("100") == Rate((100.0,))
-    assert parse_rate("1e3, 2.5") == Rate((1000.0, 2.5))
-    assert parse_rate("10-20") == Rate((10.0, 20.0), ramp=True)
+    assert parse_rate("100") == OfferedRate((100.0,))
+    assert parse_rate("1e3, 2.5") == OfferedRate((1000.0, 2.5))
+    assert parse_rate("10-20") == OfferedRate((10.0, 20.0), ramp=True)
     assert parse_keepalive("on") == Keepalive()
     assert parse_keepalive("off") == Keepalive(kept=False)
     assert parse_keepalive("100") == Keepalive(requests=100)
@@ -318,12 +318,12 @@ def test_a_load_at_another_rate_keeps_its_shares() -> None:
     plan = plan_load(
         place.target,
         place.path,
-        Load(rate=Rate((30.0,)), new_connections_per_second=10.0, duration_seconds=1),
+        Load(rate=OfferedRate((30.0,)), new_connections_per_second=10.0, duration_seconds=1),
     )
     faster = plan_at_rate(plan, 400, samples=1300, seed=9)
     assert [c.arrivals.rate_per_second for c in faster.classes] == [300, 100]
     assert faster.duration_seconds == 13
     assert faster.seed == 9
-    closed = plan_load(place.target, place.path, Load(connections=3, asked=Asked()))
+    closed = plan_load(place.target, place.path, Load(connections=3, asked=Targets()))
     with pytest.raises(UsageError, match="needs a class with a rate"):
         plan_at_rate(closed, 10, samples=0, seed=1)

@@ -23,7 +23,7 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.units import number_text, seconds_text
 from nginx_tune.errors import UsageError
 from nginx_tune.load.bounds import plan_within
-from nginx_tune.load.one_class import Rate, default_threads
+from nginx_tune.load.one_class import OfferedRate, default_threads
 from nginx_tune.prove.hidden_stalls import hidden_stall
 from nginx_tune.prove.histogram import Histogram, Layout, encode_histogram
 from nginx_tune.report.load_words import describe_load
@@ -131,15 +131,15 @@ def latency_of(counts: Counter[int]) -> Latency:
     ("rate", "connections", "cpus", "threads"),
     [
         (None, 1000, 64, 1),
-        (Rate((500.0,)), 1000, 64, 1),
-        (Rate((1000.0, 200_000.0)), 1000, 64, 5),
-        (Rate((200_000.0,)), 1000, 4, 2),
-        (Rate((200_000.0,)), 3, 64, 3),
-        (Rate((200_000.0,)), 1000, 1, 1),
+        (OfferedRate((500.0,)), 1000, 64, 1),
+        (OfferedRate((1000.0, 200_000.0)), 1000, 64, 5),
+        (OfferedRate((200_000.0,)), 1000, 4, 2),
+        (OfferedRate((200_000.0,)), 3, 64, 3),
+        (OfferedRate((200_000.0,)), 1000, 1, 1),
     ],
 )
 def test_threads_go_by_the_rate_and_the_cpus(
-    rate: Rate | None, connections: int, cpus: int, threads: int
+    rate: OfferedRate | None, connections: int, cpus: int, threads: int
 ) -> None:
     assert default_threads(rate, connections, cpus) == threads
 

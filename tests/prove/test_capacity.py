@@ -11,7 +11,7 @@ from nginx_tune.documents.capacity import CapacityStep, LimitedBy
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Generator, Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.prove.capacity import Answer, Bounds, next_rate, settle
+from nginx_tune.prove.capacity import Bounds, SearchOutcome, next_rate, settle
 from nginx_tune.prove.objective import judge_run, parse_objective
 
 Curve = Callable[[float], LimitedBy | None]
@@ -19,7 +19,7 @@ Curve = Callable[[float], LimitedBy | None]
 BOUNDS = Bounds(first=100, lowest=1, highest=200_000)
 
 
-def search(curve: Curve, bounds: Bounds = BOUNDS) -> tuple[Answer, list[CapacityStep]]:
+def search(curve: Curve, bounds: Bounds = BOUNDS) -> tuple[SearchOutcome, list[CapacityStep]]:
     steps: list[CapacityStep] = []
     while (rate := next_rate(steps, bounds)) is not None:
         limit = curve(rate)
@@ -66,7 +66,7 @@ def test_a_bound_that_is_reached_is_no_capacity() -> None:
 
 def test_an_objective_that_never_holds_ends_at_the_lowest_rate() -> None:
     answer, steps = search(lambda _: "objective")
-    assert answer == Answer(None, None, 1, "objective", "it does not even hold at 1/s: r")
+    assert answer == SearchOutcome(None, None, 1, "objective", "it does not even hold at 1/s: r")
     assert len(steps) < 20
 
 
