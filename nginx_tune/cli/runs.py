@@ -98,11 +98,11 @@ def _judge_again(run: Run, requires: tuple[str, ...], primary: str | None) -> Ru
     import msgspec  # noqa: PLC0415
 
     from nginx_tune.documents.validation import Validation  # noqa: PLC0415
-    from nginx_tune.prove.again import judge_again  # noqa: PLC0415
+    from nginx_tune.prove.rejudge import rejudge  # noqa: PLC0415
 
     if not isinstance(run.result, Validation):
         raise UsageError("a scenario has its own claims", hint="--require is for validations")
-    result = judge_again(run.result, requires=requires, primary_metric=primary)
+    result = rejudge(run.result, requires=requires, primary_metric=primary)
     return msgspec.structs.replace(run, result=result)
 
 

@@ -14,7 +14,6 @@ from nginx_tune.decide.file_limits import decide_file_limits
 from nginx_tune.decide.http2 import decide_http2
 from nginx_tune.decide.ktls import decide_ktls
 from nginx_tune.decide.law import elsewhere, keep_law, unsure_of_kind
-from nginx_tune.decide.moves import with_break_evens
 from nginx_tune.decide.observed import with_observation
 from nginx_tune.decide.open_file_cache import decide_open_file_cache
 from nginx_tune.decide.output_buffers import decide_output_buffers
@@ -25,6 +24,7 @@ from nginx_tune.decide.read_ahead import decide_read_ahead
 from nginx_tune.decide.reuseport import decide_reuseport
 from nginx_tune.decide.sendfile import decide_sendfile
 from nginx_tune.decide.sendfile_max_chunk import decide_sendfile_max_chunk
+from nginx_tune.decide.sensitivity import with_break_evens
 from nginx_tune.decide.site_defaults import complete_site
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.thread_pool_size import decide_thread_pool_size

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from nginx_tune.decide.engine import decide, situation_of
-from nginx_tune.decide.moves import DATA, FLIPS, MEMORY, MOVABLE, moved_documents
 from nginx_tune.decide.quantity import Quantity
+from nginx_tune.decide.sensitivity import DATA, FLIPS, MEMORY, MOVABLE, moved_documents
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Facts

@@ -21,7 +21,6 @@ from nginx_tune.decide.build import version_evidence
 from nginx_tune.decide.model_blocking import Prediction, predict_measured
 from nginx_tune.decide.model_ceiling import find_ceiling
 from nginx_tune.decide.model_inputs import BlockingInputs
-from nginx_tune.decide.moves import moved_situation
 from nginx_tune.decide.plausible import MOST_COUNT
 from nginx_tune.decide.pool_forecast import (
     forecast_blocking,
@@ -32,6 +31,7 @@ from nginx_tune.decide.pool_forecast import (
 )
 from nginx_tune.decide.pool_plan import SINGLE_POOL, PoolPlan, judge_pools, looks_through_disks
 from nginx_tune.decide.quantity import Quantity, known
+from nginx_tune.decide.sensitivity import moved_situation
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.decisions import (

@@ -37,8 +37,8 @@ from nginx_tune.nginx.place import link_to
 from nginx_tune.observe.connections import count_connections
 from nginx_tune.observe.loop_turns import Means
 from nginx_tune.observe.parse_error_log import parse_error_log
-from nginx_tune.prove.foreign import with_foreign_cpu
 from nginx_tune.prove.imbalance import with_imbalance, with_worker_ids
+from nginx_tune.prove.interference import with_interference
 from nginx_tune.report.probe_steps import block_step
 from nginx_tune.window.moment import Subjects, disk_names
 from nginx_tune.window.watch import ServerWatch
@@ -261,7 +261,7 @@ def _run_load(
         if pointer not in _FROM_THE_LOG
     ]
     measurement = msgspec.structs.replace(measurement, unknown=[*measurement.unknown, *unknown])
-    measurement = with_foreign_cpu(measurement, server.cpu_seconds)
+    measurement = with_interference(measurement, server.cpu_seconds)
     return with_imbalance(measurement, subjects.workers), server
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.prove.blocks import pair_blocks
-from nginx_tune.prove.looks import Look, is_settled, look_after
+from nginx_tune.prove.interim import Look, meets_stopping_rule, next_look
 from nginx_tune.prove.verdict import judge
 
 
@@ -39,7 +39,7 @@ class Looking:
         self._deadline = deadline
         self._share = share
         self._began = deadline.used_seconds
-        self._next = look_after(None, first_pairs=first_pairs)
+        self._next = next_look(None, first_pairs=first_pairs)
         self.look: Look | None = None
         self.is_over = False
         """Whether it was settled; time was up otherwise."""
@@ -74,10 +74,10 @@ class Looking:
 
     def _take(self, measurements: Sequence[Measurement], *, pairs: int | None = None) -> bool:
         self.look = self._next if pairs is None else self._next._replace(pairs=pairs)
-        self._next = look_after(self._next)
+        self._next = next_look(self._next)
         verdict: Verdict = judge(
             measurements, primary_metric=self._metric, metrics=[], alpha=self.look.alpha
         )
         # The primary metric and, where it was measured and can be told, the cost.
         named = [metric for metric in verdict.metrics if metric.judged]
-        return verdict.outcome == "worse" or all(map(is_settled, named))
+        return verdict.outcome == "worse" or all(map(meets_stopping_rule, named))

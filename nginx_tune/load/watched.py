@@ -20,8 +20,8 @@ from nginx_tune.load.own_servers import find_listening_pids, find_socket_pids, f
 from nginx_tune.load.probe import ProbeInterrupted, Progress, run_probe
 from nginx_tune.observe.held_connections import count_held
 from nginx_tune.observe.processes import read_cpu_seconds
-from nginx_tune.prove.foreign import with_foreign_cpu
 from nginx_tune.prove.imbalance import few_connections, with_imbalance
+from nginx_tune.prove.interference import with_interference
 
 
 def run_watched_probe(
@@ -96,7 +96,7 @@ class _Watch:
         """The measurement with what was read."""
         used = self._cpu_seconds()
         if used is not None:
-            measurement = with_foreign_cpu(measurement, used)
+            measurement = with_interference(measurement, used)
         workers = [WorkerUse(pid=pid, connections=count) for pid, count in self._held.items()]
         if workers and not measurement.server.workers:
             server = msgspec.structs.replace(measurement.server, workers=workers)

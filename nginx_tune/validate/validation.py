@@ -19,7 +19,7 @@ from nginx_tune.experiment.sequential import Looking
 from nginx_tune.experiment.site_files import shown
 from nginx_tune.lab.walls import given_up
 from nginx_tune.nginx.builds import LinkedBuild, build_differences
-from nginx_tune.prove.looks import FIRST_ALPHA
+from nginx_tune.prove.interim import FIRST_ALPHA
 from nginx_tune.prove.statistics import ALPHA
 from nginx_tune.prove.verdict import judge, measure_noise_floor
 

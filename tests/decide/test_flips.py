@@ -12,8 +12,8 @@ from situations import GIBIBYTE, MEBIBYTE, host, load, nginx, site
 
 from nginx_tune.decide import decide
 from nginx_tune.decide.engine import ALL, situation_of
-from nginx_tune.decide.moves import FLIPS, MOVABLE
 from nginx_tune.decide.pool_plan import plan_pools
+from nginx_tune.decide.sensitivity import FLIPS, MOVABLE
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Facts, Kernel, Link, Network
 from nginx_tune.documents.workload import ConnectionReuse, CpuPerRequest, Tls, Workload

@@ -8,8 +8,8 @@ import pytest
 
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency, WorkerShare
 from nginx_tune.documents.measurement import Generator, Measurement
-from nginx_tune.prove.foreign import with_foreign_cpu
 from nginx_tune.prove.imbalance import chi_square_tail, imbalance_of, with_imbalance
+from nginx_tune.prove.interference import with_interference
 
 
 @pytest.mark.parametrize(
@@ -110,12 +110,12 @@ def test_others_work_is_what_neither_probe_nor_server_used() -> None:
     busy = Measurement(
         generator=Generator(cpu_seconds=2.0, host_busy_seconds=10.0, host_cpu_seconds=40.0)
     )
-    told = with_foreign_cpu(busy, 3.0)
+    told = with_interference(busy, 3.0)
     assert told.generator.foreign_cpu_ratio == pytest.approx(5 / 40)
     assert told.flags == [
         "foreign_cpu: others than the probe and the server used 12 % of the host's CPU time"
     ]
-    assert with_foreign_cpu(busy, 7.0).flags == []
-    assert with_foreign_cpu(busy, 20.0).generator.foreign_cpu_ratio == 0
-    assert with_foreign_cpu(busy, None) == busy
-    assert with_foreign_cpu(Measurement(), 1.0) == Measurement()
+    assert with_interference(busy, 7.0).flags == []
+    assert with_interference(busy, 20.0).generator.foreign_cpu_ratio == 0
+    assert with_interference(busy, None) == busy
+    assert with_interference(Measurement(), 1.0) == Measurement()

@@ -22,8 +22,8 @@ from nginx_tune.documents.run import Run, RunComparison, Runs
 from nginx_tune.documents.scenario import ArmText
 from nginx_tune.documents.validation import Validation
 from nginx_tune.errors import UndecidedError, UsageError
-from nginx_tune.prove.again import judge_again
-from nginx_tune.prove.looks import alpha_of
+from nginx_tune.prove.interim import alpha_of
+from nginx_tune.prove.rejudge import rejudge
 from nginx_tune.prove.tally import latency_of
 from nginx_tune.prove.verdict import judge
 from nginx_tune.store import runs
@@ -227,7 +227,7 @@ def test_judged_again_by_other_gates(
 def test_judged_again_it_claims_no_more_than_its_last_look_may() -> None:
     stored = validation(120.0)
     verdict = replace(stored.verdict, looks=2, stopped="settled")
-    again = judge_again(replace(stored, verdict=verdict), primary_metric=RATE)
+    again = rejudge(replace(stored, verdict=verdict), primary_metric=RATE)
     assert (again.verdict.looks, again.verdict.stopped) == (2, "settled")
     once, second = stored.verdict.metrics[0].level, again.verdict.metrics[0].level
     assert once is not None

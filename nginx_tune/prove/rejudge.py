@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import msgspec
 
 from nginx_tune.documents.validation import Validation
-from nginx_tune.prove.looks import alpha_of
+from nginx_tune.prove.interim import alpha_of
 from nginx_tune.prove.statistics import ALPHA
 from nginx_tune.prove.verdict import judge
 
 
-def judge_again(
+def rejudge(
     validation: Validation, *, requires: Sequence[str] = (), primary_metric: str | None = None
 ) -> Validation:
     """A stored validation with other gates, or by another metric.

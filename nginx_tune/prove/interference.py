@@ -14,7 +14,7 @@ MOST_FOREIGN_RATIO = 0.1
 """Share of the host's CPU time above which a result is degraded."""
 
 
-def with_foreign_cpu(measurement: Measurement, server_cpu_seconds: float | None) -> Measurement:
+def with_interference(measurement: Measurement, server_cpu_seconds: float | None) -> Measurement:
     """The measurement with the share of others, and a flag where that is too much.
 
     ``server_cpu_seconds`` is what the server used on the probe's host in the measured time: 0

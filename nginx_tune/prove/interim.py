@@ -38,7 +38,7 @@ class Look(NamedTuple):
     """Share of wrong claims that it may make."""
 
 
-def look_after(last: Look | None, *, first_pairs: int = FEWEST_FIRST) -> Look:
+def next_look(last: Look | None, *, first_pairs: int = FEWEST_FIRST) -> Look:
     """The look that follows; the first one for None."""
     if last is None:
         return Look(1, max(first_pairs, FEWEST_FIRST), FIRST_ALPHA)
@@ -53,7 +53,7 @@ def alpha_of(number: int) -> float:
     return (ALPHA - FIRST_ALPHA) * _SHARE * (1 - _SHARE) ** (number - 2)
 
 
-def is_settled(metric: MetricVerdict, *, margin: float = MARGIN) -> bool:
+def meets_stopping_rule(metric: MetricVerdict, *, margin: float = MARGIN) -> bool:
     """Whether more pairs are not worth their time.
 
     The outcome is known, or the interval is so narrow (half the margin to either side) that what

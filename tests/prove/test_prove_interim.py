@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.prove.looks import FIRST_ALPHA, is_settled, look_after
+from nginx_tune.prove.interim import FIRST_ALPHA, meets_stopping_rule, next_look
 from nginx_tune.prove.statistics import fewest_pairs, hodges_lehmann, signed_rank_interval
 from nginx_tune.prove.verdict import judge
 
@@ -21,16 +21,16 @@ MOST_PAIRS = 60
 def test_all_looks_together_spend_at_most_five_per_cent() -> None:
     look, spent = None, 0.0
     for _ in range(40):
-        look = look_after(look)
+        look = next_look(look)
         spent += look.alpha
         assert look.pairs >= fewest_pairs(alpha=look.alpha)  # it can claim something at all
     assert 0.0499 < spent <= 0.05
 
 
 def test_the_first_look_is_where_the_caller_wants_it() -> None:
-    assert look_after(None).pairs == 7
-    assert look_after(None, first_pairs=12) == (1, 12, FIRST_ALPHA)
-    assert look_after(look_after(None, first_pairs=12)).pairs == 18
+    assert next_look(None).pairs == 7
+    assert next_look(None, first_pairs=12) == (1, 12, FIRST_ALPHA)
+    assert next_look(next_look(None, first_pairs=12)).pairs == 18
 
 
 def ratios(chance: random.Random, effect: float, spread: float) -> list[float]:
@@ -44,7 +44,7 @@ def ratios(chance: random.Random, effect: float, spread: float) -> list[float]:
 def stopped_at(values: list[float], *, spends: bool) -> tuple[bool, bool]:
     """Whether a winner was claimed at any look, and whether every interval held zero."""
     look, claimed, held = None, False, True
-    while (look := look_after(look)).pairs <= len(values):
+    while (look := next_look(look)).pairs <= len(values):
         interval = signed_rank_interval(values[: look.pairs], look.alpha if spends else 0.05)
         assert interval is not None
         clear = not interval.low <= 0 <= interval.high
@@ -67,10 +67,10 @@ def test_looking_often_costs_no_more_than_said_and_would_without_spending() -> N
 def sequential(make: MakeBlocks, values: list[float]) -> tuple[str, int]:
     look = None
     while True:
-        look = look_after(look)
+        look = next_look(look)
         rates = [(100.0, 100.0 * math.exp(value)) for value in values[: look.pairs]]
         verdict = judge(make(rates), primary_metric=RATE, metrics=[], alpha=look.alpha)
-        if is_settled(verdict.metrics[0]) or look.pairs >= len(values):
+        if meets_stopping_rule(verdict.metrics[0]) or look.pairs >= len(values):
             return verdict.outcome, look.pairs
 
 
