@@ -48,12 +48,15 @@ def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def native_wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel with the load probe, built into the target directory that is there."""
+    """The wheel with the load probe, which is not built anew: its sources are those here."""
     folder = tmp_path_factory.mktemp("native-wheel")
+    sources = folder / "sources"
+    shutil.copytree(checkout, sources, symlinks=True, ignore=shutil.ignore_patterns("probes"))
+    (sources / "probes").symlink_to(ROOT / "probes")
     target = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "probes" / "target"))
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
-         "--wheel-dir", folder, checkout],
+         "--wheel-dir", folder, sources],
         check=True,
         env={**os.environ, "CARGO_TARGET_DIR": target, "NGINX_TUNE_REQUIRE_RUST": "1"},
     )  # fmt: skip

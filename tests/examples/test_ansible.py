@@ -1,4 +1,4 @@
-"""The playbooks by the real ansible-core, on six hosts with sshd and nginx of their own."""
+"""The playbooks by the real ansible-core, on four hosts with sshd and nginx of their own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hdrh.histogram import HdrHistogram
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ansible"
 COLLECTION = EXAMPLE / "collections/ansible_collections/nginx_tune/nginx"
 BIN = Path(sys.executable).parent
-HOSTS = 6
+HOSTS = 4
 
 needs_fleet = pytest.mark.needs("root", "nginx", "ip", "sshd", "cargo")
 
@@ -245,7 +245,7 @@ def test_three_load_hosts_measure_one_server_and_their_results_add_up(
     target = installed.hosts[-1].address
     status, _, said = play(
         installed, playbooks, "distributed-load.yml",
-        target_address=target, lead_seconds=15, nginx_tune=str(BIN / "nginx-tune"),
+        target_address=target, lead_seconds=8, nginx_tune=str(BIN / "nginx-tune"),
         plan={
             "duration_seconds": 3,
             "warmup_seconds": 1,
