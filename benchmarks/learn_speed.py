@@ -50,8 +50,7 @@ def commands(log: str) -> dict[str, list[str]]:
     """What is timed, by the name shown."""
     learn = [sys.executable, "-m", "nginx_tune", "learn", log, "--log-format", FORMAT]
     found = {
-        "nginx-tune learn": [*learn, "--reader", "rust"],
-        "nginx-tune learn --reader python": [*learn, "--reader", "python"],
+        "nginx-tune learn": learn,
         "awk": ["awk", AWK, log],
     }
     if shutil.which("goaccess"):

@@ -18,7 +18,7 @@ from nginx_tune.documents.learnplan import LearnPlan
 from nginx_tune.documents.manifest import encode_manifest
 from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.learn.logs import Engine, LogFiles, choose_format, locations_of, read_logs
+from nginx_tune.learn.logs import LogFiles, choose_format, locations_of, read_logs
 from nginx_tune.report.workload import render_workload
 from nginx_tune.workload.model_learnt import learnt_workload
 from nginx_tune.workload.model_manifest import manifest_of
@@ -58,13 +58,6 @@ _PLACES = 1 << 16
     is_flag=True,
     help="Requests that differ in their query ask for different objects.",
 )
-@click.option(
-    "--reader",
-    type=click.Choice(["auto", "rust", "python"]),
-    default="auto",
-    show_default=True,
-    help="Which of the two readers, which give the same result.",
-)
 @output_options("console", "json")
 @click.pass_context
 def command(
@@ -79,7 +72,6 @@ def command(
     manifest_requests: int,
     keep_paths: bool,
     with_query: bool,
-    reader: Engine,
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
@@ -106,7 +98,7 @@ def command(
         keeps_paths=keep_paths,
     )
     files = LogFiles(logs, form)
-    tally, broken = read_logs(files, plan, engine=reader, on_progress=progress_printer(ctx))
+    tally, broken = read_logs(files, plan, on_progress=progress_printer(ctx))
     locations, notes = locations_of(tally, tree) if tree is not None else ([], [])
     workload = learnt_workload(tally, plan, kind=kind, locations=locations)
     if notes and workload.log is not None:

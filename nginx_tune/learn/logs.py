@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from io import BufferedIOBase, BufferedReader
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from nginx_tune.conf.locations import LocationMatcher
 from nginx_tune.conf.log_formats import format_of_log, log_formats, only_format
@@ -25,13 +25,13 @@ from nginx_tune.documents.learnplan import Escape, LearnPlan, LineFormat
 from nginx_tune.documents.progress import Step
 from nginx_tune.documents.tally import Tally
 from nginx_tune.documents.workload import LocationShare
-from nginx_tune.errors import MissingToolError, UndecidedError, UsageError
+from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.host.programs import start_program
 from nginx_tune.load.process import find_probe
 from nginx_tune.workload.model_log_format import COMBINED, json_format, parse_log_format
-from nginx_tune.workload.model_reader import LONGEST_LINE_BYTES, LogReader
 
-Engine = Literal["auto", "rust", "python"]
+LONGEST_LINE_BYTES = 1 << 16
+"""Of a line that is read, as the executable has it (``probes/src/learn/mod.rs``)."""
 
 _BLOCK_BYTES = 1 << 20
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -145,13 +145,14 @@ def _first_moment(log: str, form: LineFormat) -> int:
     """The first second that a log tells of; 0 when none of its first lines does."""
     if not Path(log).is_file():  # reading a pipe would take from it
         return 0
-    reader = LogReader(LearnPlan(format=form))
+    lines: list[bytes] = []
     with (
         contextlib.suppress(OSError, EOFError, zlib.error, _zstd_error()),
         _opened(log) as (file, _),
     ):
-        reader.add_lines(file.read1(_BLOCK_BYTES // 4).split(b"\n")[:_PEEK_LINES])
-    stretches = reader.result().timeline.stretches
+        lines = file.read1(_BLOCK_BYTES // 4).split(b"\n")[:_PEEK_LINES]
+    blocks = (line + b"\n" for line in lines)
+    stretches = tally_by(find_probe(), blocks, LearnPlan(format=form)).timeline.stretches
     return stretches[0][0] if stretches else 0
 
 
@@ -204,22 +205,14 @@ def read_logs(
     files: LogFiles,
     plan: LearnPlan,
     *,
-    engine: Engine = "auto",
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Learnt:
-    """The tally of the logs, by the executable where it is built, else by Python.
+    """The tally of the logs.
 
-    Errors: UsageError when no line is in the format: then it is another format, or no log.
+    Errors: UsageError when no line is in the format: then it is another format, or no log;
+    MissingToolError when the executable is not built.
     """
-    blocks = _watched(files, on_progress)
-    probe = None
-    if engine != "python":
-        try:
-            probe = find_probe()
-        except MissingToolError:
-            if engine == "rust":
-                raise
-    tally = _tally_in_python(blocks, plan) if probe is None else _tally_by(probe, blocks, plan)
+    tally = tally_by(find_probe(), _watched(files, on_progress), plan)
     if not tally.requests:
         _refuse(files, plan, tally)
     return Learnt(tally, files.broken)
@@ -269,25 +262,7 @@ def _watched(files: LogFiles, on_progress: Callable[[str], None]) -> Iterator[by
         done += len(block)
 
 
-def _tally_in_python(blocks: Iterator[bytes], plan: LearnPlan) -> Tally:
-    reader = LogReader(plan)
-    rest = b""
-    for block in blocks:
-        *lines, tail = block.split(b"\n")
-        if lines:
-            lines[0] = rest + lines[0]
-            reader.add_lines(lines)
-            rest = tail
-        else:
-            rest += tail
-        # Of a line that is too long its start says enough.
-        rest = rest[: LONGEST_LINE_BYTES + 2]
-    if rest:
-        reader.add(rest)
-    return reader.result()
-
-
-def _tally_by(probe: Path, blocks: Iterator[bytes], plan: LearnPlan) -> Tally:
+def tally_by(probe: Path, blocks: Iterator[bytes], plan: LearnPlan) -> Tally:
     """The executable's tally: it reads a plan from a file and lines from a pipe."""
     with tempfile.NamedTemporaryFile() as plan_file, tempfile.TemporaryFile() as errors:
         plan_file.write(encode(plan))

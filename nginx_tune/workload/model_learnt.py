@@ -25,7 +25,6 @@ from nginx_tune.documents.workload import (
     Traffic,
     Workload,
 )
-from nginx_tune.workload.model_clock import moment_text
 from nginx_tune.workload.model_popularity import (
     Counted,
     counted_objects,
@@ -234,8 +233,8 @@ def _summary(tally: Tally, plan: LearnPlan, span: int) -> LogSummary:
             for name, refusal in sorted(tally.refused.items())
         ],
         unreadable_requests=tally.unreadable_requests,
-        first=moment_text(min(s[0] for s in timeline.stretches)) if timeline.stretches else None,
-        last=moment_text(max(s[1] for s in timeline.stretches)) if timeline.stretches else None,
+        first=_moment_text(min(s[0] for s in timeline.stretches)) if timeline.stretches else None,
+        last=_moment_text(max(s[1] for s in timeline.stretches)) if timeline.stretches else None,
         span_seconds=span or None,
         stretches=len(timeline.stretches),
         backward_lines=timeline.backward_lines,
@@ -277,3 +276,20 @@ def _shares(counts: Mapping[str, int]) -> dict[str, float]:
 
 def _rounded(value: float, digits: int = _DIGITS) -> float:
     return float(f"{value:.{digits}g}")
+
+
+def _moment_text(seconds: int) -> str:
+    """``2026-11-20T19:26:34Z`` of seconds since 1970.
+
+    Source: the days by Hinnant, chrono-Compatible Low-Level Date Algorithms.
+    """
+    days, rest = divmod(seconds, 86400)
+    era, of_era = divmod(days + 719468, 146097)
+    year_of_era = (of_era - of_era // 1460 + of_era // 36524 - of_era // 146096) // 365
+    of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted = (5 * of_year + 2) // 153
+    day = of_year - (153 * shifted + 2) // 5 + 1
+    month = shifted + 3 if shifted < 10 else shifted - 9  # noqa: PLR2004  # March is 0
+    year = year_of_era + era * 400 + (month <= 2)  # noqa: PLR2004
+    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return f"{year:04}-{month:02}-{day:02}T{clock}Z"

@@ -138,6 +138,7 @@ def test_lines_where_there_is_no_display(
     assert _said(capsys, {}) == "words\na step\n"
 
 
+@pytest.mark.needs("probe")
 def test_logs_are_read_by_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = b'1.2.3.4 - - [10/Oct/2026:13:55:36 +0000] "GET /a HTTP/1.1" 200 5 "-" "-"\n'
     plain, packed = tmp_path / "a.log", tmp_path / "b.log.gz"
@@ -147,9 +148,7 @@ def test_logs_are_read_by_their_bytes(tmp_path: Path, monkeypatch: pytest.Monkey
     names = [str(plain), str(packed)]
     form = choose_format(None, None, names)
     told: list[str] = []
-    read_logs(
-        LogFiles(names, form), LearnPlan(format=form), engine="python", on_progress=told.append
-    )
+    read_logs(LogFiles(names, form), LearnPlan(format=form), on_progress=told.append)
     steps = [one for one in told if isinstance(one, Step)]
     done = [step.done for step in steps]
     whole = plain.stat().st_size + packed.stat().st_size

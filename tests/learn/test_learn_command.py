@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from synthetic_logs import FULL, Truth, lines_of
 
+pytestmark = pytest.mark.needs("probe")
+
 LINES = [f"{line}\n" for line in lines_of(Truth(requests=3_000))]
 CONF = f"""
 events {{}}
@@ -148,8 +150,7 @@ def test_time_that_goes_backwards(run_cli, tmp_path: Path) -> None:
     assert found["log"]["stretches"] == 1
 
 
-@pytest.mark.parametrize("reader", ["python", "auto"])
-def test_what_is_no_log_is_one_clear_line(run_cli, tmp_path: Path, reader: str) -> None:
+def test_what_is_no_log_is_one_clear_line(run_cli, tmp_path: Path) -> None:
     cases = {
         "empty": b"",
         "text": b"hello\nworld\n",
@@ -159,7 +160,7 @@ def test_what_is_no_log_is_one_clear_line(run_cli, tmp_path: Path, reader: str) 
     for name, data in cases.items():
         path = tmp_path / name
         path.write_bytes(data)
-        run = run_cli("learn", path, "--reader", reader)
+        run = run_cli("learn", path)
         assert run.returncode == 2, name
         assert run.stderr.startswith(f"nginx-tune: {path}: "), run.stderr
         assert run.stderr.count("\n") == 1

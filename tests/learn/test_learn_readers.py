@@ -1,4 +1,4 @@
-"""The two readers give the same tally of the same bytes, whatever these are."""
+"""The executable and a reader in Python, its oracle, give the same tally of any bytes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracle_reader import tally_in_python
 from synthetic_logs import FULL, Truth, lines_of
 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.learnplan import LearnPlan, LineFormat
-from nginx_tune.learn.logs import _tally_by, _tally_in_python
+from nginx_tune.learn.logs import tally_by
 from nginx_tune.load.process import find_probe
 from nginx_tune.workload.model_log_format import COMBINED, json_format, parse_log_format
 
@@ -45,8 +46,8 @@ def assert_alike(data: bytes, form: LineFormat, *, chunk: int = 1 << 20, **bound
     def blocks() -> Iterable[bytes]:
         return (data[at : at + chunk] for at in range(0, len(data), chunk))
 
-    slow = _tally_in_python(iter(blocks()), plan)
-    fast = _tally_by(find_probe(), iter(blocks()), plan)
+    slow = tally_in_python(iter(blocks()), plan)
+    fast = tally_by(find_probe(), iter(blocks()), plan)
     assert encode(fast) == encode(slow)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
+from oracle_reader import LogReader
 from synthetic_logs import FULL, Request, Truth, lines_of, requests_of, size_of
 
 from nginx_tune.documents.learnplan import LearnPlan
@@ -15,7 +16,6 @@ from nginx_tune.documents.tally import Tally
 from nginx_tune.documents.workload import Workload
 from nginx_tune.workload.model_learnt import learnt_workload
 from nginx_tune.workload.model_log_format import parse_log_format
-from nginx_tune.workload.model_reader import LogReader
 
 TRUTHS = [
     Truth(),

@@ -102,6 +102,7 @@ def test_what_nginx_says_of_a_tree(run_cli: Run, tmp_path: Path, drawn_secrets: 
     _assert_absent(secret, run.stdout + run.stderr, "validate")
 
 
+@pytest.mark.needs("probe")
 def test_access_logs(run_cli: Run, tmp_path: Path, drawn_secrets: list[str]) -> None:
     secret = drawn_secrets[0]
     log, manifest = tmp_path / "access.log", tmp_path / "manifest"

@@ -84,7 +84,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def learn(run_cli: RunCli, server: Server, *arguments: str) -> tuple[dict[str, Any], Path]:
     """The workload, and the file of the manifest."""
-    manifest = server.conf.parent / f"manifest{len(arguments)}{arguments[-1]}.jsonl"
+    manifest = server.conf.parent / f"manifest{''.join(arguments)}.jsonl"
     run = run_cli("learn", server.log, "--manifest", manifest, *arguments, "-f", "json")
     assert run.returncode == 0, run.stderr
     workload: dict[str, Any] = json.loads(run.stdout)
@@ -92,22 +92,19 @@ def learn(run_cli: RunCli, server: Server, *arguments: str) -> tuple[dict[str, A
 
 
 @pytest.mark.needs("nginx", "probe")
-def test_redirects_are_no_files_for_either_reader(run_cli: RunCli, server: Server) -> None:
+def test_redirects_are_no_files(run_cli: RunCli, server: Server) -> None:
     """They are counted as what they are, as refusals and what is not there."""
-    rust, by_rust = learn(run_cli, server, "--keep-paths", "--reader", "rust")
-    python, by_python = learn(run_cli, server, "--keep-paths", "--reader", "python")
-    assert rust == python
-    assert by_rust.read_bytes() == by_python.read_bytes()
-    shares = rust["traffic"]["statuses"]
+    workload, manifest = learn(run_cli, server, "--keep-paths")
+    shares = workload["traffic"]["statuses"]
     assert shares["301"] == pytest.approx(1 / 9, rel=0.01)
-    _, *requests = map(json.loads, by_rust.read_text().splitlines())
+    _, *requests = map(json.loads, manifest.read_text().splitlines())
     assert {request["path"]: request["bytes"] for request in requests} == {
         "/a.jpg": 30_000, "/b/c%20d.bin": 120_000, "/dir/": 5_000, "/big": 900_000
     }  # fmt: skip
 
 
 @pytest.mark.needs("root", "nginx", "probe", "loop", "ip")
-@pytest.mark.parametrize("paths", [("--reader", "auto"), ("--keep-paths", "--reader", "auto")])
+@pytest.mark.parametrize("paths", [(), ("--keep-paths",)])
 def test_a_lab_has_files_of_the_sizes_that_were_sent(
     run_cli: RunCli, server: Server, paths: tuple[str, ...]
 ) -> None:
@@ -132,7 +129,7 @@ def test_a_lab_has_files_of_the_sizes_that_were_sent(
 
 @pytest.mark.needs("nginx", "probe")
 def test_the_server_itself_is_asked_again(run_cli: RunCli, server: Server) -> None:
-    _, manifest = learn(run_cli, server, "--keep-paths", "--reader", "auto")
+    _, manifest = learn(run_cli, server, "--keep-paths")
     run = run_cli(
         "probe", f"http://127.0.0.1:{server.port}/", "--paths-from", manifest, "--replay",
         "--allow-live", "-f", "json",
@@ -144,9 +141,9 @@ def test_the_server_itself_is_asked_again(run_cli: RunCli, server: Server) -> No
 
 @pytest.mark.needs("nginx", "probe")
 def test_hashed_paths_need_a_lab(run_cli: RunCli, server: Server) -> None:
-    _, manifest = learn(run_cli, server, "--reader", "auto")
+    _, manifest = learn(run_cli, server)
     run = run_cli("validate", server.conf, "--against", server.conf, "--manifest", manifest)
-    assert (run.returncode, len(run.stderr.splitlines())) == (2, 1)
+    assert (run.returncode, len(run.stderr.splitlines())) == (2, 1), run.stderr
     assert "--lab" in run.stderr
 
 

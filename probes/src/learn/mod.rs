@@ -2,7 +2,7 @@
 //!
 //! It takes a plan and plain lines from standard input; which files those are of and what packs
 //! them is its caller's affair. Memory is bounded however long the log is. The reader in Python
-//! (`nginx_tune/workload/model_reader.py`) gives the same tally: what is counted is whole
+//! (`tests/learn/oracle_reader.py`) gives the same tally: what is counted is whole
 //! numbers, and whoever reads a tally does the arithmetic.
 
 mod clock;

@@ -1,6 +1,6 @@
 //! What stays small however long a log is: samples by hash, and counts of the most popular.
 //!
-//! The same as `nginx_tune/workload/model_sketches.py`, which names the sources.
+//! The same as `tests/learn/oracle_sketches.py`, which names the sources.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};

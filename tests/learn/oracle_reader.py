@@ -6,15 +6,12 @@ The executable's reader (probes/src/learn/) gives the same tally, many times fas
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
 import msgspec
-
-from nginx_tune.documents.learnplan import LearnPlan, Slot
-from nginx_tune.documents.tally import Connections, Refusal, SampledRequest, Tally
-from nginx_tune.workload import model_clock as clock
-from nginx_tune.workload.model_line import (
+import oracle_clock as clock
+from oracle_line import (
     LineReader,
     content_range,
     milliseconds,
@@ -24,12 +21,15 @@ from nginx_tune.workload.model_line import (
     split_request,
     status_code,
 )
-from nginx_tune.workload.model_sketches import (
+from oracle_sketches import (
     DistinctNumbers,
     ObjectTable,
     RequestSample,
 )
-from nginx_tune.workload.model_timeline import TimelineCounter
+from oracle_timeline import TimelineCounter
+
+from nginx_tune.documents.learnplan import LearnPlan, Slot
+from nginx_tune.documents.tally import Connections, Refusal, SampledRequest, Tally
 
 LONGEST_LINE_BYTES = 1 << 16
 MOST_NTH = 1000
@@ -308,3 +308,22 @@ def _sent_of(fields: dict[Slot, bytes]) -> int:
     if sent is None or sent > _MOST_BYTES:
         raise _Refused("bytes")
     return sent
+
+
+def tally_in_python(blocks: Iterator[bytes], plan: LearnPlan) -> Tally:
+    """The tally of blocks of bytes, which end anywhere."""
+    reader = LogReader(plan)
+    rest = b""
+    for block in blocks:
+        *lines, tail = block.split(b"\n")
+        if lines:
+            lines[0] = rest + lines[0]
+            reader.add_lines(lines)
+            rest = tail
+        else:
+            rest += tail
+        # Of a line that is too long its start says enough.
+        rest = rest[: LONGEST_LINE_BYTES + 2]
+    if rest:
+        reader.add(rest)
+    return reader.result()

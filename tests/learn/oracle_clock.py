@@ -1,4 +1,4 @@
-"""The three ways in which nginx logs a time, as milliseconds since 1970, and back.
+"""The three ways in which nginx logs a time, as milliseconds since 1970.
 
 Source: ngx_time_update in src/core/ngx_times.c; the days by Hinnant, chrono-Compatible Low-Level
         Date Algorithms.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from nginx_tune.workload.model_line import milliseconds
+from oracle_line import milliseconds
 
 _LOCAL = re.compile(rb"(\d\d)/([A-Z][a-z][a-z])/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-]\d{4})")
 _ISO = re.compile(
@@ -55,25 +55,11 @@ def any_time(text: bytes) -> int | None:
     return iso_time(text) if b"-" in text else epoch_time(text)
 
 
-def moment_text(seconds: int) -> str:
-    """``2026-11-20T19:26:34Z`` of seconds since 1970."""
-    days, rest = divmod(seconds, 86400)
-    era, of_era = divmod(days + 719468, 146097)
-    year_of_era = (of_era - of_era // 1460 + of_era // 36524 - of_era // 146096) // 365
-    of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    shifted = (5 * of_year + 2) // 153
-    day = of_year - (153 * shifted + 2) // 5 + 1
-    month = shifted + 3 if shifted < 10 else shifted - 9  # noqa: PLR2004  # March is 0
-    year = year_of_era + era * 400 + (month <= 2)  # noqa: PLR2004
-    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
-    return f"{year:04}-{month:02}-{day:02}T{clock}Z"
-
-
 def _moment(date: tuple[int, int, int], clock: tuple[int, int, int], zone: bytes) -> int | None:
     year, month, day = date
     hour, minute, second = clock
-    is_date = _FIRST_YEAR <= year <= _LAST_YEAR and 1 <= month <= 12 and 1 <= day <= 31  # noqa: PLR2004
-    if not is_date or hour > 23 or minute > 59 or second > 60:  # noqa: PLR2004
+    is_date = _FIRST_YEAR <= year <= _LAST_YEAR and 1 <= month <= 12 and 1 <= day <= 31
+    if not is_date or hour > 23 or minute > 59 or second > 60:
         return None
     offset = 0
     if zone != b"Z":
@@ -84,7 +70,7 @@ def _moment(date: tuple[int, int, int], clock: tuple[int, int, int], zone: bytes
 
 
 def _days(year: int, month: int, day: int) -> int:
-    year -= month <= 2  # noqa: PLR2004
+    year -= month <= 2
     era, of_era = divmod(year, 400)
-    of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1  # noqa: PLR2004
+    of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
     return era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
