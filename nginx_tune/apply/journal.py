@@ -237,17 +237,32 @@ class State:
         return found[-1]
 
     def new(self) -> Journal:
-        """A directory for a change.
+        """A directory for a change, whose name comes after those of all earlier ones.
 
-        Errors: UndecidedError when it cannot be made.
+        The caller holds the lock. Errors: UndecidedError when it cannot be made.
         """
-        now = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-        directory = self.journals / f"{now}-{secrets.token_hex(3)}"
+        earlier = self.all()
+        directory = self.journals / _next_id(_now(), earlier[-1].id if earlier else "")
         try:
             calls.make_directory(directory, 0o700)
         except OSError as error:
             raise UndecidedError(f"{directory}: {error.strerror}") from None
         return Journal(directory)
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+
+
+def _next_id(now: str, last: str) -> str:
+    """An id that sorts behind the last, in the same second and where the clock was set back too.
+
+    What is taken back without a name is the last change, so that their order must hold.
+    """
+    time, _, number = last.partition("-")
+    if now > time:
+        return f"{now}-{secrets.randbelow(1 << 20):06x}"
+    return f"{time}-{int(number, 16) + 1:06x}"
 
 
 def _fault(status: os.stat_result) -> str:

@@ -168,6 +168,8 @@ class _Change:
             self._check_still(found)
         except ReloadError as error:
             return self._taken_back(journal, error.message)
+        except OSError as error:  # a disk that filled up or became read-only meanwhile
+            return self._taken_back(journal, _of_the_disk(error))
         except BaseException as error:
             self._taken_back(journal, _reason(error))
             raise
@@ -344,7 +346,7 @@ class _Change:
             journal.append(Kept())
         except OSError as error:
             return self._taken_back(journal, f"the journal cannot be written: {error.strerror}")
-        self._notes += [f"{path}: somebody wrote into it; it is left" for path in clear(entries)]
+        self._notes += [f"{path}: {why}" for path, why in clear(entries).items()]
         return Applied(journal.id, "kept", "", self._notes)
 
 
@@ -368,6 +370,11 @@ def _answered(seen: Seen) -> Answered:
         seen=seen.seen,
         listeners=len(seen.places),
     )
+
+
+def _of_the_disk(error: OSError) -> str:
+    words = error.strerror or str(error)
+    return f"{error.filename}: {words}" if error.filename else words
 
 
 def _reason(error: BaseException) -> str:

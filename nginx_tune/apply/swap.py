@@ -282,20 +282,27 @@ def _redo(done: Sequence[Entry]) -> None:
             calls.flush(directory)
 
 
-def clear(entries: Sequence[Entry]) -> list[str]:
+def clear(entries: Sequence[Entry]) -> dict[str, str]:
     """Remove what lies beside; what somebody wrote into after it was replaced is kept and named.
 
-    Shape: paths that are left.
+    No change fails by it: the next recovery clears what could not be removed.
+
+    Shape: paths that are left, and why.
     """
-    left = []
+    left = {}
     for entry in entries:
-        with opened_directory(entry.path) as directory:
-            calls.unlink(directory, entry.beside + _UNFINISHED)
-            if _holds_foreign(directory, entry):
-                left.append(posixpath.join(posixpath.dirname(entry.path), entry.beside))
-                continue
-            calls.unlink(directory, entry.beside)
-            calls.flush(directory)
+        beside = posixpath.join(posixpath.dirname(entry.path), entry.beside)
+        try:
+            with opened_directory(entry.path) as directory:
+                calls.unlink(directory, entry.beside + _UNFINISHED)
+                if _holds_foreign(directory, entry):
+                    left[beside] = "somebody wrote into it; it is left"
+                    continue
+                if _is_there(directory, entry.beside):
+                    calls.unlink(directory, entry.beside)
+                    calls.flush(directory)
+        except OSError as error:
+            left[beside] = f"not removed: {_words(error)}"
     return left
 
 

@@ -190,14 +190,18 @@ def is_abandoned(story: Story) -> bool:
 def recover(host: Host, state: State) -> list[Recovered]:
     """Take back every change whose process is gone, the newest first. The caller holds the lock.
 
+    What a finished change could no longer remove, before power was cut or on a disk that was
+    read-only, is removed now.
+
     Errors: StuckError for one that cannot be taken back.
     """
     done = []
-    for journal in reversed(unfinished(state)):
+    for journal in reversed(state.all()):
         story = journal.read()
-        if story.phase == "stuck" or not is_abandoned(story):
-            continue
-        done.append(Recovered(journal, undo(host, journal, "it was not finished")))
+        if story.is_finished and story.begin is not None:
+            clear(story.begin.entries)
+        elif story.phase != "stuck" and is_abandoned(story):
+            done.append(Recovered(journal, undo(host, journal, "it was not finished")))
     return done
 
 

@@ -19,6 +19,8 @@ from nginx_tune.apply.errors import ForeignError, RefusedError
 from nginx_tune.apply.journal import State
 from nginx_tune.apply.model_journal import Kept, Swapping, encode_record, read_story
 from nginx_tune.apply.swap import clear, look, put_back, swap_in
+from nginx_tune.apply.undo import recover
+from nginx_tune.host.live import LiveHost
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ def test_random_changes_give_every_byte_and_attribute_back(
             if entry.attributes is not None:
                 assert Path(entry.path).stat().st_mode & 0o7777 == entry.attributes.mode
         if keeps:  # the old file itself is gone then: it is made anew from its copy
-            assert clear(change.entries) == []
+            assert clear(change.entries) == {}
         put_back(change.entries, change.journal.original)
         assert snapshot(tree) == before
         put_back(change.entries, change.journal.original)
@@ -287,6 +289,30 @@ def test_bytes_written_into_the_replaced_file_are_kept_and_named(tree: Path, sta
     assert [Path(path).read_bytes()[-7:] for path in left] == [b"# late\n"]
     put_back(change.entries, change.journal.original)
     assert (tree / "nginx.conf").read_bytes().endswith(b"# late\n")
+
+
+def test_what_a_read_only_disk_kept_is_cleared_by_the_next_recovery(
+    tree: Path, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing fails by it: the change is kept, or taken back, as the journal says."""
+
+    def refuse(_directory: int, name: str) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), name)
+
+    change = begin(state, _edits(tree))
+    with monkeypatch.context() as patched:
+        change.stage()
+        swap_in(change.entries)
+        change.journal.append(Kept())
+        patched.setattr(calls, "unlink", refuse)
+        left = clear(change.entries)
+    edits = [entry for entry in change.entries if entry.kind == "edit"]
+    assert set(left.values()) == {"not removed: Read-only file system"}
+    hidden = set(tree.rglob(".*nginx-tune*"))
+    assert len(hidden) == len(edits)
+    assert not recover(LiveHost(), state), "nothing is taken back"
+    assert not set(tree.rglob(".*nginx-tune*"))
+    assert all(look(entry) == "new" for entry in change.entries)
 
 
 def test_a_damaged_copy_is_not_put_back(tree: Path, state: State) -> None:
