@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
@@ -13,9 +11,8 @@ from nginx_tune.cli.conf_names import prefix_option
 from nginx_tune.cli.inputs import read_bytes
 from nginx_tune.cli.nginx_choice import nginx_options
 from nginx_tune.cli.nginx_version import nginx_version_option, read_version
+from nginx_tune.cli.option_group import option_group
 from nginx_tune.cli.weaker_walls import weaker_walls_option
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = (
     click.argument("conf", required=False),
@@ -112,11 +109,8 @@ _OPTIONS = (
 )
 
 
-def audit_options(function: F) -> F:
-    """Add the options, in the order above."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+audit_options = option_group(_OPTIONS)
+"""Add the options, in the order above."""
 
 
 def read_overlays(overlays: tuple[str, ...]) -> dict[str, bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import click
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from nginx_tune.cli.inputs import read_document, read_toml
 from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
 from nginx_tune.cli.nginx_version import nginx_version_option
+from nginx_tune.cli.option_group import option_group
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.kind_in import KindFound
 from nginx_tune.documents.decisions import Decisions
@@ -22,7 +23,6 @@ from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import UsageError
 from nginx_tune.workload.profiles import workload_for
 
-F = TypeVar("F", bound=Callable[..., Any])
 Standing = tuple[Site, KindFound | None]
 """A site with what stands already, and the kind that is served there; null where none shows."""
 KINDS = ("static", "media", "cache", "proxy")
@@ -80,11 +80,8 @@ class Inputs(NamedTuple):
     decisions: Decisions
 
 
-def deciding_options(function: F) -> F:
-    """Add the options that name the inputs."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+deciding_options = option_group(_OPTIONS)
+"""Add the options that name the inputs."""
 
 
 def read_inputs(

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from nginx_tune.cli.option_group import option_group
 from nginx_tune.cli.saying import say
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.errors import UsageError
@@ -50,10 +51,7 @@ def nginx_options(function: F) -> F:
             _vouch(*filter(None, map(options.get, _NAMED)))
         return function(*arguments, **options)
 
-    wrapped: Any = called
-    for option in reversed(_OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[no-any-return]  # the same but for its options
+    return option_group(_OPTIONS)(called)  # type: ignore[return-value]  # but for its options
 
 
 def _vouch(*binaries: str) -> None:

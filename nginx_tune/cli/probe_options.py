@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from nginx_tune.cli.durations import parse_duration
+from nginx_tune.cli.option_group import option_group
 from nginx_tune.cli.probe_transport import TRANSPORT_OPTIONS, resolve_place
 from nginx_tune.errors import UsageError
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from nginx_tune.documents.loadplan import LoadPlan
     from nginx_tune.load.one_class import Targets
 
-_Command = Callable[..., Any]
 
 _OPTIONS = [
     click.option(
@@ -124,11 +124,8 @@ _OPTIONS = [
 ]
 
 
-def url_options(function: _Command) -> _Command:
-    """The command with the options that make a load of one URL."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+url_options = option_group(_OPTIONS)
+"""The command with the options that make a load of one URL."""
 
 
 def given_options(ctx: click.Context) -> dict[str, str]:
@@ -136,7 +133,7 @@ def given_options(ctx: click.Context) -> dict[str, str]:
     own = url_options(click.command()(lambda: None))
     return {
         parameter.name: parameter.opts[-1]
-        for parameter in own.params  # type: ignore[attr-defined]
+        for parameter in own.params
         if ctx.get_parameter_source(parameter.name) is click.core.ParameterSource.COMMANDLINE
     }
 

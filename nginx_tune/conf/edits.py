@@ -54,12 +54,6 @@ def replace_argument(directive: Directive, index: int, argument: str) -> Edit:
     return Edit(directive.source, start, end, argument)
 
 
-def remove_argument(directive: Directive, index: int) -> Edit:
-    """The directive without its argument of that index (from 0) and the space before it."""
-    spans = word_spans(directive)
-    return Edit(directive.source, spans[index][1], spans[index + 1][1], "")
-
-
 def add_argument(directive: Directive, argument: str) -> Edit:
     """The directive with one argument more."""
     end = word_spans(directive)[-1][1]

@@ -11,14 +11,19 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from nginx_tune.documents.capacity import Capacity, CapacityStep
+from nginx_tune.documents.loadplan import Arrivals, LoadClass
 from nginx_tune.documents.progress import Step
 from nginx_tune.experiment.experiment import Experiment
-from nginx_tune.experiment.open_classes import open_classes
 from nginx_tune.experiment.session import Session
 from nginx_tune.load.capacity import LOWEST_PER_SECOND
+from nginx_tune.load.classes import HELD_CONNECTIONS
 from nginx_tune.load.rate import plan_at_rate, total_rate
 from nginx_tune.prove.capacity import Bounds, next_rate, settle
 from nginx_tune.prove.objective import Objectives, judge_run, parse_objective
+
+_FIRST_PER_SECOND = 100.0
+_CONNECTIONS = 512
+"""Of an open class: arrivals are not to wait for the probe."""
 
 
 def search_arms(
@@ -79,3 +84,26 @@ def _answer(objective: Objectives, steps: Sequence[CapacityStep], bounds: Bounds
             reason=f"time was up after {len(steps)} runs",
         )
     return Capacity(objectives=texts, **answer._asdict(), steps=list(steps))
+
+
+def open_classes(classes: Sequence[LoadClass], objective: Objectives) -> list[LoadClass]:
+    """The classes of the objective at a rate, the others of the same load as they are.
+
+    Other open classes are left out: the search would change their rate too.
+    """
+    names = {item.name for item in classes}
+    heads = {expression.name.partition(".")[0] for expression in objective.expressions}
+    named = heads & names or names
+    return [
+        msgspec.structs.replace(
+            item,
+            arrivals=Arrivals(kind="poisson", rate_per_second=_FIRST_PER_SECOND / len(named)),
+            connections=max(item.connections, _CONNECTIONS),
+            connection_use="turns" if item.keepalive else "latest",
+            held_connections=min(item.connections, HELD_CONNECTIONS) if item.keepalive else None,
+        )
+        if item.name in named
+        else item
+        for item in classes
+        if item.name in named or item.arrivals.kind == "closed"
+    ]

@@ -19,6 +19,8 @@ _PACKAGES = {
     "mkfs.ext4": "e2fsprogs",
     "cp": "coreutils",
 }
+_PATIENCE_SECONDS = 10.0
+"""For loop devices that are being let go."""
 
 
 def run_tool(*argv: str) -> str:
@@ -44,14 +46,14 @@ def device_number(device: str) -> str:
     return f"{os.major(number)}:{os.minor(number)}"
 
 
-def release_loops(directory: Path, *, patience_seconds: float = 10.0) -> None:
+def release_loops(directory: Path) -> None:
     """Wait until no loop device uses an image in a directory, detaching those that still do.
 
     The kernel frees a device some time after its last mount is gone. Images are known by inode:
     the path that a loop device shows is the one of a namespace that is no more.
     """
     images = {(st.st_dev, st.st_ino) for st in map(_status, directory.glob("*.img")) if st}
-    deadline = time.monotonic() + patience_seconds
+    deadline = time.monotonic() + _PATIENCE_SECONDS
     while images and time.monotonic() < deadline:
         busy = [name for name, image in _loops() if image in images]
         if not busy:

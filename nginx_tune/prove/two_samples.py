@@ -38,10 +38,8 @@ def rank_sum_cumulative(first: int, second: int) -> list[int]:
     return list(accumulate(ways))
 
 
-def shift_interval(
-    first: Sequence[float], second: Sequence[float], alpha: float = ALPHA
-) -> Interval | None:
-    """The narrowest exact interval of the shift whose coverage is at least ``1 - alpha``.
+def shift_interval(first: Sequence[float], second: Sequence[float]) -> Interval | None:
+    """The narrowest exact interval of the shift whose coverage is at least ``1 - ALPHA``.
 
     Where none reaches that, the widest one there is with the level it has; None for an empty
     sample.
@@ -50,7 +48,7 @@ def shift_interval(
         return None
     differences = sorted(_differences(first, second))
     cumulative = rank_sum_cumulative(len(first), len(second))
-    cut = max(bisect.bisect_right(cumulative, cumulative[-1] * alpha / 2), 1)
+    cut = max(bisect.bisect_right(cumulative, cumulative[-1] * ALPHA / 2), 1)
     level = 1 - 2 * cumulative[cut - 1] / cumulative[-1]
     return Interval(differences[cut - 1], differences[-cut], level)
 

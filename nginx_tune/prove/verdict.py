@@ -106,9 +106,7 @@ def judge(
     )
 
 
-def measure_noise_floor(
-    measurements: Sequence[Measurement], metrics: Sequence[str] | None = None
-) -> dict[str, float]:
+def measure_noise_floor(measurements: Sequence[Measurement]) -> dict[str, float]:
     """How far apart two arms of the same configuration came out, per metric, as a share.
 
     The far end of the interval: what an A/A run cannot tell from nothing, no A/B run may claim.
@@ -117,7 +115,7 @@ def measure_noise_floor(
     """
     blocks = pair_blocks(measurements)
     floors = {}
-    for name in metrics or default_metrics(blocks.baseline + blocks.candidate):
+    for name in default_metrics(blocks.baseline + blocks.candidate):
         interval = signed_rank_interval(MetricPairs(find_metric(name), blocks).log_ratios)
         if interval is not None:
             floors[name] = math.expm1(max(abs(interval.low), abs(interval.high)))

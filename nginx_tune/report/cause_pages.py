@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from functools import cache
-from importlib import resources
 
 import msgspec
 
 from nginx_tune.report.columns import align
-from nginx_tune.report.rule_page import WIDTH
+from nginx_tune.report.package_pages import item, read_pages, section
 
 
 class CausePage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,23 +27,17 @@ class CausePage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 @cache
 def cause_pages() -> dict[str, CausePage]:
     """Every page by the cause's id."""
-    folder = resources.files("nginx_tune") / "causes"
-    files = sorted(folder.iterdir(), key=lambda file: file.name)
-    return {
-        file.name.removesuffix(".toml"): msgspec.toml.decode(file.read_bytes(), type=CausePage)
-        for file in files
-        if file.name.endswith(".toml")
-    }
+    return read_pages("causes", CausePage)
 
 
 def render_cause_text(name: str, page: CausePage) -> str:
     """The page for a terminal."""
     parts = [
         f"{name}: {page.title}\n",
-        _section("What it is", page.what),
-        _section("What it is told by", page.shown_by),
-        "What to do\n" + "".join(map(_item, page.steps)),
-        "Traps\n" + "".join(map(_item, page.beside)),
+        section("What it is", page.what),
+        section("What it is told by", page.shown_by),
+        "What to do\n" + "".join(map(item, page.steps)),
+        "Traps\n" + "".join(map(item, page.beside)),
         "Sources\n" + "".join(f"  {source}\n" for source in page.sources),
     ]
     return "\n".join(parts)
@@ -71,11 +63,3 @@ def render_cause_markdown(name: str, page: CausePage) -> str:
 def render_cause_list() -> str:
     """Every cause with the title of its page."""
     return align([(name, page.title) for name, page in cause_pages().items()])
-
-
-def _section(title: str, text: str) -> str:
-    return f"{title}\n{textwrap.fill(text, WIDTH, initial_indent='  ', subsequent_indent='  ')}\n"
-
-
-def _item(text: str) -> str:
-    return textwrap.fill(text, WIDTH, initial_indent="  - ", subsequent_indent="    ") + "\n"

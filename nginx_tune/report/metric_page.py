@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable
 
 from nginx_tune.prove.latency import STATISTICS
@@ -10,7 +9,7 @@ from nginx_tune.prove.metrics import FAILURE_KINDS, find_metric
 from nginx_tune.prove.outcome import NO_SIDE
 from nginx_tune.report.columns import align
 from nginx_tune.report.metric_pages import MetricPage, example_of
-from nginx_tune.report.rule_page import WIDTH
+from nginx_tune.report.package_pages import item, section
 
 _WORDS = {
     "CLASS": "a class of requests of the load, such as hot, cold or memory; total is all of them",
@@ -24,9 +23,9 @@ def render_metric_text(page: MetricPage) -> str:
     parts = [
         f"{page.title}\n",
         align(_table(page), indent=2),
-        _section("What it is", page.what),
-        _section("How it is measured", page.measured),
-        "Traps\n" + "".join(_item(trap) for trap in page.traps),
+        section("What it is", page.what),
+        section("How it is measured", page.measured),
+        "Traps\n" + "".join(item(trap) for trap in page.traps),
         "In gates\n" + "".join(f"  --require '{gate}'\n" for gate in page.gates),
         "Sources\n" + "".join(f"  {source}\n" for source in page.sources),
     ]
@@ -68,18 +67,3 @@ def _unit(pattern: str) -> str:
     metric = find_metric(example_of(pattern))
     side = NO_SIDE if metric.better_when == "neither" else f"{metric.better_when} is better"
     return f"{metric.unit.replace('_', ' ')}; {side}"
-
-
-def _section(title: str, text: str) -> str:
-    return f"{title}\n" + textwrap.fill(
-        text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
-    ) + "\n"  # fmt: skip
-
-
-def _item(text: str) -> str:
-    return (
-        textwrap.fill(
-            text, WIDTH, initial_indent="  - ", subsequent_indent="    ", break_on_hyphens=False
-        )
-        + "\n"
-    )

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from importlib import resources
 
 import msgspec
 
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.latency import STATISTICS
 from nginx_tune.prove.metrics import FAILURE_KINDS, find_metric
+from nginx_tune.report.package_pages import read_pages
 
 _STANDS_FOR = {
     "CLASS": r"[^.]+",
@@ -47,13 +47,7 @@ class MetricPage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 @cache
 def metric_pages() -> dict[str, MetricPage]:
     """Every page by the name of its file."""
-    folder = resources.files("nginx_tune") / "metrics"
-    files = sorted(folder.iterdir(), key=lambda file: file.name)
-    return {
-        file.name.removesuffix(".toml"): msgspec.toml.decode(file.read_bytes(), type=MetricPage)
-        for file in files
-        if file.name.endswith(".toml")
-    }
+    return read_pages("metrics", MetricPage)
 
 
 def find_metric_page(name: str) -> MetricPage | None:

@@ -19,7 +19,6 @@ from nginx_tune.conf.edits import (
     add_to,
     apply_edits,
     remove,
-    remove_argument,
     replace_argument,
     set_arguments,
     word_spans,
@@ -98,7 +97,7 @@ def test_line_ends_marks_and_foreign_bytes_stay(mark: bytes, junk: str) -> None:
     tree = tree_of({"/c": data}, "/c")
     listen, root = _only(tree, "listen"), _only(tree, "root")
     edits = [
-        remove_argument(listen, 1),
+        set_arguments(listen, "80"),
         set_arguments(root, '"/c"'),
         add_to(_only(tree, "server"), "sendfile on;"),
         add_after(listen, "tcp_nopush on;"),
