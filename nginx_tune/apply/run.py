@@ -380,6 +380,8 @@ def _of_the_disk(error: OSError) -> str:
 def _reason(error: BaseException) -> str:
     if isinstance(error, NginxTuneError):
         return error.message
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
     return "interrupted" if isinstance(error, KeyboardInterrupt) else f"{error!r}"
 
 

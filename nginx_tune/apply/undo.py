@@ -29,7 +29,7 @@ from nginx_tune.apply.model_journal import (
     Undone,
 )
 from nginx_tune.apply.server import generations, tell, uninterrupted
-from nginx_tune.apply.swap import clear, opened_directory, put_back
+from nginx_tune.apply.swap import clear, look, opened_directory, put_back
 from nginx_tune.apply.target import find_master
 from nginx_tune.errors import NginxTuneError
 from nginx_tune.host.door import Host
@@ -65,7 +65,7 @@ def undo(host: Host, journal: Journal, reason: str) -> str:
             put_back(story.begin.entries, journal.original)
             server = _serve_again(host, story, story.begin)
         except (OSError, NginxTuneError) as error:
-            message = error.message if isinstance(error, NginxTuneError) else str(error)
+            message = _why_not(error, story.begin)
             paths = error.paths if isinstance(error, StuckError) else []
             with contextlib.suppress(OSError):
                 journal.append(Stuck(reason=message, paths=paths))
@@ -78,6 +78,14 @@ def undo(host: Host, journal: Journal, reason: str) -> str:
         with contextlib.suppress(OSError):
             journal.append(Undone(reason=reason, server=server))
     return server
+
+
+def _why_not(error: OSError | NginxTuneError, begin: Begin) -> str:
+    if isinstance(error, NginxTuneError):
+        return error.message
+    new = [entry.path for entry in begin.entries if look(entry) == "new"]
+    told = f"; still the new ones: {', '.join(new)}" if new else ""
+    return f"{error.strerror or error}{told}"
 
 
 def _serve_again(host: Host, story: Story, begin: Begin) -> str:
@@ -187,11 +195,18 @@ def is_abandoned(story: Story) -> bool:
     return begin is not None and (begin.boot_id != boot_id() or not lives(story.owner))
 
 
-def recover(host: Host, state: State) -> list[Recovered]:
+def _foreign(story: Story) -> bool:
+    """Whether it is stuck by what somebody else wrote."""
+    last = story.records[-1]
+    return isinstance(last, Stuck) and bool(last.paths)
+
+
+def recover(host: Host, state: State, *, again: bool = False) -> list[Recovered]:
     """Take back every change whose process is gone, the newest first. The caller holds the lock.
 
     What a finished change could no longer remove, before power was cut or on a disk that was
-    read-only, is removed now.
+    read-only, is removed now. ``again`` also tries those that are stuck, if not by the bytes of
+    others: the disk may be writable by now.
 
     Errors: StuckError for one that cannot be taken back.
     """
@@ -200,7 +215,7 @@ def recover(host: Host, state: State) -> list[Recovered]:
         story = journal.read()
         if story.is_finished and story.begin is not None:
             clear(story.begin.entries)
-        elif story.phase != "stuck" and is_abandoned(story):
+        elif is_abandoned(story) and (story.phase != "stuck" or (again and not _foreign(story))):
             done.append(Recovered(journal, undo(host, journal, "it was not finished")))
     return done
 
@@ -241,4 +256,4 @@ def recover_all(host: Host, state: State) -> list[Recovered]:
     if not state.journals.is_dir():
         return []
     with state.locked(patience_seconds=PATIENCE_SECONDS):
-        return recover(host, state)
+        return recover(host, state, again=True)

@@ -1,0 +1,1 @@
+"""What ``apply_kills.py`` is made of."""

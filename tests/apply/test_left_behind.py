@@ -1,0 +1,71 @@
+"""What a kill or a disk leaves behind is put right by the next recovery, and only that."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from change_files import begin, snapshot
+
+from nginx_tune.apply import calls
+from nginx_tune.apply.errors import StuckError
+from nginx_tune.apply.journal import State
+from nginx_tune.apply.model_journal import Kept
+from nginx_tune.apply.swap import swap_in
+from nginx_tune.apply.undo import recover_all, undo
+from nginx_tune.host.live import LiveHost
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    path = tmp_path / "etc"
+    path.mkdir()
+    for name in ("nginx.conf", "site.conf"):
+        (path / name).write_bytes(b"# old\n")
+    return path
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    return State(tmp_path / "state")
+
+
+def test_what_lies_beside_a_change_that_has_ended_is_cleared_and_nothing_of_others(
+    tree: Path, state: State
+) -> None:
+    change = begin(state, {tree / "nginx.conf": b"# new\n", tree / "site.conf": b"# new\n"})
+    change.stage()
+    swap_in(change.entries)
+    change.journal.append(Kept())
+    beside = [tree / one.beside for one in change.entries]
+    beside[0].with_name(beside[0].name + ".part").write_bytes(b"# ne")
+    beside[1].write_bytes(b"# theirs\n")
+    others = tree / ".nginx.conf.nginx-tune.00000000"
+    others.write_bytes(b"# new\n")
+    assert recover_all(LiveHost(), state) == []
+    assert sorted(tree.glob(".*")) == sorted([beside[1], others])
+    assert {path.read_bytes() for path in tree.glob("[!.]*")} == {b"# new\n"}
+
+
+def test_a_read_only_disk_keeps_a_change_that_the_next_start_takes_back(
+    tree: Path, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = snapshot(tree)
+    change = begin(state, {tree / "nginx.conf": b"# new\n"})
+    change.stage()
+    swap_in(change.entries)
+
+    def read_only(*_arguments: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(calls, "exchange", read_only)
+        said = f"Read-only file system; still the new ones: {tree / 'nginx.conf'}$"
+        with pytest.raises(StuckError, match=said):
+            undo(LiveHost(), change.journal, "it failed")
+    assert change.journal.read().phase == "stuck"
+    monkeypatch.setattr("nginx_tune.apply.undo.lives", lambda _: False)
+    assert [one.journal.id for one in recover_all(LiveHost(), state)] == [change.journal.id]
+    assert snapshot(tree) == before
