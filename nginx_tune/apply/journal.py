@@ -7,6 +7,7 @@ the bytes of every file that it replaces, all on the disk before the first file 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -28,7 +29,7 @@ from nginx_tune.apply.model_journal import (
     encode_record,
     read_story,
 )
-from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.errors import UsageError
 from nginx_tune.host.own_files import why_not_own
 from nginx_tune.turnover.process import Process, process_of
 
@@ -178,14 +179,11 @@ class State:
     def locked(self, *, patience_seconds: float = 0.0) -> Iterator[None]:
         """Alone at work on this host's files.
 
-        Errors: RefusedError that names who holds it, or when others could change what is kept.
+        Errors: RefusedError that names who holds it, or when others could change what is kept,
+                or nothing can be kept; UsageError where no change was ever made.
         """
         self.check()
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            descriptor = os.open(self.path / _LOCK, flags, 0o600)
-        except FileNotFoundError:
-            raise UsageError(f"{self.path}: no change was made here") from None
+        descriptor = self._open_lock()
         try:
             self._wait(descriptor, time.monotonic() + patience_seconds)
             # Who holds it is only told: a full disk must not keep a change from being taken back.
@@ -195,6 +193,18 @@ class State:
             yield
         finally:
             os.close(descriptor)
+
+    def _open_lock(self) -> int:
+        path, flags = self.path / _LOCK, os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o600)
+        except FileNotFoundError:
+            raise UsageError(f"{self.path}: no change was made here") from None
+        except OSError as error:
+            if error.errno == errno.EROFS:  # files can be put back though nothing is written here
+                with contextlib.suppress(OSError):
+                    return os.open(path, os.O_RDONLY | flags)
+            raise RefusedError(f"{path}: {error.strerror}") from None
 
     def _wait(self, descriptor: int, until: float) -> None:
         while True:
@@ -239,14 +249,14 @@ class State:
     def new(self) -> Journal:
         """A directory for a change, whose name comes after those of all earlier ones.
 
-        The caller holds the lock. Errors: UndecidedError when it cannot be made.
+        The caller holds the lock. Errors: RefusedError when it cannot be made.
         """
         earlier = self.all()
         directory = self.journals / _next_id(_now(), earlier[-1].id if earlier else "")
         try:
             calls.make_directory(directory, 0o700)
         except OSError as error:
-            raise UndecidedError(f"{directory}: {error.strerror}") from None
+            raise RefusedError(f"{directory}: cannot keep a journal: {error.strerror}") from None
         return Journal(directory)
 
 

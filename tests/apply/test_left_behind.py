@@ -10,11 +10,11 @@ import pytest
 from change_files import begin, snapshot
 
 from nginx_tune.apply import calls
-from nginx_tune.apply.errors import StuckError
+from nginx_tune.apply.errors import RefusedError, StuckError
 from nginx_tune.apply.journal import State
 from nginx_tune.apply.model_journal import Kept
 from nginx_tune.apply.swap import swap_in
-from nginx_tune.apply.undo import recover_all, undo
+from nginx_tune.apply.undo import recover_all, roll_back, undo
 from nginx_tune.host.live import LiveHost
 
 
@@ -47,6 +47,32 @@ def test_what_lies_beside_a_change_that_has_ended_is_cleared_and_nothing_of_othe
     assert recover_all(LiveHost(), state) == []
     assert sorted(tree.glob(".*")) == sorted([beside[1], others])
     assert {path.read_bytes() for path in tree.glob("[!.]*")} == {b"# new\n"}
+
+
+def test_a_read_only_state_directory_refuses_a_change_and_lets_one_be_taken_back(
+    tree: Path, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = snapshot(tree)
+    state.prepare()
+    real = os.open
+
+    def read_only(path: object, flags: int, *more: object, **named: object) -> int:
+        if flags & os.O_RDWR and str(path).startswith(str(state.path)):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return real(path, flags, *more, **named)  # type: ignore[call-overload, no-any-return]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", read_only)
+        with pytest.raises(RefusedError, match=r"lock: Read-only file system$"), state.locked():
+            pass
+    with state.locked():
+        change = begin(state, {tree / "nginx.conf": b"# new\n"})
+        change.stage()
+        swap_in(change.entries)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", read_only)
+        roll_back(LiveHost(), state, None)
+    assert snapshot(tree) == before
 
 
 def test_a_read_only_disk_keeps_a_change_that_the_next_start_takes_back(
