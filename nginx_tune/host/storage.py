@@ -356,10 +356,8 @@ class PathResolver:
         if name in self.disks:
             return
         if isinstance(first, Missing):
-            verdict = Classification(
-                "unknown", f"none of its paths can be looked at: {first.reason}"
-            )
-            self.disks[name] = _without_device(name, verdict)
+            why = f"none of its paths can be looked at: {first.reason}"
+            self.disks[name] = _without_device(name, Classification("unknown", why))
             return
         disk, gaps = read_disk(self._host, first)
         reason = f"{disk.class_reason} (by path {paths[0]} of {len(paths)})"
