@@ -78,6 +78,8 @@ def run_rehearsal(sides: Sides, wish: Wish, *, progress: Callable[[str], None]) 
     new_binary = binary if sides.new_nginx is None else runnable_program(sides.new_nginx)
     refuse_foreign_code(new_binary, [])
     site = _site(sides)
+    for note in _bpf_notes(sides):
+        progress(note)
     turnovers: list[Turnover] = []
     interrupted = False
     with Walls(MODULE_INSIDE, progress=progress) as walls:
@@ -191,4 +193,9 @@ def _bpf_notes(sides: Sides) -> list[str]:
     lines = [line for tree in (sides.old, sides.new) for line in tree.main.all("quic_bpf")]
     if not any(line.value == "on" for line in lines):
         return []
-    return ["quic_bpf: the sandbox allows no bpf, so nginx cannot have it here; nothing is shown"]
+    return [
+        (
+            "quic_bpf: the sandbox allows no bpf, so nginx cannot have it: its alert 'failed to "
+            "create BPF map' and '[emerg] ngx_quic_bpf_module failed' are the sandbox's doing"
+        )
+    ]

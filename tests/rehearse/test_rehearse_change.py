@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.documents.facts import Nginx
 from nginx_tune.host.live import LiveHost
 from nginx_tune.rehearse.change import change_between
+from nginx_tune.rehearse.run import Sides, _bpf_notes
 from nginx_tune.subject.subject import ConfigurationFiles
 
 
@@ -38,3 +40,15 @@ def test_another_directory_takes_the_place_of_the_old_one(tmp_path: Path) -> Non
     assert found == {
         str(home / "gone"): b"", str(home / "made"): b"e;", str(home / "other"): b"c 2;",
     }  # fmt: skip
+
+
+def test_what_nginx_says_of_bpf_is_told_as_the_doing_of_the_sandbox(tmp_path: Path) -> None:
+    without, has = (
+        tree_of(tmp_path / "a", main="quic_bpf off;"),
+        tree_of(tmp_path / "b", main="quic_bpf on;"),
+    )
+    nginx = Nginx()
+    assert _bpf_notes(Sides(without, without, {}, None, nginx, None)) == []
+    for pair in ((without, has), (has, without)):
+        (note,) = _bpf_notes(Sides(*pair, {}, None, nginx, None))
+        assert note.startswith("quic_bpf: the sandbox allows no bpf")
