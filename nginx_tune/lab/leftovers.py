@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -38,9 +39,18 @@ def make_directory(base: str, mark: str, *, before_making: Callable[[str], None]
     except OSError as error:
         raise UndecidedError(
             f"{error.filename or directory}: cannot be written: {error.strerror}",
-            hint="make room there, or name another directory with TMPDIR",
+            hint=_hint(error),
         ) from None
     return directory
+
+
+def _hint(error: OSError) -> str:
+    if error.errno != errno.EROFS:
+        return "make room there, or name another directory with TMPDIR"
+    return (
+        "name another directory with TMPDIR; in a systemd unit with ProtectSystem=strict "
+        "PrivateTmp=yes gives one"
+    )
 
 
 def write_mark(directory: Path, mark: str, *, cgroup: Path | None = None) -> None:

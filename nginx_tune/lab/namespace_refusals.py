@@ -8,7 +8,8 @@ _SYS_ADMIN = 21
 """Source: capability.h."""
 _IN_A_CONTAINER = (
     "in a container add it (docker run --cap-add SYS_ADMIN --security-opt apparmor=unconfined), or "
-    "run this on the host, or as an ordinary user who may make user namespaces"
+    "run this on the host, or as an ordinary user who may make user namespaces; a systemd unit "
+    "needs it in CapabilityBoundingSet="
 )
 
 
@@ -53,7 +54,9 @@ def explain_refusal(said: str, *, is_root: bool, status: str) -> Refusal | None:
         )
     return Refusal(
         f"something forbids root to make namespaces and mounts ({last}): a container's filter of "
-        "system calls, AppArmor or SELinux",
+        "system calls, RestrictNamespaces= or SystemCallFilter= of a systemd unit, AppArmor or "
+        "SELinux",
         "run this on the host, or give the container --security-opt seccomp=unconfined "
-        "--security-opt apparmor=unconfined",
+        "--security-opt apparmor=unconfined, or the unit RestrictNamespaces=no and "
+        "SystemCallFilter=@mount",
     )

@@ -56,6 +56,8 @@ EPERM = "the lab ended: unshare: unshare failed: Operation not permitted"
     [
         (EPERM, True, NO_RIGHTS, "CAP_SYS_ADMIN", "--cap-add SYS_ADMIN"),
         (EPERM, True, ALL_RIGHTS, "something forbids root", "seccomp=unconfined"),
+        (EPERM, True, ALL_RIGHTS, "of a systemd unit", "RestrictNamespaces=no"),
+        (EPERM, True, NO_RIGHTS, "CAP_SYS_ADMIN", "in CapabilityBoundingSet="),
         (EPERM, False, NO_RIGHTS, "as an ordinary user", "with sudo"),
         ("the lab ended: unshare: unshare failed: No space left on device", True, ALL_RIGHTS,
          "used up", "user.max_mnt_namespaces"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -124,6 +125,22 @@ def test_nothing_is_begun_that_a_killed_keeper_does_not_know_of(tmp_path: Path) 
         )
     keeper.finish()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [(errno.EROFS, "in a systemd unit with ProtectSystem=strict"), (errno.ENOSPC, "make room")],
+)
+def test_a_place_that_takes_no_directory_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, hint: str
+) -> None:
+    def refuse(path: Path, **_: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(UndecidedError, match="cannot be written") as raised:
+        make_directory(str(tmp_path), "1-abcd", before_making=lambda _: None)
+    assert hint in raised.value.hint
 
 
 @pytest.mark.needs("nginx", "userns")
