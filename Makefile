@@ -27,8 +27,8 @@ test:
 
 # What measures, takes devices or compares the host (`alone`) runs one by one, the rest side by side.
 pytest: $(READY_DEV)
-	NGINX_TUNE_UNTESTED=$(UNTESTED) $(BIN)/pytest -m 'not alone' --numprocesses=auto --dist=worksteal $(PYTEST_ARGS)
-	NGINX_TUNE_UNTESTED=$(UNTESTED) $(BIN)/pytest -m alone --durations=40 $(PYTEST_ARGS)
+	UNTESTED_FILE=$(UNTESTED) $(BIN)/pytest -m 'not alone' --numprocesses=auto --dist=worksteal $(PYTEST_ARGS)
+	UNTESTED_FILE=$(UNTESTED) $(BIN)/pytest -m alone --durations=40 $(PYTEST_ARGS)
 
 lint: $(READY_DEV)
 	$(BIN)/ruff format --check .

@@ -53,7 +53,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     terminalreporter.section("not tested on this host")
     for line in lines:
         terminalreporter.line(line)
-    if file := os.environ.get("NGINX_TUNE_UNTESTED"):
+    if file := os.environ.get("UNTESTED_FILE"):
         with Path(file).open("a") as kept:
             kept.writelines(f"{line}\n" for line in lines)
 
