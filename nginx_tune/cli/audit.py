@@ -55,7 +55,7 @@ _HOST_FREE = (
 
 @click.command()
 @audit_options
-@output_options(*FORMATS)
+@output_options(*FORMATS, owner="fix_diff")
 @click.pass_context
 def command(
     ctx: click.Context, /, *, formats: tuple[str, ...], output: str | None, **options: Any

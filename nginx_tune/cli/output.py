@@ -18,16 +18,18 @@ from nginx_tune.host.own_files import check_writable
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def output_options(*formats: str) -> Callable[[F], F]:
+def output_options(*formats: str, owner: str = "") -> Callable[[F], F]:
     """Add ``-f`` (may repeat; ``NAME`` or ``NAME=FILE``) and ``-o``; the first is the default.
 
     Both are checked before the command begins: what takes minutes is not lost to a typo.
+    ``owner`` is the flag with which ``-o`` is for a result of its own.
     """
 
     def add(function: F) -> F:
         @functools.wraps(function)
         def checked(*args: Any, **options: Any) -> Any:
-            for _, file in _places(options["formats"] or formats[:1], options["output"], formats):
+            output = None if options.get(owner) else options["output"]
+            for _, file in _places(options["formats"] or formats[:1], output, formats):
                 if file not in {None, "", "-"}:
                     _check_directory(Path(file or ""))
             return function(*args, **options)
