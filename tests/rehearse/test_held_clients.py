@@ -48,6 +48,11 @@ class Server:
                 connection.sendall(self.reply)
                 self.connections.append(connection)
 
+    def wait_for(self, answered: int) -> None:
+        until = time.monotonic() + 5
+        while len(self.connections) < answered and time.monotonic() < until:
+            time.sleep(0.005)
+
     def stop(self) -> None:
         with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)  # wakes who waits in accept()
@@ -69,7 +74,9 @@ def server() -> Iterator[Server]:
 
 
 def held_until(server: Server, client: HeldClient, end: Ending) -> HeldConnections:
+    before = len(server.connections)
     with HeldClients([client]) as clients:
+        server.wait_for(before + 1)  # the client can hold the answer before the server is done
         clients.begin_change()
         for one in server.connections:
             end(one)
