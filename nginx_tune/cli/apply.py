@@ -161,6 +161,9 @@ def _change_of(
                 hint="leave that out: nginx-tune plan --except",
             )
         say(f"{one.file}:{one.line}: {one.text}")
+    for part in plan.host:
+        names = ", ".join(f"{one.name} {one.value}" for one in part.settings)
+        say(f"left to you: {names} in {part.path}, then {'; '.join(part.commands)}")
     proposed = [
         Proposed(one.path, one.content, one.sha256_before, one.sha256_after) for one in plan.files
     ]

@@ -28,9 +28,10 @@ from nginx_tune.documents.decisions import DecisionId, Decisions
 from nginx_tune.documents.findings import Finding, Findings
 from nginx_tune.documents.plan import Plan
 from nginx_tune.emit.changes import Changes, plan_changes
+from nginx_tune.emit.host_parts import host_parts
 from nginx_tune.emit.reload_warnings import reload_warnings
 from nginx_tune.errors import ExitStatus, UsageError, name_meant
-from nginx_tune.report.plan import render_plan_diff, render_plan_markdown
+from nginx_tune.report.plan import render_host_part, render_plan_diff, render_plan_markdown
 
 _PRIVATE = 0o600
 """It holds whole files, secrets among them."""
@@ -72,7 +73,7 @@ _PRIVATE = 0o600
     help="Also run nginx -t on the changed files, inside walls; the plan says what it said.",
 )
 @weaker_walls_option
-@output_options("diff", "md", "json", "crossplane")
+@output_options("diff", "md", "json", "crossplane", "sysctl", "unit")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -95,7 +96,9 @@ def command(
     written to the files. Lines that stand keep their places and comments; a decision whose
     lines have no place of their own is named and left out. Made again on its own result the plan
     is empty. The diff is for patch and git apply, the JSON for 'nginx-tune apply', the payload of
-    crossplane is the configuration as it would be.
+    crossplane is the configuration as it would be. What decisions ask of the host (kernel
+    settings, limits of the unit) is a part of its own, shown with its way back: the formats
+    sysctl and unit are the files to write.
     """
     if conf and conf_option:
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")
@@ -105,6 +108,7 @@ def command(
     if rules:
         changes = _with_fixes(changes, held, rules)
     plan = _plan(held, changes, prefix)
+    plan = replace(plan, host=host_parts(chosen.decisions, held.inputs.facts))
     if runs_test:
         plan = _tested(plan, held, named["nginx_binary"])
     old = {one.source.file: one.source.data for one in held.tree.parsed}
@@ -115,6 +119,8 @@ def command(
             "md": lambda: render_plan_markdown(plan, old).encode(errors="backslashreplace"),
             "json": lambda: encode(plan),
             "crossplane": lambda: encode_payload(_tree_with(held.tree, new)),
+            "sysctl": lambda: render_host_part(plan, "sysctl"),
+            "unit": lambda: render_host_part(plan, "unit"),
         },
         formats,
         output,

@@ -15,7 +15,7 @@ from nginx_tune.decide.answer import setting
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
-from nginx_tune.documents.decisions import Decision
+from nginx_tune.documents.decisions import Decision, HostSetting
 
 ID: Final = "backlog"
 NGINX_DEFAULT = 511
@@ -67,6 +67,7 @@ def decide_backlog(s: Situation, _plan: PoolPlan) -> Decision:
             summary=f"{wanted} would be wanted, but somaxconn of {somaxconn} allows no more.",
             evidence=known(rate, limit, *_seen(s)),
             confidence="medium",
+            host_settings=_raised(wanted, somaxconn, reason),
             flips_when=[f"net.core.somaxconn is {wanted} or more"],
             next_command=f"sysctl net.core.somaxconn={wanted}",
         )
@@ -75,6 +76,7 @@ def decide_backlog(s: Situation, _plan: PoolPlan) -> Decision:
         verdict="raise",
         summary=f"{value}: {reason}.",
         settings=[setting(ID, "server", "listen", f"backlog={value}", reason=reason)],
+        host_settings=_raised(wanted, somaxconn, reason) if value < wanted else [],
         evidence=known(rate, limit, *_seen(s)),
         confidence="medium" if s.rate.provenance != "assumed" else "low",
         risks=[
@@ -85,6 +87,19 @@ def decide_backlog(s: Situation, _plan: PoolPlan) -> Decision:
         ],
         next_command=f"sysctl net.core.somaxconn={wanted}" if value < wanted else "",
     )
+
+
+def _raised(wanted: int, somaxconn: int | None, reason: str) -> list[HostSetting]:
+    return [
+        HostSetting(
+            kind="sysctl",
+            name="net.core.somaxconn",
+            value=str(wanted),
+            before="" if somaxconn is None else str(somaxconn),
+            reason=f"{reason}; backlog is written no longer than it is, so plan again then",
+            decision=ID,
+        )
+    ]
 
 
 def _seen(s: Situation) -> tuple[Quantity, Quantity]:

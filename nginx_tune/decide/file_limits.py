@@ -16,7 +16,8 @@ from nginx_tune.decide.open_file_cache import open_files
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
-from nginx_tune.documents.decisions import Decision
+from nginx_tune.documents.decisions import Decision, HostSetting
+from nginx_tune.documents.facts import Limits
 
 ID: Final = "file-limits"
 ENOUGH = 65_536
@@ -58,6 +59,7 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
         summary=f"{nofile} descriptors a worker: {reason}"
         + (f"; {d.ceiling_fact} of {d.ceiling} allows no more." if short else "."),
         settings=[setting(ID, "main", "worker_rlimit_nofile", str(nofile), reason=reason)],
+        host_settings=_raised(limits, reason) if short else [],
         evidence=evidence,
         confidence="medium" if d.soft is not None else "low",
         flips_when=[f"the soft limit nginx is started with is {wanted} or more"],
@@ -69,3 +71,29 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
         ],
         next_command=f"systemctl edit nginx  # LimitNOFILE={ENOUGH}" if short else "",
     )
+
+
+def _raised(limits: Limits, reason: str) -> list[HostSetting]:
+    """The unit's limit, and the kernel's where that is lower."""
+    asked = [
+        HostSetting(
+            kind="unit",
+            name="LimitNOFILE",
+            value=str(ENOUGH),
+            before="" if limits.nofile_hard is None else str(limits.nofile_hard),
+            reason=reason,
+            decision=ID,
+        )
+    ]
+    if limits.nr_open is not None and limits.nr_open < ENOUGH:
+        asked.append(
+            HostSetting(
+                kind="sysctl",
+                name="fs.nr_open",
+                value=str(ENOUGH),
+                before=str(limits.nr_open),
+                reason="no limit of a process can be higher",
+                decision=ID,
+            )
+        )
+    return asked

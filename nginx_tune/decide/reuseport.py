@@ -28,7 +28,13 @@ from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import Provenance
-from nginx_tune.documents.decisions import Confidence, Decision, Evidence, Predicted
+from nginx_tune.documents.decisions import (
+    Confidence,
+    Decision,
+    Evidence,
+    HostSetting,
+    Predicted,
+)
 
 ID: Final = "reuseport"
 
@@ -131,6 +137,7 @@ def _enable(
         verdict="enable",
         summary=f"On: {reason}.",
         settings=[setting(ID, "server", "listen", "reuseport", reason=reason)],
+        host_settings=[] if migrates else _migrating(s),
         evidence=evidence,
         predicted=waits,
         confidence=confidence,
@@ -138,6 +145,23 @@ def _enable(
         risks=risks,
         next_command=validate_command(s) if migrates else "sysctl net.ipv4.tcp_migrate_req=1",
     )
+
+
+def _migrating(s: Situation) -> list[HostSetting]:
+    """Source: Documentation/networking/ip-sysctl.rst, tcp_migrate_req (Linux 5.14)."""
+    now = s.facts.kernel.sysctls.get("net.ipv4.tcp_migrate_req")
+    if now is None:
+        return []  # a kernel without it, or facts that do not say
+    return [
+        HostSetting(
+            kind="sysctl",
+            name="net.ipv4.tcp_migrate_req",
+            value="1",
+            before=now,
+            reason="connections in the queue of a worker that ends are moved to another",
+            decision=ID,
+        )
+    ]
 
 
 def _ruled_out(s: Situation, plan: PoolPlan) -> Decision | None:

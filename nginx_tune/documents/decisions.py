@@ -87,6 +87,21 @@ class Setting(Part, frozen=True, kw_only=True):
     ``log_format``, ``keys_zone``), with the place where that is, or as the line to add."""
 
 
+class HostSetting(Part, frozen=True, kw_only=True):
+    """What a decision asks of the host: never written by a change of nginx's files."""
+
+    kind: Literal["sysctl", "unit"]
+    """A kernel setting (sysctl.d), or a line of the systemd unit that starts nginx."""
+    name: str
+    """As the kernel or systemd spells it."""
+    value: str
+    before: str = ""
+    """What it is now; empty where that is not known."""
+    reason: str
+    decision: str
+    """The decision's id."""
+
+
 class Predicted(Part, frozen=True, kw_only=True):
     """A number of the model with its range."""
 
@@ -122,6 +137,7 @@ class Decision(Part, frozen=True, kw_only=True):
     proposed: list[Setting] = []
     """What would be set if what is assumed were known to be so; written as comments, never as
     lines. ``next_command`` settles it."""
+    host_settings: list[HostSetting] = []
     evidence: list[Evidence] = []
     predicted: list[Predicted] = []
     confidence: Confidence = "low"

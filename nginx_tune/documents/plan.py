@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from nginx_tune.documents.base import Document, Part
-from nginx_tune.documents.decisions import Confidence, Evidence
+from nginx_tune.documents.decisions import Confidence, Evidence, HostSetting
 from nginx_tune.documents.findings import Finding, NginxTest
 
 
@@ -59,6 +59,20 @@ class ReloadWarning(Part, frozen=True, kw_only=True):
     line: int = 0
 
 
+class HostPart(Part, frozen=True, kw_only=True):
+    """A file of the host, beside nginx's, that the decisions ask for; ``apply`` never writes it."""
+
+    kind: Literal["sysctl", "unit"]
+    path: str
+    """Where it goes; of nobody else."""
+    content: str
+    settings: list[HostSetting]
+    commands: list[str]
+    """What makes it effective once it is written."""
+    undo: list[str]
+    """What takes it back."""
+
+
 class Plan(Document, frozen=True, kw_only=True, tag="nginx-tune/plan/1"):
     """The change, what it rests on, and what was left out."""
 
@@ -74,5 +88,7 @@ class Plan(Document, frozen=True, kw_only=True, tag="nginx-tune/plan/1"):
     refusals: list[Refusal] = []
     brings: list[Finding] = []
     """What the audit warns of once the files are changed and does not now, by their new lines."""
+    host: list[HostPart] = []
+    """What the decisions ask of the host besides; a part of its own, written by its operator."""
     nginx_test: NginxTest | None = None
     """What ``nginx -t`` said of just these bytes; null where it was not asked."""

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import textwrap
 
-from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Predicted, Setting
+from nginx_tune.documents.decisions import (
+    Decision,
+    Decisions,
+    Evidence,
+    HostSetting,
+    Predicted,
+    Setting,
+)
 from nginx_tune.report.text import bytes_text, number_text, plain, seconds_text
 
 _QUIET = ("not_applicable", "keep")
@@ -41,6 +48,7 @@ def _paragraph(d: Decision, width: int | None) -> str:
     parts = [
         ("write", [_setting(s) for s in d.settings]),
         ("proposed", [_setting(s) for s in d.proposed]),
+        ("host", [_host_setting(one) for one in d.host_settings]),
         ("because", [_evidence(e) for e in d.evidence]),
         ("predicted", [_predicted(p) for p in d.predicted]),
         ("flips when", d.flips_when),
@@ -76,6 +84,10 @@ MOST_PLACES = 6
 
 def _words(verdict: str) -> str:
     return verdict.replace("_", " ")
+
+
+def _host_setting(one: HostSetting) -> str:
+    return f"{one.name} {one.before or 'not known'} → {one.value}: {one.reason}"
 
 
 def _setting(s: Setting) -> str:

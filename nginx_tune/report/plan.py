@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.findings import Finding, NginxTest
-from nginx_tune.documents.plan import Hunk, Plan, Refusal
+from nginx_tune.documents.plan import HostPart, Hunk, Plan, Refusal
 from nginx_tune.report.diff import render_diff
 from nginx_tune.report.text import number_text, plain
 
@@ -28,6 +28,7 @@ def render_plan_diff(plan: Plan, old: Mapping[str, bytes]) -> bytes:
     ]
     lines += [f"not written: {_refusal(one)}" for one in plan.refusals]
     lines += [f"the audit finds then: {_finding(one)}" for one in plan.brings]
+    lines += [line for part in plan.host for line in _host_lines(part)]
     lines += _said(plan.nginx_test)
     head = "".join(f"# {line}\n" for line in lines) + ("\n" if lines else "")
     changes = ((file.path, old[file.path], file.content) for file in plan.files)
@@ -58,10 +59,38 @@ def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
     if plan.brings:
         parts.append("\n## What the audit finds then\n")
         parts += [f"- {_finding(one)}" for one in plan.brings]
+    for part in plan.host:
+        parts.append(f"\n## Of the host: `{plain(part.path)}`\n")
+        parts.append("Not part of the change of nginx's files, and not written by apply.\n")
+        parts.append(f"```\n{part.content}```\n")
+        parts.append(f"`{_written(part)}`, then `{'; '.join(part.commands)}`.")
+        parts.append(f"Back: `{'; '.join(part.undo)}`.")
     if plan.nginx_test:
         parts.append("\n## Tested\n")
         parts += [f"- {line}" for line in _said(plan.nginx_test)]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _host_lines(part: HostPart) -> list[str]:
+    """Its settings, and how it is written and taken back by hand."""
+    wanted = "; ".join(
+        f"{one.name} {one.before or 'not known'} → {one.value} ({one.decision}: {one.reason})"
+        for one in part.settings
+    )
+    return [
+        f"of the host: {plain(part.path)}: {plain(wanted)}",
+        f"  {_written(part)}; {'; '.join(part.commands)}",
+        f"  back: {'; '.join(part.undo)}",
+    ]
+
+
+def _written(part: HostPart) -> str:
+    return f"nginx-tune plan … -f {part.kind} | sudo install -Dm644 /dev/stdin {part.path}"
+
+
+def render_host_part(plan: Plan, kind: str) -> bytes:
+    """The content of a part's file alone; empty where nothing is asked of the host."""
+    return "".join(part.content for part in plan.host if part.kind == kind).encode()
 
 
 def _finding(one: Finding) -> str:
