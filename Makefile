@@ -25,9 +25,11 @@ test:
 	@if [ -s $(UNTESTED) ]; then echo "Not tested on this machine:"; cat $(UNTESTED); \
 	else echo "Nothing was left untested on this machine."; fi
 
-# What measures, takes devices or compares the host (`alone`) runs one by one, the rest side by side.
+# What measures, takes devices or compares the host (`alone`) runs one by one, what mostly waits
+# (`paired`) two files at a time, the rest side by side.
 pytest: $(READY_DEV)
-	UNTESTED_FILE=$(UNTESTED) $(BIN)/pytest -m 'not alone' --numprocesses=auto --dist=worksteal $(PYTEST_ARGS)
+	UNTESTED_FILE=$(UNTESTED) $(BIN)/pytest -m 'not alone and not paired' --numprocesses=auto --dist=worksteal $(PYTEST_ARGS)
+	UNTESTED_FILE=$(UNTESTED) $(BIN)/pytest -m paired --numprocesses=2 --dist=loadfile $(PYTEST_ARGS)
 	UNTESTED_FILE=$(UNTESTED) $(BIN)/pytest -m alone --durations=40 $(PYTEST_ARGS)
 
 lint: $(READY_DEV)

@@ -30,13 +30,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 SIDE_BY_SIDE = ("audit", "cli", "conf", "emit", "learn", "secrets")
 """Rooms whose tests start an nginx each, and neither take time nor devices."""
+PAIRED = ("apply", "examples", "store")
+"""Rooms whose tests wait more than they compute, and do not compare times: two files at a time."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         room = item.path.relative_to(ROOT / "tests").parts[0]
         if item.get_closest_marker("needs") and room not in SIDE_BY_SIDE:
-            item.add_marker("alone")
+            item.add_marker("paired" if room in PAIRED else "alone")
     for item in items:
         for marker in item.iter_markers("needs"):
             for name in marker.args:
