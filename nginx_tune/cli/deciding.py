@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
+from nginx_tune.audit.storage import outermost
 from nginx_tune.cli.inputs import read_document, read_toml
 from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
 from nginx_tune.cli.nginx_version import nginx_version_option
@@ -16,7 +18,7 @@ from nginx_tune.cli.option_group import option_group
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.kind_in import KindFound
 from nginx_tune.documents.decisions import Decisions
-from nginx_tune.documents.facts import Facts, with_nginx_version
+from nginx_tune.documents.facts import Facts, Nginx, with_nginx_version
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
@@ -26,6 +28,9 @@ from nginx_tune.workload.profiles import workload_for
 Standing = tuple[Site, KindFound | None]
 """A site with what stands already, and the kind that is served there; null where none shows."""
 KINDS = ("static", "media", "cache", "proxy")
+_MOST_DATASETS = 32
+_MOST_PATHS = 256
+"""Of a configuration with hundreds of servers."""
 
 _OPTIONS = (
     click.option(
@@ -97,12 +102,13 @@ def read_inputs(
     nginx_binary: str | None,
     observation_path: str | None = None,
     nginx_version: str | None = None,
-    standing: Callable[[Site, Facts], Standing] = lambda site, _: (site, None),
+    standing: Callable[[Site, Nginx], Standing] | None = None,
 ) -> Inputs:
     """The inputs that a command line names, and the decisions they lead to.
 
     ``standing`` fills the site from what stands already, and tells the kind that is served there;
-    a kind that somebody declared or that a log showed goes before it.
+    a kind that somebody declared or that a log showed goes before it. What this host has in the
+    directories of that site is what the decisions are about.
     """
     given_workload = read_document(Workload, workload_path) if workload_path else None
     is_known = given_workload is not None and given_workload.kind_provenance != "assumed"
@@ -113,17 +119,18 @@ def read_inputs(
         roots=list(roots) or given_site.roots,
         cache_dirs=list(cache_dirs) or given_site.cache_dirs,
     )
-    if facts_path is None:
-        facts = _live(kind or assumed, site, datasets, nginx_binary)
-        tell_choice(ctx, facts.nginx)
-    elif datasets:
+    if datasets and facts_path is not None:
         raise UsageError("--dataset scans this host, --facts names another: give one of them")
-    else:
-        facts = read_document(Facts, facts_path)
+    facts = None if facts_path is None else read_document(Facts, facts_path)
+    found: KindFound | None = None
+    if standing is not None:
+        site, found = standing(site, facts.nginx if facts else _live_nginx(nginx_binary))
+    shown = None if kind or is_known else found
+    if facts is None:
+        facts = _live(kind or (shown.kind if shown else assumed), site, datasets, nginx_binary)
+        tell_choice(ctx, facts.nginx)
     if nginx_version is not None:
         facts = with_nginx_version(facts, nginx_version)
-    site, found = standing(site, facts)
-    shown = None if kind or is_known else found
     workload = workload_for(kind or (shown.kind if shown else None), facts, given_workload)
     observation = read_document(Observation, observation_path) if observation_path else None
     site = complete_site(site, facts, workload.kind)
@@ -164,17 +171,31 @@ def _convert(table: Any, source: str) -> Site:
     return site
 
 
+def _live_nginx(nginx_binary: str | None) -> Nginx:
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # not needed with --facts
+    from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
+
+    return read_nginx(LiveHost(), binary=nginx_binary)[0]
+
+
 def _live(kind: Kind, site: Site, datasets: Sequence[str], nginx_binary: str | None) -> Facts:
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # not needed with --facts
-    from nginx_tune.inspect.facts import gather_facts  # noqa: PLC0415
+    from nginx_tune.inspect.facts import (  # noqa: PLC0415
+        DATASET_BUDGET_SECONDS,
+        gather_facts,
+    )
     from nginx_tune.subject.standing import with_standing  # noqa: PLC0415
 
     served = {"cache": site.cache_dirs, "proxy": []}.get(kind, site.roots)
-    present = [path for path in served if Path(path).is_dir()]
+    present = [
+        path for path in served if Path(path).is_dir() and os.access(path, os.R_OK | os.X_OK)
+    ]
+    scanned = list(datasets) or outermost(present)[:_MOST_DATASETS]
     facts = gather_facts(
         LiveHost(),
-        paths=present,
-        datasets=list(datasets) or present,
+        paths=present[:_MOST_PATHS],
+        datasets=scanned,
         nginx_binary=nginx_binary,
+        dataset_budget_seconds=DATASET_BUDGET_SECONDS / max(1, 0 if datasets else len(scanned)),
     )
     return with_standing(facts, LiveHost())

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import click
+from msgspec.structs import replace
 
 from nginx_tune.cli.deciding import Inputs, Standing, read_inputs
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide.adopting import site_in
+from nginx_tune.decide.configured import roots_in
 from nginx_tune.decide.kind_in import kind_in
 from nginx_tune.decide.standing import hold_against
 from nginx_tune.documents.decisions import Decisions
-from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.site import Site
 from nginx_tune.errors import ConfigurationError
 
@@ -33,10 +35,13 @@ def read_held(ctx: click.Context, conf_path: str | None, prefix: str | None, **n
     """
     tree: ConfTree | None = None
 
-    def standing(site: Site, facts: Facts) -> Standing:
+    def standing(site: Site, nginx: Nginx) -> Standing:
         nonlocal tree
-        tree = _configuration(conf_path, prefix, facts)
-        return site_in(tree, site), kind_in(tree)
+        tree = _configuration(conf_path, prefix, nginx)
+        site = site_in(tree, site)
+        if site.roots == Site().roots:
+            site = replace(site, roots=roots_in(tree) or site.roots)
+        return site, kind_in(tree)
 
     inputs = read_inputs(ctx, standing=standing, **named)
     if tree is None:
@@ -44,7 +49,7 @@ def read_held(ctx: click.Context, conf_path: str | None, prefix: str | None, **n
     return Held(inputs, tree, hold_against(inputs.decisions, tree))
 
 
-def _configuration(path: str | None, prefix: str | None, facts: Facts) -> ConfTree:
+def _configuration(path: str | None, prefix: str | None, nginx: Nginx) -> ConfTree:
     from nginx_tune.cli.trees import (  # noqa: PLC0415  # not without a configuration
         host_configuration,
         read_configuration,
@@ -52,8 +57,8 @@ def _configuration(path: str | None, prefix: str | None, facts: Facts) -> ConfTr
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.subject.subject import own_prefix  # noqa: PLC0415
 
-    name = path or host_configuration(facts.nginx)
-    tree = read_configuration(LiveHost(), name, prefix, default_prefix=own_prefix(facts.nginx))
+    name = path or host_configuration(nginx)
+    tree = read_configuration(LiveHost(), name, prefix, default_prefix=own_prefix(nginx))
     if tree.unparsed:
         first = tree.unparsed[0]
         raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)

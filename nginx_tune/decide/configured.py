@@ -13,11 +13,15 @@ from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
 
 
+def roots_in(tree: ConfTree) -> list[str]:
+    """Each root and alias that files are served from, in their order."""
+    return list(dict.fromkeys(one.root for one in served_paths(tree) if one.via != "cache"))
+
+
 def decide_configured(tree: ConfTree, facts: Facts) -> Decisions:
     """What ``recommend`` decides for the directories and caches of a configuration."""
-    served = served_paths(tree)
-    roots = list(dict.fromkeys(one.root for one in served if one.via != "cache"))
-    kind: Kind = "static" if roots else "cache" if served else "proxy"
+    roots = roots_in(tree)
+    kind: Kind = "static" if roots else "cache" if served_paths(tree) else "proxy"
     site = site_in(tree, Site(roots=roots))
     workload = Workload(kind=kind)
     return decide(facts, workload, site=complete_site(site, facts, kind))

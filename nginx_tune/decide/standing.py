@@ -320,6 +320,8 @@ def holds(line: Directive | None, wanted: Setting) -> bool:
     """Whether a line says what a setting asks for."""
     if line is None:
         return False
+    if line.value in wanted.same:
+        return True
     if wanted.directive in _AT_LEAST:
         have, want = parse_bytes(line.value), parse_bytes(wanted.args[0])
         return have is not None and want is not None and have >= want

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from nginx_tune.decide.answer import setting
 from nginx_tune.decide.hindrances import THROTTLED_RATIO, throttled_share
 from nginx_tune.decide.pool_plan import PoolPlan
@@ -62,11 +64,14 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
             next_command="nginx-tune inspect -f json -o facts.json",
         )
     reason = f"one for each of {s.effective_cpus.value:g} CPUs; nginx's default is 1"
+    automatic = setting(ID, "main", "worker_processes", "auto", reason=reason)
+    if cpu.effective is not None:  # auto would only follow CPUs that are added
+        automatic = replace(automatic, same=[f"{cpu.effective:g}"])
     return Decision(
         id=ID,
         verdict="set",
         summary=f"auto: {reason}.",
-        settings=[setting(ID, "main", "worker_processes", "auto", reason=reason)],
+        settings=[automatic],
         evidence=evidence,
         confidence="high" if cpu.effective is not None else "medium",
         flips_when=["nginx runs under a CPU limit below the CPUs online"],

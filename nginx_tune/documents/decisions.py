@@ -80,6 +80,8 @@ class Setting(Part, frozen=True, kw_only=True):
     """Which block of the context, where there are several (a location's name); empty: every one."""
     lines: list[list[str]] = []
     """The lines inside, for a directive that is a block of its own (``split_clients``)."""
+    same: list[str] = []
+    """Other first arguments that come to the same on this host: nothing is to be changed there."""
     places: list[Place] = []
     """Held against a configuration: the lines to change, or the blocks to put it into."""
     needs: list[str] = []

@@ -12,7 +12,8 @@ from nginx_tune.documents.decisions import (
     Predicted,
     Setting,
 )
-from nginx_tune.report.text import bytes_text, number_text, plain, seconds_text
+from nginx_tune.report.evidence import amount_text, value_text
+from nginx_tune.report.text import plain
 
 _QUIET = ("not_applicable", "keep")
 _LABEL_WIDTH = 10
@@ -103,26 +104,9 @@ def _setting(s: Setting) -> str:
 
 
 def _evidence(e: Evidence) -> str:
-    return f"{e.fact}: {_value(e)} ({e.provenance})"
-
-
-def _value(e: Evidence) -> str:
-    value = e.value
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if value is None or isinstance(value, str):
-        return value or "not known"
-    return _number(float(value), e.unit)
+    return f"{e.fact}: {value_text(e)} ({e.provenance})"
 
 
 def _predicted(p: Predicted) -> str:
-    low, middle, high = (_number(v, p.unit) for v in (p.low, p.expected, p.high))
+    low, middle, high = (amount_text(v, p.unit) for v in (p.low, p.expected, p.high))
     return f"{p.metric}: {middle} [{low} – {high}]"
-
-
-def _number(value: float, unit: str) -> str:
-    if unit in ("bytes", "bytes/s"):
-        return bytes_text(value) + unit.removeprefix("bytes")
-    if unit == "s":
-        return seconds_text(value)
-    return f"{number_text(value)} {unit}".strip()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.findings import Finding, NginxTest
 from nginx_tune.documents.plan import HostPart, Hunk, Plan, Refusal
 from nginx_tune.report.diff import render_diff
-from nginx_tune.report.text import number_text, plain
+from nginx_tune.report.evidence import evidence_text
+from nginx_tune.report.text import plain
 
 _MOST_FIGURES = 3
 _EFFECTS = {"refused": "A RELOAD IS REFUSED", "loses": "a reload loses", "needs": "needs"}
@@ -112,18 +113,17 @@ def _hunk(hunk: Hunk, tick: str = "") -> str:
     what = f"{before} → {after}" if hunk.before and hunk.after else f"+ {after}"
     if not hunk.after:
         what = f"- {before}"
-    said = [plain(hunk.reason), ", ".join(map(_evidence, hunk.evidence[:_MOST_FIGURES]))]
+    said = [plain(hunk.reason), _figures(hunk.evidence)]
     return f"{what}  ({hunk.decision}, {hunk.confidence}: {'; '.join(filter(None, said))})"
+
+
+def _figures(evidence: Sequence[Evidence]) -> str:
+    return ", ".join(plain(evidence_text(one)) for one in evidence[:_MOST_FIGURES])
 
 
 def _refusal(one: Refusal, tick: str = "") -> str:
     place = _place(one.file, one.line)
     return f"{one.decision}: {tick}{plain(one.setting)}{tick}: {place}{plain(one.reason)}"
-
-
-def _evidence(one: Evidence) -> str:
-    value = number_text(one.value) if isinstance(one.value, float) else one.value
-    return plain(f"{one.fact} {value}{f' {one.unit}' if one.unit else ''}")
 
 
 def _place(file: str, line: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,41 @@ def test_the_diff_says_what_why_and_where(run_cli: RunCli, conf: Path) -> None:
     assert "-    multi_accept on;  # it was fast once\n" in run.stdout
     assert "+    multi_accept off;  # it was fast once\n" in run.stdout
     assert conf.read_text() == CONF
+
+
+def test_it_is_about_the_files_that_the_configuration_serves(
+    run_cli: RunCli, conf: Path, tmp_path: Path
+) -> None:
+    """Without facts this host is read: its own directories, and none that a default names."""
+    for place, size in (("a", 70_000), ("b/c", 30_000), ("unserved", 1)):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "file").write_bytes(bytes(size))
+    served = f"root {tmp_path}/a; location /b/ {{ alias {tmp_path}/b/; }}"
+    conf.write_text(CONF.replace("root /srv;", served))
+    for command in (["recommend", "-c", conf], ["plan", conf]):
+        run = run_cli(*command, "-f", "json")
+        assert run.returncode == 0, run.stderr
+        assert "/var/www/html" not in run.stdout
+    decisions = json.loads(run_cli("recommend", "-c", conf, "-f", "json").stdout)["decisions"]
+    (pools,) = (one for one in decisions if one["id"] == "thread-pools")
+    figures = {one["fact"]: one["value"] for one in pools["evidence"]}
+    assert figures["workload.dataset.bytes"] == 100_000
+
+
+def test_a_number_of_workers_that_auto_comes_to_stays(run_cli: RunCli, conf: Path) -> None:
+    facts = json.loads(FACTS.read_text())
+    usable = f"{facts['cpu']['effective']:g}"
+    for number, stays in ((usable, True), ("1", False)):
+        conf.write_text(f"worker_processes {number};\n{CONF}")
+        plan = run_cli("plan", conf, "--facts", FACTS).stdout
+        assert ("worker_processes auto" not in plan) is stays
+
+
+def test_figures_are_told_in_units_that_are_easy_to_read(run_cli: RunCli, conf: Path) -> None:
+    plan = run_cli("plan", conf, "--facts", FACTS).stdout
+    said = [line for line in plan.splitlines() if line.startswith("#")]
+    assert any("GiB" in line for line in said)
+    assert not any(re.search(r"\d{4,} bytes", line) for line in said)
 
 
 def test_only_and_except_choose_and_unknown_names_are_told(run_cli: RunCli, conf: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_finding_with_its_place_evidence_reason_and_fix() -> None:
         "\n"
         "/etc/nginx/nginx.conf:7: warning[io-chunk-unlimited]\n"
         "  one call is not limited\n"
-        "  evidence: served = 3.0 GiB; lines = 101,172 lines; known = True\n"
+        "  evidence: served = 3.0 GiB; lines = 101,172 lines; known = yes\n"
         "  why: All others wait.\n"
         "  fix: sendfile_max_chunk 512k;\n"
         "\n"
