@@ -21,6 +21,7 @@ POOL = (
     "server { listen 127.0.0.1:81; keepalive_timeout %s; return 204; } }"
 )
 STATIC = "events {} http { server { listen 80; root /srv; %s } }"
+HEADER = "events {} http { server { add_header %s; location %s } }"
 SRV = linux(disks={"/srv": ("sda", "ssd")})
 
 CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
@@ -322,6 +323,26 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         "cn-add-header-lost",
         ("events {} http { server { add_header Content-Security-Policy a; "
         r"location ~* \.(png|svg)$ { add_header Cache-Control public; } } }"),
+        None, 1,
+    ),
+    "Strict-Transport-Security of pictures, which the host's pages have told": (
+        "cn-add-header-lost",
+        HEADER % ("Strict-Transport-Security a", r"~ \.png$ { add_header X-A 1; }"), None, 0,
+    ),
+    "Strict-Transport-Security of what may be pages": (
+        "cn-add-header-lost",
+        HEADER % ("Strict-Transport-Security a", "/e { add_header X-A 1; }"), None, 1,
+    ),
+    "headers about pages, of JSON with a variable": (
+        "cn-add-header-lost",
+        HEADER % ("X-Frame-Options DENY",
+                  "/e { default_type application/json; add_header X-A 1; return 200 [$uri]; }"),
+        None, 0,
+    ),
+    "headers about pages, of a text with a variable and no such type": (
+        "cn-add-header-lost",
+        HEADER % ("X-Frame-Options DENY",
+                  "/e { default_type text/html; add_header X-A 1; return 200 [$uri]; }"),
         None, 1,
     ),
     "headers about pages, of a directory": (

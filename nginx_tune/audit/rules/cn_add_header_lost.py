@@ -50,7 +50,7 @@ def _wanted_by(scope: Scope) -> frozenset[str]:
     if line.value in _REDIRECTS or not line.value.isdigit():
         return _OF_REDIRECTS
     text = " ".join(line.args[1:])
-    if "<" in text or "$" in text:
+    if "<" in text or ("$" in text and not _is_for_programs(scope)):
         return _WATCHED
     return _OF_FILES if line.value == "200" else _OF_ERRORS
 
@@ -58,9 +58,29 @@ def _wanted_by(scope: Scope) -> frozenset[str]:
 _REDIRECTS = frozenset({"301", "302", "303", "307", "308"})
 _OF_REDIRECTS = frozenset({"strict-transport-security", "access-control-allow-origin"})
 _OF_ERRORS = frozenset({"access-control-allow-origin"})
-_OF_FILES = frozenset(
-    {"x-content-type-options", "strict-transport-security", "access-control-allow-origin"}
-)
+_OF_FILES = frozenset({"x-content-type-options", "access-control-allow-origin"})
+"""Strict-Transport-Security is remembered for the whole host, from its pages and redirects
+(RFC 6797, 8.1): that a script or a picture comes without it changes nothing."""
+
+
+def _is_for_programs(scope: Scope) -> bool:
+    """Whether the text of a return is said to be of a type that no browser shows as a page."""
+    block = scope.own.block or Block([])
+    types = [line.value for line in block.all("default_type") if line.args]
+    types += [
+        line.args[1]
+        for line in block.all("add_header")
+        if len(line.args) > 1 and line.value.lower() == "content-type"
+    ]
+    return bool(types) and all(_of_no_page(one) for one in types)
+
+
+def _of_no_page(media_type: str) -> bool:
+    name = media_type.partition(";")[0].strip().lower()
+    return name in _PROGRAM_TYPES or name.endswith("+json")
+
+
+_PROGRAM_TYPES = frozenset({"application/json", "text/plain", "text/event-stream", "text/css"})
 
 
 def _may_be_page(scope: Scope) -> bool:
@@ -130,7 +150,8 @@ RULE = Rule(
     "and Access-Control-Allow-Origin. Caching headers differ from place to place on purpose. "
     "Where a level answers by return with no page in it, only the header for other origins counts, "
     "and in redirects Strict-Transport-Security; of scripts, styles, images, fonts and archives "
-    "(a pattern that ends in such names) the headers about pages are none.",
+    "(a pattern that ends in such names), and of JSON or plain text by return, the headers about "
+    "pages are none, nor is Strict-Transport-Security, which a browser keeps for the host.",
     by_absence=True,
     within=frozenset({"server", "location"}),
     bad=Example(_CONF % "add_header Cache-Control public;"),
