@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from nginx_tune.conf.dump import is_dump
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.findings import Finding
 from nginx_tune.host.live import LiveHost
@@ -68,6 +69,8 @@ def trees(repository: Repository) -> Iterator[ConfTree]:
         if path.suffix not in SUFFIXES or not 0 < path.stat().st_size < MOST_BYTES:
             continue
         text = path.read_bytes()
+        if is_dump(text):  # a saved nginx -T: its files are no lines of this one
+            continue
         if not any(word in text for word in (b"http", b"server", b"location", b"upstream")):
             continue
         tree = read_tree(str(path), LiveHost(), maps=(("/etc/nginx", str(path.parent)),))

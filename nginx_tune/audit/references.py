@@ -6,6 +6,7 @@ own: a module may make names by code.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +16,7 @@ from nginx_tune.conf.known_variables import (
     EVALUATED,
     has_stray_dollar,
     is_known_variable,
+    is_listed_variable,
     made_variables,
     used_variables,
 )
@@ -58,6 +60,8 @@ def unknown_variables(context: Context) -> Iterator[Unmade]:
     """Variables of http that neither nginx nor the configuration makes."""
     if any(not any(row.is_own for row in rows_of(kind.name)) for kind in context.kinds):
         return  # a module that is not nginx's own
+    if has_doubled_dollars(context):
+        return
     made: set[str] | None = None
     for kind, directives in context.kinds.items():
         if kind.name not in EVALUATED or kind.context not in HTTP_CONTEXTS:
@@ -75,9 +79,34 @@ def unknown_variables(context: Context) -> Iterator[Unmade]:
 
 def stray_dollars(context: Context) -> Iterator[Directive]:
     """Lines of http with a dollar sign that begins no variable's name."""
+    if has_doubled_dollars(context):
+        return
     for kind, directives in context.kinds.items():
         if kind.context in HTTP_CONTEXTS and rows_of(kind.name):
             yield from filter(has_stray_dollar, directives)
+
+
+def has_doubled_dollars(context: Context) -> bool:
+    """Whether every variable of nginx stands as ``$$name``.
+
+    So a program writes it that fills ``$name`` in itself and leaves one dollar of two: Python's
+    string.Template, Compose, make. One variable with a single dollar shows that it is no template.
+    """
+    doubled = 0
+    for line in context.tree.main.walk():
+        if line.block is not None and not line.args:
+            continue
+        text = " ".join(line.args)
+        if any(is_listed_variable(name) for name in _SINGLE.findall(text)):
+            return False
+        doubled += any(is_known_variable(name) for name in _DOUBLED.findall(text))
+    return doubled >= _NO_SLIP
+
+
+_NO_SLIP = 3
+"""Lines that show a habit."""
+_SINGLE = re.compile(r"(?<!\$)\$\{?([a-z]\w*)", re.ASCII)
+_DOUBLED = re.compile(r"(?<!\$)\$\$\{?([a-z]\w*)", re.ASCII)
 
 
 def http_lines(context: Context, name: str) -> list[Directive]:

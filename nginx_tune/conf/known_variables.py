@@ -107,6 +107,11 @@ def is_known_variable(name: str) -> bool:
     return name in _names() or name in _BY_CODE or name.startswith(_PREFIXES)
 
 
+def is_listed_variable(name: str) -> bool:
+    """Whether nginx has a variable of just that name."""
+    return name in _names()
+
+
 def used_variables(directive: Directive) -> Iterator[str]:
     """The names, in lower case, of the variables that a directive's arguments hold.
 

@@ -21,7 +21,11 @@ POOL = (
     "server { listen 127.0.0.1:81; keepalive_timeout %s; return 204; } }"
 )
 STATIC = "events {} http { server { listen 80; root /srv; %s } }"
-HEADER = "events {} http { server { add_header %s; location %s } }"
+DOLLARS = (
+    "events {} http { server { root /a/%s; location / { proxy_pass http://a.example; "
+    "proxy_set_header Host $$host; proxy_set_header A $$remote_addr; proxy_set_header B $$scheme; "
+    "} } }"
+)
 SRV = linux(disks={"/srv": ("sda", "ssd")})
 
 CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
@@ -272,84 +276,26 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         "up-proxy-pass-no-resolver",
         "events {} http { server { location / { proxy_pass http://$http_x_backend; } } }", None, 1,
     ),
-    "headers of an answer without a page": (
-        "cn-add-header-lost",
-        ("events {} http { server { add_header X-Frame-Options DENY; "
-        "add_header Strict-Transport-Security a; location @e { "
-        "add_header Content-Type application/json; return 503 '{}'; } } }"),
-        None, 0,
-    ),
-    "headers of a page that nginx writes": (
-        "cn-add-header-lost",
-        ("events {} http { server { add_header X-Frame-Options DENY; location @e { "
-        "add_header Content-Type text/html; return 503 '<p>later</p>'; } } }"),
-        None, 1,
-    ),
-    "the header for other origins, of an answer to OPTIONS": (
-        "cn-add-header-lost",
-        ("events {} http { server { add_header Access-Control-Allow-Origin *; location /e { "
-        "add_header Access-Control-Max-Age 9; return 204; } } }"),
-        None, 1,
-    ),
-    "Referrer-Policy of a redirect": (
-        "cn-add-header-lost",
-        ("events {} http { server { add_header Referrer-Policy origin; location /e { "
-        "add_header X-A 9; return 308 /f; } } }"),
-        None, 0,
-    ),
-    "Strict-Transport-Security of a redirect": (
-        "cn-add-header-lost",
-        ("events {} http { server { add_header Strict-Transport-Security a; location /e { "
-        "add_header X-A 9; return 308 /f; } } }"),
-        None, 1,
-    ),
     "a mark on a line of its own, which takes the next line in": (
         "cf-directive-unknown",
         "events {} http { server { listen 80;\n%USE_API%\nlocation / { return 444; } } }", None, 0,
     ),
-    "headers about pages, of images and styles": (
-        "cn-add-header-lost",
-        ("events {} http { server { add_header X-Frame-Options DENY; "
-        r"location ~* \.(?:js|css|jpe?g|png|woff2?)$ { add_header Cache-Control public; } } }"),
-        None, 0,
+    "dollars doubled for a program that fills single ones in": (
+        "cf-variable-unknown", DOLLARS % "$ssl_cert", None, 0,
     ),
-    "the type of scripts": (
-        "cn-add-header-lost",
-        ("events {} http { server { add_header X-Content-Type-Options nosniff; "
-        r"location ~* \.(js|css)$ { add_header Cache-Control public; } } }"),
-        None, 1,
+    "doubled dollars beside a single one": (
+        "cf-variable-unknown", DOLLARS % "$uri", None, 3,
     ),
-    "headers about pages, of drawings that can hold scripts": (
-        "cn-add-header-lost",
-        ("events {} http { server { add_header Content-Security-Policy a; "
-        r"location ~* \.(png|svg)$ { add_header Cache-Control public; } } }"),
-        None, 1,
+    "one doubled dollar": (
+        "cf-variable-unknown", "events {} http { server { return 200 $$host; } }", None, 1,
     ),
-    "Strict-Transport-Security of pictures, which the host's pages have told": (
-        "cn-add-header-lost",
-        HEADER % ("Strict-Transport-Security a", r"~ \.png$ { add_header X-A 1; }"), None, 0,
+    "a socket's path with nothing behind it": (
+        "cf-location-refused",
+        "events {} http { server { location ~ a { proxy_pass http://unix:/s:; } } }", None, 0,
     ),
-    "Strict-Transport-Security of what may be pages": (
-        "cn-add-header-lost",
-        HEADER % ("Strict-Transport-Security a", "/e { add_header X-A 1; }"), None, 1,
-    ),
-    "headers about pages, of JSON with a variable": (
-        "cn-add-header-lost",
-        HEADER % ("X-Frame-Options DENY",
-                  "/e { default_type application/json; add_header X-A 1; return 200 [$uri]; }"),
-        None, 0,
-    ),
-    "headers about pages, of a text with a variable and no such type": (
-        "cn-add-header-lost",
-        HEADER % ("X-Frame-Options DENY",
-                  "/e { default_type text/html; add_header X-A 1; return 200 [$uri]; }"),
-        None, 1,
-    ),
-    "headers about pages, of a directory": (
-        "cn-add-header-lost",
-        ("events {} http { server { add_header X-Frame-Options DENY; "
-        "location ~ /static { add_header Cache-Control public; } } }"),
-        None, 1,
+    "a socket's path with another behind it": (
+        "cf-location-refused",
+        "events {} http { server { location ~ a { proxy_pass http://unix:/s:/; } } }", None, 1,
     ),
     "the queue of an address that a template fills in": (
         "ls-backlog-capped", "server { listen %ip%:%port%; }",

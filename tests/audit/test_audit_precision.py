@@ -24,6 +24,10 @@ def test_findings_are_drawn_by_seed_with_links_to_their_lines(tmp_path: Path) ->
     )
     (source / "nginx/conf.d/a.conf").write_text("server { listen 80; sendfile yes; }\n")
     (source / "site.conf").write_text("server { listen 80; location /x?y { return 204; } }\n")
+    (source / "saved.conf").write_text(
+        "# configuration file /etc/nginx/nginx.conf:\nevents {}\nhttp { include a; }\n"
+        "# configuration file /etc/nginx/a:\nserver { listen 80; sendfile yes; }\n"
+    )
     (source / "notes.txt").write_text("server\n")
     (source / "app.conf").write_text("[server]\nlocation = x\n")
     _git(source, "init", "-q")

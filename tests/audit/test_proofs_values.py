@@ -127,6 +127,7 @@ UPSTREAM = [
     HTTP % "upstream u { random; server 127.0.0.1; server 127.0.0.2 backup; }",
 ]
 RIGHT = [
+    SERVER % "location ~ b { proxy_pass http://unix:/s:; }",
     SERVER % "location @a {} location @a {} location ~ b {} location ~ b {}",
     SERVER % "location /x {} location /X {} location = /x {}",
     SERVER % 'location ~ (?<q>x) { return 200 "$q $1 $HOST"; }',

@@ -78,7 +78,7 @@ def _has_uri(line: Directive) -> bool:
     if not found or scheme.lower() not in {"http", "https"} or is_open(rest):
         return False
     if rest.lower().startswith("unix:"):
-        return ":" in rest[len("unix:") :]
+        return bool(rest[len("unix:") :].partition(":")[2])
     return "/" in rest or "?" in rest
 
 

@@ -46,18 +46,29 @@ def _wanted_by(scope: Scope) -> frozenset[str]:
     """What matters for the answers given here: of those that hold no page only some."""
     line = (scope.own.block or Block([])).first("return")
     if line is None:
-        return _WATCHED if _may_be_page(scope) else _OF_FILES
+        return _of_names(_endings(scope))
     if line.value in _REDIRECTS or not line.value.isdigit():
         return _OF_REDIRECTS
     text = " ".join(line.args[1:])
-    if "<" in text or ("$" in text and not _is_for_programs(scope)):
+    if "<" in text:
         return _WATCHED
-    return _OF_FILES if line.value == "200" else _OF_ERRORS
+    is_typed = _is_for_programs(scope)
+    if "$" in text:
+        return _OF_FILES if is_typed else _WATCHED
+    if is_typed or line.value != "200":
+        return _FOR_OTHER_ORIGINS
+    return _OF_FILES
+
+
+def _of_names(endings: frozenset[str]) -> frozenset[str]:
+    if not endings or not endings <= _MEDIA | _NO_PAGES:
+        return _WATCHED
+    return _FOR_OTHER_ORIGINS if endings <= _MEDIA else _OF_FILES
 
 
 _REDIRECTS = frozenset({"301", "302", "303", "307", "308"})
 _OF_REDIRECTS = frozenset({"strict-transport-security", "access-control-allow-origin"})
-_OF_ERRORS = frozenset({"access-control-allow-origin"})
+_FOR_OTHER_ORIGINS = frozenset({"access-control-allow-origin"})
 _OF_FILES = frozenset({"x-content-type-options", "access-control-allow-origin"})
 """Strict-Transport-Security is remembered for the whole host, from its pages and redirects
 (RFC 6797, 8.1): that a script or a picture comes without it changes nothing."""
@@ -83,32 +94,39 @@ def _of_no_page(media_type: str) -> bool:
 _PROGRAM_TYPES = frozenset({"application/json", "text/plain", "text/event-stream", "text/css"})
 
 
-def _may_be_page(scope: Scope) -> bool:
-    """Whether a browser may show an answer as a page: not where its names tell of other files."""
+def _endings(scope: Scope) -> frozenset[str]:
+    """How the names of all files that are asked for here end; none where that is not known."""
     args = scope.own.args
     if scope.own.name != "location" or len(args) != len(("~", "pattern")):
-        return True
-    if args[0] not in {"~", "~*"}:
-        return True
-    match = _ENDINGS.search(args[1])
+        return frozenset()
+    if args[0] == "=":
+        _, dot, ending = args[1].rpartition("/")[2].rpartition(".")
+        return frozenset({ending.lower()} if dot else ())
+    match = _ENDINGS.search(args[1]) if args[0] in {"~", "~*"} else None
     if match is None:
-        return True
+        return frozenset()
     words = match[1].lower().replace("?:", "").strip("()").split("|")
     endings = {re.sub(r"\w?\?", "", word) for word in words} | {
         word.replace("?", "") for word in words
     }
-    return not endings - {""} <= _NO_PAGES
+    return frozenset(endings - {""})
 
 
 _ENDINGS = re.compile(r"\\\.(\(?[\w|?:()]+\)?)\$?$", re.ASCII)
+_MEDIA = frozenset(
+    {
+        "ico", "cur", "gif", "jpg", "jpeg", "jpe", "png", "apng", "webp", "avif", "bmp", "tif",
+        "tiff", "ttf", "ttc", "otf", "eot", "woff", "woff2", "mp3", "mp4", "m4a", "m4v", "ogg",
+        "ogv", "oga", "webm", "mov", "avi", "wav", "flac", "aac", "mpg", "mpeg", "flv",
+    }
+)  # fmt: skip
+"""Browsers guess these to be others of their kind at most (MIME Sniffing, 8), and nosniff refuses
+scripts and styles alone (Fetch, 2.2.6)."""
 _NO_PAGES = frozenset(
     {
-        "js", "mjs", "css", "map", "json", "txt", "csv", "ico", "cur", "gif", "jpg", "jpeg", "jpe",
-        "png", "apng", "webp", "avif", "bmp", "tif", "tiff", "ttf", "ttc", "otf", "eot", "woff",
-        "woff2", "mp3", "mp4", "m4a", "m4v", "ogg", "ogv", "oga", "webm", "mov", "avi", "wav",
-        "flac", "aac", "mpg", "mpeg", "flv", "zip", "gz", "tgz", "bz2", "xz", "7z", "rar", "tar",
-        "exe", "dmg", "iso", "deb", "rpm", "apk", "doc", "docx", "xls", "xlsx", "ppt", "pptx",
-        "rtf", "odt", "wasm", "ts", "m3u8", "mpd", "webmanifest",
+        "js", "mjs", "css", "map", "json", "txt", "csv", "zip", "gz", "tgz", "bz2", "xz", "7z",
+        "rar", "tar", "exe", "dmg", "iso", "deb", "rpm", "apk", "doc", "docx", "xls", "xlsx",
+        "ppt", "pptx", "rtf", "odt", "wasm", "ts", "m3u8", "mpd", "webmanifest",
     }
 )  # fmt: skip
 """No SVG, PDF, XML and Flash: these run or show what they hold."""
@@ -149,9 +167,10 @@ RULE = Rule(
     about="Only headers whose absence has consequences are watched: those that protect the client, "
     "and Access-Control-Allow-Origin. Caching headers differ from place to place on purpose. "
     "Where a level answers by return with no page in it, only the header for other origins counts, "
-    "and in redirects Strict-Transport-Security; of scripts, styles, images, fonts and archives "
-    "(a pattern that ends in such names), and of JSON or plain text by return, the headers about "
-    "pages are none, nor is Strict-Transport-Security, which a browser keeps for the host.",
+    "and in redirects Strict-Transport-Security. Of scripts, styles and archives (an exact name or "
+    "a pattern that ends so) the headers about pages are none, nor Strict-Transport-Security, "
+    "which a browser keeps for the host; of pictures, fonts, sound and films nor is the one "
+    "about their type.",
     by_absence=True,
     within=frozenset({"server", "location"}),
     bad=Example(_CONF % "add_header Cache-Control public;"),
