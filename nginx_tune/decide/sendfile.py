@@ -1,8 +1,12 @@
 """``sendfile``: file bytes to the socket without a copy through nginx (A3).
 
-On for every site that serves files: the kernel moves pages from its cache to the socket, and
-``tcp_nopush`` puts the header into the first full packet. TLS, gzip and HTTP/3 cannot use it, and
-it does no harm there. Off on shared folders of virtual machines, which hand stale pages to it.
+On for every site that serves files: the kernel moves pages from its cache to the socket. TLS,
+gzip and HTTP/3 cannot use it, and it does no harm there. Off on shared folders of virtual machines,
+which hand stale pages to it.
+
+``tcp_nopush`` beside it is neither written nor taken out: the packet a response that it saves shows
+in no metric, and over loopback and veth (kernel 6.18) responses of 128 KiB to a client that had
+paused came 10 to 80 ms later with it (benchmarks/README.md, tcp_nopush).
 """
 
 from __future__ import annotations
@@ -40,10 +44,7 @@ def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
     reason = f"no copy through nginx's memory{offload}"
     if s.tls:
         reason = "for cleartext and kernel TLS; other TLS bodies are read into output_buffers"
-    settings = [
-        setting(ID, "http", "sendfile", "on", reason=reason),
-        setting(ID, "http", "tcp_nopush", "on", reason="header and first file bytes in one packet"),
-    ]
+    settings = [setting(ID, "http", "sendfile", "on", reason=reason)]
     summary = "On: file bytes go to the socket without a copy through nginx's memory."
     if s.tls:
         summary = "On: without effect on TLS bodies, which are read and encrypted, but harmless."

@@ -19,6 +19,10 @@ HELD_CONNECTIONS = 32
 512 ``worker_connections``."""
 
 
+_STATUSES_OF_MEMORY = [200, 204]
+"""What a location answers that is taken for one without a file (``return 200`` or ``204``)."""
+
+
 class ServedFile(NamedTuple):
     """A file that nginx serves."""
 
@@ -96,6 +100,7 @@ def plan_load(
                 name=item.name,
                 arrivals=item.arrivals,
                 paths=paths,
+                status=_STATUSES_OF_MEMORY if item.source == "memory" else [200],
                 connections=item.connections,
                 connection_use=item.connection_use,
                 held_connections=item.held_connections,

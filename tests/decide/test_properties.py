@@ -209,7 +209,7 @@ def check_agreement(decisions: Decisions, facts: Facts) -> None:
         assert verdict["ktls"] in ("disable", "not_applicable")
     if values(decisions, "sendfile") == ["off"]:
         assert not values(decisions, "sendfile_max_chunk")
-        assert not values(decisions, "tcp_nopush")
+    assert not values(decisions, "tcp_nopush"), "benchmarks/README.md says why"
     limit = values(decisions, "worker_rlimit_nofile")
     connections = int(values(decisions, "worker_connections")[0])
     if limit and facts.limits.nofile_hard and facts.limits.nofile_hard > 200_000:

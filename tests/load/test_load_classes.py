@@ -24,6 +24,8 @@ def test_the_hot_file_is_no_part_of_the_random_load() -> None:
     assert cold.paths.paths == ["/f1", "/f2", "/f3"]
     assert cold.paths.bytes == [101, 102, 103], "bodies are checked against the files"
     assert memory.paths.paths == ["/healthz"]
+    assert memory.status == [200, 204], "it may be 'return 204'"
+    assert hot.status == cold.status == [200]
     assert plan.permit.ports == [8080]
     assert plan.permit.live is False
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.needs("root", "nginx", "probe")
 SITE = """{top} user root; worker_processes 2; error_log {dir}/error.log; pid {dir}/pid;
 events {{}}
 http {{ access_log off; {http}
-  server {{ {listen} root {dir}/root; location = /ping {{ {ping} return 200 ok; }}
+  server {{ {listen} root {dir}/root; location = /ping {{ {ping} return 204; }}
     location /ws {{ proxy_pass http://127.0.0.1:9; proxy_http_version 1.1;
       proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; }} }} }}
 """
