@@ -139,8 +139,8 @@ HAS: dict[str, Callable[[], bool]] = {
     **{
         name: _programs(name)
         for name in (
-            "addpart", "bpftrace", "dd", "fio", "fish", "gcc", "ip", "mandoc", "openssl", "patch",
-            "setfacl", "shellcheck", "strace", "zsh",
+            "addpart", "bpftrace", "chromium", "dd", "fio", "fish", "gcc", "ip", "mandoc",
+            "openssl", "patch", "setfacl", "shellcheck", "strace", "zsh",
         )
     },
 }  # fmt: skip

@@ -64,6 +64,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "runs": ("nginx-tune runs list", "nginx-tune runs show last"),
     "runs list": ("nginx-tune runs list",),
+    "report": (
+        "nginx-tune report last -o report.html",
+        "nginx-tune report findings.json plan.json verdict.json -o ticket.md",
+    ),
     "runs show": ("nginx-tune runs show last", "nginx-tune runs show last -f json"),
     "runs compare": ("nginx-tune runs compare 5f0a last",),
     "lab": ("nginx-tune lab list", "sudo nginx-tune lab clean"),

@@ -45,6 +45,7 @@ COMMANDS: dict[str, str] = {
     "history": "The changes that apply made on this host, and how they ended.",
     "scenario": "The built-in experiments: the sources' claims, reproduced here.",
     "runs": "What validate and scenario run measured: kept, shown and judged again.",
+    "report": "One page of results to send: the answer, plots, the evidence inside.",
     "lab": "What labs keep and have left on this machine; cleaning it.",
     "doctor": "What this host lets nginx-tune measure, and what would allow the rest.",
     "schema": "JSON Schema of a document.",
@@ -56,7 +57,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Decide": ("recommend", "generate", "audit", "explain"),
     "Prove": ("probe", "merge", "validate", "scenario", "compare"),
     "Change": ("plan", "rehearse", "apply", "confirm", "rollback"),
-    "Keep": ("history", "runs", "lab", "schema"),
+    "Keep": ("history", "runs", "report", "lab", "schema"),
 }
 """The commands by what they are for, as ``--help`` shows them."""
 

@@ -62,18 +62,19 @@ def show_command(
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
-    """One run, by its id, the first digits of that, 'last', or a file that 'runs show' wrote.
+    """One run, by its id, the first digits of that, 'last', or a file of 'runs show' or 'report'.
 
     As JSON it is whole: every block with its histograms and seconds, and both configurations.
     Judged again, the exit status is that of the new verdict, as validate's. A histogram is of
     each arm, its blocks added.
     """
+    from nginx_tune.cli.report_inputs import is_page, read_page_run  # noqa: PLC0415
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.prove.verdict import verdict_status  # noqa: PLC0415
     from nginx_tune.report.runs import run_screen  # noqa: PLC0415
     from nginx_tune.store.runs import read_run  # noqa: PLC0415
 
-    run = read_run(run_id)
+    run = read_page_run(run_id) if is_page(run_id) else read_run(run_id)
     again = bool(requires or primary)
     if again:
         run = _judge_again(run, requires, primary)

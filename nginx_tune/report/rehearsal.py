@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, Turnover
 from nginx_tune.prove.rehearsal import last_answer, turnover_name
 from nginx_tune.report.columns import align
+from nginx_tune.report.screen import Line, Screen, Table
 from nginx_tune.report.text import bytes_text, number_text, plain, seconds_text
 
 _NOTHING = "–"
@@ -41,6 +42,25 @@ def render_rehearsal_markdown(rehearsal: Rehearsal) -> str:
     parts += ["", "## Gates", ""] if gates else []
     parts += [f"- {_escaped(_gate(one))}" for one in gates]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def rehearsal_screen(rehearsal: Rehearsal) -> Screen:
+    """As a page shows it: what was lost, the turnovers side by side, gates, what was beside."""
+    head, *rest = _head(rehearsal)
+    answer = "; ".join(_sentences(rehearsal)) or "no turnover was whole"
+    rows, details = _rows(rehearsal.turnovers), _details(rehearsal)
+    table = Table(rows, right=range(1, len(rehearsal.turnovers) + 1))
+    gates = [
+        ("pass" if passed else "FAIL", plain(expression), plain(reason))
+        for expression, passed, reason in _gates(rehearsal)
+    ]
+    return [
+        [Line(f"{answer}.", "answer")],
+        [Line(head), *map(Line, rest)],
+        [table] if rehearsal.turnovers else [],
+        [Line("gates", "heading"), Table(gates, has_head=False)] if gates else [],
+        [Line("beside", "heading"), *map(Line, details)] if details else [],
+    ]
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -1,0 +1,52 @@
+"""``nginx-tune report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.errors import ExitStatus
+
+if TYPE_CHECKING:
+    from nginx_tune.documents.base import Document
+
+_MARKDOWN_ENDINGS = (".md", ".markdown")
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE|ID...")
+@output_options("html", "markdown", "json")
+def command(*, files: tuple[str, ...], formats: tuple[str, ...], output: str | None) -> ExitStatus:
+    """One page of results to send: the answer first, then the evidence.
+
+    Takes verdicts, runs and scenario runs, measurements, findings, plans and rehearsals as -f json
+    wrote them, stored runs by their id or 'last', and pages that it wrote. The page stands alone:
+    no script, no network, light, dark and print. It holds the documents: -f json gives those back,
+    'runs show PAGE' the run. With -o FILE.md it is Markdown, without plots.
+    """
+    from nginx_tune.cli.report_inputs import read_shown  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.report.page import render_page, render_report_markdown  # noqa: PLC0415
+
+    documents: list[Document] = [one for name in files for one in read_shown(name)]
+    renderers = {
+        "html": lambda: render_page(documents),
+        "markdown": lambda: render_report_markdown(documents),
+        "json": lambda: _json(documents),
+    }
+    if not formats and output is not None and Path(output).suffix in _MARKDOWN_ENDINGS:
+        formats = ("markdown",)
+    # Runs and plans hold configurations: for nobody else.
+    write_result(renderers, formats, output, mode=0o600)
+    return ExitStatus.OK
+
+
+def _json(documents: list[Document]) -> bytes:
+    """The one document; of several a list."""
+    from nginx_tune.documents.base import encode  # noqa: PLC0415
+
+    if len(documents) == 1:
+        return encode(documents[0])
+    return b"[\n" + b",\n".join(encode(one).rstrip() for one in documents) + b"\n]\n"

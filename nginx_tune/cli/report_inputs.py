@@ -1,0 +1,77 @@
+"""Documents of many kinds by the names of files: what ``report`` reads, and ``runs show``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from nginx_tune.cli.inputs import read_bytes
+from nginx_tune.documents.base import Document, decode, schema_of
+from nginx_tune.documents.registry import DOCUMENTS
+from nginx_tune.documents.run import Run
+from nginx_tune.errors import UsageError
+from nginx_tune.report.embedded import embedded_documents
+from nginx_tune.report.page_sections import PAGE_KINDS, kinds_text
+from nginx_tune.store.runs import read_run
+
+_PAGE_ENDINGS = (".html", ".htm")
+_STORED_ENDING = ".run.gz"
+
+
+class _Header(msgspec.Struct):
+    schema: str = ""
+
+
+def is_page(name: str) -> bool:
+    """Whether a file is named as a page is."""
+    return name.endswith(_PAGE_ENDINGS)
+
+
+def read_shown(name: str) -> list[Document]:
+    """The documents in a file (``-``: standard input) or page, or the stored run of an id.
+
+    Errors: UsageError that names the file: not there, no document, or one that no page shows.
+    """
+    if name.endswith(_STORED_ENDING) or (name != "-" and _is_id(name)):
+        return [read_run(name)]
+    source = "standard input" if name == "-" else name
+    data = read_bytes(name)
+    contents = [data]
+    if is_page(name) or data.lstrip()[:15].lower().startswith(b"<!doctype html"):
+        contents = embedded_documents(data.decode("utf-8", "replace"), source=source)
+    return [_document(content, source) for content in contents]
+
+
+def read_page_run(name: str) -> Run:
+    """The one run in a page.
+
+    Errors: UsageError when it holds none, or several.
+    """
+    runs = [one for one in read_shown(name) if isinstance(one, Run)]
+    if len(runs) != 1:
+        raise UsageError(
+            f"{name}: {len(runs) or 'no'} stored run{'s' if runs else ''} in this page",
+            hint="nginx-tune report PAGE -f json gives all documents in it",
+        )
+    return runs[0]
+
+
+def _is_id(name: str) -> bool:
+    """Whether it names a stored run: a bare word, and no file that is here."""
+    return "/" not in name and "." not in name and not Path(name).exists()
+
+
+def _document(data: bytes, source: str) -> Document:
+    try:
+        found = msgspec.json.decode(data, type=_Header).schema
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{source}: not JSON: {error}") from None
+    kind = next((kind for kind in PAGE_KINDS if schema_of(kind) == found), None)
+    if kind is not None:
+        return decode(kind, data, source=source)
+    name = next((n for n, known in DOCUMENTS.items() if schema_of(known) == found), None)
+    said = f"a {name} document" if name else f"a document of schema '{found[:80]}'"
+    raise UsageError(
+        f"{source}: {said}, which a report does not show", hint=f"it shows {kinds_text()}"
+    )
