@@ -1,0 +1,58 @@
+"""What the documentation says to type, and where it points."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nginx_tune.cli.main import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(
+    path
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "benchmarks" / "README.md")
+    if path.name != "CHANGELOG.md" and path.parent.name != "rules"
+)
+_LINK = re.compile(r"\]\(([^)#\s]+)?(?:#([^)\s]+))?\)")
+
+
+def commands(text: str) -> Iterator[str]:
+    """Each command line of an indented or fenced block, continuations joined."""
+    joined = re.sub(r"\\\n\s*", " ", text)
+    fenced = "".join(re.findall(r"^```\w*\n(.*?)^```", joined, re.MULTILINE | re.DOTALL))
+    inside = re.sub(r"^", "    ", fenced, flags=re.MULTILINE)
+    for found in re.findall(r"^ {4,}(.+)$", f"{joined}\n{inside}", re.MULTILINE):
+        line = re.sub(r"^(\$ |sudo )+", "", found)
+        if re.match(r"nginx-tune [a-z]", line) and "…" not in line:
+            yield line
+
+
+def anchors(text: str) -> set[str]:
+    """The names by which headings are linked to, as GitHub makes them."""
+    heads = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_command_is_one_that_the_program_takes(page: Path) -> None:
+    """Its options exist: with --help at its end the program reads all of the line first."""
+    for line in commands(page.read_text()):
+        words = re.split(r"\s[|>#&]|\s\d?>|;", line)[0]
+        run = CliRunner().invoke(cli, [*shlex.split(words)[1:], "--help"], prog_name="nginx-tune")
+        assert run.exit_code == 0, f"{line}: {run.output}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_link_leads_somewhere(page: Path) -> None:
+    for name, anchor in _LINK.findall(re.sub(r"`[^`\n]*`", "", page.read_text())):
+        if re.match(r"[a-z]+:", name):
+            continue
+        target = page.parent / name if name else page
+        assert target.exists(), name
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target.read_text()), f"{name}#{anchor}"
