@@ -11,13 +11,14 @@ import re
 from collections.abc import Callable, Sequence
 
 from nginx_tune.conf.directive_values import is_time
+from nginx_tune.conf.own_forms import FORMS, SERVER_OF_UPSTREAM
 from nginx_tune.conf.templates import is_open
 
 _LEVELS = frozenset(["emerg", "alert", "crit", "error", "warn", "notice", "info", "debug"])
 _MOST_CODE = 999
 _MOST_PORT = 65535
 _NUMBER = re.compile(r"[0-9]{1,18}")
-_PORT = re.compile(r"(?:(?:\*|[0-9.]+|\[[0-9a-fA-F:.]+\]):)?([0-9]{1,9})")
+_PORT = re.compile(r"(?:(?:\*|[0-9.]+|\[[0-9a-fA-F:.]+\]):)?([0-9]+)")
 _REWRITE_FLAGS = frozenset({"last", "break", "redirect", "permanent"})
 _RATE = re.compile(r"rate=0*[1-9][0-9]{0,8}(?:r/[sm])?")
 _ERROR_CODES = range(300, 600)
@@ -31,7 +32,9 @@ def own_fault_of(name: str, context: str) -> OwnFault | None:
     """The judge of a directive's arguments; null where there is none."""
     if name in _OF_HTTP and not context.startswith(("server", "location")):
         return None  # return of stream, for one, takes any text
-    return _JUDGES.get(name)
+    if name == "server" and context.endswith("upstream"):
+        return SERVER_OF_UPSTREAM
+    return _JUDGES.get(name) or FORMS.get(name)
 
 
 def _is_open(args: Sequence[str]) -> bool:
@@ -73,6 +76,7 @@ def _keepalive(args: Sequence[str]) -> str:
     if _is_open(args):
         return ""
     is_right = is_time(args[0], in_seconds=False)
+    is_right = is_right and all(is_time(arg, in_seconds=True) for arg in args[1:])
     return "" if is_right else "a time such as 500ms, 30s or 5m"
 
 
@@ -87,14 +91,16 @@ def _error_page(args: Sequence[str]) -> str:
     codes = list(args[:-1])
     if codes and codes[-1].startswith("="):
         codes.pop()
-    wrong = [one for one in codes if _NUMBER.fullmatch(one) and int(one) not in _ERROR_CODES]
+    wrong = [one for one in codes if not (_NUMBER.fullmatch(one) and int(one) in _ERROR_CODES)]
     return "codes from 300 to 599" if wrong and not _is_open(codes) else ""
 
 
 def _limit_req_zone(args: Sequence[str]) -> str:
     rates = [arg for arg in args if arg.startswith("rate=")]
     wrong = [rate for rate in rates if not _RATE.fullmatch(rate)]
-    return "a rate such as 10r/s or 30r/m" if wrong and not _is_open(rates) else ""
+    if wrong and not _is_open(rates):
+        return "a rate such as 10r/s or 30r/m"
+    return FORMS["limit_conn_zone"](args)
 
 
 def _thread_pool(args: Sequence[str]) -> str:

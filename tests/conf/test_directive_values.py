@@ -89,3 +89,19 @@ def test_of_what_a_template_fills_in_nothing_is_said() -> None:
     assert timeout.takes(["{{"])
     assert not timeout.takes(["later"])
     assert own_fault_of("listen", "stream-server") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("allow", ["{{", "ip", "}}"]), ("deny", ["@net@"]), ("expires", ["$time"]),
+        ("set", ["${NAME}", "x"]), ("set", ["<%=", "a", "%>"]), ("proxy_redirect", ["<%= a %>"]),
+        ("limit_conn_zone", ["$uri", "zone=a:${SIZE}"]),
+        ("ssl_session_cache", ["shared:SSL:{{s}}"]),
+        ("aio", ["$aio"]), ("proxy_cache_valid", ["200", "{{ ttl }}"]), ("keepalive", ["%KEEP%"]),
+    ],
+)  # fmt: skip
+def test_no_form_is_asked_of_what_a_template_fills_in(name: str, args: list[str]) -> None:
+    judge = own_fault_of(name, "http")
+    assert judge is not None
+    assert not judge(args)

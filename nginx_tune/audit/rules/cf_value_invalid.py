@@ -30,7 +30,8 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Of directives that read their arguments by code of their own nothing is said, nor of "
+    about="Of directives that read their arguments by code of their own the frequent ones are "
+    "judged (allow and deny, expires, zones, server of an upstream and others). Nothing is said of "
     "values that a template has still to fill in ($, {{). Where several versions may be meant, "
     "what any of them takes is taken.",
     bad=Example("events {} http { client_body_timeout 60sec; }"),
