@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from nginx_tune import __version__
-from nginx_tune.documents.base import Document, encode
+from nginx_tune.documents.base import Document
 from nginx_tune.report.embedded import embed
 from nginx_tune.report.page_sections import Section, section_of
 from nginx_tune.report.screen import Line, Screen, Table, markdown
@@ -34,7 +35,7 @@ def render_page(documents: Sequence[Document]) -> bytes:
         .render(
             sections=sections,
             title=_title(sections),
-            documents=embed([encode(document) for document in documents]),
+            documents=embed([msgspec.json.encode(one, order="deterministic") for one in documents]),
             version=__version__,
         )
     )
@@ -71,6 +72,7 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     jinja.tests["table"] = lambda part: isinstance(part, Table)
+    jinja.filters["capital"] = lambda text: text[:1].upper() + text[1:]
     jinja.filters["tone"] = _tone
     jinja.filters["folded"] = _folded
     jinja.filters["unfolded"] = _unfolded

@@ -17,6 +17,7 @@ from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.blocks import pair_blocks
+from nginx_tune.prove.rounds import select_pairs
 from nginx_tune.report.page_screens import findings_screen, measurement_screen, plan_screen
 from nginx_tune.report.plot_quantiles import QuantilePlot, quantile_plots
 from nginx_tune.report.plot_ratios import RatioPlot, metrics_plot, pairs_plot, predictions_plot
@@ -171,7 +172,8 @@ def _figures(verdict: Verdict) -> list[Figure]:
 
 def _blocks_plots(verdict: Verdict, measurements: Sequence[Measurement]) -> list[Plot]:
     """Of the two arms that the verdict compares; other arms have their curves too."""
-    compared = [one for one in measurements if one.arm in ("baseline", "candidate")]
+    arms = len({one.arm for one in measurements})
+    compared = select_pairs(measurements, max(arms, 1), against="baseline", arm="candidate")
     plots: list[Plot] = [plot for plot in [metrics_plot(verdict)] if plot]
     try:
         pairs = pairs_plot(verdict, pair_blocks(compared))

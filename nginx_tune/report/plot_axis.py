@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 _MOST_DECADES_OF_STEPS = 2.0
 """A logarithmic axis this long or shorter has 2 and 5 as ticks too."""
+_LINEAR_DECADES = 0.6
+"""A logarithmic axis this long or shorter has its ticks at equal distances of the value."""
+_FEWEST_LINEAR = 3
 _MOST_TICKS = 7
 
 
@@ -37,7 +40,9 @@ class LogAxis:
         return round(min(100.0, 100 * (math.log(value) - math.log(self.low)) / whole), 3)
 
     def ticks(self, text: Callable[[float], str]) -> list[Tick]:
-        """At powers of ten, and at 2 and 5 between them where the axis is short."""
+        """At powers of ten, at 2 and 5 too where the axis is short, evenly where it is shorter."""
+        if math.log10(self.high / self.low) <= _LINEAR_DECADES:
+            return [Tick(self.percent(value), text(value)) for value in self._even()]
         first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
         decades = math.log10(self.high) - math.log10(self.low)
         steps = (1, 2, 5) if decades <= _MOST_DECADES_OF_STEPS else (1,)
@@ -46,6 +51,17 @@ class LogAxis:
         values = [step * 10.0**power for power in powers for step in steps]
         inside = [value for value in values if self.low <= value <= self.high]
         return [Tick(self.percent(value), text(value)) for value in inside]
+
+    def _even(self) -> list[float]:
+        """Multiples of 1, 2 or 5 times a power of ten, three or more."""
+        step = 10.0 ** math.ceil(math.log10(self.high - self.low))
+        while True:
+            for part in (1.0, 0.5, 0.2):
+                width = step * part
+                first, last = math.ceil(self.low / width), math.floor(self.high / width)
+                if last - first + 1 >= _FEWEST_LINEAR:
+                    return [float(f"{count * width:.6g}") for count in range(first, last + 1)]
+            step /= 10
 
 
 def log_axis(values: Iterable[float], *, margin: float = 1.15) -> LogAxis | None:

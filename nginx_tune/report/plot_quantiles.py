@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
@@ -18,6 +18,8 @@ _NANOSECONDS = 1e9
 _STEPS_PER_NINE = 24
 _FEWEST_BEYOND = 10
 """A curve ends where fewer samples than this lie beyond: past it chance draws it."""
+_LEAST_HEIGHT_REM = 16.0
+_LABEL_HEIGHT_REM = 1.4
 _NAMES = {1.0: "p90", 2.0: "p99", 3.0: "p99.9", 4.0: "p99.99", 5.0: "p99.999"}
 _FIRST_NINES = -math.log10(0.9)
 """Below the tenth percentile single lucky requests would stretch the axis."""
@@ -31,7 +33,9 @@ class Curve:
     name: str
     points: str
     end: tuple[float, float]
-    """Where its label goes, in percent from the left and from the top."""
+    """In percent from the left and from the top."""
+    label_top: float
+    """Where its label stands, in percent from the top, clear of the others."""
     number: int
     """Which colour."""
 
@@ -45,6 +49,7 @@ class QuantilePlot:
     curves: Sequence[Curve]
     x_ticks: Sequence[Tick]
     y_ticks: Sequence[Tick]
+    height_rem: float = _LEAST_HEIGHT_REM
     kind: str = "quantiles"
 
 
@@ -91,9 +96,10 @@ def _plot(name: str, histograms: Mapping[str, Histogram]) -> QuantilePlot | None
         return None
     most = max(max(nines for nines, _ in line) for line in lines.values())
     curves = [
-        _curve(one_line(arm) or one_line(name), line, axis, most, number)
+        _curve(one_line(arm) or one_line(name), line, axis, most, number + (len(lines) == 1))
         for number, (arm, line) in enumerate(lines.items())
     ]
+    height_rem = max(_LEAST_HEIGHT_REM, _LABEL_HEIGHT_REM * (len(curves) + 1))
     counts = ", ".join(
         f"{one_line(arm)} {number_text(histogram.total)}".strip()
         for arm, histogram in histograms.items()
@@ -102,13 +108,14 @@ def _plot(name: str, histograms: Mapping[str, Histogram]) -> QuantilePlot | None
         f"Latency of {one_line(name)}",
         f"By quantile, each nine as wide as the one before; requests: {counts}. "
         f"A curve ends where fewer than {_FEWEST_BEYOND} lie beyond.",
-        _spread(curves),
+        _spread(curves, height_rem),
         [
             Tick(_across(nines, most), text)
             for nines, text in {_MEDIAN_NINES: "median", **_NAMES}.items()
             if nines <= most
         ],
-        [Tick(100 - tick.percent, tick.text) for tick in axis.ticks(seconds_text)],
+        [Tick(round(100 - tick.percent, 3), tick.text) for tick in axis.ticks(seconds_text)],
+        height_rem,
     )
 
 
@@ -138,14 +145,20 @@ def _curve(
         (_across(nines, most), round(100 - axis.percent(seconds), 2)) for nines, seconds in line
     ]
     points = " ".join(f"{x:g},{y:g}" for x, y in places)
-    return Curve(f"{name} {seconds_text(line[-1][1])}", points, places[-1], number)
+    return Curve(f"{name} {seconds_text(line[-1][1])}", points, places[-1], places[-1][1], number)
 
 
-def _spread(curves: Sequence[Curve]) -> list[Curve]:
-    """The curves with their labels far enough from each other to be read."""
-    gap, placed = 8.0, list[Curve]()
-    for curve in sorted(curves, key=lambda one: one.end[1]):
-        least = placed[-1].end[1] + gap if placed else 4.0
-        top = max(curve.end[1], least)
-        placed.append(Curve(curve.name, curve.points, (curve.end[0], top), curve.number))
-    return placed
+def _spread(curves: Sequence[Curve], height_rem: float) -> list[Curve]:
+    """The curves with their labels far enough from each other to be read, the topmost first."""
+    gap = 100 * _LABEL_HEIGHT_REM / height_rem
+    ordered = sorted(curves, key=lambda one: one.end[1])
+    tops: list[float] = []
+    for curve in ordered:
+        tops.append(max(curve.end[1], tops[-1] + gap if tops else 0.0))
+    bottom = 100.0
+    for number in reversed(range(len(tops))):
+        tops[number] = min(tops[number], bottom)
+        bottom = tops[number] - gap
+    return [
+        replace(curve, label_top=round(top, 2)) for curve, top in zip(ordered, tops, strict=True)
+    ]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import json
 import random
-import zlib
 from base64 import b64encode
 
 import pytest
@@ -43,15 +43,15 @@ def test_a_large_document_is_packed() -> None:
     [
         ("!", "damaged"),
         (b64encode(b"no").decode(), "damaged"),
-        (b64encode(zlib.compress(b"[]" * 99)[:-4]).decode(), "cut off"),
-        (b64encode(zlib.compress(bytes(5000))).decode(), "too large"),
+        (b64encode(bz2.compress(b"[]" * 99)[:-4]).decode(), "cut off"),
+        (b64encode(bz2.compress(bytes(5000))).decode(), "too large"),
     ],
 )
 def test_a_damaged_page_is_refused(
     content: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedded, "LIMIT_BYTES", 4000)
-    page = f'<script type="application/x-zlib-base64" class="document">{content}</script>'
+    page = f'<script type="application/x-bzip2-base64" class="document">{content}</script>'
     with pytest.raises(UsageError, match=said):
         embedded_documents(page, source="x")
 
