@@ -1,6 +1,6 @@
 """Thousands of damaged configurations, judged by us and by an unprivileged ``nginx -t``.
 
-    python tests/audit/differential.py --count 10000 --seed 1 [--series 1.30]
+    PYTHONPATH=tests python tests/audit/differential.py --count 10000 --seed 1 [--series 1.30]
 
 Without a series the installed nginx is asked, with one that of ``tools/nginx-matrix``. Needs root
 and nginx. nginx runs inside namespaces of its own, as nobody, with nothing to write to but memory.

@@ -276,6 +276,15 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         "up-proxy-pass-no-resolver",
         "events {} http { server { location / { proxy_pass http://$http_x_backend; } } }", None, 1,
     ),
+    "no connection is kept, said twice": (
+        "cn-keepalive-extreme",
+        "events {} http { keepalive_timeout 0; keepalive_requests 1; server { } }", None, 1,
+    ),
+    "none is kept in one server, and few requests in another": (
+        "cn-keepalive-extreme",
+        "events {} http { server { keepalive_timeout 0; } server { keepalive_requests 1; } }",
+        None, 2,
+    ),
     "a mark on a line of its own, which takes the next line in": (
         "cf-directive-unknown",
         "events {} http { server { listen 80;\n%USE_API%\nlocation / { return 444; } } }", None, 0,

@@ -20,8 +20,12 @@ _STATUS = frozenset({"stub_status", "vhost_traffic_status_display", "status", "a
 
 def check(context: Context) -> Iterator[Hit | Missing]:
     """Client connections that end too soon or never; those to upstreams are another matter."""
+    timeouts = context.client_lines("keepalive_timeout")
+    closed = {line.parent for line in timeouts if parse_seconds(line.value) == 0}
     for line in context.client_lines("keepalive_requests"):
         count = parse_count(line.value)
+        if count is not None and count < FEWEST and line.parent in closed:
+            continue  # the other line at this level says it, and more
         if count is not None and count < FEWEST:
             yield Hit(line, f"a client connects again after {count} requests", [written(line)])
         elif count is not None and count > MOST and _is_multiplexed(context):
@@ -31,7 +35,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 [written(line)],
                 fix="keepalive_requests 1000; (the default) to 100000, and keepalive_time 1h;",
             )
-    for line in context.client_lines("keepalive_timeout"):
+    for line in timeouts:
         if parse_seconds(line.value) == 0 and not _is_for_monitors(line):
             yield Hit(
                 line,
