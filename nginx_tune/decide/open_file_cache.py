@@ -46,6 +46,8 @@ WORTH_OF_REQUEST = 0.05
 """Share of a request's time on the loop that saved opens must be; less is within any noise."""
 WORTH_OF_LOOP = 1e-3
 """The same of all time, where the rate is known: two hundred warm opens a second."""
+FEWEST_ENTRIES = 1000
+"""A site of ten files has more of them next month, and a limit takes no room that is not used."""
 INACTIVE = "60s"
 VALID = "30s"
 
@@ -174,7 +176,7 @@ class OpenFiles:
 def plan_open_files(s: Situation) -> OpenFiles:
     """Entries that a worker's cache can have, and what they would save."""
     files = s.files.value or 0.0
-    entries = min(files, plan_descriptors(s).spare)
+    entries = min(max(files, FEWEST_ENTRIES), plan_descriptors(s).spare) if files else 0.0
     if entries < 1:
         return OpenFiles(0, 0.0, 0.0, None)
     classes = zipf_classes(float(files), s.exponent.value or 0.0)

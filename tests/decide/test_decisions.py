@@ -654,3 +654,9 @@ def test_a_quota_that_throttles_is_said_beside_the_workers() -> None:
         assert settings(d) == ["worker_processes 2"]
         assert any("back in 50 % of the periods" in risk for risk in d.risks) == expected
         assert any(e.fact == "periods held back by the quota" for e in d.evidence) == expected
+
+
+def test_an_open_file_cache_has_room_for_a_site_that_grows() -> None:
+    small = load(data_bytes=10**5, file_bytes=10**3)
+    d = one(decide(host(), small, site=site()), "open-file-cache")
+    assert "open_file_cache max=1000 inactive=60s" in settings(d)
