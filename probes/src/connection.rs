@@ -1,19 +1,14 @@
-//! One client connection and the request that it carries.
+//! One client connection and the exchange that it carries.
 
 use std::io::{self, Write as _};
 use std::net::TcpStream;
-use std::ops::Range;
 
-use crate::clock::{MILLISECOND, Nanos};
+use crate::clock::Nanos;
+use crate::exchange::Exchange;
 use crate::plan::{Endpoint, ProxyProtocol};
 use crate::request::{Reached, Request};
-use crate::response::Response;
 use crate::sys;
 use crate::tls::Session;
-
-/// A pause inside a response that is as long as Linux delays an acknowledgement for which the
-/// server waits: 40 ms and what a busy machine adds.
-const DELAYED_ACKNOWLEDGEMENT: Range<Nanos> = 35 * MILLISECOND..60 * MILLISECOND;
 
 /// Where a connection stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,26 +56,14 @@ pub struct Connection {
     pub class: usize,
     /// Where it stands.
     pub phase: Phase,
-    /// The request that it carries, unless it is idle or a spare one.
-    pub request: Request,
+    /// The request that it carries, unless it is idle or a spare one, and the response.
+    pub exchange: Exchange,
     /// What it was opened for.
     pub purpose: Purpose,
-    /// What has come of the response.
-    pub response: Response,
-    /// When the response began.
-    pub first_byte: Nanos,
     /// Whether the kernel stamps what arrives.
     pub is_stamped: bool,
-    /// Whether it is to be asked when the response began.
-    pub wants_stamp: bool,
-    /// For how long it had lain in the kernel then, where that was asked.
-    pub receive_lag: Option<Nanos>,
     /// Whether its receive buffer was made as large as its responses want it.
     pub is_roomy: bool,
-    /// When the last bytes came.
-    pub last_byte: Nanos,
-    /// Pauses inside the response that look like a delayed acknowledgement.
-    pub stalls: u32,
     /// Requests answered on it so far.
     pub served: u64,
     /// The place of the worker that answers on it, once known.
@@ -106,30 +89,14 @@ impl Connection {
             opened,
             class,
             phase: Phase::Connecting,
-            request,
+            exchange: Exchange::new(request),
             purpose,
-            response: Response::new(),
-            first_byte: 0,
             is_stamped: false,
-            wants_stamp: false,
-            receive_lag: None,
             is_roomy: false,
-            last_byte: 0,
-            stalls: 0,
             served: 0,
             worker: None,
             unsent: Vec::new(),
         }
-    }
-
-    /// Takes note that bytes of the response have come.
-    pub fn came(&mut self, now: Nanos) {
-        if self.first_byte == 0 {
-            self.first_byte = now;
-        } else if DELAYED_ACKNOWLEDGEMENT.contains(&(now - self.last_byte)) {
-            self.stalls += 1;
-        }
-        self.last_byte = now;
     }
 
     /// Says whose connection it is, before all else.
@@ -169,10 +136,7 @@ impl Connection {
     /// How far its request came.
     pub fn reached(&self) -> Reached {
         if self.phase == Phase::Busy {
-            Reached {
-                sent: true,
-                first_byte: self.first_byte,
-            }
+            self.exchange.reached()
         } else {
             Reached::NOT_SENT
         }
@@ -190,7 +154,7 @@ impl Connection {
     /// pool overflows) has acknowledged it; one that had closed before answers it with a reset.
     pub fn lost_a_race(&self) -> bool {
         self.served > 0
-            && !self.response.has_started()
+            && !self.exchange.response.has_started()
             && (!matches!(self.stream.take_error(), Ok(None))
                 || sys::unacknowledged_bytes(&self.stream).unwrap_or(0) > 0)
     }
@@ -213,15 +177,7 @@ pub fn introduce(
 
 fn write_some(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
     match stream.write(bytes) {
-        Err(error) if is_temporary(&error) => Ok(0),
+        Err(error) if sys::is_temporary(&error) => Ok(0),
         result => result,
     }
-}
-
-/// Whether to try again when the socket is ready.
-pub fn is_temporary(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-    )
 }

@@ -5,7 +5,7 @@ use crate::clock::Nanos;
 use crate::error::Error;
 use crate::manifest::{Manifest, Record};
 use crate::plan::{ByteRange, Class, PathKind, Paths, Ranges, Stripe};
-use crate::request::Request;
+use crate::request::{Object, Request};
 use crate::zipf::Zipf;
 
 /// Picks an object for each request of a class.
@@ -24,17 +24,6 @@ enum Choice {
     Zipf(Chance, Zipf),
     Once(Vec<u32>),
     Manifest(Box<Recorded>),
-}
-
-/// What one request asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Object<'a> {
-    /// Its path.
-    pub path: &'a str,
-    /// Length of the whole object, where it is known.
-    pub bytes: Option<u64>,
-    /// The part that is asked for; none for all of it.
-    pub range: Option<ByteRange>,
 }
 
 /// The requests of a manifest that are not answered yet.

@@ -3,7 +3,6 @@
 use std::io::Write as _;
 
 use crate::clock::Nanos;
-use crate::paths::Object;
 use crate::plan::{ByteRange, Class, Target};
 
 /// One request, from its arrival to its end.
@@ -38,6 +37,17 @@ impl Request {
             failures_in_a_row: 0,
         }
     }
+}
+
+/// What one request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Object<'a> {
+    /// Its path.
+    pub path: &'a str,
+    /// Length of the whole object, where it is known.
+    pub bytes: Option<u64>,
+    /// The part that is asked for; none for all of it.
+    pub range: Option<ByteRange>,
 }
 
 /// How far a request came.

@@ -124,7 +124,7 @@ impl Engine<'_> {
         };
         let took = self.clock.now() - connection.opened;
         let recorder = &mut self.classes[connection.class].recorder;
-        recorder.connected(&connection.request, took);
+        recorder.connected(&connection.exchange.request, took);
         if took >= FIRST_SYN_RETRY {
             recorder.syn_retries += sys::retransmits(&connection.stream).unwrap_or(0);
         }
@@ -157,7 +157,7 @@ impl Engine<'_> {
                 let took = self.clock.now() - connection.opened;
                 let recorder = &mut self.classes[connection.class].recorder;
                 if let Some(session) = &connection.tls {
-                    recorder.secured(&connection.request, took, session);
+                    recorder.secured(&connection.exchange.request, took, session);
                 }
                 self.ready(slot);
             }

@@ -24,7 +24,7 @@ impl Engine<'_> {
                 if connection.class != class || !connection.carries_request() {
                     continue;
                 }
-                let deadline = connection.request.intended.saturating_add(timeout);
+                let deadline = connection.exchange.request.intended.saturating_add(timeout);
                 if deadline > now {
                     next_deadline = next_deadline.min(deadline);
                 } else if matches!(connection.phase, Phase::Connecting | Phase::Securing) {

@@ -36,7 +36,7 @@ impl Engine<'_> {
         let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
             return;
         };
-        connection.request = request;
+        connection.exchange.request = request;
         connection.purpose = Purpose::Request;
         let class = &mut self.classes[connection.class];
         class.recorder.dispatched(&request);

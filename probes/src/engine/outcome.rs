@@ -99,7 +99,7 @@ impl<'p> Engine<'p> {
                 let recorder = &mut self.classes[connection.class].recorder;
                 recorder.retransmits += sys::retransmits(&connection.stream).unwrap_or(0);
                 if connection.carries_request() {
-                    recorder.censor(&connection.request, connection.reached(), now);
+                    recorder.censor(&connection.exchange.request, connection.reached(), now);
                 }
             }
         }

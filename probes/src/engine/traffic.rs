@@ -35,7 +35,7 @@ impl Engine<'_> {
             return;
         };
         let class = connection.class;
-        connection.request = request;
+        connection.exchange.request = request;
         self.classes[class].recorder.dispatched(&request);
         self.classes[class].in_flight += 1;
         self.total_sent += 1;
@@ -52,17 +52,19 @@ impl Engine<'_> {
             return;
         };
         let class = &self.classes[connection.class];
-        class.render(&connection.request, connection.served, &mut self.rendered);
+        class.render(
+            &connection.exchange.request,
+            connection.served,
+            &mut self.rendered,
+        );
         connection.phase = Phase::Busy;
-        connection.first_byte = 0;
-        connection.receive_lag = None;
-        connection.response.expect(class.plan.method);
-        if class.samples_body(&connection.request) {
-            connection.response.sample_body();
+        connection.exchange.begin(class.plan.method);
+        if class.samples_body(&connection.exchange.request) {
+            connection.exchange.response.sample_body();
         }
         let sent = self.clock.now();
-        connection.request.sent = sent;
-        connection.wants_stamp = connection.is_stamped && self.receiver.wants_stamp(sent);
+        connection.exchange.request.sent = sent;
+        connection.exchange.wants_stamp = connection.is_stamped && self.receiver.wants_stamp(sent);
         match connection.send(&self.rendered) {
             Ok(true) => {}
             Ok(false) => {
@@ -128,7 +130,7 @@ impl Engine<'_> {
         let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
             return;
         };
-        let before = connection.response.body_bytes();
+        let before = connection.exchange.response.body_bytes();
         let mut left = self.plan.caps.bytes.saturating_sub(self.total_bytes);
         let trickle = self.classes[connection.class].trickle;
         if let Some(trickle) = trickle {
@@ -138,10 +140,10 @@ impl Engine<'_> {
         let received = self
             .receiver
             .receive(connection, self.clock, now, ended, left);
-        let bytes = connection.response.body_bytes() - before;
+        let bytes = connection.exchange.response.body_bytes() - before;
         let class = connection.class;
         self.classes[class].recorder.ack_stall_suspects +=
-            u64::from(std::mem::take(&mut connection.stalls));
+            u64::from(std::mem::take(&mut connection.exchange.stalls));
         if bytes > 0 {
             self.total_bytes += bytes;
             self.classes[class].recorder.received(bytes, *now);
@@ -152,9 +154,10 @@ impl Engine<'_> {
                     self.rest(slot, self.clock.now() + trickle.rest);
                 } else if self.receiver.acknowledges_quickly()
                     && connection.transport == Transport::Tcp
-                    && connection.first_byte != 0
+                    && connection.exchange.first_byte != 0
                 {
-                    self.unacknowledged.push(event.token, connection.last_byte);
+                    self.unacknowledged
+                        .push(event.token, connection.exchange.last_byte);
                 }
             }
             Received::Unfinished => match trickle {
@@ -207,17 +210,17 @@ impl Engine<'_> {
         };
         let index = connection.class;
         let class = &mut self.classes[index];
-        let request = connection.request;
+        let request = connection.exchange.request;
         let reached = connection.reached();
-        let response = &connection.response;
+        let response = &connection.exchange.response;
         let fault = class.fault(response, &request);
         class.recorder.answered(&request, response.status());
         class.recorder.stray += u64::from(stray);
         class.in_flight -= 1;
-        let first_byte = connection.first_byte;
+        let first_byte = connection.exchange.first_byte;
         let (bytes, checksum) = (response.body_bytes(), response.checksum());
         let keeps = response.keeps_connection() && !class.is_last(&request, connection.served);
-        if let Some(lag) = connection.receive_lag {
+        if let Some(lag) = connection.exchange.receive_lag {
             class.recorder.stamped(&request, first_byte, lag);
         }
         connection.served += 1;
@@ -297,7 +300,10 @@ impl Engine<'_> {
         }
         let response = self.slots[slot as usize].connection.as_ref();
         let (status, not_http) = response.map_or((0, None), |connection| {
-            (connection.response.status(), connection.response.not_http())
+            (
+                connection.exchange.response.status(),
+                connection.exchange.response.not_http(),
+            )
         });
         let Some((class, request, reached)) = self.take_back(slot) else {
             return;
@@ -313,8 +319,11 @@ impl Engine<'_> {
     /// Closes a connection and gives its request back, and how far that came.
     fn take_back(&mut self, slot: u32) -> Option<(usize, Request, Reached)> {
         let connection = self.slots[slot as usize].connection.as_ref()?;
-        let (class, request, reached) =
-            (connection.class, connection.request, connection.reached());
+        let (class, request, reached) = (
+            connection.class,
+            connection.exchange.request,
+            connection.reached(),
+        );
         self.classes[class].in_flight -= 1;
         self.close(slot);
         Some((class, request, reached))

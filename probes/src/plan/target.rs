@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 
 use serde_json::Value;
 
+use crate::ciphers;
 use crate::error::Error;
 use crate::fields::{Fields, Read};
 use crate::proxy_protocol;
 use crate::sys::{self, Dial};
-use crate::tls::ciphers;
 
 /// Bytes of the longest path of a socket: `sun_path` of unix(7), without its end.
 const LONGEST_SOCKET_PATH_BYTES: usize = 107;

@@ -4,8 +4,9 @@ use std::io;
 
 use super::{READS_A_TURN, Received, Receiver, broken, end};
 use crate::clock::{Clock, Nanos};
-use crate::connection::{Connection, is_temporary};
+use crate::connection::Connection;
 use crate::failure::Failure;
+use crate::sys::is_temporary;
 use crate::tls::End;
 
 impl Receiver {
@@ -24,7 +25,7 @@ impl Receiver {
             let Connection {
                 stream,
                 tls: Some(tls),
-                response,
+                exchange,
                 ..
             } = connection
             else {
@@ -33,7 +34,7 @@ impl Receiver {
             let (mut came, mut stray, mut is_http) = (false, false, true);
             let read = tls.read(stream, &mut self.buffer[..most], |piece| {
                 came = true;
-                match response.feed(piece) {
+                match exchange.response.feed(piece) {
                     Ok(taken) => stray |= taken < piece.len(),
                     Err(_) => is_http = false,
                 }
@@ -45,18 +46,18 @@ impl Receiver {
             };
             *now = clock.now();
             if came {
-                connection.came(*now);
+                connection.exchange.came(*now);
             }
             if !is_http {
                 return Received::Failed(Failure::Parse);
             }
-            if connection.response.is_complete() {
+            if connection.exchange.response.is_complete() {
                 let ended = ended || progress.ended.is_some();
                 return Received::Complete { stray, ended };
             }
             match progress.ended {
                 // Without a word the end may be anybody's: RFC 9112 §9.8.
-                Some(End::Abrupt) if connection.response.ends_with_the_connection() => {
+                Some(End::Abrupt) if connection.exchange.response.ends_with_the_connection() => {
                     return Received::Failed(Failure::Truncated);
                 }
                 Some(_) => return end(connection),

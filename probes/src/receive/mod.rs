@@ -5,10 +5,10 @@ use std::net::{TcpListener, TcpStream};
 use std::ops::Range;
 
 use crate::clock::{Clock, MILLISECOND, Nanos};
-use crate::connection::{Connection, Transport, is_temporary};
+use crate::connection::{Connection, Transport};
 use crate::failure::Failure;
 use crate::response::Response;
-use crate::sys;
+use crate::sys::{self, is_temporary};
 
 mod encrypted;
 
@@ -114,7 +114,7 @@ impl Receiver {
         if connection.tls.is_some() {
             return self.receive_encrypted(connection, clock, now, ended, byte_limit);
         }
-        if connection.wants_stamp && !connection.response.has_started() {
+        if connection.exchange.wants_stamp && !connection.exchange.response.has_started() {
             // An error is told once: by this read or the next.
             if let Err(failed) = self.read_stamp(connection, clock, now) {
                 return failed;
@@ -134,13 +134,13 @@ impl Receiver {
                 Err(error) => return broken(connection, &error),
             };
             *now = clock.now();
-            connection.came(*now);
-            let stray = match self.take(&mut connection.response, asked, count) {
+            connection.exchange.came(*now);
+            let stray = match self.take(&mut connection.exchange.response, asked, count) {
                 Err(failure) => return Received::Failed(failure),
                 Ok(stray) => stray,
             };
             let drained = count < asked.count();
-            if connection.response.is_complete() {
+            if connection.exchange.response.is_complete() {
                 let stray = stray || (!drained && has_more(connection));
                 make_room(connection);
                 return Received::Complete { stray, ended };
@@ -173,9 +173,9 @@ impl Receiver {
             Err(error) => return Err(broken(connection, &error)),
         };
         *now = clock.now();
-        connection.came(*now);
-        connection.receive_lag = age;
-        match connection.response.feed(&self.buffer[..1]) {
+        connection.exchange.came(*now);
+        connection.exchange.receive_lag = age;
+        match connection.exchange.response.feed(&self.buffer[..1]) {
             Ok(_) => Ok(()),
             Err(_) => Err(Received::Failed(Failure::Parse)),
         }
@@ -205,22 +205,22 @@ impl Receiver {
     }
 
     fn read(&mut self, connection: &mut Connection, limit: u64) -> (Asked, io::Result<usize>) {
-        let ahead = connection.response.payload_ahead();
+        let ahead = connection.exchange.response.payload_ahead();
         if self.discards
             && connection.transport == Transport::Tcp
             && ahead >= LEAST_DISCARD_BYTES
-            && !connection.response.is_sampled()
+            && !connection.exchange.response.is_sampled()
         {
             // One byte more shows in the same call whether all was read and whether the server
             // sent more than it declared; such a connection is not used again.
-            let beyond = u64::from(connection.response.ends_with_payload());
+            let beyond = u64::from(connection.exchange.response.ends_with_payload());
             let count = ahead.saturating_add(beyond).min(DISCARD_BYTES).min(limit) as usize;
             return (
                 Asked::Discarded(count),
                 sys::discard(&connection.stream, count),
             );
         }
-        let count = if ahead == 0 && connection.response.status() == 0 {
+        let count = if ahead == 0 && connection.exchange.response.status() == 0 {
             HEAD_READ_BYTES
         } else {
             self.buffer.len()
@@ -250,7 +250,7 @@ impl Receiver {
 /// of some thousand such responses. Until then each of them fills it, and costs an acknowledgement
 /// more: one that there is no room, one that there is.
 fn make_room(connection: &mut Connection) {
-    let body = connection.response.body_bytes();
+    let body = connection.exchange.response.body_bytes();
     if connection.is_roomy || !LARGE_BODY.contains(&body) {
         return;
     }
@@ -282,7 +282,7 @@ fn end(connection: &mut Connection) -> Received {
     if connection.lost_a_race() {
         return Received::Stale;
     }
-    match connection.response.end() {
+    match connection.exchange.response.end() {
         None => Received::Complete {
             stray: false,
             ended: true,
@@ -295,7 +295,10 @@ fn end(connection: &mut Connection) -> Received {
 pub fn broken(connection: &Connection, error: &io::Error) -> Received {
     let failure = Failure::from(error);
     // A reset of a kept connection before any byte of the reply: the same race as above.
-    if failure == Failure::Reset && connection.served > 0 && !connection.response.has_started() {
+    if failure == Failure::Reset
+        && connection.served > 0
+        && !connection.exchange.response.has_started()
+    {
         Received::Stale
     } else {
         Received::Failed(failure)

@@ -29,6 +29,14 @@ pub use self::socket::{
 };
 pub use self::unix::connect_unix;
 
+/// Whether to try again when the socket is ready.
+pub fn is_temporary(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
 /// The result of a call that gives -1 and `errno` on failure.
 fn checked(result: c_int) -> io::Result<c_int> {
     if result == -1 {

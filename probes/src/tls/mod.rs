@@ -3,7 +3,6 @@
 //! Payload has to be decrypted, so nothing is discarded in the kernel here; the CPU time that
 //! this takes is the probe's and is reported as such.
 
-pub mod ciphers;
 mod trust;
 
 use std::fmt;
@@ -17,9 +16,10 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion};
 
-use crate::connection::is_temporary;
+use crate::ciphers;
 use crate::error::Error;
 use crate::plan::{Target, Tls, TlsVersion};
+use crate::sys::is_temporary;
 
 /// Sessions that are remembered for resumption; one server is asked.
 const REMEMBERED_SESSIONS: usize = 256;

@@ -1,0 +1,107 @@
+//! One request and what has come of its response, whatever carries the two.
+
+use std::ops::Range;
+
+use crate::clock::{MILLISECOND, Nanos};
+use crate::plan::Method;
+use crate::request::{Reached, Request};
+use crate::response::Response;
+
+/// A pause inside a response that is as long as Linux delays an acknowledgement for which the
+/// server waits: 40 ms and what a busy machine adds.
+const DELAYED_ACKNOWLEDGEMENT: Range<Nanos> = 35 * MILLISECOND..60 * MILLISECOND;
+
+/// A request on its way and its response.
+#[derive(Debug)]
+pub struct Exchange {
+    /// The request; the last one when nothing is asked.
+    pub request: Request,
+    /// What has come of the response.
+    pub response: Response,
+    /// When the response began, 0 while it has not.
+    pub first_byte: Nanos,
+    /// When the last bytes came.
+    pub last_byte: Nanos,
+    /// Whether it is to be asked when the response began.
+    pub wants_stamp: bool,
+    /// For how long it had lain in the kernel then, where that was asked.
+    pub receive_lag: Option<Nanos>,
+    /// Pauses inside the response that look like a delayed acknowledgement.
+    pub stalls: u32,
+}
+
+impl Exchange {
+    /// An exchange whose request was not sent yet.
+    pub fn new(request: Request) -> Self {
+        Self {
+            request,
+            response: Response::new(),
+            first_byte: 0,
+            last_byte: 0,
+            wants_stamp: false,
+            receive_lag: None,
+            stalls: 0,
+        }
+    }
+
+    /// Forgets the response before: the one to the request comes next.
+    pub fn begin(&mut self, method: Method) {
+        self.first_byte = 0;
+        self.receive_lag = None;
+        self.response.expect(method);
+    }
+
+    /// Takes note that bytes of the response have come.
+    pub fn came(&mut self, now: Nanos) {
+        if self.first_byte == 0 {
+            self.first_byte = now;
+        } else if DELAYED_ACKNOWLEDGEMENT.contains(&(now - self.last_byte)) {
+            self.stalls += 1;
+        }
+        self.last_byte = now;
+    }
+
+    /// How far the request came, once it was sent.
+    pub fn reached(&self) -> Reached {
+        Reached {
+            sent: true,
+            first_byte: self.first_byte,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Exchange;
+    use crate::clock::MILLISECOND;
+    use crate::plan::Method;
+    use crate::request::Request;
+
+    #[test]
+    fn a_pause_as_long_as_a_delayed_acknowledgement_is_counted() {
+        let mut exchange = Exchange::new(Request::new(0, 0, 0));
+        let (mut now, pauses) = (7, [34, 35, 59, 60, 0].map(|count| count * MILLISECOND));
+        exchange.came(now);
+        for pause in pauses {
+            now += pause;
+            exchange.came(now);
+        }
+        assert_eq!((exchange.first_byte, exchange.last_byte), (7, now));
+        assert_eq!(exchange.stalls, 2, "35 and 59 ms, not 34, 60 or none");
+    }
+
+    #[test]
+    fn the_wait_for_the_next_response_is_no_pause_inside_one() {
+        let mut exchange = Exchange::new(Request::new(0, 0, 0));
+        exchange.came(5);
+        exchange.receive_lag = Some(3);
+        assert!(exchange.response.feed(b"HTTP/1.1 200 OK\r\n").is_ok());
+        exchange.begin(Method::Get);
+        assert_eq!(exchange.reached().first_byte, 0);
+        assert_eq!(exchange.receive_lag, None);
+        assert!(!exchange.response.has_started());
+        let later = 5 + 40 * MILLISECOND;
+        exchange.came(later);
+        assert_eq!((exchange.stalls, exchange.first_byte), (0, later));
+    }
+}
