@@ -35,6 +35,8 @@ def reload_warnings(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
         *_of_listeners(before, after),
         *_of_pools(before, after),
         *_of_caches(before, after),
+        *_of_workers(before, after),
+        *_of_main(before, after),
     ]
 
 
@@ -114,6 +116,43 @@ def _of_caches(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
         for line in _cache_lines(after)
         if (path := after.full_path(line.value)) not in old
     ]
+
+
+def _of_workers(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
+    """Source: ngx_close_listening_sockets, ngx_clone_listening (a socket for each worker)."""
+    was, now = (tree.main.first("worker_processes") for tree in (before, after))
+    if was is None or now is None or not (was.value.isdecimal() and now.value.isdecimal()):
+        return []
+    own = [one.address for one in listeners(after) if one.reuseport is not None]
+    if int(now.value) >= int(was.value) or not own:
+        return []
+    text = (
+        f"{was.value} workers become {now.value}, each with a socket of its own ({own[0]}): what "
+        "waits in the queues that close is reset, unless net.ipv4.tcp_migrate_req is 1 (Linux 5.14)"
+    )
+    return [_warning("loses", text, now)]
+
+
+def _of_main(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
+    """Source: ngx_quic_bpf_module_init; ngx_init_cycle, which makes the new pid file."""
+    found = []
+    bpf = [tree.main.first("quic_bpf") for tree in (before, after)]
+    values = [line.value if line else "off" for line in bpf]
+    if values[0] != values[1] and any(one.is_quic for one in listeners(after)):
+        text = (
+            "quic_bpf is for a restart: where a reload cannot do it nginx serves on in a state "
+            "that it calls inconsistent, and sockets keep the program that they have"
+        )
+        line = bpf[1] or bpf[0]
+        found += [_warning("needs", text, line)] if line else []
+    pids = [tree.main.first("pid") for tree in (before, after)]
+    if pids[1] is not None and pids[0] is not None and pids[0].value != pids[1].value:
+        text = (
+            f"the pid file moves to {pids[1].value}: what stops and reloads nginx by the old one "
+            "(PIDFile= of its unit, logrotate) finds nothing there"
+        )
+        found.append(_warning("needs", text, pids[1]))
+    return found
 
 
 def _cache_lines(tree: ConfTree) -> list[Directive]:

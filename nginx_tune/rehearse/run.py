@@ -23,6 +23,7 @@ from nginx_tune.lab.foreign_code import refuse_foreign_code
 from nginx_tune.lab.walls import Walls
 from nginx_tune.nginx.choice import runnable_program
 from nginx_tune.prove.rehearsal import judge_rehearsal
+from nginx_tune.rehearse.bpf import BPF_NOTE, wants_bpf, without_bpf
 from nginx_tune.rehearse.clients import Held, at_rate, held_clients
 from nginx_tune.turnover.address import Address, addresses_of
 from nginx_tune.validate.site import Site, read_site
@@ -78,8 +79,8 @@ def run_rehearsal(sides: Sides, wish: Wish, *, progress: Callable[[str], None]) 
     new_binary = binary if sides.new_nginx is None else runnable_program(sides.new_nginx)
     refuse_foreign_code(new_binary, [])
     site = _site(sides)
-    for note in _bpf_notes(sides):
-        progress(note)
+    bpf = [BPF_NOTE] if wants_bpf(sides.old) or wants_bpf(sides.new) else []
+    laid, changed = without_bpf(sides.old, sides.new, sides.change)
     turnovers: list[Turnover] = []
     interrupted = False
     with Walls(MODULE_INSIDE, progress=progress) as walls:
@@ -89,7 +90,7 @@ def run_rehearsal(sides: Sides, wish: Wish, *, progress: Callable[[str], None]) 
             lab=None,
             prefixes=(sides.prefix, sides.prefix),
             scale=None,
-            changing={_OLD: {}, _NEW: sides.change},
+            changing={_OLD: laid, _NEW: changed},
         )
         _check(stage, {_OLD: binary, _NEW: new_binary})
         plan = at_rate(stage.experiment.plans["baseline"], wish.rate_per_second)
@@ -138,7 +139,7 @@ def run_rehearsal(sides: Sides, wish: Wish, *, progress: Callable[[str], None]) 
         rate_per_second=wish.rate_per_second,
         asked={one.name: one.paths.paths[0] for one in plan.classes if one.paths.paths},
         warnings=reload_warnings(sides.old, sides.new),
-        notes=[*stage.notes, *_held_notes(held), *_bpf_notes(sides)],
+        notes=[*stage.notes, *_held_notes(held), *bpf],
         turnovers=turnovers,
         gates=judge_rehearsal(wish.requires, turnovers),
         interrupted=interrupted,
@@ -187,15 +188,3 @@ def _logs(sides: Sides) -> list[str]:
 
 def _held_notes(held: Held) -> list[str]:
     return [f"no {kind} was held: {why}" for kind, why in held.left_out.items()]
-
-
-def _bpf_notes(sides: Sides) -> list[str]:
-    lines = [line for tree in (sides.old, sides.new) for line in tree.main.all("quic_bpf")]
-    if not any(line.value == "on" for line in lines):
-        return []
-    return [
-        (
-            "quic_bpf: the sandbox allows no bpf, so nginx cannot have it: its alert 'failed to "
-            "create BPF map' and '[emerg] ngx_quic_bpf_module failed' are the sandbox's doing"
-        )
-    ]

@@ -183,6 +183,16 @@ def test_the_diff_is_for_patch_and_reads_in_markdown(tmp_path: Path) -> None:
         ("", "proxy_cache_path /srv/cache keys_zone=c:1m;", "needs", "/srv/cache is to lie in"),
         ("server { listen 80 reuseport; }", "server { listen 80; }", "loses", "reset"),
         ("", "} thread_pool p threads=4; http {", "needs", "TasksMax"),
+        ("server { listen 80 reuseport; } } worker_processes 4; events {",
+         "server { listen 80 reuseport; } } worker_processes 2; events {", "loses", "4 workers"),
+        ("server { listen 80; } } worker_processes 4; events {",
+         "server { listen 80; } } worker_processes 2; events {", "", ""),
+        ("server { listen 80 reuseport; } } worker_processes 2; events {",
+         "server { listen 80 reuseport; } } worker_processes 4; events {", "", ""),
+        ("server { listen 443 quic; } } quic_bpf on; events {", "server { listen 443 quic; }",
+         "needs", "restart"),
+        ("} quic_bpf on; events {", "", "", ""),
+        ("} pid /run/a; events {", "} pid /run/b; events {", "needs", "PIDFile="),
     ],
 )  # fmt: skip
 def test_what_a_reload_does_is_said(

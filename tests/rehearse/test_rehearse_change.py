@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from nginx_tune.conf.tree import ConfTree, read_tree
-from nginx_tune.documents.facts import Nginx
 from nginx_tune.host.live import LiveHost
+from nginx_tune.rehearse.bpf import without_bpf
 from nginx_tune.rehearse.change import change_between
-from nginx_tune.rehearse.run import Sides, _bpf_notes
 from nginx_tune.subject.subject import ConfigurationFiles
 
 
@@ -42,13 +41,18 @@ def test_another_directory_takes_the_place_of_the_old_one(tmp_path: Path) -> Non
     }  # fmt: skip
 
 
-def test_what_nginx_says_of_bpf_is_told_as_the_doing_of_the_sandbox(tmp_path: Path) -> None:
-    without, has = (
-        tree_of(tmp_path / "a", main="quic_bpf off;"),
-        tree_of(tmp_path / "b", main="quic_bpf on;"),
-    )
-    nginx = Nginx()
-    assert _bpf_notes(Sides(without, without, {}, None, nginx, None)) == []
-    for pair in ((without, has), (has, without)):
-        (note,) = _bpf_notes(Sides(*pair, {}, None, nginx, None))
-        assert note.startswith("quic_bpf: the sandbox allows no bpf")
+def test_what_the_sandbox_cannot_have_is_off_before_and_after(tmp_path: Path) -> None:
+    """Only that word changes, in whichever file it stands."""
+    on, off = "quic_bpf  on; # keys\ninclude d/*;", "quic_bpf  off; # keys\ninclude d/*;"
+    main = str(tmp_path / "old" / "main")
+    old = tree_of(tmp_path / "old", main=on, d_x="a 1;")
+    same = tree_of(tmp_path / "same", main=on, d_x="a 2;")
+    without = tree_of(tmp_path / "without", main="include d/*;", d_x="a 1;")
+    other = str(tmp_path / "old" / "d" / "x")
+    laid = {main: off.encode()}
+    assert without_bpf(old, same, change_between(old, same)) == (laid, {**laid, other: b"a 2;"})
+    changed = {main: b"include d/*;"}
+    assert without_bpf(old, without, change_between(old, without)) == (laid, changed)
+    there = str(tmp_path / "without" / "main")
+    assert without_bpf(without, old, change_between(without, old)) == ({}, {there: off.encode()})
+    assert without_bpf(without, without, {}) == ({}, {})
