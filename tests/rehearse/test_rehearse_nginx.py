@@ -39,7 +39,7 @@ class Runs:
         self._started: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *arguments: str | Path) -> None:
-        command = [sys.executable, "-m", "nginx_tune", "rehearse", *arguments, *SHORT]
+        command = [sys.executable, "-m", "nginx_tune", "rehearse", *SHORT, *arguments]
         with (
             (self.place / f"{name}.out").open("wb") as out,
             (self.place / f"{name}.err").open("wb") as err,
@@ -89,7 +89,8 @@ def runs(place: Path, private: Path) -> Iterator[Runs]:
     zone, burst = "limit_req_zone {} zone=z:1m rate=9000r/s;", "limit_req zone=z burst=900 nodelay;"
     old = site(place, "key-old", http=zone.format("$binary_remote_addr"), ping=burst)
     new = site(place, "key-new", http=zone.format("$server_name"), ping=burst)
-    started.start("key", old, new, "--idle", "3", "--active", "1")
+    # The phases are whole seconds: one that is shorter may have none of its own.
+    started.start("key", old, new, "--idle", "3", "--active", "1", "--after", "1200ms")
 
     limit, both = "worker_shutdown_timeout 300ms;", "listen 18321; listen 18322;"
     old, new = site(place, "port-old"), site(place, "port-new", listen=both, top=limit)
