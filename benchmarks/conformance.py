@@ -4,7 +4,7 @@
                                      [--realtime] [--list]
 
 The numbers are those of the conformance tests of load generators that CONTRIBUTING names, from 20
-on what else a load must be (timeouts in its quantiles, connections, users, threads); what
+on what else a load must be (timeouts in its quantiles, connections, users, threads, streams); what
 holds on any machine is a test (``tests/probe/test_conformance.py``, ``probes/tests``), this is
 what needs quiet: nothing else at work (or, as root, ``--realtime``), the server
 (``tests/probe/ground_truth.py``) on the first CPU and the probe on the last. Prints a Markdown
@@ -32,6 +32,7 @@ from conforming.elsewhere import ELSEWHERE, elsewhere
 from conforming.generator import stopped_generator
 from conforming.loads import threads, timeouts, turns, users
 from conforming.rows import PLACE, PROBE_CPU, RATE, Check, Row, ground_truth, milliseconds, run
+from conforming.streams import streams
 
 from nginx_tune.observe.processes import read_listen_counters
 from nginx_tune.prove.histogram import decode_histogram
@@ -256,6 +257,7 @@ CHECKS: dict[str, Check] = {
     "21": turns,
     "22": users,
     "23": threads,
+    "24": streams,
     **{number: elsewhere(number) for number in ELSEWHERE},
 }
 CHECKS = {number: CHECKS[number] for number in sorted(CHECKS, key=int)}

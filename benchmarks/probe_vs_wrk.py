@@ -1,15 +1,16 @@
-"""What a request costs the load probe in CPU time, beside wrk.
+"""What a request costs the load probe in CPU time, beside wrk, and over HTTP/2 beside h2load.
 
     python benchmarks/probe_vs_wrk.py [--pairs N] [--seconds N] [--connections N] [--threads N]
-                                      [--bodies "1 KB,100 KB"]
+                                      [--bodies "1 KB,100 KB"] [--streams M]
 
 nginx with one worker on one CPU, the load generator on another, with N threads on as many others
 (where there are fewer, on all CPUs, nginx's among them); for each body size both run in
 turn, the order reversed from pair to pair, and the ratios are formed pair by pair. CPU time is
 what the kernel charges to the generator's process (user and system; over loopback that contains
 a part of the network's work in both directions), so compare ratios, not absolutes. h2load and oha
-run in the same rounds where they are installed. Prints a Markdown table of medians with the lowest
-and highest.
+run in the same rounds where they are installed. With --streams M probe and h2load alone, in HTTP/2
+without TLS with M requests at once on each connection. Prints a Markdown table of medians with the
+lowest and highest.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import msgspec
 from nginx_tune.documents.loadplan import (
     Arrivals,
     Caps,
+    Http2,
     LoadClass,
     LoadPlan,
     Paths,
@@ -55,7 +57,7 @@ http {{
     keepalive_requests 1000000000;
     client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy; fastcgi_temp_path {dir}/fcgi;
     uwsgi_temp_path {dir}/uwsgi; scgi_temp_path {dir}/scgi;
-    server {{ listen 127.0.0.1:{port}; root {dir}/files; }}
+    server {{ listen 127.0.0.1:{port}{http2}; root {dir}/files; }}
 }}
 """
 
@@ -74,6 +76,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=50)
     parser.add_argument("--threads", type=int, default=1, help="of each generator")
     parser.add_argument("--bodies", default=",".join(SIZES))
+    parser.add_argument("--streams", type=int, default=0, help="over HTTP/2: on each connection")
     options = parser.parse_args()
     server_cpu, *others = sorted(os.sched_getaffinity(0))
     options.cpus = others[-options.threads :]
@@ -84,9 +87,10 @@ def main() -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
         free.close()
-        nginx = start_nginx(Path(directory), port, server_cpu)
+        nginx = start_nginx(Path(directory), port, server_cpu, http2=options.streams > 0)
         try:
-            print("| body | generator | µs CPU a request | × wrk | requests/s | × wrk |")
+            other = reference(options)
+            print(f"| body | generator | µs CPU a request | × {other} | requests/s | × {other} |")
             print("|---|---|--:|--:|--:|--:|")
             for name in options.bodies.split(","):
                 compare(name, port, options)
@@ -95,13 +99,20 @@ def main() -> None:
             nginx.wait()
 
 
-def start_nginx(directory: Path, port: int, cpu: int) -> subprocess.Popen[bytes]:
+def reference(options: argparse.Namespace) -> str:
+    """What the others are compared with: wrk speaks HTTP/1.1 alone."""
+    return "h2load" if options.streams else "wrk"
+
+
+def start_nginx(directory: Path, port: int, cpu: int, *, http2: bool) -> subprocess.Popen[bytes]:
     (directory / "files").mkdir()
     for size in SIZES.values():
         (directory / "files" / str(size)).write_bytes(os.urandom(size))
     user = "user root;" if os.geteuid() == 0 else ""
     conf = directory / "nginx.conf"
-    conf.write_text(CONF.format(dir=directory, port=port, user=user))
+    conf.write_text(
+        CONF.format(dir=directory, port=port, user=user, http2=" http2" if http2 else "")
+    )
     binary = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin") or "nginx"
     process = subprocess.Popen(
         ["taskset", "-c", str(cpu), binary, "-e", directory / "error.log", "-c", conf]
@@ -118,18 +129,21 @@ def start_nginx(directory: Path, port: int, cpu: int) -> subprocess.Popen[bytes]
 
 def compare(name: str, port: int, options: argparse.Namespace) -> None:
     programs = {tool: run for tool, run in RUNS.items() if tool == "probe" or shutil.which(tool)}
+    if options.streams:
+        programs = {tool: programs[tool] for tool in ("probe", "h2load")}
+    other = reference(options)
     found: dict[str, list[Run]] = {tool: [] for tool in programs}
     for pair in range(options.pairs):
         order = list(programs) if pair % 2 == 0 else list(reversed(programs))
         for tool in order:
             found[tool].append(programs[tool](port, SIZES[name], options))
     for tool, runs in found.items():
-        pairs = list(zip(runs, found["wrk"], strict=True))
+        pairs = list(zip(runs, found[other], strict=True))
         costs = [a.cpu_seconds_per_request / b.cpu_seconds_per_request for a, b in pairs]
         rates = [a.requests_per_second / b.requests_per_second for a, b in pairs]
         micros = [run.cpu_seconds_per_request * 1e6 for run in runs]
         per_second = statistics.median(run.requests_per_second for run in runs)
-        ratios = ("1", "1") if tool == "wrk" else (spread(costs, ".2f"), spread(rates, ".2f"))
+        ratios = ("1", "1") if tool == other else (spread(costs, ".2f"), spread(rates, ".2f"))
         print(
             f"| {name} | {tool} | {spread(micros, '.1f')} | {ratios[0]} "
             f"| {per_second:,.0f} | {ratios[1]} |",
@@ -145,14 +159,16 @@ def spread(values: list[float], form: str) -> str:
 
 
 def run_probe(port: int, size: int, options: argparse.Namespace) -> Run:
+    streams = options.streams
     plan = LoadPlan(
         target=Target(address="127.0.0.1", port=port),
         classes=[
             LoadClass(
                 name="c",
-                arrivals=Arrivals(kind="closed", users=options.connections),
+                arrivals=Arrivals(kind="closed", users=options.connections * max(streams, 1)),
                 paths=Paths(kind="fixed", paths=[f"/{size}"], bytes=[size]),
                 connections=options.connections,
+                http2=Http2(streams=streams) if streams else None,
             )
         ],
         duration_seconds=options.seconds,
@@ -187,7 +203,8 @@ def run_wrk(port: int, size: int, options: argparse.Namespace) -> Run:
 
 def run_h2load(port: int, size: int, options: argparse.Namespace) -> Run:
     url = f"http://127.0.0.1:{port}/{size}"
-    counts = ["--h1", f"-t{options.threads}", f"-c{options.connections}", f"-D{options.seconds}"]
+    spoken = f"-m{options.streams}" if options.streams else "--h1"
+    counts = [spoken, f"-t{options.threads}", f"-c{options.connections}", f"-D{options.seconds}"]
     output, cpu_seconds = run_and_charge([*on(options.cpus), "h2load", *counts, url])
     found = re.search(r"(\d+) succeeded", output)
     if not found:

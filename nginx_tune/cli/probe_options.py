@@ -15,7 +15,7 @@ from nginx_tune.cli.probe_transport import TRANSPORT_OPTIONS, resolve_place
 from nginx_tune.errors import UsageError
 
 if TYPE_CHECKING:
-    from nginx_tune.documents.loadplan import LoadPlan
+    from nginx_tune.documents.loadplan import EventStream, LoadPlan
     from nginx_tune.load.one_class import Targets
 
 
@@ -45,6 +45,42 @@ _OPTIONS = [
         metavar="N",
         help="Open loop: one more connection is opened when all are busy, up to N (default 1000, "
         "or as many as are held); then arrivals wait, with their intended time.",
+    ),
+    click.option(
+        "--http2",
+        is_flag=True,
+        help="Speak HTTP/2: over TLS by ALPN, else at once. Connections (closed loop 10, with "
+        "--rate 32) are held, and users stay with theirs.",
+    ),
+    click.option(
+        "--http3",
+        is_flag=True,
+        help="Speak HTTP/3: QUIC over UDP, to the same port. The rest is as with --http2.",
+    ),
+    click.option(
+        "--streams",
+        type=click.IntRange(1, 10_000),
+        metavar="M",
+        help="HTTP/2, HTTP/3: at most M requests at once on a connection (100; fewer where the "
+        "server wants fewer). Closed loop: M users on each (10).",
+    ),
+    click.option(
+        "--event-stream",
+        is_flag=True,
+        help="Watch answers while they come (events, long polls, tokens): time to the body, gaps, "
+        "early ends. --timeout is then of the first byte of the body; at the end of the measured "
+        "time the probe cuts off what is under way.",
+    ),
+    click.option(
+        "--stamp",
+        metavar="TEXT",
+        help="Of --event-stream: TEXT stands before the time at which an event was sent, in "
+        "nanoseconds of this host's CLOCK_MONOTONIC; measures each event's delay.",
+    ),
+    click.option(
+        "--stream-end",
+        metavar="TEXT",
+        help="Of --event-stream: every whole stream has TEXT at its end, such as [DONE].",
     ),
     click.option("--think", metavar="TIME", help="Closed loop: pause after each response."),
     click.option("--duration", default="10s", show_default=True, metavar="TIME", help="Measured."),
@@ -168,6 +204,9 @@ def plan_of(
     cpus = len(os.sched_getaffinity(0))
     threads = options["threads"] or default_threads(rate, most, cpus)
     load = Load(
+        http2=options["http2"],
+        http3=options["http3"],
+        streams=options["streams"],
         connections=options["connections"],
         think_seconds=None if options["think"] is None else parse_duration(options["think"]),
         rate=rate,
@@ -182,6 +221,7 @@ def plan_of(
         keepalive=words.parse_keepalive(options["keepalive"]),
         range=None if options["byte_range"] is None else words.parse_range(options["byte_range"]),
         read_bytes_per_second=None if slow is None else words.parse_bytes(slow, "--slow-read"),
+        event_stream=_event_stream(options),
         idle_connections=options["idle_connections"],
         new_connections_per_second=options["new_connections"],
         duration_seconds=duration,
@@ -193,6 +233,26 @@ def plan_of(
         start_at_unix_seconds=None if start_at is None else words.parse_moment(start_at),
     )
     return plan_load(place.target, place.path, load)
+
+
+def _event_stream(options: Mapping[str, Any]) -> EventStream | None:
+    from nginx_tune.documents.loadplan import EventStream  # noqa: PLC0415
+
+    stamp, end = options["stamp"], options["stream_end"]
+    if not options["event_stream"]:
+        if stamp is not None or end is not None:
+            raise UsageError("--stamp and --stream-end go with --event-stream")
+        return None
+    for given, option in (
+        (options["head"], "--head"),
+        (options["slow_read"] is not None, "--slow-read"),
+        (options["byte_range"] is not None, "--range"),
+    ):
+        if given:
+            raise UsageError(f"{option} does not go with --event-stream")
+    if "" in (stamp, end) or (stamp is not None and stamp[-1].isdigit()):
+        raise UsageError("--stamp and --stream-end: a text; the stamp's last character no digit")
+    return EventStream(stamp=stamp, end=end)
 
 
 def _warmup(options: Mapping[str, Any], *, replays: bool) -> float:

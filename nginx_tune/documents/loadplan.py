@@ -118,6 +118,43 @@ class ByteRanges(Part, frozen=True, kw_only=True):
     bytes: int | None = None
 
 
+class Http2(Part, frozen=True, kw_only=True):
+    """How a class speaks HTTP/2: over TLS by ALPN, else at once ("prior knowledge")."""
+
+    streams: int = 100
+    """Requests at once on a connection; fewer where the server wants fewer."""
+    stream_window_bytes: int = 6 << 20
+    """What the server may send of a response before the probe has read it: Chromium's."""
+    connection_window_bytes: int = 15 << 20
+    """The same of all responses on a connection together."""
+
+
+class EventStream(Part, frozen=True, kw_only=True):
+    """How the answers of a class are watched while they come: event streams, long polls, tokens.
+
+    The timeout is then that of the first body byte. What is under way at the end of the measured
+    time is cut off by the probe, and has not failed.
+    """
+
+    stamp: str | None = None
+    """The text before a number that says when an event was sent, in nanoseconds of
+    ``CLOCK_MONOTONIC`` of the probe's host; null where events say nothing. Read through gzip."""
+    end: str | None = None
+    """A text that every whole stream has near its end, such as ``[DONE]``: a stream that ends
+    without it is ``truncated``."""
+
+
+class Http3(Part, frozen=True, kw_only=True):
+    """How a class speaks HTTP/3: over QUIC, to the same address and port by UDP."""
+
+    streams: int = 100
+    """Requests at once on a connection; fewer where the server wants fewer."""
+    stream_window_bytes: int = 6 << 20
+    """What the server may send of a response before the probe has read it: Chromium's."""
+    connection_window_bytes: int = 15 << 20
+    """The same of all responses on a connection together."""
+
+
 class LoadClass(Part, frozen=True, kw_only=True):
     """One request class with its own connections."""
 
@@ -154,6 +191,13 @@ class LoadClass(Part, frozen=True, kw_only=True):
     """Share of the bodies that are compared with ``paths.files``, besides the first per file."""
     target: Target | None = None
     """A server of its own; null is the plan's."""
+    http2: Http2 | None = None
+    """Null is HTTP/1.1. All connections are held from the start and used in turn, or by the same
+    users; ``connection_use``, ``keepalive`` and slow clients are of HTTP/1.1 alone."""
+    http3: Http3 | None = None
+    """The same over QUIC, in the place of ``http2``; the target needs ``tls``."""
+    event_stream: EventStream | None = None
+    """Null looks at the first and the last byte alone."""
 
 
 class Caps(Part, frozen=True, kw_only=True):

@@ -71,6 +71,77 @@ class TlsSessions(Part, frozen=True, kw_only=True):
     connections: int = 0
 
 
+class Http2Streams(Part, frozen=True, kw_only=True):
+    """What the connections of a class with HTTP/2 came to, warm-up included."""
+
+    streams: int = 0
+    """Requests sent, each on a stream of its own."""
+    most_streams: int = 0
+    """Most streams of a connection at once."""
+    mean_streams: float = 0.0
+    """Streams of a connection when one more was opened, itself included."""
+    peer_limit: int | None = None
+    """The least that a server said it takes at once (SETTINGS_MAX_CONCURRENT_STREAMS)."""
+    goaways: int = 0
+    """Connections of which the server said that it takes no more."""
+    refused: int = 0
+    """Requests that the server had not looked at (behind a GOAWAY, REFUSED_STREAM)."""
+    resets: int = 0
+    """Streams that the server reset otherwise."""
+    window_stalls: int = 0
+    """Times that what the probe allows to be sent had run out, or nearly."""
+
+
+class Http3Streams(Http2Streams, frozen=True, kw_only=True):
+    """What the connections of a class with HTTP/3 came to, warm-up included.
+
+    ``peer_limit`` is what a server grants at first (``initial_max_streams_bidi``).
+    """
+
+    handshakes: int = 0
+    """Connections whose handshake came about."""
+    datagrams_sent: int = 0
+    datagrams_received: int = 0
+    lost_packets: int = 0
+    """Packets of the probe that were never acknowledged; what they carried was sent again."""
+    dropped_datagrams: int = 0
+    """Datagrams that came to this host and found the buffer of the probe's socket full: the server
+    takes them for lost."""
+
+
+class EventStreams(Part, frozen=True, kw_only=True):
+    """Answers that were watched while they came.
+
+    What happens counts in the measured time in which it is seen, whenever the request was due;
+    ``first_body_seconds`` counts as the request does.
+    """
+
+    begun: int = 0
+    """Bodies of which the first byte came."""
+    whole: int = 0
+    """That ended by themselves."""
+    early_ends: int = 0
+    """That were closed or reset inside, or ended without the plan's ``end``. A slow one is none."""
+    cut: int = 0
+    """Under way when the measured time was over: cut off by the probe, and no failures."""
+    most_open: int = 0
+    """Most that were under way at once, warm-up included; of several load hosts the sum."""
+    pieces: int = 0
+    """What one look of the probe found of a body: as many events as were gathered on the way."""
+    events: int = 0
+    """That said when they were sent."""
+    events_ahead: int = 0
+    """Of these, those that said a time still to come: stamped by another host's clock."""
+    first_body_seconds: Latency = Latency()
+    """From the intended start to the first byte of the body; bodies that never began are lower
+    bounds."""
+    gap_seconds: Latency = Latency()
+    """Between pieces of one body. A silence that the end cut off is there, as a lower bound, where
+    it was longer than every gap that ended."""
+    event_delay_seconds: Latency = Latency()
+    """From when an event says it was sent until the probe read it."""
+
+
 class ClassMeasurement(Part, frozen=True, kw_only=True):
     """One request class."""
 
@@ -112,11 +183,17 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     connect_seconds: Latency = Latency()
     """From opening a connection to the end of the TCP handshake."""
     tls_seconds: Latency = Latency()
-    """From opening a connection to the end of the TLS handshake."""
+    """From opening a connection to the end of the TLS handshake, or of QUIC's."""
     tls_resumed: int = 0
     """TLS sessions that took up an earlier one, warm-up included."""
     tls_sessions: list[TlsSessions] = []
     """What handshakes agreed on, warm-up included."""
+    http2: Http2Streams | None = None
+    """Null for other protocols."""
+    http3: Http3Streams | None = None
+    """Null for other protocols."""
+    event_stream: EventStreams | None = None
+    """Null where the plan does not watch the answers."""
     syn_retries: int = 0
     """TCP handshakes that were asked for again, warm-up included: 1, 3, 7 s of waiting."""
     retransmits: int = 0

@@ -7,9 +7,19 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Permit, Target
+from nginx_tune.documents.lab import EVENTS_PATH
+from nginx_tune.documents.loadplan import (
+    Arrivals,
+    EventStream,
+    LoadClass,
+    LoadPlan,
+    Paths,
+    Permit,
+    Target,
+)
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import UndecidedError
+from nginx_tune.lab.event_text import LAST, STAMP
 
 THINK_SECONDS = 0.02
 _LEAST_DRAIN_SECONDS = 5.0
@@ -21,6 +31,10 @@ HELD_CONNECTIONS = 32
 
 _STATUSES_OF_MEMORY = [200, 204]
 """What a location answers that is taken for one without a file (``return 200`` or ``204``)."""
+
+
+_STAMPED = EventStream(stamp=STAMP, end=LAST)
+"""How the origin's events are read."""
 
 
 class ServedFile(NamedTuple):
@@ -84,6 +98,9 @@ def plan_load(
                     hint="add 'location = /healthz { return 200; }' or leave the class out",
                 )
             paths = Paths(kind="fixed", paths=[memory_url])
+        elif item.source == "events":
+            query = f"?{item.query}" if item.query else ""
+            paths = Paths(kind="fixed", paths=[EVENTS_PATH + query])
         elif item.manifest:
             paths = Paths(kind="manifest", manifest=item.manifest)
         else:
@@ -107,6 +124,8 @@ def plan_load(
                 timeout_seconds=item.timeout_seconds,
                 headers=item.headers,
                 keepalive=item.keepalive,
+                http2=item.http2,
+                event_stream=_STAMPED if item.source == "events" else None,
                 read_bytes_per_second=item.read_bytes_per_second,
             )
         )

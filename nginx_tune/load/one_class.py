@@ -7,9 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 from nginx_tune.documents.loadplan import (
     Arrivals,
     ByteRanges,
+    EventStream,
+    Http2,
+    Http3,
     LoadClass,
     LoadPlan,
     Paths,
@@ -24,6 +29,16 @@ OPEN_LOOP_CONNECTIONS = 1000
 local ports and nginx's usual 1 024 connections a worker bear it."""
 
 CLOSED_LOOP_USERS = 10
+
+MULTIPLEXED_CONNECTIONS = 32
+"""Of an open loop over HTTP/2 or HTTP/3: a connection stays with one worker, so few of them
+compare few."""
+
+MULTIPLEXED_STREAMS = 100
+"""Of an open loop at most, as browsers have it."""
+
+MULTIPLEXED_USERS = 10
+"""On each connection of a closed loop."""
 
 RATE_PER_THREAD = 40_000.0
 """Requests a second that leave a thread time to be punctual."""
@@ -64,6 +79,11 @@ class Targets:
 class Load:
     """All that can be said of a load of one class."""
 
+    http2: bool = False
+    http3: bool = False
+    streams: int | None = None
+    """HTTP/2 and HTTP/3: requests at once on a connection; so many users of a closed loop
+    on each."""
     connections: int | None = None
     """Closed loop: the users, each with its own; open loop: held open and used in turn."""
     think_seconds: float | None = None
@@ -80,6 +100,7 @@ class Load:
     range: ByteRanges | None = None
     read_bytes_per_second: int | None = None
     hash_ratio: float = 0.01
+    event_stream: EventStream | None = None
     idle_connections: int = 0
     new_connections_per_second: float | None = None
     duration_seconds: float = 10.0
@@ -110,6 +131,10 @@ def plan_load(target: Target, path: str, load: Load) -> LoadPlan:
     """
     if load.rate is not None and load.replay_speed is not None:
         raise UsageError("rate and replay exclude each other", hint="a manifest has its own times")
+    if load.http2 or load.http3:
+        return _plan(target, load, _class_with_streams(target, path, load))
+    if load.streams is not None:
+        raise UsageError("streams are HTTP/2's and HTTP/3's", hint="give --http2 or --http3 too")
     arrivals = _arrivals(load)
     is_open = arrivals.kind != "closed"
     held = load.connections if is_open else None
@@ -139,10 +164,75 @@ def plan_load(target: Target, path: str, load: Load) -> LoadPlan:
         range=load.range,
         read_bytes_per_second=load.read_bytes_per_second,
         hash_ratio=load.hash_ratio,
+        event_stream=load.event_stream,
     )
+    return _plan(target, load, main, *_new_connections(path, load))
+
+
+def _class_with_streams(target: Target, path: str, load: Load) -> LoadClass:
+    """A class whose connections carry many requests at once.
+
+    Errors: UsageError for what only HTTP/1.1 has, and for what HTTP/3 has not.
+    """
+    option = "--http3" if load.http3 else "--http2"
+    if load.http2 and load.http3:
+        raise UsageError("--http2 and --http3 exclude each other")
+    if load.http3:
+        _require_quic(target, load)
+    for is_given, other in (
+        (load.keepalive != Keepalive(), "--keepalive"),
+        (load.most_connections is not None, "--max-connections"),
+        (load.read_bytes_per_second is not None, "--slow-read"),
+        (load.new_connections_per_second is not None, "--new-connections"),
+    ):
+        if is_given:
+            raise UsageError(f"{other} is of HTTP/1.1, and does not go with {option}")
+    arrivals = _arrivals(load)
+    if arrivals.kind == "closed":
+        connections = load.connections or CLOSED_LOOP_USERS
+        streams = load.streams or MULTIPLEXED_USERS
+        arrivals = msgspec.structs.replace(arrivals, users=connections * streams)
+    else:
+        connections = load.connections or MULTIPLEXED_CONNECTIONS
+        streams = load.streams or MULTIPLEXED_STREAMS
+    return LoadClass(
+        name="url",
+        arrivals=arrivals,
+        paths=_paths(path, load.asked),
+        connections=connections,
+        http2=Http2(streams=streams) if load.http2 else None,
+        http3=Http3(streams=streams) if load.http3 else None,
+        method=load.method,
+        headers=dict(load.headers),
+        status=list(load.status),
+        timeout_seconds=load.timeout_seconds,
+        range=load.range,
+        hash_ratio=load.hash_ratio,
+        event_stream=load.event_stream,
+    )
+
+
+def _require_quic(target: Target, load: Load) -> None:
+    """Errors: UsageError for what QUIC cannot be spoken with."""
+    if target.tls is None:
+        raise UsageError(
+            "--http3 is over QUIC, which is always encrypted", hint="give an https URL"
+        )
+    if target.tls.max_version != "1.3":
+        raise UsageError("--http3 is over QUIC, which has TLS 1.3 alone", hint="--tls-max 1.3")
+    for is_given, other in (
+        (target.unix is not None, "a unix socket"),
+        (target.proxy_protocol is not None, "--proxy-protocol"),
+        (load.idle_connections > 0, "--idle-connections"),
+    ):
+        if is_given:
+            raise UsageError(f"{other} is of TCP, and does not go with --http3")
+
+
+def _plan(target: Target, load: Load, *classes: LoadClass) -> LoadPlan:
     return LoadPlan(
         target=target,
-        classes=[main, *_new_connections(path, load)],
+        classes=list(classes),
         duration_seconds=load.duration_seconds,
         warmup_seconds=load.warmup_seconds,
         threads=load.threads,

@@ -8,7 +8,11 @@ use crate::bodies::{Bodies, Compared};
 use crate::chance::{Chance, Purpose};
 use crate::clock::{Clock, NEVER, Nanos, nanos};
 use crate::error::Error;
+use crate::event_stream::{Tally, Watch};
+use crate::exchange::Exchange;
 use crate::failure::Failure;
+use crate::http3;
+use crate::multiplexed::{Block, Carriers, Coding};
 use crate::paths::Picker;
 use crate::plan::{self, Endpoint, Keepalive, Plan, ProxyProtocol};
 use crate::pool::Pool;
@@ -16,7 +20,7 @@ use crate::recorder::Recorder;
 use crate::request::{Reached, Request, Template};
 use crate::response::{NotHttp, Response};
 use crate::source::Source;
-use crate::tls::Client;
+use crate::tls::{Client, Protocol};
 use crate::trickle::Trickle;
 
 /// One class at work.
@@ -30,8 +34,12 @@ pub struct Class<'p> {
     pub proxy_protocol: Option<ProxyProtocol>,
     /// Makes its sessions; none is cleartext.
     pub tls: Option<Client>,
+    /// Makes its connections, where it speaks HTTP/3.
+    pub quic: Option<http3::Client>,
     /// What its requests came to.
     pub recorder: Recorder,
+    /// Its connections with room for more, where they carry many requests at once.
+    pub carriers: Option<Carriers>,
     /// Idle connections.
     pub idle: Pool,
     /// Connections in their handshake that carry no request yet: they are to be held.
@@ -42,6 +50,8 @@ pub struct Class<'p> {
     pub spare_failures: u32,
     /// Connections, in their handshake or after it.
     pub open: usize,
+    /// Of these, those on which the server takes no more requests: others are opened in their place.
+    pub leaving: usize,
     /// Requests on a connection.
     pub in_flight: usize,
     /// Requests that wait for a connection.
@@ -76,30 +86,44 @@ impl<'p> Class<'p> {
     pub fn new(class: &'p plan::Class, plan: &Plan) -> Result<Self, Error> {
         let mut picker = Picker::new(class, plan.seed)?;
         let users = plan.stripe.share(class.arrivals.users());
+        let mut recorder = Recorder::new(plan.window());
+        recorder.event_streams = class.event_stream.is_some().then(Box::<Tally>::default);
+        let target = plan.target_of(class);
+        let (protocol, coding) = match (class.http2, class.http3) {
+            (None, None) => (Protocol::Http1, Coding::default()),
+            (Some(_), _) => (Protocol::Http2, Coding::Hpack),
+            (None, Some(_)) => (Protocol::Http3, Coding::Qpack),
+        };
+        let tls = target.tls.as_ref();
+        let tls = tls.map(|tls| Client::new(tls, target, protocol));
+        let tls = tls.transpose()?;
+        let quic = class.http3.zip(tls.as_ref());
         Ok(Self {
             plan: class,
-            tls: plan
-                .target_of(class)
-                .tls
-                .as_ref()
-                .map(|tls| Client::new(tls, plan.target_of(class)))
+            quic: quic
+                .map(|(streams, tls)| http3::Client::new(tls, streams))
                 .transpose()?,
-            recorder: Recorder::new(plan.window()),
+            tls: tls.filter(|_| class.http3.is_none()),
+            recorder,
             users,
+            carriers: class
+                .streams()
+                .map(|_| Carriers::new(Block::new(coding, class, target), users)),
             idle: Pool::new(class, users),
             spares: Vec::new(),
             next_spare: 0,
             spare_failures: 0,
             open: 0,
+            leaving: 0,
             in_flight: 0,
             pending: VecDeque::new(),
             timeout: nanos(class.timeout_seconds),
             next_deadline: NEVER,
             source: Source::new(class, plan, &mut picker).map_err(Error::Plan)?,
             picker,
-            endpoint: plan.target_of(class).endpoint.clone(),
-            proxy_protocol: plan.target_of(class).proxy_protocol,
-            template: Template::new(class, plan.target_of(class)),
+            endpoint: target.endpoint.clone(),
+            proxy_protocol: target.proxy_protocol,
+            template: Template::new(class, target),
             closing: Chance::new(plan.seed, &class.name, Purpose::Close),
             bodies: Bodies::new(class, plan.seed),
             trickle: class.read_bytes_per_second.map(Trickle::new),
@@ -169,7 +193,7 @@ impl<'p> Class<'p> {
 
     /// When another connection can be opened to be held; `NEVER` when all are there.
     pub fn next_spare(&self) -> Nanos {
-        if self.open < self.plan.held() && self.spares.len() < MOST_HANDSHAKES {
+        if self.open - self.leaving < self.plan.held() && self.spares.len() < MOST_HANDSHAKES {
             self.next_spare
         } else {
             NEVER
@@ -184,7 +208,10 @@ impl<'p> Class<'p> {
 
     /// Whether a request would find a connection now.
     pub fn can_start(&self) -> bool {
-        self.idle.has_any() || !self.spares.is_empty() || self.has_room()
+        match &self.carriers {
+            Some(carriers) => carriers.has_any(),
+            None => self.idle.has_any() || !self.spares.is_empty() || self.has_room(),
+        }
     }
 
     /// Whether nothing is under way.
@@ -209,6 +236,14 @@ impl<'p> Class<'p> {
         let last = self.is_last(request, served);
         self.template
             .render(&self.picker.object(request), last, buffer);
+    }
+
+    /// Writes the header block of a request over `buffer`, where the class has streams.
+    pub fn render_block(&self, request: &Request, buffer: &mut Vec<u8>) {
+        if let Some(carriers) = &self.carriers {
+            let object = self.picker.object(request);
+            carriers.block.render(&object, buffer);
+        }
     }
 
     /// Whether the connection that has served so many is closed after this request.
@@ -238,6 +273,16 @@ impl<'p> Class<'p> {
             .is_some_and(|bodies| measured && bodies.wants(request))
     }
 
+    /// What watches the body of a response; none where nobody does.
+    pub fn watch(&self) -> Option<Watch> {
+        self.plan.event_stream.as_ref().map(Watch::new)
+    }
+
+    /// A request is over of which nothing more is to be told.
+    pub fn release(&mut self, request: &Request) {
+        self.picker.release(request);
+    }
+
     /// Takes note of a sampled body that was otherwise good.
     pub fn note_body(&mut self, request: &Request, bytes: u64, checksum: u32) {
         let range = self.picker.object(request).range;
@@ -253,6 +298,29 @@ impl<'p> Class<'p> {
         let compared = bodies.compare(deadline);
         self.recorder.differ(compared.differing);
         self.compared = Some(compared);
+    }
+
+    /// Takes a whole response to account; what is wrong with it. `place` is that of the worker which
+    /// answers on the connection.
+    pub fn judge(
+        &mut self,
+        exchange: &Exchange,
+        place: Option<&mut Option<u32>>,
+        now: Nanos,
+    ) -> Option<Failure> {
+        let Exchange {
+            request, response, ..
+        } = exchange;
+        let fault = self.fault(response, request);
+        self.recorder.answered(request, response.status());
+        if let (Some(worker), Some(place)) = (response.worker(), place) {
+            let good = fault.is_none();
+            *place = self.recorder.attribute(request, worker, *place, good, now);
+        }
+        if let (Some(checksum), None) = (response.checksum(), fault) {
+            self.note_body(request, response.body_bytes(), checksum);
+        }
+        fault
     }
 
     /// A request was answered as expected.

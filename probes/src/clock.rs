@@ -57,4 +57,14 @@ impl Clock {
         let elapsed: Duration = self.origin.elapsed();
         elapsed.as_secs() * SECOND + Nanos::from(elapsed.subsec_nanos())
     }
+    /// The moment at a time.
+    pub fn instant(&self, at: Nanos) -> Instant {
+        self.origin + Duration::from_nanos(at)
+    }
+
+    /// The time of a moment; 0 of one before the origin.
+    pub fn nanos(&self, moment: Instant) -> Nanos {
+        let since = moment.saturating_duration_since(self.origin);
+        since.as_secs() * SECOND + Nanos::from(since.subsec_nanos())
+    }
 }

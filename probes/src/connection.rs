@@ -3,8 +3,10 @@
 use std::io::{self, Write as _};
 use std::net::TcpStream;
 
+use crate::carrier::Carrier;
 use crate::clock::Nanos;
 use crate::exchange::Exchange;
+use crate::http3::Multiplex;
 use crate::plan::{Endpoint, ProxyProtocol};
 use crate::request::{Reached, Request};
 use crate::sys;
@@ -15,12 +17,14 @@ use crate::tls::Session;
 pub enum Phase {
     /// Its request waits for the handshake of TCP.
     Connecting,
-    /// Its request waits for the handshake of TLS.
+    /// Its request waits for the handshake of TLS, or of QUIC.
     Securing,
     /// Nothing is asked.
     Idle,
     /// Its request was sent and is not answered yet.
     Busy,
+    /// It carries any number of requests, each a stream.
+    Carrying,
 }
 
 /// What a connection is opened for.
@@ -39,7 +43,12 @@ pub enum Transport {
     Tcp,
     /// A unix socket, where the kernel discards and stamps nothing.
     Unix,
+    /// UDP: what QUIC does beneath the streams, TLS among it, is theirs.
+    Udp,
 }
+
+/// What TLS encrypts at once.
+const RECORD_BYTES: usize = 16 * 1024;
 
 /// One client connection.
 #[derive(Debug)]
@@ -58,6 +67,10 @@ pub struct Connection {
     pub phase: Phase,
     /// The request that it carries, unless it is idle or a spare one, and the response.
     pub exchange: Exchange,
+    /// Its streams, where it carries many requests at once.
+    pub carried: Option<Carrier>,
+    /// Whether the poller tells when the socket takes more of what they have to send.
+    pub has_rest: bool,
     /// What it was opened for.
     pub purpose: Purpose,
     /// Whether the kernel stamps what arrives.
@@ -90,6 +103,8 @@ impl Connection {
             class,
             phase: Phase::Connecting,
             exchange: Exchange::new(request),
+            carried: None,
+            has_rest: false,
             purpose,
             is_stamped: false,
             is_roomy: false,
@@ -128,9 +143,37 @@ impl Connection {
         Ok(self.unsent.is_empty())
     }
 
-    /// Whether a request is under way on it.
+    /// Sends what its streams have to send; whether all of it is on its way.
+    pub fn send_carried(&mut self) -> io::Result<bool> {
+        let carried = match &mut self.carried {
+            None => return Ok(true),
+            Some(Carrier::Http2(carried)) => carried,
+            Some(Carrier::Http3(carried)) => return send_datagrams(&mut self.stream, carried),
+        };
+        let out = carried.unsent();
+        if let Some(tls) = &mut self.tls {
+            // A session takes no more than its buffer holds.
+            while tls.flush(&mut self.stream)? && !out.is_empty() {
+                let count = out.len().min(RECORD_BYTES);
+                tls.send(&mut self.stream, &out[..count])?;
+                out.drain(..count);
+            }
+            return Ok(out.is_empty() && !tls.has_unsent());
+        }
+        let sent = write_some(&mut self.stream, out)?;
+        out.drain(..sent);
+        Ok(out.is_empty())
+    }
+
+    /// Whether streams are under way on it.
+    pub fn carries_streams(&self) -> bool {
+        let streams = self.carried.as_ref().map(Carrier::exchanges);
+        streams.is_some_and(|mut them| them.next().is_some())
+    }
+
+    /// Whether a request of its own is under way on it.
     pub fn carries_request(&self) -> bool {
-        self.phase != Phase::Idle && self.purpose == Purpose::Request
+        !matches!(self.phase, Phase::Idle | Phase::Carrying) && self.purpose == Purpose::Request
     }
 
     /// How far its request came.
@@ -173,6 +216,18 @@ pub fn introduce(
         .then(|| stream.local_addr())
         .transpose()?;
     stream.write_all(&protocol.header(own, endpoint))
+}
+
+/// Sends what there is to send; whether the socket took all of it.
+fn send_datagrams(stream: &mut TcpStream, carried: &mut Multiplex) -> io::Result<bool> {
+    while let Some(datagram) = carried.datagram() {
+        match stream.write(datagram) {
+            Ok(_) => carried.sent(),
+            Err(error) if sys::is_temporary(&error) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
 }
 
 fn write_some(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use crate::clock::{MILLISECOND, Nanos};
+use crate::clock::{MILLISECOND, NEVER, Nanos};
+use crate::event_stream::Watch;
 use crate::plan::Method;
 use crate::request::{Reached, Request};
 use crate::response::Response;
@@ -55,10 +56,25 @@ impl Exchange {
     pub fn came(&mut self, now: Nanos) {
         if self.first_byte == 0 {
             self.first_byte = now;
-        } else if DELAYED_ACKNOWLEDGEMENT.contains(&(now - self.last_byte)) {
+        } else if self.response.watched().is_none()
+            && DELAYED_ACKNOWLEDGEMENT.contains(&(now - self.last_byte))
+        {
             self.stalls += 1;
         }
         self.last_byte = now;
+    }
+
+    /// Whether its response is watched while it comes, and its body has begun.
+    pub fn has_begun(&self) -> bool {
+        self.response.watched().is_some_and(Watch::has_begun)
+    }
+
+    /// When its time is up; a watched body that has begun may take what time it wants.
+    pub fn deadline(&self, timeout: Nanos) -> Nanos {
+        if self.has_begun() {
+            return NEVER;
+        }
+        self.request.intended.saturating_add(timeout)
     }
 
     /// How far the request came, once it was sent.

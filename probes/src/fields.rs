@@ -1,8 +1,8 @@
 //! Reading JSON objects field by field, strictly: what is missing, of the wrong type or unknown
 //! is an error that names its place.
 //!
-//! By hand and not by serde's derive, because a static build (`crt-static`) without a
-//! cross-compilation target cannot load procedural macros.
+//! By hand and not by serde's derive: an error names the place and what belongs there, and of the crates
+//! that the probe is built from few are macros.
 
 use std::str::FromStr;
 

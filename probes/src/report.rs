@@ -8,7 +8,9 @@ use crate::class::Class;
 use crate::clock::{Nanos, seconds};
 use crate::distribution::Distribution;
 use crate::engine::Outcome;
+use crate::event_stream;
 use crate::failure::Failure;
+use crate::multiplexed::Tally;
 use crate::plan::Plan;
 use crate::recorder::{Recorder, Second};
 use crate::surroundings::clock_source;
@@ -125,11 +127,51 @@ fn of_class(class: &Class<'_>, measured: Nanos) -> Value {
         "ack_stall_suspects": record.ack_stall_suspects,
         "at_cap": record.at_cap,
         "max_pending": record.max_pending,
+        "http2": record.streams.filter(|_| record.traffic.is_none()).map(|them| of_streams(&them)),
+        "http3": record.streams.zip(record.traffic).map(|(streams, traffic)| {
+            let mut document = of_streams(&streams);
+            document["handshakes"] = traffic.handshakes.into();
+            document["datagrams_sent"] = traffic.datagrams_sent.into();
+            document["datagrams_received"] = traffic.datagrams_received.into();
+            document["lost_packets"] = traffic.lost_packets.into();
+            document["dropped_datagrams"] = traffic.dropped_datagrams.into();
+            document
+        }),
+        "event_stream": record.event_streams.as_deref().map(of_event_streams),
         "bodies": class.compared.map(|bodies| json!({
             "compared": bodies.compared,
             "differing": bodies.differing,
             "unread": bodies.unread,
         })),
+    })
+}
+
+fn of_streams(streams: &Tally) -> Value {
+    json!({
+        "streams": streams.streams,
+        "most_streams": streams.most_streams,
+        "mean_streams": streams.mean_streams(),
+        "peer_limit": streams.peer_limit,
+        "goaways": streams.goaways,
+        "refused": streams.refused,
+        "resets": streams.resets,
+        "window_stalls": streams.window_stalls,
+    })
+}
+
+fn of_event_streams(tally: &event_stream::Tally) -> Value {
+    json!({
+        "begun": tally.begun,
+        "whole": tally.whole,
+        "early_ends": tally.early_ends,
+        "cut": tally.cut,
+        "most_open": tally.most_open,
+        "pieces": tally.pieces,
+        "events": tally.events,
+        "events_ahead": tally.events_ahead,
+        "first_body_seconds": tally.first_body.document(),
+        "gap_seconds": tally.gap.document(),
+        "event_delay_seconds": tally.event_delay.document(),
     })
 }
 

@@ -16,8 +16,8 @@ pub struct Request {
     pub intended: Nanos,
     /// When its first byte was sent.
     pub sent: Nanos,
-    /// Whether it was sent a second time, on a fresh connection.
-    pub retried: bool,
+    /// How often it was sent again.
+    pub retries: u8,
     /// The user who sends it (closed loop).
     pub user: u32,
     /// Failures in a row of this user.
@@ -32,7 +32,7 @@ impl Request {
             index,
             intended,
             sent: intended,
-            retried: false,
+            retries: 0,
             user: 0,
             failures_in_a_row: 0,
         }

@@ -65,12 +65,36 @@ pub fn flags(outcome: &Outcome<'_>) -> Vec<String> {
             .iter()
             .map(|fault| format!("tls: {fault}")),
     );
+    flags.extend(
+        outcome
+            .quic_fault
+            .iter()
+            .map(|fault| format!("quic: {fault}")),
+    );
     for class in &outcome.classes {
         if class.is_open_loop() {
             flags.extend(class_flags(class));
         }
         if let Some(why) = class.not_http {
             flags.push(format!("not_http: {}: first {why}", class.plan.name));
+        }
+        if let Some(streams) = class.recorder.streams {
+            // One in a hundred requests waited for the probe, not for the server.
+            if streams.window_stalls * 100 > streams.streams {
+                flags.push(format!(
+                    "window: {}: what the probe lets the server send had run out, or nearly, {} \
+                     times in {} requests",
+                    class.plan.name, streams.window_stalls, streams.streams
+                ));
+            }
+        }
+        let dropped = class.recorder.traffic.map_or(0, |it| it.dropped_datagrams);
+        if dropped > 0 {
+            flags.push(format!(
+                "udp_drops: {}: {dropped} datagrams found the buffer of the probe's socket full: the \
+                 server takes them for losses of the network",
+                class.plan.name
+            ));
         }
         let stalls = class.recorder.ack_stall_suspects;
         if stalls > 0 {

@@ -105,5 +105,13 @@ def _stop(process: subprocess.Popen[bytes], pid_file: Path) -> None:
 
 
 @pytest.fixture
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port
+
+
+@pytest.fixture
 def nginx(start_nginx: StartNginx) -> Nginx:
     return start_nginx()

@@ -34,7 +34,7 @@ from nginx_tune.prove.gates import answer_expression
 from nginx_tune.prove.histogram import decode_histogram
 from nginx_tune.prove.histogram_log import LogFile, merge_histogram_logs
 from nginx_tune.prove.imbalance import with_imbalance
-from nginx_tune.prove.merge import Part, merge_measurements
+from nginx_tune.prove.merge import HostMeasurement, merge_measurements
 from nginx_tune.report.measurement import render_measurement
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -222,7 +222,7 @@ def test_the_stripes_of_three_hosts_are_one_load(tmp_path: Path) -> None:
         ]
     # They ran one after another here: as if together.
     parts = [
-        Part(f"host {k}", msgspec.structs.replace(host, started_unix_seconds=1.0))
+        HostMeasurement(f"host {k}", msgspec.structs.replace(host, started_unix_seconds=1.0))
         for k, host in enumerate(hosts)
     ]
     merged = merge_measurements(parts).classes["c"]

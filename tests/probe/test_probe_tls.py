@@ -120,7 +120,10 @@ def test_what_was_agreed_on_is_told(secure: Secure, offered: Tls, agreed: tuple[
     [sessions] = item.tls_sessions
     assert (sessions.version, sessions.cipher) == agreed
     assert sessions.connections >= item.requests > 0
-    assert item.bytes == item.requests * len(f"TLSv{version} {cipher}")
+    # Bytes count when they come, requests when they were due: an edge may lie between the two.
+    length = len(f"TLSv{version} {cipher}")
+    assert item.bytes % length == 0
+    assert abs(item.bytes // length - item.requests) <= 2
     assert f"TLS {version} {cipher}, handshakes took" in render_measurement(measurement)
 
 

@@ -70,10 +70,12 @@ def test_a_unix_socket_is_asked_by_its_url_or_by_an_option(
         item = only_class(measurement)
         assert item.errors == {}
         assert item.requests == item.intended > 0
-        assert item.bytes == item.requests * (4 << 20)
+        # Bytes count when they come, requests when they were due: an edge may lie between the two.
+        assert abs(item.bytes - item.requests * (4 << 20)) <= 2 * (4 << 20)
         assert measurement.generator.receive_lag_seconds.count == 0
     named = only_class(probe(run_cli, "http://site.example/host", "--unix", by_socket))
-    assert named.bytes == named.requests * len("site.example") > 0
+    assert named.bytes % len("site.example") == 0
+    assert abs(named.bytes // len("site.example") - named.requests) <= 2 < named.requests
 
 
 def test_a_unix_socket_needs_leave_like_any_server(by_socket: Path, run_cli: RunCli) -> None:

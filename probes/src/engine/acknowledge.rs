@@ -56,5 +56,6 @@ impl Unacknowledged {
 
 /// Whether a connection still waits for more of what was last read then.
 pub(super) fn still_waits(connection: &Connection, since: Nanos) -> bool {
-    connection.phase == Phase::Busy && connection.exchange.last_byte == since
+    (connection.phase == Phase::Busy || connection.carries_streams())
+        && connection.exchange.last_byte == since
 }

@@ -1,10 +1,11 @@
 //! From the wish for a connection to one that can carry requests: TCP, then TLS.
 
 use std::io;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 use super::traffic::ANSWERS;
 use super::{Engine, Slot, token};
+use crate::carrier::Carrier;
 use crate::clock::{MILLISECOND, Nanos};
 use crate::connection::{Connection, Phase, Purpose, Transport};
 use crate::failure::Failure;
@@ -12,6 +13,7 @@ use crate::request::{Reached, Request};
 use crate::sources;
 use crate::sys::{self, Dial, Event, WRITABLE};
 use crate::tls::Client;
+use crate::{http2, http3};
 
 /// A handshake that takes so long was asked for more than once: a kernel waits for a second.
 const FIRST_SYN_RETRY: Nanos = 900 * MILLISECOND;
@@ -39,12 +41,21 @@ impl Engine<'_> {
         request: Request,
         purpose: Purpose,
     ) -> io::Result<u32> {
-        let stream = self.connect(class)?;
-        let client = self.classes[class].tls.as_ref();
-        let session = client.map(Client::session).transpose()?;
+        let (stream, server) = self.connect(class)?;
+        let owner = &self.classes[class];
+        let session = owner.tls.as_ref().map(Client::session).transpose()?;
         let opened = self.clock.now();
         let mut connection = Connection::new(stream, session, class, request, purpose, opened);
-        if self.classes[class].endpoint.is_unix() {
+        if let (Some(client), Some(server)) = (&owner.quic, server) {
+            let streams = http3::Multiplex::start(client, server, self.clock)?;
+            connection.carried = Some(Carrier::Http3(Box::new(streams)));
+            connection.transport = Transport::Udp;
+            connection.phase = Phase::Securing;
+        } else if let Some(streams) = owner.plan.http2 {
+            let streams = http2::Multiplex::new(streams);
+            connection.carried = Some(Carrier::Http2(Box::new(streams)));
+        }
+        if owner.endpoint.is_unix() {
             connection.transport = Transport::Unix;
         }
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -59,25 +70,41 @@ impl Engine<'_> {
     }
 
     /// Has the poller tell when the handshake of a connection is settled.
-    pub(super) fn watch(&self, slot: u32) -> io::Result<()> {
+    pub(super) fn watch(&mut self, slot: u32) -> io::Result<()> {
         let place = &self.slots[slot as usize];
         let Some(connection) = &place.connection else {
             return Ok(());
         };
         let token = token(slot, place.generation);
+        if connection.transport == Transport::Udp {
+            self.poller.add(&connection.stream, token, ANSWERS)?;
+            self.unflushed.push(slot);
+            let class = &mut self.classes[connection.class];
+            let deadline = connection.opened.saturating_add(class.timeout);
+            class.next_deadline = class.next_deadline.min(deadline);
+            return Ok(());
+        }
         self.poller
             .add(&connection.stream, token, ANSWERS | WRITABLE)
     }
 
-    /// Starts a connect, from another address of this host where this one has no free port.
-    fn connect(&mut self, class: usize) -> io::Result<TcpStream> {
+    /// Starts a connect, from another address of this host where this one has no free port; of QUIC also
+    /// to whom.
+    fn connect(&mut self, class: usize) -> io::Result<(TcpStream, Option<SocketAddr>)> {
         let mut tries = 1;
         loop {
             let dial = Dial {
                 source: self.sources.current(),
                 receive_buffer_bytes: self.classes[class].plan.receive_buffer_bytes(),
             };
-            match self.classes[class].endpoint.connect(dial) {
+            let owner = &self.classes[class];
+            let opened = if owner.quic.is_some() {
+                let opened = owner.endpoint.connect_udp(dial);
+                opened.map(|(stream, server)| (stream, Some(server)))
+            } else {
+                owner.endpoint.connect(dial).map(|stream| (stream, None))
+            };
+            match opened {
                 Err(error)
                     if Failure::from(&error) == Failure::LocalPorts
                         && tries < sources::TRIES

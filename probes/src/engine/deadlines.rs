@@ -24,7 +24,7 @@ impl Engine<'_> {
                 if connection.class != class || !connection.carries_request() {
                     continue;
                 }
-                let deadline = connection.exchange.request.intended.saturating_add(timeout);
+                let deadline = connection.exchange.deadline(timeout);
                 if deadline > now {
                     next_deadline = next_deadline.min(deadline);
                 } else if matches!(connection.phase, Phase::Connecting | Phase::Securing) {
@@ -42,6 +42,7 @@ impl Engine<'_> {
                 self.classes[class].pending.pop_front();
                 self.fail(class, &request, Reached::NOT_SENT, Failure::Timeout);
             }
+            next_deadline = next_deadline.min(self.expire_streams(class, now, timeout));
             let class = &mut self.classes[class];
             class.next_deadline = class.next_deadline.min(next_deadline);
         }

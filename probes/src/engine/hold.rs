@@ -7,6 +7,7 @@
 use super::Engine;
 use crate::clock::Nanos;
 use crate::connection::{Phase, Purpose};
+use crate::failure::Failure;
 use crate::request::Request;
 
 impl Engine<'_> {
@@ -20,12 +21,15 @@ impl Engine<'_> {
                 match self.dial(class, Request::new(0, 0, now), Purpose::Spare) {
                     Ok(slot) => {
                         self.classes[class].spares.push(slot);
-                        if self.watch(slot).is_err() {
-                            self.lose_spare(slot);
+                        if let Err(error) = self.watch(slot) {
+                            self.lose_spare(slot, Failure::from(&error));
                         }
                     }
                     // An arrival that needs it tries again, and its failure counts.
-                    Err(_) => self.classes[class].spare_failed(now),
+                    Err(error) => {
+                        self.classes[class].spare_failed(now);
+                        self.blame(class, Failure::from(&error));
+                    }
                 }
             }
         }
@@ -46,6 +50,12 @@ impl Engine<'_> {
 
     /// A connection can carry requests: it sends the one that it has, or is held.
     pub(super) fn ready(&mut self, slot: u32) {
+        if let Some(connection) = &mut self.slots[slot as usize].connection {
+            if connection.carried.is_some() {
+                connection.phase = Phase::Carrying;
+                return self.begin_streams(slot);
+            }
+        }
         if !self.is_spare(slot) {
             return self.transmit(slot);
         }
@@ -67,13 +77,16 @@ impl Engine<'_> {
     }
 
     /// The handshake of a connection that carries nothing came to nothing.
-    pub(super) fn lose_spare(&mut self, slot: u32) {
+    pub(super) fn lose_spare(&mut self, slot: u32, failure: Failure) {
         let now = self.clock.now();
-        if let Some(connection) = &self.slots[slot as usize].connection {
-            let class = &mut self.classes[connection.class];
-            class.spares.retain(|&other| other != slot);
-            class.spare_failed(now);
-        }
+        let Some(connection) = &self.slots[slot as usize].connection else {
+            return;
+        };
+        let index = connection.class;
+        let class = &mut self.classes[index];
+        class.spares.retain(|&other| other != slot);
+        class.spare_failed(now);
         self.close(slot);
+        self.blame(index, failure);
     }
 }

@@ -17,6 +17,7 @@ use crate::clock::{Clock, MILLISECOND, NEVER, Nanos, SECOND, nanos};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::log::Feed;
+use crate::multiplexed::Ended;
 use crate::plan::Plan;
 use crate::progress::{Progress, Told};
 use crate::receive::Receiver;
@@ -29,11 +30,14 @@ mod acknowledge;
 mod connect;
 mod deadlines;
 mod ending;
+mod event_streams;
 mod hold;
 mod outcome;
 mod pace;
+mod quic;
 mod side;
 mod start;
+mod streams;
 mod traffic;
 
 use self::acknowledge::{Unacknowledged, still_waits};
@@ -71,8 +75,16 @@ pub struct Engine<'p> {
     free: Vec<u32>,
     /// Connections on which more may have come than was read.
     unread: Vec<Event>,
+    /// Connections whose streams have something to send.
+    unflushed: Vec<u32>,
+    /// Where streams that ended are gathered; empty between events.
+    ended: Vec<Ended>,
+    /// When connections of QUIC are to be woken.
+    alarms: Resting,
     /// Why the first session that failed did.
     tls_fault: Option<String>,
+    /// Why the first connection of QUIC that failed did.
+    quic_fault: Option<String>,
     unacknowledged: Unacknowledged,
     pace: Pace,
     rendered: Vec<u8>,
@@ -136,7 +148,11 @@ impl<'p> Engine<'p> {
             slots: Vec::new(),
             free: Vec::new(),
             unread: Vec::new(),
+            unflushed: Vec::new(),
+            ended: Vec::new(),
+            alarms: Resting::default(),
             tls_fault: None,
+            quic_fault: None,
             unacknowledged: Unacknowledged::default(),
             pace: Pace::new(closed_users(plan)),
             rendered: Vec::new(),
@@ -177,6 +193,7 @@ impl<'p> Engine<'p> {
     /// has its own.
     fn run_from(mut self, clock: Clock) -> Result<Outcome<'p>, Error> {
         self.clock = self.await_start()?.unwrap_or(clock);
+        self.tell_clock();
         let started = SystemTime::now();
         let mut events = 0;
         loop {
@@ -185,10 +202,13 @@ impl<'p> Engine<'p> {
             self.fill_ballast(now);
             self.hold(now);
             self.wake(now);
+            self.ring(now);
             self.release(now);
             self.expire(now);
+            self.cut_event_streams(now);
             self.end_with_the_manifests(now);
             self.acknowledge(now);
+            self.flush_streams();
             if self.is_over(now) {
                 break;
             }
@@ -301,6 +321,7 @@ impl<'p> Engine<'p> {
             .min(self.next_release)
             .min(acknowledge)
             .min(self.resting.next_moment())
+            .min(self.alarms.next_moment())
             .min(self.ballast.next_moment());
         let now = self.clock.now();
         for class in &self.classes {
@@ -335,6 +356,7 @@ impl<'p> Engine<'p> {
                 }
             }
         }
+        self.flush_streams();
         self.next_release = self
             .classes
             .iter()
@@ -349,7 +371,9 @@ fn closed_users(plan: &Plan) -> Option<usize> {
     let mut classes = plan.classes.iter();
     classes.try_fold(0, |users, class| {
         let arrivals = &class.arrivals;
-        (arrivals.is_closed()).then(|| users + plan.stripe.share(arrivals.users()))
+        // Who waits for events wants to see them as they come.
+        (arrivals.is_closed() && class.event_stream.is_none())
+            .then(|| users + plan.stripe.share(arrivals.users()))
     })
 }
 

@@ -4,7 +4,9 @@ use std::mem;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::Engine;
+use super::quic::part;
 use crate::ballast;
+use crate::carrier::Carrier;
 use crate::class::Class;
 use crate::clock::{Nanos, seconds};
 use crate::request::Reached;
@@ -32,6 +34,8 @@ pub struct Outcome<'p> {
     pub log_fault: Option<String>,
     /// Why the first TLS session that failed did.
     pub tls_fault: Option<String>,
+    /// Why the first connection of QUIC that failed did.
+    pub quic_fault: Option<String>,
     /// Whether the probe spun before arrivals.
     pub is_precise: bool,
     /// Times that another process took the CPU while the probe wanted it, in the measured time.
@@ -63,6 +67,7 @@ impl Outcome<'_> {
         }
         self.measured = self.measured.max(other.measured);
         self.tls_fault = self.tls_fault.take().or_else(|| other.tls_fault.clone());
+        self.quic_fault = self.quic_fault.take().or_else(|| other.quic_fault.clone());
         self.stopped_by = self.stopped_by.take().or_else(|| other.stopped_by.clone());
         self.interrupted |= other.interrupted;
         self.ballast.add(other.ballast);
@@ -98,9 +103,17 @@ impl<'p> Engine<'p> {
             if let Some(connection) = &slot.connection {
                 let recorder = &mut self.classes[connection.class].recorder;
                 recorder.retransmits += sys::retransmits(&connection.stream).unwrap_or(0);
+                for exchange in connection.carried.iter().flat_map(Carrier::exchanges) {
+                    recorder.censor(&exchange.request, exchange.reached(), now);
+                }
                 if connection.carries_request() {
                     recorder.censor(&connection.exchange.request, connection.reached(), now);
                 }
+            }
+        }
+        for slot in &mut self.slots {
+            if let Some(connection) = slot.connection.take() {
+                part(connection, &mut self.classes);
             }
         }
         for class in &mut self.classes {
@@ -143,6 +156,7 @@ impl<'p> Engine<'p> {
             measured: self.stop_at.saturating_sub(self.plan.window().start),
             cpu,
             tls_fault: self.tls_fault,
+            quic_fault: self.quic_fault,
             is_precise: self.plan.precise,
             preempted,
             stopped_by: self.stopped_by,

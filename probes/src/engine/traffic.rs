@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::quic::part;
 use super::{Engine, Slot, find, token};
 use crate::clock::Nanos;
 use crate::connection::{Phase, Transport};
@@ -18,7 +19,9 @@ impl Engine<'_> {
     /// Gives a request to a connection, or lets it wait for one.
     pub(super) fn start(&mut self, class: usize, request: Request) {
         self.classes[class].await_deadline(&request);
-        if let Some(slot) = self.classes[class].idle.take(request.user) {
+        if self.classes[class].carriers.is_some() {
+            self.start_stream(class, request);
+        } else if let Some(slot) = self.classes[class].idle.take(request.user) {
             self.send(slot, request);
         } else if let Some(slot) = self.classes[class].spares.pop() {
             self.adopt(slot, request);
@@ -62,6 +65,9 @@ impl Engine<'_> {
         if class.samples_body(&connection.exchange.request) {
             connection.exchange.response.sample_body();
         }
+        if let Some(watch) = class.watch() {
+            connection.exchange.response.watch_body(watch);
+        }
         let sent = self.clock.now();
         connection.exchange.request.sent = sent;
         connection.exchange.wants_stamp = connection.is_stamped && self.receiver.wants_stamp(sent);
@@ -86,6 +92,7 @@ impl Engine<'_> {
         let mut now = 0;
         match find(&self.slots, event.token).map(|connection| connection.phase) {
             Some(Phase::Connecting) => self.connected(slot, event),
+            Some(Phase::Securing) if self.is_quic(slot) => self.carry(slot, event, &mut now),
             Some(Phase::Securing) => self.secure(slot),
             Some(Phase::Busy) => {
                 if event.is_writable() {
@@ -95,6 +102,7 @@ impl Engine<'_> {
                     self.receive(slot, event, &mut now);
                 }
             }
+            Some(Phase::Carrying) => self.carry(slot, event, &mut now),
             Some(Phase::Idle) if event.is_readable() => self.leave(slot),
             Some(Phase::Idle) | None => {}
         }
@@ -146,7 +154,9 @@ impl Engine<'_> {
             u64::from(std::mem::take(&mut connection.exchange.stalls));
         if bytes > 0 {
             self.total_bytes += bytes;
-            self.classes[class].recorder.received(bytes, *now);
+            let recorder = &mut self.classes[class].recorder;
+            recorder.received(bytes, *now);
+            recorder.note_piece(&mut connection.exchange, *now);
         }
         match received {
             Received::Waiting => {
@@ -213,27 +223,16 @@ impl Engine<'_> {
         let request = connection.exchange.request;
         let reached = connection.reached();
         let response = &connection.exchange.response;
-        let fault = class.fault(response, &request);
-        class.recorder.answered(&request, response.status());
         class.recorder.stray += u64::from(stray);
         class.in_flight -= 1;
         let first_byte = connection.exchange.first_byte;
-        let (bytes, checksum) = (response.body_bytes(), response.checksum());
         let keeps = response.keeps_connection() && !class.is_last(&request, connection.served);
         if let Some(lag) = connection.exchange.receive_lag {
             class.recorder.stamped(&request, first_byte, lag);
         }
         connection.served += 1;
-        if let Some(worker) = response.worker() {
-            let good = fault.is_none();
-            connection.worker =
-                class
-                    .recorder
-                    .attribute(&request, worker, connection.worker, good, now);
-        }
-        if let (Some(checksum), None) = (checksum, fault) {
-            class.note_body(&request, bytes, checksum);
-        }
+        let fault = class.judge(&connection.exchange, Some(&mut connection.worker), now);
+        class.recorder.close_body(&connection.exchange, fault, now);
         if keeps && !stray && !ended {
             connection.phase = Phase::Idle;
             class.idle.put(slot, request.user);
@@ -285,21 +284,26 @@ impl Engine<'_> {
         let Some((class, mut request, reached)) = self.take_back(slot) else {
             return;
         };
-        if request.retried || !self.may_send() {
+        if request.retries > 0 || !self.may_send() {
             return self.fail(class, &request, reached, Failure::Reset);
         }
         self.classes[class].recorder.retries(&request);
-        request.retried = true;
+        request.retries = 1;
         self.open(class, request);
     }
 
     /// Closes a connection whose request has failed, or that failed before it had one.
     pub(super) fn lose(&mut self, slot: u32, failure: Failure) {
         if self.is_spare(slot) {
-            return self.lose_spare(slot);
+            return self.lose_spare(slot, failure);
         }
         let response = self.slots[slot as usize].connection.as_ref();
+        let now = self.clock.now();
         let (status, not_http) = response.map_or((0, None), |connection| {
+            if connection.phase == Phase::Busy {
+                let recorder = &mut self.classes[connection.class].recorder;
+                recorder.close_body(&connection.exchange, Some(failure), now);
+            }
             (
                 connection.exchange.response.status(),
                 connection.exchange.response.not_http(),
@@ -361,6 +365,9 @@ impl Engine<'_> {
             let class = &mut self.classes[connection.class];
             class.open -= 1;
             class.recorder.retransmits += sys::retransmits(&connection.stream).unwrap_or(0);
+            let carried = connection.carried.as_ref();
+            class.leaving -= usize::from(carried.is_some_and(|them| them.known().is_leaving));
+            part(connection, &mut self.classes);
             place.generation = place.generation.wrapping_add(1);
             self.free.push(slot);
         }

@@ -45,8 +45,17 @@ impl Plan {
             format!("threads must lie between 1 and {MOST_THREADS}")
         })?;
         for class in &self.classes {
+            let target = self.target_of(class);
+            require(class.http3.is_none() || target.takes_quic(), || {
+                format!(
+                    "class {:?} speaks http3, which needs an address and TLS 1.3, and no PROXY \
+                     protocol",
+                    class.name
+                )
+            })?;
             let least = class.held_connections.unwrap_or(class.connections);
-            require(class.arrivals.is_closed() || least >= self.threads, || {
+            let is_free = class.arrivals.is_closed() && class.streams().is_none();
+            require(is_free || least >= self.threads, || {
                 format!(
                     "class {:?} has {least} connections for {} threads: fewer than one each",
                     class.name, self.threads
@@ -113,8 +122,9 @@ impl Class {
         if self.arrivals.is_closed() {
             let users = stripe.share(self.arrivals.users());
             ensure(users >= 1, "has fewer users than there are load hosts")?;
+            let streams = self.streams().map_or(1, |them| them.streams);
             ensure(
-                self.connections >= users,
+                self.connections.saturating_mul(streams) >= users,
                 "has more users than connections: they would wait for each other",
             )?;
         }
@@ -162,7 +172,37 @@ impl Class {
                 "has a header that the probe itself sets or may not send",
             )?;
         }
+        self.check_streams()?;
+        if let Some(stream) = &self.event_stream {
+            stream.check(self)?;
+        }
         self.paths.check(self.ranges)
+    }
+
+    /// What only HTTP/1.1 has here does not go with streams.
+    fn check_streams(&self) -> Result<(), String> {
+        let (protocol, streams) = match (self.http2, self.http3) {
+            (None, None) => return Ok(()),
+            (Some(streams), None) => ("http2", streams),
+            (None, Some(streams)) => ("http3", streams),
+            (Some(_), Some(_)) => return Err("has http2 and http3, and can speak one".into()),
+        };
+        streams.check(protocol)?;
+        let other = [
+            (
+                self.connection_use == ConnectionUse::Turns,
+                "connection_use",
+            ),
+            (self.keepalive != Keepalive::Forever, "keepalive"),
+            (
+                self.read_bytes_per_second.is_some(),
+                "read_bytes_per_second",
+            ),
+        ];
+        match other.iter().find(|(is_set, _)| *is_set) {
+            None => Ok(()),
+            Some((_, name)) => Err(format!("has {name}, which {protocol} has not")),
+        }
     }
 }
 

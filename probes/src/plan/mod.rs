@@ -13,12 +13,16 @@ use crate::fields::Read;
 
 mod arrivals;
 mod check;
+mod event_stream;
 mod paths;
 mod read;
+mod streams;
 mod target;
 
 pub use self::arrivals::{Arrivals, Gaps, Profile, Step};
+pub use self::event_stream::EventStream;
 pub use self::paths::{ByteRange, PathKind, Paths, Ranges, is_path};
+pub use self::streams::Streams;
 pub use self::target::{Endpoint, ProxyProtocol, Target, Tls, TlsVersion};
 
 /// The schema that a plan must name.
@@ -101,14 +105,28 @@ pub struct Class {
     pub receive_buffer_bytes: Option<usize>,
     /// Share of the responses whose body is compared with the local file.
     pub hash_ratio: f64,
+    /// How it speaks HTTP/2.
+    pub http2: Option<Streams>,
+    /// How it speaks HTTP/3; where neither is said it speaks HTTP/1.1.
+    pub http3: Option<Streams>,
+    /// How its answers are watched while they come; none looks at their last byte alone.
+    pub event_stream: Option<EventStream>,
 }
 
 /// Receive buffer of a slow client, unless its plan says another.
 const SLOW_RECEIVE_BUFFER_BYTES: usize = 4096;
 
 impl Class {
+    /// How its connections carry many requests at once; none is HTTP/1.1.
+    pub fn streams(&self) -> Option<Streams> {
+        self.http2.or(self.http3)
+    }
+
     /// How many connections are held open, whether there is something to send or not.
     pub fn held(&self) -> usize {
+        if self.streams().is_some() {
+            return self.connections;
+        }
         match self.connection_use {
             ConnectionUse::Latest => 0,
             ConnectionUse::Turns => self.held_connections.unwrap_or(self.connections),
@@ -316,7 +334,7 @@ impl Plan {
         for class in &mut plan.classes {
             class.connections = stripe.part(class.connections).max(1);
             class.held_connections = class.held_connections.map(|held| stripe.part(held));
-            if class.arrivals.is_closed() {
+            if class.arrivals.is_closed() && class.streams().is_none() {
                 let users = stripe.share(class.arrivals.users());
                 class.connections = class.connections.max(users);
             }

@@ -77,6 +77,9 @@ impl Read for Class {
             read_bytes_per_second: fields.optional("read_bytes_per_second")?,
             receive_buffer_bytes: fields.optional("receive_buffer_bytes")?,
             hash_ratio: fields.or("hash_ratio", 0.01)?,
+            http2: fields.optional("http2")?,
+            http3: fields.optional("http3")?,
+            event_stream: fields.optional("event_stream")?,
         };
         fields.end()?;
         Ok(class)

@@ -48,6 +48,17 @@ impl Endpoint {
         }
     }
 
+    /// Opens a socket of UDP that is connected to it.
+    ///
+    /// # Errors
+    /// Of the system calls; a unix socket takes none.
+    pub fn connect_udp(&self, dial: Dial) -> io::Result<(TcpStream, SocketAddr)> {
+        match self {
+            Self::Internet(address) => Ok((sys::connect_udp(address, dial)?, *address)),
+            Self::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Whether it is a socket of this host.
     pub fn is_unix(&self) -> bool {
         matches!(self, Self::Unix(_))
@@ -131,6 +142,14 @@ impl ProxyProtocol {
 }
 
 impl Target {
+    /// Whether QUIC can be spoken with it: over UDP, and always with TLS 1.3.
+    pub(super) fn takes_quic(&self) -> bool {
+        let is_new = |tls: &Tls| tls.newest >= TlsVersion::V1_3;
+        !self.endpoint.is_unix()
+            && self.proxy_protocol.is_none()
+            && self.tls.as_ref().is_some_and(is_new)
+    }
+
     pub(super) fn check(&self) -> Result<(), String> {
         match &self.endpoint {
             Endpoint::Internet(address) if address.port() == 0 => {

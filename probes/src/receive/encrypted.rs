@@ -3,6 +3,7 @@
 use std::io;
 
 use super::{READS_A_TURN, Received, Receiver, broken, end};
+use crate::carrier::Carrier;
 use crate::clock::{Clock, Nanos};
 use crate::connection::Connection;
 use crate::failure::Failure;
@@ -77,11 +78,21 @@ impl Receiver {
     /// # Errors
     /// Of the socket, or of kind `InvalidData` when no session comes about.
     pub fn secure(&mut self, connection: &mut Connection) -> io::Result<bool> {
-        let Some(tls) = &mut connection.tls else {
+        let Connection {
+            stream,
+            tls: Some(tls),
+            carried,
+            ..
+        } = connection
+        else {
             return Ok(true);
         };
+        // A server of HTTP/2 speaks first, and may do so in the same packet.
+        let mut early = Vec::new();
         while tls.is_handshaking() {
-            match tls.read(&mut connection.stream, &mut self.buffer, |_| {}) {
+            match tls.read(stream, &mut self.buffer, |piece| {
+                early.extend_from_slice(piece);
+            }) {
                 Ok(progress) if progress.ended.is_some() => {
                     let what = "the server ended the handshake";
                     return Err(io::Error::new(io::ErrorKind::InvalidData, what));
@@ -91,6 +102,16 @@ impl Receiver {
                 Err(error) => return Err(error),
             }
         }
-        Ok(true)
+        let Some(Carrier::Http2(carried)) = carried else {
+            return Ok(true);
+        };
+        let refused = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        if !tls.is_http2() {
+            return refused("the server did not agree on HTTP/2 (ALPN h2)".into());
+        }
+        match carried.feed(&early, 0, &mut Vec::new()) {
+            Ok(_) => Ok(true),
+            Err(fault) => refused(fault.text().into()),
+        }
     }
 }

@@ -8,9 +8,14 @@ use crate::clock::{Clock, MILLISECOND, Nanos};
 use crate::connection::{Connection, Transport};
 use crate::failure::Failure;
 use crate::response::Response;
-use crate::sys::{self, is_temporary};
+use crate::sys::{self, Datagrams, is_temporary};
 
+mod carried;
+mod datagrams;
 mod encrypted;
+
+pub use self::carried::Carried;
+pub use self::datagrams::follow;
 
 /// A first read this small takes the head and a small body, and leaves the rest uncopied.
 const HEAD_READ_BYTES: usize = 4 * 1024;
@@ -67,6 +72,8 @@ pub struct Idle {
 #[derive(Debug)]
 pub struct Receiver {
     buffer: Vec<u8>,
+    /// What comes by UDP.
+    datagrams: Datagrams,
     discards: bool,
     acknowledges_quickly: bool,
     /// Requests sent before this are not asked the kernel's time of their first byte.
@@ -79,6 +86,7 @@ impl Receiver {
     pub fn new(discards: bool, acknowledges_quickly: bool) -> Self {
         Self {
             buffer: vec![0; BODY_READ_BYTES],
+            datagrams: Datagrams::new(),
             discards,
             acknowledges_quickly,
             next_stamp: 0,

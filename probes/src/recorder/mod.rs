@@ -6,14 +6,19 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::carrier::Carrier;
 use crate::clock::{NEVER, Nanos};
 use crate::distribution::Distribution;
+use crate::event_stream;
 use crate::failure::{Failure, FailureCounts};
+use crate::http3::Traffic;
 use crate::latencies::Latencies;
+use crate::multiplexed::Tally;
 use crate::request::{Reached, Request};
 use crate::tls::{Agreed, Session};
 use crate::workers::Workers;
 
+mod event_streams;
 mod series;
 
 pub use self::series::{Second, Series, first_second_end};
@@ -70,6 +75,12 @@ pub struct Recorder {
     pub stray: u64,
     /// Pauses of 35 to 60 ms inside a response.
     pub ack_stall_suspects: u64,
+    /// What the streams of its connections came to, where these carry many requests at once.
+    pub streams: Option<Tally>,
+    /// What QUIC came to beneath them, where it speaks HTTP/3.
+    pub traffic: Option<Traffic>,
+    /// What its watched bodies came to, where it has such.
+    pub event_streams: Option<Box<event_stream::Tally>>,
     /// The measured time, second by second.
     pub series: Series,
 }
@@ -104,6 +115,9 @@ impl Recorder {
             secure: Distribution::new(),
             stray: 0,
             ack_stall_suspects: 0,
+            streams: None,
+            traffic: None,
+            event_streams: None,
         }
     }
 
@@ -142,6 +156,15 @@ impl Recorder {
         self.receive_lag.add(&other.receive_lag);
         self.stray += other.stray;
         self.ack_stall_suspects += other.ack_stall_suspects;
+        if let Some(theirs) = &other.streams {
+            self.streams.get_or_insert_default().add(theirs);
+        }
+        if let Some(theirs) = &other.traffic {
+            self.traffic.get_or_insert_default().add(theirs);
+        }
+        if let (Some(own), Some(theirs)) = (&mut self.event_streams, &other.event_streams) {
+            own.add(theirs);
+        }
         self.series.add(&other.series);
     }
 
@@ -176,7 +199,7 @@ impl Recorder {
 
     /// A request got its connection.
     pub fn dispatched(&mut self, request: &Request) {
-        if !request.retried {
+        if request.retries == 0 {
             self.series.sent();
             self.dispatched += u64::from(self.measures(request.intended));
         }
@@ -278,6 +301,8 @@ impl Recorder {
             self.latencies.failed.record(age);
             if failure.is_by_time() {
                 self.latencies.unanswered(request, reached, now);
+                // Had it begun, no time would have been up.
+                self.body_not_begun(age);
             }
         }
         self.series.failed(failure.is_by_time().then_some(age), now);
@@ -298,6 +323,26 @@ impl Recorder {
             let age = now.saturating_sub(request.intended);
             self.unfinished_from = self.unfinished_from.min(age);
             self.latencies.unanswered(request, reached, now);
+            self.body_not_begun(age);
+        }
+    }
+
+    /// Takes what a connection that is gone had counted of its streams. `dropped_datagrams`: those that
+    /// found no room in its socket.
+    pub fn count_streams(&mut self, carried: &Carrier, dropped_datagrams: u64) {
+        self.streams.get_or_insert_default().add(&carried.tally());
+        if let Some(traffic) = carried.traffic() {
+            self.traffic.get_or_insert_default().add(&Traffic {
+                dropped_datagrams,
+                ..traffic
+            });
+        }
+    }
+
+    /// The handshake of QUIC is done, for whatever is sent then.
+    pub fn secured_by_quic(&mut self, opened: Nanos, took: Nanos) {
+        if self.measures(opened) {
+            self.secure.record(took);
         }
     }
 

@@ -8,6 +8,7 @@ mod chunked;
 mod content_range;
 mod fields;
 mod not_http;
+mod stream;
 
 use std::mem::MaybeUninit;
 
@@ -15,6 +16,7 @@ use self::chunked::Chunk;
 use self::content_range::ContentRange;
 use self::fields::{Coding, Fields};
 pub use self::not_http::{NotHttp, Part};
+use crate::event_stream::Watch;
 use crate::failure::Failure;
 use crate::plan::{ByteRange, Method};
 
@@ -45,6 +47,8 @@ pub struct Response {
     not_http: Option<NotHttp>,
     /// Of the body, where it is sampled.
     checksum: Option<crc32fast::Hasher>,
+    /// Watches the body, where that is wanted.
+    watch: Option<Box<Watch>>,
     keepalive: bool,
     worker: Option<u64>,
 }
@@ -74,6 +78,7 @@ impl Response {
             framing_bytes: 0,
             not_http: None,
             checksum: None,
+            watch: None,
             keepalive: false,
             worker: None,
         }
@@ -93,6 +98,7 @@ impl Response {
         self.framing_bytes = 0;
         self.not_http = None;
         self.checksum = None;
+        self.watch = None;
         self.keepalive = false;
         self.worker = None;
     }
@@ -102,9 +108,24 @@ impl Response {
         self.checksum = Some(crc32fast::Hasher::new());
     }
 
+    /// Has the body watched while it comes; then none of it may be dropped unseen.
+    pub fn watch_body(&mut self, watch: Watch) {
+        self.watch = Some(Box::new(watch));
+    }
+
+    /// What watches the body.
+    pub fn watch(&mut self) -> Option<&mut Watch> {
+        self.watch.as_deref_mut()
+    }
+
+    /// Whether the body is watched, and has begun or not.
+    pub fn watched(&self) -> Option<&Watch> {
+        self.watch.as_deref()
+    }
+
     /// Whether the body has to be read.
     pub fn is_sampled(&self) -> bool {
-        self.checksum.is_some()
+        self.checksum.is_some() || self.watch.is_some()
     }
 
     /// The checksum of a sampled body (CRC-32, as in gzip).
@@ -214,15 +235,23 @@ impl Response {
                 }
                 _ => {
                     let count = self.payload_ahead().min(rest.len() as u64);
-                    if let Some(checksum) = &mut self.checksum {
-                        checksum.update(&rest[..count as usize]);
-                    }
+                    self.see(&rest[..count as usize]);
                     self.skip_payload(count);
                     count as usize
                 }
             };
         }
         Ok(taken)
+    }
+
+    /// Looks at bytes of the body, where somebody wants to know of them.
+    fn see(&mut self, bytes: &[u8]) {
+        if let Some(checksum) = &mut self.checksum {
+            checksum.update(bytes);
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.take(bytes, self.encoded);
+        }
     }
 
     /// The server closed: none when that completes the response.
@@ -242,6 +271,9 @@ impl Response {
     pub fn fault(&self, statuses: &[u16], expected_bytes: Option<u64>) -> Option<Failure> {
         if !statuses.contains(&self.status) {
             return Some(Failure::Status);
+        }
+        if self.watch.as_ref().is_some_and(|watch| watch.lacks_end()) {
+            return Some(Failure::Truncated);
         }
         let expected = expected_bytes?;
         let has_no_body = matches!(self.status, 204 | 304);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{LONGEST_HEAD_BYTES, MOST_HEADERS};
 
-/// The bytes are not HTTP/1.x, and why.
+/// The bytes are not HTTP, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotHttp {
     /// Status line and fields are longer than is read.
@@ -31,6 +31,8 @@ pub enum NotHttp {
         /// Bytes of the body as it was sent, before the place.
         offset: u64,
     },
+    /// No HTTP/2 or HTTP/3, and why.
+    Multiplexed(&'static str),
 }
 
 /// The part of a response in which a byte stands.
@@ -67,6 +69,7 @@ impl fmt::Display for NotHttp {
                 })
             }
             Self::Status(status) => write!(formatter, "status {status}, which nobody asked for"),
+            Self::Multiplexed(why) => formatter.write_str(why),
             Self::Length => formatter.write_str("a Content-Length that is no number"),
             Self::Lengths => formatter.write_str("two Content-Length fields that differ"),
             Self::Chunk { offset } => write!(

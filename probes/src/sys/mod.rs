@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+mod datagrams;
 mod file;
 mod poller;
 mod process;
@@ -16,11 +17,12 @@ use std::os::fd::{FromRawFd as _, OwnedFd};
 
 use libc::c_int;
 
+pub use self::datagrams::{Datagrams, connect_udp, dropped_datagrams};
 pub use self::file::filesystem_magic;
 pub use self::poller::{EDGE, Event, PEER_CLOSED, Poller, READABLE, WRITABLE};
 pub use self::process::{
-    bell, catch_signals, cpu_time, die_with_parent, hold_memory, hold_signals, inherited, pin,
-    preemptions, raise_descriptor_limit, run_after_all_others, run_in_realtime,
+    bell, catch_signals, cpu_time, die_with_parent, hold_memory, hold_signals, inherited,
+    monotonic, pin, preemptions, raise_descriptor_limit, run_after_all_others, run_in_realtime,
     set_timer_slack_to_one_nanosecond, would_take_a_write,
 };
 pub use self::socket::{

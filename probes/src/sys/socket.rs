@@ -22,14 +22,9 @@ pub struct Dial {
 
 /// Starts a non-blocking connect; the socket becomes writable when it is settled.
 pub fn connect(address: &SocketAddr, dial: Dial) -> io::Result<TcpStream> {
-    let family = if address.is_ipv4() {
-        libc::AF_INET
-    } else {
-        libc::AF_INET6
-    };
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers.
-    let socket = owned(checked(unsafe { libc::socket(family, kind, 0) })?);
+    let socket = owned(checked(unsafe { libc::socket(family(address), kind, 0) })?);
     let stream = TcpStream::from(socket);
     stream.set_nodelay(true)?;
     if let Some(bytes) = dial.receive_buffer_bytes {
@@ -42,7 +37,24 @@ pub fn connect(address: &SocketAddr, dial: Dial) -> io::Result<TcpStream> {
         set_option(&stream, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)?;
         bind(&stream, source)?;
     }
-    let result = match address {
+    match connect_to(&stream, address) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(stream),
+    }
+}
+
+/// The family of a socket for an address.
+pub(super) fn family(address: &SocketAddr) -> c_int {
+    if address.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    }
+}
+
+/// Connects a socket of its family to an address.
+pub(super) fn connect_to(stream: &TcpStream, address: &SocketAddr) -> io::Result<()> {
+    match address {
         SocketAddr::V4(v4) => {
             let raw = libc::sockaddr_in {
                 sin_family: libc::AF_INET as libc::sa_family_t,
@@ -66,14 +78,15 @@ pub fn connect(address: &SocketAddr, dial: Dial) -> io::Result<TcpStream> {
             };
             connect_raw(stream.as_raw_fd(), &raw)
         }
-    };
-    match result {
-        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
-        _ => Ok(stream),
     }
 }
 
-fn set_option(socket: &TcpStream, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+pub(super) fn set_option(
+    socket: &TcpStream,
+    level: c_int,
+    name: c_int,
+    value: c_int,
+) -> io::Result<()> {
     // SAFETY: the option's value is a live int of the length that is told.
     let result = unsafe {
         libc::setsockopt(
@@ -87,7 +100,7 @@ fn set_option(socket: &TcpStream, level: c_int, name: c_int, value: c_int) -> io
     checked(result).map(drop)
 }
 
-fn bind(socket: &TcpStream, source: Ipv4Addr) -> io::Result<()> {
+pub(super) fn bind(socket: &TcpStream, source: Ipv4Addr) -> io::Result<()> {
     let raw = libc::sockaddr_in {
         sin_family: libc::AF_INET as libc::sa_family_t,
         sin_port: 0,

@@ -21,6 +21,33 @@ use crate::error::Error;
 use crate::plan::{Target, Tls, TlsVersion};
 use crate::sys::is_temporary;
 
+/// The name of HTTP/2 over TLS (RFC 9113 §3.2).
+const HTTP2: &[u8] = b"h2";
+
+/// The name of HTTP/3 (RFC 9114 §3.1).
+const HTTP3: &[u8] = b"h3";
+
+/// What is to be spoken over a session, and nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+    /// HTTP/3, by QUIC.
+    Http3,
+}
+
+impl Protocol {
+    fn name(self) -> &'static [u8] {
+        match self {
+            Self::Http1 => b"http/1.1",
+            Self::Http2 => HTTP2,
+            Self::Http3 => HTTP3,
+        }
+    }
+}
+
 /// Sessions that are remembered for resumption; one server is asked.
 const REMEMBERED_SESSIONS: usize = 256;
 
@@ -42,7 +69,7 @@ impl Client {
     ///
     /// # Errors
     /// `Error::Plan` for a server name or a file of certificates that cannot be used.
-    pub fn new(tls: &Tls, target: &Target) -> Result<Self, Error> {
+    pub fn new(tls: &Tls, target: &Target, protocol: Protocol) -> Result<Self, Error> {
         let refused = |error| Error::Plan(format!("target.tls: {error}"));
         let mut provider = rustls::crypto::ring::default_provider();
         if !tls.ciphers.is_empty() {
@@ -57,6 +84,7 @@ impl Client {
         let offered: Vec<_> = versions
             .into_iter()
             .filter(|(version, _)| (tls.oldest..=tls.newest).contains(version))
+            .filter(|&(version, _)| protocol != Protocol::Http3 || version == TlsVersion::V1_3)
             .map(|(_, version)| version)
             .collect();
         let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -74,7 +102,7 @@ impl Client {
                 .map_err(refused)?,
             _ => builder.with_no_client_auth(),
         };
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![protocol.name().to_vec()];
         config.resumption = if tls.resumption {
             Resumption::in_memory_sessions(REMEMBERED_SESSIONS)
         } else {
@@ -84,6 +112,16 @@ impl Client {
             config: Arc::new(config),
             name: server_name(tls, target)?,
         })
+    }
+
+    /// What its sessions are to be.
+    pub fn config(&self) -> Arc<ClientConfig> {
+        self.config.clone()
+    }
+
+    /// Whom the server's certificate has to name.
+    pub fn name(&self) -> String {
+        self.name.to_str().into_owned()
     }
 
     /// A session whose handshake has not begun.
@@ -179,6 +217,11 @@ impl Session {
     /// Whether the handshake took up an earlier session.
     pub fn is_resumed(&self) -> bool {
         self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// Whether HTTP/2 was agreed on.
+    pub fn is_http2(&self) -> bool {
+        self.connection.alpn_protocol() == Some(HTTP2)
     }
 
     /// What was agreed on; none before the handshake has come so far.

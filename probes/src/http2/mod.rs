@@ -1,0 +1,13 @@
+//! HTTP/2 as a client speaks it: bytes in, ended exchanges out; no socket, no clock (RFC 9113, 7541).
+//!
+//! By hand: what needs a runtime of its own (`h2`) does not fit under a schedule, and no crate has the
+//! header compression alone, bounded and kept up. Only what a
+//! client of GET and HEAD needs is here: it sends no body, nothing compressed and no priorities.
+
+mod fault;
+mod frame;
+mod hpack;
+mod multiplex;
+
+pub use self::fault::Fault;
+pub use self::multiplex::Multiplex;

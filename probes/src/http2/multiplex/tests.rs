@@ -1,0 +1,432 @@
+use super::Multiplex;
+use crate::chance::{Chance, Purpose};
+use crate::exchange::Exchange;
+use crate::failure::Failure;
+use crate::http2::fault::Fault;
+use crate::http2::frame;
+use crate::multiplexed::{End, Ended};
+use crate::plan::{Method, Streams};
+use crate::request::Request;
+
+const WINDOW: u32 = 65_535;
+
+fn with(streams: usize) -> Multiplex {
+    Multiplex::new(Streams {
+        streams,
+        stream_window_bytes: WINDOW,
+        connection_window_bytes: 2 * WINDOW,
+    })
+}
+
+fn one(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame::begin(payload.len(), kind, flags, stream, &mut bytes);
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// What a server says first: it takes so many streams.
+fn settings(limit: u8) -> Vec<u8> {
+    one(frame::SETTINGS, 0, 0, &[0, 3, 0, 0, 0, limit])
+}
+
+/// Status 200 with a body of so many bytes, none of which has come.
+fn head(stream: u32, bytes: &str) -> Vec<u8> {
+    let mut block = vec![0x88, 0x0f, 13, bytes.len() as u8];
+    block.extend_from_slice(bytes.as_bytes());
+    one(frame::HEADERS, frame::END_HEADERS, stream, &block)
+}
+
+fn body(stream: u32, bytes: usize, flags: u8) -> Vec<u8> {
+    one(frame::DATA, flags, stream, &vec![b'x'; bytes])
+}
+
+fn ask(carried: &mut Multiplex, method: Method, index: u64) {
+    let mut exchange = Exchange::new(Request::new(0, index, 0));
+    exchange.begin(method);
+    carried.open(exchange, &[0x82]);
+}
+
+/// Feeds all; how each stream ended, by the number of its request.
+fn fed(carried: &mut Multiplex, parts: &[Vec<u8>]) -> Result<Vec<(u64, End)>, Fault> {
+    let mut ended: Vec<Ended> = Vec::new();
+    for part in parts {
+        carried.feed(part, 1, &mut ended)?;
+    }
+    let of = |it: Ended| (it.exchange.request.index, it.end);
+    Ok(ended.into_iter().map(of).collect())
+}
+
+/// One that has asked twice.
+fn asked() -> Multiplex {
+    let mut carried = with(2);
+    assert_eq!(fed(&mut carried, &[settings(100)]), Ok(vec![]));
+    ask(&mut carried, Method::Get, 10);
+    ask(&mut carried, Method::Get, 11);
+    carried
+}
+
+#[test]
+fn the_client_says_who_it_is_and_waits_for_the_server() {
+    let mut carried = with(2);
+    assert!(
+        carried
+            .unsent()
+            .starts_with(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x0c\x04")
+    );
+    assert!(
+        carried
+            .unsent()
+            .ends_with(b"\0\0\x04\x08\0\0\0\0\0\0\0\xff\xff")
+    );
+    assert!(!carried.has_room());
+    carried.unsent().clear();
+    assert_eq!(fed(&mut carried, &[settings(1)]), Ok(vec![]));
+    assert!(carried.has_room());
+    assert_eq!(
+        carried.unsent()[..],
+        one(frame::SETTINGS, frame::ACK, 0, b"")
+    );
+    ask(&mut carried, Method::Get, 0);
+    assert!(!carried.has_room(), "the server takes one at once");
+    assert_eq!(fed(&mut carried, &[settings(9)]), Ok(vec![]));
+    ask(&mut carried, Method::Get, 1);
+    assert!(!carried.has_room(), "the plan has two at once");
+    assert_eq!(carried.tally().peer_limit, Some(9));
+}
+
+#[test]
+fn responses_come_in_any_order() {
+    let parts = [
+        head(3, "4"),
+        head(1, "3"),
+        body(3, 2, 0),
+        body(1, 3, frame::END_STREAM),
+        body(3, 2, 0),
+        one(
+            frame::HEADERS,
+            frame::END_HEADERS | frame::END_STREAM,
+            3,
+            b"\0\x01a\x01b",
+        ),
+    ];
+    let mut carried = asked();
+    assert_eq!(
+        fed(&mut carried, &parts),
+        Ok(vec![(10, End::Whole), (11, End::Whole)])
+    );
+    assert_eq!(carried.tally().most_streams, 2);
+}
+
+#[test]
+fn what_frames_end_before_the_body_does_is_cut_short() {
+    let reset = |code: u8| one(frame::RST_STREAM, 0, 1, &[0, 0, 0, code]);
+    let failed = |failure| vec![(10, End::Failed(failure))];
+    for (parts, ended) in [
+        (
+            vec![head(1, "4"), body(1, 3, frame::END_STREAM)],
+            failed(Failure::Truncated),
+        ),
+        (
+            vec![head(1, "4"), body(1, 5, frame::END_STREAM)],
+            failed(Failure::Parse),
+        ),
+        (
+            vec![head(1, "4"), body(1, 3, 0), reset(2)],
+            failed(Failure::Truncated),
+        ),
+        (vec![reset(2)], failed(Failure::Reset)),
+        (vec![reset(7)], vec![(10, End::Refused)]),
+    ] {
+        assert_eq!(fed(&mut asked(), &parts), Ok(ended));
+    }
+}
+
+#[test]
+fn a_head_alone_has_no_body() {
+    let mut carried = with(2);
+    assert_eq!(fed(&mut carried, &[settings(100)]), Ok(vec![]));
+    ask(&mut carried, Method::Head, 5);
+    let mut answer = head(1, "4000");
+    answer[4] |= frame::END_STREAM;
+    assert_eq!(fed(&mut carried, &[answer]), Ok(vec![(5, End::Whole)]));
+}
+
+#[test]
+fn what_the_server_did_not_look_at_before_it_left_was_not_seen() {
+    let mut carried = asked();
+    let last_is_one = one(
+        frame::GOAWAY,
+        0,
+        0,
+        &[0, 0, 0, 1, 0, 0, 0, 0, b'b', b'y', b'e'],
+    );
+    assert_eq!(
+        fed(&mut carried, &[last_is_one.clone(), last_is_one]),
+        Ok(vec![(11, End::Unseen)])
+    );
+    assert!(!carried.has_room() && !carried.is_done());
+    let rest = [head(1, "1"), body(1, 1, frame::END_STREAM)];
+    assert_eq!(fed(&mut carried, &rest), Ok(vec![(10, End::Whole)]));
+    assert!(carried.is_done());
+    assert_eq!((carried.tally().goaways, carried.tally().refused), (1, 1));
+}
+
+#[test]
+fn what_was_given_up_may_still_come_and_counts_for_the_window() {
+    let mut carried = asked();
+    assert_eq!(
+        carried
+            .give_up(|exchange| exchange.request.index == 10)
+            .len(),
+        1
+    );
+    assert!(
+        carried
+            .unsent()
+            .ends_with(&one(frame::RST_STREAM, 0, 1, &[0, 0, 0, 8]))
+    );
+    let late = [
+        head(1, "9000"),
+        body(1, 9000, frame::END_STREAM),
+        head(3, "0"),
+        body(3, 0, 1),
+    ];
+    assert_eq!(fed(&mut carried, &late), Ok(vec![(11, End::Whole)]));
+    assert_eq!(carried.taken_bytes, 9000);
+}
+
+#[test]
+fn windows_open_again_when_half_is_taken() {
+    let mut carried = asked();
+    let half = vec![body(1, 16_000, 0), body(1, 16_000, 0), body(1, 1_000, 0)];
+    assert_eq!(fed(&mut carried, &[head(1, "200000")]), Ok(vec![]));
+    carried.unsent().clear();
+    assert_eq!(fed(&mut carried, &half), Ok(vec![]));
+    let told = one(frame::WINDOW_UPDATE, 0, 1, &33_000_u32.to_be_bytes());
+    assert_eq!(
+        carried.unsent()[..],
+        told,
+        "the stream's; of the connection it is a quarter"
+    );
+    carried.unsent().clear();
+    assert_eq!(fed(&mut carried, &half), Ok(vec![]));
+    let both = one(frame::WINDOW_UPDATE, 0, 0, &66_000_u32.to_be_bytes());
+    assert!(carried.unsent().starts_with(&both));
+    assert_eq!(carried.tally().window_stalls, 0);
+}
+
+#[test]
+fn more_than_a_window_is_a_fault_and_nearly_all_of_it_a_stall() {
+    let mut carried = with(2);
+    carried.plan.stream_window_bytes = 10_000;
+    fed(&mut carried, &[settings(9)]).expect("settings");
+    ask(&mut carried, Method::Get, 0);
+    assert_eq!(
+        fed(&mut carried, &[head(1, "90000"), body(1, 4_000, 0)]),
+        Ok(vec![])
+    );
+    assert_eq!(carried.tally().window_stalls, 1);
+    assert_eq!(
+        fed(&mut carried, &[body(1, 6_001, 0)]),
+        Err(Fault::FlowControl)
+    );
+}
+
+#[test]
+fn a_block_may_come_in_parts_with_nothing_between() {
+    let first = one(frame::HEADERS, 0, 1, b"\x88\x0f\x0d");
+    let rest = one(frame::CONTINUATION, frame::END_HEADERS, 1, b"\x010");
+    let end = body(1, 0, frame::END_STREAM);
+    let ended = fed(&mut asked(), &[first.clone(), rest.clone(), end.clone()]);
+    assert_eq!(ended, Ok(vec![(10, End::Whole)]));
+    let ping = one(frame::PING, 0, 0, b"12345678");
+    assert_eq!(
+        fed(&mut asked(), &[first.clone(), ping]),
+        Err(Fault::Protocol)
+    );
+    assert_eq!(fed(&mut asked(), &[first, end]), Err(Fault::Protocol));
+    assert_eq!(fed(&mut asked(), &[rest]), Err(Fault::Protocol));
+}
+
+#[test]
+fn an_interim_answer_is_none() {
+    let early = one(frame::HEADERS, frame::END_HEADERS, 1, b"\x08\x03103");
+    let parts = [early.clone(), head(1, "0"), body(1, 0, frame::END_STREAM)];
+    assert_eq!(fed(&mut asked(), &parts), Ok(vec![(10, End::Whole)]));
+    let mut last = early;
+    last[4] |= frame::END_STREAM;
+    assert_eq!(fed(&mut asked(), &[last]), Err(Fault::Protocol));
+}
+
+#[test]
+fn pings_are_answered_and_what_is_not_known_is_passed_over() {
+    let mut carried = asked();
+    carried.unsent().clear();
+    let parts = [
+        one(frame::PING, 0, 0, b"abcdefgh"),
+        one(frame::PING, frame::ACK, 0, b"abcdefgh"),
+        one(frame::PRIORITY, 0, 1, b"12345"),
+        one(frame::WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]),
+        one(0x77, 0xff, 9, b"?"),
+    ];
+    assert_eq!(fed(&mut carried, &parts), Ok(vec![]));
+    assert_eq!(
+        carried.unsent()[..],
+        one(frame::PING, frame::ACK, 0, b"abcdefgh")
+    );
+}
+
+#[test]
+fn what_is_no_http_2_says_which() {
+    let ping = || one(frame::PING, 0, 0, b"12345678");
+    for (part, fault) in [
+        (b"HTTP/1.1 400 Bad Request\r\n".to_vec(), Fault::Http1),
+        (ping(), Fault::Preface),
+        (one(frame::SETTINGS, frame::ACK, 0, b""), Fault::Preface),
+    ] {
+        assert_eq!(fed(&mut with(1), &[part]), Err(fault));
+    }
+    for (part, fault) in [
+        (one(frame::SETTINGS, 0, 0, b"12345"), Fault::FrameSize),
+        (one(frame::SETTINGS, 0, 1, b""), Fault::Protocol),
+        (
+            one(frame::SETTINGS, 0, 0, b"\0\x04\x80\0\0\0"),
+            Fault::FlowControl,
+        ),
+        (one(frame::PING, 0, 0, b"1"), Fault::FrameSize),
+        (one(frame::GOAWAY, 0, 0, b"1"), Fault::FrameSize),
+        (one(frame::RST_STREAM, 0, 1, b"1"), Fault::FrameSize),
+        (one(frame::RST_STREAM, 0, 5, b"1234"), Fault::Protocol),
+        (one(frame::WINDOW_UPDATE, 0, 0, b"1"), Fault::FrameSize),
+        (one(frame::PRIORITY, 0, 1, b"1"), Fault::FrameSize),
+        (
+            one(frame::PUSH_PROMISE, 4, 1, b"\0\0\0\x02\x82"),
+            Fault::Protocol,
+        ),
+        (head(2, "1"), Fault::Protocol),
+        (head(5, "1"), Fault::Protocol),
+        (body(5, 1, 0), Fault::Protocol),
+        (body(1, 1, 0), Fault::Protocol),
+        (
+            one(frame::HEADERS, frame::END_HEADERS, 1, b"\x80"),
+            Fault::Compression,
+        ),
+        (
+            one(frame::HEADERS, frame::END_HEADERS, 1, b"\x82"),
+            Fault::Protocol,
+        ),
+        (
+            one(frame::HEADERS, frame::END_HEADERS, 1, b"\x08\x03abc"),
+            Fault::Protocol,
+        ),
+        (
+            one(frame::HEADERS, frame::END_HEADERS, 1, b""),
+            Fault::Protocol,
+        ),
+    ] {
+        let mut carried = asked();
+        assert_eq!(
+            fed(&mut carried, std::slice::from_ref(&part)),
+            Err(fault),
+            "{part:?}"
+        );
+        let code = *carried.unsent().last().expect("the server is told");
+        assert_eq!(u32::from(code), fault.code());
+    }
+}
+
+#[test]
+fn floods_end() {
+    for part in [
+        one(frame::PING, 0, 0, b"12345678"),
+        one(frame::SETTINGS, 0, 0, b""),
+        one(frame::WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]),
+        one(0x77, 0, 0, b""),
+        body(1, 0, 0),
+    ] {
+        let mut carried = asked();
+        fed(&mut carried, &[head(1, "9")]).expect("a head");
+        let flood = part.repeat(10_001);
+        assert_eq!(fed(&mut carried, &[flood]), Err(Fault::Flood));
+        assert!(carried.unsent().len() < 300_000);
+    }
+    let mut carried = asked();
+    let first = one(frame::HEADERS, 0, 1, b"\x88");
+    let more = one(frame::CONTINUATION, 0, 1, &[0; 16_000]);
+    let flood = [
+        first,
+        more.clone(),
+        more.clone(),
+        more.clone(),
+        more.clone(),
+        more,
+    ];
+    assert_eq!(fed(&mut carried, &flood), Err(Fault::TooManyFields));
+}
+
+/// Frames of real kinds whose bytes were changed by chance: some fault or none, and never more kept
+/// than is bounded. `NGINX_TUNE_FRAMES=1000000` tries as many; the seed is in the message.
+#[test]
+fn mutated_frames_break_nothing() {
+    let count = std::env::var("NGINX_TUNE_FRAMES")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let count: u64 = count.unwrap_or(50_000);
+    let seed = std::env::var("NGINX_TUNE_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let seed: u64 = seed.unwrap_or(20);
+    let chance = Chance::new(seed, "frames", Purpose::Path);
+    let mut next = 0;
+    let mut drawn = |most: usize| {
+        next += 1;
+        (chance.fraction(next) * most as f64) as usize
+    };
+    let (mut frames, mut faults) = (0, 0);
+    while frames < count {
+        let mut carried = asked();
+        let parts = [
+            settings(drawn(200) as u8),
+            head(1, "30"),
+            one(frame::HEADERS, 0, 3, b"\x88\x40\x01a\x01b"),
+            one(
+                frame::CONTINUATION,
+                frame::END_HEADERS,
+                3,
+                b"\xbe\x0f\x0d\x019",
+            ),
+            body(1, 20, 0),
+            one(frame::DATA, frame::PADDED, 3, b"\x021234\0\0"),
+            one(frame::PING, 0, 0, b"12345678"),
+            one(frame::RST_STREAM, 0, 3, &[0, 0, 0, 7]),
+            body(1, 10, frame::END_STREAM),
+            one(frame::GOAWAY, 0, 0, &[0; 8]),
+        ];
+        for part in parts {
+            let mut part = part;
+            for _ in 0..drawn(3) {
+                let place = drawn(part.len());
+                part[place] = match drawn(3) {
+                    0 => drawn(256) as u8,
+                    1 => part[place] ^ (1 << drawn(8)),
+                    _ => 0xff,
+                };
+            }
+            frames += 1;
+            let cut = drawn(part.len() + 1);
+            let halves = [part[..cut].to_vec(), part[cut..].to_vec()];
+            let fed = fed(&mut carried, &halves);
+            let kept = carried.unsent().len() + carried.block.as_ref().map_or(0, |it| it.2.len());
+            assert!(
+                kept < 2 << 20,
+                "seed {seed}, frame {frames}: {kept} bytes kept"
+            );
+            if fed.is_err() {
+                faults += 1;
+                break;
+            }
+        }
+    }
+    assert!(faults > 0, "seed {seed}: nothing was refused");
+}

@@ -1,0 +1,92 @@
+//! How connections of QUIC are made: what the probe says of itself, and whom it believes.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use quinn_proto::crypto::rustls::QuicClientConfig;
+use quinn_proto::{
+    ClientConfig, Connection, ConnectionHandle, Endpoint, EndpointConfig, TransportConfig, VarInt,
+};
+
+use rustls::Tls13CipherSuite;
+
+use crate::error::Error;
+use crate::plan::Streams;
+use crate::tls;
+
+/// The longest datagram that is taken: what fits into a packet of Ethernet. Over loopback a server that
+/// were allowed more would send what no network carries.
+pub(super) const MOST_DATAGRAM_BYTES: u16 = 1472;
+
+/// Streams at once on which a server speaks of itself: three are used, others may be tried.
+const MOST_INCOMING: u8 = 16;
+
+/// Makes the connections of a class.
+#[derive(Clone)]
+pub struct Client {
+    endpoint: Arc<EndpointConfig>,
+    config: ClientConfig,
+    name: String,
+    pub(super) plan: Streams,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// The client that a plan asks for, whose TLS is that of `tls`.
+    ///
+    /// # Errors
+    /// `Error::Plan` where QUIC cannot be spoken so.
+    pub fn new(tls: &tls::Client, plan: Streams) -> Result<Self, Error> {
+        let refused = |what: &str| Error::Plan(format!("target.tls: {what}"));
+        // The first packets are always encrypted so, whatever is agreed on for those after them.
+        let suite = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+        let initial = suite.tls13().and_then(Tls13CipherSuite::quic_suite);
+        let initial = initial.ok_or_else(|| refused("no cipher suite for QUIC"))?;
+        let crypto = QuicClientConfig::with_initial(tls.config(), initial)
+            .map_err(|error| refused(&error.to_string()))?;
+        let mut transport = TransportConfig::default();
+        transport
+            .max_concurrent_bidi_streams(0_u8.into())
+            .max_concurrent_uni_streams(MOST_INCOMING.into())
+            .stream_receive_window(VarInt::from_u32(plan.stream_window_bytes))
+            .receive_window(VarInt::from_u32(plan.connection_window_bytes))
+            // How long an idle connection lasts is the server's to say.
+            .max_idle_timeout(None)
+            .datagram_receive_buffer_size(None)
+            .enable_segmentation_offload(false)
+            .mtu_discovery_config(None);
+        let mut config = ClientConfig::new(Arc::new(crypto));
+        config.transport_config(Arc::new(transport));
+        let mut endpoint = EndpointConfig::default();
+        endpoint
+            .max_udp_payload_size(MOST_DATAGRAM_BYTES)
+            .map_err(|error| refused(&error.to_string()))?;
+        Ok(Self {
+            endpoint: Arc::new(endpoint),
+            config,
+            name: tls.name(),
+            plan,
+        })
+    }
+
+    /// A connection whose handshake has not begun, and what knows its numbers.
+    pub(super) fn connect(
+        &self,
+        server: SocketAddr,
+        now: Instant,
+    ) -> io::Result<(Endpoint, ConnectionHandle, Connection)> {
+        let mut endpoint = Endpoint::new(self.endpoint.clone(), None, false, None);
+        let (handle, connection) = endpoint
+            .connect(now, self.config.clone(), server, &self.name)
+            .map_err(io::Error::other)?;
+        Ok((endpoint, handle, connection))
+    }
+}

@@ -1,0 +1,436 @@
+//! One connection's streams: which requests are under way, and what came of them.
+
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+
+use quinn_proto::{Dir, Event, ReadError, StreamEvent, StreamId, VarInt};
+
+use super::answer::Answer;
+use super::client::Client;
+use super::fault::Fault;
+use super::frame::{self, put_variable};
+use super::incoming::{Incoming, Peer};
+use super::quic::{self, Lost, Quic};
+use super::traffic::Traffic;
+use crate::clock::{Clock, NEVER, Nanos};
+use crate::exchange::Exchange;
+use crate::failure::Failure;
+use crate::multiplexed::{End, Ended, Head, Known, Tally, cut_short};
+use crate::plan::Streams;
+
+/// What a client says on its control stream: of which kind that is, and SETTINGS without a table, blocks
+/// that wait for one, or fields of more than 64 KiB (RFC 9114 §7.2.4.1, RFC 9204 §5).
+const CONTROL: &[u8] = &[0, 4, 9, 1, 0, 7, 0, 6, 0x80, 1, 0, 0];
+
+/// Codes of errors (RFC 9114 §8.1).
+const NO_ERROR: u32 = 0x100;
+const STREAM_CREATION_ERROR: VarInt = VarInt::from_u32(0x103);
+const REQUEST_REJECTED: VarInt = VarInt::from_u32(0x10b);
+const REQUEST_CANCELLED: VarInt = VarInt::from_u32(0x10c);
+
+/// A window with less left than this has run out, or nearly.
+const LITTLE_BYTES: u64 = 16 * 1024;
+
+/// The streams of a connection.
+#[derive(Debug)]
+pub struct Multiplex {
+    plan: Streams,
+    quic: Quic,
+    streams: Vec<Stream>,
+    incoming: Vec<(StreamId, Incoming)>,
+    peer: Peer,
+    /// The stream of the next request. Without it the server takes no more at once.
+    next: Option<StreamId>,
+    is_settled: bool,
+    /// The server takes no more requests.
+    is_leaving: bool,
+    lost: Option<Lost>,
+    head: Head,
+    has_unsent: bool,
+    /// Counts what was sent in one go: until then the server knows of no window that was opened again.
+    flushes: u64,
+    /// Of all streams since the last of these.
+    taken_bytes: u64,
+    tally: Tally,
+    /// What its class knows of it.
+    pub known: Known,
+    /// When it was last said that it is to be woken.
+    pub alarm: Nanos,
+}
+
+#[derive(Debug)]
+struct Stream {
+    id: StreamId,
+    answer: Answer,
+    /// What the server does not let be sent yet.
+    unsent: Vec<u8>,
+    /// Read since the flush of this number.
+    taken: (u64, u64),
+}
+
+impl Multiplex {
+    /// A connection whose handshake has just begun.
+    ///
+    /// # Errors
+    /// Where QUIC refuses the address or the name.
+    pub fn start(client: &Client, server: SocketAddr, clock: Clock) -> io::Result<Self> {
+        Ok(Self {
+            plan: client.plan,
+            quic: Quic::start(client, server, clock)?,
+            streams: Vec::new(),
+            incoming: Vec::new(),
+            peer: Peer::default(),
+            next: None,
+            is_settled: false,
+            is_leaving: false,
+            lost: None,
+            head: Head::default(),
+            has_unsent: true,
+            flushes: 0,
+            taken_bytes: 0,
+            tally: Tally::default(),
+            known: Known::default(),
+            alarm: NEVER,
+        })
+    }
+
+    /// Whether requests can be sent: the handshake has come about.
+    pub fn is_settled(&self) -> bool {
+        self.is_settled
+    }
+
+    /// Whether one more request can be sent.
+    pub fn has_room(&self) -> bool {
+        self.is_settled
+            && !self.is_leaving
+            && self.next.is_some()
+            && self.streams.len() < self.plan.streams
+    }
+
+    /// Whether the server takes no more on it.
+    pub fn is_leaving(&self) -> bool {
+        self.is_leaving
+    }
+
+    /// Whether it will carry nothing any more.
+    pub fn is_done(&self) -> bool {
+        self.is_leaving && self.streams.is_empty()
+    }
+
+    /// What is under way.
+    pub fn exchanges(&self) -> impl Iterator<Item = &Exchange> {
+        self.streams.iter().map(|stream| &stream.answer.exchange)
+    }
+
+    /// The same, to take note of what has come.
+    pub fn exchanges_mut(&mut self) -> impl Iterator<Item = &mut Exchange> {
+        let streams = self.streams.iter_mut();
+        streams.map(|stream| &mut stream.answer.exchange)
+    }
+
+    /// Whether something may be to be sent.
+    pub fn has_unsent(&self) -> bool {
+        self.has_unsent
+    }
+
+    /// What was counted of its streams.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// What was counted beneath them.
+    pub fn traffic(&self) -> Traffic {
+        Traffic {
+            handshakes: u64::from(self.is_settled),
+            ..self.quic.traffic()
+        }
+    }
+
+    /// What its end is for the requests that are under way; none while it goes on.
+    pub fn lost(&self) -> Option<Failure> {
+        self.lost.as_ref().map(|lost| lost.failure)
+    }
+
+    /// What to tell of its end.
+    pub fn take_reason(&mut self) -> Option<String> {
+        self.lost.as_mut().and_then(|lost| lost.why.take())
+    }
+
+    /// Sends a request whose header block this is.
+    pub fn open(&mut self, exchange: Exchange, block: &[u8]) {
+        let Some(id) = self.next.take() else {
+            return;
+        };
+        let mut unsent = Vec::with_capacity(block.len() + 8);
+        put_variable(frame::HEADERS, &mut unsent);
+        put_variable(block.len() as u64, &mut unsent);
+        unsent.extend_from_slice(block);
+        self.streams.push(Stream {
+            id,
+            answer: Answer::new(exchange),
+            unsent,
+            taken: (self.flushes, 0),
+        });
+        self.write(id);
+        self.reserve();
+        let beside = self.streams.len() as u64;
+        self.tally.streams += 1;
+        self.tally.streams_beside += beside;
+        self.tally.most_streams = self.tally.most_streams.max(beside);
+    }
+
+    /// Gives up the exchanges of which `is_due` says so, and tells the server.
+    pub fn give_up(&mut self, is_due: impl Fn(&Exchange) -> bool) -> Vec<Exchange> {
+        self.cancel(|stream| is_due(&stream.answer.exchange))
+    }
+
+    /// Takes all that was under way: the connection is gone.
+    pub fn take_all(&mut self) -> Vec<Exchange> {
+        let streams = mem::take(&mut self.streams).into_iter();
+        streams.map(|stream| stream.answer.exchange).collect()
+    }
+
+    /// Takes a datagram that has come; what that came to is told by `advance`.
+    pub fn take(&mut self, datagram: &[u8], now: Nanos) {
+        self.quic.take(datagram, now);
+    }
+
+    /// The next datagram to send, the same until it was.
+    pub fn datagram(&mut self) -> Option<&[u8]> {
+        if self.quic.datagram().is_none() {
+            self.has_unsent = false;
+            self.flushes += 1;
+            self.taken_bytes = 0;
+            return None;
+        }
+        self.quic.datagram()
+    }
+
+    /// The datagram was sent.
+    pub fn sent(&mut self) {
+        self.quic.sent();
+    }
+
+    /// When it is to be woken, whatever comes.
+    pub fn moment(&mut self) -> Nanos {
+        self.quic.moment().unwrap_or(NEVER)
+    }
+
+    /// Does what is due by now; what that came to is told by `advance`.
+    pub fn wake(&mut self, now: Nanos) {
+        if self.moment() <= now {
+            self.quic.wake(now);
+        }
+    }
+
+    /// Has the server told that nothing more is wanted.
+    pub fn close(&mut self) {
+        self.quic.close(NO_ERROR, "");
+    }
+
+    /// Follows what has happened; streams that ended by it go into `ended`. How many bytes were of bodies.
+    ///
+    /// # Errors
+    /// Why the connection is of no use any more; what was under way on it stays.
+    pub fn advance(&mut self, now: Nanos, ended: &mut Vec<Ended>) -> Result<u64, Fault> {
+        self.has_unsent = true;
+        let result = self.follow(now, ended);
+        if let Err(fault) = result {
+            self.quic.close(fault.code(), fault.text());
+        }
+        result
+    }
+
+    fn follow(&mut self, now: Nanos, ended: &mut Vec<Ended>) -> Result<u64, Fault> {
+        let mut body_bytes = 0;
+        while let Some(event) = self.quic.event() {
+            match event {
+                Event::Connected => self.begin(),
+                Event::ConnectionLost { reason } => {
+                    // What came before the end still counts.
+                    let ids: Vec<_> = self.streams.iter().map(|stream| stream.id).collect();
+                    for id in ids {
+                        body_bytes += self.read(id, now, ended)?;
+                    }
+                    self.lost = Some(quic::lost(&reason, self.is_settled));
+                }
+                Event::Stream(StreamEvent::Opened { dir: Dir::Uni }) => {
+                    while let Some(id) = self.quic.connection.streams().accept(Dir::Uni) {
+                        self.incoming.push((id, Incoming::default()));
+                        self.hear(id, ended)?;
+                    }
+                }
+                Event::Stream(StreamEvent::Readable { id }) if id.dir() == Dir::Uni => {
+                    self.hear(id, ended)?;
+                }
+                Event::Stream(StreamEvent::Readable { id }) => {
+                    body_bytes += self.read(id, now, ended)?;
+                }
+                Event::Stream(StreamEvent::Writable { id }) => self.write(id),
+                Event::Stream(StreamEvent::Available { dir: Dir::Bi }) => self.reserve(),
+                // A server may stop a request of which it has seen enough and still answer it.
+                _ => {}
+            }
+        }
+        Ok(body_bytes)
+    }
+
+    /// The handshake has come about.
+    fn begin(&mut self) {
+        self.is_settled = true;
+        self.tally.peer_limit = self.quic.most_streams();
+        let connection = &mut self.quic.connection;
+        if let Some(id) = connection.streams().open(Dir::Uni) {
+            // A server that takes no word of it has its reasons: nothing depends on that.
+            let _ = connection.send_stream(id).write(CONTROL);
+        }
+        self.reserve();
+    }
+
+    /// Takes the stream of the next request, if the server lets it be had.
+    fn reserve(&mut self) {
+        if self.next.is_none() {
+            self.next = self.quic.connection.streams().open(Dir::Bi);
+        }
+    }
+
+    /// Sends what a request still has to send.
+    fn write(&mut self, id: StreamId) {
+        self.has_unsent = true;
+        let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == id) else {
+            return;
+        };
+        let mut sending = self.quic.connection.send_stream(id);
+        while !stream.unsent.is_empty() {
+            // Blocked: there will be word. Stopped: the answer says why.
+            let Ok(count) = sending.write(&stream.unsent) else {
+                return;
+            };
+            stream.unsent.drain(..count);
+        }
+        let _ = sending.finish();
+    }
+
+    /// Reads what has come for a request.
+    fn read(&mut self, id: StreamId, now: Nanos, ended: &mut Vec<Ended>) -> Result<u64, Fault> {
+        let Some(place) = self.streams.iter().position(|stream| stream.id == id) else {
+            // What was on its way when the request was given up.
+            return Ok(0);
+        };
+        let stream = &mut self.streams[place];
+        let mut receiving = self.quic.connection.recv_stream(id);
+        let Ok(mut chunks) = receiving.read(true) else {
+            return Ok(0);
+        };
+        if stream.taken.0 != self.flushes {
+            stream.taken = (self.flushes, 0);
+        }
+        let mut body_bytes = 0;
+        let end = loop {
+            match chunks.next(usize::MAX) {
+                Ok(Some(chunk)) => {
+                    stream.taken.1 += chunk.bytes.len() as u64;
+                    self.taken_bytes += chunk.bytes.len() as u64;
+                    body_bytes += stream.answer.feed(&chunk.bytes, now, &mut self.head)?;
+                }
+                Ok(None) => break Some(stream.answer.end()?),
+                Err(ReadError::Reset(REQUEST_REJECTED)) => {
+                    self.tally.refused += 1;
+                    break Some(End::Refused);
+                }
+                Err(ReadError::Reset(_)) => {
+                    self.tally.resets += 1;
+                    let failure = cut_short(&stream.answer.exchange, Failure::Reset);
+                    break Some(End::Failed(failure));
+                }
+                Err(ReadError::Blocked) => break None,
+            }
+        };
+        let _ = chunks.finalize();
+        let runs_low = |taken: u64, window: u32| {
+            // An eighth may have been read again and not be told yet.
+            let window = u64::from(window);
+            taken + LITTLE_BYTES > window - window / 8
+        };
+        let stalls = end.is_none() && runs_low(stream.taken.1, self.plan.stream_window_bytes)
+            || runs_low(self.taken_bytes, self.plan.connection_window_bytes);
+        self.tally.window_stalls += u64::from(stalls);
+        if let Some(end) = end {
+            let exchange = self.streams.swap_remove(place).answer.exchange;
+            ended.push(Ended { exchange, end });
+        }
+        Ok(body_bytes)
+    }
+
+    /// Reads what the server says of itself.
+    fn hear(&mut self, id: StreamId, ended: &mut Vec<Ended>) -> Result<(), Fault> {
+        let Some(place) = self.incoming.iter().position(|(own, _)| *own == id) else {
+            return Ok(());
+        };
+        let incoming = &mut self.incoming[place].1;
+        let mut receiving = self.quic.connection.recv_stream(id);
+        let Ok(mut chunks) = receiving.read(true) else {
+            return Ok(());
+        };
+        let is_over = loop {
+            match chunks.next(usize::MAX) {
+                Ok(Some(chunk)) => incoming.feed(&chunk.bytes, &mut self.peer)?,
+                Err(ReadError::Blocked) => break false,
+                Ok(None) | Err(ReadError::Reset(_)) => {
+                    incoming.end()?;
+                    break true;
+                }
+            }
+        };
+        let _ = chunks.finalize();
+        if incoming.is_unknown() || is_over {
+            if !is_over {
+                // Not to be read any more (RFC 9114 §6.2).
+                let _ = self
+                    .quic
+                    .connection
+                    .recv_stream(id)
+                    .stop(STREAM_CREATION_ERROR);
+            }
+            self.incoming.swap_remove(place);
+        }
+        if let Some(first) = self.peer.goaway {
+            self.leave(first, ended);
+        }
+        Ok(())
+    }
+
+    /// The server takes no more requests, and has not looked at those from `first` on.
+    fn leave(&mut self, first: u64, ended: &mut Vec<Ended>) {
+        self.tally.goaways += u64::from(!self.is_leaving);
+        self.is_leaving = true;
+        let unseen = self.cancel(|stream| VarInt::from(stream.id).into_inner() >= first);
+        self.tally.refused += unseen.len() as u64;
+        ended.extend(unseen.into_iter().map(|exchange| Ended {
+            exchange,
+            end: End::Unseen,
+        }));
+    }
+
+    /// Ends requests before their time, and tells the server.
+    fn cancel(&mut self, is_due: impl Fn(&Stream) -> bool) -> Vec<Exchange> {
+        let (due, kept): (Vec<_>, _) = mem::take(&mut self.streams).into_iter().partition(is_due);
+        self.streams = kept;
+        for stream in &due {
+            self.has_unsent = true;
+            let connection = &mut self.quic.connection;
+            // Where either has ended already there is nothing to tell.
+            let _ = connection.recv_stream(stream.id).stop(REQUEST_CANCELLED);
+            let _ = connection.send_stream(stream.id).reset(REQUEST_CANCELLED);
+        }
+        due.into_iter()
+            .map(|stream| stream.answer.exchange)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod pair;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,272 @@
+//! A server of QUIC that says what it is told, in memory, and the probe's end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Bytes, BytesMut};
+use quinn_proto::crypto::rustls::QuicServerConfig;
+use quinn_proto::{
+    Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
+    Event, ServerConfig, StreamEvent, StreamId, TransportConfig, VarInt,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::clock::Clock;
+use crate::exchange::Exchange;
+use crate::http3::{Client, Fault, Multiplex};
+use crate::multiplexed::Ended;
+use crate::plan::{Endpoint as Place, Method, Streams, Target, Tls, TlsVersion};
+use crate::request::Request;
+use crate::tls::{self, Protocol};
+
+/// Of `localhost`, its own authority, and its key: for these tests alone.
+const CERTIFICATE: &str = concat!(
+    "MIIBfjCCASWgAwIBAgIUUro67oAgdBT9j/ORDZS1BkaAKtowCgYIKoZIzj0EAwIwFDESMBAGA1UEAwwJbG9jYWxob3N0MCAX",
+    "DTI2MTEyNDEyNDcyOFoYDzIxMjYxMDMxMTI0NzI4WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO",
+    "PQMBBwNCAAQ+C922xnWIUHCmrSSaqOZURHlEy5BbMzB1A2ilEzcBc5lWN49Osh3C2k/vl6Q7ul+AohTDAMDbA+GNpIaSWvJd",
+    "o1MwUTAdBgNVHQ4EFgQU+CpgT3lX6EuHMlX72SXLNDxHTJUwHwYDVR0jBBgwFoAU+CpgT3lX6EuHMlX72SXLNDxHTJUwDwYD",
+    "VR0TAQH/BAUwAwEB/zAKBggqhkjOPQQDAgNHADBEAiBBF0jU7DgyBAodupirL5EwUkzHswuStxLGdkdS+UGMxwIgXahJfQ83",
+    "Pm8HGpahHypfxhv2KmhiB9Zo2GCOEJwHmWs=",
+);
+const KEY: &str = concat!(
+    "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgAF4u1jS5IveLAlSr5N7B/7De6i0/ZRfC72WHvoeIaJ2hRANC",
+    "AAQ+C922xnWIUHCmrSSaqOZURHlEy5BbMzB1A2ilEzcBc5lWN49Osh3C2k/vl6Q7ul+AohTDAMDbA+GNpIaSWvJd",
+);
+
+/// What a server does next.
+#[derive(Debug, Clone)]
+pub(super) enum Say {
+    /// Sends so much on a stream, by its number among the requests.
+    Bytes(u64, Vec<u8>),
+    /// Ends it.
+    End(u64),
+    Reset(u64, u32),
+    /// Sends on its own control stream, which it opens first where it has none.
+    Control(Vec<u8>),
+    Close(u32),
+}
+
+/// Both ends of a connection.
+pub(super) struct Pair {
+    pub(super) client: Multiplex,
+    pub(super) ended: Vec<Ended>,
+    clock: Clock,
+    endpoint: Endpoint,
+    server: Option<(ConnectionHandle, Connection)>,
+    control: Option<StreamId>,
+    /// What the client sent on its streams, and why it stopped reading some.
+    pub(super) requests: Vec<(StreamId, Vec<u8>)>,
+    pub(super) stopped: Vec<u32>,
+    pub(super) closed: Option<u32>,
+}
+
+fn addresses() -> [SocketAddr; 2] {
+    [4433, 50_000].map(|port| SocketAddr::from(([127, 0, 0, 1], port)))
+}
+
+fn client(plan: Streams) -> Client {
+    let tls = Tls {
+        verify: false,
+        ca_file: None,
+        server_name: None,
+        resumption: true,
+        oldest: TlsVersion::V1_2,
+        newest: TlsVersion::V1_3,
+        ciphers: Vec::new(),
+        certificate_file: None,
+        key_file: None,
+    };
+    let target = Target {
+        endpoint: Place::Internet(addresses()[0]),
+        host: "localhost".into(),
+        tls: Some(tls.clone()),
+        proxy_protocol: None,
+    };
+    let tls = tls::Client::new(&tls, &target, Protocol::Http3).expect("a client of TLS");
+    Client::new(&tls, plan).expect("a client of QUIC")
+}
+
+fn server(most_streams: u8, protocol: &[u8]) -> Endpoint {
+    let decoded = |text: &str| STANDARD.decode(text).expect("base64");
+    let chain = vec![CertificateDer::from(decoded(CERTIFICATE))];
+    let key = PrivateKeyDer::try_from(decoded(KEY)).expect("a key");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut tls = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .and_then(|tls| tls.with_no_client_auth().with_single_cert(chain, key))
+        .expect("a server of TLS");
+    tls.alpn_protocols = vec![protocol.to_vec()];
+    let crypto = QuicServerConfig::try_from(tls).expect("a server of QUIC");
+    let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+    let mut transport = TransportConfig::default();
+    transport.max_concurrent_bidi_streams(most_streams.into());
+    config.transport_config(Arc::new(transport));
+    Endpoint::new(
+        Arc::new(EndpointConfig::default()),
+        Some(Arc::new(config)),
+        false,
+        None,
+    )
+}
+
+impl Pair {
+    /// A server that takes so many requests at once, and a probe that sends as many as it may, after their
+    /// handshake.
+    pub(super) fn new(most_streams: u8, plan: Streams, protocol: &[u8]) -> Self {
+        let clock = Clock::start();
+        let [at, _] = addresses();
+        let mut pair = Self {
+            client: Multiplex::start(&client(plan), at, clock).expect("a connection"),
+            ended: Vec::new(),
+            clock,
+            endpoint: server(most_streams, protocol),
+            server: None,
+            control: None,
+            requests: Vec::new(),
+            stopped: Vec::new(),
+            closed: None,
+        };
+        // A handshake that comes to nothing shows in the client.
+        let _ = pair.talk();
+        pair
+    }
+
+    /// Sends requests, so many.
+    pub(super) fn ask(&mut self, count: u64) {
+        for number in 0..count {
+            let mut exchange = Exchange::new(Request::new(0, number, 0));
+            exchange.begin(Method::Get);
+            assert!(self.client.has_room(), "of {count}, {number}");
+            self.client.open(exchange, b"\0\0\xd1\xd7\x50\x01a\xc1");
+        }
+    }
+
+    /// Has the server do things, and both hear of each other.
+    pub(super) fn say(&mut self, says: &[Say]) -> Result<u64, Fault> {
+        let (_, server) = self.server.as_mut().expect("a connection");
+        for say in says {
+            let id = |number: u64| StreamId::new(quinn_proto::Side::Client, Dir::Bi, number);
+            match say {
+                Say::Bytes(number, bytes) => {
+                    let mut rest = bytes.as_slice();
+                    while let Ok(count) = server.send_stream(id(*number)).write(rest) {
+                        rest = &rest[count..];
+                        if rest.is_empty() {
+                            break;
+                        }
+                    }
+                }
+                Say::End(number) => drop(server.send_stream(id(*number)).finish()),
+                Say::Reset(number, code) => {
+                    let _ = server.send_stream(id(*number)).reset((*code).into());
+                }
+                Say::Control(bytes) => {
+                    self.control = self.control.or_else(|| server.streams().open(Dir::Uni));
+                    // None after the end of the connection.
+                    if let Some(id) = self.control {
+                        let _ = server.send_stream(id).write(bytes);
+                    }
+                }
+                Say::Close(code) => {
+                    server.close(Instant::now(), VarInt::from_u32(*code), Bytes::new());
+                }
+            }
+        }
+        self.talk()
+    }
+
+    /// Carries datagrams until there are none; how many bytes of bodies came.
+    pub(super) fn talk(&mut self) -> Result<u64, Fault> {
+        let [at, from] = addresses();
+        let (mut bytes, mut fault) = (0, None);
+        loop {
+            let mut moved = false;
+            while let Some(datagram) = self.client.datagram() {
+                let datagram = BytesMut::from(datagram);
+                self.client.sent();
+                moved = true;
+                let now = Instant::now();
+                let mut answer = Vec::new();
+                match self
+                    .endpoint
+                    .handle(now, from, None, None, datagram, &mut answer)
+                {
+                    Some(DatagramEvent::NewConnection(incoming)) => {
+                        match self.endpoint.accept(incoming, now, &mut answer, None) {
+                            Ok(server) => self.server = Some(server),
+                            Err(_) => self.client.take(&answer, self.clock.now()),
+                        }
+                    }
+                    Some(DatagramEvent::ConnectionEvent(_, event)) => {
+                        if let Some((_, server)) = &mut self.server {
+                            server.handle_event(event);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            self.serve();
+            if let Some((_, server)) = &mut self.server {
+                let mut datagram = Vec::new();
+                while server
+                    .poll_transmit(Instant::now(), 1, &mut datagram)
+                    .is_some()
+                {
+                    moved = true;
+                    self.client.take(&datagram, self.clock.now());
+                    datagram.clear();
+                }
+            }
+            if fault.is_none() {
+                match self.client.advance(self.clock.now(), &mut self.ended) {
+                    Ok(count) => bytes += count,
+                    Err(found) => fault = Some(found),
+                }
+            }
+            if !moved {
+                break;
+            }
+        }
+        assert_eq!(self.client.datagram(), None, "nothing more to say to {at}");
+        fault.map_or(Ok(bytes), Err)
+    }
+
+    /// Follows what has happened at the server.
+    fn serve(&mut self) {
+        let Some((handle, server)) = &mut self.server else {
+            return;
+        };
+        while let Some(event) = server.poll_endpoint_events() {
+            if let Some(event) = self.endpoint.handle_event(*handle, event) {
+                server.handle_event(event);
+            }
+        }
+        while let Some(event) = server.poll() {
+            match event {
+                Event::Stream(StreamEvent::Stopped { error_code, .. }) => {
+                    self.stopped.push(error_code.into_inner() as u32);
+                }
+                Event::ConnectionLost {
+                    reason: ConnectionError::ApplicationClosed(close),
+                } => self.closed = Some(close.error_code.into_inner() as u32),
+                _ => {}
+            }
+        }
+        for dir in [Dir::Uni, Dir::Bi] {
+            while let Some(id) = server.streams().accept(dir) {
+                self.requests.push((id, Vec::new()));
+            }
+        }
+        for (id, bytes) in &mut self.requests {
+            if let Ok(mut chunks) = server.recv_stream(*id).read(true) {
+                while let Ok(Some(chunk)) = chunks.next(usize::MAX) {
+                    bytes.extend_from_slice(&chunk.bytes);
+                }
+                let _ = chunks.finalize();
+            }
+        }
+    }
+}

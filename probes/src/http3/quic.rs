@@ -1,0 +1,183 @@
+//! One connection of QUIC between datagrams and streams.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use bytes::{Bytes, BytesMut};
+use quinn_proto::{
+    Connection, ConnectionError, ConnectionHandle, DatagramEvent, Endpoint, Event, VarInt,
+};
+
+use super::client::Client;
+use super::frame::variable;
+use super::traffic::Traffic;
+use crate::clock::{Clock, Nanos};
+use crate::failure::Failure;
+
+/// The number of `initial_max_streams_bidi` (RFC 9000 §18.2).
+const MAX_STREAMS: u64 = 0x08;
+
+/// What a server says why may be as long as a packet.
+const LONGEST_REASON_CHARACTERS: usize = 160;
+
+/// Why a connection is of no use any more.
+#[derive(Debug)]
+pub(super) struct Lost {
+    pub(super) failure: Failure,
+    /// What to tell of a handshake that came to nothing, or of an error of the protocol.
+    pub(super) why: Option<String>,
+}
+
+/// A connection of which this is the client's end.
+pub(super) struct Quic {
+    clock: Clock,
+    endpoint: Endpoint,
+    handle: ConnectionHandle,
+    server: SocketAddr,
+    pub(super) connection: Connection,
+    /// The datagram that is to be sent next, where it was asked for already.
+    out: Vec<u8>,
+    has_out: bool,
+}
+
+impl fmt::Debug for Quic {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Quic").finish_non_exhaustive()
+    }
+}
+
+impl Quic {
+    pub(super) fn start(client: &Client, server: SocketAddr, clock: Clock) -> io::Result<Self> {
+        let now = clock.instant(clock.now());
+        let (endpoint, handle, connection) = client.connect(server, now)?;
+        Ok(Self {
+            clock,
+            endpoint,
+            handle,
+            server,
+            connection,
+            out: Vec::new(),
+            has_out: false,
+        })
+    }
+
+    /// Takes a datagram that has come.
+    pub(super) fn take(&mut self, datagram: &[u8], now: Nanos) {
+        let now = self.clock.instant(now);
+        let datagram = BytesMut::from(datagram);
+        let mut answer = Vec::new();
+        let event = self
+            .endpoint
+            .handle(now, self.server, None, None, datagram, &mut answer);
+        // Of what is not for the connection nothing is taken, and nothing is said to it.
+        if let Some(DatagramEvent::ConnectionEvent(_, event)) = event {
+            self.connection.handle_event(event);
+        }
+    }
+
+    /// The next thing that has happened.
+    pub(super) fn event(&mut self) -> Option<Event> {
+        while let Some(event) = self.connection.poll_endpoint_events() {
+            if let Some(event) = self.endpoint.handle_event(self.handle, event) {
+                self.connection.handle_event(event);
+            }
+        }
+        self.connection.poll()
+    }
+
+    /// The next datagram to send, the same until it was.
+    pub(super) fn datagram(&mut self) -> Option<&[u8]> {
+        if !self.has_out {
+            self.out.clear();
+            let now = self.clock.instant(self.clock.now());
+            self.has_out = self
+                .connection
+                .poll_transmit(now, 1, &mut self.out)
+                .is_some();
+        }
+        if !self.has_out {
+            return None;
+        }
+        Some(&self.out)
+    }
+
+    pub(super) fn sent(&mut self) {
+        self.has_out = false;
+    }
+
+    /// When something is to be done without a datagram.
+    pub(super) fn moment(&mut self) -> Option<Nanos> {
+        let moment = self.connection.poll_timeout()?;
+        Some(self.clock.nanos(moment))
+    }
+
+    /// Does what is due.
+    pub(super) fn wake(&mut self, now: Nanos) {
+        self.connection.handle_timeout(self.clock.instant(now));
+    }
+
+    /// Has the server told that this is the end.
+    pub(super) fn close(&mut self, code: u32, why: &'static str) {
+        let now = self.clock.instant(self.clock.now());
+        let why = Bytes::from_static(why.as_bytes());
+        self.connection.close(now, VarInt::from_u32(code), why);
+    }
+
+    /// How many requests at once the server takes.
+    pub(super) fn most_streams(&self) -> Option<u32> {
+        let session = self.connection.crypto_session();
+        let parameters = session.transport_parameters().ok().flatten()?;
+        // They are private but for how they are sent.
+        let mut sent = Vec::new();
+        parameters.write(&mut sent);
+        let mut rest = sent.as_slice();
+        while let Some((name, tail)) = variable(rest) {
+            let (length, tail) = variable(tail)?;
+            let (own, tail) = tail.split_at_checked(length as usize)?;
+            rest = tail;
+            if name == MAX_STREAMS {
+                let (most, _) = variable(own)?;
+                return Some(most.min(u64::from(u32::MAX)) as u32);
+            }
+        }
+        None
+    }
+
+    /// What it came to.
+    pub(super) fn traffic(&self) -> Traffic {
+        let stats = self.connection.stats();
+        Traffic {
+            handshakes: 0,
+            datagrams_sent: stats.udp_tx.datagrams,
+            datagrams_received: stats.udp_rx.datagrams,
+            lost_packets: stats.path.lost_packets,
+            dropped_datagrams: 0,
+        }
+    }
+}
+
+/// What a lost connection is for the requests that were under way on it. `stands`: after its handshake.
+pub(super) fn lost(reason: &ConnectionError, stands: bool) -> Lost {
+    /// What a server of HTTP/3 says that ends a connection without any fault (RFC 9114 §8.1).
+    const H3_NO_ERROR: u32 = 0x100;
+    let why = || {
+        let text: String = reason.to_string();
+        Some(text.chars().take(LONGEST_REASON_CHARACTERS).collect())
+    };
+    let (failure, why) = match reason {
+        ConnectionError::TimedOut | ConnectionError::LocallyClosed if stands => {
+            (Failure::Empty, None)
+        }
+        ConnectionError::ApplicationClosed(close)
+            if close.error_code == VarInt::from_u32(H3_NO_ERROR) && stands =>
+        {
+            (Failure::Empty, None)
+        }
+        ConnectionError::Reset if stands => (Failure::Reset, None),
+        _ if stands => (Failure::Reset, why()),
+        ConnectionError::TimedOut => (Failure::ConnectTimeout, why()),
+        _ => (Failure::Tls, why()),
+    };
+    Lost { failure, why }
+}

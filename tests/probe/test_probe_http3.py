@@ -1,0 +1,370 @@
+"""The load probe over HTTP/3: against the real nginx of two versions, and ports without QUIC."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from probe_loads import SIZES, Nginx, load_class, load_plan
+
+from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, LoadClass, Paths, Target, Tls
+from nginx_tune.documents.measured_class import ClassMeasurement
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.errors import UsageError
+from nginx_tune.load.probe import run_probe
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+MATRIX = Path(__file__).resolve().parents[2] / "tools" / "nginx-matrix"
+
+pytestmark = pytest.mark.needs("nginx", "probe", "matrix", "openssl")
+
+SERIES = ["1.26", "1.30"]
+
+CONF = """
+{user} daemon off; worker_processes {workers}; pid {dir}/pid; error_log {dir}/error.log info;
+events {{ worker_connections 4096; }}
+http {{
+    log_format asked '$http3 $status $body_bytes_sent $uri';
+    access_log {dir}/access.log asked;
+    client_body_temp_path {dir}/a; proxy_temp_path {dir}/b; fastcgi_temp_path {dir}/c;
+    uwsgi_temp_path {dir}/d; scgi_temp_path {dir}/e;
+    ssl_certificate {dir}/cert.pem; ssl_certificate_key {dir}/key.pem;
+    server {{
+        listen 127.0.0.1:{port} quic reuseport; listen 127.0.0.1:{port} ssl;
+        root {dir}/files;
+        {server}
+    }}
+}}
+"""
+
+
+class Quic(NamedTuple):
+    """A running nginx that speaks QUIC."""
+
+    nginx: Nginx
+    access_log: Path
+    workers: list[int]
+
+    def answered(self) -> Counter[str]:
+        """Lines of the access log, once a moment passed without another."""
+        seen = ""
+        while seen != (seen := self.access_log.read_text()):
+            time.sleep(0.3)
+        return Counter(seen.splitlines())
+
+
+def _children(pid: int) -> list[int]:
+    said = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in said.split()]
+
+
+@contextlib.contextmanager
+def listening(series: str, place: Path, server: str = "", workers: int = 1) -> Iterator[Quic]:
+    listed = subprocess.run([MATRIX, "--list"], capture_output=True, text=True, check=True).stdout
+    program = dict(line.split(maxsplit=1) for line in listed.splitlines())[series]
+    (place / "files").mkdir()
+    for path, size in SIZES.items():
+        (place / "files" / path[1:]).write_bytes(os.urandom(size))
+    subprocess.run(
+        [
+            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+            "-nodes", "-keyout", place / "key.pem", "-out", place / "cert.pem", "-days", "2",
+            "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+        ],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    conf = place / "nginx.conf"
+    user = "user root;" if os.geteuid() == 0 else ""
+    conf.write_text(CONF.format(user=user, dir=place, port=port, server=server, workers=workers))
+    with subprocess.Popen([program, "-e", place / "error.log", "-c", conf]) as process:
+        try:
+            deadline = time.monotonic() + 20
+            while True:
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                    break
+                assert process.poll() is None, (place / "error.log").read_text()
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            master = int((place / "pid").read_text())
+            yield Quic(Nginx(port, place / "error.log"), place / "access.log", _children(master))
+        finally:
+            process.terminate()
+
+
+@pytest.fixture
+def quic(tmp_path: Path) -> Iterator[Quic]:
+    with listening("1.30", tmp_path) as running:
+        yield running
+
+
+def over_http3(*paths: str, **changes: object) -> LoadClass:
+    """200 arrivals a second over two connections."""
+    return load_class(*paths, **{"connections": 2, "http3": Http3(streams=10), **changes})
+
+
+def closed(users: int) -> Arrivals:
+    return Arrivals(kind="closed", users=users)
+
+
+def measured(port: int, *classes: LoadClass, **changes: Any) -> Measurement:
+    plan = load_plan(Nginx(port, Path("/dev/null")), *classes, **changes)
+    target = msgspec.structs.replace(plan.target, tls=Tls(verify=False))
+    return run_probe(msgspec.structs.replace(plan, target=target))
+
+
+def run(quic: Quic, *classes: LoadClass, **changes: Any) -> dict[str, ClassMeasurement]:
+    return dict(measured(quic.nginx.port, *classes, **changes).classes)
+
+
+@pytest.mark.parametrize("series", SERIES)
+def test_whole_files_are_good_and_nginx_counts_the_same(series: str, tmp_path: Path) -> None:
+    with listening(series, tmp_path) as quic:
+        files = [str(tmp_path / "files" / path[1:]) for path in SIZES]
+        paths = Paths(kind="once", paths=list(SIZES), bytes=list(SIZES.values()), files=files)
+        found = run(quic, over_http3(paths=paths, hash_ratio=1.0), drain_seconds=20.0)["c"]
+        lines = quic.answered()
+    assert (found.errors, found.censored, found.requests) == ({}, 0, 100)
+    assert found.statuses == {"200": 100}
+    assert found.bodies is not None
+    assert (found.bodies.compared, found.bodies.differing) == (100, 0)
+    expected = {"/1k": 34, "/100k": 33, "/4m": 33}
+    assert sum(lines.values()) == 100, "each was asked for once"
+    assert {line.split()[3] for line in lines} == set(expected)
+    assert lines == {f"h3 200 {SIZES[path]} {path}": lines[f"h3 200 {SIZES[path]} {path}"]
+                     for path in expected}  # fmt: skip
+    assert found.http2 is None
+    assert found.http3 is not None
+    assert (found.http3.peer_limit, found.http3.goaways, found.http3.resets) == (128, 0, 0)
+    assert found.http3.handshakes == found.connections_opened == 2
+    assert found.http3.streams == 100
+    assert found.http3.datagrams_received > 100
+
+
+def test_methods_ranges_statuses_and_lengths_are_as_over_http_1(quic: Quic) -> None:
+    ten = Paths(kind="fixed", paths=["/1k"], bytes=[10])
+    wrong = Paths(kind="fixed", paths=["/1k"], bytes=[1023])
+    found = run(
+        quic,
+        over_http3("/100k", name="head", method="HEAD"),
+        over_http3(name="range", paths=ten, headers={"Range": "bytes=0-9"}, status=[206]),
+        over_http3(name="longer", paths=wrong),
+        over_http3("/none", name="none"),
+        over_http3(name="none expected", status=[404], paths=Paths(kind="fixed", paths=["/none"])),
+    )
+    assert (found["head"].requests, found["head"].bytes) == (100, 0)
+    assert found["range"].requests == found["none expected"].requests == 100
+    assert (found["longer"].errors, found["none"].errors) == ({"length": 100}, {"status": 100})
+
+
+@pytest.mark.parametrize("series", SERIES)
+def test_a_connection_that_nginx_ends_costs_no_request(series: str, tmp_path: Path) -> None:
+    with listening(series, tmp_path, "keepalive_requests 50;") as quic:
+        found = run(quic, over_http3("/1k", arrivals=closed(30), connections=3))["c"]
+        lines = quic.answered()
+    assert found.errors == {}
+    assert found.http3 is not None
+    assert found.http3.goaways >= 3
+    assert found.connections_opened >= found.http3.goaways
+    assert found.http3.refused == found.retried
+    # Those under way at the end were sent, and perhaps answered.
+    assert 0 <= sum(lines.values()) - found.requests <= 30
+
+
+def test_no_more_streams_than_the_server_takes(tmp_path: Path) -> None:
+    with listening("1.30", tmp_path, "http3_max_concurrent_streams 3;") as quic:
+        found = run(quic, over_http3("/100k", arrivals=closed(20)))["c"]
+    assert found.errors == {}
+    assert found.http3 is not None
+    assert (found.http3.most_streams, found.http3.peer_limit) == (3, 3)
+
+
+def test_a_hundred_streams_of_one_connection(quic: Quic) -> None:
+    item = over_http3("/1k", http3=Http3(streams=100), connections=1, arrivals=closed(100))
+    found = run(quic, item)["c"]
+    assert found.errors == {}
+    assert found.requests > 100
+    assert found.http3 is not None
+    assert found.http3.most_streams == 100
+    assert found.http3.mean_streams > 10
+
+
+def test_what_a_stopped_server_delays_stands_in_the_latencies(quic: Quic) -> None:
+    """A stall of 0.4 s: what was due in it waits on the clock, whether it could be sent or not."""
+
+    def stall() -> None:
+        time.sleep(0.5)
+        for pid in quic.workers:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.4)
+        for pid in quic.workers:
+            os.kill(pid, signal.SIGCONT)
+
+    stopper = threading.Thread(target=stall)
+    stopper.start()
+    found = run(quic, over_http3("/1k", connections=1), duration_seconds=1.2)["c"]
+    stopper.join()
+    assert (found.errors, found.requests, found.censored) == ({}, 240, 0)
+    assert found.response_seconds.max is not None
+    assert found.response_seconds.max >= 0.3
+    # A third of the arrivals fell into it, and those at its end waited little.
+    assert found.response_seconds.p90 is not None
+    assert found.response_seconds.p90 >= 0.2
+    assert found.service_seconds.max is not None
+
+
+def test_waiting_for_a_stream_counts(tmp_path: Path) -> None:
+    """One stream at a time, each of 50 ms at least: 100 arrivals a second queue up."""
+    slow = "http3_max_concurrent_streams 1; limit_rate_after 0; location /100k { limit_rate 1m; }"
+    with listening("1.30", tmp_path, slow) as quic:
+        found = run(quic, over_http3("/100k", connections=1), drain_seconds=30.0)["c"]
+    assert found.errors == {}
+    assert found.requests == 100
+    p50 = found.response_seconds.p50, found.service_seconds.p50
+    assert p50[0] is not None
+    assert p50[1] is not None
+    assert p50[0] > 4 * p50[1], "the wait for a stream is a part of the response time"
+    assert found.at_cap > 50
+
+
+@pytest.mark.parametrize("series", SERIES)
+def test_a_server_that_asks_for_the_address_again_is_answered(series: str, tmp_path: Path) -> None:
+    with listening(series, tmp_path, "quic_retry on;") as quic:
+        found = run(quic, over_http3("/1k", connections=4))["c"]
+        lines = quic.answered()
+    assert (found.errors, found.requests) == ({}, 100)
+    assert sum(lines.values()) == 100
+    assert found.http3 is not None
+    assert found.http3.handshakes == 4
+
+
+def test_workers_share_the_connections(tmp_path: Path) -> None:
+    """Each connection has a port of its own, so reuseport spreads them."""
+    server = "add_header X-Probe-Worker $pid; keepalive_requests 1000000;"
+    with listening("1.30", tmp_path, server, workers=4) as quic:
+        item = over_http3("/1k", arrivals=closed(160), connections=16)
+        found = run(quic, item)["c"]
+    assert found.errors == {}
+    assert len(found.worker_shares) >= 2
+    assert sum(share.connections for share in found.worker_shares.values()) == 16
+
+
+def test_a_server_that_goes_away_is_named(quic: Quic) -> None:
+    def stop() -> None:
+        time.sleep(0.3)
+        os.kill(int((quic.access_log.parent / "pid").read_text()), signal.SIGTERM)
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    found = run(quic, over_http3("/1k", timeout_seconds=1.0))["c"]
+    stopper.join()
+    assert found.requests > 0
+    assert found.errors.keys() <= {"refused", "reset", "empty", "truncated", "timeout"}
+    assert found.requests + sum(found.errors.values()) + found.censored == found.intended == 100
+
+
+def test_a_port_without_quic_is_named() -> None:
+    few = over_http3("/1k", timeout_seconds=0.4)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        found = measured(port, few)
+    assert found.classes["c"].requests == 0
+    assert found.classes["c"].errors.keys() <= {"timeout", "connect_timeout"}
+    assert [flag for flag in found.flags if flag.startswith("quic: no answer")], found.flags
+    closed_port = measured(port, few)
+    assert closed_port.classes["c"].errors.keys() <= {"refused", "timeout"}
+    assert "refused" in closed_port.classes["c"].errors
+    assert "quic: nobody listens on the UDP port" in closed_port.flags
+
+
+def test_a_certificate_is_checked_as_over_tcp(quic: Quic, tmp_path: Path) -> None:
+    for tls, is_good in [
+        (Tls(), False),
+        (Tls(ca_file=str(tmp_path / "cert.pem")), True),
+        (Tls(ca_file=str(tmp_path / "cert.pem"), server_name="another.example"), False),
+    ]:
+        plan = load_plan(quic.nginx, over_http3("/1k", timeout_seconds=0.5))
+        target = msgspec.structs.replace(plan.target, tls=tls)
+        found = run_probe(msgspec.structs.replace(plan, target=target))
+        assert (found.classes["c"].requests == 100) == is_good, tls
+        said = [flag for flag in found.flags if flag.startswith("quic: ")]
+        assert bool(said) != is_good
+        assert is_good or "certificate" in said[0]
+
+
+def test_the_guard_rail_holds_before_a_packet_leaves() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.setblocking(False)
+        target = Target(address="127.0.0.1", port=listener.getsockname()[1], tls=Tls())
+        plan = load_plan(Nginx(1, Path("/")), over_http3("/1k"), target=target)
+        with pytest.raises(UsageError, match="allow-live"):
+            run_probe(plan)
+        with pytest.raises(BlockingIOError):
+            listener.recv(1)
+    elsewhere = Target(address="192.0.2.1", port=443, tls=Tls())
+    with pytest.raises(UsageError, match="allow-target"):
+        run_probe(load_plan(Nginx(443, Path("/")), over_http3("/1k"), target=elsewhere))
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"http3": Http3(streams=0)}, "http3.streams"),
+        ({"http3": Http3(stream_window_bytes=1000)}, "http3.stream_window_bytes"),
+        ({"keepalive": False}, "keepalive"),
+        ({"connection_use": "turns"}, "connection_use"),
+        ({"http2": Http2()}, "can speak one"),
+        ({"arrivals": closed(21)}, "more users than connections"),
+        ({"target": Target(address="127.0.0.1", port=1)}, "TLS 1.3"),
+        ({"target": Target(address="127.0.0.1", port=1, tls=Tls(max_version="1.2"))}, "TLS 1.3"),
+        ({"target": Target(unix="/run/x", tls=Tls())}, "an address"),
+        (
+            {"target": Target(address="127.0.0.1", port=1, tls=Tls(ciphers=["AES128-SHA"]))},
+            "cipher suite",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(changes: dict[str, Any], what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        measured(1, over_http3("/1k", **changes))
+
+
+def test_the_command_speaks_it(run_cli: RunCli, quic: Quic, tmp_path: Path) -> None:
+    url = f"https://127.0.0.1:{quic.nginx.port}/1k"
+    options = ("--duration", "1s", "--warmup", "0", "--allow-live", "--insecure")
+    asked = ("probe", url, "--http3", "--connections", "2", "--streams", "5")
+    result = run_cli(*asked, *options, "-f", "console", "-f", f"json={tmp_path}/m.json")
+    assert result.returncode == 0, result.stderr
+    assert "HTTP/3, 2 connections with up to 5 streams" in result.stdout
+    assert "streams at once" in result.stdout
+    assert "datagrams" in result.stdout
+    item = json.loads((tmp_path / "m.json").read_text())["classes"]["url"]
+    assert item["users"] == 10
+    assert item["http3"]["most_streams"] <= 5
+    for wrong, word in [
+        (("--keepalive", "off"), "HTTP/1.1"),
+        (("--http2",), "exclude"),
+        (("--tls-max", "1.2"), "TLS 1.3"),
+        (("--idle-connections", "3"), "TCP"),
+    ]:
+        refused = run_cli(*asked, *options, *wrong)
+        assert (refused.returncode, word in refused.stderr) == (2, True), refused.stderr
+    clear = run_cli("probe", url.replace("https", "http"), "--http3", "--allow-live")
+    assert (clear.returncode, "https" in clear.stderr) == (2, True)
