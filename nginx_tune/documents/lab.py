@@ -87,6 +87,24 @@ class LabLink(Part, frozen=True, kw_only=True):
     """One way; needs the kernel's netem."""
 
 
+EVENTS_PATH = "/events"
+"""Where the origin streams events."""
+
+
+class LabEvents(Part, frozen=True, kw_only=True):
+    """Streams of events, as a model sends its tokens: ``/events`` of the origin.
+
+    Each says when it was sent. A request of HTTP/1.1 gets them in chunks, one of HTTP/1.0 up to
+    the end of the connection, as applications answer; ``framing=close`` in the query closes in
+    any case, and ``buffering=no`` adds ``X-Accel-Buffering: no``.
+    """
+
+    per_second: float = 20.0
+    event_bytes: int = 256
+    count: int = 100
+    """In a stream; one more, ``[DONE]``, ends it."""
+
+
 class LabOrigin(Part, frozen=True, kw_only=True):
     """The server behind nginx in the topology ``proxy``."""
 
@@ -99,6 +117,7 @@ class LabOrigin(Part, frozen=True, kw_only=True):
     files: int = 1000
     file_bytes: int = 64 << 10
     """Its objects, ``/f00000.bin`` and on; they cost no disk."""
+    events: LabEvents = LabEvents()
 
 
 class Lab(Document, frozen=True, kw_only=True, tag="nginx-tune/lab/1"):

@@ -8,19 +8,25 @@ from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.decisions import DecisionId, Decisions, Setting
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.lab import Lab
-from nginx_tune.documents.loadplan import Arrivals
+from nginx_tune.documents.loadplan import Arrivals, Http2
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Cause
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.documents.workload import Kind
+
+WITHOUT_FILE = frozenset({"memory", "events"})
+"""Sources of classes that read no file."""
 
 
 class ScenarioClass(Part, frozen=True, kw_only=True):
     """A request class of a scenario; ``data`` names where its paths come from."""
 
     name: str
-    source: Literal["random", "hot", "memory"]
-    """``random``: all files, uniformly; ``hot``: one file, primed; ``memory``: no file."""
+    source: Literal["random", "hot", "memory", "events"]
+    """``random``: all files, uniformly; ``hot``: one file, primed; ``memory``: no file;
+    ``events``: the origin's streams of events, watched while they come."""
+    query: str = ""
+    """Of ``events``: what the origin is asked for, such as ``buffering=no``."""
     arrivals: Arrivals
     connections: int
     connection_use: Literal["latest", "turns"] = "latest"
@@ -35,6 +41,8 @@ class ScenarioClass(Part, frozen=True, kw_only=True):
     ``cached_files``, those of them that the split by the key gives to this disk's cache; empty for
     objects that no cache has."""
     keepalive: bool = True
+    http2: Http2 | None = None
+    """Null is HTTP/1.1. The listener must speak it: ``listen … http2``, in a lab with TLS."""
     headers: dict[str, str] = {}
     first_files: int | None = None
     """Of the files, only so many of the first are asked for; null for all."""
@@ -97,8 +105,8 @@ class Claim(Part, frozen=True, kw_only=True):
     """Something the experiment must show."""
 
     name: str
-    source_row: str
-    """Row of the source, e.g. ``A7``."""
+    source_row: str = ""
+    """Row of the source, e.g. ``A7``; empty for what no row tells."""
     expression: str
     """A gate expression, e.g. ``ratio(hot.requests_per_second) >= 10``."""
     source_figure: str = ""

@@ -32,7 +32,7 @@ from nginx_tune.lab.mounts import STATE
 from nginx_tune.lab.opened import OpenLab
 from nginx_tune.lab.written import open_written, written_bytes
 from nginx_tune.load.probe import run_probe
-from nginx_tune.nginx.instance import Instance, start_instance
+from nginx_tune.nginx.instance import RunningNginx, start_instance
 from nginx_tune.nginx.place import link_to
 from nginx_tune.observe.connections import count_connections
 from nginx_tune.observe.loop_turns import Means
@@ -177,7 +177,7 @@ def _open_log(log: Path, stderr_path: Path) -> BinaryIO:
     return stderr_path.open("rb")
 
 
-def _start(request: BlockRequest, conf_path: Path, stderr_path: Path, lab: OpenLab) -> Instance:
+def _start(request: BlockRequest, conf_path: Path, stderr_path: Path, lab: OpenLab) -> RunningNginx:
     target = request.plan.target
     make_room(filter(None, (one.unix for one in _targets(request.plan))), lab.enclosure)
     if request.arm.conduct.stand_in != "none":
@@ -203,7 +203,7 @@ def _start(request: BlockRequest, conf_path: Path, stderr_path: Path, lab: OpenL
 
 
 def _run_load(
-    request: BlockRequest, instance: Instance, lab: OpenLab, progress: Progress
+    request: BlockRequest, instance: RunningNginx, lab: OpenLab, progress: Progress
 ) -> tuple[Measurement, ServerMeasurement]:
     subjects = Subjects(
         master=instance.pid,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from nginx_tune.documents.rehearsal import FirstAnswer
 from nginx_tune.host.door import Host
-from nginx_tune.turnover.address import Address, Place
+from nginx_tune.turnover.address import AcceptingSocket, Address
 from nginx_tune.turnover.asking import ask_place
 from nginx_tune.turnover.generation import places_of
 from nginx_tune.turnover.model_process import Process
@@ -51,7 +51,7 @@ class FirstAnswers:
             self._threads.append(thread)
             thread.start()
 
-    def _ask(self, place: Place, master: Process) -> None:
+    def _ask(self, place: AcceptingSocket, master: Process) -> None:
         asked_at = place._replace(path=self._reached(place.path)) if place.path else place
         why = "was not asked"
         while not self._over and time.monotonic() < self._until:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from nginx_tune.documents.rehearsal import HeldConnections, HeldKind
-from nginx_tune.experiment.held_kinds import LIVES, EndedError, Record, reason_of
+from nginx_tune.experiment.held_kinds import LIVES, ClientState, EndedError, reason_of
 from nginx_tune.experiment.operations import HeldClient
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class HeldClients:
     """The clients; use as a context manager: inside they are all open, as far as they can be."""
 
     def __init__(self, clients: Sequence[HeldClient]) -> None:
-        self._records = [Record(one) for one in clients]
+        self._records = [ClientState(one) for one in clients]
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._opened = threading.Event()
@@ -111,7 +111,7 @@ class HeldClients:
             self._loop.run_until_complete(_end(tasks))
             self._loop.close()
 
-    async def _live(self, record: Record, opened: Callable[[], None]) -> None:
+    async def _live(self, record: ClientState, opened: Callable[[], None]) -> None:
         told = [opened]
 
         def is_open() -> None:
@@ -131,7 +131,7 @@ class HeldClients:
                 told.pop()()
 
     @staticmethod
-    def _end(record: Record, why: str, *, lost: bool) -> None:
+    def _end(record: ClientState, why: str, *, lost: bool) -> None:
         record.is_open = False
         record.why = why
         record.state = "lost" if lost else "closed"

@@ -44,7 +44,7 @@ class EndedError(Exception):
 
 
 @dataclass
-class Record:
+class ClientState:
     """One client, and what has become of it."""
 
     client: HeldClient
@@ -210,7 +210,7 @@ async def _end_of(reader: asyncio.StreamReader, seconds: float | None) -> bool:
         return True
 
 
-async def _idle(record: Record, is_open: Callable[[], None]) -> None:
+async def _idle(record: ClientState, is_open: Callable[[], None]) -> None:
     async with _connected(record.client) as streams:
         await _ask_first(record.client, streams)
         is_open()
@@ -219,7 +219,7 @@ async def _idle(record: Record, is_open: Callable[[], None]) -> None:
         raise EndedError("closed", lost=False)
 
 
-async def _silent(record: Record, is_open: Callable[[], None]) -> None:
+async def _silent(record: ClientState, is_open: Callable[[], None]) -> None:
     """Connected and nothing said; at the end it asks."""
     async with _connected(record.client) as streams:
         is_open()
@@ -229,7 +229,7 @@ async def _silent(record: Record, is_open: Callable[[], None]) -> None:
         await _ask(record.client, streams)
 
 
-async def _keepalive(record: Record, is_open: Callable[[], None]) -> None:
+async def _keepalive(record: ClientState, is_open: Callable[[], None]) -> None:
     """A client that asks on, on a new connection where its own was closed."""
     while True:
         try:
@@ -252,7 +252,7 @@ async def _keepalive(record: Record, is_open: Callable[[], None]) -> None:
             await asyncio.sleep(_PERIOD_SECONDS)
 
 
-async def _websocket(record: Record, is_open: Callable[[], None]) -> None:
+async def _websocket(record: ClientState, is_open: Callable[[], None]) -> None:
     upgrade = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13",
                "Sec-WebSocket-Key: cmVoZWFyc2FsLWtleS0xMg==")  # fmt: skip
     async with _connected(record.client) as (reader, writer):
@@ -269,7 +269,7 @@ async def _websocket(record: Record, is_open: Callable[[], None]) -> None:
             await asyncio.sleep(_PERIOD_SECONDS)
 
 
-async def _download(record: Record, is_open: Callable[[], None]) -> None:
+async def _download(record: ClientState, is_open: Callable[[], None]) -> None:
     async with _connected(record.client) as (reader, writer):
         writer.write(_head(record.client))
         answer = await _read_head(reader)
@@ -289,7 +289,7 @@ async def _download(record: Record, is_open: Callable[[], None]) -> None:
                 await asyncio.sleep(_PERIOD_SECONDS)
 
 
-async def _upload(record: Record, is_open: Callable[[], None]) -> None:
+async def _upload(record: ClientState, is_open: Callable[[], None]) -> None:
     """Few bytes now and then; the server is to wait for them all."""
     client = record.client
     async with _connected(client) as (reader, writer):
@@ -327,7 +327,7 @@ async def _send(
             is_open()
 
 
-LIVES: dict[HeldKind, Callable[[Record, Callable[[], None]], Awaitable[None]]] = {
+LIVES: dict[HeldKind, Callable[[ClientState, Callable[[], None]], Awaitable[None]]] = {
     "idle": _idle,
     "silent": _silent,
     "keepalive": _keepalive,

@@ -24,7 +24,6 @@ from nginx_tune.documents.rehearsal import Turnover
 from nginx_tune.errors import ExitStatus, NginxTuneError, UndecidedError
 from nginx_tune.experiment.operations import (
     OPERATIONS,
-    Answer,
     BlockRequest,
     EnvironmentRequest,
     FactsRequest,
@@ -34,6 +33,7 @@ from nginx_tune.experiment.operations import (
     OpenedLab,
     OpenLabRequest,
     RehearseRequest,
+    Response,
     SurveyRequest,
     TrialRequest,
     Tried,
@@ -42,7 +42,7 @@ from nginx_tune.experiment.shown_files import ShownFiles
 from nginx_tune.lab import mounts
 from nginx_tune.lab.enclosure import Enclosure, HostNeeds
 from nginx_tune.lab.lifetime import die_with_parent
-from nginx_tune.lab.operation import Hello, Mark, answer_line, read_request
+from nginx_tune.lab.operation import Hello, OperationIdentity, answer_line, read_request
 
 if TYPE_CHECKING:
     from nginx_tune.lab.opened import OpenLab
@@ -62,13 +62,13 @@ class Inside:
         self._enclosure = Enclosure()
         self._shown = ShownFiles()
 
-    def hello(self, request: Hello) -> Mark:
+    def hello(self, request: Hello) -> OperationIdentity:
         """Finish the walls: private mounts were made by unshare, ``lo`` comes up here."""
         self._directory = Path(request.directory)
         self._enclosure.hide(request.directory)
         self._enclosure.weaken(request.weaker)
         mounts.raise_loopback()
-        return Mark(mark=request.mark, uid=os.geteuid())
+        return OperationIdentity(mark=request.mark, uid=os.geteuid())
 
     def open_lab(self, request: OpenLabRequest) -> OpenedLab:
         """Make, mount and fill the disks, cover what nginx writes to, seal the rest."""
@@ -123,7 +123,7 @@ class Inside:
 
         return make_environment(request, self._directory, self._enclosure, self._shown)
 
-    def survey(self, request: SurveyRequest) -> list[Answer]:
+    def survey(self, request: SurveyRequest) -> list[Response]:
         """What a configuration answers."""
         from nginx_tune.experiment.survey import survey  # noqa: PLC0415
 

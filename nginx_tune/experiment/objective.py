@@ -95,15 +95,20 @@ def open_classes(classes: Sequence[LoadClass], objective: Objectives) -> list[Lo
     heads = {expression.name.partition(".")[0] for expression in objective.expressions}
     named = heads & names or names
     return [
-        msgspec.structs.replace(
-            item,
-            arrivals=Arrivals(kind="poisson", rate_per_second=_FIRST_PER_SECOND / len(named)),
-            connections=max(item.connections, _CONNECTIONS),
-            connection_use="turns" if item.keepalive else "latest",
-            held_connections=min(item.connections, HELD_CONNECTIONS) if item.keepalive else None,
-        )
-        if item.name in named
-        else item
+        _at_a_rate(item, _FIRST_PER_SECOND / len(named)) if item.name in named else item
         for item in classes
         if item.name in named or item.arrivals.kind == "closed"
     ]
+
+
+def _at_a_rate(item: LoadClass, rate_per_second: float) -> LoadClass:
+    arrivals = Arrivals(kind="poisson", rate_per_second=rate_per_second)
+    if item.http2 is not None or item.http3 is not None:
+        return msgspec.structs.replace(item, arrivals=arrivals)
+    return msgspec.structs.replace(
+        item,
+        arrivals=arrivals,
+        connections=max(item.connections, _CONNECTIONS),
+        connection_use="turns" if item.keepalive else "latest",
+        held_connections=min(item.connections, HELD_CONNECTIONS) if item.keepalive else None,
+    )

@@ -100,7 +100,7 @@ class SurveyRequest(msgspec.Struct, frozen=True, kw_only=True):
     questions: list[Question]
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class Response(msgspec.Struct, frozen=True, kw_only=True):
     """What came back."""
 
     status: int | None = None
@@ -190,7 +190,7 @@ OPEN_LAB = Operation("open_lab", OpenLabRequest, OpenedLab)
 JOIN = Operation("join", JoinRequest, type(None))
 FACTS = Operation("facts", FactsRequest, Facts)
 ENVIRONMENT = Operation("environment", EnvironmentRequest, MadeEnvironment)
-SURVEY = Operation("survey", SurveyRequest, list[Answer])
+SURVEY = Operation("survey", SurveyRequest, list[Response])
 TRIAL = Operation("trial", TrialRequest, Tried)
 BLOCK = Operation("block", BlockRequest, Measurement)
 LAID_TRIAL = Operation("laid_trial", LaidTrialRequest, Tried)

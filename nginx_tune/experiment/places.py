@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Collection, Iterable
 from pathlib import PurePosixPath
 
@@ -69,7 +70,8 @@ def required_directories(written: Iterable[str]) -> list[str]:
 
     Of a temporary or cache path it makes the last directory itself. Source: ngx_create_paths.
     """
-    files = (path for path in written if not path.endswith("/."))
+    # A directory that nginx makes ends with "/.": the one that it makes it in must be there.
+    files = (path.removesuffix("/.") for path in written)
     return sorted({place for path in files for place in _parent(path)})
 
 
@@ -91,7 +93,7 @@ def _defaults(flags: list[str], prefix: str) -> set[str]:
 def _parent(path: str) -> set[str]:
     if not path.startswith("/") or "$" in path:
         return set()
-    parent = PurePosixPath(path).parent
+    parent = PurePosixPath(posixpath.dirname(path))  # of "/a/." it is /a: paths drop the dot
     # /var/run is a link to /run, and /dev holds devices; neither wants a cover of its own.
     known = {PurePosixPath("/"), PurePosixPath("/dev"), PurePosixPath("/var/run")}
     return set() if parent in known else {str(parent)}

@@ -15,7 +15,7 @@ from nginx_tune.experiment.operations import RehearseRequest, Side
 from nginx_tune.experiment.room import make_room
 from nginx_tune.lab.mounts import STATE
 from nginx_tune.lab.opened import OpenLab
-from nginx_tune.nginx.instance import Instance, start_instance
+from nginx_tune.nginx.instance import RunningNginx, start_instance
 from nginx_tune.nginx.place import link_to
 from nginx_tune.turnover.process import Process, process_of
 from nginx_tune.turnover.workers import Generations, ReloadError
@@ -35,7 +35,7 @@ class ScratchServer:
     def __init__(self, request: RehearseRequest, lab: OpenLab) -> None:
         self._request = request
         self._lab = lab
-        self._instance: Instance | None = None
+        self._instance: RunningNginx | None = None
         self._starts = 0
         self._doors: dict[str, Path] = {}
         self.master = Process(pid=0, start_ticks=0)

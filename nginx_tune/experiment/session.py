@@ -26,7 +26,6 @@ from nginx_tune.experiment.operations import (
     OPEN_LAB,
     REHEARSE,
     SURVEY,
-    Answer,
     BlockRequest,
     EnvironmentRequest,
     FactsRequest,
@@ -36,6 +35,7 @@ from nginx_tune.experiment.operations import (
     OpenLabRequest,
     Question,
     RehearseRequest,
+    Response,
     SurveyRequest,
     Tried,
 )
@@ -179,7 +179,7 @@ class Session:
     def _program(self, arm: Arm) -> str:
         return arm.conduct.binary or self._binary
 
-    def survey(self, arm: Arm, questions: Sequence[Question]) -> list[Answer]:
+    def survey(self, arm: Arm, questions: Sequence[Question]) -> list[Response]:
         """What an arm answers to each, before anything is measured."""
         request = SurveyRequest(binary=self._program(arm), arm=arm, questions=list(questions))
         with _naming(arm):

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from nginx_tune.experiment.one_request import TargetConnection
-from nginx_tune.experiment.operations import Answer, Question, SurveyRequest
+from nginx_tune.experiment.operations import Question, Response, SurveyRequest
 from nginx_tune.lab.enclosure import Enclosure
 from nginx_tune.lab.mounts import STATE
 from nginx_tune.nginx.instance import start_instance
@@ -19,10 +19,10 @@ _MOST_SILENT = 20
 """Places without an answer, after which no more are asked: each takes seconds."""
 
 
-_NOT_ASKED = Answer(fault="not asked: too many before it gave no answer", was_asked=False)
+_NOT_ASKED = Response(fault="not asked: too many before it gave no answer", was_asked=False)
 
 
-def survey(request: SurveyRequest, enclosure: Enclosure) -> list[Answer]:
+def survey(request: SurveyRequest, enclosure: Enclosure) -> list[Response]:
     """The answer to each, from an nginx that is started for it."""
     if not request.questions:
         return []
@@ -36,7 +36,7 @@ def survey(request: SurveyRequest, enclosure: Enclosure) -> list[Answer]:
         join_files=enclosure.join_files,
         sandbox=enclosure.prepare([request.binary]),
     )
-    answers: list[Answer] = []
+    answers: list[Response] = []
     try:
         for one in request.questions:
             silent = sum(answer.status is None for answer in answers)
@@ -47,7 +47,7 @@ def survey(request: SurveyRequest, enclosure: Enclosure) -> list[Answer]:
         instance.stop()
 
 
-def _answer(one: Question, pid: int) -> Answer:
+def _answer(one: Question, pid: int) -> Response:
     target = one.target
     if target.unix is not None:
         link = link_to(target.unix, pid, STATE / "survey.door")
@@ -57,8 +57,8 @@ def _answer(one: Question, pid: int) -> Answer:
         connection.request("GET", one.url, headers={"Host": target.host})
         response = connection.getresponse()
         response.read(1)
-        return Answer(status=response.status)
+        return Response(status=response.status)
     except (OSError, http.client.HTTPException) as error:
-        return Answer(fault=str(error) or type(error).__name__)
+        return Response(fault=str(error) or type(error).__name__)
     finally:
         connection.close()

@@ -37,7 +37,7 @@ _NOT_FILES = ("off", "stderr")
 _INDEX = "index.html"
 
 
-class Entry(NamedTuple):
+class EntryPoint(NamedTuple):
     """Where the load enters a configuration."""
 
     target: Target
@@ -55,7 +55,7 @@ class Entry(NamedTuple):
     """Files and directories that the configuration writes."""
 
 
-def plan_entry(tree: ConfTree, *, default_error_log: str | None) -> Entry:
+def plan_entry(tree: ConfTree, *, default_error_log: str | None) -> EntryPoint:
     """The first server that serves files, one without TLS before one with; else the first one.
 
     Errors: UndecidedError when none can be asked.
@@ -79,7 +79,7 @@ def plan_entry(tree: ConfTree, *, default_error_log: str | None) -> Entry:
                 hint="listen on an IP address or a unix socket, http2 only beside ssl",
             )
         (target, server), root, prefix, index = asked[0], None, "", _INDEX
-    return Entry(
+    return EntryPoint(
         target=target,
         server=server,
         root=root,
@@ -242,7 +242,10 @@ def _error_log(tree: ConfTree, default: str | None) -> str | None:
 
 
 def written_files(tree: ConfTree) -> list[str]:
-    """Full names of the logs, pids, temporary files and caches that a tree names."""
+    """Full names of the logs, pids, temporary files and caches that a tree names.
+
+    A directory that nginx writes into ends with ``/.``: what is beside it is not written.
+    """
     found = []
     for directive in (*tree.main, *http_directives(tree)):
         if directive.name in _WRITTEN and directive.args:
@@ -251,9 +254,7 @@ def written_files(tree: ConfTree) -> list[str]:
                 continue
             full = tree.full_path(name)
             if full is not None:
-                found.append(full)
-                if directive.name.endswith("_path"):
-                    found.append(f"{full}/.")
+                found.append(f"{full}/." if directive.name.endswith("_path") else full)
     return sorted(set(found))
 
 

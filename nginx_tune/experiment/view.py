@@ -67,7 +67,13 @@ def plan_view(
         written=sorted(
             written_places(
                 flags,
-                [path for tree in trees for path in (*written_files(tree), *listen_sockets(tree))],
+                # Of a directory that nginx makes itself also the one that it makes it in.
+                [
+                    path
+                    for tree in trees
+                    for file in (*written_files(tree), *listen_sockets(tree))
+                    for path in (file, file.removesuffix("/."))
+                ],
                 prefix=build_prefix(flags, prefix),
             )
         ),

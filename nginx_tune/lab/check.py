@@ -9,12 +9,15 @@ from typing import Literal
 from nginx_tune.documents.diskmodel import DiskModel
 from nginx_tune.documents.lab import Lab, LabData, LabDisk
 from nginx_tune.errors import UsageError
+from nginx_tune.lab.event_text import LEAST_EVENT_BYTES
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", re.ASCII)
 _MOST_FILES = 200_000
 _MOST_BYTES = 1 << 40
 _MOST_CHANNELS = 1024
 _MOST_SECONDS = 60.0
+_MOST_EVENTS_PER_SECOND = 1000
+_MOST_EVENT_BYTES = 1 << 20
 _LEAST_MEMORY_BYTES = 16 << 20
 _LEAST_DIRTY_BYTES = 1 << 20
 """Below some hundred pages the kernel lets one writer at a time move."""
@@ -67,6 +70,15 @@ def _faults(lab: Lab) -> list[str]:
             not (1 <= lab.origin.files <= _MOST_FILES and lab.origin.file_bytes >= 1),
             f"origin: files from 1 to {_MOST_FILES}, file_bytes above 0",
         ),
+        (
+            not 0 < lab.origin.events.per_second <= _MOST_EVENTS_PER_SECOND,
+            f"origin.events.per_second: not above 0 to {_MOST_EVENTS_PER_SECOND}",
+        ),
+        (
+            not LEAST_EVENT_BYTES <= lab.origin.events.event_bytes <= _MOST_EVENT_BYTES,
+            f"origin.events.event_bytes: not {LEAST_EVENT_BYTES} to {_MOST_EVENT_BYTES}",
+        ),
+        (lab.origin.events.count < 1, "origin.events.count: below 1"),
     )
     for disk in lab.disks:
         found += _disk_faults(disk)

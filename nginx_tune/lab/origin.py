@@ -3,7 +3,7 @@
 Its objects are made up from their names, the same bytes in every run, and cost no disk: what is
 slow about it is what the lab says. It answers GET and HEAD, keeps connections, and lets at most
 so many requests move at once; others wait their turn, as behind a real application. An object has
-an ETag, and whoever names it is told that nothing changed.
+an ETag, and whoever names it is told that nothing changed. ``/events`` streams (``event_origin``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from nginx_tune.documents.lab import LabOrigin
+from nginx_tune.documents.lab import EVENTS_PATH, LabOrigin
+from nginx_tune.lab.event_origin import stream_events
 
 _BLOCK_BYTES = 1 << 20
 _PIECE_BYTES = 32 << 10
@@ -53,6 +54,7 @@ class Origin:
     def __init__(self, request: OriginRequest) -> None:
         self._origin = request.origin
         self._objects: Mapping[str, int] = origin_objects(request.origin)
+        self._streams = request.seed
         self._turns = asyncio.Semaphore(request.origin.connections)
         block = random.Random(request.seed).randbytes(_BLOCK_BYTES)  # noqa: S311  # only data
         self._block = block + block[:_PIECE_BYTES]
@@ -77,7 +79,20 @@ class Origin:
         if len(words) != 3 or words[0] not in {"GET", "HEAD"}:  # noqa: PLR2004
             writer.write(_BAD_REQUEST)
             return False
-        size = self._objects.get(words[1].partition("?")[0])
+        path, _, query = words[1].partition("?")
+        if (
+            path == EVENTS_PATH and words[0] == "GET"
+        ):  # for as long as it lasts: it takes nobody's turn
+            self._streams += 1
+            kept = await stream_events(
+                self._origin.events,
+                query,
+                may_chunk=words[2] != "HTTP/1.0",
+                seed=self._streams,
+                writer=writer,
+            )
+            return kept and b"\r\nconnection: close\r\n" not in head.lower()
+        size = self._objects.get(path)
         async with self._turns:
             await asyncio.sleep(self._origin.delay_seconds)
             if size is None:

@@ -31,14 +31,14 @@ class Shape(NamedTuple):
     """Of the recorded objects that are kept; memory shrinks with them."""
 
 
-class Planned(NamedTuple):
+class PlannedLab(NamedTuple):
     """A lab, and what must be known about it."""
 
     lab: Lab
     notes: Sequence[str] = ()
 
 
-LabPlan = Callable[[Shape], Planned]
+LabPlan = Callable[[Shape], PlannedLab]
 """Makes the lab once it is known what is served."""
 
 
@@ -47,7 +47,7 @@ def plan_of_class(name: str) -> LabPlan:
 
     ``memory`` is the host whose memory holds all.
     """
-    return lambda shape: Planned(_complete(_class_lab(name), shape, fifth=name != "memory"))
+    return lambda shape: PlannedLab(_complete(_class_lab(name), shape, fifth=name != "memory"))
 
 
 def plan_of_tables(tables: Mapping[str, Any], source: str) -> LabPlan:
@@ -68,8 +68,8 @@ def plan_of_lab(lab: Lab, source: str) -> LabPlan:
     if sum(not disk.mount for disk in lab.disks) > 1:
         raise UsageError(f"{source}: disks: only one mount can be left out")
 
-    def plan(shape: Shape) -> Planned:
-        return Planned(_complete(lab, shape, fifth=False))
+    def plan(shape: Shape) -> PlannedLab:
+        return PlannedLab(_complete(lab, shape, fifth=False))
 
     return plan
 
@@ -82,11 +82,11 @@ def plan_of_facts(facts: Facts, scale: float | None) -> LabPlan:
     if scale is not None and not 0 < scale <= 1:
         raise UsageError("--scale: not above 0 and at most 1")
 
-    def plan(shape: Shape) -> Planned:
+    def plan(shape: Shape) -> PlannedLab:
         if not shape.replayed:
-            return Planned(*scale_lab(facts, root=shape.root, scale=scale))
+            return PlannedLab(*scale_lab(facts, root=shape.root, scale=scale))
         lab, notes = scale_lab(facts, root=shape.root, scale=shape.share)
-        return Planned(_with_replayed(lab, shape), notes)
+        return PlannedLab(_with_replayed(lab, shape), notes)
 
     return plan
 
@@ -138,6 +138,6 @@ def _data(disk: str, shape: Shape) -> LabData:
 
 
 __all__ = [
-    "CLASSES", "LabPlan", "Planned", "Shape", "plan_of_class", "plan_of_facts", "plan_of_lab",
+    "CLASSES", "LabPlan", "PlannedLab", "Shape", "plan_of_class", "plan_of_facts", "plan_of_lab",
     "plan_of_tables",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ _SERIES = re.compile(r"[0-9]+\.[0-9]+", re.ASCII)
 _SYSCTL = re.compile(r"net\.[a-z0-9_-]+(\.[a-z0-9_-]+)+", re.ASCII)
 """Only names that the lab's own network namespace has, never the machine's."""
 _SYSCTL_VALUE = re.compile(r"[0-9 ]{1,40}", re.ASCII)
+_QUERY = re.compile(r"[a-z0-9=&_-]{0,200}", re.ASCII)
 _MOST_WORKERS = 64
 _FEWEST_SECONDS = 0.1
 
@@ -47,6 +48,16 @@ def _check_arm(scenario: Scenario, name: str, spec: ArmSpec, check: Check) -> No
         check(item.first_files is None or item.first_files > 0, "classes.first_files: below 1")
         check(not item.once or item.source == "random", "classes.once: only of random files")
         check(not item.once or item.exponent is None, "classes.once: no file is popular then")
+        is_events = item.source == "events"
+        check(
+            not is_events or scenario.lab.topology == "proxy",
+            "classes.source: events are the origin's: lab.topology proxy",
+        )
+        check(is_events or not item.query, "classes.query: only of events")
+        check(
+            _QUERY.fullmatch(item.query) is not None,
+            f"classes.query: no query: {item.query[:60]!a}",
+        )
         check(item.disk in {"", *disks}, f"classes: no disk {item.disk[:60]!a}")
     for key, value in spec.sysctls.items():
         fine = _SYSCTL.fullmatch(key) and _SYSCTL_VALUE.fullmatch(value)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from nginx_tune.decide.model_cache import zipf_classes
 from nginx_tune.documents.lab import Lab
-from nginx_tune.documents.scenario import Scenario, ScenarioClass
+from nginx_tune.documents.scenario import WITHOUT_FILE, Scenario, ScenarioClass
 from nginx_tune.documents.workload import CurveShare, Popularity
 
 _EVEN = 1e-9
@@ -38,7 +38,7 @@ def declare_popularity(scenario: Scenario) -> Popularity:
     for answers asks as often as they come: then it is the popularity of the random requests
     alone, each class by its users, or by its files where only some of them wait.
     """
-    reading = [c for c in scenario.classes if c.source != "memory"]
+    reading = [c for c in scenario.classes if c.source not in WITHOUT_FILE]
     rated = all(c.arrivals.rate_per_second is not None for c in reading)
     counted = reading if rated else [c for c in reading if c.source == "random"]
     files = _files_by_disk(scenario.lab)
@@ -66,7 +66,7 @@ def declare_popularity(scenario: Scenario) -> Popularity:
 
 def requested_mean_bytes(scenario: Scenario) -> float | None:
     """Mean size over requests, where all classes have rates; None where it is not known."""
-    reading = [c for c in scenario.classes if c.source != "memory"]
+    reading = [c for c in scenario.classes if c.source not in WITHOUT_FILE]
     files = _files_by_disk(scenario.lab)
     rates = [c.arrivals.rate_per_second for c in reading]
     total = sum(rate or 0.0 for rate in rates)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from nginx_tune.documents.facts import Dataset, Facts
-from nginx_tune.documents.scenario import Scenario, ScenarioClass
+from nginx_tune.documents.scenario import WITHOUT_FILE, Scenario, ScenarioClass
 from nginx_tune.documents.workload import (
     Concurrency,
     ConnectionReuse,
@@ -15,7 +15,7 @@ from nginx_tune.documents.workload import (
     ObjectSizes,
     Rate,
     ServedData,
-    Tls,
+    TlsUse,
     Workload,
 )
 from nginx_tune.scenario.popularity import declare_popularity, requested_mean_bytes
@@ -29,7 +29,7 @@ def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
     without a file is no part of it. All random requests may miss the page cache at once, and on
     average those do that it does not hold.
     """
-    reading = [c for c in scenario.classes if c.source != "memory"]
+    reading = [c for c in scenario.classes if c.source not in WITHOUT_FILE]
     closed = [c for c in reading if c.arrivals.kind == "closed" and not _pausing_rate(c)]
     rates = [c.arrivals.rate_per_second or _pausing_rate(c) for c in reading]
     thinking = [c.arrivals.think_seconds for c in closed if c.source == "hot"]
@@ -62,7 +62,7 @@ def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
             requests_per_connection=_requests_per_connection(scenario.classes),
             provenance="declared",
         ),
-        tls=Tls(value=scenario.lab.tls, provenance="declared"),
+        tls=TlsUse(value=scenario.lab.tls, provenance="declared"),
         http_version=HttpVersion(value="1.1", provenance="declared"),
     )
 

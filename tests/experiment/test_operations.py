@@ -16,8 +16,8 @@ from nginx_tune.experiment.operations import (
     OPERATIONS,
     SURVEY,
     TRIAL,
-    Answer,
     OpenLabRequest,
+    Response,
     TrialRequest,
 )
 from nginx_tune.lab.enclosure import HostNeeds
@@ -45,7 +45,7 @@ def test_a_request_comes_as_it_went_with_names_that_are_no_utf_8() -> None:
 
 @pytest.mark.parametrize("fault", ["", NAME])
 def test_an_answer_comes_as_it_went(fault: str) -> None:
-    answers = [Answer(status=200), Answer(fault=fault)]
+    answers = [Response(status=200), Response(fault=fault)]
     found = json.loads(answer_line(answers))["answer"]
     assert msgspec.convert(found, SURVEY.answer) == answers
 

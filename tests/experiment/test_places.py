@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.experiment.places import plan_places
+from nginx_tune.experiment.places import plan_places, required_directories
+from nginx_tune.experiment.target import written_files
 from nginx_tune.experiment.view import plan_view
 
 
@@ -26,6 +27,17 @@ def test_places_are_what_the_build_and_the_configuration_write_to() -> None:
     ]
 
 
+def test_a_cache_is_covered_and_nothing_beside_it() -> None:
+    tree = parse_text(
+        "events {} http { proxy_cache_path /var/cache/nginx keys_zone=small:1m; server {"
+        " access_log /var/log/nginx/a.log; proxy_temp_path /var/tmp/nginx; } }"
+    )
+    assert plan_places([], written_files(tree)) == [
+        "/run", "/var/cache/nginx", "/var/log/nginx", "/var/tmp/nginx",
+    ]  # fmt: skip
+    assert required_directories(written_files(tree)) == ["/var/cache", "/var/log/nginx", "/var/tmp"]
+
+
 def test_a_cache_is_written_and_not_shown() -> None:
     """A place that is shown takes no writes, inside of one that does neither."""
     tree = parse_text(
@@ -37,4 +49,4 @@ def test_a_cache_is_written_and_not_shown() -> None:
     view = plan_view([tree], [], None, directory="/")
     assert "/srv/site" in view.shown
     assert "/srv/site/cache" not in view.shown
-    assert {"/srv/site", "/srv/logs/site"} <= set(view.written)
+    assert {"/srv/site", "/srv/site/cache", "/srv/logs/site"} <= set(view.written)

@@ -37,7 +37,7 @@ def test_a_fault_is_named_in_one_line(run_cli: RunCli, tmp_path: Path, fault: st
     assert right in GOOD
     file = tmp_path / "odd.toml"
     file.write_text(GOOD.replace(right, wrong))
-    run = run_cli("scenario", "run", file)
+    run = run_cli("-q", "scenario", "run", file)
     assert run.returncode == 2, run.stderr
     assert said in run.stderr
     assert len(run.stderr.splitlines()) == 1
