@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nginx_tune.audit.rule import Missing
+from nginx_tune.audit.rule import MissingFacts
 from nginx_tune.audit.storage import (
     Size,
     covering,
@@ -69,7 +69,9 @@ def total_served(served: list[Served], facts: Facts) -> Total:
     )
 
 
-def cold_and_blocking(served: list[Served], facts: Facts, total: Total) -> list[Cold | Missing]:
+def cold_and_blocking(
+    served: list[Served], facts: Facts, total: Total
+) -> list[Cold | MissingFacts]:
     """Directories whose reads are sure to block workers, and what is missing to tell of others.
 
     Only on Linux: FreeBSD has asynchronous reads of its own.
@@ -81,10 +83,10 @@ def cold_and_blocking(served: list[Served], facts: Facts, total: Total) -> list[
     limit = page_cache_bytes(facts)
     if limit is None or system is None:
         datasets = sorted({_bytes_of(one, facts) for one in blocking})
-        return [Missing((*_host_facts(system, limit), *datasets))]
+        return [MissingFacts((*_host_facts(system, limit), *datasets))]
     if total.size.high is not None and total.size.high < COLD * limit:
         return []
-    found: list[Cold | Missing] = []
+    found: list[Cold | MissingFacts] = []
     missing: set[str] = set()
     for one in blocking:
         size = size_of(one.path, facts.datasets)
@@ -94,7 +96,7 @@ def cold_and_blocking(served: list[Served], facts: Facts, total: Total) -> list[
             missing.update(total.missing)
             if size.low != size.high:
                 missing.add(_bytes_of(one, facts))
-    return [*found, Missing(tuple(sorted(missing)))] if missing else found
+    return [*found, MissingFacts(tuple(sorted(missing)))] if missing else found
 
 
 def is_cold(served: Served, facts: Facts, total: Total) -> bool | None:
@@ -111,12 +113,12 @@ def is_cold(served: Served, facts: Facts, total: Total) -> bool | None:
     return None if can_be_cold and can_be_large and is_open else False
 
 
-def sizes_missing(unknown: list[Served], facts: Facts, total: Total) -> Missing:
+def sizes_missing(unknown: list[Served], facts: Facts, total: Total) -> MissingFacts:
     """What it takes to tell of directories whether they are cold."""
     names = {_bytes_of(served, facts) for served in unknown}
     if page_cache_bytes(facts) is None:
         names.add("memory.page_cache_limit_bytes")
-    return Missing(tuple(sorted(names.union(total.missing))))
+    return MissingFacts(tuple(sorted(names.union(total.missing))))
 
 
 def _blocking(served: list[Served], facts: Facts) -> list[Served]:

@@ -8,17 +8,17 @@ from functools import cached_property
 from nginx_tune.audit.coldness import Cold, Total, cold_and_blocking, total_served
 from nginx_tune.audit.decided import Decide, Decided
 from nginx_tune.audit.directives import Kind, kinds_of
-from nginx_tune.audit.rule import Missing, Profile
+from nginx_tune.audit.rule import MissingFacts, Profile
 from nginx_tune.conf.caches import Cache, Caching, caches, caching
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.listeners import Listener, listeners
+from nginx_tune.conf.listeners import ListenAddress, listeners
 from nginx_tune.conf.passes import Pass, passes
 from nginx_tune.conf.scopes import Scope, http_blocks, scopes
 from nginx_tune.conf.served import Served, served_paths
 from nginx_tune.conf.thread_pools import aio_lines
 from nginx_tune.conf.tls import TlsListener, tls_listeners
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.conf.upstreams import Upstream, upstreams
+from nginx_tune.conf.upstreams import UpstreamBlock, upstreams
 from nginx_tune.conf.variables import Variables
 from nginx_tune.documents.facts import Facts
 
@@ -92,7 +92,7 @@ class Context:
         return scopes(self.tree)
 
     @cached_property
-    def listeners(self) -> list[Listener]:
+    def listeners(self) -> list[ListenAddress]:
         """Every http address that is listened on."""
         return listeners(self.tree)
 
@@ -111,7 +111,7 @@ class Context:
         return list(dict.fromkeys(line for block in blocks if block for line in block.all(name)))
 
     @cached_property
-    def upstreams(self) -> dict[str, Upstream]:
+    def upstreams(self) -> dict[str, UpstreamBlock]:
         """The groups of servers by name, in order."""
         return {upstream.name: upstream for upstream in upstreams(self.tree)}
 
@@ -151,7 +151,7 @@ class Context:
         return total_served(self.served, self.facts)
 
     @cached_property
-    def cold(self) -> list[Cold | Missing]:
+    def cold(self) -> list[Cold | MissingFacts]:
         """Served directories whose reads are sure to block workers, and what is missing."""
         found = cold_and_blocking(self.served, self.facts, self.total)
         pools = self.decided.on("thread-pools") if found else None

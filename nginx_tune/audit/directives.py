@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.known_directives import (
-    Row,
+    DirectiveRow,
     is_known,
     is_outside_history,
     known_modules,
@@ -64,7 +64,9 @@ def kinds_of(tree: ConfTree) -> dict[Kind, list[Directive]]:
     return {Kind(*key): directives for key, directives in found.items()}
 
 
-def known_here(context: Context) -> Iterator[tuple[Kind, tuple[Row, ...], list[Directive]]]:
+def known_here(
+    context: Context,
+) -> Iterator[tuple[Kind, tuple[DirectiveRow, ...], list[Directive]]]:
     """Directives whose name is known, with the rows that this nginx may have."""
     for kind, directives in _judged(context).items():
         rows = rows_of(kind.name)
@@ -78,7 +80,7 @@ def known_here(context: Context) -> Iterator[tuple[Kind, tuple[Row, ...], list[D
             yield kind, rows, directives
 
 
-def not_in_version(context: Context) -> Iterator[tuple[tuple[Row, ...], list[Directive]]]:
+def not_in_version(context: Context) -> Iterator[tuple[tuple[DirectiveRow, ...], list[Directive]]]:
     """Directives that this version surely lacks, or might lack while it is not known."""
     version = context.version
     for kind, directives in _judged(context).items():

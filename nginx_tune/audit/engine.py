@@ -17,7 +17,7 @@ from nginx_tune.audit.declared import DEFAULT_MARK
 from nginx_tune.audit.needs import WHOLE_TREE, commands_for
 from nginx_tune.audit.notices import NOTICES, notices_of
 from nginx_tune.audit.registry import ALL
-from nginx_tune.audit.rule import Hit, Missing, Profile, Rule
+from nginx_tune.audit.rule import Hit, MissingFacts, Profile, Rule
 from nginx_tune.audit.selection import severity_in
 from nginx_tune.audit.suppression import read_suppressions, silencing
 from nginx_tune.audit.upgrade import CHANGED, changes
@@ -118,7 +118,7 @@ def _run(rules: Iterable[Rule], context: Context) -> _Outcome:
             continue
         missing: dict[str, None] = {}
         for outcome in rule.check(context):
-            if isinstance(outcome, Missing):
+            if isinstance(outcome, MissingFacts):
                 missing.update(dict.fromkeys(outcome.facts))
             elif (rule.whole_tree and not context.tree.is_whole) or (
                 _stands_on_absence(rule, outcome)

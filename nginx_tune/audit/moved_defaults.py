@@ -16,7 +16,7 @@ from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.upstreams import host_of, is_resolved_once
 
 
-class Change(NamedTuple):
+class MovedDefault(NamedTuple):
     """A default that moved."""
 
     since: Version
@@ -161,113 +161,115 @@ def _tls_of(section: str) -> Callable[[Context], list[Directive]]:
     return lambda context: tls_listens(context, section)
 
 
-CHANGES: tuple[Change, ...] = (
-    Change(
+CHANGES: tuple[MovedDefault, ...] = (
+    MovedDefault(
         (1, 5, 4), "charset_types", "application/x-javascript", "application/javascript",
         "scripts of the new type get a charset, and those of the old one none",
         _unset("charset_types", "charset"),
     ),
-    Change(
+    MovedDefault(
         (1, 5, 13), "variables_hash_max_size", "512", "1024",
         "nginx may use a little more memory, and warns less", _unset("variables_hash_max_size"),
     ),
-    Change(
+    MovedDefault(
         (1, 5, 13), "types_hash_bucket_size", "the size of a cache line", "64",
         "the same on every CPU", _unset("types_hash_bucket_size", "types"),
     ),
-    Change(
+    MovedDefault(
         (1, 7, 7), "caching of answers with Vary", "whatever was asked for", "apart for each value",
         "an answer that varies is kept once for each value, and one with Vary: * not at all",
         _varying,
     ),
-    Change(
+    MovedDefault(
         (1, 9, 1), "ssl_protocols", "SSLv3 to TLSv1.2", "TLSv1 to TLSv1.2",
         "clients that speak SSLv3 only are refused", _tls,
     ),
-    Change(
+    MovedDefault(
         (1, 9, 1), "proxy_ssl_protocols", "SSLv3 to TLSv1.2", "TLSv1 to TLSv1.2",
         "servers that speak SSLv3 only are not reached", _tls_passes,
     ),
-    Change(
+    MovedDefault(
         (1, 9, 5), "output_buffers", "1 32k", "2 32k",
         "a file that goes out without sendfile takes up to twice the memory",
         _static("output_buffers"),
     ),
-    Change(
+    MovedDefault(
         (1, 9, 8), "connection_pool_size", "256", "512 (256 on 32 bits)",
         "an idle connection takes 256 bytes more", _unset("connection_pool_size"),
     ),
-    Change(
+    MovedDefault(
         (1, 9, 13), "proxy_next_upstream", "every request", "requests that are idempotent",
         "a POST, LOCK or PATCH that was sent is no longer sent to another server", _retried,
     ),
-    Change(
+    MovedDefault(
         (1, 11, 0), "ssl_dhparam", "parameters of 1024 bits", "none",
         "ciphers of the kind DHE are no longer offered", _tls_unset("ssl_dhparam"),
     ),
-    Change(
+    MovedDefault(
         (1, 11, 0), "ssl_ecdh_curve", "prime256v1", "auto",
         "handshakes may take another curve (X25519)", _tls_unset("ssl_ecdh_curve"),
     ),
-    Change(
+    MovedDefault(
         (1, 15, 10), "listen of a name", "the first address of the name", "each of its addresses",
         "nginx listens in more places", _named_listen,
     ),
-    Change(
+    MovedDefault(
         (1, 19, 10), "keepalive_requests of an upstream", "100", "1000",
         "connections to the servers are kept longer", _kept_upstreams,
     ),
-    Change(
+    MovedDefault(
         (1, 19, 10), "keepalive_time", "no bound", "1h",
         "a connection of a client is closed after the request at which it is an hour old",
         _unset("keepalive_time"),
     ),
-    Change(
+    MovedDefault(
         (1, 23, 4), "proxy_ssl_protocols", "TLSv1 to TLSv1.2", "TLSv1 to TLSv1.3",
         "servers may be asked by TLSv1.3", _tls_passes,
     ),
-    Change(
+    MovedDefault(
         (1, 27, 3), "proxy_ssl_protocols", "TLSv1 to TLSv1.3", "TLSv1.2 TLSv1.3",
         "servers that speak TLS 1.0 or 1.1 only are not reached", _tls_passes,
     ),
-    Change(
+    MovedDefault(
         (1, 29, 1), "ssl_certificate_compression", "as OpenSSL does", "off",
         "certificates go uncompressed over TLSv1.3, a few hundred bytes more for each handshake",
         _tls_unset("ssl_certificate_compression"),
     ),
-    Change(
+    MovedDefault(
         (1, 29, 8), "max_headers", "no bound", "1000",
         "a request with more header lines is refused", _unset("max_headers"),
     ),
-    Change(
+    MovedDefault(
         (1, 19, 10), "keepalive_requests", "100", "1000",
         "clients keep their connections longer, with the memory that stays with them",
         _unset("keepalive_requests"),
     ),
-    Change(
+    MovedDefault(
         (1, 21, 4), "sendfile_max_chunk", "0", "2m",
         "one fast client no longer holds a worker for a whole file", _chunk,
     ),
-    Change(
+    MovedDefault(
         (1, 23, 4), "ssl_protocols", "TLSv1 TLSv1.1 TLSv1.2", "the same with TLSv1.3",
         "handshakes of new clients take a round trip less, and other ciphers hold for them", _tls,
     ),
-    Change(
+    MovedDefault(
         (1, 27, 3), "ssl_protocols", "TLSv1 to TLSv1.3", "TLSv1.2 TLSv1.3",
         "clients that speak TLS 1.0 or 1.1 only are refused", _tls,
     ),
-    Change(
+    MovedDefault(
         (1, 29, 7), "proxy_http_version", "1.0", "1.1",
         "the server gets HTTP/1.1 without Connection: close, and may answer in chunks",
         _bare_passes,
     ),
-    Change(
+    MovedDefault(
         (1, 29, 7), "keepalive of an upstream", "none", "32 local",
         "each worker keeps idle connections for each location; keepalive 0 is as before",
         _bare_upstreams,
     ),
     *(
-        Change(since, f"{name} of {section}", before, after, effect.format(whom, done), places)
+        MovedDefault(
+            since, f"{name} of {section}", before, after, effect.format(whom, done), places
+        )
         for since, before, after, effect in (
             ((1, 9, 1), "SSLv3 to TLSv1.2", "TLSv1 to TLSv1.2",
              "{0} that speak SSLv3 only are {1}"),
@@ -282,7 +284,7 @@ CHANGES: tuple[Change, ...] = (
             ("stream", "proxy_ssl_protocols", "servers", "not reached", tls_proxies),
         )
     ),
-    Change(
+    MovedDefault(
         (1, 11, 3), "accept_mutex", "on", "off",
         "every worker waits at the listen sockets (by EPOLLEXCLUSIVE)",
         _unset_events("accept_mutex"),

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.suppression import Suppression
 from nginx_tune.documents.decisions import Evidence
 
 
-def _check(_: object) -> Iterator[Hit | Missing]:
+def _check(_: object) -> Iterator[Hit | MissingFacts]:
     return iter(())
 
 

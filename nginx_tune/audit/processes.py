@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.needs import WHOLE_TREE
-from nginx_tune.audit.rule import Missing
+from nginx_tune.audit.rule import MissingFacts
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.quantities import parse_count
 from nginx_tune.documents.decisions import Evidence
@@ -19,7 +19,7 @@ from nginx_tune.documents.decisions import Evidence
 DEFAULT_CONNECTIONS = 512
 """Of one worker (ngx_event.c)."""
 
-_THE_MAIN_FILE = Missing((WHOLE_TREE,))
+_THE_MAIN_FILE = MissingFacts((WHOLE_TREE,))
 
 
 class Number(NamedTuple):
@@ -31,7 +31,7 @@ class Number(NamedTuple):
     """The directive that gives it; null for nginx's default or a fact of the host."""
 
 
-def worker_count(context: Context) -> Number | Missing:
+def worker_count(context: Context) -> Number | MissingFacts:
     """How many workers nginx starts."""
     if context.tree.is_part:
         return _THE_MAIN_FILE
@@ -43,20 +43,20 @@ def worker_count(context: Context) -> Number | Missing:
     cpu = context.facts.cpu
     value = cpu.auto_workers if cpu.auto_workers is not None else cpu.online
     if value is None:
-        return Missing(("cpu.online",))
+        return MissingFacts(("cpu.online",))
     return Number(value, Evidence(fact="workers of worker_processes auto", value=value), place)
 
 
-def fitting_workers(context: Context) -> Number | Missing:
+def fitting_workers(context: Context) -> Number | MissingFacts:
     """How many workers can run at once."""
     cpu = context.facts.cpu
     if cpu.effective is None:
-        return Missing(("cpu.effective",))
+        return MissingFacts(("cpu.effective",))
     value = max(1, ceil(cpu.effective - 0.001))
     return Number(value, Evidence(fact="cpu.effective", value=cpu.effective, unit="CPUs"), None)
 
 
-def worker_connections(context: Context) -> Number | Missing:
+def worker_connections(context: Context) -> Number | MissingFacts:
     """How many connections one worker takes."""
     if context.tree.is_part:
         return _THE_MAIN_FILE
@@ -65,7 +65,7 @@ def worker_connections(context: Context) -> Number | Missing:
     return _declared("worker_connections", value or DEFAULT_CONNECTIONS, place)
 
 
-def descriptor_limit(context: Context) -> Number | Missing:
+def descriptor_limit(context: Context) -> Number | MissingFacts:
     """How many descriptors a worker may have open."""
     if context.tree.is_part:
         return _THE_MAIN_FILE
@@ -76,7 +76,7 @@ def descriptor_limit(context: Context) -> Number | Missing:
     limits = context.facts.limits
     soft = limits.nofile_soft
     if soft is None or limits.nofile_of == "reader":  # a shell's says nothing about nginx
-        return Missing(("limits.nofile_soft",))
+        return MissingFacts(("limits.nofile_soft",))
     return Number(soft, Evidence(fact="limits.nofile_soft", value=soft), None)
 
 
@@ -123,8 +123,8 @@ def _is_tengine(context: Context) -> bool:
     return context.facts.nginx.product == "tengine"
 
 
-def lacking(*numbers: Number | Missing) -> Iterator[Missing]:
+def lacking(*numbers: Number | MissingFacts) -> Iterator[MissingFacts]:
     """The facts that those of the numbers lack which are not known."""
-    facts = {fact: None for one in numbers if isinstance(one, Missing) for fact in one.facts}
+    facts = {fact: None for one in numbers if isinstance(one, MissingFacts) for fact in one.facts}
     if facts:
-        yield Missing(tuple(facts))
+        yield MissingFacts(tuple(facts))

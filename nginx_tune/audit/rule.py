@@ -2,8 +2,8 @@
 
 A rule is one small file under ``rules/`` with a ``RULE``: what it is called, why it matters,
 what to do, where the claim comes from, an example that fires and one that is silent, and a
-check. A check is pure. It yields a Hit for each fault and a Missing for each fact that it would
-need: it never guesses.
+check. A check is pure. It yields a Hit for each fault and a MissingFacts for what it would need to
+know: it never guesses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Hit(NamedTuple):
     """When the case at hand is milder than the rule."""
 
 
-class Missing(NamedTuple):
+class MissingFacts(NamedTuple):
     """Facts without which the rule cannot say anything about some place."""
 
     facts: tuple[str, ...]
@@ -48,7 +48,7 @@ class Example(NamedTuple):
     facts: Facts | None = None
 
 
-Check = Callable[["Context"], Iterator[Hit | Missing]]
+Check = Callable[["Context"], Iterator[Hit | MissingFacts]]
 Fixes = Callable[["Context", Hit], Iterable[Edit]]
 Profile = Literal["default", "strict", "cis"]
 EVERY_PROFILE: frozenset[Profile] = frozenset({"default", "strict", "cis"})

@@ -29,7 +29,7 @@ class Split(NamedTuple):
     variable: str
 
 
-class Target(NamedTuple):
+class SplitTarget(NamedTuple):
     """A directory that a part of a table leads to."""
 
     split: Split
@@ -79,7 +79,7 @@ def cache_line(scope: Scope) -> Directive | None:
     return next((line for line in lines if line is not None), None)
 
 
-def targets(context: Context, split: Split) -> Iterator[Target]:
+def targets(context: Context, split: Split) -> Iterator[SplitTarget]:
     """The directories that the parts of a table choose between, as far as they are known."""
     entries = set(split.place.block or ())
     for served in context.served:
@@ -88,7 +88,7 @@ def targets(context: Context, split: Split) -> Iterator[Target]:
             continue
         for value, entry in context.variables.possible(line.value, served.scope).known.items():
             if entry in entries and _leads_to(served, value):
-                yield Target(split, entry, served)
+                yield SplitTarget(split, entry, served)
 
 
 def _leads_to(served: Served, value: str) -> bool:

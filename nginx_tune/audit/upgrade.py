@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context, Version
 from nginx_tune.audit.moved_defaults import CHANGES
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.documents.decisions import Evidence
 
 
@@ -31,7 +31,7 @@ def changes(context: Context, since: Version, until: Version) -> Iterator[Hit]:
                 )
 
 
-def _check(_: object) -> Iterator[Hit | Missing]:
+def _check(_: object) -> Iterator[Hit | MissingFacts]:
     return iter(())
 
 

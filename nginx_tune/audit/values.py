@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nginx_tune.audit.directives import known_here
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.directive_values import Grammar, Version, grammars_of, seen_versions
-from nginx_tune.conf.known_directives import Row
+from nginx_tune.conf.known_directives import DirectiveRow
 from nginx_tune.conf.own_values import own_fault_of
 from nginx_tune.conf.templates import is_open
 
@@ -146,7 +146,7 @@ def _levels(block: Block) -> Iterator[Block]:
             yield from _levels(directive.block)
 
 
-def _grammars(name: str, rows: list[Row], version: Version | None) -> list[Grammar]:
+def _grammars(name: str, rows: list[DirectiveRow], version: Version | None) -> list[Grammar]:
     """Those that may hold; none where some version that may be meant has another setter."""
     found = [
         grammar

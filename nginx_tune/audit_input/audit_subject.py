@@ -94,7 +94,8 @@ def test_tree(
     """
     from nginx_tune.experiment.trial import try_configuration  # noqa: PLC0415  # the whole lab
 
-    nginx, _ = read_nginx(host, binary=nginx_binary, to_run=True)
+    meant = os.path.abspath(tree.path)  # noqa: PTH100  # links stay
+    nginx, _ = read_nginx(host, binary=nginx_binary, conf_path=meant, to_run=True)
     refuse_special_files(opened_files(tree))
     binary = runnable_program(nginx)
     refuse_foreign_code(binary, module_files(tree, nginx.flags, prefix))

@@ -16,7 +16,7 @@ class Overlaid:
     def __init__(self, reader: Reader, files: Mapping[str, bytes]) -> None:
         self._reader = reader
         self._files = {_real(path): data for path, data in files.items()}
-        self._unread = dict(zip(self._files, files, strict=True))
+        self._unread = {_real(path): path for path in files}  # one file may have several names
         self._new_names: dict[str, set[str]] = {}
         for path in files:
             directory, name = posixpath.split(_absolute(path))

@@ -30,6 +30,11 @@ def check_content(plan: Plan, name: str) -> dict[str, bytes]:
         raise UsageError(f"{name}: it names a file by a zero byte")
     for file in plan.files:
         if hashlib.sha256(file.content).hexdigest() != file.sha256_after:
+            if not file.content:
+                raise UsageError(
+                    f"{name}: {file.path}: its content is left out, as in a page of 'report'",
+                    hint="take the JSON of 'nginx-tune plan' itself",
+                )
             raise UsageError(f"{name}: {file.path}: its content is not what was planned")
     return {file.path: file.content for file in plan.files}
 

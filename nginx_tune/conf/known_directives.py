@@ -56,7 +56,7 @@ def parse_span(since: str, gone: str) -> Span:
     return Span(_version(since), _version(gone))
 
 
-class Row(NamedTuple):
+class DirectiveRow(NamedTuple):
     """One module's directive as some versions have it."""
 
     name: str
@@ -105,7 +105,7 @@ class Row(NamedTuple):
             self.absent_from is not None and version >= self.absent_from
         )
 
-    def as_in(self, version: Version) -> Row:
+    def as_in(self, version: Version) -> DirectiveRow:
         """The row with the places and arguments of that release, where they changed."""
         if not self.is_own or version < FIRST_RELEASE:
             return self
@@ -120,7 +120,7 @@ class Row(NamedTuple):
         return self
 
 
-def rows_of(name: str) -> tuple[Row, ...]:
+def rows_of(name: str) -> tuple[DirectiveRow, ...]:
     """What is known of a directive's name."""
     return _parsed(name)
 
@@ -248,14 +248,14 @@ def is_listed(name: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _parsed(name: str) -> tuple[Row, ...]:
+def _parsed(name: str) -> tuple[DirectiveRow, ...]:
     return tuple(_rows(_table().lines.get(name, ())))
 
 
-def _rows(lines: Iterable[str]) -> Iterator[Row]:
+def _rows(lines: Iterable[str]) -> Iterator[DirectiveRow]:
     for line in lines:
         name, module, contexts, arguments, first, last, absent_to, absent_from = line.split("\t")
-        yield Row(
+        yield DirectiveRow(
             name,
             module,
             frozenset(contexts.split(",")),

@@ -18,7 +18,7 @@ _WILDCARDS = frozenset({"*", "0.0.0.0"})  # noqa: S104  # compared with, not bou
 
 
 @dataclass
-class Listener:
+class ListenAddress:
     """One listening address with the lines and servers that share it."""
 
     address: str
@@ -43,24 +43,24 @@ class Listener:
         return self.address.startswith("unix:")
 
 
-def listeners(tree: ConfTree) -> list[Listener]:
+def listeners(tree: ConfTree) -> list[ListenAddress]:
     """The http listeners of a tree in the order met.
 
     A server without ``listen`` gets ``*:80`` and is left out: there is no line to speak of.
     """
-    found: dict[tuple[str, bool], Listener] = {}
+    found: dict[tuple[str, bool], ListenAddress] = {}
     for _, server in servers(tree):
         for line in (server.block or Block([])).all("listen"):
             if line.args:
                 key = (address_of(line.value), "quic" in line.args[1:])
-                listener = found.setdefault(key, Listener(*key))
+                listener = found.setdefault(key, ListenAddress(*key))
                 listener.lines.append(line)
                 listener.servers.append(server)
     return list(found.values())
 
 
 def address_of(text: str) -> str:
-    """The address of a ``listen`` in the form of ``Listener.address``."""
+    """The address of a ``listen`` in the form of ``ListenAddress.address``."""
     if text[:5].lower() == "unix:":
         return f"unix:{text[5:]}"
     text = text.lower()
@@ -72,7 +72,7 @@ def address_of(text: str) -> str:
     return f"{'*' if host in _WILDCARDS else host}:{port}"
 
 
-def multiplexed_servers(scopes: Iterable[Scope], found: Iterable[Listener]) -> set[Directive]:
+def multiplexed_servers(scopes: Iterable[Scope], found: Iterable[ListenAddress]) -> set[Directive]:
     """The servers that speak HTTP/2 or HTTP/3, where one connection carries many requests.
 
     An ``http2`` of ``listen`` holds for every server of the address, the directive for its own.
@@ -94,7 +94,7 @@ def port_of(address: str) -> int | None:
     return int(port) if port.isascii() and port.isdigit() and len(port) < _LONG_PORT else None
 
 
-def tls_servers(found: Iterable[Listener]) -> set[Directive]:
+def tls_servers(found: Iterable[ListenAddress]) -> set[Directive]:
     """The servers that answer over TLS only."""
     secure: set[Directive] = set()
     plain: set[Directive] = set()

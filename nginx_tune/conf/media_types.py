@@ -12,5 +12,10 @@ COMPRESSED = frozenset(
     }
 )  # fmt: skip
 """What gzip cannot make smaller."""
+OLDER_FONTS = frozenset(
+    {"application/font-woff", "application/font-woff2", "application/x-font-woff"}
+)
+"""What WOFF files were sent as before ``conf/mime.types`` of nginx 1.15.1 said font/woff."""
+FONTS_RENAMED = (1, 15, 1)
 EVENT_STREAM = "text/event-stream"
 """What gzip holds back: a buffered answer is flushed by nobody."""

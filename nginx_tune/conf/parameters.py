@@ -58,7 +58,7 @@ class Words(NamedTuple):
         return self.spans.get(name + equals if self.is_closed else (name + equals).lower())
 
 
-class Judgement(NamedTuple):
+class ArgumentFault(NamedTuple):
     """What is wrong with an argument."""
 
     since: Version = ()
@@ -79,19 +79,19 @@ def words_of(directive: str, context: str) -> tuple[Words, ...]:
     return tuple(one for one in _table().get(directive, ()) if one.module in modules)
 
 
-def judge(directive: str, words: Words, argument: str, version: Version) -> Judgement | None:
+def judge(directive: str, words: Words, argument: str, version: Version) -> ArgumentFault | None:
     """Why a version refuses an argument; null where it takes it or that cannot be told."""
     spans = words.of(argument)
     name, equals, _ = argument.partition("=")
     if name + equals in COMMERCIAL.get(directive, ()):
         return None
     if spans is None:
-        return Judgement() if words.is_closed else None
+        return ArgumentFault() if words.is_closed else None
     if version < FIRST_RELEASE or any(is_within(version, span) for span in spans):
         return None
     if version < spans[0].since:
-        return Judgement(since=spans[0].since)
-    return Judgement(gone=next(one.gone for one in reversed(spans) if one.since <= version))
+        return ArgumentFault(since=spans[0].since)
+    return ArgumentFault(gone=next(one.gone for one in reversed(spans) if one.since <= version))
 
 
 def seen_versions() -> list[Version]:

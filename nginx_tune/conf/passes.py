@@ -72,14 +72,14 @@ _LINES = tuple(f"{module}_pass" for module in MODULES)
 def _read(scope: Scope, place: Directive, variables: Variables) -> Pass:
     known = sorted(variables.possible(place.value, scope).known)
     schemes = {match[1].lower() for value in known if (match := _SCHEME.match(value))}
-    addresses = dict.fromkeys(_address(value) for value in known)
+    addresses = dict.fromkeys(address_in(value) for value in known)
     addresses.pop("", None)
     return Pass(
         scope, place, place.name.removesuffix("_pass"), tuple(addresses), bool(schemes & _TLS)
     )
 
 
-def _address(value: str) -> str:
+def address_in(value: str) -> str:
     """The server's part of a URL, in lower case unless it is a path."""
     match = _SCHEME.match(value)
     rest = value[match.end() :] if match else value

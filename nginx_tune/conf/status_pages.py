@@ -1,11 +1,12 @@
-"""Locations that answer with stub_status, and where they are listened for."""
+"""Locations that monitors ask: stub_status and where it is listened for, and health checks."""
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.scopes import scopes
+from nginx_tune.conf.scopes import Scope, scopes
 from nginx_tune.conf.tree import ConfTree
 
 _EVERY = {"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "::1"}  # noqa: S104  # asked, not bound
@@ -41,6 +42,26 @@ def status_locations(tree: ConfTree) -> list[StatusLocation]:
             if place is not None
         ]
     return sorted(found, key=lambda one: one.tls)
+
+
+def is_for_monitors(scope: Scope) -> bool:
+    """Whether a location's last word says that monitors ask there, a few times a minute."""
+    return names_monitors(scope.own)
+
+
+def names_monitors(block: Directive) -> bool:
+    """The same of the block that makes a scope."""
+    path = block.args[-1] if block.name == "location" and block.args else ""
+    words = re.sub(r"[\\^$]", "", path).strip("/").lower().rpartition("/")[2]
+    return re.sub(r"[-_.]", "", words) in _MONITORED
+
+
+_MONITORED = frozenset(
+    {
+        "health", "healthz", "healthcheck", "healthy", "ping", "ready", "readyz", "readiness",
+        "live", "livez", "liveness", "metrics", "status", "nginxstatus", "heartbeat",
+    }
+)  # fmt: skip
 
 
 def _path(location: Directive) -> str | None:

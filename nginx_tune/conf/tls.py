@@ -11,20 +11,20 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.listeners import Listener
+from nginx_tune.conf.listeners import ListenAddress
 from nginx_tune.conf.scopes import Scope
 
 
 class TlsListener(NamedTuple):
     """An address that speaks TLS, over TCP or QUIC."""
 
-    listener: Listener
+    listener: ListenAddress
     default: Scope
     """Its default server."""
     servers: list[Scope]
 
 
-def tls_listeners(listeners: list[Listener], scopes: list[Scope]) -> Iterator[TlsListener]:
+def tls_listeners(listeners: list[ListenAddress], scopes: list[Scope]) -> Iterator[TlsListener]:
     """The TLS listeners among ``listeners``; the servers' scopes are found in ``scopes``."""
     by_block = {id(scope.own.block): scope for scope in scopes if scope.kind == "server"}
     for listener in listeners:
@@ -34,12 +34,12 @@ def tls_listeners(listeners: list[Listener], scopes: list[Scope]) -> Iterator[Tl
             yield TlsListener(listener, default, servers)
 
 
-def _speaks_tls(listener: Listener, default: Scope) -> bool:
+def _speaks_tls(listener: ListenAddress, default: Scope) -> bool:
     # "ssl on;" is the older form, gone in 1.25.1.
     return any("ssl" in line.args[1:] for line in listener.lines) or default.value("ssl") == "on"
 
 
-def _default_server(listener: Listener) -> Directive:
+def _default_server(listener: ListenAddress) -> Directive:
     for line, server in zip(listener.lines, listener.servers, strict=True):
         if "default_server" in line.args or "default" in line.args:
             return server

@@ -25,7 +25,7 @@ _LOCAL_NAME = re.compile(r"(?:.*\.)?localhost|localhost\..*|ip6-localhost|ip6-lo
 
 
 @dataclass(frozen=True)
-class Upstream:
+class UpstreamBlock:
     """One ``upstream`` block of http."""
 
     name: str
@@ -74,10 +74,10 @@ class Upstream:
         return bool(hosts) and all(not host or is_loopback(host) for host in hosts)
 
 
-def upstreams(tree: ConfTree) -> list[Upstream]:
+def upstreams(tree: ConfTree) -> list[UpstreamBlock]:
     """The upstreams of http in order."""
     return [
-        Upstream(line.value.lower(), line)
+        UpstreamBlock(line.value.lower(), line)
         for http in http_blocks(tree)
         for line in (http.block or Block([])).all("upstream")
         if line.block is not None and line.args

@@ -19,7 +19,7 @@ def conf(server: str = "listen 80;", events: str = "", main: str = "", http: str
 
 
 def _listening(**more: object) -> Facts:
-    found = Listener(address="127.0.0.1", port=80, drops=5, of_nginx=True)
+    found = Listener(address="127.0.0.1", port=80, drops=100, of_nginx=True)
     return replace(linux(), listeners=[replace(found, **more)])
 
 
@@ -133,6 +133,18 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         linux(cpus=2, effective_cpus=1.5),
         0,
     ),
+    "auto with one worker more than CPUs": (
+        "lim-workers-cgroup",
+        conf(main="worker_processes auto;"),
+        linux(cpus=4, effective_cpus=3.0),
+        0,
+    ),
+    "auto with two workers more than CPUs": (
+        "lim-workers-cgroup",
+        conf(main="worker_processes auto;"),
+        linux(cpus=5, effective_cpus=3.0),
+        1,
+    ),
     "auto of a C library that sees the cpuset": (
         "lim-workers-cgroup",
         conf(main="worker_processes auto;"),
@@ -230,6 +242,12 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         conf("listen [::]:80;"),
         _listening(address="::"),
         1,
+    ),
+    "a few drops in the life of a socket": (
+        "ls-backlog-overflow-seen",
+        conf(),
+        _listening(address="0.0.0.0", drops=99),
+        0,
     ),
     "drops of another program": (
         "ls-backlog-overflow-seen",

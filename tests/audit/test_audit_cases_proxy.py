@@ -61,6 +61,20 @@ REUSING = 'proxy_http_version 1.1; proxy_set_header Connection "";'
 FIVE = "".join(f"server 10.0.0.{n};" for n in range(5))
 LIVES = "proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade;"
 
+TWO = (
+    "events {} http { upstream u { server 10.0.0.1; server 10.0.0.2; } "
+    "server { location / { proxy_pass http://u; %s } } }"
+)
+STORE = (
+    "events {} http { server { proxy_buffering off; client_max_body_size %s; "
+    "location /v2/ { proxy_pass http://10.0.0.1; } location / { proxy_pass http://10.0.0.2; } } }"
+)
+HEALTH = (
+    "events {} http { upstream u { server 10.0.0.1; keepalive 8; } server { "
+    "location / { proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection ''; } "
+    "location %s { proxy_pass http://u; %s } } }"
+)
+
 CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
     "no pool in a version that is not known": (
         "up-keepalive-missing", proxy(""), Facts(), "nginx.nginx_version",
@@ -229,6 +243,35 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
     ),
     "unbuffered bodies for one server": (
         "px-request-buffering-off", proxy("proxy_request_buffering off;"), None, 0,
+    ),
+    "unbuffered bodies of POST, which are sent once": (
+        "px-request-buffering-off", TWO % "proxy_request_buffering off;", None, 0,
+    ),
+    "unbuffered bodies that are sent again": (
+        "px-request-buffering-off",
+        TWO % "proxy_request_buffering off; proxy_next_upstream error non_idempotent;", None, 1,
+    ),
+    "a registry, whose answers would go through files": (
+        "px-buffering-off-global", STORE % "20g", None, 0,
+    ),
+    "a store without a limit": ("px-buffering-off-global", STORE % "0", None, 0),
+    "a server of usual bodies": ("px-buffering-off-global", STORE % "20m", None, 1),
+    "the health check of a pool that others use": (
+        "up-keepalive-http10", HEALTH % ("= /health", ""), linux(version="1.26.3"), 0,
+    ),
+    "a place of a pool that is no health check": (
+        "up-keepalive-http10", HEALTH % ("= /api/users", ""), linux(version="1.26.3"), 1,
+    ),
+    "pages of an application beside a pool of threads": (
+        "io-aio-write-missing",
+        "events {} http { aio threads; server { location / { fastcgi_pass 127.0.0.1:1; } } }",
+        linux(version="1.26.3"), 0,
+    ),
+    "cached pages beside a pool of threads": (
+        "io-aio-write-missing",
+        ("events {} http { aio threads; fastcgi_cache_path /c keys_zone=c:1m; "
+        "server { location / { fastcgi_pass 127.0.0.1:1; fastcgi_cache c; } } }"),
+        linux(version="1.26.3"), 1,
     ),
     "two mount points of one device": (
         "ca-temp-other-fs", cache("proxy_temp_path /spool;"), TWO_MOUNTS, 1,

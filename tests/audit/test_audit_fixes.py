@@ -19,7 +19,7 @@ from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.fixes import Change, Fixed, fix_findings
 from nginx_tune.audit.registry import ALL
-from nginx_tune.audit.rule import Check, Hit, Missing, Rule
+from nginx_tune.audit.rule import Check, Hit, MissingFacts, Rule
 from nginx_tune.conf.edits import Edit, add_to, remove, set_arguments
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.base import decode, encode
@@ -58,7 +58,7 @@ def test_the_fix_of_a_rule_cures_its_example(rule: Rule) -> None:
 
 
 def _rule(name: str, directive: str, edit: object) -> Rule:
-    def check(context: Context) -> Iterator[Hit | Missing]:
+    def check(context: Context) -> Iterator[Hit | MissingFacts]:
         for one in context.tree.main.walk():
             if one.name == directive:
                 yield Hit(one, f"{directive} is wrong", [Evidence(fact=directive, value=one.value)])
@@ -105,7 +105,7 @@ def test_a_shared_file_is_edited_once_and_all_other_bytes_stay() -> None:
     ]
 
 
-def _only_off(context: Context) -> Iterator[Hit | Missing]:
+def _only_off(context: Context) -> Iterator[Hit | MissingFacts]:
     for one in context.tree.main.walk():
         if one.name == "sendfile" and one.value == "off":
             yield Hit(one, "off", [Evidence(fact="sendfile", value="off")])
@@ -161,7 +161,7 @@ def test_what_nginx_refuses_is_left_out_and_the_rest_stays() -> None:
 
 
 def _named(name: str, value: str) -> Check:
-    def check(context: Context) -> Iterator[Hit | Missing]:
+    def check(context: Context) -> Iterator[Hit | MissingFacts]:
         for one in context.tree.main.walk():
             if (one.name, one.value) == (name, value):
                 yield Hit(one, name, [Evidence(fact=name, value=value)])

@@ -26,6 +26,15 @@ DOLLARS = (
     "proxy_set_header Host $$host; proxy_set_header A $$remote_addr; proxy_set_header B $$scheme; "
     "} } }"
 )
+LIMIT = (
+    "events {} http { limit_conn_zone $binary_remote_addr zone=a:1m; "
+    "server { listen 443 ssl http2; location %s; } } }"
+)
+GZIP = (
+    "events {} http { gzip on; gzip_types text/css; "
+    "server { listen 80; location / { return 204; } %s } }"
+)
+GZIP_HOST = linux(flags=("--with-http_gzip_static_module",))
 SRV = linux(disks={"/srv": ("sda", "ssd")})
 
 CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
@@ -257,6 +266,50 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
     "an upstream that another file may hold": (
         "up-literal-no-keepalive", "location / { grpc_pass grpcs://app; }", None, WHOLE_TREE,
     ),
+    "an older name of fonts, which nothing is sent as": (
+        "gz-compressed-types", "events {} http { gzip_types application/x-font-woff; server { } }",
+        linux(version="1.26.3"), 0,
+    ),
+    "an older name of fonts in the time of it": (
+        "gz-compressed-types", "events {} http { gzip_types application/font-woff; server { } }",
+        linux(version="1.14.2"), 1,
+    ),
+    "an older name of fonts that the configuration gives": (
+        "gz-compressed-types",
+        ("events {} http { types { application/font-woff woff; } "
+        "gzip_types application/font-woff; server { } }"),
+        linux(version="1.26.3"), 1,
+    ),
+    "a limit for a place that few ask at once": (
+        "lim-conn-h2", LIMIT % "/login { limit_conn a 5", None, 0,
+    ),
+    "a limit that one browser passes over HTTP/2 alone": (
+        "lim-conn-h2", LIMIT % "/api/ { limit_conn a 10", None, 1,
+    ),
+    "a small limit of all pages": ("lim-conn-h2", LIMIT % "/ { limit_conn a 5", None, 1),
+    "a health check that closes": (
+        "cn-keepalive-extreme", "location = /ping { keepalive_timeout 0; fastcgi_pass a; }",
+        None, 0,
+    ),
+    "pages of errors alone": (
+        "gz-dynamic-static-files", GZIP % "location @e { root /srv/errors; }", GZIP_HOST, 0,
+    ),
+    "challenges of certificates alone": (
+        "gz-dynamic-static-files", GZIP % "location /.well-known/ { root /srv/e; }", GZIP_HOST, 0,
+    ),
+    "files beside pages of errors": (
+        "gz-dynamic-static-files",
+        GZIP % "location @e { root /srv/errors; } location /s/ { root /srv; }", GZIP_HOST, 1,
+    ),
+    "one page of errors through a filter": (
+        "io-threads-body-filter",
+        "events {} http { aio threads; server { location = /e.html { root /srv; ssi on; } } }",
+        None, 0,
+    ),
+    "a health check over TLS": (
+        "up-literal-no-keepalive",
+        "events {} http { server { location /healthz { proxy_pass https://10.0.0.1; } } }", None, 0,
+    ),
     "a server with its port, in a part": (
         "up-literal-no-keepalive", "location / { grpc_pass grpcs://app:443; }", None, 1,
     ),
@@ -336,6 +389,15 @@ def test_a_stream_in_a_file_of_its_own_has_no_events(file: str, count: int) -> N
 def test_case(name: str) -> None:
     rule, conf, facts, expected = CASES[name]
     assert outcome(rule, conf, facts) == expected
+
+
+def test_of_several_places_the_widest_is_shown() -> None:
+    tree = parse_text(
+        "events {} http { server { location /setup/first { proxy_pass https://10.0.0.1; }\n"
+        "location / { proxy_pass https://10.0.0.1; } } }"
+    )
+    rules = [one for one in ALL if one.id == "up-literal-no-keepalive"]
+    assert [one.line for one in audit(tree, None, rules).findings] == [2]
 
 
 @pytest.mark.parametrize(

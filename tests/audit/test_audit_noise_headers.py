@@ -15,8 +15,27 @@ CASES: dict[str, tuple[str, int]] = {
         0,
     ),
     "headers of a page that nginx writes": (
+        ("events {} http { server { add_header X-Frame-Options DENY always; location @e { "
+        "add_header Content-Type text/html; return 503 '<p>later</p>'; } } }"),
+        1,
+    ),
+    "headers of an error that is never sent with them": (
         ("events {} http { server { add_header X-Frame-Options DENY; location @e { "
         "add_header Content-Type text/html; return 503 '<p>later</p>'; } } }"),
+        0,
+    ),
+    "the header for other origins, of an error": (
+        HEADER % ("Access-Control-Allow-Origin * always", "/e { add_header X-A 1; return 404; }"),
+        1,
+    ),
+    "the header for other origins, of the text of a health check": (
+        HEADER % ("Access-Control-Allow-Origin *",
+                  "/health { add_header Content-Type text/plain; return 200 ok; }"),
+        0,
+    ),
+    "the header for other origins, of JSON word for word": (
+        HEADER % ("Access-Control-Allow-Origin *",
+                  "/v { default_type application/json; add_header X-A 1; return 200 '{}'; }"),
         1,
     ),
     "the header for other origins, of an answer to OPTIONS": (
@@ -30,7 +49,7 @@ CASES: dict[str, tuple[str, int]] = {
         0,
     ),
     "Strict-Transport-Security of a redirect": (
-        ("events {} http { server { add_header Strict-Transport-Security a; location /e { "
+        ("events {} http { server { add_header Strict-Transport-Security a; location / { "
         "add_header X-A 9; return 308 /f; } } }"),
         1,
     ),
@@ -42,7 +61,57 @@ CASES: dict[str, tuple[str, int]] = {
     "the type of scripts": (
         ("events {} http { server { add_header X-Content-Type-Options nosniff; "
         r"location ~* \.(js|css)$ { add_header Cache-Control public; } } }"),
+        0,
+    ),
+    "headers about pages, of drawings beside fonts": (
+        HEADER % ("Content-Security-Policy a",
+                  r"~* \.(?:svgz?|ttf|woff2?)$ { add_header Access-Control-Allow-Origin *; }"),
+        0,
+    ),
+    "headers about pages, of scripts by a pattern whose dot is any character": (
+        HEADER % ("X-Frame-Options DENY", r"~* .(js|css)$ { add_header X-A 1; }"), 0,
+    ),
+    "headers about pages, of pictures in an if": (
+        HEADER % ("X-Frame-Options DENY",
+                  r"~* \.(png|gif)$ { if ($arg_a) { add_header X-A 1; } }"),
+        0,
+    ),
+    "headers about pages, of an interface for programs": (
+        HEADER % ("X-Frame-Options DENY",
+                  "/api/auth/ { add_header X-A 1; proxy_pass http://10.0.0.1; }"),
+        0,
+    ),
+    "the header for other origins, of an interface for programs": (
+        HEADER % ("Access-Control-Allow-Origin *",
+                  "/api/ { add_header X-A 1; proxy_pass http://10.0.0.1; }"),
         1,
+    ),
+    "headers about pages, of files by a path like that of an interface": (
+        HEADER % ("X-Frame-Options DENY", "/api/ { root /srv; add_header X-A 1; }"), 1,
+    ),
+    "headers about pages, of an interface beside files of the server": (
+        ("events {} http { server { root /srv; add_header X-Frame-Options DENY; "
+        "location /api/ { add_header X-A 1; proxy_pass http://10.0.0.1; } } }"),
+        0,
+    ),
+    "headers about pages, of a path that only begins like that": (
+        HEADER % ("X-Frame-Options DENY", "/apidocs { add_header X-A 1; }"), 1,
+    ),
+    "headers about pages, of metrics": (
+        HEADER % ("X-Content-Type-Options nosniff",
+                  "/metrics { add_header Cache-Control no-cache; proxy_pass http://10.0.0.1; }"),
+        0,
+    ),
+    "the type of tables": (
+        ("events {} http { server { add_header X-Content-Type-Options nosniff; "
+        r"location ~* \.(csv|txt)$ { add_header Cache-Control public; } } }"),
+        1,
+    ),
+    "headers about pages, of drawings beside scripts": (
+        ("events {} http { server { add_header Content-Security-Policy a; add_header "
+        "X-Content-Type-Options nosniff; "
+        r"location ~* \.(css|js|png|svg)$ { add_header Cache-Control public; } } }"),
+        0,
     ),
     "headers about pages, of drawings that can hold scripts": (
         ("events {} http { server { add_header Content-Security-Policy a; "
@@ -53,7 +122,15 @@ CASES: dict[str, tuple[str, int]] = {
         HEADER % ("Strict-Transport-Security a", r"~ \.png$ { add_header X-A 1; }"), 0,
     ),
     "Strict-Transport-Security of what may be pages": (
-        HEADER % ("Strict-Transport-Security a", "/e { add_header X-A 1; }"), 1,
+        HEADER % ("Strict-Transport-Security a", "/ { add_header X-A 1; }"), 1,
+    ),
+    "Strict-Transport-Security of one part of a host": (
+        HEADER % ("Strict-Transport-Security a", "/e { add_header X-A 1; }"), 0,
+    ),
+    "Strict-Transport-Security of a whole server": (
+        ("events {} http { add_header Strict-Transport-Security a; server { add_header X-A 1; "
+        "location /e { root /srv; } } }"),
+        1,
     ),
     "headers about pages, of JSON with a variable": (
         HEADER % ("X-Frame-Options DENY",
@@ -70,7 +147,7 @@ CASES: dict[str, tuple[str, int]] = {
         0,
     ),
     "the type of one script": (
-        HEADER % ("X-Content-Type-Options nosniff", "= /a.js { add_header X-A 1; }"), 1,
+        HEADER % ("X-Content-Type-Options nosniff", "= /a.js { add_header X-A 1; }"), 0,
     ),
     "headers about pages, of a path that is no file's": (
         HEADER % ("X-Frame-Options DENY", "= /png { add_header X-A 1; }"),

@@ -13,7 +13,7 @@ from scratch_nginx import Server
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.moved_defaults import CHANGES, Change
+from nginx_tune.audit.moved_defaults import CHANGES, MovedDefault
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.upgrade import CHANGED
 from nginx_tune.conf.tree import parse_text
@@ -50,7 +50,7 @@ http {
 """
 
 
-def _moves_again(change: Change) -> bool:
+def _moves_again(change: MovedDefault) -> bool:
     later = [one for one in CHANGES if one.since > change.since]
     return any(one.directive == change.directive for one in later)
 

@@ -83,7 +83,7 @@ def test_ls_backlog_overflow_seen_counts_what_was_dropped(
     assert listener.of_nginx
     assert listener.backlog == 6
     facts = replace(linux(), listeners=[listener])
-    assert fires("ls-backlog-overflow-seen", server.conf, facts) is not is_enough
+    assert fires("ls-backlog-overflow-seen", server.conf, facts, profile="strict") is not is_enough
 
 
 @every_version

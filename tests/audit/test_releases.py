@@ -139,3 +139,20 @@ def test_what_a_release_had_not_yet_or_no_more_is_named(conf: str, version: str,
 def test_what_a_release_takes_is_no_fault(conf: str, version: str) -> None:
     found = audit(parse_text(conf), linux(version=version), ALL)
     assert [one.message for one in found.findings if one.rule.startswith("cf-")] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "is_refused"),
+    [
+        ("stream { server { proxy_protocol on; } }", "1.26.3", False),
+        ("stream { server { proxy_protocol on; } }", "1.9.2", False),
+        ("stream { server { proxy_protocol v2; } }", "1.26.3", True),
+        ("http { server_tokens off; }", "1.10.3", False),
+        ("http { server_tokens build; }", "1.10.3", True),
+    ],
+)
+def test_a_flag_that_later_got_more_words_was_always_one(
+    text: str, version: str, *, is_refused: bool
+) -> None:
+    found = audit(parse_text(f"events {{}} {text}"), linux(version=version), ALL).findings
+    assert any(one.rule == "cf-parameter-unknown" for one in found) is is_refused

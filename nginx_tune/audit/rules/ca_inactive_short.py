@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.quantities import parameter, parse_seconds
 
@@ -15,7 +15,7 @@ _MUCH = 2
 _OF_PAGES = frozenset({"200", "any"})
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Answers that stay valid for much longer than what nobody asks for is kept."""
     told: set[Directive] = set()
     for one in context.caching:

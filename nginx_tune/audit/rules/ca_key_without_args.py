@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 
 _QUERY = ("$request_uri", "${request_uri}", "$args", "${args}", "$query_string", "${query_string}",
@@ -14,7 +14,7 @@ _QUERY = ("$request_uri", "${request_uri}", "$args", "${args}", "$query_string",
 _PATH = ("$uri", "${uri}", "$document_uri", "${document_uri}")
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Caches in which all queries of a path share one entry."""
     told: set[Directive] = set()
     for one in context.caching:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.splits import variables_of
 from nginx_tune.conf.caches import Caching
 from nginx_tune.conf.directive import Directive
@@ -21,7 +21,7 @@ _HOSTS = frozenset({
 """Variables that differ between the hosts that a client may ask for."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Caches that keep the responses of several hosts under one key."""
     told: set[Directive] = set()
     for one in context.caching:

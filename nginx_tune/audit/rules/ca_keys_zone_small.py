@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import GIB, linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.caches import KEYS_PER_MEBIBYTE, Cache
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Dataset, Facts
@@ -21,7 +21,7 @@ ENOUGH_FILES = 1000
 """From so few files no mean is taken."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Caches that run out of keys before they reach their size."""
     for cache in context.caches:
         if not cache.keys_bytes or not cache.max_bytes:
@@ -31,12 +31,12 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             continue
         directory = context.tree.full_path(cache.directory)
         if directory is None:
-            yield Missing(("nginx.prefix",))
+            yield MissingFacts(("nginx.prefix",))
             continue
         dataset = next((one for one in context.facts.datasets if one.path == directory), None)
         if dataset is None or not dataset.files or not dataset.bytes:
             if dataset is None or dataset.files is None or dataset.bytes is None:
-                yield Missing((f"datasets[{directory}].bytes",))
+                yield MissingFacts((f"datasets[{directory}].bytes",))
             continue
         objects = cache.max_bytes * dataset.files // dataset.bytes
         if dataset.files >= ENOUGH_FILES and keys < objects:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.caches import Caching
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.passes import sent_header
@@ -28,7 +28,7 @@ class _Fault(NamedTuple):
     severity: Severity | None = None
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Caches of slices without all that belongs to them."""
     told: set[Directive] = set()
     for one in context.caching:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.storage import storage_of
 from nginx_tune.audit.written_paths import temp_path
 from nginx_tune.conf.caches import Cache
@@ -17,7 +17,7 @@ from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import PathStorage, Storage
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Caches whose files are first written to another file system."""
     told: set[tuple[Cache, str]] = set()
     for one in context.caching:
@@ -26,17 +26,17 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 continue
             temp = temp_path(context, one.passed.scope, cache.module)
             if temp is None:
-                yield Missing(("nginx.flags", "nginx.prefix"))
+                yield MissingFacts(("nginx.flags", "nginx.prefix"))
                 return
             if (cache, temp) not in told:
                 told.add((cache, temp))
                 yield from _compare(context, cache, temp)
 
 
-def _compare(context: Context, cache: Cache, temp: str) -> Iterator[Hit | Missing]:
+def _compare(context: Context, cache: Cache, temp: str) -> Iterator[Hit | MissingFacts]:
     directory = context.tree.full_path(cache.directory)
     if directory is None:
-        yield Missing(("nginx.prefix",))
+        yield MissingFacts(("nginx.prefix",))
         return
     mounts = {}
     for path in (directory, temp):
@@ -44,7 +44,7 @@ def _compare(context: Context, cache: Cache, temp: str) -> Iterator[Hit | Missin
         mounts[path] = None if entry is None else entry.mount_point
     missing = tuple(f"storage.paths[{path}]" for path, mount in mounts.items() if mount is None)
     if missing:
-        yield Missing(missing)
+        yield MissingFacts(missing)
     elif mounts[directory] != mounts[temp]:
         yield Hit(
             cache.place,

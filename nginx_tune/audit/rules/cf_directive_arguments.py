@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.directives import known_here
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.known_directives import is_named
 from nginx_tune.documents.decisions import Evidence
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Known directives with too many or too few words, or with or without a block."""
     for kind, found, directives in known_here(context):
         rows = [row for row in found if row.may_stand(kind.context)]

@@ -8,7 +8,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.references import http_lines
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.documents.decisions import Evidence
 
 NO_PUSH = (1, 25, 1)
@@ -16,11 +16,11 @@ NO_PUSH = (1, 25, 1)
 _PUSH = ("http2_push", "http2_push_preload", "http2_max_concurrent_pushes")
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Directives that this version takes and does nothing with."""
     lines = [line for name in _PUSH if name in context.names for line in http_lines(context, name)]
     if lines and context.version is None:
-        yield Missing(("nginx.nginx_version",))
+        yield MissingFacts(("nginx.nginx_version",))
     elif context.version is not None and context.version >= NO_PUSH:
         version = context.facts.nginx.nginx_version
         for line in lines:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.directives import unknown
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.known_directives import seen_versions
 from nginx_tune.documents.decisions import Evidence
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Names that no nginx, fork or module known here has."""
     for directives, meant in unknown(context):
         guess = f'; is "{meant}" meant?' if meant is not None else ""

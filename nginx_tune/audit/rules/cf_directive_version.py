@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.directives import not_in_version
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.known_directives import history_of, is_named
 from nginx_tune.documents.decisions import Evidence
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Directives that this nginx is too old or too new for."""
     version = context.version
     for rows, directives in not_in_version(context):
@@ -20,7 +20,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         if rows and is_named(name):
             continue
         if version is None:
-            yield Missing(("nginx.nginx_version",))
+            yield MissingFacts(("nginx.nginx_version",))
             return
         have = sorted({row.first for row in rows} | {row.last for row in rows})
         evidence = [

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from posixpath import basename
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.decisions import Evidence
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """A main file without the section that every configuration must have."""
     tree = context.tree
     if tree.is_part or not tree.parsed or tree.main.first("events") is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.templates import is_open
@@ -16,7 +16,7 @@ _EARLIER_QUIC = "http3"
 _DEFAULT = frozenset({"default_server", "default"})
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """An address twice in one server, and two servers that are the default of one address."""
     if context.tree.is_template:
         return
@@ -41,7 +41,13 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 default = default or line
 
 
-_CONF = "events {} http { server { listen 80%s; } server { listen 80 default_server; } }"
+_CONF = """
+events {}
+http {
+    server { listen 80%s; server_name a.example; }
+    server { listen 80 default_server; server_name b.example; }
+}
+"""
 
 RULE = Rule(
     id="cf-listen-twice",

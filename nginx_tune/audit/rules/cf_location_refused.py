@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import hit_at, written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.templates import is_open, is_placeholder
@@ -15,7 +15,7 @@ _MODIFIERS = ("=", "^~", "~*", "~")
 """A longer one before one that it begins with."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Locations where they cannot be, and addresses with a path where none can be put in place."""
     if context.tree.is_template:
         return

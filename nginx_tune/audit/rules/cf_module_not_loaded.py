@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.documents.decisions import Evidence
 
 _DYNAMIC = {
@@ -16,7 +16,7 @@ _DYNAMIC = {
 }
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Sections of modules that the build has as files, and that no line loads."""
     if context.facts.nginx.product not in {None, "nginx"}:
         return
@@ -30,7 +30,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         if place is None or context.tree.is_part or module in loaded:
             continue
         if context.flags is None:
-            yield Missing(("nginx.flags",))
+            yield MissingFacts(("nginx.flags",))
         elif flag.partition("=")[0] not in context.flags:
             yield Hit(
                 place,

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import hit_at
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.scopes import Scope
 
 _USERS = ("error_page", "try_files")
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Named locations that their server has not."""
     told: set[Directive] = set()
     for scope in context.scopes:

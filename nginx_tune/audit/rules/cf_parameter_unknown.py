@@ -8,10 +8,10 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.directives import judges_names
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.known_directives import rows_of
-from nginx_tune.conf.parameters import Judgement, Words, judge, seen_versions, words_of
+from nginx_tune.conf.parameters import ArgumentFault, Words, judge, seen_versions, words_of
 from nginx_tune.conf.templates import is_open
 from nginx_tune.documents.decisions import Evidence
 
@@ -20,7 +20,7 @@ _OF_ANOTHER_RULE = {"aio": "sendfile"}
 """``io-aio-on-not-built``: no nginx on Linux takes it."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Words of directives that this nginx does not know."""
     if not judges_names(context):
         return
@@ -35,7 +35,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
 
 def _judge(
     context: Context, known: tuple[Words, ...], directive: Directive
-) -> Iterator[Hit | Missing]:
+) -> Iterator[Hit | MissingFacts]:
     for at, argument in enumerate(directive.args):
         name = argument.partition("=")[0]  # what follows may be a variable
         if is_open(name) or any(at < one.start for one in known):
@@ -44,7 +44,7 @@ def _judge(
             continue
         found = _refusals(context, known, directive.name, argument)
         if found is None:
-            yield Missing(("nginx.nginx_version",))
+            yield MissingFacts(("nginx.nginx_version",))
         elif found:
             yield _hit(context, directive, argument, found[0])
         elif argument == "quic" and context.flags is not None and _QUIC_FLAG not in context.flags:
@@ -57,7 +57,7 @@ def _judge(
 
 def _refusals(
     context: Context, known: tuple[Words, ...], name: str, argument: str
-) -> list[Judgement] | None:
+) -> list[ArgumentFault] | None:
     """Why each module refuses the word, empty where one takes it; null where it depends.
 
     On the version that is not known: among those whose tables are here some take it.
@@ -72,7 +72,7 @@ def _refusals(
     return by_version[0] if all(one and one[0].is_unknown for one in by_version) else None
 
 
-def _hit(context: Context, directive: Directive, argument: str, found: Judgement) -> Hit:
+def _hit(context: Context, directive: Directive, argument: str, found: ArgumentFault) -> Hit:
     if found.is_unknown:
         what = f'"{argument}" is no parameter of "{directive.name}"'
         return Hit(directive, what, [written(directive)])
@@ -85,7 +85,7 @@ def _hit(context: Context, directive: Directive, argument: str, found: Judgement
     )
 
 
-_CONF = "events {} http { server { listen 443 quic reuseport; } }"
+_CONF = "events {} http { server { listen 443 quic reuseport; add_header Alt-Svc 'h3=\":443\"'; } }"
 
 RULE = Rule(
     id="cf-parameter-unknown",

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import hit_at
 from nginx_tune.audit.references import unknown_zones
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Zones and formats that are used and nowhere declared."""
     for one in unknown_zones(context):
         yield hit_at(one.place, f'no line makes the {one.kind} "{one.name}"')

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, written
 from nginx_tune.audit.directives import judges_names
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.known_directives import rows_of
-from nginx_tune.conf.upstreams import Upstream, upstreams
+from nginx_tune.conf.upstreams import UpstreamBlock, upstreams
 
 _NO_BACKUP = frozenset({"ip_hash", "hash", "random"})
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Groups of servers that nginx does not take."""
     if not judges_names(context):
         return
@@ -31,7 +31,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         yield from _servers(upstream, context)
 
 
-def _servers(upstream: Upstream, context: Context) -> Iterator[Hit]:
+def _servers(upstream: UpstreamBlock, context: Context) -> Iterator[Hit]:
     foreign = any(not any(row.is_own for row in rows_of(line.name)) for line in upstream.block)
     if foreign or upstream.is_scripted or upstream.block.first("state") is not None:
         return
@@ -55,7 +55,7 @@ def _servers(upstream: Upstream, context: Context) -> Iterator[Hit]:
         )
 
 
-def _is_filled_elsewhere(upstream: Upstream, context: Context) -> bool:
+def _is_filled_elsewhere(upstream: UpstreamBlock, context: Context) -> bool:
     """Whether the commercial nginx may be meant, which takes servers for a zone while it runs."""
     is_its_own = context.facts.nginx.version is not None
     return upstream.block.first("zone") is not None and not is_its_own

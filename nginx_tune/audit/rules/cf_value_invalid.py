@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import hit_at
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.values import value_faults
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Values that nginx's own setters refuse."""
     for fault in value_faults(context):
         yield hit_at(fault.place, f'"{fault.place.name}" takes {fault.said}')

@@ -8,10 +8,10 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import hit_at
 from nginx_tune.audit.directives import judges_names
 from nginx_tune.audit.references import stray_dollars, unknown_variables
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Variables that nothing makes."""
     if not judges_names(context):
         return

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.scopes import Scope
+from nginx_tune.conf.status_pages import is_for_monitors
 
 _WATCHED = frozenset(
     {
@@ -20,7 +21,7 @@ _WATCHED = frozenset(
 )  # fmt: skip
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Levels whose own headers take the outer ones away."""
     told: set[Directive] = set()
     for scope in context.scopes:
@@ -30,8 +31,12 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         if not own or own[0] in told:
             continue
         kept = {line.value.lower() for line in own}
-        watched = _WATCHED & _wanted_by(scope)
-        lost = [line for line in _outer(scope) if line.value.lower() in watched - kept]
+        watched = _WATCHED & _wanted_by(scope) - (_NONE if _is_front(scope) else _OF_HOSTS)
+        lost = [
+            line
+            for line in _outer(scope)
+            if line.value.lower() in watched - kept and _is_sent(line, scope)
+        ]
         if lost:
             told.add(own[0])
             names = ", ".join(dict.fromkeys(line.value for line in lost))
@@ -42,31 +47,67 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             )
 
 
+def _is_front(scope: Scope) -> bool:
+    """Whether most clients of a host come here: to the server as a whole, or to its ``/``."""
+    around = [one.args for one in scope.chain if one.name == "location"]
+    return not around or around[-1][-1:] == ("/",)
+
+
 def _wanted_by(scope: Scope) -> frozenset[str]:
     """What matters for the answers given here: of those that hold no page only some."""
     line = (scope.own.block or Block([])).first("return")
+    if line is None and is_for_monitors(scope):
+        return _NONE
     if line is None:
-        return _of_names(_endings(scope))
+        return _FOR_OTHER_ORIGINS if _is_for_programs(scope) else _of_names(_endings(scope))
     if line.value in _REDIRECTS or not line.value.isdigit():
         return _OF_REDIRECTS
     text = " ".join(line.args[1:])
     if "<" in text:
         return _WATCHED
-    is_typed = _is_for_programs(scope)
+    types = _types(scope)
+    is_for_programs = bool(types) and all(_of_no_page(one) for one in types)
     if "$" in text:
-        return _OF_FILES if is_typed else _WATCHED
-    if is_typed or line.value != "200":
+        return _OF_FILES if is_for_programs else _WATCHED
+    if line.value != "200":
         return _FOR_OTHER_ORIGINS
-    return _OF_FILES
+    if not is_for_programs:
+        return _OF_FILES
+    return _NONE if all(one.startswith("text/plain") for one in types) else _FOR_OTHER_ORIGINS
+
+
+def _is_for_programs(scope: Scope) -> bool:
+    """Whether the path says that scripts and programs ask here: no answer is shown as a page."""
+    around = [one.args for one in scope.chain if one.name == "location" and one.args]
+    path = around[-1][-1] if around else ""
+    has_files = any(scope.sets(name) for name in ("root", "alias", "try_files"))
+    return bool(_PROGRAMS_PATH.match(path)) and not has_files
+
+
+_PROGRAMS_PATH = re.compile(
+    r"\^?/(api|ws|wss|websocket|socket\.io|sockjs|graphql|rpc|webhooks?|cable|signalr)(/|$)",
+    re.IGNORECASE,
+)
+
+
+def _is_sent(line: Directive, scope: Scope) -> bool:
+    """Whether an outer line would speak here: in errors only with ``always`` (its filter)."""
+    answer = (scope.own.block or Block([])).first("return")
+    code = answer.value if answer is not None and answer.value.isdigit() else "200"
+    return line.args[-1] == "always" or code in _WITH_ALL_HEADERS
 
 
 def _of_names(endings: frozenset[str]) -> frozenset[str]:
-    if not endings or not endings <= _MEDIA | _NO_PAGES:
+    known = _MEDIA | _PROGRAMS | (_DRAWINGS if endings & _OF_THE_SITE else _NONE)
+    if not endings or not endings <= known | _NO_PAGES:
         return _WATCHED
-    return _FOR_OTHER_ORIGINS if endings <= _MEDIA else _OF_FILES
+    return _FOR_OTHER_ORIGINS if endings <= known else _OF_FILES
 
 
+_NONE: frozenset[str] = frozenset()
+_OF_HOSTS = frozenset({"strict-transport-security"})
 _REDIRECTS = frozenset({"301", "302", "303", "307", "308"})
+_WITH_ALL_HEADERS = _REDIRECTS | {"200", "201", "204", "206", "304"}
 _OF_REDIRECTS = frozenset({"strict-transport-security", "access-control-allow-origin"})
 _FOR_OTHER_ORIGINS = frozenset({"access-control-allow-origin"})
 _OF_FILES = frozenset({"x-content-type-options", "access-control-allow-origin"})
@@ -74,8 +115,8 @@ _OF_FILES = frozenset({"x-content-type-options", "access-control-allow-origin"})
 (RFC 6797, 8.1): that a script or a picture comes without it changes nothing."""
 
 
-def _is_for_programs(scope: Scope) -> bool:
-    """Whether the text of a return is said to be of a type that no browser shows as a page."""
+def _types(scope: Scope) -> list[str]:
+    """Of what types the text of a return is said to be."""
     block = scope.own.block or Block([])
     types = [line.value for line in block.all("default_type") if line.args]
     types += [
@@ -83,7 +124,7 @@ def _is_for_programs(scope: Scope) -> bool:
         for line in block.all("add_header")
         if len(line.args) > 1 and line.value.lower() == "content-type"
     ]
-    return bool(types) and all(_of_no_page(one) for one in types)
+    return types
 
 
 def _of_no_page(media_type: str) -> bool:
@@ -96,8 +137,9 @@ _PROGRAM_TYPES = frozenset({"application/json", "text/plain", "text/event-stream
 
 def _endings(scope: Scope) -> frozenset[str]:
     """How the names of all files that are asked for here end; none where that is not known."""
-    args = scope.own.args
-    if scope.own.name != "location" or len(args) != len(("~", "pattern")):
+    around = [one for one in scope.chain if one.name == "location"]  # an if has it around it
+    args = around[-1].args if around else ()
+    if len(args) != len(("~", "pattern")):
         return frozenset()
     if args[0] == "=":
         _, dot, ending = args[1].rpartition("/")[2].rpartition(".")
@@ -112,7 +154,7 @@ def _endings(scope: Scope) -> frozenset[str]:
     return frozenset(endings - {""})
 
 
-_ENDINGS = re.compile(r"\\\.(\(?[\w|?:()]+\)?)\$?$", re.ASCII)
+_ENDINGS = re.compile(r"\\?\.(\(?[\w|?:()]+\)?)\$?$", re.ASCII)
 _MEDIA = frozenset(
     {
         "ico", "cur", "gif", "jpg", "jpeg", "jpe", "png", "apng", "webp", "avif", "bmp", "tif",
@@ -122,9 +164,14 @@ _MEDIA = frozenset(
 )  # fmt: skip
 """Browsers guess these to be others of their kind at most (MIME Sniffing, 8), and nosniff refuses
 scripts and styles alone (Fetch, 2.2.6)."""
+_PROGRAMS = frozenset({"js", "mjs", "css", "map"})
+"""nosniff refuses what is of another type: files of these names are of the right one."""
+_DRAWINGS = frozenset({"svg", "svgz"})
+"""Beside scripts, styles and fonts they are the site's own, else they may be what users brought."""
+_OF_THE_SITE = _PROGRAMS | {"woff", "woff2", "ttf", "otf", "eot"}
 _NO_PAGES = frozenset(
     {
-        "js", "mjs", "css", "map", "json", "txt", "csv", "zip", "gz", "tgz", "bz2", "xz", "7z",
+        "json", "txt", "csv", "zip", "gz", "tgz", "bz2", "xz", "7z",
         "rar", "tar", "exe", "dmg", "iso", "deb", "rpm", "apk", "doc", "docx", "xls", "xlsx",
         "ppt", "pptx", "rtf", "odt", "wasm", "ts", "m3u8", "mpd", "webmanifest",
     }
@@ -145,7 +192,7 @@ _CONF = """
 events {}
 http { server {
     listen 80;
-    add_header Strict-Transport-Security "max-age=31536000" always;
+    add_header X-Content-Type-Options nosniff always;
     location /static/ { root /srv; %s }
 } }
 """
@@ -167,10 +214,13 @@ RULE = Rule(
     about="Only headers whose absence has consequences are watched: those that protect the client, "
     "and Access-Control-Allow-Origin. Caching headers differ from place to place on purpose. "
     "Where a level answers by return with no page in it, only the header for other origins counts, "
-    "and in redirects Strict-Transport-Security. Of scripts, styles and archives (an exact name or "
-    "a pattern that ends so) the headers about pages are none, nor Strict-Transport-Security, "
-    "which a browser keeps for the host; of pictures, fonts, sound and films nor is the one "
-    "about their type.",
+    "in redirects Strict-Transport-Security too, and of what is said to be plain text none. A line "
+    "without always is not missed in an error, and Strict-Transport-Security, which a browser "
+    "keeps for the host, is missed in the server itself and its location / alone. Of archives and "
+    "texts (an exact name or a pattern that ends so) the headers about pages are none; of scripts, "
+    "styles, pictures, fonts, sound and films nor is the one about their type. Of a location "
+    "without files whose path begins with api, ws, graphql and their like only the one for other "
+    "origins is.",
     by_absence=True,
     within=frozenset({"server", "location"}),
     bad=Example(_CONF % "add_header Cache-Control public;"),

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import multiplexed_servers
 from nginx_tune.conf.quantities import parse_count, parse_seconds
+from nginx_tune.conf.status_pages import names_monitors
 
 FEWEST = 200
 """nginx's default is 1000 since 1.19.10, and was 100; between them little is lost."""
@@ -18,7 +19,7 @@ MOST = 1_000_000
 _STATUS = frozenset({"stub_status", "vhost_traffic_status_display", "status", "api"})
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Client connections that end too soon or never; those to upstreams are another matter."""
     timeouts = context.client_lines("keepalive_timeout")
     closed = {line.parent for line in timeouts if parse_seconds(line.value) == 0}
@@ -51,11 +52,13 @@ def _is_multiplexed(context: Context) -> bool:
 
 
 def _is_for_monitors(line: Directive) -> bool:
-    """Whether it stands beside a status page: one request comes now and then."""
+    """Whether it stands beside a status page or a health check: one request now and then."""
     around = line.parent
     while around is not None and around.name == "include":
         around = around.parent
     block = around.block if around is not None else None
+    if around is not None and names_monitors(around):
+        return True
     return block is not None and any(one.name in _STATUS for one in block)
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.edits import Edit, set_arguments
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``lingering_close off``."""
     for line in context.client_lines("lingering_close"):
         if line.value.lower() == "off":

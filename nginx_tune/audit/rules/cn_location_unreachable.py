@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.templates import is_open
 
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Locations that no request can reach."""
     told: set[Directive] = set()
     for scope in context.scopes:

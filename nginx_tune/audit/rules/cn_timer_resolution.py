@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.edits import Edit, remove
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``timer_resolution`` of the main context."""
     line = context.tree.main.first("timer_resolution")
     if line is not None and line.value not in {"0", "0s", "0ms"}:

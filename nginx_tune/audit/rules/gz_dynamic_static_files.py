@@ -7,28 +7,29 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import Scope
+from nginx_tune.conf.served import Served
 
 _FLAG = "--with-http_gzip_static_module"
 _OF_FILES = ("css", "javascript", "svg", "font", "*")
 """Parts of media types that are files rather than answers of a program."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Static files that are compressed again for each request."""
     changing = {one.scope.server for one in context.passes if one.module == "fastcgi"}
     found: dict[Directive, Directive] = {}
     for served in context.served:
         is_deployed = served.via != "cache" and served.scope.server not in changing
-        types = _types(served.scope) if is_deployed else None
+        types = _types(served.scope) if is_deployed and not _is_seldom(served) else None
         if types is not None:
             found.setdefault(types, served.place)
     if not found:
         return
     if context.flags is None:
-        yield Missing(("nginx.flags",))
+        yield MissingFacts(("nginx.flags",))
         return
     for types, place in found.items() if _FLAG in context.flags else ():
         yield Hit(
@@ -36,6 +37,13 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             f'files under "{place.value}" are compressed for each request',
             [written(types), default("gzip_static", "off")],
         )
+
+
+def _is_seldom(served: Served) -> bool:
+    """Whether one file, pages of errors or challenges of certificates are all there is."""
+    path = served.scope.own.args[-1] if served.scope.own.args else ""
+    is_inner = path.startswith("@") or served.scope.sets("internal") is not None
+    return not served.is_whole or is_inner or "well-known" in path
 
 
 def _types(scope: Scope) -> Directive | None:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.quantities import parse_count
 
 HIGH = 7
 """Levels past 6 (zlib's own default) gain next to nothing for their time."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Levels that cost far more than they save."""
     for line in context.client_lines("gzip_comp_level"):
         if (parse_count(line.value) or 0) >= HIGH:

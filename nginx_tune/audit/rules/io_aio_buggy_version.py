@@ -8,7 +8,7 @@ from typing import NamedTuple
 from nginx_tune.audit.context import Context, Version
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import multiplexed_servers, tls_servers
 from nginx_tune.conf.scopes import Scope
@@ -88,7 +88,7 @@ BUGS = (
 """From the change logs of the versions that fixed them."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``aio`` in a use that this version is known to do wrongly."""
     bugs = [bug for bug in BUGS if bug.directive in context.names and _has(context, bug)]
     if "aio" not in context.names or not bugs:
@@ -104,7 +104,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 if bug.concerns(scope, servers):
                     found.setdefault((aio, bug.effect), bug)
     if found and context.version is None:
-        yield Missing(("nginx.nginx_version",))
+        yield MissingFacts(("nginx.nginx_version",))
         return
     version = context.facts.nginx.nginx_version
     for (aio, effect), bug in found.items():

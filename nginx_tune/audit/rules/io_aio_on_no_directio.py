@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``aio on`` on Linux for files that are read through the page cache."""
     if "aio" not in context.names or context.is_linux is False:
         return
@@ -23,7 +23,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             if directio is None or directio.value == "off":
                 told.setdefault(aio, directio)
     if told and context.is_linux is None:
-        yield Missing(("kernel.system",))
+        yield MissingFacts(("kernel.system",))
         return
     for aio, directio in told.items():
         yield Hit(

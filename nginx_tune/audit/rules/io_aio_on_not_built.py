@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.scopes import http_directives
 from nginx_tune.documents.decisions import Evidence
 
@@ -17,7 +17,7 @@ SENDFILE_GONE = (1, 21, 5)
 _FLAG = "--with-file-aio"
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Kinds of ``aio`` that this nginx does not have."""
     if "aio" not in context.names:
         return
@@ -25,7 +25,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     native = [line for line in lines if line.value == "on"]
     old = [line for line in lines if line.value == "sendfile"]
     if native and context.flags is None:
-        yield Missing(("nginx.flags",))
+        yield MissingFacts(("nginx.flags",))
     elif native and context.flags is not None and _FLAG not in context.flags:
         for line in native:
             yield Hit(
@@ -46,7 +46,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             )
     elif context.is_linux is None or version is None:
         unknown = {"kernel.system": context.is_linux, "nginx.nginx_version": version}
-        yield Missing(tuple(name for name, value in unknown.items() if value is None))
+        yield MissingFacts(tuple(name for name, value in unknown.items() if value is None))
 
 
 def _where(context: Context) -> list[Evidence]:

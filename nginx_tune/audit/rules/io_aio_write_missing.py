@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.thread_pools import asked_pool
@@ -18,7 +18,7 @@ SAFE_SINCE = (1, 21, 4)
 _WITH_TEMP_FILES = frozenset({"proxy", "fastcgi", "uwsgi", "scgi"})
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Upstream responses that go to files in the event loop beside a thread pool."""
     if "aio" not in context.names:
         return
@@ -34,10 +34,11 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         ):
             continue
         keeps = passed.value("cache", "off") != "off" or passed.effective("store") is not None
-        if keeps or parse_bytes(passed.value("max_temp_file_size", "1024m")) != 0:
+        may_be_large = passed.module == "proxy"  # pages of an application fit their buffers
+        if keeps or (may_be_large and parse_bytes(passed.value("max_temp_file_size", "1024m"))):
             told.setdefault(aio, passed.place)
     if told and context.version is None:
-        yield Missing(("nginx.nginx_version",))
+        yield MissingFacts(("nginx.nginx_version",))
     elif context.version is not None and context.version >= SAFE_SINCE:
         for aio, place in told.items():
             yield Hit(
@@ -72,8 +73,9 @@ RULE = Rule(
     ),
     proof="source-only",
     since="1.21.4",
-    about="aio_write is there since 1.9.13; versions before 1.21.4 are left out for their faults "
-    "(io-aio-buggy-version).",
+    about="Of FastCGI, uwsgi and SCGI it is told where answers are cached or stored: pages seldom "
+    "outgrow their buffers. aio_write is there since 1.9.13; versions before 1.21.4 are left out "
+    "for their faults (io-aio-buggy-version).",
     by_absence=True,
     bad=Example(_CONF % "", linux()),
     good=Example(_CONF % "aio_write on;", linux()),

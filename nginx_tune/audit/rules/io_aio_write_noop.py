@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.edits import Edit, remove
 from nginx_tune.conf.thread_pools import asked_pool
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``aio_write on`` where no scope that it holds for has a thread pool."""
     if "aio_write" not in context.names:
         return

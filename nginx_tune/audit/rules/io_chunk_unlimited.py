@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import DEFAULT_MARK
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.edits import Edit, add_after, set_arguments
 from nginx_tune.documents.decisions import Evidence
@@ -19,7 +19,7 @@ LIMITED_SINCE = (1, 21, 4)
 _ZERO = re.compile(r"0+[kKmM]?")
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``sendfile on`` for files without a limit of one call."""
     unset: dict[Directive, Directive] = {}
     explicit: dict[Directive, Directive] = {}
@@ -37,7 +37,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     if not unset:
         return
     if context.version is None:
-        yield Missing(("nginx.nginx_version",))
+        yield MissingFacts(("nginx.nginx_version",))
     elif context.version < LIMITED_SINCE:
         version = context.facts.nginx.nginx_version
         for sendfile in unset:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.storage import page_cache_bytes
 from nginx_tune.conf.directive import Directive
 from nginx_tune.documents.decisions import Evidence
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``directio`` where the page cache could hold all that nginx serves."""
     if "directio" not in context.names:
         return
@@ -29,7 +29,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         return
     if limit is None or total.size.high is None:
         unknown = () if limit is not None else ("memory.page_cache_limit_bytes",)
-        yield Missing((*unknown, *total.missing))
+        yield MissingFacts((*unknown, *total.missing))
     elif total.size.high <= limit:
         for line in lines:
             yield Hit(

@@ -8,7 +8,7 @@ from nginx_tune.audit.coldness import is_cold, offloads, sizes_missing
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import tls_servers
 from nginx_tune.conf.scopes import Scope
@@ -16,7 +16,7 @@ from nginx_tune.conf.served import Served
 from nginx_tune.documents.decisions import Evidence
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Cold files that kTLS sends with SSL_sendfile() where a pool was asked for."""
     if "ssl_conf_command" not in context.names or context.is_linux is False:
         return
@@ -42,7 +42,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     if unknown and has_ktls is not False:
         yield sizes_missing(unknown, context.facts, context.total)
     if (found or unknown) and has_ktls is None:
-        yield Missing(("kernel.features[tls]",))
+        yield MissingFacts(("kernel.features[tls]",))
     for line, served in found.items() if has_ktls else ():
         yield Hit(
             line,

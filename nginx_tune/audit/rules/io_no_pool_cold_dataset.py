@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.storage import disk_classes_of
 from nginx_tune.conf.directive import Directive
 from nginx_tune.documents.decisions import Evidence
@@ -19,11 +19,11 @@ _NO_THREADS = (
 )
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Directories far larger than the page cache whose files are read in the event loop."""
     told: set[tuple[Directive, str]] = set()
     for cold in context.cold:
-        if isinstance(cold, Missing):
+        if isinstance(cold, MissingFacts):
             yield cold
             continue
         served = cold.served

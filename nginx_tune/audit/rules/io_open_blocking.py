@@ -8,7 +8,7 @@ from nginx_tune.audit.coldness import is_cold, sizes_missing
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.storage import covering
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.served import Served
@@ -18,7 +18,7 @@ MANY_FILES = 100_000
 """From here on their inodes and directories are no more sure to stay in memory."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Very many cold files whose open() nothing takes off the event loop."""
     told: set[Directive] = set()
     unknown: list[Served] = []

@@ -12,7 +12,7 @@ from nginx_tune.audit.processes import (
     raise_descriptors,
     worker_connections,
 )
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.quantities import parameter, parse_count
 
@@ -20,7 +20,7 @@ SMALL_PART = 4
 """A cache of less than this part of the limit is not what takes the descriptors."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Caches of open files that can take the descriptors of connections."""
     if "open_file_cache" not in context.names:
         return
@@ -33,7 +33,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     if not held:
         return
     connections, limit = worker_connections(context), descriptor_limit(context)
-    if isinstance(connections, Missing) or isinstance(limit, Missing):
+    if isinstance(connections, MissingFacts) or isinstance(limit, MissingFacts):
         yield from lacking(connections, limit)
         return
     wanted = held + 2 * connections.value

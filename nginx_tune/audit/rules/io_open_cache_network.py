@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.storage import storage_of
 from nginx_tune.conf.directive import Directive
 from nginx_tune.documents.decisions import Evidence
@@ -17,7 +17,7 @@ _NETWORK = frozenset(
 )
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Caches of open files over a file system that others change."""
     if "open_file_cache" not in context.names:
         return
@@ -41,7 +41,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 ],
             )
     if missing and not told:
-        yield Missing(tuple(missing))
+        yield MissingFacts(tuple(missing))
 
 
 def _host(filesystem: str) -> Facts:

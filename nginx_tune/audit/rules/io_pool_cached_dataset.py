@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.coldness import offloads
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.storage import covering, page_cache_bytes
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.served import Served
@@ -18,7 +18,7 @@ RESIDENT = 0.99
 """Share of the bytes in the page cache from which there is nothing left to offload."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``aio threads`` lines all of whose files lie in memory, with room to stay there."""
     by_line: dict[Directive, list[Served]] = {}
     for served in context.served:
@@ -31,14 +31,14 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             continue  # the pool also takes the writes of temporary files
         if limit is None:
             names = sorted({f"datasets[{served.root}].residency" for served in places})
-            yield Missing(("memory.page_cache_limit_bytes", *names))
+            yield MissingFacts(("memory.page_cache_limit_bytes", *names))
         else:
             yield from _judge(context, aio, places, limit)
 
 
 def _judge(
     context: Context, aio: Directive, places: list[Served], limit: int
-) -> Iterator[Hit | Missing]:
+) -> Iterator[Hit | MissingFacts]:
     total = context.total
     if total.size.low > limit:
         return
@@ -46,7 +46,7 @@ def _judge(
     for served in places:
         dataset = covering(served.path, context.facts.datasets)
         if dataset is None or not dataset.complete or not _is_known(dataset):
-            yield Missing((f"datasets[{served.root}].residency",))
+            yield MissingFacts((f"datasets[{served.root}].residency",))
             return
         ratio = dataset.residency.ratio
         if ratio is None or ratio < RESIDENT:  # no bytes at all, or some of them on disk
@@ -54,7 +54,7 @@ def _judge(
         fact = f"datasets[{dataset.path}].residency.ratio"
         resident[dataset.path] = Evidence(fact=fact, value=round(ratio, 4))
     if total.size.high is None:
-        yield Missing(total.missing)
+        yield MissingFacts(total.missing)
         return
     if total.size.high > limit:
         return

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.processes import events_directive
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 
 _WITHOUT_NOTIFY = frozenset({"poll", "select", "/dev/poll", "devpoll"})
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Thread pools with an event method that threads cannot wake."""
     use = events_directive(context, "use")
     if use is None or use.value not in _WITHOUT_NOTIFY:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.thread_pools import DEFAULT, declared_pools
 from nginx_tune.documents.decisions import Evidence
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Constant pool names, wherever the line stands: nginx looks them up when it starts."""
     declared = declared_pools(context.tree)
     for aio, name in context.aio_lines:

@@ -9,18 +9,18 @@ from msgspec.structs import replace
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.error_logs import lines_seen, main_logs
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.thread_pools import declared_pools
 from nginx_tune.documents.facts import ErrorLog
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Refused tasks in the main context's error log, the only one that gets these lines."""
     lines = context.aio_lines
     if not lines:
         return
     logs = main_logs(context)
-    if isinstance(logs, Missing):
+    if isinstance(logs, MissingFacts):
         yield logs
         return
     declared = declared_pools(context.tree)

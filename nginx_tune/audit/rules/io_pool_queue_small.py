@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.processes import lacking, worker_connections
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.quantities import parameter
 from nginx_tune.conf.thread_pools import DEFAULT_QUEUE, declared_pools
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Pools that refuse tasks before a worker runs out of connections."""
     pools = [
         pool
@@ -22,7 +22,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     if not pools:
         return
     connections = worker_connections(context)
-    if isinstance(connections, Missing):
+    if isinstance(connections, MissingFacts):
         yield from lacking(connections)
         return
     for pool in pools:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.pools import paths_by_pool
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.storage import is_in_memory, leaf_disks_of
 from nginx_tune.conf.thread_pools import declared_pools
 from nginx_tune.documents.decisions import Evidence
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Pools whose directories lie on disks that have nothing to do with each other."""
     if context.is_linux is False:
         return
@@ -37,7 +37,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 ],
             )
         elif unknown:
-            yield Missing(unknown)
+            yield MissingFacts(unknown)
 
 
 def _independent(disks: dict[str, frozenset[str]]) -> list[set[str]]:

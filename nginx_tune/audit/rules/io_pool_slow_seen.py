@@ -9,17 +9,17 @@ from msgspec.structs import replace
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.error_logs import lines_seen, main_logs
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.documents.facts import ErrorLog
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Threads that took more than a minute for one operation."""
     lines = context.aio_lines
     if not lines:
         return
     logs = main_logs(context)
-    if isinstance(logs, Missing):
+    if isinstance(logs, MissingFacts):
         yield logs
         return
     for log in logs:

@@ -11,7 +11,7 @@ from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.pools import paths_by_pool
 from nginx_tune.audit.processes import lacking, worker_count
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.storage import leaf_disks_of
 from nginx_tune.conf.thread_pools import declared_pools
 from nginx_tune.documents.curve import Curve, CurvePoint
@@ -23,14 +23,14 @@ FAR = 16
 thread-pool article did well with 512 threads on four disks."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Pools whose threads could put far more reads on their disks than those do at once."""
     pools = declared_pools(context.tree)
     found = {name: paths for name, (_, paths) in paths_by_pool(context).items() if name in pools}
     if not found:
         return
     if not context.has_facts:
-        yield Missing(("storage.disks.curve",))
+        yield MissingFacts(("storage.disks.curve",))
         return
     seen = {name for log in context.facts.error_logs for name in log.pool_overflow}
     for name, paths in found.items():
@@ -38,7 +38,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         if knee is None or pool.threads is None or name in seen:
             continue
         workers = worker_count(context)
-        if isinstance(workers, Missing):
+        if isinstance(workers, MissingFacts):
             yield from lacking(workers)
             return
         threads = pool.threads * workers.value

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.thread_pools import asked_pool, declared_pools
 from nginx_tune.documents.decisions import Evidence
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Pools that no line can name."""
     pools = declared_pools(context.tree)
     if not pools:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.quantities import parse_bytes
 
@@ -15,7 +15,7 @@ _SEEKING = ("mp4", "flv")
 """Players jump about in these."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``read_ahead`` where clients ask for places in the middle of files."""
     if "read_ahead" not in context.names or context.is_linux is False:
         return
@@ -26,7 +26,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         if line is not None and seeking is not None and parse_bytes(line.value) != 0:
             told.setdefault(line, seeking)
     if told and context.is_linux is None:
-        yield Missing(("kernel.system",))
+        yield MissingFacts(("kernel.system",))
         return
     for line, seeking in told.items():
         yield Hit(

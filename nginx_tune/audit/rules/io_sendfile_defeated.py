@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.storage import covering
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import Scope
@@ -19,7 +19,7 @@ _FILTERS = {"gzip": "gzip_types", "ssi": "ssi_types", "sub_filter": "sub_filter_
 """Filters that read bodies, with what they are for when it is every type."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Filters for every type of file over large files."""
     if context.names.isdisjoint(_FILTERS.values()):
         return
@@ -48,7 +48,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 ],
             )
     if missing:
-        yield Missing(tuple(missing))
+        yield MissingFacts(tuple(missing))
 
 
 def _filter_of_everything(scope: Scope) -> Directive | None:

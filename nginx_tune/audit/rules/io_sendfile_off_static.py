@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.storage import storage_of
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import tls_servers
@@ -19,7 +19,7 @@ SHARED_FOLDERS = frozenset({"vboxsf", "vmhgfs", "prl_fs", "9p", "virtiofs", "osx
 sendfile sends old bytes."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Files over plain HTTP that are copied through the worker."""
     secure = tls_servers(context.listeners)
     found: dict[Directive, list[Served]] = {}
@@ -50,7 +50,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         elif len(known) < len(places):
             missing[f"storage.paths[{places[0].root}]"] = None
     if missing:
-        yield Missing(tuple(missing))
+        yield MissingFacts(tuple(missing))
 
 
 _CONF = "events { } http { %s server { listen 80; location / { root /srv/www; } } }"

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.audit.splits import Target, splits, targets
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.splits import SplitTarget, splits, targets
 from nginx_tune.audit.storage import is_in_memory, leaf_disks_of
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Dataset, Facts
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Parts of a table that lead nowhere, or all to the same disk."""
     facts = context.facts
     for split in splits(context):
@@ -33,12 +33,12 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             yield from _same_disk(rest, facts)
 
 
-def _same_disk(rest: dict[str, Target], facts: Facts) -> Iterator[Hit | Missing]:
+def _same_disk(rest: dict[str, SplitTarget], facts: Facts) -> Iterator[Hit | MissingFacts]:
     on_disk = sorted(path for path in rest if not is_in_memory(path, facts))
     disks = {path: leaf_disks_of(path, facts) for path in on_disk}
     unknown = tuple(f"storage.paths[{path}]" for path in on_disk if disks[path] is None)
     if unknown:
-        yield Missing(unknown)
+        yield MissingFacts(unknown)
     first: dict[frozenset[str], str] = {}
     for path, found in disks.items():
         if found is None:

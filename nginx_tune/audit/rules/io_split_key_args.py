@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.splits import Split, cache_line, splits, targets, variables_of
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.documents.decisions import Evidence
@@ -18,7 +18,7 @@ _OF_REQUEST_URI = _OF_ARGUMENTS - {"request"} | {"uri", "document_uri"}
 _DEFAULT_KEY = "$scheme$proxy_host$request_uri"
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Keys that send one and the same file to several disks."""
     for split in splits(context):
         for target in targets(context, split):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.splits import CACHE_DIRECTIVES, splits, uncovered_percent, variables_of
 from nginx_tune.conf.scopes import http_directives
 
@@ -17,7 +17,7 @@ _PLACES = frozenset({
 """Where an empty value cannot be meant. Names of thread pools: io-pool-var-unresolved."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Tables that leave some keys without a value where one is needed."""
     for split in splits(context):
         percent = uncovered_percent(split)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import Scope
 
@@ -14,7 +14,7 @@ _SWITCHES = ("ssi", "image_filter", "xslt_stylesheet")
 _TEXTS = ("sub_filter", "subs_filter")
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Thread pools where a filter reads every body."""
     if "aio" not in context.names or context.names.isdisjoint({*_SWITCHES, *_TEXTS}):
         return
@@ -22,6 +22,8 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     for served in context.served:
         aio, line = served.scope.effective("aio"), _filter(served.scope)
         if aio is None or line is None or line in told or not aio.value.startswith("threads"):
+            continue
+        if not served.is_whole:  # one page, such as that of an error
             continue
         told.add(line)
         yield Hit(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.documents.decisions import Evidence
 
 _FLAG = "--with-threads"
@@ -14,13 +14,13 @@ _FLAG = "--with-threads"
 _CONF = "events {} http { server { location / { root /srv/www; aio threads; } } }"
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Lines that only a build with threads understands."""
     lines = [line for line, _ in context.aio_lines] or context.tree.main.all("thread_pool")
     if not lines:
         return
     if context.flags is None:
-        yield Missing(("nginx.flags",))
+        yield MissingFacts(("nginx.flags",))
         return
     if _FLAG in context.flags:
         return

@@ -8,7 +8,7 @@ from nginx_tune.audit.coldness import offloads
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.storage import covering
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import tls_servers
@@ -21,7 +21,7 @@ SMALL_BYTES = 32 << 10
 LARGE_FILE_BYTES = 1 << 20
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Large files over TLS that a pool reads 32 KiB at a time."""
     if "aio" not in context.names:
         return
@@ -57,7 +57,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 ],
             )
     if missing:
-        yield Missing(tuple(missing))
+        yield MissingFacts(tuple(missing))
 
 
 _CONF = """

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.storage import leaf_disks_of
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import Scope
@@ -15,7 +15,7 @@ MOST_CHANGES = 10
 """NGX_HTTP_MAX_URI_CHANGES."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``try_files`` that hands a request from one named location to the next."""
     if "try_files" not in context.names:
         return

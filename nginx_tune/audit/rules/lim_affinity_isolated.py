@@ -9,19 +9,21 @@ from msgspec.structs import replace
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import lacking, main_place, worker_count
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Facts
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Workers that are pinned to nothing where the CPUs that they may use are isolated."""
     place = main_place(context, "worker_processes")
     if place is None or "worker_cpu_affinity" in context.names or context.is_linux is False:
         return
     workers, cpu = worker_count(context), context.facts.cpu
-    if not context.has_facts or isinstance(workers, Missing):
-        yield from lacking(workers, *([] if context.has_facts else [Missing(("cpu.isolated",))]))
+    if not context.has_facts or isinstance(workers, MissingFacts):
+        yield from lacking(
+            workers, *([] if context.has_facts else [MissingFacts(("cpu.isolated",))])
+        )
         return
     if not cpu.isolated or workers.value < 2:  # noqa: PLR2004  # one worker has none beside it
         return

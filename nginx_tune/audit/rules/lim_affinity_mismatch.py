@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import lacking, worker_count
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.documents.decisions import Evidence
 
 _MASK = re.compile(r"[01]{1,1024}")
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Masks that do not fit the workers or the CPUs."""
     place = context.tree.main.first("worker_cpu_affinity")
     if place is None or context.is_linux is False:
@@ -27,8 +27,8 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     if len(masks) != len(place.args) or not masks:
         return  # nginx does not take it
     online, workers = context.facts.cpu.online, worker_count(context)
-    if isinstance(workers, Missing) or online is None:
-        yield from lacking(workers, *([Missing(("cpu.online",))] if online is None else []))
+    if isinstance(workers, MissingFacts) or online is None:
+        yield from lacking(workers, *([MissingFacts(("cpu.online",))] if online is None else []))
         return
     given = Evidence(fact="masks", value=len(masks), provenance="declared")
     outside = [mask for mask in masks if "1" not in mask[::-1][:online]]
@@ -46,12 +46,12 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         )
 
 
-def _automatic(context: Context, place: Directive) -> Iterator[Hit | Missing]:
+def _automatic(context: Context, place: Directive) -> Iterator[Hit | MissingFacts]:
     """``auto`` counts CPUs from 0, whichever of them nginx may use."""
     cpu = context.facts.cpu
     if cpu.online is None or cpu.cpuset is None:
         missing = {"cpu.online": cpu.online, "cpu.cpuset": cpu.cpuset}
-        yield Missing(tuple(name for name, value in missing.items() if value is None))
+        yield MissingFacts(tuple(name for name, value in missing.items() if value is None))
     elif len(place.args) == 1 and cpu.cpuset < cpu.online:
         yield Hit(
             place,

@@ -10,11 +10,11 @@ from nginx_tune.audit.processes import (
     events_directive,
     main_place,
 )
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.documents.decisions import Evidence
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """A proxy with nginx's default number of connections."""
     if context.tree.is_part or events_directive(context, "worker_connections") is not None:
         return

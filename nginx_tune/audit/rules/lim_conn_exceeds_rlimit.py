@@ -12,15 +12,15 @@ from nginx_tune.audit.processes import (
     raise_descriptors,
     worker_connections,
 )
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """More connections of a worker than descriptors."""
     if context.tree.is_part:
         return
     connections, limit = worker_connections(context), descriptor_limit(context)
-    if isinstance(connections, Missing) or isinstance(limit, Missing):
+    if isinstance(connections, MissingFacts) or isinstance(limit, MissingFacts):
         yield from lacking(connections, limit)
         return
     place = connections.place or limit.place or main_place(context, "events")

@@ -10,17 +10,17 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.error_logs import lines_seen, main_logs
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import lacking, main_place, worker_connections
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.documents.facts import ErrorLog
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Refused connections in the error log, at the number that is set now."""
     if context.tree.is_part or (context.has_facts and not context.facts.error_logs):
         return
     connections, logs = worker_connections(context), main_logs(context)
-    if isinstance(connections, Missing) or isinstance(logs, Missing):
-        yield from lacking(connections, *([logs] if isinstance(logs, Missing) else []))
+    if isinstance(connections, MissingFacts) or isinstance(logs, MissingFacts):
+        yield from lacking(connections, *([logs] if isinstance(logs, MissingFacts) else []))
         return
     place = connections.place or main_place(context, "events")
     for log in logs:

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import multiplexed_servers
+from nginx_tune.conf.passes import depth_of
 from nginx_tune.conf.quantities import parse_count
+from nginx_tune.conf.scopes import Scope
 from nginx_tune.documents.decisions import Evidence
 
 PAGE_STREAMS = 32
 """Requests that a browser has in flight at once for one ordinary page over HTTP/2."""
+BROWSER_CONNECTIONS = 6
+"""That a browser opens to one server over HTTP/1."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``limit_conn`` with a number meant for connections, where streams are counted."""
     if "limit_conn" not in context.names:
         return
@@ -26,7 +30,9 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             continue
         for line in scope.effective_all("limit_conn"):
             most = parse_count(line.args[1]) if len(line.args) > 1 else None
-            if most is not None and most < PAGE_STREAMS and line not in told:
+            if most is None or not _least(scope) <= most < PAGE_STREAMS:
+                continue
+            if line not in told:
                 told.add(line)
                 yield Hit(
                     line,
@@ -34,6 +40,13 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                     f"{most} connections",
                     [Evidence(fact="limit_conn", value=most, provenance="declared")],
                 )
+
+
+def _least(scope: Scope) -> int:
+    """The least limit that is a matter of the protocol where it stands."""
+    place = scope.chain[depth_of(scope, "limit_conn")]
+    is_narrow = place.name == "location" and place.args != ("/",)
+    return BROWSER_CONNECTIONS if is_narrow else 0
 
 
 _CONF = """
@@ -59,6 +72,8 @@ RULE = Rule(
     sources=("https://nginx.org/en/docs/http/ngx_http_limit_conn_module.html#limit_conn",),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
+    about="In a location of some pages only a limit below six, the connections that a browser "
+    "opens over HTTP/1, is passed over: it is reached there as well, and meant so.",
     bad=Example(_CONF % 10),
     good=Example(_CONF % 100),
     check=check,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import lacking, main_place, worker_connections, worker_count
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.documents.decisions import Evidence
 
 CONNECTION_BYTES = 432
@@ -20,7 +20,7 @@ FATAL_SHARE = 0.8
 """From which nothing is left for requests and the page cache."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Connections whose preallocation takes much of the memory."""
     if context.tree.is_part:
         return
@@ -34,9 +34,9 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         )
         if value is not None
     }
-    if isinstance(workers, Missing) or isinstance(connections, Missing) or not limits:
+    if isinstance(workers, MissingFacts) or isinstance(connections, MissingFacts) or not limits:
         yield from lacking(
-            workers, connections, *([] if limits else [Missing(("memory.total_bytes",))])
+            workers, connections, *([] if limits else [MissingFacts(("memory.total_bytes",))])
         )
         return
     name, limit = min(limits.items(), key=lambda item: item[1])

@@ -8,20 +8,20 @@ from msgspec.structs import replace
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Facts
 
 _NEARLY = 0.8
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """A packet filter that follows nearly as many connections as it may."""
     listeners = [one for one in context.listeners if not one.is_unix and one.lines]
     if not listeners or context.is_linux is False:
         return
     if not context.has_facts:
-        yield Missing(("network.conntrack_entries",))
+        yield MissingFacts(("network.conntrack_entries",))
         return
     network = context.facts.network
     entries, limit = network.conntrack_entries, network.conntrack_limit

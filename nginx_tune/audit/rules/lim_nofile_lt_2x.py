@@ -12,7 +12,7 @@ from nginx_tune.audit.processes import (
     raise_descriptors,
     worker_connections,
 )
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 
 _NEARLY = 0.9
 """Of what is wanted: that little less changes nothing, for not all connections are busy at once."""
@@ -20,12 +20,12 @@ PER_CONNECTION = 2
 """A client and a file, or a client and an upstream; a temporary file may come on top."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Workers that run out of descriptors before they run out of connections."""
     if context.tree.is_part:
         return
     connections, limit = worker_connections(context), descriptor_limit(context)
-    if isinstance(connections, Missing) or isinstance(limit, Missing):
+    if isinstance(connections, MissingFacts) or isinstance(limit, MissingFacts):
         yield from lacking(connections, limit)
         return
     wanted = PER_CONNECTION * connections.value

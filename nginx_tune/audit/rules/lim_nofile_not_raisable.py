@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.quantities import parse_count
 from nginx_tune.documents.decisions import Evidence
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """A worker_rlimit_nofile that the kernel refuses."""
     place = context.tree.main.first("worker_rlimit_nofile")
     wanted = None if place is None else parse_count(place.value)
@@ -29,11 +29,11 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         return
     hard = limits.nofile_hard
     if hard is None:
-        yield Missing(("limits.nofile_hard",))
+        yield MissingFacts(("limits.nofile_hard",))
     elif wanted <= hard:
         return
     elif limits.can_raise is None:
-        yield Missing(("limits.can_raise",))
+        yield MissingFacts(("limits.can_raise",))
     elif not limits.can_raise:
         yield Hit(
             place,

@@ -7,22 +7,23 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import fitting_workers, lacking, worker_count
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``worker_processes auto`` where nginx may use fewer CPUs than there are."""
     place = context.tree.main.first("worker_processes")
     if place is None or place.value != "auto" or context.is_linux is False:
         return
     workers, fitting = worker_count(context), fitting_workers(context)
-    if isinstance(workers, Missing) or isinstance(fitting, Missing):
+    if isinstance(workers, MissingFacts) or isinstance(fitting, MissingFacts):
         yield from lacking(workers, fitting)
         return
-    if workers.value > fitting.value:
+    if workers.value > fitting.value + 1:  # one more costs next to nothing
         yield Hit(
             place,
-            f"auto starts {workers.value} workers for {fitting.value} CPUs",
+            f"auto starts {workers.value} workers for {fitting.value} "
+            f"CPU{'' if fitting.value == 1 else 's'}",
             [workers.evidence, fitting.evidence],
             fix=f"worker_processes {fitting.value}; (render it where the limit is set).",
         )
@@ -45,6 +46,7 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
+    about="One worker more than CPUs is passed over.",
     bad=Example(_CONF % "auto", _HOST),
     good=Example(_CONF % "4", _HOST),
     check=check,

@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import fitting_workers, lacking, main_place, worker_count
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """One worker where several CPUs can be used."""
     if context.tree.is_part or not context.scopes:
         return
     workers = worker_count(context)
-    if isinstance(workers, Missing) or workers.value != 1:
+    if isinstance(workers, MissingFacts) or workers.value != 1:
         return
     if workers.place is not None and workers.place.value == "auto":
         return
     fitting = fitting_workers(context)
-    if isinstance(fitting, Missing):
+    if isinstance(fitting, MissingFacts):
         yield from lacking(fitting)
         return
     place = workers.place or main_place(context, "http", "events")

@@ -9,20 +9,20 @@ from msgspec.structs import replace
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import fitting_workers, lacking, worker_count
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Facts, Throttled
 
 _HELD_BACK = 0.01
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """More workers by number than a quota has CPUs, where the quota did hold them back."""
     place = context.tree.main.first("worker_processes")
     if place is None or place.value == "auto" or context.is_linux is False:
         return  # of auto speaks lim-workers-cgroup
     workers, fitting = worker_count(context), fitting_workers(context)
-    if isinstance(workers, Missing) or isinstance(fitting, Missing):
+    if isinstance(workers, MissingFacts) or isinstance(fitting, MissingFacts):
         yield from lacking(workers, fitting)
         return
     held = context.facts.cpu.throttled

@@ -7,7 +7,7 @@ from math import ceil
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.processes import lacking, worker_connections, worker_count
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.quantities import parameter, parse_bytes
 from nginx_tune.conf.scopes import http_directives
@@ -22,12 +22,12 @@ STATE_BYTES = 128
 _MIB = 1 << 20
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Zones of ``limit_conn`` with room for fewer keys than there can be connections."""
     if not {"limit_conn", "limit_conn_zone"} <= context.names:
         return
     workers, connections = worker_count(context), worker_connections(context)
-    if isinstance(workers, Missing) or isinstance(connections, Missing):
+    if isinstance(workers, MissingFacts) or isinstance(connections, MissingFacts):
         yield from lacking(workers, connections)
         return
     most = workers.value * connections.value

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Block, Directive
 
 _FLAG = "--with-debug"
@@ -14,7 +14,7 @@ _FLAG = "--with-debug"
 _OFF = "error_log PATH crit; with a real path: error_log cannot be turned off."
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Error logs at level debug, and ones that are meant to be off."""
     can_debug = context.flags is None or _FLAG in context.flags
     for line in _error_logs(context):

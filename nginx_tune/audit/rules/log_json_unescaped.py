@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.log_formats import log_formats
 from nginx_tune.conf.scopes import http_directives
 
@@ -17,7 +17,7 @@ _FROM_CLIENTS = re.compile(
 )
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Formats of JSON in which what clients send is not escaped as JSON wants it."""
     formats = log_formats(context.tree)
     for line in http_directives(context.tree):

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.storage import NETWORK_FILESYSTEMS, disk_classes_of, storage_of
 from nginx_tune.audit.written_paths import log_directory
 from nginx_tune.conf.directive import Directive
 from nginx_tune.documents.decisions import Evidence
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Unbuffered access logs on storage that every write may have to wait for."""
     by_directory: dict[str, list[Directive]] = {}
     for line in context.client_lines("access_log"):
@@ -34,7 +34,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 [written(line), Evidence(fact=f"storage of {directory}", value="network")],
             )
     if missing:
-        yield Missing(tuple(missing))
+        yield MissingFacts(tuple(missing))
 
 
 def _is_buffered(line: Directive) -> bool:

@@ -8,12 +8,12 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import events_directive
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.edits import Edit, remove
 from nginx_tune.documents.decisions import Evidence
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``accept_mutex on`` where the kernel wakes one worker by itself."""
     place = events_directive(context, "accept_mutex")
     if place is None or place.value.lower() != "on" or context.is_linux is False:
@@ -27,7 +27,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             [written(place), written(own_queues[0])],
         )
     elif exclusive is None:
-        yield Missing(("kernel.features[epollexclusive]",))
+        yield MissingFacts(("kernel.features[epollexclusive]",))
     elif exclusive:
         yield Hit(
             place,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.conf.listeners import Listener
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.listeners import ListenAddress
 from nginx_tune.conf.quantities import parameter, parse_count
 from nginx_tune.conf.templates import is_placeholder
 from nginx_tune.documents.decisions import Evidence
@@ -18,7 +18,7 @@ DEFAULT_BACKLOG = 511
 _SYSCTL = "net.core.somaxconn"
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Backlogs that the kernel cuts, without a word, when the socket is made."""
     if context.is_linux is False or not context.listeners:
         return
@@ -26,7 +26,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     network = context.facts.network.somaxconn  # of the network namespace of nginx
     most = network if network is not None else parse_count(text or "")
     if most is None:
-        yield Missing((f"kernel.sysctls[{_SYSCTL}]",))
+        yield MissingFacts((f"kernel.sysctls[{_SYSCTL}]",))
         return
     cut_default = False
     for listener in context.listeners:
@@ -47,7 +47,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         )
 
 
-def _asked(listener: Listener) -> int | None:
+def _asked(listener: ListenAddress) -> int | None:
     """What the lines of an address ask for; -1 and the like are the kernel's most anyway."""
     for line in listener.lines:
         asked = parse_count(_backlog(line.args) or "")

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.conf.listeners import Listener, port_of
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.listeners import ListenAddress, port_of
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.listening import Listener as Listening
 
@@ -17,18 +17,18 @@ _FEW = 100
 """How many in the whole life of a socket, which may be months, call for nothing today."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Listening sockets of nginx that have turned connections away."""
     listeners = [one for one in context.listeners if not (one.is_quic or one.is_unix)]
     if not listeners or context.is_linux is False:
         return
     if not context.has_facts:
-        yield Missing(("listeners",))
+        yield MissingFacts(("listeners",))
         return
     for listener in listeners:
         found = [one for one in context.facts.listeners if _is_of(one, listener)]
         drops = sum(one.drops or 0 for one in found)
-        if drops:
+        if drops >= (1 if context.profile == "strict" else _FEW):
             backlogs = [one.backlog for one in found if one.backlog is not None]
             evidence = [Evidence(fact=f"drops at {listener.address}", value=drops)]
             if backlogs:
@@ -41,7 +41,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             )
 
 
-def _is_of(found: Listening, listener: Listener) -> bool:
+def _is_of(found: Listening, listener: ListenAddress) -> bool:
     """Whether a socket of the host is this address of the configuration."""
     if found.of_nginx is False or port_of(listener.address) != found.port:
         return False
@@ -75,8 +75,8 @@ RULE = Rule(
     about="The count is of the socket (SK_MEMINFO_DROPS), so it is nginx's own; the counters "
     "ListenOverflows and ListenDrops of the whole namespace are not blamed on one listener. It "
     "counts tries, not clients, and starts again with a new socket. Facts without "
-    "sockets leave the rule silent. Fewer than a hundred are told as info: since when they were "
-    "counted is not known, and each costs one client a second.",
+    "sockets leave the rule silent. Fewer than a hundred are told in the strict profile alone, as "
+    "info: since when they were counted is not known, and each costs one client a second.",
     bad=Example(_CONF, replace(linux(), listeners=[_host(2400)])),
     good=Example(_CONF, replace(linux(), listeners=[_host(0)])),
     check=check,

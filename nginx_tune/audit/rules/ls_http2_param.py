@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import http_directives
 from nginx_tune.documents.decisions import Evidence
@@ -25,7 +25,7 @@ _OBSOLETE = {
 """Since 1.19.7, with what took their place."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """HTTP/2 asked for in ways that have been replaced."""
     lines = _listen_lines(context)
     obsolete: list[Directive] = []
@@ -34,7 +34,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     if not lines and not obsolete:
         return
     if context.version is None:
-        yield Missing(("nginx.nginx_version",))
+        yield MissingFacts(("nginx.nginx_version",))
         return
     version = Evidence(fact="nginx.nginx_version", value=context.facts.nginx.nginx_version)
     for line in lines if context.version >= OWN_DIRECTIVE else ():

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.processes import events_directive
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``multi_accept on`` with more than one worker."""
     place = events_directive(context, "multi_accept")
     if place is None or place.value.lower() != "on" or _has_own_queues(context):

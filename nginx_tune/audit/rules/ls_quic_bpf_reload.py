@@ -8,17 +8,17 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import lacking, worker_count
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``quic_bpf on`` with reuseport and several workers."""
     place = context.tree.main.first("quic_bpf")
     lines = [line for one in context.listeners if one.is_quic and (line := one.reuseport)]
     if place is None or place.value.lower() != "on" or not lines:
         return
     workers = worker_count(context)
-    if isinstance(workers, Missing):
+    if isinstance(workers, MissingFacts):
         yield from lacking(workers)
         return
     if workers.value > 1:

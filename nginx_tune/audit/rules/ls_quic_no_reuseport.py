@@ -8,16 +8,16 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import lacking, worker_count
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """QUIC listeners that several workers share."""
     shared = [one for one in context.listeners if one.is_quic and one.reuseport is None]
     if not shared:
         return
     workers = worker_count(context)
-    if isinstance(workers, Missing):
+    if isinstance(workers, MissingFacts):
         yield from lacking(workers)
         return
     if workers.value > 1:

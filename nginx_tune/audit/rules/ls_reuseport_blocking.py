@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from nginx_tune.audit.coldness import Cold
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import listeners
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``reuseport`` on an address one of whose servers reads a cold dataset in the event loop."""
     own_queues = [
         (listener, line)
@@ -23,7 +23,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         return
     cold: dict[Directive, Cold] = {}
     for one in context.cold:
-        if isinstance(one, Missing):
+        if isinstance(one, MissingFacts):
             yield one
         else:
             cold.setdefault(one.served.scope.server, one)

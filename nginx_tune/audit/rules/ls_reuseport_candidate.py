@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
-from nginx_tune.conf.listeners import Listener, listeners
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.listeners import ListenAddress, listeners
 from nginx_tune.documents.decisions import Evidence
 
 ENOUGH_CPUS = 8
 """Below this one accept queue is no bottleneck."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Shared TCP listeners whose connections go to few of many workers."""
     if context.is_linux is False or _single_worker(context):
         return
@@ -31,10 +31,10 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         return
     missing = tuple(name for name, value in names.items() if value is None)
     if missing:
-        yield Missing(missing)
+        yield MissingFacts(missing)
         return
     cold = context.cold
-    blocked = {one.served.scope.server for one in cold if not isinstance(one, Missing)}
+    blocked = {one.served.scope.server for one in cold if not isinstance(one, MissingFacts)}
     for listener in shared:
         if blocked & set(listener.servers):
             continue  # a blocked worker would hold up its own queue: ls-reuseport-blocking
@@ -54,7 +54,7 @@ def _single_worker(context: Context) -> bool:
     return directive is None or directive.value == "1"
 
 
-def _is_shared(listener: Listener) -> bool:
+def _is_shared(listener: ListenAddress) -> bool:
     return listener.reuseport is None and not listener.is_unix and not listener.is_quic
 
 

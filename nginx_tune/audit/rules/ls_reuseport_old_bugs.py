@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.documents.decisions import Evidence
 
 TESTED_SAFELY = (1, 13, 4)
 """First version whose configuration test leaves reuseport sockets alone."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``reuseport`` in versions that lose connections by it or do not do it."""
     lines = [line for listener in context.listeners if (line := listener.reuseport) is not None]
     if not lines or context.is_linux is False:
         return
     if context.version is None:
-        yield Missing(("nginx.nginx_version",))
+        yield MissingFacts(("nginx.nginx_version",))
         return
     version = Evidence(fact="nginx.nginx_version", value=context.facts.nginx.nginx_version)
     if context.version < TESTED_SAFELY:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.documents.decisions import Evidence
 
 _SYSCTL = "net.ipv4.tcp_migrate_req"
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``reuseport`` where the kernel could hand over the queue of a closed socket and does not."""
     if context.is_linux is False:
         return
@@ -33,7 +33,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                 [written(lines[0]), Evidence(fact=_SYSCTL, value="0")],
             )
     elif not kernel.sysctls:  # else the kernel is older than the switch
-        yield Missing((f"kernel.sysctls[{_SYSCTL}]",))
+        yield MissingFacts((f"kernel.sysctls[{_SYSCTL}]",))
 
 
 _CONF = "worker_processes auto; events { } http { server { listen 80 reuseport; return 204; } }"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.listeners import port_of
 from nginx_tune.documents.decisions import Evidence
 
 _WILDCARDS = {"*": "[::]", "[::]": "*"}
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``reuseport`` for one of the IPv4 and IPv6 wildcards of a port only."""
     by_address = {one.address: one for one in context.listeners if not one.is_quic}
     for listener in by_address.values():

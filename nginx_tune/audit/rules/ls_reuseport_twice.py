@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.edits import Edit, set_arguments
 
 _FLAGS = frozenset({"bind", "deferred", "multipath", "reuseport"})
@@ -16,7 +16,7 @@ _PARAMETERS = frozenset({
 })  # fmt: skip
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Two lines of one address that both give options of the socket."""
     for listener in context.listeners if not context.tree.is_template else ():
         lines = [line for line in listener.lines if any(map(_is_socket_option, line.args[1:]))]

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.quantities import parameter
 from nginx_tune.documents.decisions import Evidence
 
 _CEILINGS = {"sndbuf": "net.core.wmem_max", "rcvbuf": "net.core.rmem_max"}
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Buffers of TCP listeners that the kernel may no longer size by itself."""
     for listener in context.listeners:
         if listener.is_quic or listener.is_unix:

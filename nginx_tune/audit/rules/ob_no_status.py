@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import http_blocks
 from nginx_tune.documents.decisions import Evidence
@@ -21,13 +21,13 @@ _STATUS = frozenset(
 """Directives of nginx, its forks and common modules that show the counters."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """A build that can show its counters, and no place that does."""
     blocks = http_blocks(context.tree)
     if context.tree.is_part or not blocks or not context.scopes or _shows(context):
         return
     if context.flags is None:
-        yield Missing(("nginx.flags",))
+        yield MissingFacts(("nginx.flags",))
     elif _FLAG in context.flags:
         yield Hit(
             blocks[0],

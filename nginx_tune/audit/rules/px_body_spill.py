@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.storage import disk_classes_of, is_slow
 from nginx_tune.audit.written_paths import CLIENT_BODY, temp_path
 from nginx_tune.conf.directive import Directive
@@ -19,7 +19,7 @@ DEFAULT_LIMIT = 1 << 20
 """nginx's ``client_max_body_size``."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Large uploads that are expected, and written to a slow disk in the event loop."""
     told: set[Directive] = set()
     for one in context.passes:
@@ -29,11 +29,11 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         told.add(limit)
         path = temp_path(context, one.scope, CLIENT_BODY)
         if path is None:
-            yield Missing(("nginx.flags", "nginx.prefix"))
+            yield MissingFacts(("nginx.flags", "nginx.prefix"))
             return
         slow = is_slow(path, context.facts)
         if slow is None:
-            yield Missing((f"storage.paths[{path}]",))
+            yield MissingFacts((f"storage.paths[{path}]",))
         elif slow:
             classes = ", ".join(sorted(disk_classes_of(path, context.facts))) or "network"
             yield Hit(

@@ -6,15 +6,18 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.caches import MODULES
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.passes import Pass, depth_of
+from nginx_tune.conf.quantities import parse_bytes
 
 IN_SERVER = 1
+_OF_OBJECTS_BYTES = 1 << 30
+"""Also the default of proxy_max_temp_file_size: what passes it is not buffered anyway."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``buffering off`` in http or a server where several locations pass requests on."""
     places: dict[Directive, list[Pass]] = {}
     for one in context.passes:
@@ -36,8 +39,11 @@ def check(context: Context) -> Iterator[Hit | Missing]:
 
 
 def _streams(one: Pass) -> bool:
-    """Whether requests are not buffered either: a server that is there for streams."""
-    return one.value("request_buffering", "on") == "off"
+    """Whether the server is there for streams or large objects: requests say so."""
+    largest_bytes = parse_bytes(one.scope.value("client_max_body_size", "1m"))
+    return one.value("request_buffering", "on") == "off" or (
+        largest_bytes is not None and not 0 < largest_bytes < _OF_OBJECTS_BYTES
+    )
 
 
 _CONF = """
@@ -66,8 +72,8 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="Where all places pass requests to the same server the line is passed over: there it "
-    "is as good as in the location. So is one that buffers requests no more than responses: "
-    "object stores and registries ask for that.",
+    "is as good as in the location. So is a server that buffers requests no more than responses, "
+    "or takes bodies of 1 GiB and more: object stores and registries ask for that.",
     bad=Example(_CONF % "proxy_buffering off;"),
     good=Example(_CONF % ""),
     check=check,

@@ -8,7 +8,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import lacking, worker_connections, worker_count
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.quantities import parse_bytes, parse_count
 from nginx_tune.documents.decisions import Evidence
@@ -17,7 +17,7 @@ LARGE_BYTES = 1 << 20
 """Of one answer's buffers; less is what nginx does by itself, more or less."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Buffers that all connections together cannot have."""
     found: dict[Directive, int] = {}
     for one in context.passes:
@@ -32,9 +32,11 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     workers, connections = worker_count(context), worker_connections(context)
     memory = context.facts.memory
     total = memory.cgroup_limit_bytes or memory.total_bytes
-    if isinstance(workers, Missing) or isinstance(connections, Missing) or total is None:
+    if isinstance(workers, MissingFacts) or isinstance(connections, MissingFacts) or total is None:
         yield from lacking(
-            workers, connections, *([] if total is not None else [Missing(("memory.total_bytes",))])
+            workers,
+            connections,
+            *([] if total is not None else [MissingFacts(("memory.total_bytes",))]),
         )
         return
     requests = workers.value * connections.value // 2

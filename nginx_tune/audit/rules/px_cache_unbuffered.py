@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.passes import depth_of
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Caches asked for where responses are not buffered."""
     told: set[Directive] = set()
     for one in context.caching:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.passes import Pass
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Unbuffered request bodies where another server is meant to take over."""
     told: set[Directive] = set()
     for one in context.passes:
@@ -19,7 +19,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         if line is None or line.value.lower() != "off" or line in told:
             continue
         servers = _servers(context, one)
-        if servers > 1 and "off" not in _next(one):
+        if servers > 1 and _goes_on(_next(one), context.profile):
             told.add(line)
             yield Hit(
                 line,
@@ -33,6 +33,15 @@ def _servers(context: Context, one: Pass) -> int:
     return max((len(upstream.peers) for upstream in found), default=1)
 
 
+def _goes_on(conditions: tuple[str, ...], profile: str) -> bool:
+    """Whether another server would be asked with a body.
+
+    POST and PATCH, which most bodies come with, are sent once only unless ``non_idempotent`` says
+    otherwise (ngx_http_upstream_test_next): a PUT is left, and told of in the strict profile.
+    """
+    return "off" not in conditions and ("non_idempotent" in conditions or profile == "strict")
+
+
 def _next(one: Pass) -> tuple[str, ...]:
     line = one.effective("next_upstream")
     return ("error", "timeout") if line is None else line.args
@@ -43,7 +52,8 @@ events {}
 http {
     upstream app { server 10.0.0.1; server 10.0.0.2; }
     server { location /upload/ {
-        proxy_pass http://app; proxy_http_version 1.1; proxy_request_buffering off; %s
+        proxy_pass http://app; proxy_http_version 1.1; proxy_request_buffering off;
+        proxy_next_upstream %s;
     } }
 }
 """
@@ -63,9 +73,11 @@ RULE = Rule(
     ),
     proof="source-only",
     since="1.7.11",
-    about="To a server that is spoken to in HTTP/1.0 (the default before nginx 1.29.7) a chunked "
+    about="Without non_idempotent in proxy_next_upstream a POST or PATCH goes to one server only, "
+    "whether it is buffered or not: then the line is spoken of in the strict profile alone. To a "
+    "server that is spoken to in HTTP/1.0 (the default before nginx 1.29.7) a chunked "
     "body is buffered all the same, since its length must be known.",
-    bad=Example(_CONF % ""),
-    good=Example(_CONF % "proxy_next_upstream off;"),
+    bad=Example(_CONF % "error timeout non_idempotent"),
+    good=Example(_CONF % "error timeout"),
     check=check,
 )

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.passes import Pass
 
 _WATCHED = frozenset({"host", "x-forwarded-for", "x-real-ip", "x-forwarded-proto", "authorization"})
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Levels whose own request headers take the outer ones away."""
     told: set[Directive] = set()
     for one in context.passes:

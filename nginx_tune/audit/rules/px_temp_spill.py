@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, default
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.storage import disk_classes_of, is_slow
 from nginx_tune.audit.written_paths import temp_path
 from nginx_tune.conf.caches import MODULES
@@ -15,7 +15,7 @@ from nginx_tune.conf.passes import Pass
 from nginx_tune.documents.decisions import Evidence
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Responses that may overflow into temporary files on a slow disk."""
     cached = {one.passed.place for one in context.caching}
     by_path: dict[str, list[Pass]] = {}
@@ -24,13 +24,13 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             continue
         path = temp_path(context, one.scope, one.module)
         if path is None:
-            yield Missing(("nginx.flags", "nginx.prefix"))
+            yield MissingFacts(("nginx.flags", "nginx.prefix"))
             return
         by_path.setdefault(path, []).append(one)
     for path, users in by_path.items():
         slow = is_slow(path, context.facts)
         if slow is None:
-            yield Missing((f"storage.paths[{path}]",))
+            yield MissingFacts((f"storage.paths[{path}]",))
         elif slow:
             yield _hit(context, path, users)
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.edits import Edit, set_arguments
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Session caches that belong to one worker each."""
     told: set[Directive] = set()
     for one in context.tls_listeners:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 
 CACHE_SINCE = (1, 27, 4)
@@ -17,7 +17,7 @@ _OLDER = (
 )
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Certificates that are read from files for each handshake."""
     told: set[Directive] = set()
     servers = {server: None for one in context.tls_listeners for server in one.servers}

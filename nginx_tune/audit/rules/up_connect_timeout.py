@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.passes import Pass
 from nginx_tune.conf.quantities import parse_seconds
@@ -17,7 +17,7 @@ KERNEL_SECONDS = 131.0
 """When Linux gives up with its default of tcp_syn_retries: after 127 s, since 6.5 after 131 s."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Connect timeouts past what the documentation calls the usual limit."""
     told: set[Directive] = set()
     for one in context.passes:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.passes import Pass
 
@@ -19,7 +19,7 @@ _FROM_A_PROXY = re.compile(
 _BELIEVING = ("proxy_set_header", "if", "set", "return", "fastcgi_param", "add_header")
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``ip_hash`` over the addresses of the proxies in front."""
     for name, upstream in context.upstreams.items():
         balancer = upstream.balancer

@@ -8,7 +8,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, default
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import worker_count
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 
 POOL = 32
 """Idle connections of a location and worker that 1.29.7 keeps by itself."""
@@ -18,7 +18,7 @@ MANY = 1024
 service gets that sets no limit of its own."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Upstreams whose implicit pools add up to more than many servers can hold."""
     implicit = {
         name: users
@@ -30,9 +30,11 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     if not implicit:
         return
     workers = worker_count(context)
-    if context.version is None or isinstance(workers, Missing):
+    if context.version is None or isinstance(workers, MissingFacts):
         unknown = () if context.version is not None else ("nginx.nginx_version",)
-        yield Missing((*unknown, *(workers.facts if isinstance(workers, Missing) else ())))
+        yield MissingFacts(
+            (*unknown, *(workers.facts if isinstance(workers, MissingFacts) else ()))
+        )
         return
     for name, users in implicit.items():
         idle = POOL * workers.value * len(users)

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.edits import Edit, add_after, remove
 from nginx_tune.conf.upstreams import stands_before
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``keepalive`` lines that a later balancing method puts out of effect."""
     for upstream in context.upstreams.values():
         keepalive, method = upstream.keepalive, upstream.balancer
@@ -21,7 +21,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         if not stands_before(upstream.block, keepalive, method):
             continue
         if context.version is None:
-            yield Missing(("nginx.nginx_version",))
+            yield MissingFacts(("nginx.nginx_version",))
             return
         yield Hit(
             keepalive,
@@ -34,9 +34,9 @@ def fixes(context: Context, hit: Hit) -> Iterator[Edit]:
     """The line behind the method."""
     for upstream in context.upstreams.values():
         if upstream.keepalive is hit.place and upstream.balancer is not None:
-            text = hit.place.source.text[hit.place.start : hit.place.end]
             yield remove(hit.place)
-            yield add_after(upstream.balancer, " ".join(text.split()))
+            # Without a comment between its words, which would hide what follows it on one line.
+            yield add_after(upstream.balancer, f"{hit.place.name} {' '.join(hit.place.args)};")
 
 
 _CONF = "events {} http { upstream app { %s server 10.0.0.1; server 10.0.0.2; %s } }"

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.passes import Pass, lost_header, sent_header
-from nginx_tune.conf.upstreams import Upstream
+from nginx_tune.conf.status_pages import is_for_monitors
+from nginx_tune.conf.upstreams import UpstreamBlock
 from nginx_tune.documents.decisions import Evidence
 
 REUSES_SINCE = (1, 29, 7)
@@ -23,7 +24,7 @@ _FIX_WITH_UPGRADE = (
 )
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Locations whose requests make the upstream close the connection."""
     told: set[Directive] = set()
     is_version_needed = False
@@ -37,8 +38,10 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             fault = faults[one.place]
             if fault is None or one.place in told or (_upgrades(one) and not is_never_used):
                 continue
+            if is_for_monitors(one.scope):
+                continue
             told.add(one.place)
-            if isinstance(fault, Missing):
+            if isinstance(fault, MissingFacts):
                 is_version_needed = True
             else:
                 yield Hit(
@@ -49,10 +52,10 @@ def check(context: Context) -> Iterator[Hit | Missing]:
                     fix=_FIX_WITH_UPGRADE if _upgrades(one) else "",
                 )
     if is_version_needed:
-        yield Missing(("nginx.nginx_version",))
+        yield MissingFacts(("nginx.nginx_version",))
 
 
-def _has_pool(upstream: Upstream) -> bool:
+def _has_pool(upstream: UpstreamBlock) -> bool:
     return upstream.keepalive is not None and upstream.keepalive.value != "0"
 
 
@@ -61,11 +64,11 @@ def _upgrades(one: Pass) -> bool:
     return sent_header(one.scope, "proxy", "upgrade") is not None
 
 
-def _fault(context: Context, one: Pass) -> tuple[str, list[Evidence]] | Missing | None:
+def _fault(context: Context, one: Pass) -> tuple[str, list[Evidence]] | MissingFacts | None:
     http = one.scope.effective("proxy_http_version")
     header = sent_header(one.scope, "proxy", "connection")
     if (http is None or header is None) and context.version is None:
-        return Missing(("nginx.nginx_version",))
+        return MissingFacts(("nginx.nginx_version",))
     reuses = context.version is not None and context.version >= REUSES_SINCE
     sent = _sent(context, one, header, reuses=reuses)
     version = http.value if http is not None else "1.1" if reuses else "1.0"
@@ -123,7 +126,8 @@ RULE = Rule(
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="A map that turns an absent Upgrade header into close does the same to all ordinary "
     "requests: an empty string in its place keeps WebSockets working and connections alive. A "
-    "location that passes Upgrade on is passed over while another one uses the pool.",
+    "location that passes Upgrade on is passed over while another one uses the pool, and one that "
+    "is named as a health check or for metrics always.",
     by_absence=True,
     bad=Example(_CONF % "", linux()),
     good=Example(_CONF % 'proxy_http_version 1.1; proxy_set_header Connection ""; ', linux()),

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.quantities import parse_seconds
 from nginx_tune.conf.scopes import Scope
-from nginx_tune.conf.upstreams import Upstream, host_of, is_loopback
+from nginx_tune.conf.upstreams import UpstreamBlock, host_of, is_loopback
 from nginx_tune.documents.decisions import Evidence
 
 IDLE_SECONDS = 60.0
@@ -19,7 +19,7 @@ CLIENT_SECONDS = 75.0
 """nginx's default as a server; few servers wait longer."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Pools that keep connections longer than the server behind them."""
     own: dict[str, Scope] | None = None
     for upstream in context.upstreams.values():
@@ -60,7 +60,7 @@ def _own_servers(context: Context) -> dict[str, Scope]:
     return found
 
 
-def _shorter_server(upstream: Upstream, idle: float, own: dict[str, Scope]) -> Evidence | None:
+def _shorter_server(upstream: UpstreamBlock, idle: float, own: dict[str, Scope]) -> Evidence | None:
     for server in upstream.peers:
         if not is_loopback(host_of(server.value)):
             continue

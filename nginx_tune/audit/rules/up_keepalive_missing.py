@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, default
 from nginx_tune.audit.examples import linux
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.passes import Pass, sent_header
-from nginx_tune.conf.upstreams import Upstream
+from nginx_tune.conf.upstreams import UpstreamBlock
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Upstreams over the network without a pool of idle connections."""
     bare = [
         (upstream, users)
@@ -22,7 +22,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         and (users := _reusing(context.passes_by_upstream[name]))
     ]
     if bare and context.version is None:
-        yield Missing(("nginx.nginx_version",))
+        yield MissingFacts(("nginx.nginx_version",))
         return
     for upstream, users in bare:
         yield Hit(
@@ -36,7 +36,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         )
 
 
-def _has_no_pool(upstream: Upstream) -> bool:
+def _has_no_pool(upstream: UpstreamBlock) -> bool:
     return not (upstream.keepalive or upstream.is_scripted or upstream.is_unix)
 
 

@@ -7,16 +7,19 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, written
 from nginx_tune.audit.needs import WHOLE_TREE
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.passes import Pass, sent_header
+from nginx_tune.conf.status_pages import is_for_monitors
 from nginx_tune.conf.upstreams import host_of, is_loopback, is_to_be_named, is_unix
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Servers over the network that are named in the line that passes requests on."""
     found: dict[str, list[Pass]] = {}
     for one in context.passes:
         if one.module not in {"proxy", "grpc"} or one.has_variables or _upgrades(one):
+            continue
+        if is_for_monitors(one.scope):
             continue
         for address in one.addresses:
             if address not in context.upstreams and not is_unix(address):
@@ -28,14 +31,20 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         if (is_cheap and not users[0].is_tls) or is_unnamed:
             continue
         if "." not in host and host == address and not context.tree.is_whole:
-            yield Missing((WHOLE_TREE,))  # an upstream of that name may stand elsewhere
+            yield MissingFacts((WHOLE_TREE,))  # an upstream of that name may stand elsewhere
             continue
+        place = min(users, key=_narrowness).place
         yield Hit(
-            users[0].place,
+            place,
             f"every request to {address} opens a connection of its own"
             + (" and a TLS session" if users[0].is_tls else ""),
-            [written(users[0].place), counted("places that pass requests to it", len(users))],
+            [written(place), counted("places that pass requests to it", len(users))],
         )
+
+
+def _narrowness(one: Pass) -> int:
+    """Of several places the widest is shown: most requests come through it."""
+    return len(one.scope.own.args[-1]) if one.scope.own.args else 0
 
 
 def _upgrades(one: Pass) -> bool:
@@ -62,7 +71,7 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="Plain connections cost little: they are spoken of in the strict profile, and never on "
-    "the loopback. Locations that pass Upgrade on are passed over.",
+    "the loopback. Locations that pass Upgrade on, and health checks, are passed over.",
     bad=Example((_CONF % ("", "10.0.0.1:8080")).replace("http://", "https://")),
     good=Example(_CONF % ("upstream app { server 127.0.0.1:8080; keepalive 8; } ", "127.0.0.1:81")),
     check=check,

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 
 _HEADS = ("http://", "https://", "grpc://", "grpcs://")
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Servers chosen by a map that gives nothing for what it does not list."""
     told: set[Directive] = set()
     for one in context.passes:

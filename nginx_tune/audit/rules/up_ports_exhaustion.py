@@ -10,7 +10,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import worker_count
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.passes import Pass
 from nginx_tune.conf.quantities import parse_count
@@ -24,7 +24,7 @@ CONNECTIONS = 512
 """nginx's default of ``worker_connections``."""
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Servers to which more connections may be opened at once than there are local ports."""
     places = _destinations(context)
     if not places or context.is_linux is False:
@@ -32,8 +32,10 @@ def check(context: Context) -> Iterator[Hit | Missing]:
     workers, ports = worker_count(context), _ports(context)
     needed = {"kernel.system": context.is_linux, FACT: ports}
     missing = tuple(name for name, value in needed.items() if value is None)
-    if isinstance(workers, Missing) or missing or ports is None:
-        yield Missing((*missing, *(workers.facts if isinstance(workers, Missing) else ())))
+    if isinstance(workers, MissingFacts) or missing or ports is None:
+        yield MissingFacts(
+            (*missing, *(workers.facts if isinstance(workers, MissingFacts) else ()))
+        )
         return
     most = workers.value * _connections(context) // 2
     for place, (name, servers) in places.items():

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Block
-from nginx_tune.conf.listeners import Listener
+from nginx_tune.conf.listeners import ListenAddress
 from nginx_tune.conf.passes import Pass
 from nginx_tune.conf.upstreams import host_of, is_loopback
 
 _WILDCARDS = frozenset({"*", "[::]"})
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Locations whose requests come back to them."""
     for one in context.passes:
         if one.module != "proxy" or one.has_variables or len(one.addresses) != 1:
@@ -45,7 +45,7 @@ def _same_path(one: Pass) -> bool:
     )
 
 
-def _reached(context: Context, address: str, *, is_tls: bool) -> Listener | None:
+def _reached(context: Context, address: str, *, is_tls: bool) -> ListenAddress | None:
     """The listener of this configuration that a loopback address leads to."""
     host = host_of(address)
     if not is_loopback(host):

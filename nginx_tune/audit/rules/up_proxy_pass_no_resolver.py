@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.passes import Pass
 from nginx_tune.conf.templates import is_placeholder
 from nginx_tune.conf.upstreams import host_of, is_resolved_once
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Servers that are looked up for each request, with nobody to ask."""
     told: set[Directive] = set()
     for one in context.passes:

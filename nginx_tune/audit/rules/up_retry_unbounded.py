@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, default, written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.passes import Pass
 from nginx_tune.documents.decisions import Evidence
@@ -17,7 +17,7 @@ MANY_SERVERS = 5
 _OFF = frozenset({"", "0", "0s"})
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Retries that only the number of servers ends."""
     told: set[Directive] = set()
     for name, users in context.passes_by_upstream.items():

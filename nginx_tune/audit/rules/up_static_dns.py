@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, written
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.upstreams import host_of, is_resolved_once
 
@@ -20,7 +20,7 @@ _OLDER = (
 )
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Host names that are looked up when nginx starts and never again."""
     for host, lines in _frozen(context).items():
         is_older = context.version is not None and context.version < RESOLVE_SINCE

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, written
 from nginx_tune.audit.processes import worker_count
-from nginx_tune.audit.rule import Example, Hit, Missing, Rule
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.upstreams import Upstream
+from nginx_tune.conf.upstreams import UpstreamBlock
 
 
-def check(context: Context) -> Iterator[Hit | Missing]:
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Limits of servers that each worker keeps for itself."""
     for name, users in context.passes_by_upstream.items():
         upstream = context.upstreams[name]
@@ -20,7 +20,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
         if not users or line is None or upstream.block.first("zone") is not None:
             continue
         workers = worker_count(context)
-        if isinstance(workers, Missing):
+        if isinstance(workers, MissingFacts):
             yield workers
             return
         if workers.value > 1:
@@ -31,7 +31,7 @@ def check(context: Context) -> Iterator[Hit | Missing]:
             )
 
 
-def _limited(upstream: Upstream) -> Directive | None:
+def _limited(upstream: UpstreamBlock) -> Directive | None:
     """The first server with a limit that is asked for; failures count between several only."""
     for server in upstream.peers:
         for argument in server.args[1:]:

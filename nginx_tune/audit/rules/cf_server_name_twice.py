@@ -1,0 +1,72 @@
+"""``cf-server-name-twice``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import written
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.directive import Block, Directive
+
+
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
+    """Names that an earlier server of the same address answers for."""
+    told: set[tuple[Directive, str]] = set()
+    for listener in context.listeners if not context.tree.is_template else ():
+        if sum(not _DEFAULT.isdisjoint(line.args) for line in listener.lines) > 1:
+            continue  # nginx refuses two default servers
+        first: dict[str, tuple[Directive, Directive]] = {}
+        for server in dict.fromkeys(listener.servers):
+            for name, place in _names(server):
+                owner, line = first.setdefault(name, (server, place))
+                if owner is not server and (server, name) not in told:
+                    told.add((server, name))
+                    shown = f'"{name}"' if name else "requests without a name of their own"
+                    yield Hit(
+                        place,
+                        f"{shown} on {listener.address}: an earlier server answers, this one never",
+                        [written(line)],
+                    )
+
+
+_DEFAULT = frozenset({"default_server", "default"})
+
+
+def _names(server: Directive) -> Iterator[tuple[str, Directive]]:
+    """Exact and wildcard names; a server without any has the empty one."""
+    lines = (server.block or Block([])).all("server_name")
+    for line in lines:
+        for name in dict.fromkeys(map(str.lower, line.args)):
+            if not name.startswith("~") and "$" not in name:
+                yield name, line
+    if not lines:
+        yield "", server
+
+
+_CONF = """
+events {}
+http {
+    server { listen 80; server_name a.example; root /srv/a; }
+    server { listen 80; server_name %s; root /srv/b; }
+}
+"""
+
+RULE = Rule(
+    id="cf-server-name-twice",
+    severity="warning",
+    title="two servers of an address have the same name",
+    why="nginx starts, warns of a conflicting server name and ignores the second one: its "
+    "locations, certificates and limits are never used for that name. A file that is included "
+    "twice has this effect too.",
+    fix="Give the second server its own name or address, or make one server of the two.",
+    sources=(
+        "https://nginx.org/en/docs/http/server_names.html",
+        "nginx: src/http/ngx_http.c, ngx_http_server_names",
+    ),
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
+    bad=Example(_CONF % "b.example a.example"),
+    good=Example(_CONF % "b.example"),
+    check=check,
+)

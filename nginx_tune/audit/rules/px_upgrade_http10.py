@@ -1,0 +1,89 @@
+"""``px-upgrade-http10``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nginx_tune.audit.context import Context
+from nginx_tune.audit.declared import default, written
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.audit.rules.up_keepalive_http10 import REUSES_SINCE
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.passes import Pass, sent_header
+from nginx_tune.documents.decisions import Evidence
+
+
+def check(context: Context) -> Iterator[Hit | MissingFacts]:
+    """Locations that pass Upgrade on in a request that cannot be upgraded."""
+    told: set[Directive] = set()
+    is_version_needed = False
+    for one in context.passes:
+        upgrade = sent_header(one.scope, "proxy", "upgrade") if one.module == "proxy" else None
+        if upgrade is None or one.place in told or not _may_ask(context, one, upgrade):
+            continue
+        fault = _fault(context, one)
+        if isinstance(fault, MissingFacts):
+            is_version_needed = True
+        elif fault is not None:
+            told.add(one.place)
+            yield Hit(upgrade, f"a WebSocket cannot be opened here: {fault[0]}", fault[1])
+    if is_version_needed:
+        yield MissingFacts(("nginx.nginx_version",))
+
+
+def _may_ask(context: Context, one: Pass, upgrade: Directive) -> bool:
+    """Whether the header is ever more than an empty string, which is not sent."""
+    value = upgrade.args[1]
+    return "$" in value or set(context.variables.possible(value, one.scope).known) != {""}
+
+
+def _fault(context: Context, one: Pass) -> tuple[str, list[Evidence]] | MissingFacts | None:
+    http = one.scope.effective("proxy_http_version")
+    header = sent_header(one.scope, "proxy", "connection")
+    if http is None and context.version is None:
+        return MissingFacts(("nginx.nginx_version",))
+    is_newer = context.version is not None and context.version >= REUSES_SINCE
+    if http is not None and http.value == "1.0":
+        return "the request is HTTP/1.0", [written(http)]
+    if http is None and not is_newer:
+        return "the request is HTTP/1.0", [default("proxy_http_version", "1.0")]
+    if header is None:
+        return "Connection does not name Upgrade", [default("Connection header", "close")]
+    return None
+
+
+_CONF = """
+events {}
+http { server {
+    listen 80;
+    location /live/ {
+        proxy_pass http://127.0.0.1:81;
+        proxy_set_header Upgrade $http_upgrade;
+        proxy_set_header Connection "upgrade";
+        %s
+    }
+} }
+"""
+
+RULE = Rule(
+    id="px-upgrade-http10",
+    severity="warning",
+    title="WebSockets are passed on in a request that cannot be upgraded",
+    why="Before nginx 1.29.7 requests are passed on as HTTP/1.0 with Connection: close. A server "
+    "ignores Upgrade in HTTP/1.0, and where Connection does not name it, so the handshake is "
+    "answered as an ordinary request or refused.",
+    fix="proxy_http_version 1.1; beside the Upgrade header, and proxy_set_header Connection "
+    "$connection_upgrade; with a map of $http_upgrade.",
+    sources=(
+        "https://nginx.org/en/docs/http/websocket.html",
+        "RFC 9110, 7.8; RFC 6455, 4.2.1",
+        "nginx: src/http/modules/ngx_http_proxy_module.c, ngx_http_proxy_create_request",
+    ),
+    proof="proven",
+    proven_on=("1.18", "1.22", "1.26", "1.30"),
+    by_absence=True,
+    bad=Example(_CONF % "", linux()),
+    good=Example(_CONF % "proxy_http_version 1.1;", linux()),
+    check=check,
+)
