@@ -60,7 +60,7 @@ class Site:
         self.tree, self.state = root / "etc", root / "state"
         for place in (self.tree, self.state):
             place.mkdir()
-            mount("-t", "tmpfs", "-o", "size=1m,mode=700", "nginx-tune-faults", place)
+            mount("-t", "tmpfs", "-o", "size=32m,mode=700", "nginx-tune-faults", place)
         (root / "run").mkdir()
         (self.tree / "conf.d").mkdir()
         with socket.socket() as free:

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from nginx_tune.apply.examine import Proposed
 from nginx_tune.apply.journal import State
-from nginx_tune.apply.run import Wish, apply_change
+from nginx_tune.apply.run import ApplyOptions, apply_change
 from nginx_tune.apply.undo import roll_back
 from nginx_tune.documents.loadplan import Arrivals, Caps, LoadClass, LoadPlan, Paths, Permit, Target
 from nginx_tune.documents.measurement import Measurement
@@ -90,7 +90,7 @@ class Server:
         """There and back, by apply and rollback."""
         before, after = (text.encode() for text in SITES)
         sums = [hashlib.sha256(text).hexdigest() for text in (before, after)]
-        wish = Wish(
+        wish = ApplyOptions(
             conf_path=str(self.conf), prefix=str(self.directory), binary=self.binary,
             watch_seconds=PAUSE_SECONDS,
         )  # fmt: skip

@@ -218,7 +218,7 @@ def lot_of(binary: str, draw: random.Random, *, mounts: bool = False) -> Iterato
     try:
         for place in places:
             place.mkdir()
-            command = ["mount", "-t", "tmpfs", "-o", "size=512k,mode=0700", "nt-kills", place]
+            command = ["mount", "-t", "tmpfs", "-o", "size=16m,mode=0700", "nt-kills", place]
             subprocess.run(command, check=True)
         lot = Lot(binary, folder, draw)
         yield lot

@@ -31,3 +31,18 @@ class StuckError(NginxTuneError):
 
 class ForeignError(StuckError):
     """Somebody else has written to files of the change since."""
+
+
+def disk_words(error: OSError) -> str:
+    """What went wrong with a file, after its name where that is known."""
+    words = error.strerror or str(error)
+    return f"{error.filename}: {words}" if error.filename else words
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a change was taken back, in words for its journal."""
+    if isinstance(error, NginxTuneError):
+        return error.message
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else f"{error!r}"

@@ -16,7 +16,7 @@ from nginx_tune.apply import calls
 from nginx_tune.apply.attributes import APPEND_ONLY, IMMUTABLE
 from nginx_tune.apply.errors import RefusedError
 from nginx_tune.apply.model_journal import Attributes, Entry
-from nginx_tune.apply.swap import Found, opened_directory, read_found
+from nginx_tune.apply.swap import RegularFile, opened_directory, read_found
 from nginx_tune.host.parse_mountinfo import is_inside, parse_mountinfo
 from nginx_tune.host.trust import acts_as_root, distrust_directory
 
@@ -33,6 +33,9 @@ _MANAGERS = {
 }  # fmt: skip
 _CERTBOT = re.compile(rb"#\s*managed by certbot", re.IGNORECASE)
 _KUBERNETES = "..data"
+
+
+MAKE_IT_OWN = "make it root's alone, or give --trust-files"
 
 
 class Proposed(NamedTuple):
@@ -84,6 +87,10 @@ def examine(
     """
     if not proposed:
         raise RefusedError("the plan changes nothing")
+    if all(_is_applied(one) for one in proposed):
+        raise RefusedError(
+            "already applied: every file holds the new bytes", hint="nginx-tune history"
+        )
     tree = posixpath.dirname(os.path.realpath(conf_path))
     mounts = {mount.mount_point for mount in parse_mountinfo(_mountinfo())}
     found = [_examine_one(one, tree, mounts, permissions) for one in proposed]
@@ -97,6 +104,17 @@ def examine(
     if not permissions.trusted:
         check_trust([conf_path, *paths, *map(os.path.realpath, reads)])
     return found
+
+
+def _is_applied(one: Proposed) -> bool:
+    """Whether a file that is to be changed is so already."""
+    if one.sha256_before == one.sha256_after or not posixpath.isabs(one.path) or "\0" in one.path:
+        return False
+    try:
+        now = _found(os.path.realpath(posixpath.normpath(one.path)))
+    except RefusedError:
+        return False
+    return now is not None and now.sha256 == one.sha256_after
 
 
 def _mountinfo() -> str:
@@ -116,18 +134,21 @@ def check_trust(paths: Iterable[str]) -> None:
 
     Errors: RefusedError.
     """
+    if why := why_not_tried(paths):
+        raise RefusedError(why, hint=MAKE_IT_OWN)
+
+
+def why_not_tried(paths: Iterable[str]) -> str:
+    """Which file root tries nothing of, since others may write it; empty where there is none."""
     if not acts_as_root():
-        return
+        return ""
     for path in dict.fromkeys(paths):
-        why = distrust_directory(path)
-        if why:
-            raise RefusedError(
-                f"{path}: not tried as root: {why}",
-                hint="make it root's alone, or give --trust-files",
-            )
+        if why := distrust_directory(path):
+            return f"{path}: not tried as root: {why}"
+    return ""
 
 
-def _found(path: str) -> Found | None:
+def _found(path: str) -> RegularFile | None:
     try:
         with opened_directory(path) as directory:
             return read_found(directory, posixpath.basename(path))
@@ -215,7 +236,7 @@ def _check_place(real: str, mounts: set[str]) -> None:
             raise RefusedError(f"{directory}: immutable (chattr)", hint=f"chattr -i {directory}")
 
 
-def _check_file(real: str, found: Found, permissions: Permissions) -> None:
+def _check_file(real: str, found: RegularFile, permissions: Permissions) -> None:
     if found.links > 1:
         raise RefusedError(
             f"{real}: has {found.links} names (hard links); a new file would have one",

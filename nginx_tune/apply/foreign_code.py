@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 
 from nginx_tune.apply.examine import check_trust
-from nginx_tune.apply.target import Subject
+from nginx_tune.apply.target import ManagedNginx
 from nginx_tune.conf.tree import read_tree
 from nginx_tune.host.door import MOST_BYTES, Host
 
@@ -32,7 +32,7 @@ class _Looked:
         return self._host.list_dir(path)
 
 
-def refuse_foreign_code(host: Host, subject: Subject) -> None:
+def refuse_foreign_code(host: Host, subject: ManagedNginx) -> None:
     """As root: every file, every directory of includes and every module is root's alone.
 
     Errors: RefusedError that names the first that is not.

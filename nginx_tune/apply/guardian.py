@@ -89,6 +89,15 @@ def confirm(state: State, name: str | None) -> tuple[Journal, ExitStatus]:
         waits = story.deadline
         if story.phase != "awaiting" or waits is None or story.begin is None:
             why = f": {story.reason}" if story.reason else ""
+            if story.phase == "stuck":
+                raise RefusedError(
+                    f"change {journal.id} is stuck, it does not wait{why}", hint=journal.ways_out
+                )
+            if not story.is_finished:
+                raise RefusedError(
+                    f"change {journal.id} is unfinished: its process has died",
+                    hint=journal.recovery,
+                )
             raise RefusedError(f"change {journal.id} is {story.phase}, it does not wait{why}")
         is_late = boot_seconds() > waits.until_boot_seconds
         if is_late or story.begin.boot_id != boot_id():

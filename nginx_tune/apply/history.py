@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nginx_tune.apply.journal import Journal, State
+from nginx_tune.apply.journal import Journal, State, boot_id, boot_seconds
 from nginx_tune.apply.model_journal import Answered, Phase, Story, Stuck, Undone
+from nginx_tune.apply.undo import is_abandoned
 from nginx_tune.documents.history import ChangedFile, ChangeRecord, ChangeState, History
 
 _STATES: dict[Phase, ChangeState] = {
@@ -35,6 +36,9 @@ def describe_change(journal: Journal, notes: Sequence[str] = ()) -> ChangeRecord
         return None
     answered = next((one for one in story.records if isinstance(one, Answered)), None)
     state = _STATES.get(story.phase, "unfinished")
+    reason = story.reason
+    if state == "awaiting" and (late := _why_late(story)):
+        state, reason = "unfinished", late
     waits = story.deadline if state == "awaiting" else None
     return ChangeRecord(
         id=journal.id,
@@ -50,15 +54,39 @@ def describe_change(journal: Journal, notes: Sequence[str] = ()) -> ChangeRecord
             )
             for one in begin.entries
         ],
-        reason=story.reason,
+        reason=reason,
         server=_server(story),
         stuck_paths=_stuck(story),
         confirm_until="" if waits is None else waits.until,
         new_workers=None if answered is None else len(answered.workers),
         workers_seen=None if answered is None else answered.seen,
         listeners=None if answered is None else answered.listeners,
+        next_step=_next_step(journal, story, state),
         notes=list(notes),
     )
+
+
+def _why_late(story: Story) -> str:
+    """Of a change that waited: its time is over, and nobody is there to take it back."""
+    waits, begin = story.deadline, story.begin
+    if waits is None or begin is None or not is_abandoned(story):
+        return ""
+    if begin.boot_id == boot_id() and boot_seconds() <= waits.until_boot_seconds:
+        return ""
+    return f"not confirmed until {waits.until}, and the process that takes it back has died"
+
+
+def _next_step(journal: Journal, story: Story, state: ChangeState) -> str:
+    if state == "stuck":
+        return f"next: {journal.ways_out}"
+    if state == "awaiting":
+        died = f"; the process that takes it back has died: {journal.recovery}"
+        return f"keep it: {journal.command('confirm')}" + (died if is_abandoned(story) else "")
+    if state != "unfinished":
+        return ""
+    if is_abandoned(story):
+        return f"its process has died; take it back: {journal.recovery}"
+    return f"process {story.owner.pid if story.owner else '?'} is at work on it"
 
 
 def _server(story: Story) -> str:

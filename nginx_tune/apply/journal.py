@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 import secrets
+import shlex
 import stat
 import time
 from collections.abc import Iterator, Mapping
@@ -62,6 +63,26 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.id = directory.name
+
+    def command(self, verb: str, *options: str) -> str:
+        """What to type about this change: with its state directory, where that is not the usual."""
+        return self._typed(verb, self.id, *options)
+
+    @property
+    def recovery(self) -> str:
+        """What to type to have every unfinished change taken back."""
+        return self._typed("rollback", "--recover")
+
+    def _typed(self, *words: str) -> str:
+        path = self.directory.parent.parent
+        place = [] if path == STATE_DIRECTORY else ["--state-dir", str(path)]
+        return shlex.join(["nginx-tune", *words, *place])
+
+    @property
+    def ways_out(self) -> str:
+        """What to type when it is stuck."""
+        leave = self.command("rollback", "--leave")
+        return f"{self.command('rollback')}, or to end it with the files as they are: {leave}"
 
     def read(self) -> Story:
         """What it amounts to; a change of which nothing was written is empty."""
@@ -152,6 +173,8 @@ class State:
 
         Errors: RefusedError when it cannot be made, or others could change it.
         """
+        if self.path.exists():
+            self.check()
         try:
             # One that is there keeps its mode: it may be a directory of something else.
             _make_missing(self.path)
@@ -162,6 +185,12 @@ class State:
 
     def check(self) -> None:
         """Errors: RefusedError when others could change what is kept here."""
+        with contextlib.suppress(OSError):
+            is_roots = self.path.stat().st_uid == 0 and os.geteuid() != 0
+            if is_roots and not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
+                raise RefusedError(
+                    f"{self.path}: the history of changes here is root's", hint="use sudo"
+                )
         why = why_not_own(self.path)
         for place in (self.path, self.journals):
             if why:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from nginx_tune.turnover.address import Address, Place
+from nginx_tune.turnover.address import AcceptingSocket, Address
 from nginx_tune.turnover.model_process import Process
 
 Kind = Literal["edit", "create"]
@@ -59,7 +59,7 @@ class LeftFile(msgspec.Struct, frozen=True, kw_only=True):
     group: int
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class TargetNginx(msgspec.Struct, frozen=True, kw_only=True):
     """The nginx that the change is for, as it was before: a rollback parses no configuration."""
 
     conf_path: str
@@ -72,7 +72,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     sockets: list[str] = []
     """Socket files that it listened at."""
     addresses: list[Address] = []
-    silent: list[Place] = []
+    silent: list[AcceptingSocket] = []
     """Listeners that did not answer."""
 
 
@@ -84,7 +84,7 @@ class Begin(Record, frozen=True, kw_only=True):
     """UTC, for people: nothing is decided by it."""
     boot_id: str
     owner: Process
-    target: Target
+    target: TargetNginx
     entries: list[Entry]
 
 

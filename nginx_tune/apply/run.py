@@ -2,54 +2,46 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import posixpath
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from nginx_tune.apply.errors import RefusedError, RejectedError
+from nginx_tune.apply.errors import RefusedError, RejectedError, disk_words, reason_of
 from nginx_tune.apply.examine import Examined, Permissions, Proposed, check_trust, examine
 from nginx_tune.apply.foreign_code import refuse_foreign_code
 from nginx_tune.apply.guardian import hand_over
+from nginx_tune.apply.hindrances import check_package_managers, check_unfinished
 from nginx_tune.apply.journal import Journal, State, boot_id, this_process
 from nginx_tune.apply.model_journal import Answered, Begin, Kept, Reloading, Swapping
-from nginx_tune.apply.server import generations, tell
+from nginx_tune.apply.server import generations, tell, uninterrupted
 from nginx_tune.apply.swap import clear, look, stage, swap_in
 from nginx_tune.apply.target import (
-    Reading,
-    Subject,
+    EffectiveConf,
+    ManagedNginx,
     describe_target,
     describe_test,
     find_subject,
     read_as_target,
 )
-from nginx_tune.apply.undo import is_abandoned, recover, undo, unfinished
+from nginx_tune.apply.undo import recover, undo
 from nginx_tune.apply.watch import Canary, ask_canaries, check_url, watch
-from nginx_tune.errors import NginxTuneError
+from nginx_tune.errors import NginxTuneError, UsageError
 from nginx_tune.host.door import Host
-from nginx_tune.turnover.address import Place, lost_addresses
-from nginx_tune.turnover.generation import Answered as Seen
-from nginx_tune.turnover.generation import ask_before, await_workers, see_answers
+from nginx_tune.turnover.address import AcceptingSocket, lost_addresses
+from nginx_tune.turnover.generation import Readiness, ask_before, await_workers, see_answers
 from nginx_tune.turnover.logs import Logs
 from nginx_tune.turnover.process import Process
 from nginx_tune.turnover.workers import ReloadError
 
 Outcome = Literal["kept", "awaiting", "rolled_back"]
-_PACKAGE_LOCKS = {
-    "dpkg": "/var/lib/dpkg/lock-frontend",
-    "certbot": "/etc/letsencrypt/.certbot.lock",
-}
-"""Who may reload nginx amid a change."""
 _SLACK_SECONDS = 1.0
 _MOST_NAMED = 3
-_LOCK_SHAPE = "hhqqi4x"
 
 
-class Wish(NamedTuple):
+class ApplyOptions(NamedTuple):
     """What the operator asks for."""
 
     conf_path: str | None = None
@@ -81,7 +73,7 @@ def apply_change(
     state: State,
     proposed: Sequence[Proposed],
     reads: Mapping[str, str],
-    wish: Wish,
+    wish: ApplyOptions,
     *,
     say: Callable[[str], None] = lambda _: None,
 ) -> Applied:
@@ -93,52 +85,26 @@ def apply_change(
     """
     for url in wish.canaries:
         check_url(url)
+    if wish.canaries and not wish.reloads:
+        raise UsageError(
+            "--canary: nothing is asked with --no-reload, since nginx goes on as it was",
+            hint="leave one of them out",
+        )
     state.prepare()
     with state.locked():
         for done in recover(host, state):
             say(f"change {done.journal.id} had not been finished: taken back")
-        _check_unfinished(state)
-        _check_package_managers()
+        check_unfinished(state)
+        check_package_managers()
         return _Change(host, state, wish, say).run(proposed, reads)
-
-
-def _check_unfinished(state: State) -> None:
-    for journal in unfinished(state):
-        story = journal.read()
-        if story.phase == "awaiting" and not is_abandoned(story):
-            raise RefusedError(
-                f"change {journal.id} waits to be confirmed",
-                hint=f"nginx-tune confirm {journal.id}, or nginx-tune rollback {journal.id}",
-            )
-        raise RefusedError(
-            f"change {journal.id} could neither be kept nor taken back: {story.reason}",
-            hint=f"nginx-tune rollback {journal.id}",
-        )
-
-
-def _check_package_managers() -> None:
-    """Whether one is at work: its scripts reload nginx, amid a change a mixture of files."""
-    for name, path in _PACKAGE_LOCKS.items():
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            asked = struct.pack(_LOCK_SHAPE, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            answer = struct.unpack(_LOCK_SHAPE, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
-        finally:
-            os.close(descriptor)
-        if answer[0] != fcntl.F_UNLCK:
-            raise RefusedError(
-                f"{name} (process {answer[4]}) is at work and may reload nginx",
-                hint="wait until it has ended",
-            )
 
 
 class _Change:
     """One change."""
 
-    def __init__(self, host: Host, state: State, wish: Wish, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, host: Host, state: State, wish: ApplyOptions, say: Callable[[str], None]
+    ) -> None:
         self._host = host
         self._state = state
         self._wish = wish
@@ -169,13 +135,21 @@ class _Change:
         except ReloadError as error:
             return self._taken_back(journal, error.message)
         except OSError as error:  # a disk that filled up or became read-only meanwhile
-            return self._taken_back(journal, _of_the_disk(error))
+            return self._taken_back(journal, disk_words(error))
         except BaseException as error:
-            self._taken_back(journal, _reason(error))
+            self._taken_back(journal, reason_of(error))
             raise
-        return self._end(journal, found)
+        try:
+            return self._end(journal, found)
+        except KeyboardInterrupt:
+            phase = journal.read().phase
+            if phase == "kept":  # it came too late
+                return Applied(journal.id, "kept", "", self._notes)
+            if phase != "undone":
+                self._taken_back(journal, "interrupted")
+            raise
 
-    def _read_before(self, subject: Subject, found: Sequence[Examined]) -> Reading:
+    def _read_before(self, subject: ManagedNginx, found: Sequence[Examined]) -> EffectiveConf:
         """The old files as the target reads them: if it rejects them there is no way back."""
         self._refuse_foreign_code(subject)
         try:
@@ -192,17 +166,23 @@ class _Change:
         loaded = {os.path.realpath(path) for path in before.files}
         for one in found:
             if one.entry.kind == "edit" and one.entry.path not in loaded:
+                if self._wish.pid is not None:
+                    raise RefusedError(
+                        f"process {self._wish.pid} reads {subject.conf_path}, the change is of "
+                        f"{one.entry.path}",
+                        hint="name the master that reads it, or leave --pid out",
+                    )
                 raise RefusedError(
                     f"{one.entry.path}: {subject.conf_path} does not include it",
                     hint="name the configuration with -c",
                 )
         return before
 
-    def _refuse_foreign_code(self, subject: Subject) -> None:
+    def _refuse_foreign_code(self, subject: ManagedNginx) -> None:
         if not self._wish.permissions.trusted:
             refuse_foreign_code(self._host, subject)
 
-    def _check_running(self, subject: Subject, before: Reading) -> None:
+    def _check_running(self, subject: ManagedNginx, before: EffectiveConf) -> None:
         """Files newer than the workers: a reload would bring in more than this change."""
         if subject.master is None:
             return
@@ -218,9 +198,11 @@ class _Change:
                     hint="reload nginx first, then make the plan again",
                 )
 
-    def _begin(self, subject: Subject, before: Reading, found: Sequence[Examined]) -> Journal:
+    def _begin(
+        self, subject: ManagedNginx, before: EffectiveConf, found: Sequence[Examined]
+    ) -> Journal:
         workers: frozenset[Process] = frozenset()
-        silent: frozenset[Place] = frozenset()
+        silent: frozenset[AcceptingSocket] = frozenset()
         if subject.master is not None:
             workers = generations(self._host, subject.master).serving
             silent = ask_before(self._host, subject.master, before.addresses)
@@ -260,8 +242,12 @@ class _Change:
         self._say(f"{len(found)} files changed")
 
     def _test(
-        self, journal: Journal, subject: Subject, before: Reading, found: Sequence[Examined]
-    ) -> Reading:
+        self,
+        journal: Journal,
+        subject: ManagedNginx,
+        before: EffectiveConf,
+        found: Sequence[Examined],
+    ) -> EffectiveConf:
         self._refuse_foreign_code(subject)
         after = read_as_target(self._host, subject)
         loaded = {os.path.realpath(path) for path in after.files}
@@ -282,8 +268,8 @@ class _Change:
         self,
         journal: Journal,
         master: Process,
-        before: Reading,
-        after: Reading,
+        before: EffectiveConf,
+        after: EffectiveConf,
         canaries: Sequence[Canary],
     ) -> None:
         story = journal.read()
@@ -326,9 +312,19 @@ class _Change:
                 raise ReloadError(f"{one.entry.path}: {why} meanwhile")
 
     def _taken_back(self, journal: Journal, reason: str) -> Applied:
-        self._say(f"taking it back: {reason}")
-        server = undo(self._host, journal, reason)
-        self._say(f"every file is as it was; nginx was {server}")
+        """Whatever comes meanwhile, it is ended and told.
+
+        Errors: StuckError; KeyboardInterrupt after it was taken back.
+        """
+        try:
+            with uninterrupted():
+                self._say(f"taking it back: {reason}")
+                server = undo(self._host, journal, reason)
+                self._say(f"every file is as it was; nginx was {server}")
+        except KeyboardInterrupt:  # at its very beginning, or it waited until the end
+            if not journal.read().is_finished:
+                undo(self._host, journal, reason)
+            raise
         return Applied(journal.id, "rolled_back", reason, self._notes)
 
     def _end(self, journal: Journal, found: Sequence[Examined]) -> Applied:
@@ -338,9 +334,6 @@ class _Change:
                 until = hand_over(self._state, journal, self._wish.confirm_seconds)
             except (OSError, NginxTuneError) as error:
                 return self._taken_back(journal, f"no process could wait for you: {error}")
-            except BaseException as error:
-                self._taken_back(journal, _reason(error))
-                raise
             return Applied(journal.id, "awaiting", "", self._notes, until)
         try:
             journal.append(Kept())
@@ -350,7 +343,7 @@ class _Change:
         return Applied(journal.id, "kept", "", self._notes)
 
 
-def _check_listens(before: Reading, after: Reading) -> None:
+def _check_listens(before: EffectiveConf, after: EffectiveConf) -> None:
     """A configuration without a server is a valid one, and serves nobody."""
     lost = lost_addresses(before.addresses, after.addresses)
     lost += [
@@ -364,25 +357,12 @@ def _check_listens(before: Reading, after: Reading) -> None:
         )
 
 
-def _answered(seen: Seen) -> Answered:
+def _answered(seen: Readiness) -> Answered:
     return Answered(
         workers=sorted(one.pid for one in seen.workers),
         seen=seen.seen,
         listeners=len(seen.places),
     )
-
-
-def _of_the_disk(error: OSError) -> str:
-    words = error.strerror or str(error)
-    return f"{error.filename}: {words}" if error.filename else words
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, NginxTuneError):
-        return error.message
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    return "interrupted" if isinstance(error, KeyboardInterrupt) else f"{error!r}"
 
 
 def _now() -> str:

@@ -29,7 +29,7 @@ Original = Callable[[Entry], bytes]
 """The stored bytes of a file that was changed."""
 
 
-class Found(NamedTuple):
+class RegularFile(NamedTuple):
     """A regular file as it is."""
 
     sha256: str
@@ -39,7 +39,7 @@ class Found(NamedTuple):
     inode: int
 
 
-def read_found(directory: int, name: str) -> Found | None:
+def read_found(directory: int, name: str) -> RegularFile | None:
     """A file of a directory; null when there is none.
 
     Errors: OSError; ELOOP for a link, and ValueError for what is no regular file or too large.
@@ -61,7 +61,7 @@ def read_found(directory: int, name: str) -> Found | None:
         if len(content) > MOST_BYTES:
             raise ValueError("too large for a configuration file")
         digest = hashlib.sha256(content).hexdigest()
-        return Found(digest, content, attributes, status.st_nlink, status.st_ino)
+        return RegularFile(digest, content, attributes, status.st_nlink, status.st_ino)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nginx_tune.apply.errors import RefusedError, RejectedError
-from nginx_tune.apply.model_journal import LeftFile, Target, Tested
+from nginx_tune.apply.model_journal import LeftFile, TargetNginx, Tested
 from nginx_tune.apply.server import run_test
 from nginx_tune.conf.dump import parse_dump
 from nginx_tune.conf.error_log import error_logs
@@ -19,29 +19,29 @@ from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Missing, attempt
-from nginx_tune.host.parse_nginx import Build, parse_start_options
+from nginx_tune.host.parse_nginx import VersionOutput, parse_start_options
 from nginx_tune.host.parse_process import parse_parent_pid
 from nginx_tune.nginx.binary import read_build
 from nginx_tune.nginx.choice import choose_nginx
 from nginx_tune.nginx.processes import Master, find_masters, same_mounts
-from nginx_tune.turnover.address import Address, Place, addresses_of
+from nginx_tune.turnover.address import AcceptingSocket, Address, addresses_of
 from nginx_tune.turnover.process import Process, process_of
 from nginx_tune.turnover.workers import ReloadError
 
 _MOST_PID_BYTES = 64
 
 
-class Subject(NamedTuple):
+class ManagedNginx(NamedTuple):
     """What is changed: an nginx, its program and its configuration."""
 
     master: Process | None
-    build: Build
+    build: VersionOutput
     conf_path: str
     prefix: str
     test_command: list[str]
 
 
-class Reading(NamedTuple):
+class EffectiveConf(NamedTuple):
     """A configuration as the target itself reads it."""
 
     files: dict[str, bytes]
@@ -61,9 +61,10 @@ def find_subject(
     conf_path: str | None,
     prefix: str | None,
     needs_master: bool,
-) -> Subject:
-    """The running nginx that reads a configuration.
+) -> ManagedNginx:
+    """The running nginx that reads a configuration; a named one with what it reads itself.
 
+    Without ``needs_master`` nothing is told to it, but it is tested as that nginx was started.
     Errors: RefusedError when there is none, when it lives in a container, when it is amid a
             binary upgrade or has no workers of its own.
     """
@@ -72,6 +73,12 @@ def find_subject(
     if needs_master:
         master = _chosen(host, masters, binary, pid, conf_path)
         _check_master(host, master, masters)
+    else:
+        master = _reader(host, masters, binary, pid, conf_path)
+    if master is not None and pid is not None:
+        own = _own_conf(host, master)
+        if own and conf_path and os.path.realpath(own) != os.path.realpath(conf_path):
+            conf_path = own
     program = binary or (f"/proc/{master.pid}/exe" if master else None)
     if program is None:
         program = str(choose_nginx(host, [], binary=None).program)
@@ -82,8 +89,8 @@ def find_subject(
     path = conf_path or options.conf_path or build.conf_path
     command = [program, "-T", "-c", posixpath.join(prefix, path), "-p", prefix]
     globals_ = global_directives(started)
-    return Subject(
-        master=None if master is None else process_of(master.pid),
+    return ManagedNginx(
+        master=process_of(master.pid) if master is not None and needs_master else None,
         build=build,
         conf_path=posixpath.join(prefix, path),
         prefix=prefix,
@@ -99,7 +106,10 @@ def _chosen(
         masters = [one for one in masters if _may_read(host, one, real)]
     choice = choose_nginx(host, masters, binary=binary, pid=pid, to_run=True)
     if choice.master is None:
-        refused = next((f": {one.binary}: {one.reason}" for one in choice.candidates), "")
+        refused = next(
+            (f": {one.binary or f'process {one.pid}'}: {one.reason}" for one in choice.candidates),
+            "",
+        )
         raise RefusedError(
             f"no running nginx reads this configuration{refused}",
             hint="name its master with --pid, or give --no-reload to change files alone",
@@ -107,20 +117,40 @@ def _chosen(
     return choice.master
 
 
+def _reader(
+    host: Host, masters: Sequence[Master], binary: str | None, pid: int | None, path: str | None
+) -> Master | None:
+    """The running nginx that reads the files, whose start says what relative names stand on."""
+    if pid is None:
+        real = None if path is None else os.path.realpath(path)
+        masters = [
+            one
+            for one in masters
+            if real and same_mounts(host, one.pid) is True and _may_read(host, one, real)
+        ]
+    if not masters and pid is None:
+        return None
+    return choose_nginx(host, masters, binary=binary, pid=pid, to_run=True).master
+
+
 def _may_read(host: Host, master: Master, real_path: str) -> bool:
-    """Whether a master reads a file as its main one; one that does not say so may."""
+    """Whether a master reads a file as its main one."""
+    own = _own_conf(host, master)
+    return own is not None and os.path.realpath(own) == real_path
+
+
+def _own_conf(host: Host, master: Master) -> str | None:
+    """The main file that a master reads; null when that cannot be seen."""
     options = parse_start_options(master.arguments)
     if options.conf_path is None:
         if isinstance(master.binary, Missing) or same_mounts(host, master.pid) is not True:
-            return False
+            return None
         try:
             build = read_build(host, f"/proc/{master.pid}/exe")
         except UsageError:
-            return False
-        own = posixpath.join(options.prefix or build.prefix, build.conf_path)
-        return os.path.realpath(own) == real_path
-    own = posixpath.join(options.prefix or "/", options.conf_path)
-    return os.path.realpath(own) == real_path
+            return None
+        return posixpath.join(options.prefix or build.prefix, build.conf_path)
+    return posixpath.join(options.prefix or "/", options.conf_path)
 
 
 def find_master(host: Host, conf_path: str) -> Process | None:
@@ -172,7 +202,7 @@ def global_directives(arguments: Sequence[str]) -> str:
     return " ".join(words)
 
 
-def read_as_target(host: Host, subject: Subject) -> Reading:
+def read_as_target(host: Host, subject: ManagedNginx) -> EffectiveConf:
     """The configuration as ``nginx -T`` prints it, and so as the target itself accepts it.
 
     Errors: RejectedError with the target's message.
@@ -184,7 +214,7 @@ def read_as_target(host: Host, subject: Subject) -> Reading:
     dump = parse_dump(text.encode(errors="surrogateescape"))
     tree = read_tree(dump.main, dump, prefix=subject.prefix)
     found = listeners(tree)
-    return Reading(
+    return EffectiveConf(
         files=dump.files,
         addresses=addresses_of(one for one in found if not one.is_quic),
         quic_addresses=addresses_of(one for one in found if one.is_quic),
@@ -194,7 +224,7 @@ def read_as_target(host: Host, subject: Subject) -> Reading:
     )
 
 
-def _logs(tree: ConfTree, subject: Subject) -> list[str]:
+def _logs(tree: ConfTree, subject: ManagedNginx) -> list[str]:
     found = error_logs(tree, subject.build.error_log_path)
     if subject.master is not None:  # whatever it says, this is where the master writes
         target = attempt(_standard_error, subject.master.pid)
@@ -210,22 +240,22 @@ def _standard_error(pid: int) -> str:
         return ""
 
 
-def _pid_path(tree: ConfTree, subject: Subject) -> str:
+def _pid_path(tree: ConfTree, subject: ManagedNginx) -> str:
     lines = tree.main.all("pid")
     name = lines[-1].value if lines else subject.build.pid_path
     return tree.full_path(name) or name
 
 
 def describe_target(
-    subject: Subject,
-    before: Reading,
+    subject: ManagedNginx,
+    before: EffectiveConf,
     *,
     workers: Collection[Process],
-    silent: Collection[Place],
+    silent: Collection[AcceptingSocket],
     reload_command: Sequence[str],
-) -> Target:
+) -> TargetNginx:
     """What a rollback must know, without reading any configuration again."""
-    return Target(
+    return TargetNginx(
         conf_path=subject.conf_path,
         master=subject.master,
         workers=sorted(workers, key=lambda one: one.pid),
@@ -238,7 +268,7 @@ def describe_target(
     )
 
 
-def describe_test(before: Reading, after: Reading) -> Tested:
+def describe_test(before: EffectiveConf, after: EffectiveConf) -> Tested:
     """What the new configuration has that the old one had not."""
     return Tested(
         error_logs=after.error_logs,

@@ -11,6 +11,7 @@ import os
 import posixpath
 import socket
 import stat
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from nginx_tune.apply.model_journal import (
     Story,
     Stuck,
     Swapping,
-    Target,
+    TargetNginx,
     Undoing,
     Undone,
 )
@@ -42,6 +43,9 @@ RELOAD_SECONDS = 20.0
 """Ports that are held are tried for 2.5 s, names are looked up before the workers start."""
 PATIENCE_SECONDS = 30.0
 """How long another process is waited for that is at work."""
+QUIET_SECONDS = 3.0
+"""A reload that was begun would show by then: ports that are held are tried for 2.5 s."""
+_POLL_SECONDS = 0.1
 RELOADED = "reloaded"
 NOT_TOLD = "not told"
 NOT_RUNNING = "not running"
@@ -70,10 +74,11 @@ def undo(host: Host, journal: Journal, reason: str) -> str:
             with contextlib.suppress(OSError):
                 journal.append(Stuck(reason=message, paths=paths))
             if isinstance(error, StuckError):
+                error.hint = f"{error.hint}; {journal.ways_out}" if error.hint else journal.ways_out
                 raise
             raise StuckError(
                 f"{reason}; and taking it back failed: {message}",
-                hint=f"nginx-tune rollback {journal.id}",
+                hint=journal.ways_out,
             ) from None
         with contextlib.suppress(OSError):
             journal.append(Undone(reason=reason, server=server))
@@ -104,7 +109,9 @@ def _serve_again(host: Host, story: Story, begin: Begin) -> str:
     _remove_stale_sockets(story, target)
     logs = Logs([*target.error_logs, *story.tested.error_logs])
     try:
-        tell(host, master, target.reload_command)
+        if not _told(host, master, target):
+            _restore_pid_file(story, target.pid_file, master)
+            return NOT_TOLD
         old = before.serving | before.leaving
         try:
             workers = await_workers(
@@ -130,7 +137,28 @@ def _serve_again(host: Host, story: Story, begin: Begin) -> str:
     return RELOADED
 
 
-def _remove_stale_sockets(story: Story, target: Target) -> None:
+def _told(host: Host, master: Process, target: TargetNginx) -> bool:
+    """Have nginx read the old files; false where the command fails and never told it of others.
+
+    The workers are then those of before the change, and stay it: they read no other files.
+    Errors: ReloadError.
+    """
+    try:
+        tell(host, master, target.reload_command)
+    except ReloadError:
+        if not target.reload_command:
+            raise
+        until = time.monotonic() + QUIET_SECONDS
+        while True:
+            if generations(host, master).serving != frozenset(target.workers):
+                raise
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _remove_stale_sockets(story: Story, target: TargetNginx) -> None:
     """A socket file that a refused reload made stays, and every later reload fails at it.
 
     Source: ngx_init_cycle (``failed:`` closes what it opened and unlinks nothing).
@@ -253,6 +281,7 @@ def leave(state: State, name: str | None) -> Journal:
 
 def recover_all(host: Host, state: State) -> list[Recovered]:
     """Take back what was left unfinished, as at the start of the machine."""
+    state.check()
     if not state.journals.is_dir():
         return []
     with state.locked(patience_seconds=PATIENCE_SECONDS):

@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.25
 _REQUESTS_BEFORE = 5
 _FAILURES = 2
 """In a row: one request may meet an old worker's end."""
-_SERVER_ERROR = 500
+_GOOD = range(200, 400)
 _SLOWER_RATIO = 3.0
 _SLOWER_SECONDS = 0.2
 _LAST = 9
@@ -89,7 +89,7 @@ def ask_canaries(master: Process, urls: Sequence[str]) -> list[Canary]:
     for url in urls:
         ask = partial(_ask, url)
         answers = [in_network_of(master.pid, ask) for _ in range(_REQUESTS_BEFORE)]
-        bad = next((status for status, _ in answers if not 0 < status < _SERVER_ERROR), None)
+        bad = next((status for status, _ in answers if status not in _GOOD), None)
         if bad is not None:
             raise UsageError(f"--canary {url}: {_how(bad)} before the change")
         found.append(Canary(url, max(seconds for _, seconds in answers)))
@@ -123,7 +123,7 @@ def watch(
             raise ReloadError(f"worker {min(one.pid for one in gone)} has ended")
         for canary in canaries:
             status, seconds_taken = in_network_of(master.pid, partial(_ask, canary.url))
-            failed = not 0 < status < _SERVER_ERROR
+            failed = status not in _GOOD
             failures[canary] = failures[canary] + 1 if failed else 0
             if failures[canary] >= _FAILURES:
                 raise ReloadError(f"{canary.url} {_how(status)}")

@@ -22,7 +22,7 @@ from nginx_tune.errors import ExitStatus, UsageError
 
 if TYPE_CHECKING:
     from nginx_tune.apply.examine import Proposed
-    from nginx_tune.apply.run import Wish
+    from nginx_tune.apply.run import ApplyOptions
 
 _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": ExitStatus.FOUND}
 
@@ -63,8 +63,8 @@ _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": Exit
     "canaries",
     multiple=True,
     metavar="URL",
-    help="Of this nginx: asked before and while it is watched; failures, status 5xx and "
-    "answers much slower than before take the change back; may repeat.",
+    help="Of this nginx: asked before and while it is watched; failures, other than 2xx and 3xx "
+    "and answers much slower than before take the change back; may repeat.",
 )
 @click.option(
     "--confirm",
@@ -130,7 +130,7 @@ def command(
         if not ctx.obj["quiet"]:
             say(text)
 
-    with as_interrupt():
+    with as_interrupt(once=True):
         applied = apply_change(LiveHost(), state, proposed, reads, _wish(options), say=tell)
     journal = Journal(state.journals / applied.id)
     write_change(journal, formats, output, tuple(applied.notes))
@@ -190,9 +190,9 @@ def _check_handed(paths: list[str], *, trusted: bool) -> None:
             )
 
 
-def _wish(options: dict[str, Any]) -> Wish:
+def _wish(options: dict[str, Any]) -> ApplyOptions:
     from nginx_tune.apply.examine import Permissions  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.apply.run import Wish  # noqa: PLC0415
+    from nginx_tune.apply.run import ApplyOptions  # noqa: PLC0415
     from nginx_tune.subject.subject import place_of  # noqa: PLC0415
 
     try:
@@ -200,7 +200,7 @@ def _wish(options: dict[str, Any]) -> Wish:
     except ValueError as error:
         raise UsageError(f"--reload-command: {error}") from None
     conf, prefix = options["conf_path"], options["prefix"]
-    return Wish(
+    return ApplyOptions(
         # Links stay: includes stand on the directory that is named.
         conf_path=None if conf is None else os.path.abspath(place_of(conf, prefix)),  # noqa: PTH100
         prefix=prefix,

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from nginx_tune.cli.output import write_result
+from nginx_tune.cli.saying import discard, say
+from nginx_tune.cli.terminal import text_bytes
+from nginx_tune.errors import NginxTuneError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nginx_tune.apply.journal import Journal, State
     from nginx_tune.documents.history import History
 
 state_option = click.option(
     "--state-dir",
     "state_dir",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),
     metavar="DIR",
     default=Path("/var/lib/nginx-tune"),
     show_default=True,
@@ -37,7 +43,7 @@ def write_changes(history: History, formats: tuple[str, ...], output: str | None
     from nginx_tune.report.history import render_history  # noqa: PLC0415
 
     renderers = {
-        "console": lambda: render_history(history).encode(),
+        "console": lambda: text_bytes(render_history(history), formats, output),
         "json": lambda: encode(history),
     }
     write_result(renderers, formats, output)
@@ -47,8 +53,28 @@ def write_change(
     journal: Journal, formats: tuple[str, ...], output: str | None, notes: tuple[str, ...] = ()
 ) -> None:
     """One change, as ``history`` shows it."""
+    write_done([journal], formats, output, notes)
+
+
+def write_done(
+    journals: Sequence[Journal],
+    formats: tuple[str, ...],
+    output: str | None,
+    notes: tuple[str, ...] = (),
+) -> None:
+    """What was done, as ``history`` shows it.
+
+    It is done, whether or not that can be written: the exit code tells it, and stands.
+    """
     from nginx_tune.apply.history import describe_change  # noqa: PLC0415
     from nginx_tune.documents.history import History  # noqa: PLC0415
 
-    change = describe_change(journal, notes)
-    write_changes(History(changes=[] if change is None else [change]), formats, output)
+    try:
+        found = [describe_change(one, notes) for one in journals]
+        write_changes(History(changes=[one for one in found if one]), formats, output)
+    except BrokenPipeError:
+        discard(sys.stdout)
+    except (OSError, NginxTuneError) as error:
+        why = error.message if isinstance(error, NginxTuneError) else error.strerror or str(error)
+        say(f"what was done stands; the result could not be written: {why}")
+        discard(sys.stdout)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nginx_tune.cli.change_options import state_of, state_option, write_change, write_changes
+from nginx_tune.cli.change_options import state_of, state_option, write_change, write_done
 from nginx_tune.cli.output import output_options
 from nginx_tune.cli.saying import say
 from nginx_tune.errors import UsageError
@@ -42,17 +42,19 @@ def command(
     Needs no valid configuration and no running nginx. A file that somebody else has written to
     since is not overwritten: then nothing is put back, exit 5. Done again it changes nothing.
     """
-    from nginx_tune.apply.history import describe_change  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.apply.undo import leave, recover_all, roll_back  # noqa: PLC0415
-    from nginx_tune.documents.history import History  # noqa: PLC0415
+    from nginx_tune.apply.undo import (  # noqa: PLC0415  # heavy imports stay here
+        leave,
+        recover_all,
+        roll_back,
+    )
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
 
     state = state_of(state_dir)
     if recover:
         if change is not None or leaves:
             raise UsageError("--recover is about every unfinished change", hint="give it alone")
-        done = [describe_change(one.journal) for one in recover_all(LiveHost(), state)]
-        write_changes(History(changes=[one for one in done if one]), formats, output)
+        done = [one.journal for one in recover_all(LiveHost(), state)]
+        write_done(done, formats, output)
         return
     if leaves:
         write_change(leave(state, change), formats, output)

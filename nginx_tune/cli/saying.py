@@ -7,8 +7,10 @@ and control characters are made visible.
 
 from __future__ import annotations
 
+import os
 import re
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -28,12 +30,43 @@ _MOST_BYTES = 4 << 20
 
 
 def say(text: str, hint: str = "") -> None:
-    """Print one line, ``nginx-tune: TEXT (HINT)``.
-
-    Errors: OSError when nobody can read it.
-    """
+    """Print one line, ``nginx-tune: TEXT (HINT)``; a terminal that is narrower gets it folded."""
     ending = f" ({plain(redact_text(hint))})" if hint else ""
-    click.echo(f"nginx-tune: {shown_line(text)}{ending}", err=True)
+    echo_line(f"nginx-tune: {shown_line(text)}{ending}")
+
+
+def echo_line(line: str) -> None:
+    """Print a line that may be shown. When nobody can read it, nothing more is said.
+
+    The reader of a pipe has gone (EPIPE), the terminal is closed (EIO), the disk is full: none of
+    that may decide what becomes of the work that is told of.
+    """
+    try:
+        for part in _folded(line):
+            click.echo(part, err=True)
+    except OSError:
+        discard(sys.stderr)
+
+
+def _folded(line: str) -> list[str]:
+    """The line as it is; on a terminal in lines that it has room for."""
+    try:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError, AttributeError):  # no terminal, or none at all
+        return [line]
+    if len(line) <= width or not width:
+        return [line]
+    from nginx_tune.report.folding import fold  # noqa: PLC0415  # only for a long line
+
+    return fold(line, width)
+
+
+def discard(stream: TextIO | None) -> None:
+    """Let what is written to it from now on, and what is still in its buffer, go nowhere."""
+    if stream is not None:
+        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def shown_line(text: str) -> str:

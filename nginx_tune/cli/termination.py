@@ -12,21 +12,28 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
-def as_interrupt() -> Iterator[None]:
-    """Inside, these signals raise KeyboardInterrupt; one that was ignored stays so (nohup)."""
+def as_interrupt(*, once: bool = False) -> Iterator[None]:
+    """Inside, these signals raise KeyboardInterrupt; one that was ignored stays so (nohup).
+
+    With ``once`` those after the first, and further Ctrl-C, change nothing: it is being ended.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {}
-    for number in _SIGNALS:
+    came = False
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        nonlocal came
+        if not (once and came):
+            came = True
+            raise KeyboardInterrupt
+
+    for number in (*_SIGNALS, signal.SIGINT) if once else _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            before[number] = signal.signal(number, _interrupt)
+            before[number] = signal.signal(number, interrupt)
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

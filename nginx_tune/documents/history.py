@@ -43,6 +43,8 @@ class ChangeRecord(Part, frozen=True, kw_only=True):
     workers_seen: int | None = None
     """Of them, how many were seen to accept."""
     listeners: int | None = None
+    next_step: str = ""
+    """What to do or to type now; empty where it has ended."""
     notes: list[str] = []
     """Said while it was made."""
 

@@ -11,7 +11,7 @@ from nginx_tune.errors import UsageError
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.host.gaps import Gaps, Missing, attempt, known, under
 from nginx_tune.host.parse_nginx import (
-    Build,
+    VersionOutput,
     libc_of,
     parse_build,
     parse_libc,
@@ -28,7 +28,7 @@ from nginx_tune.nginx.processes import (
 )
 
 
-def read_build(host: Host, binary: str) -> Build:
+def read_build(host: Host, binary: str) -> VersionOutput:
     """What ``BINARY -V`` says.
 
     Errors: UsageError when there is no such program or it is no nginx: the caller named it.
@@ -44,18 +44,24 @@ def read_build(host: Host, binary: str) -> Build:
 
 
 def read_nginx(
-    host: Host, *, binary: str | None = None, pid: int | None = None, to_run: bool = False
+    host: Host,
+    *,
+    binary: str | None = None,
+    pid: int | None = None,
+    conf_path: str | None = None,
+    to_run: bool = False,
 ) -> tuple[Nginx, Gaps]:
     """The nginx program and its running master.
 
     Which one is meant is said in ``nginx/choice.py``; the others stand in ``candidates``.
+    ``conf_path`` is the configuration that a command is about, in full.
     ``to_run`` is for a caller who starts it: one in a container is then not meant.
 
     Errors: UsageError for a named binary that is no nginx and for a pid that is no master.
     """
     gaps: Gaps = {}
     masters = find_masters(host)
-    choice = choose_nginx(host, masters, binary=binary, pid=pid, to_run=to_run)
+    choice = choose_nginx(host, masters, binary=binary, pid=pid, conf_path=conf_path, to_run=to_run)
     master, build = choice.master, _build_of(host, choice)
     running: Running | None = None
     if master is None:
@@ -136,7 +142,7 @@ def _read_libc(host: Host, master: Master | None) -> tuple[str | Missing, str | 
     return (own, own) if isinstance(own, Missing) else own
 
 
-def _build_of(host: Host, choice: Choice) -> Build | Missing:
+def _build_of(host: Host, choice: Choice) -> VersionOutput | Missing:
     """What the chosen program says of itself; one that must not be run is only read."""
     if isinstance(choice.program, Missing):
         return choice.program
@@ -153,7 +159,9 @@ def _build_of(host: Host, choice: Choice) -> Build | Missing:
     return build._replace(openssl=Missing("the program was read, not run"))
 
 
-def _with_paths(running: Running, master: Master, build: Build | Missing, gaps: Gaps) -> Running:
+def _with_paths(
+    running: Running, master: Master, build: VersionOutput | Missing, gaps: Gaps
+) -> Running:
     """The configuration and prefix in use: from the command line, else as built."""
     options = parse_start_options(master.arguments)
     prefix = options.prefix or (None if isinstance(build, Missing) else build.prefix)

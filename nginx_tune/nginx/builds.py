@@ -22,7 +22,12 @@ class LinkedBuild(NamedTuple):
     @property
     def title(self) -> str:
         """Its product and version."""
-        return f"{self.nginx.product or 'nginx'} {self.nginx.version or '(version not known)'}"
+        return build_title(self.nginx)
+
+
+def build_title(nginx: Nginx) -> str:
+    """The product and version of a build."""
+    return f"{nginx.product or 'nginx'} {nginx.version or '(version not known)'}"
 
 
 def read_linked(host: Host, nginx: Nginx) -> LinkedBuild:

@@ -3,11 +3,12 @@
 Any process can give itself nginx's title and any directory can stand in PATH. So a running master
 is taken only when it runs as root or as the caller and its executable is one that nobody else
 could have written (``host/trust``); what it calls itself proves nothing. Of what is left the
-first is taken, the others are listed.
+one that reads the configuration that is meant is taken, else the first; the others are listed.
 """
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -16,10 +17,15 @@ from nginx_tune.errors import MissingToolError, UndecidedError, UsageError
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Missing, attempt
 from nginx_tune.host.nginx_names import NAMES
+from nginx_tune.host.parse_nginx import parse_start_options
 from nginx_tune.host.parse_process import parse_status
 from nginx_tune.nginx.processes import Master, same_mounts
 
 Source = Literal["named", "running", "installed"]
+
+
+_READING = (True, None, False)
+"""In this order masters are taken by whether they read what is meant."""
 
 
 class Eligibility(NamedTuple):
@@ -32,6 +38,8 @@ class Eligibility(NamedTuple):
     """Why it is not taken unasked; empty when it may be."""
     may_run: bool
     """Whether its program may be run: ours to see, and nobody else's to write."""
+    reads: bool | None = None
+    """Whether its command line names the configuration that is meant; null when it names none."""
 
 
 class Choice(NamedTuple):
@@ -54,16 +62,20 @@ def choose_nginx(
     *,
     binary: str | None = None,
     pid: int | None = None,
+    conf_path: str | None = None,
     to_run: bool = False,
 ) -> Choice:
     """The named program, else the one that runs, else the one that is installed.
 
     The master is the one with ``pid``, whoever's it is; without one the first that may be taken,
-    those that run the named program first, those in a container last. ``to_run`` takes only
-    what may be run.
+    those that run the named program first, then those that say that they read ``conf_path``,
+    those in a container last. ``to_run`` takes only what may be run.
     Errors: UsageError for a pid that is no nginx master.
     """
-    standings = [_standing(host, master) for master in masters]
+    standings = [
+        _standing(host, master)._replace(reads=_reads(host, master, conf_path))
+        for master in masters
+    ]
     chosen = _chosen(standings, binary, pid)
     if to_run and chosen is not None and not chosen.may_run:
         chosen = None
@@ -145,9 +157,25 @@ def _chosen(
         return named
     taken = [one for one in standings if not one.refused]
     order = sorted(
-        taken, key=lambda one: (not one.may_run, one.master.binary != binary, one.user != "0")
+        taken,
+        key=lambda one: (
+            not one.may_run,
+            one.master.binary != binary,
+            _READING.index(one.reads),
+            one.user != "0",
+        ),
     )
     return order[0] if order else None
+
+
+def _reads(host: Host, master: Master, conf_path: str | None) -> bool | None:
+    options = parse_start_options(master.arguments)
+    if conf_path is None or options.conf_path is None or same_mounts(host, master.pid) is not True:
+        return None
+    own = posixpath.join(options.prefix or "", options.conf_path)
+    if not posixpath.isabs(own):
+        return None
+    return (_real(host, own) or own) == (_real(host, conf_path) or conf_path)
 
 
 def _running(
@@ -172,7 +200,8 @@ def _why(one: Eligibility, *, is_chosen: bool) -> str:
         return one.refused or reason
     if one.refused:
         return f"--pid names it, but its program is only read: {one.refused}"
-    return "it runs" if one.may_run else "it runs in a container: its program is only read"
+    does = "it reads this configuration" if one.reads else "it runs"
+    return does if one.may_run else f"{does} in a container: its program is only read"
 
 
 def _installed(host: Host, chosen: Eligibility | None) -> list[NginxCandidate]:

@@ -30,7 +30,7 @@ _FOREMOST = -20
 """The lowest nice value."""
 
 
-class Instance:
+class RunningNginx:
     """One running master with its workers."""
 
     def __init__(
@@ -113,7 +113,7 @@ class Instance:
                 self._process.wait()
 
 
-class BareInstance(Instance):
+class BareInstance(RunningNginx):
     """A server that is no nginx: every child of its first process serves."""
 
     def workers(self) -> list[int]:
@@ -160,7 +160,7 @@ def start_instance(
     sandbox: Prepared | None = None,
     patience_seconds: float = 10.0,
     stays: bool = True,
-) -> Instance:
+) -> RunningNginx:
     """Start nginx and wait until it accepts connections.
 
     ``join_files`` are the ``cgroup.procs`` it enters before it runs; ``cpus`` its affinity;
@@ -174,7 +174,7 @@ def start_instance(
         # The second time the configuration has a daemon directive of its own, which stands.
         argv = [binary, "-c", str(conf_path), *(["-p", prefix] if prefix else []), *foreground]
         process, first = _spawn(argv, stderr_path, join_files, cpus, ahead=ahead, sandbox=sandbox)
-        instance = Instance(process, stderr_path, first=first)
+        instance = RunningNginx(process, stderr_path, first=first)
         try:
             _wait_ready(instance, address, patience_seconds)
             if not foreground and sandbox is None:
@@ -250,7 +250,7 @@ def _go_ahead() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, _FOREMOST)
 
 
-def _wait_ready(instance: Instance, address: Place, patience_seconds: float) -> None:
+def _wait_ready(instance: RunningNginx, address: Place, patience_seconds: float) -> None:
     deadline = time.monotonic() + patience_seconds
     while True:
         instance.check()
@@ -270,7 +270,7 @@ def _wait_ready(instance: Instance, address: Place, patience_seconds: float) -> 
         time.sleep(_LOOK_SECONDS)
 
 
-def _is_binding(instance: Instance) -> bool:
+def _is_binding(instance: RunningNginx) -> bool:
     """Whether it listens here and tries another address, which is in use, again and again.
 
     Five times in all; then it ends. Source: ngx_open_listening_sockets.
@@ -280,7 +280,7 @@ def _is_binding(instance: Instance) -> bool:
     )
 
 
-def _check_stays(instance: Instance) -> None:
+def _check_stays(instance: RunningNginx) -> None:
     """Raise when nginx goes to the background, which it does soon after it listens.
 
     A master that has its title stays; without a master process there is nothing to see but time.
@@ -294,7 +294,7 @@ def _check_stays(instance: Instance) -> None:
         time.sleep(0.01)
 
 
-def _wait_workers(instance: Instance, deadline: float) -> None:
+def _wait_workers(instance: RunningNginx, deadline: float) -> None:
     """Wait until the workers are there: the kernel accepts connections before they are.
 
     nginx listens before it has a master's title. What sleeps without one, look after look, has no

@@ -38,6 +38,6 @@ def render_change(change: ChangeRecord) -> str:
         lines.append(f"  every file is as it was; nginx: {plain(change.server)}")
     lines += [f"  not put back: {plain(path)}" for path in change.stuck_paths]
     lines += [f"  note: {plain(note)}" for note in change.notes]
-    if change.state == "awaiting":
-        lines.append(f"  keep it: nginx-tune confirm {change.id}")
+    if change.next_step:
+        lines.append(f"  {plain(change.next_step)}")
     return "\n".join(lines) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 from pathlib import Path
 from typing import NamedTuple
@@ -57,7 +58,8 @@ def find_subject(
     Errors: UsageError when none is named and the host has none; UndecidedError when the running
             nginx lives in a container, whose files this process does not see.
     """
-    nginx, _ = read_nginx(host, binary=nginx_binary, pid=pid)
+    meant = None if conf is None else os.path.abspath(place_of(conf, prefix))  # noqa: PTH100  # links stay
+    nginx, _ = read_nginx(host, binary=nginx_binary, pid=pid, conf_path=meant)
     own = _own_path(nginx)
     if conf is None and prefix is not None:
         conf = built_conf(nginx)
@@ -107,9 +109,17 @@ def place_of(conf: str, prefix: str | None) -> str:
     return conf if Path(conf).exists() and not Path(below).exists() else below
 
 
-def own_prefix(nginx: Nginx) -> str | None:
-    """What the relative paths of the host's nginx stand on: of the master's ``-p``, else built."""
-    return (nginx.running.prefix if nginx.running else None) or nginx.prefix
+def own_prefix(nginx: Nginx, *meant: str) -> str | None:
+    """What relative paths stand on without a ``-p``: the built prefix, or the running master's.
+
+    The master's holds for what it reads itself: of ``meant`` one must be its configuration, where
+    any is named. Another file is read by an nginx that was started without that ``-p``.
+    """
+    running = nginx.running
+    own = running.conf_path if running else None
+    if meant and (own is None or os.path.realpath(own) not in map(os.path.realpath, meant)):
+        return nginx.prefix
+    return (running.prefix if running else None) or nginx.prefix
 
 
 def built_conf(nginx: Nginx) -> str:

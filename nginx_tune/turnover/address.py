@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from nginx_tune.conf.listeners import Listener, port_of
+from nginx_tune.conf.listeners import ListenAddress, port_of
 
 _EVERY = ("*", "0.0.0.0")  # noqa: S104  # as configurations have it
 Speaks = Literal["http", "tls", "unknown"]
@@ -47,7 +47,7 @@ def _covers(other: Address, one: Address) -> bool:
     )
 
 
-class Place(NamedTuple):
+class AcceptingSocket(NamedTuple):
     """A listening socket."""
 
     address: str
@@ -67,12 +67,12 @@ class Place(NamedTuple):
         )
 
 
-def addresses_of(found: Iterable[Listener]) -> list[Address]:
+def addresses_of(found: Iterable[ListenAddress]) -> list[Address]:
     """Where a configuration's listeners are; a name without a port that is known is left out."""
     return [address for one in found if (address := _address(one)) is not None]
 
 
-def _address(listener: Listener) -> Address | None:
+def _address(listener: ListenAddress) -> Address | None:
     words = {word for line in listener.lines for word in line.args[1:]}
     speaks: Speaks = (
         "unknown" if "proxy_protocol" in words else "tls" if listener.is_tls else "http"

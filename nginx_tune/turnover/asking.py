@@ -8,6 +8,7 @@ counts that a worker accepts. Source: ngx_http_process_request_header(); RFC 911
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import ssl
 import time
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import attempt
-from nginx_tune.turnover.address import Place
+from nginx_tune.turnover.address import AcceptingSocket
 from nginx_tune.turnover.model_process import Process
 from nginx_tune.turnover.parse_reload import accepted_inode
 from nginx_tune.turnover.workers import held_sockets
@@ -47,7 +48,7 @@ def may_answer(asked: Asked) -> bool:
 
 
 def ask_place(
-    host: Host, place: Place, master: Process, workers: Collection[int] | None = None
+    host: Host, place: AcceptingSocket, master: Process, workers: Collection[int] | None = None
 ) -> Asked:
     """Connect, see who accepts, and have an answer where one can be asked for.
 
@@ -71,7 +72,7 @@ def ask_place(
 
 
 @contextlib.contextmanager
-def _connected(place: Place) -> Iterator[socket.socket]:
+def _connected(place: AcceptingSocket) -> Iterator[socket.socket]:
     if place.path:
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(_ANSWER_SECONDS)
@@ -87,7 +88,7 @@ def _connected(place: Place) -> Iterator[socket.socket]:
 def _ask_on(
     host: Host,
     connection: socket.socket,
-    place: Place,
+    place: AcceptingSocket,
     master: Process,
     workers: Collection[int] | None,
 ) -> Asked:
@@ -98,6 +99,8 @@ def _ask_on(
     who = None
     if workers is not None and not place.path:
         who = _acceptor(host, connection, master, workers)
+        if who is None and place.speaks == "unknown" and _has_ended(connection):
+            return Asked(None, "connections end at once: not seen who accepts", is_answer=True)
         if who is None:
             return Asked(None, "no new worker accepts", is_answer=False)
     if place.speaks == "unknown":
@@ -116,7 +119,7 @@ def _answer(connection: socket.socket, who: int | None) -> Asked:
 def _ask_tls(
     host: Host,
     connection: socket.socket,
-    place: Place,
+    place: AcceptingSocket,
     master: Process,
     workers: Collection[int] | None,
 ) -> Asked:
@@ -149,5 +152,17 @@ def _acceptor(
                 if inode in held_sockets(pid):
                     return pid
             return None
+        if _has_ended(connection):
+            return None
         time.sleep(0.01)
     return None
+
+
+def _has_ended(connection: socket.socket) -> bool:
+    """Whether a process accepted it and closed it: a stream whose upstream refuses, say.
+
+    One that waits in a queue that goes is reset instead.
+    """
+    if isinstance(connection, ssl.SSLSocket) or not select.select([connection], [], [], 0)[0]:
+        return False
+    return connection.recv(1, socket.MSG_PEEK) == b""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from nginx_tune.host.door import Host
 from nginx_tune.host.listeners import ask_listening
 from nginx_tune.host.namespaces import in_network_of
-from nginx_tune.turnover.address import Address, Place
+from nginx_tune.turnover.address import AcceptingSocket, Address
 from nginx_tune.turnover.asking import Asked, ask_place, may_answer
 from nginx_tune.turnover.logs import Logs
 from nginx_tune.turnover.model_process import Process
@@ -30,13 +30,13 @@ _SEEING_SECONDS = 1.5
 _RETRIES = 4
 
 
-class Answered(NamedTuple):
+class Readiness(NamedTuple):
     """What was seen of a new generation."""
 
     workers: frozenset[Process]
     seen: int
     """Of them, how many were seen to accept."""
-    places: list[Place]
+    places: list[AcceptingSocket]
     notes: list[str]
 
 
@@ -87,25 +87,29 @@ def _late(now: Generations, before: frozenset[Process], seconds: float) -> str:
     return f"no new worker has lasted for {_STABLE_SECONDS:g} s"
 
 
-def places_of(host: Host, master: Process, addresses: Sequence[Address]) -> list[Place]:
+def places_of(host: Host, master: Process, addresses: Sequence[Address]) -> list[AcceptingSocket]:
     """The listening sockets of a master, and what is spoken there."""
     listening = ask_listening(host, master.pid)
     held = held_sockets(master.pid)
-    found: dict[tuple[str, int], Place] = {}
+    found: dict[tuple[str, int], AcceptingSocket] = {}
     for one in getattr(listening, "sockets", []):
         if one.inode in held:
             spoken = next((a for a in addresses if a.is_at(one.address, one.port)), None)
-            place = Place(one.address, one.port, "", spoken.speaks if spoken else "unknown")
+            place = AcceptingSocket(
+                one.address, one.port, "", spoken.speaks if spoken else "unknown"
+            )
             found.setdefault((one.address, one.port), place)
-    unix = [Place("", 0, a.path, a.speaks) for a in addresses if a.path]
+    unix = [AcceptingSocket("", 0, a.path, a.speaks) for a in addresses if a.path]
     return [*found.values(), *unix]
 
 
-def ask_before(host: Host, master: Process, addresses: Sequence[Address]) -> frozenset[Place]:
+def ask_before(
+    host: Host, master: Process, addresses: Sequence[Address]
+) -> frozenset[AcceptingSocket]:
     """The places that do not answer as things are: of these no answer is asked afterwards."""
     places = places_of(host, master, addresses)[:_MOST_PLACES]
 
-    def ask() -> frozenset[Place]:
+    def ask() -> frozenset[AcceptingSocket]:
         return frozenset(place for place in places if not ask_place(host, place, master).is_answer)
 
     return in_network_of(master.pid, ask)
@@ -116,8 +120,8 @@ def see_answers(
     master: Process,
     workers: frozenset[Process],
     addresses: Sequence[Address],
-    silent_before: frozenset[Place],
-) -> Answered:
+    silent_before: frozenset[AcceptingSocket],
+) -> Readiness:
     """That every listener of a generation answers, by its own workers.
 
     Errors: ReloadError that names the listener that does not.
@@ -137,16 +141,18 @@ def see_answers(
                 seen.add(asked.who)
             if not asked.is_answer and place not in silent_before and may_answer(asked):
                 raise ReloadError(f"{place.name}: {asked.why}")
+            if asked.is_answer and asked.why:
+                notes.append(f"{place.name}: {asked.why}")
             if not asked.is_answer:
                 notes.append(f"{place.name}: {asked.why}, as before")
         _see_more(host, places, master, workers, seen)
 
     in_network_of(master.pid, ask_all)
-    return Answered(workers, len(seen & {one.pid for one in workers}), places, notes)
+    return Readiness(workers, len(seen & {one.pid for one in workers}), places, notes)
 
 
 def _until_answered(
-    host: Host, place: Place, master: Process, workers: frozenset[Process]
+    host: Host, place: AcceptingSocket, master: Process, workers: frozenset[Process]
 ) -> Asked:
     """The answer of a new worker: for a moment both generations accept."""
     ours = {one.pid for one in workers}
@@ -161,7 +167,7 @@ def _until_answered(
 
 def _see_more(
     host: Host,
-    places: Sequence[Place],
+    places: Sequence[AcceptingSocket],
     master: Process,
     workers: frozenset[Process],
     seen: set[int],

@@ -15,7 +15,7 @@ from change_files import sha256
 
 from nginx_tune.apply.examine import Proposed
 from nginx_tune.apply.journal import State
-from nginx_tune.apply.run import Applied, Wish, apply_change
+from nginx_tune.apply.run import Applied, ApplyOptions, apply_change
 from nginx_tune.host.live import LiveHost
 
 
@@ -102,4 +102,4 @@ class Site:
     def apply(self, edits: dict[str, str], **wish: object) -> Applied:
         asked = {"conf_path": str(self.conf), "watch_seconds": 0.2, **wish}
         proposed = self.propose(edits)
-        return apply_change(LiveHost(), self.state, proposed, {}, Wish(**asked))  # type: ignore[arg-type]
+        return apply_change(LiveHost(), self.state, proposed, {}, ApplyOptions(**asked))  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from nginx_tune.apply.attributes import read_attributes
 from nginx_tune.apply.journal import Journal, State, boot_id, this_process
-from nginx_tune.apply.model_journal import Attributes, Begin, Entry, Target
+from nginx_tune.apply.model_journal import Attributes, Begin, Entry, TargetNginx
 from nginx_tune.apply.swap import stage
 
 NEW_FILE = Attributes(mode=0o644, user=os.geteuid(), group=os.getegid(), accessed_ns=0,
@@ -61,7 +61,7 @@ def begin(state: State, edits: dict[Path, bytes], *, seed: str = "r") -> Change:
     journal.begin(
         Begin(
             id=journal.id, at="", boot_id=boot_id(), owner=this_process(),
-            target=Target(conf_path=""), entries=entries,
+            target=TargetNginx(conf_path=""), entries=entries,
         ),
         originals,
     )  # fmt: skip

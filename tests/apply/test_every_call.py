@@ -30,12 +30,12 @@ told = []
 calls.after_call = told.append
 from nginx_tune.apply.examine import Proposed
 from nginx_tune.apply.journal import State
-from nginx_tune.apply.run import Wish, apply_change
+from nginx_tune.apply.run import ApplyOptions, apply_change
 from nginx_tune.apply.undo import roll_back
 from nginx_tune.host.live import LiveHost
 conf, state, edits = json.load(sys.stdin)
 proposed = [Proposed(path, text.encode(), *sums) for path, text, sums in edits]
-wish = Wish(conf_path=conf, watch_seconds=0.1)
+wish = ApplyOptions(conf_path=conf, watch_seconds=0.1)
 state = State(Path(state))
 assert apply_change(LiveHost(), state, proposed, {}, wish).outcome == "kept"
 assert roll_back(LiveHost(), state, None)[1] == "reloaded"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import signal
 import socket
 import stat
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,43 @@ def test_a_running_nginx(running: int, tmp_path: Path) -> None:
     assert {worker.nofile_soft for worker in nginx.running.workers} == {4321}
     assert facts.limits.nofile_soft != 4321, "limits are those a new nginx would start with"
     assert all(worker.cpus_allowed for worker in nginx.running.workers)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[list[tuple[int, Path]]]:
+    """Two nginx with prefixes of their own; by age, each master with what it reads."""
+    started = []
+    for name in ("first", "second"):
+        home = tmp_path / name
+        (home / "html").mkdir(parents=True)
+        (home / "n.conf").write_text(
+            f"user root; pid {home}/pid; error_log {home}/error.log; events {{}}\n"
+            f"http {{ access_log off; server {{ listen unix:{home}/s; root html; }} }}\n"
+        )
+        subprocess.run(["/usr/sbin/nginx", "-p", f"{home}/", "-c", "n.conf"], check=True)
+        started.append((int((home / "pid").read_text()), home / "n.conf"))
+    yield started
+    for pid, _ in started:
+        held = os.pidfd_open(pid)
+        os.kill(pid, signal.SIGTERM)
+        select.select([held], [], [], 10)
+        os.close(held)
+
+
+@pytest.mark.needs("root", "nginx")
+def test_of_several_the_one_that_reads_the_configuration_is_meant(
+    two: list[tuple[int, Path]], run_cli: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """The prefix of another one would have its relative paths stand somewhere else."""
+    for pid, conf in two:
+        nginx, _ = read_nginx(LiveHost(), conf_path=str(conf), to_run=True)
+        assert nginx.running is not None
+        assert (nginx.running.pid, nginx.running.prefix) == (pid, f"{conf.parent}/")
+        assert nginx.choice.endswith(f"of process {pid}: it reads this configuration")
+        audited = run_cli("audit", conf)
+        assert "not the configuration of this host's nginx" not in audited.stderr
+        planned = run_cli("plan", conf, "--only", "connections", "-f", "json")
+        assert json.loads(planned.stdout)["nginx_choice"] == nginx.choice
 
 
 @pytest.mark.needs("root", "nginx")

@@ -1,0 +1,66 @@
+"""The traps of a reload on other versions of nginx than the installed one."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from apply_site import Site, free_port
+from change_files import snapshot
+from matrix_program import own_executable
+
+pytestmark = [
+    pytest.mark.needs("root", "matrix", "patchelf"),
+    pytest.mark.parametrize("series", ["1.18", "1.26", "1.30"]),
+]
+Make = Callable[..., Site]
+ZONE = "limit_req_zone ${} zone=one:1m rate=100r/s;"
+
+
+@pytest.fixture
+def program(series: str, root: Path) -> str:
+    """The nginx of a series, as the process that ``apply`` sees."""
+    return str(own_executable(series, root))
+
+
+def _refused_by_a_reload(site: Site, edits: dict[str, str], reason: str) -> None:
+    """nginx -t is content, the change is taken back, the old configuration answers."""
+    pid, before = site.pid, snapshot(site.tree)
+    applied = site.apply(edits)
+    assert applied.outcome == "rolled_back"
+    assert reason in applied.reason
+    assert snapshot(site.tree) == before
+    assert site.pid == pid
+    assert site.ask() == "old\n"
+
+
+def test_a_good_change_is_kept(make_site: Make, program: str, series: str) -> None:
+    site = make_site(binary=program)
+    applied = site.apply({"conf.d/site.conf": site.server('return 200 "$nginx_version\\n";')})
+    assert (applied.outcome, applied.reason, applied.notes) == ("kept", "", [])
+    assert site.ask().startswith(f"{series}.")
+
+
+def test_a_changed_zone_key_is_taken_back(make_site: Make, program: str) -> None:
+    site = make_site(http=ZONE.format("binary_remote_addr"), binary=program)
+    changed = {"nginx.conf": site.text(http=ZONE.format("remote_addr"))}
+    _refused_by_a_reload(site, changed, 'limit_req "one" uses the "$remote_addr" key')
+
+
+def test_a_port_of_somebody_else_is_taken_back(make_site: Make, program: str, root: Path) -> None:
+    site = make_site(binary=program)
+    with socket.create_server(("127.0.0.1", port := free_port())):
+        changed = {
+            "nginx.conf": site.text(f"pid {root}/other.pid;"),
+            "conf.d/a.conf": site.server(listen=f"127.0.0.1:{port}"),
+        }
+        _refused_by_a_reload(site, changed, "failed (98")
+    assert not (root / "other.pid").exists()
+
+
+def test_workers_that_die_at_once_are_taken_back(make_site: Make, program: str, root: Path) -> None:
+    site = make_site(binary=program)
+    changed = {"nginx.conf": site.text(f"working_directory {root}/none;")}
+    _refused_by_a_reload(site, changed, "exited with fatal code 2")

@@ -1,0 +1,109 @@
+"""What cannot be told, since nobody reads it or the disk is full, decides nothing of a change."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from apply_site import Site
+from change_files import snapshot
+
+pytestmark = pytest.mark.needs("root", "nginx")
+Make = Callable[..., Site]
+PROGRAM = [sys.executable, "-m", "nginx_tune"]
+
+
+def _apply(site: Site, *more: str, text: str = "") -> list[str]:
+    new = site.root / "new.conf"
+    new.write_text(text or site.server('return 200 "new\\n";'))
+    name = "nginx.conf" if text else "conf.d/site.conf"
+    return [
+        *PROGRAM, "apply", "--overlay", f"{site.tree}/{name}={new}", "-c", str(site.conf),
+        "--state-dir", str(site.state.path), "--watch", "200ms", *more,
+    ]  # fmt: skip
+
+
+def _shell(command: list[str], ending: str) -> subprocess.CompletedProcess[str]:
+    line = f"{shlex.join(command)} {ending}"
+    return subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@pytest.mark.parametrize("ending", ["2>/dev/full", ">/dev/full", ">/dev/full 2>&1"])
+def test_a_change_ends_as_it_would_though_nothing_can_be_written(
+    make_site: Make, ending: str
+) -> None:
+    site = make_site()
+    before = snapshot(site.tree)
+    state = ["--state-dir", str(site.state.path)]
+    failing = _apply(site, text=site.text("working_directory /nowhere;"))
+    assert _shell(failing, ending).returncode == 1
+    assert snapshot(site.tree) == before
+    waiting = _shell(_apply(site, "--confirm", "60s"), ending)
+    assert (waiting.returncode, site.ask()) == (0, "new\n")
+    assert _shell([*PROGRAM, "confirm", *state], ending).returncode == 0
+    assert site.state.all()[-1].read().phase == "kept"
+    back = _shell([*PROGRAM, "rollback", *state], ending)
+    assert (back.returncode, site.ask()) == (0, "old\n")
+    if ending == ">/dev/full":
+        said = "what was done stands; the result could not be written"
+        assert said in waiting.stderr
+        assert said in back.stderr
+
+
+def test_a_reader_that_has_gone_is_no_end_of_the_change(make_site: Make) -> None:
+    site = make_site()
+    with subprocess.Popen(_apply(site), stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as one:
+        assert one.stdout is not None
+        one.stdout.close()
+        assert one.wait(60) == 0
+    assert (site.state.all()[-1].read().phase, site.ask()) == ("kept", "new\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_a_closed_terminal_takes_it_back(make_site: Make, number: signal.Signals) -> None:
+    site = make_site()
+    before = snapshot(site.tree)
+    ours, theirs = pty.openpty()
+    command = _apply(site, "--watch", "60s")
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, start_new_session=True) as one:
+        os.close(theirs)
+        deadline = time.monotonic() + 20
+        while site.ask() != "new\n":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.close(ours)
+        one.send_signal(number)
+        one.send_signal(number)  # of the shell and of the terminal
+        assert one.wait(60) == 130
+    assert site.state.all()[-1].read().phase == "undone"
+    assert site.ask() == "old\n"
+    assert snapshot(site.tree) == before
+
+
+def test_ctrl_c_twice_says_that_it_was_taken_back(make_site: Make, tmp_path: Path) -> None:
+    site = make_site()
+    said = tmp_path / "said"
+    with (
+        said.open("w") as file,
+        subprocess.Popen(_apply(site, "--watch", "60s"), stderr=file) as one,
+    ):
+        deadline = time.monotonic() + 20
+        while "seen to answer" not in said.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        one.send_signal(signal.SIGINT)
+        while "taking it back" not in said.read_text():
+            assert time.monotonic() < deadline
+        one.send_signal(signal.SIGINT)
+        assert one.wait(60) == 130
+    assert "every file is as it was; nginx was reloaded" in said.read_text()

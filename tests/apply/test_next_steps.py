@@ -1,0 +1,138 @@
+"""What is told of a change that has not ended can be typed as it stands, and ends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from apply_site import Site
+from change_files import snapshot
+
+from nginx_tune.apply.errors import StuckError
+from nginx_tune.apply.undo import roll_back
+from nginx_tune.host.live import LiveHost
+
+pytestmark = pytest.mark.needs("root", "nginx")
+Make = Callable[..., Site]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def _told(text: str, verb: str) -> list[str]:
+    found = re.search(rf"nginx-tune ({verb}[^,;)\n]*)", text)
+    assert found, text
+    return shlex.split(found[1])
+
+
+def _command(site: Site, *more: str) -> list[str]:
+    new = site.root / "new.conf"
+    new.write_text(site.server('return 200 "new\\n";'))
+    return [
+        "apply", "--overlay", f"{site.tree}/conf.d/site.conf={new}", "-c", str(site.conf),
+        "--state-dir", str(site.state.path), "--watch", "200ms", *more,
+    ]  # fmt: skip
+
+
+def test_a_reload_command_that_fails_is_taken_back(make_site: Make, run_cli: Run) -> None:
+    site = make_site()
+    before = snapshot(site.tree)
+    said = run_cli(*_command(site, "--reload-command", "false"))
+    assert said.returncode == 1, said.stderr
+    assert "because: false: status 1" in said.stdout
+    assert snapshot(site.tree) == before
+    assert run_cli(*_command(site)).returncode == 0
+    assert site.ask() == "new\n"
+
+
+def test_what_is_stuck_names_the_way_out(make_site: Make, run_cli: Run) -> None:
+    site = make_site()
+    command = [
+        "sh",
+        "-c",
+        f"test ! -e {site.root}/broken && kill -HUP $(cat {site.root}/nginx.pid)",
+    ]
+    assert site.apply(
+        {"conf.d/site.conf": site.server("return 204;")}, reload_command=command
+    ).outcome == "kept"  # fmt: skip
+    (site.root / "broken").touch()
+    with pytest.raises(StuckError) as stuck:
+        roll_back(LiveHost(), site.state, None)
+    assert "--leave" in stuck.value.hint
+    history = run_cli("history", "--state-dir", site.state.path).stdout
+    assert "STUCK" in history
+    leave = history[history.index("as they are: ") :]
+    assert run_cli(*_told(leave, "rollback")).returncode == 0
+    assert run_cli(*_command(site)).returncode == 0
+
+
+def test_the_printed_confirm_confirms(make_site: Make, run_cli: Run) -> None:
+    site = make_site()
+    said = run_cli(*_command(site, "--confirm", "60s"))
+    assert run_cli(*_told(said.stdout, "confirm")).returncode == 0
+    assert site.state.all()[-1].read().phase == "kept"
+
+
+def test_killed_it_is_unfinished_and_the_next_step_ends_it(make_site: Make, run_cli: Run) -> None:
+    site = make_site()
+    command = [sys.executable, "-m", "nginx_tune", *_command(site, "--watch", "60s")]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as one:
+        deadline = time.monotonic() + 20
+        while site.ask() != "new\n":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        one.kill()
+    late = run_cli("confirm", "--state-dir", site.state.path)
+    assert late.returncode == 2
+    assert "is unfinished: its process has died" in late.stderr
+    history = run_cli("history", "--state-dir", site.state.path).stdout
+    assert _told(history, "rollback") == _told(late.stderr, "rollback")
+    assert run_cli(*_told(history, "rollback")).returncode == 0
+    assert site.ask() == "old\n"
+
+
+def test_one_that_waits_for_nobody_is_told_as_that(make_site: Make, run_cli: Run) -> None:
+    site = make_site()
+    said = run_cli(*_command(site, "--confirm", "2s", "-f", "json"))
+    change = json.loads(said.stdout)["changes"][0]
+    journal = site.state.all()[-1]
+    guardian = int((journal.directory / "guardian").read_text())
+    os.kill(guardian, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while "UNFINISHED" not in (
+        history := run_cli("history", "--state-dir", site.state.path).stdout
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert f"not confirmed until {change['confirm_until']}" in history
+    assert Path(site.state.path).is_dir()
+    assert run_cli(*_told(history, "rollback")).returncode == 0
+    assert site.ask() == "old\n"
+
+
+@pytest.mark.parametrize("command", ["history", "confirm", "rollback"])
+def test_to_another_user_the_history_is_roots(command: str) -> None:
+    state = Path("/var/tmp") / f"nt-{os.getpid()}-{command}"  # others must get there
+    state.mkdir(mode=0o700)
+    program = (
+        "import os, sys; from nginx_tune.cli.main import main; main(['--help']); "
+        f"from nginx_tune.cli import {command}, change_options; "
+        "import nginx_tune.apply.journal, nginx_tune.apply.history, nginx_tune.apply.undo, "
+        "nginx_tune.apply.guardian, nginx_tune.host.live; os.setuid(65534); "
+        f"sys.exit(main([{command!r}, '--state-dir', {str(state)!r}]))"
+    )
+    try:
+        said = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd="/"
+        )
+    finally:
+        state.rmdir()
+    assert said.returncode == 2
+    assert f"{state}: the history of changes here is root's (use sudo)" in said.stderr

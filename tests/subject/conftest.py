@@ -1,0 +1,8 @@
+"""The situations of tests/decide are at hand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "decide"))
