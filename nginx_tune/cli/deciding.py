@@ -102,13 +102,15 @@ def read_inputs(
     nginx_binary: str | None,
     observation_path: str | None = None,
     nginx_version: str | None = None,
+    conf_path: str | None = None,
     standing: Callable[[Site, Nginx], Standing] | None = None,
 ) -> Inputs:
     """The inputs that a command line names, and the decisions they lead to.
 
-    ``standing`` fills the site from what stands already, and tells the kind that is served there;
-    a kind that somebody declared or that a log showed goes before it. What this host has in the
-    directories of that site is what the decisions are about.
+    ``conf_path`` is the configuration that they are for, in full: of several running nginx the
+    one that reads it is meant. ``standing`` fills the site from what stands already, and tells the
+    kind that is served there; a kind that somebody declared or that a log showed goes before it.
+    What this host has in the directories of that site is what the decisions are about.
     """
     given_workload = read_document(Workload, workload_path) if workload_path else None
     is_known = given_workload is not None and given_workload.kind_provenance != "assumed"
@@ -124,10 +126,11 @@ def read_inputs(
     facts = None if facts_path is None else read_document(Facts, facts_path)
     found: KindFound | None = None
     if standing is not None:
-        site, found = standing(site, facts.nginx if facts else _live_nginx(nginx_binary))
+        site, found = standing(site, facts.nginx if facts else _live_nginx(nginx_binary, conf_path))
     shown = None if kind or is_known else found
     if facts is None:
-        facts = _live(kind or (shown.kind if shown else assumed), site, datasets, nginx_binary)
+        assumed = kind or (shown.kind if shown else assumed)
+        facts = _live(assumed, site, datasets, nginx_binary, conf_path)
         tell_choice(ctx, facts.nginx)
     if nginx_version is not None:
         facts = with_nginx_version(facts, nginx_version)
@@ -171,14 +174,20 @@ def _convert(table: Any, source: str) -> Site:
     return site
 
 
-def _live_nginx(nginx_binary: str | None) -> Nginx:
+def _live_nginx(nginx_binary: str | None, conf_path: str | None) -> Nginx:
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # not needed with --facts
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
 
-    return read_nginx(LiveHost(), binary=nginx_binary)[0]
+    return read_nginx(LiveHost(), binary=nginx_binary, conf_path=conf_path)[0]
 
 
-def _live(kind: Kind, site: Site, datasets: Sequence[str], nginx_binary: str | None) -> Facts:
+def _live(
+    kind: Kind,
+    site: Site,
+    datasets: Sequence[str],
+    nginx_binary: str | None,
+    conf_path: str | None,
+) -> Facts:
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # not needed with --facts
     from nginx_tune.inspect.facts import (  # noqa: PLC0415
         DATASET_BUDGET_SECONDS,
@@ -196,6 +205,7 @@ def _live(kind: Kind, site: Site, datasets: Sequence[str], nginx_binary: str | N
         paths=present[:_MOST_PATHS],
         datasets=scanned,
         nginx_binary=nginx_binary,
+        conf_path=conf_path,
         dataset_budget_seconds=DATASET_BUDGET_SECONDS / max(1, 0 if datasets else len(scanned)),
     )
     return with_standing(facts, LiveHost())

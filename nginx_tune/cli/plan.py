@@ -17,22 +17,28 @@ from nginx_tune.audit.selection import select_rules
 from nginx_tune.cli.conf_names import prefix_option
 from nginx_tune.cli.deciding import deciding_options
 from nginx_tune.cli.held import Held, read_held
-from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.cli.output import (
+    output_files,
+    output_options,
+    refuse_overwriting,
+    write_result,
+)
 from nginx_tune.cli.saying import say
 from nginx_tune.cli.weaker_walls import weaker_walls_option
 from nginx_tune.conf.payload import encode_payload
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.decide.standing import hold_against
+from nginx_tune.decide.changing import hold_against
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import DecisionId, Decisions
 from nginx_tune.documents.findings import Finding, Findings
-from nginx_tune.documents.plan import Plan
+from nginx_tune.documents.plan import Plan, PlannedFile
 from nginx_tune.emit.changes import Changes, plan_changes
 from nginx_tune.emit.host_parts import host_parts
 from nginx_tune.emit.reload_warnings import reload_warnings
 from nginx_tune.errors import ExitStatus, UsageError, name_meant
 from nginx_tune.report.plan import render_host_part, render_plan_diff, render_plan_markdown
 
+FORMATS = ("diff", "md", "json", "crossplane", "sysctl", "unit")
 _PRIVATE = 0o600
 """It holds whole files, secrets among them."""
 
@@ -73,7 +79,7 @@ _PRIVATE = 0o600
     help="Also run nginx -t on the changed files, inside walls; the plan says what it said.",
 )
 @weaker_walls_option
-@output_options("diff", "md", "json", "crossplane", "sysctl", "unit")
+@output_options(*FORMATS)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -103,11 +109,12 @@ def command(
     if conf and conf_option:
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")
     held = read_held(ctx, conf or conf_option, prefix, **named)
+    refuse_overwriting(output_files(formats, output, FORMATS), held.tree.files)
     chosen, rules = _chosen(held.decisions, only, but)
     changes = plan_changes(chosen, held.tree, _leaves(held, chosen), annotates=annotate)
     if rules:
         changes = _with_fixes(changes, held, rules)
-    plan = _plan(held, changes, prefix)
+    plan = _plan(held, _each_once(changes), prefix)
     plan = replace(plan, host=host_parts(chosen.decisions, held.inputs.facts))
     if runs_test:
         plan = _tested(plan, held, named["nginx_binary"])
@@ -128,8 +135,19 @@ def command(
     )
     if not plan.files and not ctx.obj["quiet"]:
         say("nothing is to be changed")
+    if plan.files and not ctx.obj["quiet"]:
+        _tell_refusal(plan)
     refused = plan.nginx_test is not None and not plan.nginx_test.accepted
     return ExitStatus.CONFIGURATION if refused else ExitStatus.OK
+
+
+def _tell_refusal(plan: Plan) -> None:
+    """What apply would refuse as root: files that others may write."""
+    from nginx_tune.apply.examine import MAKE_IT_OWN, why_not_tried  # noqa: PLC0415  # with a plan
+
+    paths = [plan.conf_path, *plan.reads, *(one.path for one in plan.files)]
+    if why := why_not_tried([*paths, *map(os.path.realpath, paths)]):
+        say(f"apply would refuse this plan: {why}", MAKE_IT_OWN)
 
 
 def _chosen(
@@ -140,7 +158,7 @@ def _chosen(
     rules = select_rules(ALL)
     named = {name: _rules_named(name) for name in (*only, *but) if name not in known}
     if only:
-        rules = list(dict.fromkeys(rule for name in only for rule in named.get(name, ())))
+        rules = list({rule.id: rule for name in only for rule in named.get(name, ())}.values())
     unwanted = [rule for name in but for rule in named.get(name, ())]
     kept = [
         one for one in decisions.decisions if (not only or one.id in only) and one.id not in but
@@ -222,6 +240,22 @@ def _tested(plan: Plan, held: Held, nginx_binary: str | None) -> Plan:
         LiveHost(), _tree_with(held.tree, files), nginx_binary, prefix=plan.prefix, replaced=files
     )
     return replace(plan, nginx_test=test, nginx_choice=nginx.choice)
+
+
+def _each_once(changes: Changes) -> Changes:
+    """The changes with each file by one name, though links have it included by several.
+
+    Errors: UsageError where what is written differs by the name.
+    """
+    found: dict[str, PlannedFile] = {}
+    for one in changes.files:
+        first = found.setdefault(os.path.realpath(one.path), one)
+        if first.content != one.content:
+            raise UsageError(
+                f"{first.path} and {one.path} are one file, to be changed in two ways",
+                hint="leave out with --except what differs",
+            )
+    return changes._replace(files=[*found.values()])
 
 
 def _plan(held: Held, changes: Changes, prefix: str | None) -> Plan:

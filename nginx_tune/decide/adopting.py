@@ -63,6 +63,10 @@ def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
     ``caches`` says that requests are cached already: then the site chooses its caches itself.
     """
     settings, risks = list(decision.settings), list(decision.risks)
+    if caches:
+        # Another key than the one that stands, nginx's own too, would have all fetched anew and
+        # lose what that one tells apart: a cookie, a language, the server that was chosen.
+        settings = [s for s in settings if s.directive != "proxy_cache_key"]
     if caches and not _splits(tree):
         if any(s.directive == "split_clients" for s in settings):
             risks.append(

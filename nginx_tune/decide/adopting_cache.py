@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from nginx_tune.conf.caches import KEYS_PER_MEBIBYTE
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.quantities import parse_bytes
+from nginx_tune.decide.cache_growth import NOT_SCANNED, UNKNOWN_DISK
 from nginx_tune.documents.decisions import Decision, Evidence, Setting
 from nginx_tune.documents.units import bytes_text
 
@@ -25,6 +26,10 @@ _MEBIBYTE = 1 << 20
 def object_bytes(decision: Decision) -> Evidence | None:
     """The mean size that the decision reckoned with; null when it did not."""
     return next((one for one in decision.evidence if one.fact == _MEAN), None)
+
+
+_BOUNDS = frozenset({"max_size", "min_free", "inactive"})
+"""What has entries leave."""
 
 
 class Own(NamedTuple):
@@ -46,6 +51,12 @@ def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> Own:
     decided = {arg.partition("=")[0]: arg.partition("=")[2] for arg in s.args[1:]}
     kept = {key: value for key, value in decided.items() if key != "levels" or key in own}
     kept |= {key: value for key, value in own.items() if key in _OWN or key not in decided}
+    if guess := next((g for g in (UNKNOWN_DISK, NOT_SCANNED) if s.reason.startswith(g)), ""):
+        # A cache that stands may be larger: the rest of it would be deleted on an assumption.
+        # Without a bound its age is the only one: nothing may stay longer than it does now.
+        kept = {k: v for k, v in kept.items() if k not in _BOUNDS}
+        kept |= {k: v for k, v in own.items() if k in _BOUNDS}
+        s = replace(s, reason=s.reason.removeprefix(f"{guess}; "))
     enlarged = beyond = ""
     if "keys_zone" in own:
         name, _, standing = own["keys_zone"].partition(":")

@@ -31,6 +31,8 @@ SHARE_OF_FREE = 0.9
 """Of what is free: ``max_size`` is overshot while files are written."""
 SMALL_GIBIBYTES = 10
 """``max_size`` where the disk's size is not known: small enough not to fill one."""
+UNKNOWN_DISK = "the disk's size is not known, so a small bound"
+NOT_SCANNED = "what is free now, of a cache that was not scanned"
 LARGEST_GIBIBYTES = 1 << 20
 _MOST_FREE_GIBIBYTES = 64
 _MANY_GIBIBYTES = 16
@@ -73,19 +75,32 @@ def cache_size(host: CacheHost, place: DataPath, bounds: CacheBounds | None) -> 
         why = "the size that the site gives it"
         spare = _min_free_bytes(host, place, bounds.max_bytes)
         return CacheSize(bounds.max_bytes, held, zone, why, True, spare)
-    gibibytes, why = _gibibytes(host, place)
-    zone = _zone_mebibytes(host, gibibytes * GIBIBYTE)
-    by_keys = keyed_bytes(zone, host.object_bytes) / GIBIBYTE
-    size = max(1, int(min(gibibytes, by_keys))) * GIBIBYTE
-    if by_keys < gibibytes:
+    room, why = _most_bytes(host, place)
+    zone = _zone_mebibytes(host, room)
+    by_keys = keyed_bytes(zone, host.object_bytes)
+    size = room
+    if by_keys < room:
         # Rounded down: nginx would remove by keys what max_size still has room for.
-        if by_keys <= _MANY_GIBIBYTES:
-            size = max(1, int(by_keys * 1024)) * MEBIBYTE
+        size = _whole(by_keys)
         why = (
             f"as much as the keys in {zone}m name, of {bytes_text(host.object_bytes or 1.0)} "
-            f"each; the disk has room for {gibibytes}g"
+            f"each; the disk has room for {size_text(room)}"
         )
     return CacheSize(size, float(size), zone, why, False, _min_free_bytes(host, place, size))
+
+
+def size_text(size_bytes: int) -> str:
+    """A size in the largest unit that says it whole, as nginx takes it."""
+    for unit, suffix in ((GIBIBYTE, "g"), (MEBIBYTE, "m"), (1 << 10, "k")):
+        if size_bytes % unit == 0:
+            return f"{size_bytes // unit}{suffix}"
+    return str(size_bytes)
+
+
+def _whole(size_bytes: float) -> int:
+    """Rounded down to what reads well, and never 0: that is no bound to nginx."""
+    unit = GIBIBYTE if size_bytes >= _MANY_GIBIBYTES * GIBIBYTE else MEBIBYTE
+    return max(1, int(size_bytes / unit)) * unit
 
 
 def _min_free_bytes(host: CacheHost, place: DataPath, size_bytes: int) -> int:
@@ -103,20 +118,21 @@ def _min_free_bytes(host: CacheHost, place: DataPath, size_bytes: int) -> int:
     return max(0, left // 2 // MEBIBYTE) * MEBIBYTE
 
 
-def _gibibytes(host: CacheHost, place: DataPath) -> tuple[int, str]:
+def _most_bytes(host: CacheHost, place: DataPath) -> tuple[int, str]:
+    """``max_size`` by the disks alone, and why; never more than there is room for."""
     sizes = {d.name: d.size_bytes for d in host.facts.storage.disks if d.size_bytes}
     leaves = [sizes[name] for name in place.leaf_disks if name in sizes]
     room = _room_bytes(host, place)
     if not leaves and room is not None:
-        return max(1, int(room / GIBIBYTE)), f"what {place.path} has room for"
+        return _whole(room), _room_reason(host, place)
     if not leaves:
-        return SMALL_GIBIBYTES, "the disk's size is not known, so a small bound"
+        return SMALL_GIBIBYTES * GIBIBYTE, UNKNOWN_DISK
     sharing = Counter(name for other in host.places for name in other.leaf_disks)
     sharers = max(sharing[name] for name in place.leaf_disks)
-    usable = int(SHARE_OF_DISK * min(leaves) / sharers / GIBIBYTE)
-    size = max(1, min(LARGEST_GIBIBYTES, usable))
-    if room is not None and room < size * GIBIBYTE:
-        return max(1, int(room / GIBIBYTE)), f"what {place.path} has room for"
+    usable = SHARE_OF_DISK * min(leaves) / sharers
+    if room is not None and room < usable:
+        return _whole(room), _room_reason(host, place)
+    size = _whole(min(LARGEST_GIBIBYTES * GIBIBYTE, usable))
     return size, f"{SHARE_OF_DISK:.0%} of {bytes_text(min(leaves) / sharers)}"
 
 
@@ -133,6 +149,13 @@ def _room_bytes(host: CacheHost, place: DataPath) -> float | None:
     if place.available_bytes is None:
         return room
     return min(room, SHARE_OF_FREE * place.available_bytes / sharers + _held_bytes(host, place))
+
+
+def _room_reason(host: CacheHost, place: DataPath) -> str:
+    is_scanned = any(d.path == place.path and d.bytes is not None for d in host.facts.datasets)
+    if place.available_bytes is not None and not is_scanned:
+        return NOT_SCANNED
+    return f"what {place.path} has room for"
 
 
 def _sharers(host: CacheHost, place: DataPath) -> int:

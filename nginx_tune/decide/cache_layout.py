@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.decide.answer import setting
-from nginx_tune.decide.cache_growth import GIBIBYTE, MEBIBYTE
+from nginx_tune.decide.cache_growth import size_text
 from nginx_tune.decide.situation import Situation
-from nginx_tune.decide.storage import DataPath
+from nginx_tune.decide.storage import DataPath, judge_independence
 from nginx_tune.documents.decisions import Setting
 
 ID: Final = "per-disk-pools"
@@ -53,9 +53,16 @@ def _split(s: Situation) -> list[Setting]:
             "location",
             "proxy_cache",
             "cache_$disk",
-            reason="one cache on each disk instead of RAID",
+            reason=_why_several(s),
         ),
     ]
+
+
+def _why_several(s: Situation) -> str:
+    judged = judge_independence(s.data_paths)
+    if judged.independent:
+        return "one cache on each disk instead of RAID"
+    return "the keys are spread over the directories as named; they share a disk"
 
 
 def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
@@ -64,7 +71,7 @@ def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
         place.path,
         "levels=1:2",
         f"keys_zone=cache_{number}:{size.zone_mebibytes}m",
-        f"max_size={_size_text(size.max_bytes)}",
+        f"max_size={size_text(size.max_bytes)}",
         f"inactive={INACTIVE}",
         "use_temp_path=off",
     ]
@@ -73,14 +80,6 @@ def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
     if not min_free_bytes and s.build.version is not None and s.build.at_least(1, 19, 1):
         min_free_bytes = size.min_free_bytes
     if min_free_bytes:
-        words.append(f"min_free={_size_text(min_free_bytes)}")
+        words.append(f"min_free={size_text(min_free_bytes)}")
     reason = f"{size.why}; written in place, not copied; nginx deletes any other file in here"
     return setting(ID, "http", "proxy_cache_path", *words, reason=reason)
-
-
-def _size_text(size_bytes: int) -> str:
-    """A size in the largest unit that says it whole."""
-    for unit, suffix in ((GIBIBYTE, "g"), (MEBIBYTE, "m"), (1 << 10, "k")):
-        if size_bytes % unit == 0:
-            return f"{size_bytes // unit}{suffix}"
-    return str(size_bytes)

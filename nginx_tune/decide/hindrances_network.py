@@ -143,13 +143,26 @@ def _lost_at_the_door(
     network: Network, sysctls: dict[str, str], listeners: list[Listener]
 ) -> Iterator[Hindrance]:
     full = network.listen_overflows
-    if full is not None and full >= FEW_LOST:
-        aborts = sysctls.get("net.ipv4.tcp_abort_on_overflow") == "1"
+    aborts = sysctls.get("net.ipv4.tcp_abort_on_overflow") == "1"
+    means = "the client gets a reset" if aborts else "the client tries again after a second"
+    ours = [one for one in listeners if one.of_nginx]
+    known = [one for one in ours if one.drops is not None]
+    for one in known:
+        if (one.drops or 0) >= FEW_LOST:
+            yield Hindrance(
+                f"listeners[{one.address}:{one.port}].drops",
+                f"{one.drops} connections were dropped at nginx's port {one.port} since it listens",
+                means,
+                "nginx-tune recommend says a backlog; ss -ltn shows the queues",
+            )
+    is_told = bool(ours) and len(known) == len(ours)  # nginx's own queues say what is nginx's
+    if full is not None and full >= FEW_LOST and not is_told:
         yield Hindrance(
             "network.listen_overflows",
-            f"{full} connections came to a full accept queue of some listener",
-            "the client gets a reset" if aborts else "the client tries again after a second",
-            "nginx-tune recommend says a backlog; ss -ltn shows the queues",
+            f"{full} connections came to a full accept queue of some listener of the whole network "
+            "namespace, nginx's or another's",
+            means,
+            "as root nginx-tune tells nginx's from others'; ss -ltn shows the queues",
         )
     for one in listeners:
         longest = one.longest_accept_queue or 0

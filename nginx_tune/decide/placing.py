@@ -21,7 +21,7 @@ _ALL_OR_NONE = ("proxy_set_header", "ssl_conf_command")
 How = Literal["change", "into", "before", "option"]
 
 
-class Target(NamedTuple):
+class SettingPlace(NamedTuple):
     """One place of a setting."""
 
     directive: Directive
@@ -39,21 +39,21 @@ class UnplacedError(Exception):
         self.directive = directive
 
 
-def find_targets(standing: Standing, wanted: Setting, apart: Sequence[str]) -> list[Target]:
+def find_places(standing: Standing, wanted: Setting, apart: Sequence[str]) -> list[SettingPlace]:
     """Every place of a setting that does not hold yet.
 
     Errors: UnplacedError where there is none, or one in a file that several others include.
     """
-    found = list(_targets(standing, wanted, apart))
+    found = list(_places(standing, wanted, apart))
     if not found:
         raise UnplacedError("there is no place for it")
     edges = include_edges(standing.tree.main)
-    for target in found:
-        if edges[target.directive.file] > 1:
+    for place in found:
+        if edges[place.directive.file] > 1:
             raise UnplacedError(
-                f"{target.directive.file} is included {edges[target.directive.file]} times, and "
+                f"{place.directive.file} is included {edges[place.directive.file]} times, and "
                 "the change would hold in all of them",
-                target.directive,
+                place.directive,
             )
     return found
 
@@ -75,41 +75,41 @@ def include_edges(main: Block) -> Counter[str]:
     return found
 
 
-def _targets(standing: Standing, wanted: Setting, apart: Sequence[str]) -> Iterator[Target]:
+def _places(standing: Standing, wanted: Setting, apart: Sequence[str]) -> Iterator[SettingPlace]:
     if wanted.directive == "listen":
-        yield from _listen_targets(standing, wanted)
+        yield from _listen_places(standing, wanted)
         return
     if wanted.context == "upstream":
         for group in standing.blocks(wanted):
             line = group.block.first(wanted.directive) if group.block else None
             if not holds(line, wanted):
-                yield Target(group, "into") if line is None else Target(line, "change")
+                yield SettingPlace(group, "into") if line is None else SettingPlace(line, "change")
         return
     if wanted.context in ("main", "events") or is_named(wanted):
         lines = [one for one in standing.lines(wanted, apart) if one is not None]
         differing = [one for one in lines if not holds(one, wanted)]
         if differing or lines:
-            yield from (Target(one, "change") for one in differing)
+            yield from (SettingPlace(one, "change") for one in differing)
         elif wanted.context == "main":
             yield _before_the_blocks(standing)
         else:
-            yield from (Target(one, "into") for one in standing.blocks(wanted))
+            yield from (SettingPlace(one, "into") for one in standing.blocks(wanted))
         return
     if wanted.context == "http":
-        yield from _http_targets(standing, wanted, apart)
+        yield from _http_places(standing, wanted, apart)
         return
-    yield from _scope_targets(standing, wanted, apart)
+    yield from _scope_places(standing, wanted, apart)
 
 
-def _before_the_blocks(standing: Standing) -> Target:
+def _before_the_blocks(standing: Standing) -> SettingPlace:
     """A directive of main goes before the first block that the main file itself has."""
     first = next((one for one in standing.tree.main.directives if one.block is not None), None)
     if first is None or first.file != standing.tree.path:
         raise UnplacedError(f"{standing.tree.path} has no block to put it before")
-    return Target(first, "before")
+    return SettingPlace(first, "before")
 
 
-def _listen_targets(standing: Standing, wanted: Setting) -> Iterator[Target]:
+def _listen_places(standing: Standing, wanted: Setting) -> Iterator[SettingPlace]:
     """An option of a listener stands in one of its lines: nginx wants it once for an address."""
     for one in listeners(standing.tree):
         if one.is_quic or one.is_unix or (wanted.args == ["http2"] and not one.is_tls):
@@ -118,10 +118,12 @@ def _listen_targets(standing: Standing, wanted: Setting) -> Iterator[Target]:
             continue
         name = wanted.args[0].partition("=")[0]
         having = [line for line in one.lines if any(a.split("=")[0] == name for a in line.args)]
-        yield Target((having or one.lines)[0], "option")
+        yield SettingPlace((having or one.lines)[0], "option")
 
 
-def _http_targets(standing: Standing, wanted: Setting, apart: Sequence[str]) -> Iterator[Target]:
+def _http_places(
+    standing: Standing, wanted: Setting, apart: Sequence[str]
+) -> Iterator[SettingPlace]:
     seen: set[int] = set()
     needs_line = False
     concerned = standing.concerned(wanted, apart)
@@ -129,19 +131,21 @@ def _http_targets(standing: Standing, wanted: Setting, apart: Sequence[str]) -> 
         for http in standing.tree.main.all("http"):
             line = None if http.block is None else http.block.first(wanted.directive)
             if not holds(line, wanted):
-                yield Target(http, "into") if line is None else Target(line, "change")
+                yield SettingPlace(http, "into") if line is None else SettingPlace(line, "change")
         return
     for scope in concerned:
         line = effective(scope, wanted)
         needs_line |= line is None
         if line is not None and not holds(line, wanted) and id(line) not in seen:
             seen.add(id(line))
-            yield Target(line, "change")
+            yield SettingPlace(line, "change")
     if needs_line:
-        yield from (Target(one, "into") for one in standing.tree.main.all("http"))
+        yield from (SettingPlace(one, "into") for one in standing.tree.main.all("http"))
 
 
-def _scope_targets(standing: Standing, wanted: Setting, apart: Sequence[str]) -> Iterator[Target]:
+def _scope_places(
+    standing: Standing, wanted: Setting, apart: Sequence[str]
+) -> Iterator[SettingPlace]:
     concerned = standing.concerned(wanted, apart)
     names = {id(scope.own) for scope in concerned}
     seen: set[int] = set()
@@ -149,23 +153,23 @@ def _scope_targets(standing: Standing, wanted: Setting, apart: Sequence[str]) ->
         line = effective(scope, wanted)
         if holds(line, wanted):
             continue
-        target = _of_scope(standing, scope, line, wanted, names)
-        if id(target.directive) not in seen:
-            seen.add(id(target.directive))
-            yield target
+        place = _of_scope(standing, scope, line, wanted, names)
+        if id(place.directive) not in seen:
+            seen.add(id(place.directive))
+            yield place
 
 
 def _of_scope(
     standing: Standing, scope: Scope, line: Directive | None, wanted: Setting, concerned: set[int]
-) -> Target:
+) -> SettingPlace:
     own = next((one for one in reversed(scope.chain) if wanted.context == one.name), scope.own)
     if line is None:
-        return Target(_beside_others(scope, wanted) or own, "into")
+        return SettingPlace(_beside_others(scope, wanted) or own, "into")
     inside = scope.own.block is not None and line in scope.own.block.all(line.name)
     users = [one for one in scopes(standing.tree) if effective(one, wanted) is line]
     if inside or all(id(one.own) in concerned for one in users):
-        return Target(line, "change")
-    return Target(own, "into")
+        return SettingPlace(line, "change")
+    return SettingPlace(own, "into")
 
 
 def _beside_others(scope: Scope, wanted: Setting) -> Directive | None:

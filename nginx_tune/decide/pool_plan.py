@@ -34,7 +34,7 @@ PoolMode = Literal["off", "shared", "hot_and_cold", "per_disk"]
 
 
 @dataclass(frozen=True)
-class Judgement:
+class PoolJudgement:
     """Whether thread pools pay, and why, in a clause that a comment can hold."""
 
     verdict: Verdict
@@ -51,7 +51,7 @@ class Judgement:
 class PoolPlan:
     """The pools of every worker."""
 
-    judgement: Judgement
+    judgement: PoolJudgement
     mode: PoolMode
     independence: Independence
     size: PoolSize | None = None
@@ -110,7 +110,7 @@ def looks_through_disks(s: Situation) -> bool:
     return judge_independence(s.data_paths).independent
 
 
-def _pools(s: Situation, judgement: Judgement, independence: Independence) -> PoolPlan:
+def _pools(s: Situation, judgement: PoolJudgement, independence: Independence) -> PoolPlan:
     if s.prediction is None or s.blocking_inputs is None:
         return PoolPlan(judgement, "off", independence)
     load_known = s.concurrency.provenance != "assumed" and (
@@ -171,40 +171,42 @@ def _size(
     return size_pool(load, smallest=smallest, pools=disks)
 
 
-def judge_pools(s: Situation) -> Judgement:
+def judge_pools(s: Situation) -> PoolJudgement:
     """Whether thread pools pay; hard reasons first, then the model."""
     ruled_out = _ruled_out(s)
     if ruled_out is not None:
         return ruled_out
     if s.blocking_inputs is None or s.prediction is None:
-        return Judgement("not_enough_evidence", _missing(s))
+        return PoolJudgement("not_enough_evidence", _missing(s))
     if s.rate.value is None and s.concurrency.value is None and s.seen.blocked.value is None:
-        return Judgement("not_enough_evidence", "neither request rate nor concurrency is known")
+        return PoolJudgement("not_enough_evidence", "neither request rate nor concurrency is known")
     blocked = s.seen.blocked_without_pools
     if blocked is not None:
         share = f"loops stand in disk reads {blocked:.2%} of the time (measured)"
         if predict_measured(s.blocking_inputs, blocked).pools_pay:
-            return Judgement("enable", share)
-        return Judgement("disable", f"{share}, which costs less than offloading every read")
+            return PoolJudgement("enable", share)
+        return PoolJudgement("disable", f"{share}, which costs less than offloading every read")
     cache, data = s.page_cache.text, s.dataset_bytes.text
     if miss_ratio(s.blocking_inputs) <= 0 and s.dataset_is_lower_bound:
-        return Judgement("not_enough_evidence", "the scan of the data did not finish in its time")
+        return PoolJudgement(
+            "not_enough_evidence", "the scan of the data did not finish in its time"
+        )
     if miss_ratio(s.blocking_inputs) <= 0:
-        return Judgement("disable", f"dataset fits in the page cache ({data} of {cache})")
+        return PoolJudgement("disable", f"dataset fits in the page cache ({data} of {cache})")
     if s.prediction.pools_pay:
         why = f"{data} of data, {cache} of page cache: misses hold the loop"
-        return _unless_assumed(s, s.blocking_inputs, Judgement("enable", why))
-    return Judgement(
+        return _unless_assumed(s, s.blocking_inputs, PoolJudgement("enable", why))
+    return PoolJudgement(
         "disable",
         f"waiting for misses costs less than offloading every read ({data} of data, {cache} of "
         "page cache)",
     )
 
 
-def _unless_assumed(s: Situation, inputs: BlockingInputs, paying: Judgement) -> Judgement:
+def _unless_assumed(s: Situation, inputs: BlockingInputs, paying: PoolJudgement) -> PoolJudgement:
     """The judgement, or that it stands on what nobody knows (the law of DESIGN §5)."""
     if s.build.flags is None:
-        return Judgement(
+        return PoolJudgement(
             "not_enough_evidence",
             f"{paying.reason}, but whether this nginx is built --with-threads is not known, and "
             "one without refuses the line",
@@ -215,7 +217,7 @@ def _unless_assumed(s: Situation, inputs: BlockingInputs, paying: Judgement) -> 
         return paying
     assumed = assumptions(s)
     names = " and ".join(name for name, _ in assumed)
-    return Judgement(
+    return PoolJudgement(
         "not_enough_evidence",
         f"{paying.reason}, if {names} {'is' if len(assumed) == 1 else 'are'} as assumed; within "
         "what is plausible that turns",
@@ -224,42 +226,42 @@ def _unless_assumed(s: Situation, inputs: BlockingInputs, paying: Judgement) -> 
     )
 
 
-def _ruled_out(s: Situation) -> Judgement | None:
+def _ruled_out(s: Situation) -> PoolJudgement | None:
     build = s.build
     if s.data_paths and all(p.filesystem in IN_MEMORY for p in s.data_paths):
-        return Judgement(
+        return PoolJudgement(
             "disable",
             f"the data lies in memory ({s.data_paths[0].filesystem}), where no read waits",
             flips="the data moves to a disk",
         )
     if s.is_freebsd:
-        return Judgement("not_applicable", "FreeBSD's own asynchronous I/O is good enough")
+        return PoolJudgement("not_applicable", "FreeBSD's own asynchronous I/O is good enough")
     if not s.is_linux:
-        return Judgement("not_applicable", f"not measured on {s.facts.kernel.system}")
+        return PoolJudgement("not_applicable", f"not measured on {s.facts.kernel.system}")
     if not build.at_least(1, 7, 11):
-        return Judgement(
+        return PoolJudgement(
             "not_applicable",
             f"nginx {build.text} has no thread pools",
             flips="nginx is 1.7.11 or newer",
         )
     if build.lacks("--with-threads"):
-        return Judgement(
+        return PoolJudgement(
             "not_applicable",
             "this nginx is built without --with-threads",
             flips="nginx is built with --with-threads",
         )
     if s.kind == "proxy":
-        return Judgement(
+        return PoolJudgement(
             "not_applicable", "a proxy without a cache serves no files", flips="the kind is cache"
         )
     if build.version is not None and (1, 9, 13) <= build.version < (1, 11, 4):
-        return Judgement(
+        return PoolJudgement(
             "not_applicable",
             f"nginx {build.text} can send wrong bodies with aio threads and sendfile",
             flips="nginx is 1.11.4 or newer",
         )
     if s.workload.http_version.value == "2" and not s.tls and not build.at_least(1, 21, 5):
-        return Judgement(
+        return PoolJudgement(
             "not_applicable",
             f"nginx {build.text} can hang with cleartext HTTP/2, sendfile and aio",
             flips="nginx is 1.21.5 or newer",

@@ -1,47 +1,24 @@
-"""Decisions held against a configuration: what stands already, what changes, what is to go.
-
-Settings say what should hold. Here those that a configuration has already fall away, and what
-stands in it against a decision (``multi_accept on``, threads where all data fits in memory) gets
-the line that undoes it.
-"""
+"""What a configuration says today, which a decision is held against: lines and their places."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-
-from msgspec.structs import replace
 
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.listeners import listeners, tls_servers
+from nginx_tune.conf.passes import address_in
 from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.scopes import Scope, http_blocks, http_directives, scopes
 from nginx_tune.conf.served import served_paths
-from nginx_tune.conf.thread_pools import asked_pool
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import upstreams
-from nginx_tune.decide.adopting import adapted, with_needs
-from nginx_tune.decide.adopting_limits import descriptors_for
-from nginx_tune.decide.answer import setting
-from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Place, Setting, Verdict
+from nginx_tune.documents.decisions import Decision, Place, Setting
 
-_AT_LEAST = frozenset({"worker_rlimit_nofile", "worker_connections", "keepalive"})
+AT_LEAST = frozenset({"worker_rlimit_nofile", "worker_connections", "keepalive"})
 """Directives of which more than was decided does no harm: who wrote it may know of a peak."""
-_KEPT = ("proxy_http_version", "proxy_set_header")
+KEPT = ("proxy_http_version", "proxy_set_header")
 """What kept connections need in a location; nothing may undo what stands there for a reason."""
-_DEFAULT_CHUNK = "2m"
-
-
-def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
-    """The decisions as changes of the configuration ``tree``.
-
-    Shape: what stands already is ``keep`` without settings; the other settings are those that
-           are missing or differ.
-    """
-    standing = Standing(tree)
-    limits = descriptors_for(decisions, tree)
-    held = [_held(_as_chosen(limits(one)), standing) for one in decisions.decisions]
-    return replace(decisions, decisions=with_needs(held, tree))
 
 
 class Standing:
@@ -127,9 +104,19 @@ class Standing:
             return True
         if scope.own.block is None or scope.own.block.first("proxy_pass") is None:
             return False
-        if wanted.directive in _KEPT and own_connection(scope):
+        if wanted.directive in KEPT and (own_connection(scope) or not self._asks_group(scope)):
             return False
         return not wanted.directive.startswith("proxy_cache") or not self.caches or _caches(scope)
+
+    def _asks_group(self, scope: Scope) -> bool:
+        """Whether requests go to an upstream group: only such connections are ever kept."""
+        line = scope.own.block.first("proxy_pass") if scope.own.block else None
+        asked = "" if line is None else address_in(line.value)
+        return "$" in asked or asked in self._groups
+
+    @cached_property
+    def _groups(self) -> set[str]:
+        return {one.name.lower() for one in upstreams(self.tree)}
 
     @cached_property
     def _secure(self) -> set[Directive]:
@@ -185,102 +172,6 @@ def effective(scope: Scope, wanted: Setting) -> Directive | None:
     return scope.effective(wanted.directive)
 
 
-def _as_chosen(decision: Decision) -> Decision:
-    """The decision; a log that needs no buffer stays as its operator has it."""
-    if decision.id == "access-log" and decision.verdict in ("keep", "not_applicable"):
-        return replace(decision, settings=[])
-    return decision
-
-
-def _held(decision: Decision, standing: Standing) -> Decision:
-    undo = _UNDO.get(decision.id)
-    undone = undo(decision, standing) if undo else []
-    if undone:
-        return _undone(decision, undone)
-    if decision.verdict in ("not_applicable", "not_enough_evidence") or not decision.settings:
-        return decision
-    decision = adapted(decision, standing.tree, caches=standing.caches)
-    left: list[Setting] = []
-    evidence: list[Evidence] = []
-    verdict: Verdict = decision.verdict
-    for wanted in decision.settings:
-        if wanted.directive == "listen":
-            stands, line = _listen_holds(wanted, standing), None
-        else:
-            apart = own_blocks(decision, wanted.directive)
-            found = standing.lines(wanted, apart)
-            differing = [line for line in found if not holds(line, wanted)]
-            stands, line = not differing, differing[0] if differing else None
-        if not stands:
-            apart = own_blocks(decision, wanted.directive)
-            places = standing.places(wanted, apart)
-            if not places and wanted.context in ("server", "location", "upstream"):
-                continue  # nothing in the configuration that it is for
-            left.append(replace(wanted, places=places))
-            if line is not None:
-                evidence.append(_as_evidence(line))
-                verdict = _direction(line, wanted) or verdict
-    if not left:
-        said = f"Already so{_more(decision, standing)}. {decision.summary}"
-        return replace(decision, verdict="keep", settings=[], summary=said)
-    if verdict == "keep":
-        verdict = "set"
-    return replace(
-        decision,
-        verdict=verdict,
-        settings=left,
-        evidence=[*decision.evidence, *evidence],
-        risks=[*decision.risks, *_filtered(decision, standing), *_left_alone(decision, standing)],
-    )
-
-
-def _left_alone(decision: Decision, standing: Standing) -> list[str]:
-    """The locations whose connections to upstreams are as somebody wanted them."""
-    if not any(s.directive in _KEPT for s in decision.settings):
-        return []
-    lines = (own_connection(scope) for scope in standing.answering)
-    return [
-        f"{place} stays, so connections from there are not kept"
-        for place in dict.fromkeys(f"{one.file}:{one.line} {one}" for one in lines if one)
-    ]
-
-
-def _more(decision: Decision, standing: Standing) -> str:
-    """The larger numbers that stand, where less was decided."""
-    found = {
-        str(line): None
-        for wanted in decision.settings
-        if wanted.directive in _AT_LEAST
-        for line in standing.lines(wanted)
-        if line is not None and line.args != tuple(wanted.args)
-    }
-    return f", with more: {', '.join(found)} stays" if found else ""
-
-
-_FILTERS = ("sub_filter", "subs_filter", "ssi", "image_filter", "xslt_stylesheet")
-
-
-def _filtered(decision: Decision, standing: Standing) -> list[str]:
-    """Where a filter cuts bodies into pieces, each of which would be a task for a thread.
-
-    Traced with sub_filter (docs/behaviour.md): each piece of text between two replacements is a
-    ``sendfile()`` of its own.
-    """
-    if decision.id != "thread-pools":
-        return []
-    lines = {
-        f"{line.file}:{line.line} {line}": None
-        for scope in standing.answering
-        for name in _FILTERS
-        if (line := scope.effective(name)) and line.value.lower() != "off"
-    }
-    return [
-        f"{place} cuts bodies into pieces, and each would be sent by a thread's task: aio off "
-        "where it holds"
-        for place in lines
-    ]
-
-
 def own_blocks(decision: Decision, directive: str) -> list[str]:
     """The blocks for which a decision has a setting of their own."""
     return [s.block for s in decision.settings if s.block and s.directive == directive]
@@ -295,7 +186,8 @@ def _listeners(wanted: Setting, standing: Standing) -> list[list[Directive]]:
     ]
 
 
-def _listen_holds(wanted: Setting, standing: Standing) -> bool:
+def listen_holds(wanted: Setting, standing: Standing) -> bool:
+    """Whether each address has the option of ``listen`` that a setting asks for."""
     lines = _listeners(wanted, standing)
     if wanted.args == ["http2"] and not lines:
         return True
@@ -322,129 +214,15 @@ def holds(line: Directive | None, wanted: Setting) -> bool:
         return False
     if line.value in wanted.same:
         return True
-    if wanted.directive in _AT_LEAST:
+    if wanted.directive in AT_LEAST:
         have, want = parse_bytes(line.value), parse_bytes(wanted.args[0])
         return have is not None and want is not None and have >= want
     if wanted.directive == "access_log" and line.args[:1] == tuple(wanted.args[:1]):
         names = {arg.partition("=")[0] for arg in line.args[1:]}
         return all(arg.partition("=")[0] in names for arg in wanted.args[2:])
-    if wanted.directive == "proxy_cache_key":  # the operator's own, where it has the host
-        return any(name in " ".join(line.args) for name in ("$host", "$http_host"))
+    if wanted.directive == "proxy_cache_key":  # what an own one tells apart must stay apart
+        return True
     if wanted.lines and line.block is not None:
         inner = [[one.name, *one.args] for one in line.block]
         return list(line.args) == wanted.args and inner == wanted.lines
     return line.args[:1] == tuple(wanted.args[:1]) and sorted(line.args) == sorted(wanted.args)
-
-
-def _direction(line: Directive, wanted: Setting) -> Verdict | None:
-    """Whether a number is to be raised or lowered; null for what is no number."""
-    have = parse_bytes(line.value) if len(line.args) == 1 else None
-    want = parse_bytes(wanted.args[0]) if len(wanted.args) == 1 else None
-    if have is None or want is None or have == want:
-        return None
-    return "raise" if have < want else "lower"
-
-
-def _undone(decision: Decision, undone: Sequence[tuple[Directive, list[Setting]]]) -> Decision:
-    lines = [line for line, _ in undone]
-    settings = {(s.directive, s.block, *s.args): s for _, made in undone for s in made}
-    found = "; ".join(dict.fromkeys(map(str, lines)))
-    return replace(
-        decision,
-        verdict="disable",
-        summary=f"Take out {found}. {decision.summary}",
-        settings=list(settings.values()),
-        evidence=[*decision.evidence, *map(_as_evidence, lines)],
-    )
-
-
-def _as_evidence(line: Directive) -> Evidence:
-    fact = f"{line.file}:{line.line}"
-    return Evidence(fact=fact, value=str(line), provenance="declared")
-
-
-Undo = Callable[[Decision, Standing], list[tuple[Directive, list[Setting]]]]
-
-
-def _threads(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
-    if decision.verdict != "disable":
-        return []
-    lines = {id(a): a for scope in standing.answering if (a := scope.effective("aio"))}
-    why = "all data fits in memory, or waiting costs less than offloading"
-    return [
-        (line, [setting("thread-pools", "location", "aio", "off", reason=why)])
-        for line in lines.values()
-        if asked_pool(line) is not None
-    ]
-
-
-def _accepting(_decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
-    why = "one worker would take most connections"
-    found = []
-    for name in ("multi_accept", "accept_mutex"):
-        wanted = setting("accept", "events", name, "off", reason=why)
-        line = standing.lines(wanted)[0]
-        if line is not None and line.value.lower() == "on":
-            found.append((line, [wanted]))
-    return found
-
-
-def _own_queues(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
-    """An option of ``listen`` has no line that undoes it: it is named, and goes by hand."""
-    if decision.verdict != "disable":
-        return []
-    lines = [one.reuseport for one in listeners(standing.tree) if not one.is_quic]
-    return [(line, []) for line in lines if line is not None]
-
-
-def _open_files(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
-    if decision.verdict != "disable":
-        return []
-    wanted = setting(
-        "open-file-cache", "http", "open_file_cache", "off", reason="it would mostly churn"
-    )
-    return [
-        (line, [wanted]) for line in standing.lines(wanted) if line and line.value.lower() != "off"
-    ]
-
-
-def _direct(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
-    if decision.verdict != "disable":
-        return []
-    why = "the disk would work more, for what the page cache could answer"
-    wanted = setting("directio", "http", "directio", "off", reason=why)
-    return [
-        (line, [wanted]) for line in standing.lines(wanted) if line and line.value.lower() != "off"
-    ]
-
-
-def _kernel_tls(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
-    if decision.verdict != "disable":
-        return []
-    why = "SSL_sendfile() runs on the loop and would go round the pool"
-    wanted = setting("ktls", "http", "ssl_conf_command", "Options", "-KTLS", reason=why)
-    found = []
-    for line in standing.lines(wanted):
-        options = "" if line is None else " ".join(line.args[1:]).lower()
-        if line is not None and "ktls" in options and "-ktls" not in options:
-            found.append((line, [wanted]))
-    return found
-
-
-def _unbounded(decision: Decision, standing: Standing) -> list[tuple[Directive, list[Setting]]]:
-    if decision.verdict != "keep" or decision.settings:
-        return []
-    why = "without a bound one cold read can hold the loop for a whole file"
-    wanted = setting("sendfile-max-chunk", "http", "sendfile_max_chunk", _DEFAULT_CHUNK, reason=why)
-    return [(line, [wanted]) for line in standing.lines(wanted) if line and line.value == "0"]
-
-
-_UNDO: dict[str, Undo] = {
-    "thread-pools": _threads,
-    "accept": _accepting,
-    "reuseport": _own_queues,
-    "open-file-cache": _open_files,
-    "directio": _direct,
-    "ktls": _kernel_tls,
-    "sendfile-max-chunk": _unbounded,
-}

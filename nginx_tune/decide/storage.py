@@ -53,26 +53,32 @@ def data_paths(paths: Sequence[str], storage: Storage) -> list[DataPath]:
 
 
 def _data_path(path: str, recorded: Sequence[PathStorage]) -> DataPath:
-    wanted = PurePosixPath(path)
-    above = [
-        place
-        for place in recorded
-        if (place.leaf_disks or place.filesystem in IN_MEMORY)
-        and (
-            wanted == (p := PurePosixPath(place.path)) or (p in wanted.parents and len(p.parts) > 1)
-        )
-    ]
-    if not above:
+    above = sorted(
+        (place for place in recorded if _tells_of(place.path, path)),
+        key=lambda place: len(PurePosixPath(place.path).parts),
+    )
+    on_disks = [place for place in above if place.leaf_disks or place.filesystem in IN_MEMORY]
+    # What is free is known of a network's or a container's file system too, its disks are not.
+    sized = [place for place in above if place in on_disks or place.size_bytes is not None]
+    if not sized:
         return DataPath(path)
-    nearest = max(above, key=lambda place: len(PurePosixPath(place.path).parts))
+    room = sized[-1]
+    if not on_disks:
+        return DataPath(path, size_bytes=room.size_bytes, available_bytes=room.available_bytes)
+    nearest = on_disks[-1]
     return DataPath(
         path,
         tuple(sorted(set(nearest.leaf_disks))),
         nearest.read_ahead_bytes,
         nearest.filesystem,
-        nearest.size_bytes,
-        nearest.available_bytes,
+        room.size_bytes,
+        room.available_bytes,
     )
+
+
+def _tells_of(place: str, path: str) -> bool:
+    above, wanted = PurePosixPath(place), PurePosixPath(path)
+    return wanted == above or (above in wanted.parents and len(above.parts) > 1)
 
 
 def replaced_by_others(paths: Sequence[str], storage: Storage) -> bool:

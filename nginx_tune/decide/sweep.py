@@ -19,7 +19,7 @@ NEAR = 0.02
 """How far from a break-even its two sides are asked."""
 
 
-class Step(NamedTuple):
+class SweepStep(NamedTuple):
     """What is decided with one fact at one value."""
 
     fact: str
@@ -31,7 +31,7 @@ class Step(NamedTuple):
     """Whether the verdict is another one than at the value before."""
 
 
-def sweep(name: str, facts: Facts, workload: Workload, site: Site) -> list[Step]:
+def sweep(name: str, facts: Facts, workload: Workload, site: Site) -> list[SweepStep]:
     """The decision over a range of each fact that may flip it, around its value now.
 
     Shape: for each fact ascending values: powers of eight, and both sides of each break-even.
@@ -41,7 +41,7 @@ def sweep(name: str, facts: Facts, workload: Workload, site: Site) -> list[Step]
     now = _decided(name, facts, workload, site)
     flips = FLIPS.get(now.id)
     names = dict.fromkeys([*(b.fact for b in now.break_evens), *(flips.facts if flips else ())])
-    steps: list[Step] = []
+    steps: list[SweepStep] = []
     for fact in names:
         quantity = _quantity(fact, situation)
         if quantity is not None and quantity.value:
@@ -52,14 +52,14 @@ def sweep(name: str, facts: Facts, workload: Workload, site: Site) -> list[Step]
 
 def _swept(
     name: str, quantity: Quantity, at: list[float], inputs: tuple[Facts, Workload, Site]
-) -> Iterator[Step]:
+) -> Iterator[SweepStep]:
     now = quantity.value or 0.0
     near = [value * side for value in at for side in (1 - NEAR, 1 + NEAR)]
     before = None
     for value in sorted({*(now * factor for factor in FACTORS), *near}):
         verdict = _decided(name, *_moved(quantity.fact, value, *inputs)).verdict
         flips = before is not None and verdict != before
-        yield Step(quantity.fact, value, quantity.unit, verdict, value == now, flips)
+        yield SweepStep(quantity.fact, value, quantity.unit, verdict, value == now, flips)
         before = verdict
 
 

@@ -4,6 +4,9 @@ Without kept connections each request to an upstream pays for a handshake and le
 in TIME_WAIT. Until 1.29.7 they need ``keepalive`` in the upstream, ``proxy_http_version 1.1`` and
 an empty ``Connection``; since then all of that is the default, with 32 idle connections for each
 location in each worker, which is worth a number of one's own where there are many.
+
+A site that serves files first may pass requests on as well: where its upstreams are known they are
+decided too, for the peak of all its requests, of which theirs is a part.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ ZONE: Final = "64k"
 
 def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
     """The decision."""
-    if s.kind in ("static", "media"):
+    if s.kind in ("static", "media") and not s.site.upstreams:
         return not_applicable(ID, "Nothing is fetched from an upstream.")
     wanted = math.ceil(peak_per_worker(s.concurrency.value or 0.0, s.workers))
     idle = max(SMALLEST, min(LARGEST, wanted))

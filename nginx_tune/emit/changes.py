@@ -26,7 +26,7 @@ from nginx_tune.conf.edits import (
 )
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide.adopting import needed_line
-from nginx_tune.decide.placing import Target, UnplacedError, find_targets
+from nginx_tune.decide.placing import SettingPlace, UnplacedError, find_places
 from nginx_tune.decide.standing import Standing, own_blocks
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 from nginx_tune.documents.plan import Hunk, PlannedFile, Refusal
@@ -109,7 +109,7 @@ def _written(decision: Decision, standing: Standing, *, annotates: bool) -> list
     found = []
     for wanted in decision.settings:
         apart = own_blocks(decision, wanted.directive)
-        for target in find_targets(standing, wanted, apart):
+        for target in find_places(standing, wanted, apart):
             edit = _edit(target, wanted, annotates=annotates)
             is_new = target.how in ("into", "before")
             hunk = Hunk(
@@ -125,7 +125,7 @@ def _written(decision: Decision, standing: Standing, *, annotates: bool) -> list
     return found
 
 
-def _after(target: Target, wanted: Setting) -> str:
+def _after(target: SettingPlace, wanted: Setting) -> str:
     """The line as it will be; of one that keeps what else it says only what is new."""
     if target.how == "option":
         return f"… {words(wanted.args)}"
@@ -138,7 +138,7 @@ def _after(target: Target, wanted: Setting) -> str:
     return _line(wanted)
 
 
-def _edit(target: Target, wanted: Setting, *, annotates: bool) -> Edit:
+def _edit(target: SettingPlace, wanted: Setting, *, annotates: bool) -> Edit:
     directive = target.directive
     if target.how == "option":
         return _with_option(directive, wanted.args[0])

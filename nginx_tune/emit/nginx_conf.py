@@ -101,8 +101,15 @@ def emit_decided(
     memory_page: bool = False,
 ) -> str:
     """The nginx.conf that decisions lead to, with a line on each that changes nothing."""
+    # A file of these kinds passes nothing on, though the site may name upstreams for others.
+    unwritten = _OF_UPSTREAMS if decisions.kind in ("static", "media") else frozenset[str]()
     return emit_nginx_conf(
-        [setting for decision in decisions.decisions for setting in decision.settings],
+        [
+            setting
+            for decision in decisions.decisions
+            if decision.id not in unwritten
+            for setting in decision.settings
+        ],
         site,
         decisions.kind,
         forced=forced,
@@ -135,6 +142,7 @@ def _plain_cache(directory: str) -> tuple[Setting, ...]:
     )
 
 
+_OF_UPSTREAMS = frozenset({"upstream-keepalive"})
 _DIRECTIVES = {
     "thread-pools": "aio threads",
     "thread-pool-size": "thread_pool",

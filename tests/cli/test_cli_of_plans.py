@@ -128,7 +128,9 @@ def test_validate_runs_just_the_planned_bytes(run_cli: RunCli, conf: Path, plann
     """What the plan serves no longer is lost: so its bytes were run, and the host's were not."""
     before = conf.read_bytes()
     fine = validated(run_cli, "--plan", planned)
-    assert fine.returncode in {0, 1}, fine.stderr
+    # On a busy machine the one pair may be discarded, and it is said; what is lost was seen before.
+    is_discarded = "1 of 1 pairs discarded" in json.loads(fine.stdout)["reason"]
+    assert fine.returncode in ({4} if is_discarded else {0, 1}), fine.stderr
     assert not lost(fine)
     changed(planned, "location = /x { return 200 x; }", "location = /x { return 404; }")
     worse = validated(run_cli, "--plan", planned)

@@ -106,8 +106,38 @@ def test_safe_fixes_of_the_audit_are_in_it_and_chosen_by_rule(run_cli: RunCli, c
         but = run_cli("plan", conf, "--facts", FACTS, "--except", name)
         assert "-    lingering_close" not in but.stdout
         assert "multi_accept off" in but.stdout
+    fixes = run_cli("plan", conf, "--facts", FACTS, "--only", "*-*", "--only", "cn")
+    assert fixes.stdout == alone.stdout, fixes.stderr
     both = run_cli("plan", conf, "--facts", FACTS, "--only", "accept", "--only", "cn", "-f", "md")
     assert "2 lines in 1 files" in both.stdout
+
+
+def test_a_file_that_links_have_included_twice_is_changed_once(
+    run_cli: RunCli, conf: Path, tmp_path: Path
+) -> None:
+    real = tmp_path / "real"
+    real.write_text("lingering_close off;\n")
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.inc").symlink_to(real)
+    server = "server {{ listen unix:/tmp/{0}; include {0}.inc; location / {{ root /srv; }} }}"
+    servers = "\n".join(server.format(name) for name in ("a", "b"))
+    conf.write_text(f"events {{}} http {{ {servers} }}\n")
+    run = run_cli("plan", conf, "--facts", FACTS, "--only", "cn-lingering-off", "-f", "json")
+    plan = json.loads(run.stdout)
+    assert [one["path"] for one in plan["files"]] == [str(tmp_path / "a.inc")]
+    assert base64.b64decode(plan["files"][0]["content"]) == b"lingering_close on;\n"
+
+
+def test_a_comment_between_the_words_of_a_line_that_moves_hides_nothing(
+    run_cli: RunCli, conf: Path
+) -> None:
+    conf.write_text(
+        "events {} http { upstream u { keepalive # of a worker\n 16;\n least_conn;\n"
+        " server 127.0.0.1:9; }\n server { location / { proxy_pass http://u; } } }\n"
+    )
+    run = run_cli("plan", conf, "--facts", FACTS, "--only", "up-keepalive-before-lb", "-f", "json")
+    (file,) = json.loads(run.stdout)["files"]
+    assert b"least_conn;\n keepalive 16;\n" in base64.b64decode(file["content"])
 
 
 def test_a_plan_holds_secrets_so_its_file_is_private(
@@ -160,3 +190,49 @@ def test_the_new_configuration_as_crossplane_reads_it(
     [file] = json.loads((tmp_path / "plan.json").read_text())["files"]
     conf.write_bytes(base64.b64decode(file["content"]))
     assert json.loads(made.stdout) == crossplane.parse(str(conf))
+
+
+def test_a_site_of_files_that_passes_some_requests_on_keeps_those_connections_too(
+    run_cli: RunCli, conf: Path, tmp_path: Path
+) -> None:
+    conf.write_text(
+        """events {}
+http {
+    upstream app { server 127.0.0.1:9001; }
+    server {
+        listen 18961;
+        root /srv;
+        location / { try_files $uri =404; }
+        location /api/ { proxy_pass http://app; }
+    }
+}
+"""
+    )
+    run = run_cli("plan", conf, "--facts", FACTS)
+    assert run.returncode == 0, run.stderr
+    added = [line[1:].strip() for line in run.stdout.splitlines() if line.startswith("+")]
+    assert any("upstream app {" in line and "keepalive 1" in line for line in added), added
+    passed = next(line for line in added if "location /api/" in line)
+    assert 'proxy_http_version 1.1; proxy_set_header Connection "";' in passed
+    assert not [line for line in added if "location / " in line]
+    # A file written anew serves files alone: it has nobody to keep a connection to.
+    site = tmp_path / "site.toml"
+    site.write_text('[[upstreams]]\nname = "app"\nservers = ["127.0.0.1:9001"]\n')
+    made = run_cli("generate", "--facts", FACTS, "--kind", "static", "--site", site)
+    assert made.returncode == 0, made.stderr
+    assert "proxy_" not in made.stdout
+
+
+@pytest.mark.needs("root")
+def test_a_plan_says_what_apply_would_refuse_as_root(run_cli: RunCli, tmp_path: Path) -> None:
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(
+        "events { worker_connections 64; }\nhttp { server { listen 127.0.0.1:8099;\n"
+        "    location / { root /srv; } } }\n"
+    )
+    conf.chmod(0o666)
+    told = run_cli("plan", conf, "-f", "json", "--kind", "static")
+    assert json.loads(told.stdout)["files"]
+    assert "apply would refuse this plan" in told.stderr
+    assert "can be written by everybody" in told.stderr
+    assert run_cli("-q", "plan", conf, "-f", "json", "--kind", "static").stderr == ""

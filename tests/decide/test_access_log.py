@@ -8,7 +8,7 @@ from situations import host, load, site
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import decide
 from nginx_tune.decide.adopting import site_in
-from nginx_tune.decide.standing import hold_against
+from nginx_tune.decide.changing import hold_against
 from nginx_tune.documents.decisions import Decision
 
 

@@ -17,8 +17,8 @@ from nginx_tune.audit.rules import ca_keys_zone_small
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.adopting import site_in
+from nginx_tune.decide.changing import hold_against
 from nginx_tune.decide.model_cache_size import SMALLEST_ZONE_MEBIBYTES
-from nginx_tune.decide.standing import hold_against
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.facts import Dataset
@@ -85,15 +85,21 @@ def test_a_filter_that_reads_bodies_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "stays"),
-    [("$host$uri", True), ("$scheme$http_host$request_uri", True), ("$scheme$request_uri", False)],
+    "lines",
+    [
+        "proxy_cache_key $host$uri;",
+        "proxy_cache_key $uri$cookie_user;",
+        "proxy_cache c; proxy_cache_key $uri$http_accept_language;",
+        "proxy_cache c;",
+    ],
 )
-def test_an_own_key_with_the_host_stays(key: str, *, stays: bool) -> None:
+def test_the_key_of_a_cache_stays(lines: str) -> None:
+    """Without what it tells apart one user's pages would be served to another."""
     facts = host(mount="/data")
     decisions = decide(facts, Workload(kind="cache"), site=site(cache_dirs=["/data/1"]))
     conf = (
         "events {} http { server { listen 80; "
-        f"location / {{ proxy_pass http://a; proxy_cache_key {key}; }} }} }}"
+        f"location / {{ proxy_pass http://$a; {lines} }} }} }}"
     )
     wanted = [
         s
@@ -101,7 +107,7 @@ def test_an_own_key_with_the_host_stays(key: str, *, stays: bool) -> None:
         for s in d.settings
         if s.directive == "proxy_cache_key"
     ]
-    assert not wanted if stays else wanted
+    assert wanted == []
 
 
 SITE = """\
@@ -185,8 +191,6 @@ def test_no_cache_lies_inside_another(directory: str, is_refused: bool) -> None:
 
 def test_settings_of_a_proxy_go_where_requests_are_passed_on() -> None:
     found = adopted(version="1.22.1")
-    (key,) = wanted(found, "proxy_cache_key")
-    assert [p.line for p in key.places] == [11], "only where something is cached"
     (version,) = wanted(found, "proxy_http_version")
     assert [p.line for p in version.places] == [11, 12]
     (keepalive,) = wanted(found, "keepalive")
@@ -197,6 +201,54 @@ def test_settings_of_a_proxy_go_where_requests_are_passed_on() -> None:
     assert (
         wanted(adopted(SITE.replace("upstream App {", "upstream App { zone z 64k;")), "zone") == []
     )
+
+
+def test_connections_to_servers_of_no_upstream_group_are_not_kept() -> None:
+    found = adopted(SITE.replace("http://App", "http://127.0.0.1:9"), version="1.22.1")
+    assert wanted(found, "proxy_http_version") == []
+    found = adopted(SITE.replace("http://App", "http://$x"), version="1.22.1")
+    assert wanted(found, "proxy_http_version"), "a variable may name one"
+
+
+@pytest.mark.parametrize(("masks", "stays"), [("01 10", True), ("auto", False)])
+def test_workers_that_are_bound_to_cpus_stay_as_many(masks: str, *, stays: bool) -> None:
+    """Those beyond the masks would all run on the last one's CPU."""
+    found = adopted(f"worker_processes 99; worker_cpu_affinity {masks};\n{SITE}")
+    assert (wanted(found, "worker_processes") == []) == stays
+    assert ("binds each worker" in found["workers"].summary) == stays
+
+
+def test_a_cache_without_a_bound_gets_none_on_an_assumption() -> None:
+    """It may be larger: nginx would delete the rest."""
+    bare = SITE.replace(" max_size=5g", "")
+    (path,) = wanted(adopted(bare), "proxy_cache_path")
+    assert any(word.startswith("max_size=") for word in path.args), "of a disk that is known"
+    found = adopted(bare.replace("/data/1/cache", "/elsewhere/cache"))
+    (path,) = wanted(found, "proxy_cache_path")
+    assert not any(word.startswith(("max_size=", "min_free=")) for word in path.args)
+    assert "not known" not in path.reason
+
+
+@pytest.mark.parametrize("held_gib", [None, 60])
+def test_a_cache_that_was_not_scanned_is_not_bound_by_what_is_free(held_gib: int | None) -> None:
+    """What it holds takes no part of that: all beyond 9 GiB of its 60 would be deleted."""
+    tree = parse_text(SITE.replace(" max_size=5g", ""), file="/n.conf")
+    facts = host(disks=3, mount="/data", nginx=nginx("1.26.3", HTTP2))
+    paths = [
+        msgspec.structs.replace(p, size_bytes=100 << 30, available_bytes=10 << 30)
+        for p in facts.storage.paths
+    ]
+    storage = msgspec.structs.replace(facts.storage, paths=paths)
+    held = [Dataset(path="/data/1/cache", files=9, bytes=held_gib << 30)] if held_gib else []
+    facts = msgspec.structs.replace(facts, storage=storage, datasets=held)
+    own = site_in(tree, Site())
+    found = hold_against(decide(facts, load("cache", cold_peak=200), site=own), tree).decisions
+    (path,) = [s for d in found for s in d.settings if s.directive == "proxy_cache_path"]
+    bounds = [word for word in path.args if word.startswith(("max_size=", "min_free="))]
+    assert bool(bounds) == bool(held_gib)
+    # A longer age without a bound would fill the disk.
+    assert ("inactive=30d" in path.args) == bool(held_gib)
+    assert "not scanned" not in path.reason
 
 
 def test_the_log_keeps_its_format_or_gets_one_that_is_there() -> None:

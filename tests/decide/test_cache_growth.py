@@ -15,6 +15,7 @@ from nginx_tune.decide.engine import situation_of
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Dataset, PathStorage
 from nginx_tune.documents.site import CacheBounds, Site
+from nginx_tune.documents.workload import ObjectSizes
 
 UNITS = {"k": 1 << 10, "m": MEBIBYTE, "g": GIBIBYTE}
 
@@ -111,6 +112,32 @@ def test_a_small_file_system_is_not_emptied_for_its_min_free() -> None:
     found = decide(facts, load("cache", data_bytes=None), site=own).decisions
     [line] = [s for d in found for s in d.settings if s.directive == "proxy_cache_path"]
     assert size_of("min_free", line.args) == (800 - 512) // 2 * MEBIBYTE
+
+
+@pytest.mark.parametrize("free_mebibytes", [0, 1, 90, 574, 1023, 1500, 30_000])
+@pytest.mark.parametrize("disks", [[], ["vda"]])
+@pytest.mark.parametrize("object_bytes", [2e3, 1e6])
+def test_no_cache_is_written_larger_than_what_is_free(
+    free_mebibytes: int, disks: list[str], object_bytes: float
+) -> None:
+    """A file system of 600 MiB, or one that others have filled, has no room for 1 GiB."""
+    place = PathStorage(
+        path="/small",
+        filesystem="ext4",
+        leaf_disks=disks,
+        size_bytes=40 * GIBIBYTE,
+        available_bytes=free_mebibytes * MEBIBYTE,
+    )
+    storage = msgspec.structs.replace(host(disks=1).storage, paths=[place])
+    sizes = ObjectSizes(mean_bytes=object_bytes, provenance="learnt")
+    workload = msgspec.structs.replace(load("cache", data_bytes=None), sizes=sizes)
+    found = decide(host(storage=storage), workload, site=site(cache_dirs=["/small"])).decisions
+    [line] = [s for d in found for s in d.settings if s.directive == "proxy_cache_path"]
+    max_bytes, min_free_bytes = size_of("max_size", line.args), size_of("min_free", line.args)
+    assert 0 < max_bytes <= max(1, free_mebibytes) * MEBIBYTE
+    assert max_bytes + min_free_bytes <= max(1, free_mebibytes) * MEBIBYTE
+    # nginx takes max_size=0 as no bound at all.
+    assert "max_size=0" not in " ".join(line.args)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import msgspec
 import pytest
 from situations import (
@@ -23,7 +25,7 @@ from nginx_tune.decide.engine import situation_of
 from nginx_tune.decide.pool_forecast import forecast_gain
 from nginx_tune.decide.pool_plan import plan_pools
 from nginx_tune.documents.base import Provenance
-from nginx_tune.documents.decisions import Decision, Decisions
+from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.facts import (
     Cpu,
     Dataset,
@@ -41,7 +43,7 @@ from nginx_tune.documents.workload import (
     HttpVersion,
     ObjectSizes,
     Rate,
-    Tls,
+    TlsUse,
     Workload,
 )
 
@@ -322,6 +324,9 @@ def test_directories_on_one_disk_share_a_pool() -> None:
     assert d.verdict == "disable"
     assert not any(line.startswith("thread_pool") for line in settings(d))
     assert "proxy_cache cache_$disk" in settings(d)
+    (why,) = (s.reason for s in d.settings if s.directive == "proxy_cache")
+    assert "share a disk" in why
+    assert "RAID" not in why
     assert settings(one(decisions, "thread-pools")) == ["aio threads"]
 
 
@@ -462,7 +467,7 @@ def test_a_shared_folder_gets_no_sendfile() -> None:
 
 def test_large_tls_bodies_are_read_in_larger_pieces() -> None:
     """NGINX-FACTS 2.4: 245 pool tasks with 32k buffers, 16 with 512k."""
-    workload = msgspec.structs.replace(load(), tls=Tls(value=True, provenance="declared"))
+    workload = msgspec.structs.replace(load(), tls=TlsUse(value=True, provenance="declared"))
     d = one(decide(host(), workload, site=site()), "output-buffers")
     assert settings(d) == ["output_buffers 2 256k"]
 
@@ -633,12 +638,7 @@ def test_names_that_memory_forgets_are_worth_a_descriptor() -> None:
 def test_every_id_that_can_be_decided_is_decided_once() -> None:
     names = [d.id for d in decide(host(), load(), site=site()).decisions]
     assert len(set(names)) == len(names)
-    assert {
-        "thread-pools", "thread-pool-size", "per-disk-pools", "sendfile", "sendfile-max-chunk",
-        "reuseport", "accept", "workers", "connections", "file-limits", "aio-write",
-        "open-file-cache", "output-buffers", "backlog", "upstream-keepalive", "access-log",
-        "read-ahead", "ktls", "directio", "http2",
-    } == set(names)  # fmt: skip
+    assert set(names) == set(get_args(DecisionId))
 
 
 def test_a_quota_that_throttles_is_said_beside_the_workers() -> None:

@@ -20,10 +20,10 @@ from situations import (
 
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide.changing import hold_against
 from nginx_tune.decide.model_cache import zipf_classes
 from nginx_tune.decide.model_directio import DirectInputs, FileGroup, forecast_direct
 from nginx_tune.decide.model_disk import TYPICAL
-from nginx_tune.decide.standing import hold_against
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import DiskClass, Facts, SizeBucket
 from nginx_tune.documents.workload import Workload

@@ -16,7 +16,7 @@ from nginx_tune.decide.pool_plan import plan_pools
 from nginx_tune.decide.sensitivity import FLIPS, MOVABLE
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Facts, Kernel, Link, Network
-from nginx_tune.documents.workload import ConnectionReuse, CpuPerRequest, Tls, Workload
+from nginx_tune.documents.workload import ConnectionReuse, CpuPerRequest, TlsUse, Workload
 
 DECIDE = {each.__name__.removeprefix("decide_").replace("_", "-"): each for each in ALL}
 EXAMPLES = settings(
@@ -81,7 +81,7 @@ def situations(draw: st.DrawFn) -> Moved:
     cpu = draw(st.sampled_from([None, 20e-6, 200e-6]))
     return facts, replace(
         workload,
-        tls=Tls(value=draw(st.booleans()), provenance="declared"),
+        tls=TlsUse(value=draw(st.booleans()), provenance="declared"),
         connection_reuse=ConnectionReuse(
             requests_per_connection=draw(st.sampled_from([1.0, 20.0])), provenance="declared"
         ),

@@ -26,12 +26,12 @@ from nginx_tune.audit.engine import audit
 from nginx_tune.audit.registry import ALL
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site, decide
-from nginx_tune.decide.standing import hold_against
+from nginx_tune.decide.changing import hold_against
 from nginx_tune.documents.curve import Curve, CurvePoint
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import Facts, Kernel
 from nginx_tune.documents.site import Site, SiteTls
-from nginx_tune.documents.workload import Rate, Tls, Workload
+from nginx_tune.documents.workload import Rate, TlsUse, Workload
 from nginx_tune.emit import emit_decided
 
 CHANGING = ("enable", "disable", "raise", "lower", "set")
@@ -99,7 +99,7 @@ CASES: dict[str, tuple[Facts, Workload, Site]] = {
     "measured disk, many cold": (cold(measured_disk()), load(cold_peak=200), LOGGED),
     "tls": (
         cold(host()),
-        msgspec.structs.replace(load("media"), tls=Tls(value=True, provenance="declared")),
+        msgspec.structs.replace(load("media"), tls=TlsUse(value=True, provenance="declared")),
         SECURE,
     ),
     "three cache disks": (host(disks=3, mount="/data"), Workload(kind="cache"), LOGGED),
@@ -203,6 +203,17 @@ def test_threads_for_data_that_fits_are_to_be_turned_off() -> None:
     assert places == ["nginx.conf:12", "nginx.conf:13"]
 
 
+def test_threads_that_read_past_the_page_cache_stay() -> None:
+    """With directio the disk is waited for each time, whatever fits in memory."""
+    text = ALWAYS_ON.replace("aio threads;", "aio threads; directio 4m;")
+    d = one(asked(load(data_bytes=GIBIBYTE), text), "thread-pools")
+    assert (d.verdict, lines(d)) == ("disable", [])
+    text = text.replace("threads=other;", "threads=other; directio off;")
+    d = one(asked(load(data_bytes=GIBIBYTE), text), "thread-pools")
+    assert "threads=other" in d.summary
+    assert "aio threads;" not in d.summary
+
+
 def test_multi_accept_and_the_mutex_are_to_be_turned_off() -> None:
     """B7."""
     d = one(asked(load()), "accept")
@@ -241,6 +252,6 @@ def test_an_open_file_cache_that_only_churns_is_to_go() -> None:
 def test_kernel_tls_beside_pools_is_to_go() -> None:
     """NGINX-FACTS 2.6."""
     text = ALWAYS_ON.replace("sendfile on;", "sendfile on; ssl_conf_command Options KTLS;")
-    workload = msgspec.structs.replace(load(), tls=Tls(value=True))
+    workload = msgspec.structs.replace(load(), tls=TlsUse(value=True))
     d = one(asked(workload, text), "ktls")
     assert (d.verdict, lines(d)) == ("disable", ["ssl_conf_command Options -KTLS"])

@@ -28,7 +28,7 @@ from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision, Decisions, Predicted, Setting
 from nginx_tune.documents.facts import Facts, PathStorage, Sizes
 from nginx_tune.documents.site import Site
-from nginx_tune.documents.workload import HttpVersion, Tls, Workload
+from nginx_tune.documents.workload import HttpVersion, TlsUse, Workload
 
 COUNT = int(os.environ.get("NGINX_TUNE_GRID", "400"))
 SEED = int(os.environ.get("NGINX_TUNE_SEED", "14"))
@@ -109,7 +109,7 @@ def _provenances(rng: random.Random, workload: Workload) -> Workload:
         )
         for name in ("dataset", "popularity", "sizes", "rate", "concurrency")
     }
-    changes["tls"] = Tls(value=rng.random() < 0.4, provenance="declared")
+    changes["tls"] = TlsUse(value=rng.random() < 0.4, provenance="declared")
     changes["http_version"] = HttpVersion(value=rng.choice(["1.1", "2"]), provenance="declared")
     return msgspec.structs.replace(workload, **changes)
 

@@ -36,7 +36,7 @@ from nginx_tune.documents.workload import (
     Popularity,
     Rate,
     ServedData,
-    Tls,
+    TlsUse,
     Workload,
 )
 from nginx_tune.emit import emit_decided
@@ -135,7 +135,7 @@ def any_workload(draw: st.DrawFn) -> Workload:
             )
         ),
         connection_reuse=draw(st.builds(ConnectionReuse, requests_per_connection=MAYBE_FLOAT)),
-        tls=draw(st.builds(Tls, value=st.booleans())),
+        tls=draw(st.builds(TlsUse, value=st.booleans())),
         http_version=draw(st.builds(HttpVersion, value=st.sampled_from(["1.1", "2"]))),
         cpu_per_request=draw(
             st.builds(CpuPerRequest, mean_seconds=MAYBE_FLOAT, stdev_seconds=MAYBE_FLOAT)

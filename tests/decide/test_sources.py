@@ -29,7 +29,7 @@ from nginx_tune.documents.workload import (
     ConnectionReuse,
     CpuPerRequest,
     Rate,
-    Tls,
+    TlsUse,
     Workload,
 )
 
@@ -278,7 +278,7 @@ def test_windows_that_fill_the_page_cache_are_lowered() -> None:
 
 
 def secure(**other: object) -> Workload:
-    tls = Tls(value=True, provenance="declared")
+    tls = TlsUse(value=True, provenance="declared")
     return msgspec.structs.replace(load(**other), tls=tls)  # type: ignore[arg-type]
 
 

@@ -15,7 +15,7 @@ from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.adopting import site_in
 from nginx_tune.decide.answer import setting
-from nginx_tune.decide.standing import hold_against
+from nginx_tune.decide.changing import hold_against
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import Facts

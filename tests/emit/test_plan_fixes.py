@@ -14,10 +14,10 @@ from test_plan_changes import contents, decided, facts_of, planned, read, write
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.registry import ALL
-from nginx_tune.audit.rule import Hit, Missing, Rule
+from nginx_tune.audit.rule import Hit, MissingFacts, Rule
 from nginx_tune.conf.edits import Edit, remove, set_arguments
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.decide.standing import hold_against
+from nginx_tune.decide.changing import hold_against
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings
 from nginx_tune.emit.changes import Changes
@@ -72,7 +72,7 @@ def test_what_a_rule_faults_is_fixed_once_and_nothing_gets_worse(
 def wanting(directive: str, wanted: str) -> Rule:
     """A rule that wants a directive to have another value, or to be away."""
 
-    def check(context: Context) -> Iterator[Hit | Missing]:
+    def check(context: Context) -> Iterator[Hit | MissingFacts]:
         for one in context.tree.main.walk():
             if one.name == directive and one.value != wanted:
                 yield Hit(one, f"{directive} is wrong", [])
