@@ -10,12 +10,13 @@ from nginx_tune.cli.conf_names import prefix_option
 from nginx_tune.cli.durations import parse_duration
 from nginx_tune.cli.nginx_choice import nginx_options
 from nginx_tune.cli.output import output_options
+from nginx_tune.cli.storing import store_option
 from nginx_tune.cli.weaker_walls import weaker_walls_option
 from nginx_tune.errors import ExitStatus, UsageError
 
 if TYPE_CHECKING:
     from nginx_tune.documents.rehearsal import Manner
-    from nginx_tune.rehearse.run import Wish
+    from nginx_tune.rehearse.run import RehearseOptions
 
 _MOST_HELD = 2000
 
@@ -99,6 +100,17 @@ _MOST_HELD = 2000
     help="Of the sandbox's network, e.g. net.ipv4.tcp_migrate_req=1; may repeat.",
 )
 @click.option(
+    "--lab",
+    metavar="SPEC",
+    help="Emulate a host with generated data (needs root): a class (hdd, ssd, nvme, memory), a "
+    "TOML file that describes one, or the facts of one (JSON).",
+)
+@click.option(
+    "--scale",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Share of data and memory that a lab made from facts keeps.",
+)
+@click.option(
     "--require",
     "requires",
     multiple=True,
@@ -106,6 +118,7 @@ _MOST_HELD = 2000
     help="A gate, e.g. 'reload.failed == 0' or 'reload.drain <= 10s'; may repeat.",
 )
 @weaker_walls_option
+@store_option
 @output_options("console", "json", "md")
 @click.pass_context
 def command(
@@ -119,6 +132,7 @@ def command(
     prefix: str | None,
     nginx_binary: str | None,
     new_nginx: str | None,
+    no_store: bool,
     formats: tuple[str, ...],
     output: str | None,
     **options: Any,
@@ -147,12 +161,14 @@ def command(
             "no NEW configuration", hint="nginx-tune rehearse OLD NEW, or with --new-nginx BIN"
         )
     named = Named(old, new, plan_path, prefix, nginx_binary, new_nginx)
-    return run_named(ctx, named, _wish(options, new_nginx), formats, output)
+    wish = _wish(options, new_nginx)
+    return run_named(ctx, named, wish, formats, output, no_store=no_store)
 
 
-def _wish(options: dict[str, Any], new_nginx: str | None) -> Wish:
+def _wish(options: dict[str, Any], new_nginx: str | None) -> RehearseOptions:
+    from nginx_tune.cli.labs import read_lab_plan  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.prove.rehearsal import check_rehearsal_gates  # noqa: PLC0415
-    from nginx_tune.rehearse.run import Wish  # noqa: PLC0415
+    from nginx_tune.rehearse.run import RehearseOptions  # noqa: PLC0415
 
     manners: list[Manner] = []
     if new_nginx is None or options["reloads"]:
@@ -163,7 +179,7 @@ def _wish(options: dict[str, Any], new_nginx: str | None) -> Wish:
         manners.append("restart")
     back = [f"{name}_back" for name in manners] if options["goes_back"] else []
     check_rehearsal_gates(options["requires"], [*manners, *back])
-    return Wish(
+    return RehearseOptions(
         manners=manners,
         goes_back=options["goes_back"],
         rate_per_second=options["rate"],
@@ -174,6 +190,8 @@ def _wish(options: dict[str, Any], new_nginx: str | None) -> Wish:
         drain_seconds=parse_duration(options["drain"]),
         sysctls=dict(_sysctl(text) for text in options["sysctls"]),
         requires=options["requires"],
+        lab=read_lab_plan(options["lab"], options["scale"]),
+        scale=options["scale"],
     )
 
 

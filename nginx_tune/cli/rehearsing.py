@@ -14,8 +14,9 @@ from nginx_tune.cli.inputs import read_document
 from nginx_tune.cli.nginx_choice import tell_choice
 from nginx_tune.cli.output import write_result
 from nginx_tune.cli.progress import progress_printer
+from nginx_tune.cli.storing import keep_run
 from nginx_tune.cli.termination import as_interrupt
-from nginx_tune.cli.trees import read_configuration
+from nginx_tune.cli.trees import full_path, read_configuration
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Nginx
@@ -25,12 +26,13 @@ from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.prove.rehearsal import rehearsal_status
 from nginx_tune.rehearse.change import change_between
-from nginx_tune.rehearse.run import Sides, run_rehearsal
+from nginx_tune.rehearse.run import OldAndNew, run_rehearsal
 from nginx_tune.report.rehearsal import render_rehearsal, render_rehearsal_markdown
+from nginx_tune.store.runs import Clock
 from nginx_tune.subject.subject import ConfigurationFiles, own_prefix
 
 if TYPE_CHECKING:
-    from nginx_tune.rehearse.run import Wish
+    from nginx_tune.rehearse.run import RehearseOptions
 
 
 class Named(NamedTuple):
@@ -43,20 +45,36 @@ class Named(NamedTuple):
     nginx_binary: str | None
     new_nginx: str | None
 
+    @property
+    def title(self) -> str:
+        """What a list of runs calls it by: what is new in it."""
+        return self.plan_path or self.new or self.new_nginx or self.old or ""
+
 
 def run_named(
-    ctx: click.Context, named: Named, wish: Wish, formats: tuple[str, ...], output: str | None
+    ctx: click.Context,
+    named: Named,
+    wish: RehearseOptions,
+    formats: tuple[str, ...],
+    output: str | None,
+    *,
+    no_store: bool,
 ) -> ExitStatus:
-    """Rehearse what is named; the exit status."""
+    """Rehearse what is named, and keep what came of it; the exit status."""
+    clock = Clock()
     host = LiveHost()
-    nginx, _ = read_nginx(host, binary=named.nginx_binary, to_run=True)
+    plan = read_document(Plan, named.plan_path) if named.plan_path else None
+    meant = plan.conf_path if plan else full_path(named.old or "", named.prefix)
+    nginx, _ = read_nginx(host, binary=named.nginx_binary, conf_path=meant, to_run=True)
     tell_choice(ctx, nginx)
     new_nginx = None
     if named.new_nginx is not None:
         new_nginx, _ = read_nginx(host, binary=named.new_nginx, to_run=True)
     with as_interrupt():
-        sides = _sides(host, named, nginx, new_nginx)
+        sides = _sides(host, named, plan, nginx, new_nginx)
         rehearsal = run_rehearsal(sides, wish, progress=progress_printer(ctx))
+    if not no_store:
+        keep_run(ctx, rehearsal, kind="rehearse", name=named.title, clock=clock)
     renderers = {
         "console": lambda: render_rehearsal(rehearsal).encode(errors="backslashreplace"),
         "json": lambda: encode(rehearsal),
@@ -68,22 +86,24 @@ def run_named(
     return rehearsal_status(rehearsal.turnovers, rehearsal.gates)
 
 
-def _sides(host: LiveHost, named: Named, nginx: Nginx, new_nginx: Nginx | None) -> Sides:
-    own = own_prefix(nginx)
-    reader = ConfigurationFiles(host)
+def _sides(
+    host: LiveHost, named: Named, plan: Plan | None, nginx: Nginx, new_nginx: Nginx | None
+) -> OldAndNew:
     prefix = named.prefix
+    meant = [plan.conf_path] if plan else [named.old or "", named.new or named.old or ""]
+    own = own_prefix(nginx, *(full_path(name, prefix) for name in meant))
+    reader = ConfigurationFiles(host)
     change: Mapping[str, bytes] = {}
-    if named.plan_path is not None:
-        plan = read_document(Plan, named.plan_path)
+    if plan is not None:
         prefix = plan.prefix or prefix
-        old, after, change = read_planned(plan, named.plan_path, reader, prefix=prefix or own)
+        old, after, change = read_planned(plan, named.plan_path or "", reader, prefix=prefix or own)
     else:
         old = read_configuration(host, named.old or "", prefix, default_prefix=own)
         if named.new is not None:
             new = _whole(read_configuration(host, named.new, prefix, default_prefix=own))
             change = change_between(_whole(old), new)
         after = read_tree(old.path, Overlaid(reader, change), prefix=old.prefix)
-    return Sides(
+    return OldAndNew(
         old=_whole(old),
         new=_whole(after),
         change=change,

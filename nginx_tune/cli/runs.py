@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def command() -> None:
-    """What validate and scenario run measured: kept, shown and judged again."""
+    """What validate, rehearse and scenario run measured: kept, shown and judged again."""
 
 
 @command.command("list")
@@ -48,7 +48,7 @@ def list_command(formats: tuple[str, ...], output: str | None) -> None:
     "requires",
     multiple=True,
     metavar="EXPR",
-    help="Judge a validation again with these gates; may repeat.",
+    help="Judge a validation or a rehearsal again with these gates; may repeat.",
 )
 @click.option("--primary", metavar="METRIC", help="Judge it again by another metric.")
 @histogram_option
@@ -70,6 +70,8 @@ def show_command(
     """
     from nginx_tune.cli.report_inputs import is_page, read_page_run  # noqa: PLC0415
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.documents.rehearsal import Rehearsal  # noqa: PLC0415
+    from nginx_tune.prove.rehearsal import rehearsal_status  # noqa: PLC0415
     from nginx_tune.prove.verdict import verdict_status  # noqa: PLC0415
     from nginx_tune.report.runs import run_screen  # noqa: PLC0415
     from nginx_tune.store.runs import read_run  # noqa: PLC0415
@@ -78,7 +80,10 @@ def show_command(
     again = bool(requires or primary)
     if again:
         run = _judge_again(run, requires, primary)
-    blocks = run.result.measurements
+    result = run.result
+    blocks = [] if isinstance(result, Rehearsal) else result.measurements
+    if isinstance(result, Rehearsal) and (histograms or set(formats) & set(FORMATS)):
+        raise UsageError("a rehearsal keeps no histograms", hint="its JSON has the percentiles")
 
     def console() -> bytes:
         shown = screen_bytes(run_screen(run), formats, output)
@@ -92,15 +97,33 @@ def show_command(
     }
     # A whole run holds configurations: for nobody else.
     write_result(renderers, formats, output, mode=0o600)
-    return verdict_status(run.result.verdict) if again else ExitStatus.OK
+    if not again:
+        return ExitStatus.OK
+    if isinstance(result, Rehearsal):
+        return rehearsal_status(result.turnovers, result.gates)
+    return verdict_status(result.verdict)
 
 
 def _judge_again(run: Run, requires: tuple[str, ...], primary: str | None) -> Run:
     import msgspec  # noqa: PLC0415
 
+    from nginx_tune.documents.rehearsal import Rehearsal  # noqa: PLC0415
     from nginx_tune.documents.validation import Validation  # noqa: PLC0415
+    from nginx_tune.prove.rehearsal import (  # noqa: PLC0415
+        check_rehearsal_gates,
+        judge_rehearsal,
+        turnover_name,
+    )
     from nginx_tune.prove.rejudge import rejudge  # noqa: PLC0415
 
+    if isinstance(run.result, Rehearsal):
+        if primary:
+            raise UsageError("a rehearsal has no primary metric", hint="--require judges it")
+        turnovers = run.result.turnovers
+        check_rehearsal_gates(requires, [turnover_name(one) for one in turnovers])
+        gates = judge_rehearsal(requires, turnovers)
+        judged = msgspec.structs.replace(run.result, gates=gates)
+        return msgspec.structs.replace(run, result=judged)
     if not isinstance(run.result, Validation):
         raise UsageError("a scenario has its own claims", hint="--require is for validations")
     result = rejudge(run.result, requires=requires, primary_metric=primary)

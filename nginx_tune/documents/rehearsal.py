@@ -13,6 +13,8 @@ Manner = Literal["reload", "upgrade", "restart"]
 HeldKind = Literal["idle", "silent", "keepalive", "websocket", "download", "upload"]
 """``silent``: connected, and asks for the first time when all is over, as browsers' preconnects."""
 PhaseName = Literal["before", "during", "after"]
+TurnoverOutcome = Literal["taken", "refused", "down"]
+"""``refused``: the old generation serves on; ``down``: nobody serves."""
 
 
 class FirstAnswer(Part, frozen=True, kw_only=True):
@@ -69,8 +71,7 @@ class Turnover(Part, frozen=True, kw_only=True):
     manner: Manner
     is_back: bool = False
     """From the new configuration, and program, to the old."""
-    outcome: Literal["taken", "refused", "down"]
-    """``refused``: the old generation serves on; ``down``: nobody serves."""
+    outcome: TurnoverOutcome
     reason: str = ""
     """nginx's own line, or what was seen."""
     faults: list[str] = []
@@ -122,6 +123,8 @@ class Rehearsal(Document, frozen=True, kw_only=True, tag="nginx-tune/rehearsal/1
     new_nginx_binary: str = ""
     """Empty for the same program."""
     new_nginx_version: str = ""
+    lab: str = "none"
+    """The host that was emulated; ``none`` for this one as it is."""
     files: list[str] = []
     """Those that change."""
     rate_per_second: float = 0.0

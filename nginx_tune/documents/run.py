@@ -1,15 +1,18 @@
-"""``run``: a stored validation or scenario; ``runs``: which there are; two of them compared."""
+"""``run``: a stored validation, scenario or rehearsal; ``runs``: which there are; two compared."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from nginx_tune.documents.base import Document, Part
+from nginx_tune.documents.rehearsal import Rehearsal, TurnoverOutcome
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import BetterWhen, Outcome, Unit
 
-RunKind = Literal["validate", "scenario"]
+RunKind = Literal["validate", "scenario", "rehearse"]
+RunOutcome = Literal[Outcome, TurnoverOutcome]
+"""A rehearsal's is the worst of its changes."""
 
 
 class RunSummary(Document, frozen=True, kw_only=True, tag="nginx-tune/run_summary/1"):
@@ -19,7 +22,7 @@ class RunSummary(Document, frozen=True, kw_only=True, tag="nginx-tune/run_summar
     """The first digits of the digest of what is stored: stable, and alike nowhere else."""
     kind: RunKind
     name: str
-    """Of the scenario, or the path of the candidate."""
+    """Of the scenario, or the path of the candidate, the plan, the new configuration or program."""
     started_at: str
     """RFC 3339, in UTC."""
     seconds: float = 0.0
@@ -29,8 +32,9 @@ class RunSummary(Document, frozen=True, kw_only=True, tag="nginx-tune/run_summar
     nginx_version: str | None = None
     lab: str = "none"
     seed: int = 1
-    outcome: Outcome
-    primary_metric: str
+    outcome: RunOutcome
+    primary_metric: str = ""
+    """Empty for a rehearsal."""
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
@@ -47,7 +51,7 @@ class Run(Document, frozen=True, kw_only=True, tag="nginx-tune/run/1"):
     """A stored run, whole."""
 
     summary: RunSummary
-    result: Validation | ScenarioRun
+    result: Validation | ScenarioRun | Rehearsal
 
 
 class SkippedFile(Part, frozen=True, kw_only=True):

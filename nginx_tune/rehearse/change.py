@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import posixpath
+import re
 
 from nginx_tune.conf.tree import ConfTree
+
+_PLACE = re.compile(r" in (?P<file>/.*):[0-9]+$")
+"""How a message of nginx ends that is about a line."""
 
 
 def change_between(old: ConfTree, new: ConfTree) -> dict[str, bytes]:
@@ -22,6 +26,19 @@ def change_between(old: ConfTree, new: ConfTree) -> dict[str, bytes]:
     if home != there:
         moved |= {path: b"" for path in before if _is_below(path, home) and path not in moved}
     return {path: data for path, data in moved.items() if before.get(path) != data}
+
+
+def as_read(message: str, *, laid: str, read: str) -> str:
+    """What nginx says of a file that was laid in another's place, with the name it was read by.
+
+    ``laid`` and ``read`` are the main file's: in a directory of its own all below it moved along.
+    """
+    ended = _PLACE.search(message)
+    if ended is None:
+        return message
+    home, there = posixpath.dirname(laid), posixpath.dirname(read)
+    own = read if ended["file"] == laid else _moved(ended["file"], home, there)
+    return f"{message[: ended.start('file')]}{own}{message[ended.end('file') :]}"
 
 
 def _files(tree: ConfTree) -> dict[str, bytes]:

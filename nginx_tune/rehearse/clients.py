@@ -27,7 +27,7 @@ _LEAST_DOWNLOAD_BYTES = 1 << 20
 _UPLOAD_BYTES = 512 << 10
 
 
-class Held(NamedTuple):
+class ClientsToHold(NamedTuple):
     """What is held, and why other kinds are not."""
 
     clients: list[HeldClient]
@@ -66,7 +66,7 @@ def _paced(one: LoadClass, rate_per_second: float) -> LoadClass:
 
 def held_clients(
     tree: ConfTree, plan: LoadPlan, asks: Sequence[Ask], *, idle: int, active: int
-) -> Held:
+) -> ClientsToHold:
     """``idle`` connections over all servers that are asked, ``active`` of each other kind."""
     found: list[HeldClient] = []
     left_out: dict[HeldKind, str] = {}
@@ -96,7 +96,7 @@ def held_clients(
     if not taking:
         left_out["upload"] = "no location that is asked passes requests on"
     found += _spread("upload", taking, active, _UPLOAD_BYTES)
-    return Held(found, left_out if active else {})
+    return ClientsToHold(found, left_out if active else {})
 
 
 def _entries(plan: LoadPlan) -> list[tuple[Target, str]]:

@@ -20,13 +20,16 @@ from nginx_tune.experiment.modules import MODULE_INSIDE
 from nginx_tune.experiment.operations import RehearseRequest, Side
 from nginx_tune.experiment.target import written_files
 from nginx_tune.lab.foreign_code import refuse_foreign_code
+from nginx_tune.lab.spec import LabPlan
 from nginx_tune.lab.walls import Walls
+from nginx_tune.nginx.builds import build_title
 from nginx_tune.nginx.choice import runnable_program
 from nginx_tune.prove.rehearsal import judge_rehearsal
 from nginx_tune.rehearse.bpf import BPF_NOTE, wants_bpf, without_bpf
-from nginx_tune.rehearse.clients import Held, at_rate, held_clients
+from nginx_tune.rehearse.change import as_read
+from nginx_tune.rehearse.clients import ClientsToHold, at_rate, held_clients
 from nginx_tune.turnover.address import Address, addresses_of
-from nginx_tune.validate.site import Site, read_site
+from nginx_tune.validate.site import SitePair, read_site
 from nginx_tune.validate.site_load import default_load
 from nginx_tune.validate.stage import Stage, open_stage
 
@@ -37,7 +40,7 @@ _SAID = re.compile(r"^.*?\[emerg\] (?:[0-9]+#[0-9]+: )?")
 """What stands before nginx's own words."""
 
 
-class Sides(NamedTuple):
+class OldAndNew(NamedTuple):
     """The configuration as it is and as it will be, in the same place."""
 
     old: ConfTree
@@ -52,7 +55,7 @@ class Sides(NamedTuple):
     new_path: str = ""
 
 
-class Wish(NamedTuple):
+class RehearseOptions(NamedTuple):
     """How it is rehearsed."""
 
     manners: Sequence[Manner]
@@ -66,9 +69,15 @@ class Wish(NamedTuple):
     sysctls: Mapping[str, str]
     """Of the network namespace of the sandbox."""
     requires: Sequence[str]
+    lab: LabPlan | None = None
+    """Host to emulate; None runs on this machine as it is."""
+    scale: float | None = None
+    """Share of data and memory that a lab made from facts keeps."""
 
 
-def run_rehearsal(sides: Sides, wish: Wish, *, progress: Callable[[str], None]) -> Rehearsal:
+def run_rehearsal(
+    sides: OldAndNew, wish: RehearseOptions, *, progress: Callable[[str], None]
+) -> Rehearsal:
     """Rehearse the change.
 
     Interrupted (KeyboardInterrupt) after one manner is whole, it tells of those that are.
@@ -84,15 +93,18 @@ def run_rehearsal(sides: Sides, wish: Wish, *, progress: Callable[[str], None]) 
     turnovers: list[Turnover] = []
     interrupted = False
     with Walls(MODULE_INSIDE, progress=progress) as walls:
-        stage = open_stage(
-            walls,
-            site,
-            lab=None,
-            prefixes=(sides.prefix, sides.prefix),
-            scale=None,
-            changing={_OLD: laid, _NEW: changed},
-        )
-        _check(stage, {_OLD: binary, _NEW: new_binary})
+        try:
+            stage = open_stage(
+                walls,
+                site,
+                lab=wish.lab,
+                prefixes=(sides.prefix, sides.prefix),
+                scale=wish.scale,
+                changing={_OLD: laid, _NEW: changed},
+            )
+        except ConfigurationError as error:  # the old one alone is asked before both are tried
+            raise ConfigurationError(f"{_side(sides, _OLD)}: {error.message}") from None
+        _check(stage, sides)
         plan = at_rate(stage.experiment.plans["baseline"], wish.rate_per_second)
         warmup = min(_LONGEST_WARMUP_SECONDS, wish.before_seconds)
         plan = msgspec.structs.replace(plan, warmup_seconds=warmup)
@@ -142,11 +154,12 @@ def run_rehearsal(sides: Sides, wish: Wish, *, progress: Callable[[str], None]) 
         notes=[*stage.notes, *_held_notes(held), *bpf],
         turnovers=turnovers,
         gates=judge_rehearsal(wish.requires, turnovers),
+        lab=stage.session.lab.name,
         interrupted=interrupted,
     )
 
 
-def _site(sides: Sides) -> Site:
+def _site(sides: OldAndNew) -> SitePair:
     """What the clients of the old configuration ask, in the place of both."""
     site = read_site(
         sides.old,
@@ -162,29 +175,43 @@ def _site(sides: Sides) -> Site:
     return site._replace(trees=(sides.old, sides.new), entries=(entry, after), looked_at=[])
 
 
-def _check(stage: Stage, programs: Mapping[str, str]) -> None:
+def _build_and_path(sides: OldAndNew, name: str) -> tuple[Nginx, str]:
+    """What runs a side, and the main file that it was read from."""
+    if name == _OLD:
+        return sides.nginx, sides.old.path
+    return sides.new_nginx or sides.nginx, sides.new_path or sides.new.path
+
+
+def _side(sides: OldAndNew, name: str) -> str:
+    nginx, path = _build_and_path(sides, name)
+    return f"{_NAMES[name]} {path}, run by {build_title(nginx)} ({runnable_program(nginx)})"
+
+
+def _check(stage: Stage, sides: OldAndNew) -> None:
     """That ``nginx -t`` takes both sides, each by its own program.
 
-    Errors: ConfigurationError with the words of the first that it does not.
+    Errors: ConfigurationError with the words of the first that it does not, and whose they are.
     """
     for arm in stage.experiment.arms:
-        tried = stage.session.try_laid(arm, programs[arm.name])
+        nginx, path = _build_and_path(sides, arm.name)
+        tried = stage.session.try_laid(arm, runnable_program(nginx))
         if tried.status != 0:
             lines = [line for line in tried.messages if "[emerg]" in line] or tried.messages
             said = _SAID.sub("", lines[0]) if lines else "no message"
-            raise ConfigurationError(f"{_NAMES[arm.name]}: nginx -t rejects it: {said}")
+            said = as_read(said, laid=sides.old.path, read=path)
+            raise ConfigurationError(f"{_side(sides, arm.name)}: nginx -t rejects it: {said}")
 
 
 def _addresses(tree: ConfTree) -> list[Address]:
     return addresses_of(one for one in listeners(tree) if not one.is_quic)
 
 
-def _logs(sides: Sides) -> list[str]:
+def _logs(sides: OldAndNew) -> list[str]:
     programs = (sides.nginx, sides.new_nginx or sides.nginx)
     trees = zip((sides.old, sides.new), programs, strict=True)
     found = [path for tree, nginx in trees for path in error_logs(tree, nginx.error_log_path)]
     return [path for path in dict.fromkeys(found) if path != "/dev/stderr"]
 
 
-def _held_notes(held: Held) -> list[str]:
+def _held_notes(held: ClientsToHold) -> list[str]:
     return [f"no {kind} was held: {why}" for kind, why in held.left_out.items()]

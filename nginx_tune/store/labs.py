@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nginx_tune.documents.labs import KeptImage, LabRun, Labs
 from nginx_tune.lab import images
-from nginx_tune.lab.leftovers import Left, clean_dead, find_labs
+from nginx_tune.lab.leftovers import Leftover, clean_dead, find_labs
 from nginx_tune.observe.tracefs import sweep_tracing
 
 
@@ -43,7 +43,7 @@ def clean_labs(*, with_images: bool) -> Labs:
     )
 
 
-def _run(left: Left) -> LabRun:
+def _run(left: Leftover) -> LabRun:
     return LabRun(
         directory=str(left.directory),
         mark=left.mark,

@@ -21,16 +21,19 @@ import msgspec
 
 from nginx_tune import __version__
 from nginx_tune.documents.base import decode
+from nginx_tune.documents.rehearsal import Rehearsal
 from nginx_tune.documents.run import Run, RunKind, Runs, RunSummary, SkippedFile
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.host.own_files import why_not_own
+from nginx_tune.prove.rehearsal import worst_outcome
 
 MOST_BYTES = 512 << 20
 """All runs together; the oldest go first."""
 MOST_RUNS = 500
+Kept = Validation | ScenarioRun | Rehearsal
 LAST = "last"
 """The newest run's name on the command line."""
 
@@ -72,7 +75,7 @@ class Clock:
 
 
 def store_run(
-    result: Validation | ScenarioRun,
+    result: Kept,
     *,
     kind: RunKind,
     name: str,
@@ -146,7 +149,9 @@ def read_run(name: str, directory: Path | None = None) -> Run:
     if name == LAST:
         runs = list_runs(place).runs
         if not runs:
-            raise UsageError("no runs are stored", hint="validate and scenario run store theirs")
+            raise UsageError(
+                "no runs are stored", hint="validate, rehearse and scenario run store theirs"
+            )
         name = runs[0].id
     if len(name) < _FEWEST_DIGITS or set(name) - set("0123456789abcdef"):
         raise UsageError(
@@ -183,7 +188,7 @@ def _unpack(data: bytes, path: Path) -> Run:
     summary = _read_summary(head, path)
     if _digest(body.rstrip(b"\n")) != summary.id:
         raise UsageError("changed since it was stored")
-    result = msgspec.json.decode(body, type=Validation | ScenarioRun)
+    result = msgspec.json.decode(body, type=Kept)
     return Run(summary=summary, result=result)
 
 
@@ -195,24 +200,38 @@ def _read_summary(line: bytes, path: Path) -> RunSummary:
 
 
 def _summary(
-    result: Validation | ScenarioRun,
+    result: Kept,
     *,
     run_id: str,
     kind: RunKind,
     name: str,
     clock: Clock,
 ) -> RunSummary:
-    verdict: Verdict = result.verdict
-    primary = next((m for m in verdict.metrics if m.name == verdict.primary_metric), None)
-    claims = result.claims if isinstance(result, ScenarioRun) else []
-    shown = [claim for claim in claims if not claim.left_out]
-    return RunSummary(
+    started = RunSummary(
         id=run_id,
         kind=kind,
         name=name,
         started_at=clock.started_at,
         seconds=clock.seconds,
         version=__version__,
+        outcome="inconclusive",
+    )
+    if isinstance(result, Rehearsal):
+        return msgspec.structs.replace(
+            started,
+            nginx_version=result.nginx_version or None,
+            lab=result.lab,
+            outcome=worst_outcome(result.turnovers),
+            gates=len(result.gates),
+            gates_passed=sum(gate.passed for gate in result.gates),
+            interrupted=result.interrupted,
+        )
+    verdict: Verdict = result.verdict
+    primary = next((m for m in verdict.metrics if m.name == verdict.primary_metric), None)
+    claims = result.claims if isinstance(result, ScenarioRun) else []
+    shown = [claim for claim in claims if not claim.left_out]
+    return msgspec.structs.replace(
+        started,
         nginx_version=verdict.environment.nginx_version,
         lab=verdict.environment.lab,
         seed=verdict.environment.seed,

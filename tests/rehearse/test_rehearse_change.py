@@ -7,7 +7,7 @@ from pathlib import Path
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.host.live import LiveHost
 from nginx_tune.rehearse.bpf import without_bpf
-from nginx_tune.rehearse.change import change_between
+from nginx_tune.rehearse.change import as_read, change_between
 from nginx_tune.subject.subject import ConfigurationFiles
 
 
@@ -56,3 +56,14 @@ def test_what_the_sandbox_cannot_have_is_off_before_and_after(tmp_path: Path) ->
     there = str(tmp_path / "without" / "main")
     assert without_bpf(without, old, change_between(without, old)) == ({}, {there: off.encode()})
     assert without_bpf(without, without, {}) == ({}, {})
+
+
+def test_a_message_about_a_file_that_was_laid_elsewhere_has_the_name_it_was_read_by() -> None:
+    def said(path: str, *, read: str) -> str:
+        return as_read(f'unknown directive "a in b:1" in {path}:7', laid="/o/main", read=read)
+
+    assert said("/o/main", read="/o/new").endswith(" in /o/new:7")
+    assert said("/o/d/x", read="/o/new").endswith(" in /o/d/x:7")
+    assert said("/o/d/x", read="/n/new").endswith(" in /n/d/x:7")
+    assert said("/etc/x", read="/n/new").endswith(" in /etc/x:7")
+    assert as_read("no events", laid="/o/main", read="/n/new") == "no events"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 SHORT = ("--before", "400ms", "--after", "300ms", "--drain", "1s", "-f", "json")
+SYSTEM_NGINX = "/usr/sbin/nginx"
 MATRIX = Path("~/.cache/nginx-tune/matrix").expanduser()
 
 pytestmark = pytest.mark.needs("root", "nginx", "probe")
@@ -103,10 +105,7 @@ def runs(place: Path, private: Path) -> Iterator[Runs]:
     )
     (place / "few-old.conf").write_text(f"user root; worker_processes 4; pid {place}/p; {few}")
     (place / "few-new.conf").write_text(f"user root; worker_processes 1; pid {place}/p; {few}")
-    load = (place / "few-old.conf", place / "few-new.conf", "--rate", "600", "--idle", "0",
-            "--active", "0", "--no-back")  # fmt: skip
-    started.start("few", *load)
-    started.start("few-moved", *load, "--sysctl", "net.ipv4.tcp_migrate_req=1")
+    start_few(started, place)
 
     if (MATRIX / "1.26").is_dir() and (MATRIX / "1.30").is_dir():
         old = site(place, "program", top="worker_shutdown_timeout 200ms;")
@@ -117,6 +116,14 @@ def runs(place: Path, private: Path) -> Iterator[Runs]:
         )  # fmt: skip
     yield started
     started.end()
+
+
+def start_few(runs: Runs, place: Path, again: str = "") -> None:
+    """Fewer workers than before: connections are reset, or the kernel moves them."""
+    load = (place / "few-old.conf", place / "few-new.conf", "--rate", "600", "--idle", "0",
+            "--active", "0", "--no-back")  # fmt: skip
+    runs.start(f"few{again}", *load)
+    runs.start(f"few-moved{again}", *load, "--sysctl", "net.ipv4.tcp_migrate_req=1")
 
 
 def program(home: Path, version: str) -> Path:
@@ -184,15 +191,21 @@ def test_a_port_is_added_and_the_old_workers_stay_for_a_download_unless_their_ti
 
 
 def test_fewer_workers_with_reuseport_reset_connections_unless_the_kernel_moves_them(
-    runs: Runs,
+    runs: Runs, place: Path
 ) -> None:
     """Those that wait in a queue that is closed: here for their first bytes (``deferred``)."""
-    (reset,) = runs.result("few")["turnovers"]
-    (moved,) = runs.result("few-moved")["turnovers"]
-    assert (reset["outcome"], moved["outcome"]) == ("taken", "taken")
-    assert reset["failed"]["reset"] > 0
-    assert moved["failed"].get("reset", 0) < reset["failed"]["reset"]
-    assert (reset["counters"]["TCPMigrateReqSuccess"], reset["workers_left"]) == (0, 0)
+    for again in ("", "-2", "-3", "-4"):
+        if again:  # how many wait in that moment is chance, on a quiet machine none
+            start_few(runs, place, again)
+        (reset,) = runs.result(f"few{again}")["turnovers"]
+        (moved,) = runs.result(f"few-moved{again}")["turnovers"]
+        assert (reset["outcome"], moved["outcome"]) == ("taken", "taken")
+        assert (reset["counters"]["TCPMigrateReqSuccess"], reset["workers_left"]) == (0, 0)
+        resets = reset["failed"].get("reset", 0)
+        if resets > 0 and moved["counters"]["TCPMigrateReqSuccess"] > 0:
+            break
+    assert resets > 0
+    assert moved["failed"].get("reset", 0) < resets
     assert moved["counters"]["TCPMigrateReqSuccess"] > 0
 
 
@@ -214,8 +227,46 @@ def test_what_nginx_t_rejects_is_not_rehearsed(run_cli: RunCli, place: Path) -> 
     old, new = site(place, "bad-old"), site(place, "bad-new", http="no_such_thing on;")
     run = run_cli("-q", "rehearse", old, new, *SHORT)
     assert run.returncode == 3
-    assert 'NEW: nginx -t rejects it: unknown directive "no_such_thing"' in run.stderr
+    said = f'nginx -t rejects it: unknown directive "no_such_thing" in {new}:3'
+    assert re.search(rf"NEW {new}, run by nginx [0-9.]+ \(/\S+\): {said}$", run.stderr)
     assert run.stderr.count("\n") == 1
+
+
+@pytest.mark.needs("matrix")
+def test_of_two_programs_the_one_that_rejects_its_side_is_named(
+    run_cli: RunCli, place: Path, private: Path
+) -> None:
+    (private / "newer").mkdir()
+    newer = program(private / "newer", "1.26")
+    plain, modern = site(place, "plain"), site(place, "modern", http="http2 on;")
+    sides = ("-q", "rehearse", modern, *SHORT, "--nginx")
+    down = run_cli(*sides, newer, "--new-nginx", SYSTEM_NGINX)
+    old = run_cli(*sides, SYSTEM_NGINX, plain, "--new-nginx", newer)
+    for run, side in ((down, "NEW"), (old, "OLD")):
+        assert run.returncode == 3
+        said = rf'{side} {modern}, run by nginx [0-9.]+ \({SYSTEM_NGINX}\): nginx .* "http2" in'
+        assert re.search(said, run.stderr), run.stderr
+
+
+@pytest.mark.needs("loop")
+def test_it_is_rehearsed_on_an_emulated_host_and_kept(run_cli: RunCli, place: Path) -> None:
+    old, new = site(place, "lab-old"), site(place, "lab-new", listen="listen 18325;")
+    lab = place / "lab.toml"
+    lab.write_text(
+        'name = "small"\n[[disks]]\nname = "d"\nclass_name = "ssd"\n'
+        f'mount = "{place}/root"\n[[data]]\ndisk = "d"\nfiles = 20\nfile_bytes = 16384\n'
+    )
+    run = run_cli("rehearse", old, new, "--lab", lab, "--no-back", "--active", "1", *SHORT)
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout)
+    assert (found["lab"], found["turnovers"][0]["outcome"]) == ("small", "taken")
+    (said,) = re.findall(r"stored as run ([0-9a-f]+)", run.stderr)
+    listed = json.loads(run_cli("runs", "list", "-f", "json").stdout)["runs"]
+    assert [(one["id"], one["kind"], one["lab"]) for one in listed[:1]] == [
+        (said, "rehearse", "small")
+    ]
+    unkept = run_cli("rehearse", old, new, "--no-store", "--no-back", "--active", "1", *SHORT)
+    assert "stored as" not in unkept.stderr
 
 
 def test_interrupted_it_leaves_nothing(place: Path) -> None:
@@ -226,7 +277,7 @@ def test_interrupted_it_leaves_nothing(place: Path) -> None:
     command = [sys.executable, "-m", "nginx_tune", "-v", "rehearse", old, new, "--drain", "30s"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as run:
         assert run.stderr is not None
-        assert b"the load on the old configuration" in run.stderr.readline()
+        assert any(b"the load on the old configuration" in line for line in run.stderr)
         time.sleep(1.5)
         run.send_signal(signal.SIGINT)
         _, said = run.communicate(timeout=20)
