@@ -22,10 +22,11 @@ _MARKDOWN_ENDINGS = (".md", ".markdown")
 def command(*, files: tuple[str, ...], formats: tuple[str, ...], output: str | None) -> ExitStatus:
     """One page of results to send: the answer first, then the evidence.
 
-    Takes verdicts, runs and scenario runs, measurements, findings, plans and rehearsals as -f json
-    wrote them, stored runs by their id or 'last', and pages that it wrote. The page stands alone:
-    no script, no network, light, dark and print. It holds the documents: -f json gives those back,
-    'runs show PAGE' the run. With -o FILE.md it is Markdown, without plots.
+    Takes verdicts, runs and scenario runs, measurements, findings, plans, rehearsals, observations,
+    facts, workloads and decisions as -f json wrote them, stored runs by their id or 'last', and
+    pages that it wrote. The page stands alone: no script, no network, light, dark and print. It
+    holds the documents: -f json gives those back, 'runs show PAGE' the run. With -o FILE.md it is
+    Markdown, without plots.
     """
     from nginx_tune.cli.report_inputs import read_shown  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.report.page import render_page, render_report_markdown  # noqa: PLC0415

@@ -70,8 +70,15 @@ def _document(data: bytes, source: str) -> Document:
     kind = next((kind for kind in PAGE_KINDS if schema_of(kind) == found), None)
     if kind is not None:
         return decode(kind, data, source=source)
+    other = next((kind for kind in PAGE_KINDS if _is_version_of(found, kind)), None)
+    if other is not None:
+        return decode(other, data, source=source)  # says which version it is of
     name = next((n for n, known in DOCUMENTS.items() if schema_of(known) == found), None)
-    said = f"a {name} document" if name else f"a document of schema '{found[:80]}'"
+    said = f"nginx-tune's {name} document" if name else f"a document of schema '{found[:80]}'"
     raise UsageError(
         f"{source}: {said}, which a report does not show", hint=f"it shows {kinds_text()}"
     )
+
+
+def _is_version_of(schema: str, kind: type[Document]) -> bool:
+    return schema.rpartition("/")[0] == schema_of(kind).rpartition("/")[0]

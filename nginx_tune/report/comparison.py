@@ -41,6 +41,8 @@ def comparison_sentence(comparison: Comparison) -> str:
     if primary.level is not None:
         basis += f", {primary.level * 100:.3g} % interval from blocks of {primary.seconds} seconds"
     said = f"{words} is {_ratio(primary)} what it was ({basis})"
+    if primary.ratio is None:
+        said = f"{words} cannot be set against what it was ({basis})"
     if comparison.outcome == "inconclusive":
         return f"Not settled: {said}: {one_line(comparison.reason)}."
     if comparison.outcome == "no_difference":

@@ -4,42 +4,54 @@ from __future__ import annotations
 
 from nginx_tune.documents.curve import Curve, CurvePoint, Sweep
 from nginx_tune.documents.facts import Storage
-from nginx_tune.report.columns import align
-from nginx_tune.report.text import bytes_text, number_text, plain, seconds_text
+from nginx_tune.report.quantities import one_line
+from nginx_tune.report.screen import Block, Line, Part, Table
+from nginx_tune.report.text import bytes_text, number_text, seconds_text
 
 _HEAD = ("depth", "reads/s", "±", "p50", "p99", "p99.9", "max", "outliers")
 _NUMBERS = range(len(_HEAD))
 
 
-def render_curves(storage: Storage) -> list[str]:
-    """Lines for every curve; none when no disk was measured."""
-    curves = [(disk.name, disk.curve) for disk in storage.disks if disk.curve is not None]
-    curves += [("+".join(shared.disks), shared.curve) for shared in storage.shared_curves]
-    lines = [line for name, curve in curves for line in _curve(name, curve)]
-    if any("–" in line for line in lines):
-        lines += ["", "  –: fewer than 10 reads lie beyond it"]
-    return lines
+def named_curves(storage: Storage) -> list[tuple[str, Curve]]:
+    """Every curve with the disk, or the disks, that it is of."""
+    curves = [(one_line(disk.name), disk.curve) for disk in storage.disks if disk.curve is not None]
+    return curves + [(one_line("+".join(one.disks)), one.curve) for one in storage.shared_curves]
 
 
-def _curve(name: str, curve: Curve) -> list[str]:
-    source = f" ({curve.target})" if curve.target else ""
-    lines = ["", plain(f"reads     {name}, {curve.provenance}{source}")]
-    if curve.sequential_bytes_per_second is not None:
-        lines.append(f"  one stream reads on at {bytes_text(curve.sequential_bytes_per_second)}/s")
-    lines += _sweep(curve)
-    if curve.small_reads is not None:
-        lines += _sweep(curve.small_reads)
-    return [*lines, *(f"  {plain(note)}" for note in curve.notes)]
-
-
-def _sweep(sweep: Sweep) -> list[str]:
-    table = align([_HEAD, *map(_point, sweep.points)], right=_NUMBERS, indent=4).splitlines()
-    knee = f"knee at depth {sweep.knee_depth}: " if sweep.knee_depth is not None else ""
-    reason = plain(f"{knee}{sweep.knee_reason}")
-    return [
-        f"  random reads of {bytes_text(sweep.read_bytes)}" + (f": {reason}" if reason else ""),
-        *table,
+def curve_blocks(storage: Storage) -> list[Block]:
+    """A block for every curve; none when no disk was measured."""
+    blocks = [_curve(name, curve) for name, curve in named_curves(storage)]
+    cells = [
+        cell
+        for block in blocks
+        for part in block
+        if isinstance(part, Table)
+        for row in part.rows
+        for cell in row
     ]
+    if "–" in cells:
+        blocks.append([Line("–: fewer than 10 reads lie beyond it", indent=2)])
+    return blocks
+
+
+def _curve(name: str, curve: Curve) -> Block:
+    source = f" ({one_line(curve.target)})" if curve.target else ""
+    parts: list[Part] = [Line(f"reads     {name}, {curve.provenance}{source}", "heading")]
+    if curve.sequential_bytes_per_second is not None:
+        speed = bytes_text(curve.sequential_bytes_per_second)
+        parts.append(Line(f"one stream reads on at {speed}/s", indent=2))
+    parts += _sweep(curve)
+    if curve.small_reads is not None:
+        parts += _sweep(curve.small_reads)
+    return [*parts, *(Line(one_line(note), indent=2) for note in curve.notes)]
+
+
+def _sweep(sweep: Sweep) -> Block:
+    knee = f"knee at depth {sweep.knee_depth}: " if sweep.knee_depth is not None else ""
+    reason = one_line(f"{knee}{sweep.knee_reason}")
+    said = f"random reads of {bytes_text(sweep.read_bytes)}" + (f": {reason}" if reason else "")
+    table = Table([_HEAD, *map(_point, sweep.points)], right=_NUMBERS, indent=4)
+    return [Line(said, indent=2), table]
 
 
 def _point(point: CurvePoint) -> tuple[str, ...]:

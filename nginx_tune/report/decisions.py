@@ -13,6 +13,8 @@ from nginx_tune.documents.decisions import (
     Setting,
 )
 from nginx_tune.report.evidence import amount_text, value_text
+from nginx_tune.report.quantities import one_line
+from nginx_tune.report.screen import Block, Line, Screen, Table
 from nginx_tune.report.text import plain
 
 _QUIET = ("not_applicable", "keep")
@@ -26,12 +28,8 @@ def render_decisions(decisions: Decisions, *, width: int | None = None) -> str:
     Shape: decisions that change or leave open something first, then those that change nothing,
            one line each.
     """
-    open_ones = [d for d in decisions.decisions if d.settings or d.verdict not in _QUIET]
-    quiet = [d for d in decisions.decisions if d not in open_ones]
-    kind = decisions.kind_reason or decisions.kind_provenance
-    if kind == "assumed":
-        kind += "; --kind or -c says it"
-    blocks = [_fold(f"Kind of site: {decisions.kind} ({kind})", width, 0)]
+    open_ones, quiet = _split(decisions)
+    blocks = [_fold(_kind(decisions), width, 0)]
     blocks += [_paragraph(d, width) for d in open_ones]
     if quiet:
         lines = [_fold(f"{d.id}: {_words(d.verdict)}. {d.summary}", width, 0) for d in quiet]
@@ -41,11 +39,55 @@ def render_decisions(decisions: Decisions, *, width: int | None = None) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
+def decisions_screen(decisions: Decisions) -> Screen:
+    """How many change something, each with all it stands on, then those that change nothing."""
+    open_ones, quiet = _split(decisions)
+    changing = [f"{d.id} ({_words(d.verdict)})" for d in open_ones if d.settings or d.host_settings]
+    answer = f"Of {len(decisions.decisions)} decisions {len(changing) or 'none'} "
+    answer += f"{'changes' if len(changing) == 1 else 'change'} something"
+    said = f"{answer}: {', '.join(changing)}." if changing else f"{answer}."
+    rows = [(d.id, _words(d.verdict), one_line(d.summary)) for d in quiet]
+    head = ("decision", "verdict", "why")
+    choice = one_line(decisions.nginx_choice)
+    return [
+        [Line(said, "answer")],
+        [Line(one_line(_kind(decisions))), *([Line(choice)] if choice else [])],
+        *map(_block, open_ones),
+        [Line("nothing to change", "heading"), Table([head, *rows])] if rows else [],
+    ]
+
+
+def _split(decisions: Decisions) -> tuple[list[Decision], list[Decision]]:
+    """Those that change or leave open something, and the others."""
+    open_ones = [d for d in decisions.decisions if d.settings or d.verdict not in _QUIET]
+    return open_ones, [d for d in decisions.decisions if d not in open_ones]
+
+
+def _kind(decisions: Decisions) -> str:
+    kind = decisions.kind_reason or decisions.kind_provenance
+    if kind == "assumed":
+        kind += "; --kind or -c says it"
+    return f"Kind of site: {decisions.kind} ({kind})"
+
+
 def _paragraph(d: Decision, width: int | None) -> str:
     lines = [
         _fold(f"{d.id}: {_words(d.verdict)} ({d.confidence} confidence)", width, 0),
         _fold(d.summary, width, _BODY_INDENT),
     ]
+    for label, item in _labelled(d):
+        lines.append(_fold(item, width, _BODY_INDENT, head=f"{label.ljust(_LABEL_WIDTH)}  "))
+    return "\n".join(lines)
+
+
+def _block(d: Decision) -> Block:
+    rows = [(label, one_line(item)) for label, item in _labelled(d)]
+    heading = Line(f"{d.id}: {_words(d.verdict)} ({d.confidence} confidence)", "heading")
+    return [heading, Line(one_line(d.summary)), *([Table(rows, has_head=False)] if rows else [])]
+
+
+def _labelled(d: Decision) -> list[tuple[str, str]]:
+    """What it stands on, each kind named once."""
     parts = [
         ("write", [_setting(s) for s in d.settings]),
         ("proposed", [_setting(s) for s in d.proposed]),
@@ -56,11 +98,11 @@ def _paragraph(d: Decision, width: int | None) -> str:
         ("risk", d.risks),
         ("next", [d.next_command] if d.next_command else []),
     ]
-    for label, items in parts:
-        for number, item in enumerate(items):
-            head = (label if number == 0 else "").ljust(_LABEL_WIDTH)
-            lines.append(_fold(item, width, _BODY_INDENT, head=f"{head}  "))
-    return "\n".join(lines)
+    return [
+        ("" if number else label, item)
+        for label, items in parts
+        for number, item in enumerate(items)
+    ]
 
 
 def _fold(text: str, width: int | None, indent: int, *, head: str = "") -> str:

@@ -8,11 +8,11 @@ from nginx_tune.report.text import plain
 _SAID = {"ok": "ok", "missing": "missing", "unknown": "cannot tell"}
 
 
-def render_doctor(doctor: Doctor) -> bytes:
-    """The lines, UTF-8."""
+def render_doctor(doctor: Doctor) -> str:
+    """The lines."""
     width = max((len(check.name) for check in doctor.checks), default=0)
     lines = [_line(check, width) for check in doctor.checks]
-    return "".join(f"{line.rstrip()}\n" for line in lines).encode()
+    return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 def _line(check: Check, width: int) -> str:

@@ -9,7 +9,8 @@ from nginx_tune.documents.findings import Finding
 from nginx_tune.report.text import plain
 
 WIDEST = 100
-"""Columns of a line that are shown; a longer one is cut around the mark."""
+"""Columns of a line that are shown at most; a longer one is cut around the mark."""
+_FEWEST = 24
 
 Sources = Mapping[str, Sequence[tuple[str, str]]]
 """The lines of each file: as they are, to find the place, and as they may be shown."""
@@ -17,8 +18,8 @@ Sources = Mapping[str, Sequence[tuple[str, str]]]
 _WORD = re.compile(r"[^\s;{}\"']+")
 
 
-def excerpt(finding: Finding, sources: Sources) -> list[str]:
-    """Two lines, or none where the line is not known.
+def excerpt(finding: Finding, sources: Sources, *, width: int | None = None) -> list[str]:
+    """Two lines, none wider than ``width``; none where the line is not known.
 
     Where something was taken out of the line the directive's first word is looked for again.
     """
@@ -37,10 +38,16 @@ def excerpt(finding: Finding, sources: Sources) -> list[str]:
         start = _nearest(text, word[0] if word else "", finding.column - 1)
         end = start + (len(word[0]) if word else 1)
     end = max(start + 1, min(end, len(text.rstrip())))
-    cut = max(0, min(start - WIDEST // 4, len(text) - WIDEST)) if len(text) > WIDEST else 0
-    shown = plain(text[cut : cut + WIDEST].replace("\t", " "))
     number = f"{finding.line:>5} | "
-    marks = "^" * max(1, min(end, cut + WIDEST) - start)
+    room = WIDEST if width is None else max(_FEWEST, min(WIDEST, width - len(number)))
+    if len(text) <= room:
+        cut = 0
+    elif width is None:
+        cut = max(0, min(start - room // 4, len(text) - room))
+    else:  # as much of what is meant as there is room for
+        cut = max(0, min(start - min(room // 4, max(room - (end - start), 0)), len(text) - room))
+    shown = plain(text[cut : cut + room].replace("\t", " "))
+    marks = "^" * max(1, min(end, cut + room) - start)
     return [number + shown, " " * 5 + " | " + " " * (start - cut) + marks]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from nginx_tune.decide.hindrances import find_hindrances
 from nginx_tune.documents.facts import (
@@ -16,10 +16,12 @@ from nginx_tune.documents.facts import (
     Memory,
     PathStorage,
 )
-from nginx_tune.report.curves import render_curves
-from nginx_tune.report.facts_nginx import listener_lines, nginx_lines
-from nginx_tune.report.listing import plural, table
-from nginx_tune.report.text import bytes_text, number_text, plain
+from nginx_tune.report.curves import curve_blocks
+from nginx_tune.report.facts_nginx import listener_rows, nginx_lines
+from nginx_tune.report.listing import plural
+from nginx_tune.report.quantities import one_line
+from nginx_tune.report.screen import Block, Line, Screen, Table, plain_text
+from nginx_tune.report.text import bytes_text, number_text
 
 _CONSUMERS = {
     "anonymous": "programs",
@@ -38,38 +40,95 @@ _SPEED_STEPS = ((10**12, "Tbit/s"), (10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3
 
 def render_facts(facts: Facts) -> bytes:
     """The screen, UTF-8, with a final newline."""
+    return plain_text(facts_blocks(facts)).encode()
+
+
+def facts_screen(facts: Facts) -> Screen:
+    """The same after a sentence: what nginx has here."""
+    cpus = "?" if facts.cpu.effective is None else f"{facts.cpu.effective:g}"
+    nginx = facts.nginx
+    name = (
+        f"{one_line(nginx.product)} {one_line(nginx.version or '')}" if nginx.product else "nginx"
+    )
+    memory = facts.memory
+    said = (
+        f"{name.strip()} has {cpus} CPUs here, {bytes_text(memory.total_bytes)} of memory, of "
+        f"which the page cache can hold {bytes_text(memory.page_cache_limit_bytes)}, and "
+        f"{_disk_count(facts)}."
+    )
+    return [[Line(said, "answer")], *facts_blocks(facts)]
+
+
+def facts_blocks(facts: Facts) -> Screen:
+    """What the host is, part by part."""
+    unknown = len(facts.unknown)
+    missing = f"{plural(unknown, 'value')} not known: -f json has the reasons"
+    return [
+        _machine(facts),
+        _rows(f"paths     {_disk_count(facts)}", map(_path, facts.storage.paths)),
+        _rows("arrays", map(_array, facts.storage.arrays)) if facts.storage.arrays else [],
+        _rows("disks", map(_disk, facts.storage.disks)),
+        *curve_blocks(facts.storage),
+        _rows("links", map(_link, facts.network.links)),
+        _listeners(facts),
+        _rows("datasets", map(_dataset, facts.datasets)) if facts.datasets else [],
+        _hindrances(facts),
+        [Line(missing)] if unknown else [],
+    ]
+
+
+def _machine(facts: Facts) -> Block:
+    """What the host has and its nginx is, each after its name."""
     kernel = facts.kernel
     system = " ".join(filter(None, (kernel.system, kernel.release, kernel.machine)))
-    lines = [
-        f"kernel    {system or 'not known'}{_features(kernel.features)}",
-        f"cpu       {_cpu(facts.cpu, _reason(facts, '/cpu/quota_cpus'))}",
-        f"memory    {_memory(facts.memory)}",
-        f"limits    {_limits(facts.limits)}",
-        *nginx_lines(facts.nginx),
+    said = [
+        ("kernel", f"{system or 'not known'}{_features(kernel.features)}"),
+        ("cpu", _cpu(facts.cpu, _reason(facts, "/cpu/quota_cpus"))),
+        ("memory", _memory(facts.memory)),
+        ("limits", _limits(facts.limits)),
+        *(
+            ("" if number else "nginx", line)
+            for number, line in enumerate(nginx_lines(facts.nginx))
+        ),
     ]
+    # The names are padded: plain lines have one column for all that is said.
+    return [Table([(name.ljust(8), one_line(text)) for name, text in said], has_head=False)]
+
+
+def _rows(heading: str, rows: Iterable[Sequence[str]]) -> Block:
+    """The rows under a heading, without the columns that none of them fills."""
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    filled = [number for number, column in enumerate(zip(*cells, strict=True)) if any(column)]
+    kept = [[row[number] for number in filled] for row in cells]
+    table = [Table(kept, indent=2, has_head=False)] if kept else []
+    return [Line(heading, "heading"), *table]
+
+
+def _disk_count(facts: Facts) -> str:
     count = facts.storage.independent_disk_count
-    lines += ["", f"paths     {plural(count, 'independent disk') if count else 'disks not known'}"]
-    lines += table(map(_path, facts.storage.paths))
-    if facts.storage.arrays:
-        lines += ["", "arrays", *table(map(_array, facts.storage.arrays))]
-    lines += ["", "disks"]
-    lines += table(map(_disk, facts.storage.disks))
-    lines += render_curves(facts.storage)
-    lines += ["", "links"]
-    lines += table(map(_link, facts.network.links))
-    if facts.listeners:
-        lines += ["", *listener_lines(facts)]
-    if facts.datasets:
-        lines += ["", "datasets"]
-        lines += table(map(_dataset, facts.datasets))
-    hindrances = find_hindrances(facts)
-    if hindrances:
-        lines += ["", "what holds nginx back here"]
-        for one in hindrances:
-            lines += [f"  {one.seen}", f"    {one.meaning}; {one.remedy}"]
-    if facts.unknown:
-        lines += ["", f"{plural(len(facts.unknown), 'value')} not known: -f json has the reasons"]
-    return ("\n".join(line.rstrip() for line in map(plain, lines)) + "\n").encode()
+    return plural(count, "independent disk") if count else "disks not known"
+
+
+def _listeners(facts: Facts) -> Block:
+    if not facts.listeners:
+        return []
+    rows, more = listener_rows(facts)
+    return [*_rows("listeners", rows), *([Line(f"and {more} more", indent=2)] if more else [])]
+
+
+def _hindrances(facts: Facts) -> Block:
+    found = find_hindrances(facts)
+    if not found:
+        return []
+    lines = [
+        line
+        for one in found
+        for line in (
+            Line(one_line(one.seen), indent=2),
+            Line(one_line(f"{one.meaning}; {one.remedy}"), indent=4),
+        )
+    ]
+    return [Line("what holds nginx back here", "heading"), *lines]
 
 
 def speed_text(bits_per_second: int | None) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from nginx_tune.documents.facts import Facts, Nginx, Running
 from nginx_tune.documents.listening import Listener
-from nginx_tune.report.listing import plural, table
+from nginx_tune.report.listing import plural
 from nginx_tune.report.nginx_choice import choice_lines
 
-_INDENT = " " * 10
 MOST_LISTENERS = 12
 MOST_INSTANCES = 8
 
@@ -15,30 +14,28 @@ MOST_INSTANCES = 8
 def nginx_lines(nginx: Nginx) -> list[str]:
     """What it is, how it was built and what runs of it."""
     if nginx.product is None:
-        lines = ["nginx     not found" if nginx.binary is None else f"nginx     {nginx.binary}"]
+        lines = ["not found" if nginx.binary is None else nginx.binary]
     else:
         base = "" if nginx.version == nginx.nginx_version else f" on nginx {nginx.nginx_version}"
         threads = "with threads" if "--with-threads" in nginx.flags else "without threads"
-        lines = [
-            f"nginx     {nginx.product} {nginx.version}{base}, {threads} ({nginx.binary or '?'})"
-        ]
-    lines += [f"{_INDENT}{line}" for line in (choice_lines(nginx) if nginx.candidates else [])]
+        lines = [f"{nginx.product} {nginx.version}{base}, {threads} ({nginx.binary or '?'})"]
+    lines += choice_lines(nginx) if nginx.candidates else []
     libraries = [" ".join(filter(None, (nginx.libc, nginx.libc_version))), nginx.openssl or ""]
     if any(libraries):
         lines[0] += f"; {', '.join(filter(None, libraries))}"
     running = nginx.running
     if running is None:
         where = f"; its pid file is {nginx.pid_path}" if nginx.pid_path else ""
-        return [*lines, f"{_INDENT}not running{where}", *_instances(nginx)]
+        return [*lines, f"not running{where}", *_instances(nginx)]
     limits = sorted({str(worker.nofile_soft) for worker in running.workers})
     others = f", {plural(len(running.other_masters), 'other master')}"
     lines.append(
-        f"{_INDENT}running: master {running.pid}, {plural(len(running.workers), 'worker')}, "
+        f"running: master {running.pid}, {plural(len(running.workers), 'worker')}, "
         f"open files {'/'.join(limits) or '?'}, {running.conf_path or 'configuration not known'}"
         + (others if running.other_masters else "")
     )
     notes = _notes(running)
-    lines += [f"{_INDENT}{'; '.join(notes)}"] if notes else []
+    lines += ["; ".join(notes)] if notes else []
     return [*lines, *_instances(nginx)]
 
 
@@ -47,14 +44,14 @@ def _instances(nginx: Nginx) -> list[str]:
     meant = nginx.running.pid if nginx.running else None
     others = [one for one in nginx.instances if one.pid != meant]
     lines = [
-        f"{_INDENT}also: master {one.pid}, {plural(one.workers, 'worker')}, "
+        f"also: master {one.pid}, {plural(one.workers, 'worker')}, "
         f"{one.binary or 'program not known'}"
         + (f" -c {one.conf_path}" if one.conf_path else "")
         + (", in a container" if one.other_mount_namespace else "")
         for one in others[:MOST_INSTANCES]
     ]
     more = len(others) - len(lines)
-    return [*lines, *([f"{_INDENT}and {more} more"] if more else [])]
+    return [*lines, *([f"and {more} more"] if more else [])]
 
 
 def _notes(running: Running) -> list[str]:
@@ -91,12 +88,11 @@ def _worker_notes(running: Running) -> list[str]:
     return notes
 
 
-def listener_lines(facts: Facts) -> list[str]:
-    """The listeners, those of nginx first."""
+def listener_rows(facts: Facts) -> tuple[list[tuple[str, ...]], int]:
+    """The listeners, those of nginx first, and how many more there are."""
     listeners = sorted(facts.listeners, key=lambda one: (not one.of_nginx, one.port, one.address))
     shown = [_listener(one) for one in listeners[:MOST_LISTENERS]]
-    more = len(listeners) - len(shown)
-    return ["listeners", *table(shown), *([f"  and {more} more"] if more else [])]
+    return shown, len(listeners) - len(shown)
 
 
 def _listener(listener: Listener) -> tuple[str, ...]:

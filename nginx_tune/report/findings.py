@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from itertools import groupby
 
 from nginx_tune.documents.findings import Finding, Findings, Severity
 from nginx_tune.report.evidence import evidence_text
 from nginx_tune.report.excerpt import Sources, excerpt
+from nginx_tune.report.folding import fold
 from nginx_tune.report.text import plain
 from nginx_tune.report.walls import weaker_walls_text
 
 PLACES_SHOWN = 5
 """Of one rule; the rest is counted."""
+_LEAST_WIDTH = 40
 
 _COLORS: dict[Severity, str] = {"error": "31", "warning": "33", "advice": "36", "info": "2"}
 
@@ -31,12 +32,12 @@ def render_findings(
     ``verbose`` names the rules that lack facts and gives the command for each; ``sources`` are the
     lines to show findings in.
     """
-    parts = [_unparsed(findings), _missing(findings)]
+    parts = [_unparsed(findings), _missing(findings, width)]
     for _, group in groupby(findings.findings, key=lambda one: (one.severity, one.rule, one.fix)):
         parts.append(_rule(list(group), sources or {}, color=color, width=width))
-    parts.append(summary_text(findings) + "\n")
-    parts.append(f"{_line(findings.nginx_choice)}\n" if findings.nginx_choice else "")
-    parts.append(_nginx_test(findings))
+    parts.append(_wrapped(summary_text(findings), width))
+    parts.append(_wrapped(_line(findings.nginx_choice), width) if findings.nginx_choice else "")
+    parts.append(_nginx_test(findings, width))
     parts.append(_needs(findings, width=width, verbose=verbose))
     return "\n".join(part for part in parts if part)
 
@@ -49,7 +50,7 @@ def _rule(findings: list[Finding], sources: Sources, *, color: bool, width: int 
         if color:
             label = f"\x1b[1;{_COLORS[finding.severity]}m{label}\x1b[0m"
         lines.append(f"{_line(finding.file)}:{finding.line}: {label}")
-        lines += excerpt(finding, sources)
+        lines += excerpt(finding, sources, width=width)
         lines.append(_field("", finding.message, width))
         lines.append(_field("evidence", "; ".join(map(evidence_text, finding.evidence)), width))
     if len(findings) > PLACES_SHOWN:
@@ -63,9 +64,7 @@ def _field(name: str, text: str, width: int | None) -> str:
     text = _line(text)
     if width is None:
         return label + text
-    return textwrap.fill(
-        text, max(width, 40), initial_indent=label, subsequent_indent="    ", break_on_hyphens=False
-    )
+    return "\n".join(fold(label + text, max(width, _LEAST_WIDTH), hang=4))
 
 
 def _unparsed(findings: Findings) -> str:
@@ -75,13 +74,13 @@ def _unparsed(findings: Findings) -> str:
     )
 
 
-def _missing(findings: Findings) -> str:
+def _missing(findings: Findings, width: int | None) -> str:
     files = dict.fromkeys(one.reason.removesuffix(": not here") for one in findings.files_missing)
     if not files:
         return ""
     names = ", ".join(map(_line, list(files)[:PLACES_SHOWN]))
     more = f" and {len(files) - PLACES_SHOWN} more" if len(files) > PLACES_SHOWN else ""
-    return f"not here, and so not judged: {names}{more}\n"
+    return _wrapped(f"not here, and so not judged: {names}{more}", width)
 
 
 def summary_text(findings: Findings) -> str:
@@ -100,16 +99,18 @@ def summary_text(findings: Findings) -> str:
     )
 
 
-def _nginx_test(findings: Findings) -> str:
+def _nginx_test(findings: Findings, width: int | None) -> str:
     test = findings.nginx_test
     if test is None:
         return ""
-    without = f"{_line(weaker_walls_text(test.weaker_walls))}\n" if test.weaker_walls else ""
+    weaker = test.weaker_walls
+    without = _wrapped(_line(weaker_walls_text(weaker)), width) if weaker else ""
     if test.accepted:
         return f"nginx -t accepts it\n{without}"
     words = [line for line in test.messages if "[emerg]" in line] or test.messages[-1:]
-    said = "".join(f"nginx -t rejects it: {_line(line)}\n" for line in words)
-    return said + (f"  {_line(test.next_step)}\n" if test.next_step else "") + without
+    said = "".join(_wrapped(f"nginx -t rejects it: {_line(line)}", width) for line in words)
+    step = _wrapped(f"  {_line(test.next_step)}", width) if test.next_step else ""
+    return said + step + without
 
 
 def _silenced(findings: Findings) -> str:
@@ -134,21 +135,19 @@ def _needs(findings: Findings, *, width: int | None, verbose: bool) -> str:
         rules = "rule was" if count == 1 else "rules were"
         how = _line(ways.most_common(1)[0][0])
         names = "nginx-tune -v audit names them"
-        return f"{count} {rules} not checked for want of facts ({names}): {how}\n"
+        return _wrapped(f"{count} {rules} not checked for want of facts ({names}): {how}", width)
     lines = []
     for how in dict.fromkeys(one.how for one in findings.needs_facts):
         rules = ", ".join(one.rule for one in findings.needs_facts if one.how == how)
         lines.append(_wrapped(f"not checked for want of facts: {rules}", width))
-        lines.append(f"  {_line(how)}\n")
+        lines.append(_wrapped(f"  {_line(how)}", width))
     return "".join(lines)
 
 
 def _wrapped(text: str, width: int | None) -> str:
     if width is None:
         return text + "\n"
-    return (
-        textwrap.fill(text, max(width, 40), subsequent_indent="  ", break_on_hyphens=False) + "\n"
-    )
+    return "".join(f"{line}\n" for line in fold(text, max(width, _LEAST_WIDTH)))
 
 
 def _line(text: str) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sized
 
 from nginx_tune.documents.findings import Findings, Severity
-from nginx_tune.report.prometheus import Family, Sample, render_exposition
+from nginx_tune.report.prometheus import Family, MetricSample, render_exposition
 
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "advice", "info")
 
@@ -21,14 +21,14 @@ def render_findings_prometheus(findings: Findings) -> bytes:
                 "nginx_tune_audit_findings",
                 "gauge",
                 "Findings of the audit by severity.",
-                tuple(Sample(severities[one], {"severity": one}) for one in _SEVERITIES),
+                tuple(MetricSample(severities[one], {"severity": one}) for one in _SEVERITIES),
             ),
             Family(
                 "nginx_tune_audit_rule_findings",
                 "gauge",
                 "Findings of the audit by rule.",
                 tuple(
-                    Sample(count, {"rule": rule, "severity": severity})
+                    MetricSample(count, {"rule": rule, "severity": severity})
                     for (rule, severity), count in sorted(rules.items())
                 ),
             ),
@@ -49,4 +49,4 @@ def render_findings_prometheus(findings: Findings) -> bytes:
 
 
 def _count(name: str, text: str, found: Sized) -> Family:
-    return Family(f"nginx_tune_audit_{name}", "gauge", text, (Sample(len(found)),))
+    return Family(f"nginx_tune_audit_{name}", "gauge", text, (MetricSample(len(found)),))

@@ -22,7 +22,8 @@ def describe_load(plan: LoadPlan, what: str) -> str:
     alone = len(plan.classes) == 1
     for item in plan.classes[:_MOST_CLASSES]:
         name = "" if alone else f"{one_line(item.name)}: "
-        lines.append(f"  {name}{_loop(item.arrivals)}, {_connections(item)}")
+        watched = ", answers watched while they come" if item.event_stream else ""
+        lines.append(f"  {name}{_loop(item.arrivals)}, {_connections(item)}{watched}")
     left = len(plan.classes) - _MOST_CLASSES
     if left > 0:
         lines.append(f"  and {left} more classes")
@@ -67,6 +68,12 @@ def _step(rate: float, to: float | None) -> str:
 
 
 def _connections(item: LoadClass) -> str:
+    streams = item.http2 or item.http3
+    if streams is not None:
+        protocol = "HTTP/3" if item.http2 is None else "HTTP/2"
+        return (
+            f"{protocol}, {item.connections:,} connections with up to {streams.streams:,} streams"
+        )
     if not item.keepalive:
         return f"a new connection for each request, up to {item.connections:,} at once"
     if item.arrivals.kind == "closed":

@@ -9,8 +9,16 @@ from typing import Any
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Generator, Measurement
 from nginx_tune.prove.hidden_stalls import hidden_stall
-from nginx_tune.prove.latency import FEWEST_BEYOND, QUANTILES, Sample, read_statistic, sample_of
+from nginx_tune.prove.latency import (
+    FEWEST_BEYOND,
+    QUANTILES,
+    LatencySample,
+    read_statistic,
+    sample_of,
+)
 from nginx_tune.report.columns import align
+from nginx_tune.report.event_streams import render_event_streams
+from nginx_tune.report.http2 import streams_text
 from nginx_tune.report.measurement_parts import render_agents, render_workers
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.shape import shape_of
@@ -55,6 +63,9 @@ def render_measurement(measurement: Measurement, asked: str = "") -> str:
         + "".join(_verdict(name, item) for name, item in classes.items()),
         _counts(classes),
         _latencies(classes),
+        render_event_streams(
+            {name: item.event_stream for name, item in classes.items() if item.event_stream}
+        ),
         _shapes(classes),
         _hidden(classes, measurement.duration_seconds),
         "".join(failures),
@@ -69,7 +80,11 @@ def render_measurement(measurement: Measurement, asked: str = "") -> str:
 
 def unanswered_classes(measurement: Measurement) -> list[str]:
     """The classes without one good response: nothing was measured of them."""
-    return [name for name, item in measurement.classes.items() if not item.requests]
+    return [
+        name
+        for name, item in measurement.classes.items()
+        if not item.requests and not (item.event_stream and item.event_stream.begun)
+    ]
 
 
 def progress_text(
@@ -110,7 +125,7 @@ def _verdict(name: str, item: ClassMeasurement) -> str:
         left = 1 - others / max(item.intended, missing)
         unsure = [label for quantile, label in _LABELS.items() if QUANTILES[quantile] > left]
         parts.append(
-            f"{others:,} others are in none of them"
+            (f"{others:,} others are in none of them" if bounds else "they are in no latency")
             + (f" (counted as slowest they would make up {', '.join(unsure)})" if unsure else "")
         )
     share = missing / max(item.intended, missing) * 100
@@ -162,14 +177,14 @@ def _note(rows: list[tuple[str, ...]]) -> str:
     return "".join(f"{note}\n" for note in notes)
 
 
-def _quantile(sample: Sample, name: str) -> str:
+def _quantile(sample: LatencySample, name: str) -> str:
     reading = read_statistic([sample], name)
     if reading.value is not None:
         return seconds_text(reading.value)
     return _at_least(sample, getattr(sample.latency, name)) or _NOT_MEASURED
 
 
-def _mean(sample: Sample) -> str:
+def _mean(sample: LatencySample) -> str:
     mean = sample.latency.mean
     if mean is None:
         return _NOT_MEASURED
@@ -187,6 +202,8 @@ def _hidden(classes: Mapping[str, ClassMeasurement], duration_seconds: float) ->
     """What closed loops do not show of stalls."""
     lines = []
     for name, item in classes.items():
+        if item.event_stream is not None:
+            continue  # its responses are long because there is much to say
         stall = hidden_stall(item, duration_seconds)
         if stall is not None:
             lines.append(
@@ -198,14 +215,14 @@ def _hidden(classes: Mapping[str, ClassMeasurement], duration_seconds: float) ->
     return "".join(lines)
 
 
-def _maximum(sample: Sample) -> str:
+def _maximum(sample: LatencySample) -> str:
     latency: Latency = sample.latency
     if latency.max is None:
         return _NOT_MEASURED
     return _at_least(sample, latency.max) or seconds_text(latency.max)
 
 
-def _at_least(sample: Sample, value: float | None) -> str | None:
+def _at_least(sample: LatencySample, value: float | None) -> str | None:
     """The value as a lower bound, when it lies among requests that never finished."""
     start = sample.censored_from_seconds
     if value is None or not sample.censored or start is None or value < start:
@@ -241,6 +258,9 @@ def _failures(name: str, item: ClassMeasurement) -> str:
         lines.append(f"{name}: {item.syn_retries:,} TCP handshakes were asked for again")
     if item.retransmits:
         lines.append(f"{name}: {item.retransmits:,} segments of requests were sent again")
+    streams = item.http2 or item.http3
+    if streams is not None:
+        lines.append(f"{name}: {streams_text(streams, item.connections_opened)}")
     if item.tls_sessions or item.tls_seconds.count:
         lines.append(f"{name}: {_tls(item)}")
     return "".join(f"{line}\n" for line in lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nginx_tune.documents.measured_class import ClassMeasurement, Imbalance
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.prove.latency import Sample, read_statistic
+from nginx_tune.prove.latency import LatencySample, read_statistic
 from nginx_tune.report.columns import align
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.text import number_text, seconds_text
@@ -42,7 +42,7 @@ def _worker_rows(name: str, part: ClassMeasurement) -> list[tuple[str, ...]]:
             f"{share.requests:,}",
             f"{share.requests / total * 100:.0f} %",
             f"{share.connections:,}",
-            *(_quantile(Sample(share.response_seconds), q) for q in ("p50", "p99")),
+            *(_quantile(LatencySample(share.response_seconds), q) for q in ("p50", "p99")),
         )
         for row, (worker, share) in enumerate(busiest[:_MOST_WORKERS])
     ]
@@ -53,7 +53,7 @@ def _worker_rows(name: str, part: ClassMeasurement) -> list[tuple[str, ...]]:
     return [*rows, ("", f"{idle} idle", "0", "0 %", "0", "", "")] if idle > 0 and rows else rows
 
 
-def _quantile(sample: Sample, name: str) -> str:
+def _quantile(sample: LatencySample, name: str) -> str:
     value = read_statistic([sample], name).value
     return _NOT_MEASURED if value is None else seconds_text(value)
 

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.prove.latency import QUANTILES, read_statistic, sample_of
-from nginx_tune.report.prometheus import Family, Sample, render_exposition
+from nginx_tune.prove.event_streams import sample_of as whole_sample
+from nginx_tune.prove.latency import QUANTILES, LatencySample, read_statistic, sample_of
+from nginx_tune.report.prometheus import Family, MetricSample, render_exposition
 from nginx_tune.report.quantities import one_line
 
 _PREFIX = "nginx_tune_probe_"
@@ -38,12 +39,12 @@ def render_measurement_prometheus(measurement: Measurement) -> bytes:
     classes = measurement.classes
     kinds = {name: sorted(item.errors.items()) for name, item in classes.items()}
     errors = tuple(
-        Sample(count, {"class": name, "kind": kind})
+        MetricSample(count, {"class": name, "kind": kind})
         for name, counted in kinds.items()
         for kind, count in counted
     )
     agreed = tuple(
-        Sample(one.connections, {"class": name, "version": one.version, "cipher": one.cipher})
+        MetricSample(one.connections, {"class": name, "version": one.version, "cipher": one.cipher})
         for name, item in classes.items()
         for one in item.tls_sessions
     )
@@ -62,12 +63,13 @@ def render_measurement_prometheus(measurement: Measurement) -> bytes:
             _summary("response_seconds", "From when a request was due to its last byte.", classes),
             _summary("ttfb_seconds", "From when a request was due to its first byte.", classes),
             _summary("service_seconds", "From the send of a request to its last byte.", classes),
+            *_watched(classes),
         ]
     )
 
 
 def _gauge(name: str, text: str, value: float) -> Family:
-    return Family(_PREFIX + name, "gauge", text, (Sample(value),))
+    return Family(_PREFIX + name, "gauge", text, (MetricSample(value),))
 
 
 def _of_classes(
@@ -76,23 +78,55 @@ def _of_classes(
     classes: dict[str, ClassMeasurement],
     value: Callable[[ClassMeasurement], float],
 ) -> Family:
-    samples = tuple(Sample(value(item), {"class": one}) for one, item in classes.items())
+    samples = tuple(MetricSample(value(item), {"class": one}) for one, item in classes.items())
     return Family(_PREFIX + name, "gauge", text, samples)
 
 
+_WATCHED = {
+    "first_body_seconds": "From when a request was due to the first byte of its body.",
+    "gap_seconds": "Between the pieces of one body.",
+    "event_delay_seconds": "From when an event says it was sent until it was read.",
+}
+
+
+def _watched(classes: dict[str, ClassMeasurement]) -> list[Family]:
+    """Of answers that were watched while they came; none where none were."""
+    parts = {name: item.event_stream for name, item in classes.items() if item.event_stream}
+    if not parts:
+        return []
+    counts = tuple(
+        MetricSample(count, {"class": name, "end": end})
+        for name, one in parts.items()
+        for end, count in (("whole", one.whole), ("early", one.early_ends), ("cut", one.cut))
+    )
+    return [
+        Family(f"{_PREFIX}bodies", "gauge", "Watched bodies by their end.", counts),
+        *(
+            _summary_of(
+                field, text, {name: whole_sample(one, field) for name, one in parts.items()}
+            )
+            for field, text in _WATCHED.items()
+        ),
+    ]
+
+
 def _summary(field: str, text: str, classes: dict[str, ClassMeasurement]) -> Family:
+    """Of all classes."""
+    return _summary_of(field, text, {n: sample_of(item, field) for n, item in classes.items()})
+
+
+def _summary_of(field: str, text: str, measured: dict[str, LatencySample]) -> Family:
     """Quantiles that are not measured are left out; ``_sum`` and ``_count`` have all samples."""
-    samples: list[Sample] = []
-    for name, item in classes.items():
-        sample = sample_of(item, field)
+    samples: list[MetricSample] = []
+    for name, sample in measured.items():
         latency: Latency = sample.latency
         for statistic, quantile in QUANTILES.items():
             value = read_statistic([sample], statistic).value
             if value is not None:
-                samples.append(Sample(value, {"class": name, "quantile": f"{quantile:g}"}))
+                samples.append(MetricSample(value, {"class": name, "quantile": f"{quantile:g}"}))
         if latency.mean is not None:
-            samples.append(Sample(latency.mean * latency.count, {"class": name}, "_sum"))
-            samples.append(Sample(latency.count, {"class": name}, "_count"))
+            samples.append(MetricSample(latency.mean * latency.count, {"class": name}, "_sum"))
+            samples.append(MetricSample(latency.count, {"class": name}, "_count"))
     return Family(_PREFIX + field, "summary", text, tuple(samples))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from nginx_tune.documents.measured_server import LoopTurn, ServerMeasurement, Waiting, WorkerUse
 from nginx_tune.documents.observation import Cause, Observation
-from nginx_tune.prove.latency import QUANTILES, Sample, read_statistic
-from nginx_tune.report.columns import align
+from nginx_tune.prove.latency import QUANTILES, LatencySample, read_statistic
 from nginx_tune.report.quantities import one_line
+from nginx_tune.report.screen import Block, Line, Screen, Table, plain_text
 from nginx_tune.report.text import bytes_text, number_text, seconds_text
 
 _NONE = "–"
@@ -22,12 +22,39 @@ _BEHIND = {
 
 def render_observation(observation: Observation) -> str:
     """The observation as text; its last lines name the causes."""
+    causes = [_cause(cause) for cause in observation.causes]
+    return plain_text([*_seen(observation), *causes])
+
+
+def observation_screen(observation: Observation) -> Screen:
+    """The same with the causes first: the strongest is the answer."""
+    strongest = next(iter(observation.causes), None)
+    answer = "No cause was looked for."
+    if strongest is not None:
+        answer = f"{strongest.id}: {one_line(strongest.summary)}"
+    causes = [_cause(cause) for cause in observation.causes]
+    return [[Line(answer, "answer")], *causes, *_seen(observation)]
+
+
+def _cause(cause: Cause) -> Block:
+    """What it is, its figures, what is not known, what to do next."""
+    figures = ", ".join(
+        f"{one_line(one.metric)} {_figure(one.value, one.unit)}" for one in cause.evidence
+    )
+    below = [
+        *([f"because: {figures}"] if figures else []),
+        *(f"not known: {one_line(one)}" for one in cause.not_known),
+        *([f"next: {one_line(cause.next_command)}"] if cause.next_command else []),
+    ]
+    said = f"{cause.id} ({cause.confidence} confidence): {one_line(cause.summary)}"
+    return [Line(said), *(Line(text, indent=2) for text in below)]
+
+
+def _seen(observation: Observation) -> Screen:
+    """What was seen, without what it comes from."""
     server = observation.server
-    said = f"nginx {one_line(observation.nginx_version or '')}".strip()
-    said += f", process {observation.pid}, {number_text(observation.duration_seconds)} s"
-    parts = [
-        f"{said}, {observation.worker_processes} workers\n"
-        + (f"{one_line(observation.nginx_choice)}\n" if observation.nginx_choice else ""),
+    return [
+        _window(observation),
         _workers(server, observation.duration_seconds),
         _loop(server.loop_turn_seconds),
         _waits(server.loop_turn_seconds),
@@ -35,23 +62,17 @@ def render_observation(observation: Observation) -> str:
         _waiting(server.waiting),
         _listeners(server),
         _disks(server),
-        "".join(f"unfit: {one_line(flag)}\n" for flag in observation.flags),
+        [Line(f"unfit: {one_line(flag)}", "warning") for flag in observation.flags],
         _unknown(observation),
-        "".join(render_cause(cause) for cause in observation.causes),
     ]
-    return "\n".join(part for part in parts if part)
 
 
-def render_cause(cause: Cause) -> str:
-    """One cause: what it is, its figures, what is not known, what to do next."""
-    lines = [f"{cause.id} ({cause.confidence} confidence): {one_line(cause.summary)}"]
-    figures = ", ".join(
-        f"{one_line(one.metric)} {_figure(one.value, one.unit)}" for one in cause.evidence
-    )
-    lines += [f"  because: {figures}"] if figures else []
-    lines += [f"  not known: {one_line(one)}" for one in cause.not_known]
-    lines += [f"  next: {one_line(cause.next_command)}"] if cause.next_command else []
-    return "".join(f"{line}\n" for line in lines)
+def _window(observation: Observation) -> Block:
+    said = f"nginx {one_line(observation.nginx_version or '')}".strip()
+    said += f", process {observation.pid}, {number_text(observation.duration_seconds)} s"
+    choice = one_line(observation.nginx_choice)
+    lines = [Line(f"{said}, {observation.worker_processes} workers")]
+    return [*lines, *([Line(choice)] if choice else [])]
 
 
 def _figure(value: float, unit: str) -> str:
@@ -62,11 +83,11 @@ def _figure(value: float, unit: str) -> str:
     return f"{number_text(value)} {one_line(unit)}".rstrip()
 
 
-def _workers(server: ServerMeasurement, seconds: float) -> str:
+def _workers(server: ServerMeasurement, seconds: float) -> Block:
     header = ("worker", "CPU", "of it loop", "waits D", "runs R", "block I/O", "run queue", "turns",
               "connections")  # fmt: skip
     rows = [_worker_row(worker, seconds) for worker in server.workers]
-    return align([header, *rows], right=range(1, len(header))) if rows else ""
+    return [Table([header, *rows], right=range(1, len(header)))] if rows else []
 
 
 def _worker_row(worker: WorkerUse, seconds: float) -> tuple[str, ...]:
@@ -94,13 +115,13 @@ def _share(part: float | None, whole: float) -> str:
     return _NONE if part is None or not whole else f"{part / whole * 100:.3g} %"
 
 
-def _loop(turns: LoopTurn | None) -> str:
+def _loop(turns: LoopTurn | None) -> Block:
     if turns is None or not turns.count:
-        return ""
+        return []
     quantiles = ", ".join(
         f"{name} {'≥ ' if _is_bound(turns, name) else ''}{seconds_text(value)}"
         for name, value in (
-            *((name, read_statistic([Sample(turns)], name).value) for name in QUANTILES),
+            *((name, read_statistic([LatencySample(turns)], name).value) for name in QUANTILES),
             ("longest", turns.max),
         )
         if value is not None
@@ -109,29 +130,27 @@ def _loop(turns: LoopTurn | None) -> str:
     sampled = turns.traced_ratio
     part = "" if sampled is None or sampled > 0.99 else f", {sampled * 100:.0f} % of the time"  # noqa: PLR2004
     method = f" ({one_line(turns.method)}{part})" if turns.method else ""
-    return f"loop turns: {turns.count:,}, {quantiles}{blocked}{method}\n"
+    return [Line(f"loop turns: {turns.count:,}, {quantiles}{blocked}{method}")]
 
 
-def _waits(turns: LoopTurn | None) -> str:
+def _waits(turns: LoopTurn | None) -> Block:
     """What an arrival waits for its loop, and behind what."""
     if turns is None or not turns.arrival_wait_seconds:
-        return ""
+        return []
     parts = sorted(turns.arrival_wait_by.items(), key=lambda item: -item[1])
     shown = [
         f"{_BEHIND.get(part, part)} {seconds / turns.arrival_wait_seconds * 100:.0f} %"
         for part, seconds in parts
         if seconds >= _SHOWN * turns.arrival_wait_seconds
     ]
-    return (
-        f"an arrival waits {seconds_text(turns.arrival_wait_seconds)} for its loop on average: "
-        f"{', '.join(shown)}\n"
-    )
+    waits = seconds_text(turns.arrival_wait_seconds)
+    return [Line(f"an arrival waits {waits} for its loop on average: {', '.join(shown)}")]
 
 
-def _waiting(waiting: Waiting | None) -> str:
+def _waiting(waiting: Waiting | None) -> Block:
     """Who waits for whom."""
     if waiting is None:
-        return ""
+        return []
     said = f"at a time: {number_text(waiting.clients_waiting)} of {number_text(waiting.clients)} "
     said += "clients wait for an answer"
     if waiting.client_seconds is not None:
@@ -143,7 +162,7 @@ def _waiting(waiting: Waiting | None) -> str:
     if waiting.pool_busy_ratio is not None:
         busy = waiting.pool_busy_ratio * waiting.pool_threads
         said += f"; {number_text(busy)} of {waiting.pool_threads:.0f} pool threads are at work"
-    return f"{said}\n"
+    return [Line(said)]
 
 
 def _is_bound(turns: LoopTurn, name: str) -> bool:
@@ -154,7 +173,7 @@ def _is_bound(turns: LoopTurn, name: str) -> bool:
 _ERROR_LEVELS = ("error", "crit", "alert", "emerg")
 
 
-def _counts(server: ServerMeasurement) -> str:
+def _counts(server: ServerMeasurement) -> Block:
     status = server.stub_status
     lines = []
     if status is not None:
@@ -188,10 +207,10 @@ def _counts(server: ServerMeasurement) -> str:
         lines.append(f"page cache: {server.refaults:,} pages of files read again ({where})")
     if server.observer_cpu_seconds is not None:
         lines.append(f"watching cost {seconds_text(server.observer_cpu_seconds)} of CPU")
-    return "".join(f"{line}\n" for line in lines)
+    return [Line(line) for line in lines]
 
 
-def _listeners(server: ServerMeasurement) -> str:
+def _listeners(server: ServerMeasurement) -> Block:
     header = ("listener", "sockets", "backlog", "longest queue", "drops")
     rows = [
         (
@@ -204,10 +223,10 @@ def _listeners(server: ServerMeasurement) -> str:
         )
         for one in server.listeners
     ]
-    return align([header, *rows], right=range(1, len(header))) if rows else ""
+    return [Table([header, *rows], right=range(1, len(header)))] if rows else []
 
 
-def _disks(server: ServerMeasurement) -> str:
+def _disks(server: ServerMeasurement) -> Block:
     header = ("disk", "busy", "reads", "read", "await", "writes", "written", "await", "in flight")
     rows = [
         (
@@ -227,11 +246,14 @@ def _disks(server: ServerMeasurement) -> str:
         )
         for disk in server.disks
     ]
-    return align([header, *rows], right=range(1, len(header))) if rows else ""
+    return [Table([header, *rows], right=range(1, len(header)))] if rows else []
 
 
-def _unknown(observation: Observation) -> str:
-    return "".join(
-        f"not measured: {one_line(one.path.removeprefix('/server/'))}: {one_line(one.reason)}\n"
+def _unknown(observation: Observation) -> Block:
+    return [
+        Line(
+            f"not measured: {one_line(one.path.removeprefix('/server/'))}: {one_line(one.reason)}",
+            "note",
+        )
         for one in observation.unknown
-    )
+    ]

@@ -8,7 +8,7 @@ from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.observation import Observation
 from nginx_tune.prove.latency import QUANTILES
-from nginx_tune.report.prometheus import Family, Sample, render_exposition
+from nginx_tune.report.prometheus import Family, MetricSample, render_exposition
 
 _PREFIX = "nginx_tune_observe_"
 
@@ -16,7 +16,7 @@ _Labelled = tuple[Mapping[str, str], float | None]
 
 
 def _family(name: str, text: str, samples: Iterable[_Labelled]) -> Family:
-    known = tuple(Sample(value, labels) for labels, value in samples if value is not None)
+    known = tuple(MetricSample(value, labels) for labels, value in samples if value is not None)
     return Family(_PREFIX + name, "gauge", text, known)
 
 
@@ -98,13 +98,13 @@ def _server(server: ServerMeasurement) -> list[Family]:
 
 
 def _summary(name: str, text: str, latency: Latency | None) -> Family:
-    samples: list[Sample] = []
+    samples: list[MetricSample] = []
     if latency is not None and latency.mean is not None:
         for statistic, quantile in QUANTILES.items():
             value = getattr(latency, statistic)
-            samples += [] if value is None else [Sample(value, {"quantile": f"{quantile:g}"})]
-        samples.append(Sample(latency.mean * latency.count, suffix="_sum"))
-        samples.append(Sample(latency.count, suffix="_count"))
+            samples += [] if value is None else [MetricSample(value, {"quantile": f"{quantile:g}"})]
+        samples.append(MetricSample(latency.mean * latency.count, suffix="_sum"))
+        samples.append(MetricSample(latency.count, suffix="_count"))
     return Family(_PREFIX + name, "summary", text, tuple(samples))
 
 

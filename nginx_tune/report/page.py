@@ -11,11 +11,14 @@ from functools import lru_cache
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from msgspec.structs import replace
 
 from nginx_tune import __version__
 from nginx_tune.documents.base import Document
+from nginx_tune.documents.plan import Plan
 from nginx_tune.report.embedded import embed
-from nginx_tune.report.page_sections import Section, section_of
+from nginx_tune.report.page_parts import Section
+from nginx_tune.report.page_sections import section_of
 from nginx_tune.report.screen import Line, Screen, Table, markdown
 from nginx_tune.report.text import plain
 
@@ -35,11 +38,23 @@ def render_page(documents: Sequence[Document]) -> bytes:
         .render(
             sections=sections,
             title=_title(sections),
-            documents=embed([msgspec.json.encode(one, order="deterministic") for one in documents]),
+            documents=embed(
+                [msgspec.json.encode(_to_send(one), order="deterministic") for one in documents]
+            ),
             version=__version__,
         )
     )
     return shown.encode(errors="backslashreplace")
+
+
+def _to_send(document: Document) -> Document:
+    """Without what nobody sees on the page and only who applies it needs: whole configurations.
+
+    A page is sent to others, and configurations hold secrets.
+    """
+    if not isinstance(document, Plan):
+        return document
+    return replace(document, files=[replace(one, content=b"") for one in document.files])
 
 
 def render_report_markdown(documents: Sequence[Document]) -> bytes:

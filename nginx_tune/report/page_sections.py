@@ -3,71 +3,44 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from nginx_tune.documents.base import Document
+from nginx_tune.documents.decisions import Decisions
+from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.plan import Plan
 from nginx_tune.documents.rehearsal import Rehearsal
 from nginx_tune.documents.run import Run
 from nginx_tune.documents.scenario import ArmText, ScenarioRun
 from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Verdict
+from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.blocks import pair_blocks
 from nginx_tune.prove.rounds import select_pairs
+from nginx_tune.report.page_parts import Figure, Plot, Section, Text
 from nginx_tune.report.page_screens import findings_screen, measurement_screen, plan_screen
-from nginx_tune.report.plot_quantiles import QuantilePlot, quantile_plots
-from nginx_tune.report.plot_ratios import RatioPlot, metrics_plot, pairs_plot, predictions_plot
+from nginx_tune.report.page_site_sections import (
+    decisions_section,
+    facts_section,
+    observation_section,
+    workload_section,
+)
+from nginx_tune.report.plot_quantiles import quantile_plots
+from nginx_tune.report.plot_ratios import metrics_plot, pairs_plot, predictions_plot
+from nginx_tune.report.plot_seconds import seconds_plots
+from nginx_tune.report.plot_workers import workers_plots
 from nginx_tune.report.quantities import interval_text, metric_words, one_line, value_text
 from nginx_tune.report.rehearsal import rehearsal_screen
 from nginx_tune.report.runs import started_text
 from nginx_tune.report.scenario import scenario_screen
-from nginx_tune.report.screen import Screen
 from nginx_tune.report.verdict import columns_of, verdict_screen
 
-PAGE_KINDS: tuple[type[Document], ...] = (
-    Run, ScenarioRun, Validation, Verdict, Measurement, Findings, Plan, Rehearsal,
-)  # fmt: skip
-"""The documents that a page shows."""
-
-Plot = RatioPlot | QuantilePlot
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A number that is shown large."""
-
-    name: str
-    text: str
-    value: float | None
-    """As the document has it."""
-
-
-@dataclass(frozen=True)
-class Text:
-    """What is folded away and shown letter by letter: a configuration, a difference."""
-
-    title: str
-    content: str
-    is_diff: bool = False
-
-
-@dataclass(frozen=True)
-class Section:
-    """A document on a page; the screen's first block is its answer."""
-
-    kind: str
-    title: str
-    screen: Screen
-    tag: str = ""
-    """The outcome in a word or two, and whether that is good, bad or neither."""
-    tone: str = "plain"
-    figures: Sequence[Figure] = ()
-    plots: Sequence[Plot] = ()
-    texts: Sequence[Text] = ()
+_TWO_ARMS = "Two configurations under the same load"
 
 
 def section_of(document: Document) -> Section:
@@ -75,28 +48,11 @@ def section_of(document: Document) -> Section:
 
     Errors: UsageError that names another kind.
     """
-    if isinstance(document, Run):
-        return _run(document)
-    if isinstance(document, ScenarioRun):
-        return _scenario(document, "scenario run")
-    if isinstance(document, Validation):
-        return _validation(document, "Two configurations under the same load", "validation")
-    if isinstance(document, Verdict):
-        return _verdict(document, "Two configurations under the same load", "verdict")
-    if isinstance(document, Measurement):
-        title = f"Load measured {one_line(document.arm)}".rstrip()
-        plots = quantile_plots([document])
-        return Section("measurement", title, measurement_screen(document), plots=plots)
-    if isinstance(document, Findings):
-        tone = "bad" if any(one.severity == "error" for one in document.findings) else "plain"
-        return Section("audit", "Audit", findings_screen(document), tone=tone)
-    if isinstance(document, Plan):
-        return Section("plan", f"Plan for {one_line(document.conf_path)}", plan_screen(document))
-    if isinstance(document, Rehearsal):
-        title = f"Rehearsal of {one_line(document.conf_path)}"
-        return Section("rehearsal", title, rehearsal_screen(document))
-    name = type(document).__name__
-    raise UsageError(f"a report shows no {name} document", hint=f"it shows {kinds_text()}")
+    make = _SECTIONS.get(type(document))
+    if make is None:
+        name = type(document).__name__
+        raise UsageError(f"a report shows no {name} document", hint=f"it shows {kinds_text()}")
+    return make(document)
 
 
 def kinds_text() -> str:
@@ -109,10 +65,12 @@ def _run(run: Run) -> Section:
     when = f"{summary.kind} run {one_line(summary.id)}, {started_text(summary)} UTC"
     if isinstance(run.result, ScenarioRun):
         return _scenario(run.result, when)
+    if isinstance(run.result, Rehearsal):
+        return _rehearsal(run.result, when)
     return _validation(run.result, one_line(summary.name), when)
 
 
-def _scenario(run: ScenarioRun, kind: str) -> Section:
+def _scenario(run: ScenarioRun, kind: str = "scenario run") -> Section:
     said = _blocks_plots(run.verdict, run.measurements)
     predicted = predictions_plot(run.predictions)
     plots = [*said[:1], *([predicted] if predicted else []), *said[1:]]
@@ -123,15 +81,18 @@ def _scenario(run: ScenarioRun, kind: str) -> Section:
     )
 
 
-def _validation(found: Validation, title: str, kind: str) -> Section:
+def _validation(found: Validation, title: str = _TWO_ARMS, kind: str = "validation") -> Section:
     base = _verdict(found.verdict, title, kind)
     plots = _blocks_plots(found.verdict, found.measurements)
     texts = _arm_texts(found.arms)
     return Section(kind, title, base.screen, base.tag, base.tone, base.figures, plots, texts)
 
 
-def _verdict(verdict: Verdict, title: str, kind: str) -> Section:
-    tone = {"better": "good", "worse": "bad"}.get(verdict.outcome, "plain")
+_TONES = {"better": "good", "worse": "bad"}
+
+
+def _verdict(verdict: Verdict, title: str = _TWO_ARMS, kind: str = "verdict") -> Section:
+    tone = _TONES.get(verdict.outcome, "plain")
     plot = metrics_plot(verdict)
     return Section(
         kind,
@@ -166,7 +127,7 @@ def _figures(verdict: Verdict) -> list[Figure]:
     if primary.ratio is not None:
         ratio, _, interval = interval_text(primary).partition(" [")
         name = "candidate ÷ baseline" + (f", interval {interval.rstrip(']')}" if interval else "")
-        shown.append(Figure(name, ratio, primary.ratio))
+        shown.append(Figure(name, ratio, primary.ratio, _TONES.get(primary.outcome, "plain")))
     return shown
 
 
@@ -179,7 +140,16 @@ def _blocks_plots(verdict: Verdict, measurements: Sequence[Measurement]) -> list
         pairs = pairs_plot(verdict, pair_blocks(compared))
     except UsageError:
         pairs = None  # blocks that are no pairs, of a document that somebody wrote by hand
-    return [*plots, *([pairs] if pairs else []), *quantile_plots(measurements)]
+    return [*plots, *([pairs] if pairs else []), *_load_plots(measurements)]
+
+
+def _load_plots(measurements: Sequence[Measurement]) -> list[Plot]:
+    """Of every class: by quantile, then by second, then by worker."""
+    return [
+        *quantile_plots(measurements),
+        *seconds_plots(measurements),
+        *workers_plots(measurements),
+    ]
 
 
 def _arm_texts(arms: Sequence[ArmText]) -> list[Text]:
@@ -202,3 +172,41 @@ def _arm_texts(arms: Sequence[ArmText]) -> list[Text]:
         Text(f"nginx.conf of {one_line(arm.arm)}", arm.nginx_conf) for arm in arms if arm.nginx_conf
     ]
     return texts
+
+
+def _measurement(found: Measurement) -> Section:
+    title = f"Load measured {one_line(found.arm)}".rstrip()
+    plots = _load_plots([found])
+    return Section("measurement", title, measurement_screen(found), plots=plots)
+
+
+def _findings(found: Findings) -> Section:
+    tone = "bad" if any(one.severity == "error" for one in found.findings) else "plain"
+    return Section("audit", "Audit", findings_screen(found), tone=tone)
+
+
+def _plan(plan: Plan) -> Section:
+    return Section("plan", f"Plan for {one_line(plan.conf_path)}", plan_screen(plan))
+
+
+def _rehearsal(found: Rehearsal, kind: str = "rehearsal") -> Section:
+    title = f"Rehearsal of {one_line(found.conf_path)}"
+    return Section(kind, title, rehearsal_screen(found))
+
+
+_SECTIONS: dict[type[Document], Callable[[Any], Section]] = {
+    Run: _run,
+    ScenarioRun: _scenario,
+    Validation: _validation,
+    Verdict: _verdict,
+    Measurement: _measurement,
+    Findings: _findings,
+    Plan: _plan,
+    Rehearsal: _rehearsal,
+    Observation: observation_section,
+    Facts: facts_section,
+    Workload: workload_section,
+    Decisions: decisions_section,
+}
+PAGE_KINDS: tuple[type[Document], ...] = tuple(_SECTIONS)
+"""The documents that a page shows."""

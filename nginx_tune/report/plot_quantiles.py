@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.blocks import counts_for
 from nginx_tune.prove.histogram import Histogram, decode_histogram, merge_histograms
 from nginx_tune.report.plot_axis import LogAxis, Tick, log_axis
+from nginx_tune.report.plot_curves import CurveLine, CurvePlot, height_for, place_of_arm, spread
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.text import number_text, seconds_text
 
@@ -18,42 +18,13 @@ _NANOSECONDS = 1e9
 _STEPS_PER_NINE = 24
 _FEWEST_BEYOND = 10
 """A curve ends where fewer samples than this lie beyond: past it chance draws it."""
-_LEAST_HEIGHT_REM = 16.0
-_LABEL_HEIGHT_REM = 1.4
 _NAMES = {1.0: "p90", 2.0: "p99", 3.0: "p99.9", 4.0: "p99.99", 5.0: "p99.999"}
 _FIRST_NINES = -math.log10(0.9)
 """Below the tenth percentile single lucky requests would stretch the axis."""
 _MEDIAN_NINES = -math.log10(0.5)
 
 
-@dataclass(frozen=True)
-class Curve:
-    """One arm, as the points of a polyline in percent."""
-
-    name: str
-    points: str
-    end: tuple[float, float]
-    """In percent from the left and from the top."""
-    label_top: float
-    """Where its label stands, in percent from the top, clear of the others."""
-    number: int
-    """Which colour."""
-
-
-@dataclass(frozen=True)
-class QuantilePlot:
-    """Curves over nines and seconds."""
-
-    title: str
-    caption: str
-    curves: Sequence[Curve]
-    x_ticks: Sequence[Tick]
-    y_ticks: Sequence[Tick]
-    height_rem: float = _LEAST_HEIGHT_REM
-    kind: str = "quantiles"
-
-
-def quantile_plots(measurements: Sequence[Measurement]) -> list[QuantilePlot]:
+def quantile_plots(measurements: Sequence[Measurement]) -> list[CurvePlot]:
     """One for each request class that has samples; blocks that do not count are left out.
 
     A histogram that cannot be read leaves its class without a plot.
@@ -63,8 +34,17 @@ def quantile_plots(measurements: Sequence[Measurement]) -> list[QuantilePlot]:
     return [plot for plot in plots if plot is not None]
 
 
-def _of_class(name: str, measurements: Sequence[Measurement]) -> QuantilePlot | None:
-    arms = sorted({one.arm for one in measurements}, key=_place)
+def histogram_plot(title: str, name: str, histogram: str) -> CurvePlot | None:
+    """One for a histogram by itself; None when it is empty or cannot be read."""
+    try:
+        decoded = decode_histogram(histogram) if histogram else None
+    except UsageError:
+        return None
+    return _plot(title, {name: decoded}, "counted") if decoded and decoded.total else None
+
+
+def _of_class(name: str, measurements: Sequence[Measurement]) -> CurvePlot | None:
+    arms = sorted({one.arm for one in measurements}, key=place_of_arm)
     try:
         found = {arm: _merged(name, arm, measurements) for arm in arms}
     except UsageError:
@@ -72,12 +52,7 @@ def _of_class(name: str, measurements: Sequence[Measurement]) -> QuantilePlot | 
     histograms = {arm: one for arm, one in found.items() if one is not None and one.total}
     if not histograms:
         return None
-    return _plot(name, histograms)
-
-
-def _place(arm: str) -> tuple[int, str]:
-    """The baseline first, the candidate next: an arm has its colour on every page."""
-    return ({"baseline": 0, "candidate": 1}.get(arm, 2), arm)
+    return _plot(f"Latency of {one_line(name)}", histograms, "requests")
 
 
 def _merged(name: str, arm: str, measurements: Sequence[Measurement]) -> Histogram | None:
@@ -89,26 +64,26 @@ def _merged(name: str, arm: str, measurements: Sequence[Measurement]) -> Histogr
     return merge_histograms([decode_histogram(text) for text in texts if text])
 
 
-def _plot(name: str, histograms: Mapping[str, Histogram]) -> QuantilePlot | None:
+def _plot(title: str, histograms: Mapping[str, Histogram], counted: str) -> CurvePlot | None:
     lines = {arm: _line(histogram) for arm, histogram in histograms.items()}
     axis = log_axis([seconds for line in lines.values() for _, seconds in line])
     if axis is None:
         return None
     most = max(max(nines for nines, _ in line) for line in lines.values())
     curves = [
-        _curve(one_line(arm) or one_line(name), line, axis, most, number + (len(lines) == 1))
+        _curve(one_line(arm), line, axis, most, number + (len(lines) == 1))
         for number, (arm, line) in enumerate(lines.items())
     ]
-    height_rem = max(_LEAST_HEIGHT_REM, _LABEL_HEIGHT_REM * (len(curves) + 1))
+    height_rem = height_for(curves)
     counts = ", ".join(
         f"{one_line(arm)} {number_text(histogram.total)}".strip()
         for arm, histogram in histograms.items()
     )
-    return QuantilePlot(
-        f"Latency of {one_line(name)}",
-        f"By quantile, each nine as wide as the one before; requests: {counts}. "
+    return CurvePlot(
+        title,
+        f"By quantile, each nine as wide as the one before; {counted}: {counts}. "
         f"A curve ends where fewer than {_FEWEST_BEYOND} lie beyond.",
-        _spread(curves, height_rem),
+        spread(curves, height_rem),
         [
             Tick(_across(nines, most), text)
             for nines, text in {_MEDIAN_NINES: "median", **_NAMES}.items()
@@ -140,25 +115,11 @@ def _line(histogram: Histogram) -> list[tuple[float, float]]:
 
 def _curve(
     name: str, line: Sequence[tuple[float, float]], axis: LogAxis, most: float, number: int
-) -> Curve:
+) -> CurveLine:
     places = [
         (_across(nines, most), round(100 - axis.percent(seconds), 2)) for nines, seconds in line
     ]
     points = " ".join(f"{x:g},{y:g}" for x, y in places)
-    return Curve(f"{name} {seconds_text(line[-1][1])}", points, places[-1], places[-1][1], number)
-
-
-def _spread(curves: Sequence[Curve], height_rem: float) -> list[Curve]:
-    """The curves with their labels far enough from each other to be read, the topmost first."""
-    gap = 100 * _LABEL_HEIGHT_REM / height_rem
-    ordered = sorted(curves, key=lambda one: one.end[1])
-    tops: list[float] = []
-    for curve in ordered:
-        tops.append(max(curve.end[1], tops[-1] + gap if tops else 0.0))
-    bottom = 100.0
-    for number in reversed(range(len(tops))):
-        tops[number] = min(tops[number], bottom)
-        bottom = tops[number] - gap
-    return [
-        replace(curve, label_top=round(top, 2)) for curve, top in zip(ordered, tops, strict=True)
-    ]
+    return CurveLine(
+        f"{name} {seconds_text(line[-1][1])}".strip(), [points], places[-1], places[-1][1], number
+    )

@@ -38,7 +38,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Row:
+class RatioRow:
     """A mark in percent of the axis."""
 
     mark: Mark
@@ -54,7 +54,7 @@ class RatioPlot:
 
     title: str
     caption: str
-    rows: Sequence[Row]
+    rows: Sequence[RatioRow]
     ticks: Sequence[Tick]
     one: float
     kind: str = "ratios"
@@ -160,11 +160,11 @@ def _plot(title: str, caption: str, marks: Sequence[Mark]) -> RatioPlot | None:
     return RatioPlot(title, caption, rows, ticks, axis.percent(1.0))
 
 
-def _row(mark: Mark, axis: LogAxis) -> Row:
+def _row(mark: Mark, axis: LogAxis) -> RatioRow:
     band = None
     if mark.band is not None:
         band = (axis.percent(mark.band[0]), axis.percent(mark.band[1]))
-    return Row(
+    return RatioRow(
         mark,
         axis.percent(mark.value),
         None if mark.low is None else axis.percent(mark.low),

@@ -13,7 +13,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
-class Sample:
+class MetricSample:
     """One value with its labels; ``suffix`` as in ``_bucket`` or ``_sum``."""
 
     value: float
@@ -28,7 +28,7 @@ class Family:
     name: str
     kind: Literal["gauge", "counter", "histogram", "summary"]
     help: str
-    samples: tuple[Sample, ...]
+    samples: tuple[MetricSample, ...]
 
 
 def render_exposition(families: Iterable[Family]) -> bytes:

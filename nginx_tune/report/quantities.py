@@ -10,6 +10,10 @@ from nginx_tune.prove.expression import Expression, parse_expression
 from nginx_tune.prove.metrics import find_metric
 from nginx_tune.report.text import bytes_text, number_text, plain, seconds_text
 
+_MANY = 10.0
+"""Of something in something: from here on no share any more."""
+_HUGE = 1e9
+
 _TEXT: dict[Unit, Callable[[float], str]] = {
     "seconds": seconds_text,
     "bytes": bytes_text,
@@ -17,7 +21,7 @@ _TEXT: dict[Unit, Callable[[float], str]] = {
     "per_second": lambda value: f"{number_text(value)}/s",
     "seconds_per_second": lambda value: f"{number_text(value)} s/s",
     "count": number_text,
-    "ratio": lambda value: f"{value * 100:.3g} %",
+    "ratio": lambda value: ratio_text(value) if value >= _MANY else f"{value * 100:.3g} %",
 }
 
 _LATENCIES = {
@@ -29,6 +33,9 @@ _LATENCIES = {
     "service": "service time",
     "service_seconds": "service time",
     "lateness": "lateness",
+    "first_body": "time to the body",
+    "gap": "gap between pieces",
+    "event_delay": "delay of events",
 }
 _STATISTICS = {
     "p50": "median",
@@ -105,6 +112,8 @@ def _is_ratio(expression: Expression) -> bool:
 
 
 def _ratio_number(ratio: float) -> str:
+    if ratio >= _HUGE:
+        return f"{ratio:.3g}"
     if ratio >= 100:  # noqa: PLR2004  # three digits say enough
         return f"{ratio:,.0f}"
     if ratio >= 10:  # noqa: PLR2004

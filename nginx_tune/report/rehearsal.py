@@ -79,7 +79,8 @@ def _head(rehearsal: Rehearsal) -> list[str]:
     program = f"nginx {plain(rehearsal.nginx_version)}"
     if rehearsal.new_nginx_binary:
         program += f", then {plain(rehearsal.new_nginx_version or rehearsal.new_nginx_binary)}"
-    lines = [f"{plain(rehearsal.conf_path)}: {files}; {program}"]
+    lab = "" if rehearsal.lab == "none" else f"; lab {plain(rehearsal.lab)}"
+    lines = [f"{plain(rehearsal.conf_path)}: {files}; {program}{lab}"]
     if rehearsal.turnovers:
         rate = number_text(rehearsal.rate_per_second)
         held = ", ".join(f"{one.held} {one.kind}" for one in rehearsal.turnovers[0].held)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from nginx_tune.documents.rehearsal import Rehearsal
 from nginx_tune.documents.run import Run, RunComparison, RunMetric, Runs, RunSummary
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.units import bytes_text
 from nginx_tune.report.quantities import metric_words, one_line, ratio_text, value_text
+from nginx_tune.report.rehearsal import rehearsal_screen
 from nginx_tune.report.scenario import scenario_screen
 from nginx_tune.report.screen import Line, Screen, Table, plain_text
 from nginx_tune.report.verdict import verdict_screen
@@ -21,8 +23,8 @@ def runs_screen(runs: Runs) -> Screen:
             f"{run.kind} {one_line(run.name)}",
             run.outcome.replace("_", " ") + _counts(run),
             one_line(run.primary_metric),
-            _ratio(run),
-            str(run.pairs),
+            _ratio(run) if run.primary_metric else "",
+            str(run.pairs) if run.primary_metric else "",
         )
         for run in runs.runs
     ]
@@ -46,6 +48,8 @@ def run_screen(run: Run) -> Screen:
     result = run.result
     if isinstance(result, ScenarioRun):
         return [[Line(head)], *scenario_screen(result)]
+    if isinstance(result, Rehearsal):
+        return [[Line(head)], *rehearsal_screen(result)]
     return [[Line(head)], *verdict_screen(result.verdict)]
 
 

@@ -24,7 +24,7 @@ def scenario_screen(run: ScenarioRun) -> Screen:
     """The sentence, the claims, the predictions, then the verdict and what it stands on."""
     return [
         [Line(scenario_sentence(run), "answer")],
-        _claims(run.claims),
+        _claims(run.claims, judged=is_judged(run)),
         *_predictions(run),
         [
             Line(f"{one_line(arm.arm)} left out: {one_line(arm.left_out)}", "warning")
@@ -43,6 +43,9 @@ def scenario_sentence(run: ScenarioRun) -> str:
     held = sum(claim.held for claim in shown)
     if not shown:
         return verdict_sentence(run.verdict)
+    if not is_judged(run):
+        claims = f"interrupted: {_count(len(shown), 'claim')} not judged"
+        return f"{one_line(run.name)}: {claims}. {verdict_sentence(run.verdict)}"
     if held == len(shown):
         claims = f"all {held} claims hold" if held > 1 else "the claim holds"
     else:
@@ -51,6 +54,11 @@ def scenario_sentence(run: ScenarioRun) -> str:
         claims += f", {len(run.claims) - len(shown)} could not be tried here"
     predicted = f"; {outside}" if (outside := count_outside(run)) else ""
     return f"{one_line(run.name)}: {claims}{predicted}. {verdict_sentence(run.verdict)}"
+
+
+def is_judged(run: ScenarioRun) -> bool:
+    """Whether there was anything to judge: not where it was interrupted before its first pair."""
+    return run.verdict.stopped != "interrupted" or run.verdict.environment.pairs > 0
 
 
 def count_outside(run: ScenarioRun) -> str:
@@ -144,7 +152,7 @@ def _of(claim: ClaimResult) -> str:
     return f"{claim.rounds_held} of {claim.rounds}"
 
 
-def _claims(claims: list[ClaimResult]) -> Block:
+def _claims(claims: list[ClaimResult], *, judged: bool) -> Block:
     if not claims:
         return []
     rows = [("source", "claim", "expected", "source's figure", "measured", "")]
@@ -154,12 +162,12 @@ def _claims(claims: list[ClaimResult]) -> Block:
             measured = one_line(claim.reason)
         rows.append(
             (
-                one_line(claim.source_row),
+                one_line(claim.source_row) or "–",
                 one_line(claim.name),
                 expected_text(claim),
                 one_line(claim.source_figure) or "–",
                 measured,
-                _held(claim),
+                _held(claim) if judged else "not judged",
             )
         )
     return [Line("claims", "heading"), Table(rows, indent=2)]

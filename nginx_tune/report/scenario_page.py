@@ -15,9 +15,9 @@ from nginx_tune.documents.scenario import (
     Scenarios,
     ScenarioSummary,
 )
-from nginx_tune.report.columns import align
 from nginx_tune.report.markup import markdown_table
 from nginx_tune.report.quantities import one_line
+from nginx_tune.report.screen import Line, Screen, Table, plain_text
 from nginx_tune.report.text import number_text
 
 _STAND_INS = {
@@ -32,7 +32,7 @@ def summarise(scenarios: Iterable[Scenario]) -> Scenarios:
 
 
 def _summary(scenario: Scenario) -> ScenarioSummary:
-    rows = {claim.source_row for claim in scenario.claims}
+    rows = {claim.source_row for claim in scenario.claims} - {""}
     return ScenarioSummary(
         name=scenario.name,
         source_rows=sorted(rows, key=lambda row: (row[:1], int(row[1:] or 0))),
@@ -42,7 +42,12 @@ def _summary(scenario: Scenario) -> ScenarioSummary:
 
 def render_scenario_list(scenarios: Scenarios) -> str:
     """Name, source rows and title of each scenario."""
-    return align(_list(scenarios))
+    return plain_text(scenario_list_screen(scenarios))
+
+
+def scenario_list_screen(scenarios: Scenarios) -> Screen:
+    """The same as a screen."""
+    return [[Table(_list(scenarios))]]
 
 
 def render_scenario_list_markdown(scenarios: Scenarios) -> str:
@@ -57,31 +62,38 @@ def _list(scenarios: Scenarios) -> list[tuple[str, str, str]]:
 
 def render_scenario_page(scenario: Scenario) -> str:
     """The page for a terminal."""
+    return "\n".join((scenario_words(scenario), plain_text(scenario_parts(scenario))))
+
+
+def scenario_words(scenario: Scenario) -> str:
+    """The paragraphs of the page: what it is about, and what it teaches."""
     parts = [
         f"{scenario.name}: {one_line(scenario.title)}\n",
         f"{one_line(scenario.description)}\n",
         f"{scenario.learn.strip()}\n" if scenario.learn.strip() else "",
-        "arms\n" + align([(name, what) for name, what in _arms(scenario)], indent=2),
-        "load\n" + align([(c.name, _load(c)) for c in scenario.classes], indent=2),
-        "claims\n"
-        + align(
-            [
-                ("source", "claim", "expected", "source's figure"),
-                *(
-                    (
-                        c.source_row,
-                        one_line(c.name),
-                        expected_text(c),
-                        one_line(c.source_figure) or "–",
-                    )
-                    for c in scenario.claims
-                ),
-            ],
-            indent=2,
-        ),
-        f"nginx-tune scenario run {scenario.name}\n",
     ]
     return "\n".join(part for part in parts if part)
+
+
+def scenario_parts(scenario: Scenario) -> Screen:
+    """The tables of the page, and how it is run."""
+    head = ("source", "claim", "expected", "source's figure")
+    claims = [
+        (
+            c.source_row or "–",
+            one_line(c.name),
+            expected_text(c),
+            one_line(c.source_figure) or "–",
+        )
+        for c in scenario.claims
+    ]
+    loads = [(c.name, _load(c)) for c in scenario.classes]
+    return [
+        [Line("arms", "heading"), Table(_arms(scenario), indent=2, has_head=False)],
+        [Line("load", "heading"), Table(loads, indent=2, has_head=False)],
+        [Line("claims", "heading"), Table([head, *claims], indent=2)],
+        [Line(f"nginx-tune scenario run {scenario.name}")],
+    ]
 
 
 def render_scenario_markdown(scenario: Scenario) -> str:
@@ -178,8 +190,17 @@ def _setting(setting: Setting) -> str:
     return one_line(" ".join([setting.directive, *setting.args]) + place)
 
 
+_SOURCES = {
+    "random": "random files",
+    "hot": "one file",
+    "memory": "no file",
+    "events": "the origin's events",
+}
+
+
 def _load(item: ScenarioClass) -> str:
-    source = {"random": "random files", "hot": "one file", "memory": "no file"}[item.source]
+    source = _SOURCES[item.source]
+    source += f" ({one_line(item.query)})" if item.query else ""
     source += ", each once" if item.once else ""
     where = f" of {item.disk}" if item.disk else ""
     kept = "" if item.keepalive else ", a connection each"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nginx_tune.decide.sweep import Step
+from nginx_tune.decide.sweep import SweepStep
 from nginx_tune.report.markup import markdown_code, markdown_text
 from nginx_tune.report.text import bytes_text, number_text, plain, seconds_text
 
 
-def render_sweep(name: str, steps: Sequence[Step]) -> str:
+def render_sweep(name: str, steps: Sequence[SweepStep]) -> str:
     """The table: a row a value, ``now`` and each flip marked."""
     if not steps:
         return f"On this host: no known fact flips {name}.\n"
@@ -25,7 +25,7 @@ def render_sweep(name: str, steps: Sequence[Step]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def render_sweep_markdown(name: str, steps: Sequence[Step]) -> str:
+def render_sweep_markdown(name: str, steps: Sequence[SweepStep]) -> str:
     """The same table in Markdown."""
     if not steps:
         return f"On this host no known fact flips {markdown_code(name)}.\n"
@@ -40,12 +40,12 @@ def render_sweep_markdown(name: str, steps: Sequence[Step]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _mark(step: Step) -> str:
+def _mark(step: SweepStep) -> str:
     marks = [word for word, is_so in (("flips", step.flips), ("now", step.is_now)) if is_so]
     return "<- " + ", ".join(marks) if marks else ""
 
 
-def _value(step: Step) -> str:
+def _value(step: SweepStep) -> str:
     if step.unit in ("bytes", "bytes/s"):
         return bytes_text(step.value) + step.unit.removeprefix("bytes")
     if step.unit == "s":

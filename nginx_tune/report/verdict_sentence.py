@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nginx_tune.documents.verdict import GateResult, MetricVerdict, Verdict
 from nginx_tune.prove.cost import COST
+from nginx_tune.prove.interim import FEWEST_FIRST
 from nginx_tune.prove.statistics import fewest_pairs
 from nginx_tune.report.quantities import interval_text, metric_words, one_line, value_text
 
@@ -16,7 +17,11 @@ def verdict_sentence(verdict: Verdict) -> str:
 def settles_text(metric: MetricVerdict) -> str:
     """How many pairs would settle a metric; empty where that is not known."""
     needed = metric.pairs_needed
-    return f"about {needed} pairs would settle it" if needed else ""
+    if not needed:
+        return ""
+    if needed <= metric.pairs:  # it is an estimate, and so many were run
+        return "a few more pairs may settle it"
+    return f"about {needed} pairs would settle it"
 
 
 def pairs_text(count: int) -> str:
@@ -66,8 +71,10 @@ def _against(metric: MetricVerdict) -> str:
 
 def _unsettled(verdict: Verdict, primary: MetricVerdict, cost: MetricVerdict | None) -> str:
     """Which of the two is open, and why."""
-    if primary.outcome == "inconclusive" and 0 < primary.pairs < fewest_pairs():
-        return f": too few for an outcome, {fewest_pairs()} are needed"
+    # A look that may be followed by others claims by itself a part of the 5 % only.
+    fewest = fewest_pairs() if verdict.stopped == "pairs" else FEWEST_FIRST
+    if primary.outcome == "inconclusive" and 0 < primary.pairs < fewest:
+        return f": too few for an outcome, {fewest} are needed"
     if primary.outcome == "inconclusive":
         parts = [one_line(primary.reason), settles_text(primary)]
         return "".join(f"; {part}" if i else f", {part}" for i, part in enumerate(parts) if part)

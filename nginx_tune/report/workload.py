@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from nginx_tune.documents.workload import LogSummary, Rejected, Traffic, Workload
-from nginx_tune.report.columns import align
-from nginx_tune.report.text import bytes_text, number_text, plain
+from nginx_tune.report.listing import plural
+from nginx_tune.report.quantities import one_line
+from nginx_tune.report.screen import Block, Line, Screen, Table, plain_text
+from nginx_tune.report.text import bytes_text, number_text
 
 _MOST_LOCATIONS = 12
+_NAME_WIDTH = 11
 _REASONS = {
     "empty": "empty",
     "too_long": "longer than 64 KiB",
@@ -21,75 +24,112 @@ _REASONS = {
 
 def render_workload(workload: Workload) -> bytes:
     """The screen, UTF-8, with a final newline."""
-    lines = [
-        *_log(workload.log),
-        *_traffic(workload),
-        *_locations(workload.traffic),
-        *_rejected(workload.log),
+    return plain_text(_blocks(workload)).encode()
+
+
+def workload_screen(workload: Workload) -> Screen:
+    """The same after a sentence: which kind of site it is, by how many requests."""
+    said = f"The traffic is that of a {one_line(workload.kind)} site"
+    if workload.log is not None:
+        said += f", by {workload.log.requests:,} requests"
+        if workload.log.span_seconds:
+            said += f" in {workload.log.span_seconds:,} s"
+    return [[Line(f"{said}.", "answer")], *_blocks(workload)]
+
+
+def _blocks(workload: Workload) -> Screen:
+    # The names are padded: plain lines stand in the same columns as they always did.
+    rows = [
+        (name.ljust(_NAME_WIDTH), one_line(text))
+        for name, text in [*_log(workload.log), *_traffic(workload)]
     ]
-    return ("\n".join(plain(line) for line in lines) + "\n").encode()
+    return [
+        [Table(rows, has_head=False)] if rows else [],
+        _locations(workload.traffic),
+        _rejected(workload.log),
+    ]
 
 
-def _log(log: LogSummary | None) -> Iterator[str]:
+def _log(log: LogSummary | None) -> Iterator[tuple[str, str]]:
     if log is None:
         return
-    yield f"log          {log.lines:,} lines in format {log.format}, {log.requests:,} requests"
+    yield (
+        "log",
+        (f"{plural(log.lines, 'line')} in format {log.format}, {plural(log.requests, 'request')}"),
+    )
     if log.first is not None:
         apart = f" in {log.stretches} stretches" if log.stretches > 1 else ""
-        yield f"time         {log.first} to {log.last}, {log.span_seconds or 0:,} s{apart}"
+        yield "time", f"{log.first} to {log.last}, {log.span_seconds or 0:,} s{apart}"
     if log.backward_lines or log.stray_lines:
         yield (
-            f"order        {log.backward_lines:,} lines older than one before them, "
-            f"{log.stray_lines:,} with a time far from their neighbours' (in no rate)"
+            "order",
+            (
+                f"{plural(log.backward_lines, 'line')} older than one before, "
+                f"{log.stray_lines:,} with a time far from their neighbours' (in no rate)"
+            ),
         )
 
 
-def _traffic(workload: Workload) -> Iterator[str]:
-    yield f"kind         {workload.kind} ({workload.kind_provenance})"
-    yield f"objects      {_objects(workload)}"
+def _traffic(workload: Workload) -> Iterator[tuple[str, str]]:
+    yield "kind", f"{workload.kind} ({workload.kind_provenance})"
+    yield "objects", _objects(workload)
     popularity = workload.popularity
     if popularity.exponent is not None and popularity.fitted_objects is not None:
         yield (
-            f"popularity   Zipf {popularity.exponent:.2f} ± {popularity.exponent_error or 0:.2g} "
-            f"over the first {popularity.fitted_objects:,} objects, "
-            f"off by at most {_percent(popularity.fit_distance_ratio)} of their requests"
+            "popularity",
+            (
+                f"Zipf {popularity.exponent:.2f} ± {popularity.exponent_error or 0:.2g} "
+                f"over the first {popularity.fitted_objects:,} objects, "
+                f"off by at most {_percent(popularity.fit_distance_ratio)} of their requests"
+            ),
         )
     if popularity.working_set_50_bytes is not None:
         error = popularity.curve_error_ratio
         yield (
-            f"working set  {bytes_text(popularity.working_set_50_bytes)} for 50 % of requests, "
+            "working set",
+            f"{bytes_text(popularity.working_set_50_bytes)} for 50 % of requests, "
             f"{bytes_text(popularity.working_set_90_bytes)} for 90 %, "
             f"{bytes_text(popularity.working_set_99_bytes)} for 99 %"
-            + (f" (shares ± {_percent(error)}, from a sample)" if error else "")
+            + (f" (shares ± {_percent(error)}, from a sample)" if error else ""),
         )
     sizes = workload.sizes
     if sizes.p50_bytes is not None:
         yield (
-            f"sizes        mean {bytes_text(sizes.mean_bytes)}, p50 {bytes_text(sizes.p50_bytes)}, "
-            f"p90 {bytes_text(sizes.p90_bytes)}, p99 {bytes_text(sizes.p99_bytes)}; "
-            f"{_percent(sizes.sent_ratio)} of it sent, {_percent(sizes.partial_ratio)} ranges"
+            "sizes",
+            (
+                f"mean {bytes_text(sizes.mean_bytes)}, p50 {bytes_text(sizes.p50_bytes)}, "
+                f"p90 {bytes_text(sizes.p90_bytes)}, p99 {bytes_text(sizes.p99_bytes)}; "
+                f"{_percent(sizes.sent_ratio)} of it sent, {_percent(sizes.partial_ratio)} ranges"
+            ),
         )
     rate = workload.rate
     if rate.mean_per_second is not None:
         yield (
-            f"rate         {number_text(rate.mean_per_second)}/s; busiest second "
-            f"{number_text(rate.peak_1s_per_second)}/s, "
-            f"10 s {number_text(rate.peak_10s_per_second)}/s, "
-            f"minute {number_text(rate.peak_60s_per_second)}/s"
+            "rate",
+            (
+                f"{number_text(rate.mean_per_second)}/s; busiest second "
+                f"{number_text(rate.peak_1s_per_second)}/s, "
+                f"10 s {number_text(rate.peak_10s_per_second)}/s, "
+                f"minute {number_text(rate.peak_60s_per_second)}/s"
+            ),
         )
     at_once = workload.concurrency
     if at_once.mean is not None:
         yield (
-            f"in flight    {number_text(at_once.mean)} on average, "
-            f"{number_text(at_once.peak)} in the busiest second"
+            "in flight",
+            (
+                f"{number_text(at_once.mean)} on average, "
+                f"{number_text(at_once.peak)} in the busiest second"
+            ),
         )
     reuse = workload.connection_reuse
     if reuse.requests_per_connection is not None:
         single = reuse.single_request_ratio
         yield (
-            f"connections  {number_text(reuse.requests_per_connection)} requests each"
+            "connections",
+            f"{number_text(reuse.requests_per_connection)} requests each"
             + (f", {_percent(single)} with one alone" if single is not None else "")
-            + f"; {number_text(reuse.connections_per_second)} new ones a second"
+            + f"; {number_text(reuse.connections_per_second)} new ones a second",
         )
     yield from _shares("http", workload.http_version.shares)
     yield from _shares("tls", workload.tls.protocols)
@@ -106,51 +146,45 @@ def _objects(workload: Workload) -> str:
     return f"{data.files:,} asked for, {bytes_text(data.bytes)}"
 
 
-def _shares(name: str, shares: Mapping[str, float]) -> Iterator[str]:
+def _shares(name: str, shares: Mapping[str, float]) -> Iterator[tuple[str, str]]:
     if shares:
         ordered = sorted(shares.items(), key=lambda item: (-item[1], item[0]))
-        yield f"{name:<12} " + ", ".join(f"{key} {_percent(value)}" for key, value in ordered[:8])
+        yield name, ", ".join(f"{key} {_percent(value)}" for key, value in ordered[:8])
 
 
-def _locations(traffic: Traffic | None) -> Iterator[str]:
+def _locations(traffic: Traffic | None) -> Block:
     if traffic is None or not traffic.locations:
-        return
-    yield ""
-    header = ("requests", "bytes", "server", "location", "")
+        return []
+    header = ("requests", "bytes", "server", "location", "place")
     rows = [
         (
             _percent(share.requests_ratio),
             _percent(share.bytes_ratio),
-            share.server or "_",
-            share.location or "(none)",
-            f"{share.file}:{share.line}",
+            one_line(share.server) or "_",
+            one_line(share.location) or "(none)",
+            one_line(f"{share.file}:{share.line}"),
         )
         for share in traffic.locations[:_MOST_LOCATIONS]
     ]
-    yield from align([header, *rows], right=(0, 1)).splitlines()
     left = len(traffic.locations) - _MOST_LOCATIONS
-    if left > 0:
-        yield f"and {left} more"
+    more = [Line(f"and {left} more")] if left > 0 else []
+    return [Table([header, *rows], right=(0, 1)), *more]
 
 
-def _rejected(log: LogSummary | None) -> Iterator[str]:
+def _rejected(log: LogSummary | None) -> Block:
     if log is None:
-        return
-    if log.rejected or log.unreadable_requests or log.notes:
-        yield ""
-    for rejected in log.rejected:
-        yield f"left out: {_reason(rejected)}"
+        return []
+    lines = [Line(f"left out: {_reason(rejected)}", "warning") for rejected in log.rejected]
     if log.unreadable_requests:
-        yield f"counted: {log.unreadable_requests:,} requests that were not HTTP"
-    for note in log.notes:
-        yield f"note: {note}"
+        lines.append(Line(f"counted: {plural(log.unreadable_requests, 'request')} not in HTTP"))
+    return [*lines, *(Line(f"note: {one_line(note)}", "note") for note in log.notes)]
 
 
 def _reason(rejected: Rejected) -> str:
     places = ", ".join(f"{number:,}" for number in rejected.first_lines)
     more = ", …" if rejected.lines > len(rejected.first_lines) else ""
     word = "line" if rejected.lines == 1 else "lines"
-    reason = _REASONS.get(rejected.reason, rejected.reason)
+    reason = _REASONS.get(rejected.reason, one_line(rejected.reason))
     return f"{rejected.lines:,} {word} {reason} ({word} {places}{more})"
 
 

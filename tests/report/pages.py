@@ -5,17 +5,32 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import Any
 
-from nginx_tune.documents.base import Document
-from nginx_tune.documents.decisions import Decisions
+import msgspec
+
+from nginx_tune.documents.base import Document, Unknown
+from nginx_tune.documents.curve import Curve, CurvePoint, Sweep
+from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Predicted, Setting
+from nginx_tune.documents.facts import Dataset, Disk, Facts, Link, Network, Nginx, Storage
 from nginx_tune.documents.findings import Finding, Findings, NeedsFacts, NginxTest, Unparsed
-from nginx_tune.documents.measured_class import ClassMeasurement
-from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.listening import Listener
+from nginx_tune.documents.measured_class import ClassMeasurement, Imbalance
+from nginx_tune.documents.measured_server import (
+    DiskUse,
+    ListenerUse,
+    LoopTurn,
+    ServerMeasurement,
+    ServerSecond,
+    WorkerUse,
+)
+from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
+from nginx_tune.documents.observation import Cause, CauseEvidence, Observation
 from nginx_tune.documents.plan import Hunk, Plan, PlannedFile, Refusal, ReloadWarning
 from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, Turnover
 from nginx_tune.documents.run import Run, RunSummary
 from nginx_tune.documents.scenario import ArmText, ClaimResult, PredictionResult, ScenarioRun
 from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import GateResult
+from nginx_tune.documents.workload import LocationShare, LogSummary, Rejected, Traffic, Workload
 from nginx_tune.prove.tally import latency_of
 from nginx_tune.prove.verdict import judge
 
@@ -34,8 +49,25 @@ def blocks(pairs: int = 6) -> list[Measurement]:
                 response_seconds=latency_of(
                     {round(1e9 * (1 + n / 9) / moved): 1 for n in range(200)}
                 ),
+                workers={"7": 150, "8": 50},
+                worker_requests=Imbalance(
+                    workers=3, max_to_mean=2.25, variation=1.0, chi_square=9.0, p_value=0.01
+                ),
             )
-            made.append(Measurement(arm=arm, block=2 * pair + half, classes={"hot": part}))
+            series = [
+                SeriesPoint(
+                    second=second,
+                    classes={
+                        "hot": ClassSecond(
+                            requests=50, errors=2 * (second == pair), p50=1 / moved, p99=9 / moved
+                        )
+                    },
+                )
+                for second in range(4)
+            ]
+            made.append(
+                Measurement(arm=arm, block=2 * pair + half, classes={"hot": part}, series=series)
+            )
     return made
 
 
@@ -90,7 +122,7 @@ def documents() -> list[Document]:
     )
     hunk = Hunk(line=3, before="aio off;", after="aio threads;", decision="d", reason="faster")
     file = PlannedFile(
-        path="/a.conf", sha256_before="0", sha256_after="1", content=b"x", hunks=[hunk]
+        path="/a.conf", sha256_before="0", sha256_after="1", content=b"", hunks=[hunk]
     )
     plan = Plan(
         conf_path="/a.conf",
@@ -110,7 +142,76 @@ def documents() -> list[Document]:
     )
     rehearsal = Rehearsal(conf_path="/a.conf", turnovers=[turnover], gates=gates, notes=["n"])
     run = Run(summary=summary, result=validation)
-    return [run, scenario, validation, verdict, measured[0], findings, plan, rehearsal]
+    return [
+        run, scenario, validation, verdict, measured[0], findings, plan, rehearsal, *of_a_site(),
+    ]  # fmt: skip
+
+
+def of_a_site() -> list[Document]:
+    """An observation, facts with a measured disk, a workload and decisions."""
+    turns = latency_of({1000 * (n + 1): 1 for n in range(500)})
+    loop = LoopTurn(**msgspec.structs.asdict(turns), method="tracefs", arrival_wait_seconds=0.01,
+                    arrival_wait_by={"blocked": 0.01})  # fmt: skip
+    server = ServerMeasurement(
+        workers=[WorkerUse(pid=7, cpu_seconds=1.0, loop_turns=500)],
+        loop_turn_seconds=loop,
+        disks=[DiskUse(name="sda", utilisation_ratio=0.5, reads_per_second=9.0, below=["md0"])],
+        listeners=[ListenerUse(address="0.0.0.0", port=80, drops=2)],
+        pool_overflow=3,
+        series=[
+            ServerSecond(second=n, loop_turn_p99_seconds=0.001 * (n + 1), loop_turn_max_seconds=0.1)
+            for n in range(10)
+        ],
+    )
+    cause = Cause(
+        id="loop-blocked-on-disk",
+        summary="the loop waits",
+        confidence="high",
+        evidence=[CauseEvidence(metric="m", value=0.5, unit="ratio")],
+        not_known=["n"],
+        next_command="nginx-tune recommend",
+    )
+    seen = Observation(
+        duration_seconds=10.0, pid=6, nginx_version="1.26.3", worker_processes=1, server=server,
+        causes=[cause], flags=["f"], unknown=[Unknown(path="/server/refaults", reason="r")],
+    )  # fmt: skip
+    points = [
+        CurvePoint(depth=depth, reads_per_second=200.0 * depth, p50_seconds=0.004 + depth / 1e4,
+                   p99_seconds=0.02 if depth > 1 else None)
+        for depth in (1, 2, 4, 8)
+    ]  # fmt: skip
+    small = Sweep(read_bytes=4096, points=points, knee_depth=4, knee_reason="p99 doubles")
+    curve = Curve(read_bytes=131072, points=points, small_reads=small, target="/d", notes=["n"])
+    facts = Facts(
+        storage=Storage(disks=[Disk(name="sda", depth=32, curve=curve)]),
+        network=Network(links=[Link(name="eth0", kind="physical")]),
+        nginx=Nginx(product="nginx", version="1.26.3", nginx_version="1.26.3"),
+        listeners=[Listener(address="::", port=80, of_nginx=True)],
+        datasets=[Dataset(path="/d", files=3, bytes=9)],
+        unknown=[Unknown(path="/cpu/model", reason="r")],
+    )
+    place = LocationShare(
+        server="s", location="/a", file="a.conf", line=3, requests_ratio=0.5, bytes_ratio=0.25
+    )
+    workload = Workload(
+        log=LogSummary(format="combined", lines=9, requests=8, span_seconds=7,
+                       rejected=[Rejected(reason="time", lines=1, first_lines=[4])], notes=["n"]),
+        traffic=Traffic(methods={"GET": 1.0}, statuses={"200": 1.0}, locations=[place]),
+    )  # fmt: skip
+    setting = Setting(context="http", directive="aio", args=["threads"])
+    deciding = Decision(
+        id="thread-pools",
+        verdict="enable",
+        summary="reads block",
+        settings=[setting],
+        evidence=[Evidence(fact="disk", value=0.004, unit="s")],
+        predicted=[Predicted(metric="ratio(hot.p99)", low=0.1, expected=0.2, high=0.4)],
+        flips_when=["w"],
+        risks=["r"],
+        next_command="nginx-tune validate",
+    )
+    quiet = Decision(id="sendfile", verdict="keep", summary="as it is")
+    return [seen, facts, workload, Decisions(decisions=[deciding, quiet], nginx_choice="c")]
 
 
 class Page(HTMLParser):

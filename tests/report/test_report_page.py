@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import re
 import subprocess
 import tempfile
@@ -13,12 +14,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from hours import hour
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pages import RATE, Page, blocks, documents
 
 from nginx_tune.documents.base import Document, decode, encode
-from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.curve import Curve, CurvePoint
+from nginx_tune.documents.facts import Disk, Facts, Storage
+from nginx_tune.documents.history import History
+from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
+from nginx_tune.documents.observation import Observation
+from nginx_tune.documents.plan import Plan
 from nginx_tune.documents.run import Run
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.validation import Validation
@@ -27,8 +34,11 @@ from nginx_tune.prove.histogram import decode_histogram, merge_histograms
 from nginx_tune.report.embedded import embedded_documents
 from nginx_tune.report.page import render_page, render_report_markdown
 from nginx_tune.report.plot_axis import LogAxis
+from nginx_tune.report.plot_disk import disk_plots
 from nginx_tune.report.plot_quantiles import quantile_plots
 from nginx_tune.report.plot_ratios import metrics_plot
+from nginx_tune.report.plot_seconds import loop_plot, seconds_plots
+from nginx_tune.report.plot_workers import workers_plots
 from nginx_tune.report.text import seconds_text
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -79,7 +89,7 @@ def harmless(page: Page, texts: str) -> None:
     for tag, attributes in page.elements:
         assert not [name for name in attributes if name.startswith("on") or name == "src"]
         if tag == "script":
-            kinds = ("application/json", "application/x-bzip2-base64")
+            kinds = ("application/json", "application/x-bzip2-base85")
             assert attributes["type"] in kinds
         if tag == "a":
             assert (attributes["href"] or "").startswith("#s")
@@ -135,6 +145,20 @@ def test_the_numbers_of_a_page_are_the_documents() -> None:
     assert page.values("data-ratio") == [*metrics, *pairs, primary.ratio]
 
 
+@pytest.mark.parametrize(("own", "colour"), [("better", "good"), ("inconclusive", "plain")])
+def test_the_large_ratio_has_the_colour_of_its_metric(own: Any, colour: str) -> None:
+    """Where another metric makes the whole worse, what became better is not bad."""
+    verdict = next(one for one in EVERY if isinstance(one, Run)).result.verdict
+    metrics = [
+        msgspec.structs.replace(one, outcome=own) if one.name == verdict.primary_metric else one
+        for one in verdict.metrics
+    ]
+    worse = msgspec.structs.replace(verdict, outcome="worse", metrics=metrics)
+    page = render_page([worse]).decode()
+    assert re.findall(r'<div class="key (\w+)">', page) == [colour]
+    assert 'class="tag bad"' in page
+
+
 def test_pairs_of_a_scenario_with_more_arms_are_its_rounds() -> None:
     scenario = next(one for one in EVERY if isinstance(one, ScenarioRun))
     more = []
@@ -149,6 +173,44 @@ def test_pairs_of_a_scenario_with_more_arms_are_its_rounds() -> None:
             more.append(msgspec.structs.replace(block, arm=arm, block=3 * round_number + where))
     page = page_of(msgspec.structs.replace(scenario, measurements=more))
     assert page.values("data-ratio") == page_of(scenario).values("data-ratio")
+
+
+def test_a_measured_disk_is_drawn_by_depth() -> None:
+    facts = next(one for one in EVERY if isinstance(one, Facts))
+    rates, times, *small = disk_plots(facts.storage)
+    assert len(small) == 2
+    assert [tick.text for tick in rates.x_ticks] == ["1", "2", "4", "8"]
+    assert [curve.name for curve in rates.curves] == ["1,600/s"]
+    # Twice the depth is twice the reads here: on two logarithmic axes a straight line.
+    (line,) = rates.curves[0].segments
+    places = [tuple(map(float, point.split(","))) for point in line.split()]
+    steps = [(b[0] - a[0], a[1] - b[1]) for a, b in itertools.pairwise(places)]
+    assert all(step == pytest.approx(steps[0], abs=0.02) for step in steps)
+    # The first depth has no p99: its curve begins later than the median's.
+    begins = {curve.name[:3]: curve.segments[0].split(",")[0] for curve in times.curves}
+    assert float(begins["p50"]) == 0 < float(begins["p99"])
+    assert "The knee is at depth 4." in small[0].caption
+
+
+def test_a_rate_that_wavers_by_a_tenth_looks_level() -> None:
+    points = [
+        CurvePoint(depth=depth, reads_per_second=rate)
+        for depth, rate in ((1, 1000.0), (2, 1100.0), (4, 990.0))
+    ]
+    disk = Disk(name="sda", curve=Curve(read_bytes=4096, points=points))
+    (plot,) = disk_plots(Storage(disks=[disk]))
+    heights = [float(point.split(",")[1]) for point in plot.curves[0].segments[0].split()]
+    assert max(heights) - min(heights) < 6
+
+
+def test_loop_turns_are_drawn_from_their_histogram() -> None:
+    seen = next(one for one in EVERY if isinstance(one, Observation))
+    page = page_of(seen)
+    assert "Loop turns" in page.text
+    assert [tag for tag, _ in page.elements].count("polyline") >= 1
+    raw = msgspec.to_builtins(seen)
+    raw["server"]["loop_turn_seconds"]["histogram"] = "!"
+    assert "loop-blocked-on-disk: the loop waits" in page_of(msgspec.convert(raw, Observation)).text
 
 
 def test_marks_lie_where_the_axis_says() -> None:
@@ -191,8 +253,68 @@ def test_a_histogram_that_cannot_be_read_leaves_the_rest(broken: str) -> None:
     for one in raw["measurements"]:
         one["classes"]["hot"]["response_seconds"]["histogram"] = broken
     page = page_of(msgspec.convert(raw, Validation))
-    assert not [tag for tag, _ in page.elements if tag == "polyline"]
+    assert "Latency of hot" not in page.text
     assert "hot requests/s is" in page.text
+
+
+def test_seconds_are_drawn_block_after_block_and_what_failed_is_marked() -> None:
+    (plot,) = seconds_plots(blocks(6))
+    # Twelve blocks of four seconds; a failure in both halves of the first four pairs.
+    assert list(plot.marks) == [
+        round(100 * (4 * block + block // 2 + 0.5) / 48, 1) for block in range(8)
+    ]
+    assert "16 failed, in 8 seconds" in plot.caption
+    curves = {curve.name: curve for curve in plot.curves}
+    assert set(curves) == {"baseline p50", "baseline p99", "candidate p50", "candidate p99"}
+    strong = curves["candidate p99"]
+    assert len(strong.segments) == 6
+    begins = [float(segment.split(",")[0]) for segment in strong.segments]
+    assert begins == [round(100 * (4 * block + 0.5) / 48, 2) for block in range(1, 12, 2)]
+    # Above in the plot is slower: p99 above p50, the baseline above the candidate.
+    assert strong.end[1] < curves["candidate p50"].end[1]
+    assert curves["baseline p99"].end[1] < strong.end[1]
+
+
+def test_a_gap_is_a_gap_and_a_long_run_has_few_points() -> None:
+    (block, *_) = blocks(1)
+
+    def of(seconds: range, slow: int) -> Measurement:
+        series = [
+            SeriesPoint(
+                second=n, classes={"hot": ClassSecond(p50=0.1, p99=5.0 if n == slow else 0.2)}
+            )
+            for n in seconds
+        ]
+        return msgspec.structs.replace(block, series=series)
+
+    gap = [*of(range(5), -1).series, *of(range(9, 12), -1).series]
+    (plot,) = seconds_plots([msgspec.structs.replace(block, series=gap)])
+    assert [len(curve.segments) for curve in plot.curves] == [2, 2]
+    (plot,) = seconds_plots([of(range(3600), 1801)])
+    assert all(len(curve.segments[0].split()) == 300 for curve in plot.curves)
+    assert "Of each 12 seconds" in plot.caption
+    heights = [float(point.split(",")[1]) for point in plot.curves[0].segments[0].split()]
+    assert heights.index(min(heights)) == 1801 // 12
+    assert [tick.text for tick in plot.x_ticks][:3] == ["0 s", "10 min", "20 min"]
+
+
+def test_workers_are_bars_with_those_that_did_nothing() -> None:
+    (plot,) = workers_plots(blocks(2))
+    assert [bar.label for bar in plot.bars] == ["baseline", "candidate"]
+    for bar in plot.bars:
+        assert list(bar.shares) == [0.75, 0.25, 0.0]
+        assert bar.said == "75 %, 25 %, 0 %"
+        assert [(piece.left, piece.width) for piece in bar.pieces] == [(0, 75), (75, 25), (100, 0)]
+    only = [msgspec.structs.replace(one, classes={}) for one in blocks(1)]
+    assert workers_plots(only) == []
+
+
+def test_loop_turns_of_each_second_are_drawn() -> None:
+    seen = next(one for one in EVERY if isinstance(one, Observation))
+    plot = loop_plot(seen.server.series)
+    assert plot is not None
+    assert [curve.name for curve in plot.curves] == ["longest", "p99"]
+    assert loop_plot(seen.server.series[:2]) is None
 
 
 def test_zero_and_enormous_numbers_have_a_page() -> None:
@@ -228,7 +350,7 @@ def test_through_the_command_line(run_cli: RunCli, tmp_path: Path) -> None:
 
 def test_what_no_page_shows_is_refused_in_one_line(run_cli: RunCli, tmp_path: Path) -> None:
     contents = {
-        "facts.json": encode(Facts()),
+        "history.json": encode(History()),
         "other.json": b'{"schema": "nginx-tune/new/9"}',
         "none.json": b"[]",
         "broken.json": b"{",
@@ -243,7 +365,7 @@ def test_what_no_page_shows_is_refused_in_one_line(run_cli: RunCli, tmp_path: Pa
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.count("\n") == 1
         said[name] = done.stderr
-    assert "a facts document, which a report does not show" in said["facts.json"]
+    assert "nginx-tune's history document, which a report does not show" in said["history.json"]
     assert "'nginx-tune/new/9'" in said["other.json"]
     findings = render_page([EVERY[IDS.index("Findings")]])
     (tmp_path / "findings.html").write_bytes(findings)
@@ -262,6 +384,17 @@ def test_an_example_is_a_run_that_this_version_reads(page: Path) -> None:
     assert run.summary.name == page.stem
     assert page.stat().st_size <= 600_000
     assert f"`{page.stem}`" in page.with_name("README.md").read_text()
+
+
+def test_a_page_of_an_hour_of_eight_arms_and_four_classes_is_below_two_megabytes() -> None:
+    run = hour()
+    page = render_page([run])
+    assert len(page) <= 2_000_000
+    (data,) = embedded_documents(page.decode(), source="p")
+    assert decode(Run, data) == run
+    # A point costs about ten bytes: the plots grow with arms and classes, not with the hour.
+    markup = len(page) - page.index(b'class="document"')
+    assert len(page) - markup < 200_000
 
 
 def test_there_are_examples() -> None:
@@ -297,3 +430,24 @@ def test_a_browser_opens_it_without_a_word_and_nothing_is_wider_than_a_phone() -
     wide, seen = map(int, found.groups())
     assert 350 < seen <= 400
     assert wide == seen
+
+
+def test_a_page_of_a_plan_does_not_carry_the_files(run_cli: RunCli, tmp_path: Path) -> None:
+    """They hold what the configuration holds; nothing of it is seen on the page."""
+    conf, plan, page = (tmp_path / name for name in ("nginx.conf", "plan.json", "page.html"))
+    conf.write_text(
+        "events {} http { server { listen 8080; location / { proxy_pass http://127.0.0.1:81; "
+        'proxy_set_header Authorization "Basic c2Vrcml0"; } } }'
+    )
+    made = run_cli("-q", "plan", conf, "--kind", "proxy", "-f", "json", "-o", plan)
+    assert made.returncode == 0, made.stderr
+    assert b"c2Vrcml0" in decode(Plan, plan.read_bytes()).files[0].content
+    assert run_cli("report", plan, "-o", page).returncode == 0
+    sent = run_cli("report", page, "-f", "json")
+    files = decode(Plan, sent.stdout.encode()).files
+    assert [(file.path, file.content) for file in files] == [(str(conf), b"")]
+    assert files[0].hunks
+    (tmp_path / "sent.json").write_text(sent.stdout)
+    refused = run_cli("rehearse", "--plan", tmp_path / "sent.json")
+    assert refused.returncode == 2
+    assert "its content is left out, as in a page of 'report'" in refused.stderr

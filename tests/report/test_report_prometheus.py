@@ -15,7 +15,7 @@ from nginx_tune.conf.tree import read_tree
 from nginx_tune.documents.findings import Findings
 from nginx_tune.host.live import LiveHost
 from nginx_tune.report.findings_prometheus import render_findings_prometheus
-from nginx_tune.report.prometheus import Family, Sample, render_exposition
+from nginx_tune.report.prometheus import Family, MetricSample, render_exposition
 
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -52,12 +52,14 @@ def test_a_severity_without_findings_is_zero_not_absent() -> None:
 @given(st.text(), st.floats(), st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_any_label_value_and_help_come_back(label: str, value: float, text: str) -> None:
     label = label.encode(errors="backslashreplace").decode()
-    family = Family("x", "gauge", text.replace("\r", ""), (Sample(value, {"a": label}),))
+    family = Family("x", "gauge", text.replace("\r", ""), (MetricSample(value, {"a": label}),))
     ((_, found),) = parsed(render_exposition([family])).items()
     assert found == value or (math.isnan(found) and math.isnan(value))
 
 
 @pytest.mark.parametrize("value", [0.1, 1e-9, 123456789.0, 1e300, math.inf, -math.inf])
 def test_a_value_comes_back_exactly(value: float) -> None:
-    (found,) = parsed(render_exposition([Family("x", "gauge", "h", (Sample(value),))])).values()
+    (found,) = parsed(
+        render_exposition([Family("x", "gauge", "h", (MetricSample(value),))])
+    ).values()
     assert found == value

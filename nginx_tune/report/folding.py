@@ -1,0 +1,136 @@
+"""Lines folded to a width: at spaces alone, so that words, paths and commands stay whole."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+_COMMAND = re.compile(
+    r"(?:sudo )?(?:nginx-tune (?:[^\s;,()'\"]+|'[^']*'|\s(?!\s))+"
+    r"|sysctl (?:-w )?[\w.]+=\S*[^\s;,)]"
+    r"|(?:apt-get|apt|dnf|yum|zypper|apk|pacman) (?:install|add|-S)(?: [\w.+-]*\w)+)"
+)
+_WORD = re.compile(r"'[^']*'|[^\s']+(?:'[^']*')?")
+_GROUPS = ("scenario", "runs", "lab")
+"""Commands whose next word belongs to their name."""
+_HELD = "\0"
+"""A space at which no line ends; no text has it, since control characters are shown escaped."""
+_GAP = re.compile(r"\S(\s{2,})(?=\S)")
+_LEAST_CELL = 28
+"""Columns that a last cell keeps beside the others; with less it goes below them."""
+_HANG = 2
+_PAGE_WIDTH = 80
+"""What pages are filled to, or further."""
+_LONG_LINE = 40
+
+
+def fold(text: str, width: int, *, hang: int = _HANG) -> list[str]:
+    """The text in lines of whole words, those after the first indented by ``hang``.
+
+    A command that fits one line stands on one line; one that fits none has lines of its own, as
+    a shell takes them.
+    """
+    lines: list[str] = []
+    for part in _COMMAND.sub(lambda found: _held(found[0], width - hang), text).split("\n"):
+        first = " " * hang if lines else ""
+        lines += textwrap.wrap(
+            part.strip() if lines else part,
+            max(width, 1),
+            initial_indent=first,
+            subsequent_indent=" " * hang,
+            break_long_words=False,
+            break_on_hyphens=False,
+            replace_whitespace=False,
+        )
+    return [line.replace(_HELD, " ").rstrip() for line in lines] or [""]
+
+
+def fold_text(text: str, width: int) -> str:
+    """Text of several lines, those that are too long folded below where they begin.
+
+    Cells stay in their column where it is wide enough. A page with paragraphs that are too wide
+    has them filled anew.
+    """
+    lines = text.splitlines()
+    if any(len(line) > width and not _GAP.search(line) for line in lines):
+        lines = _unfilled(lines)
+    return "".join(f"{one}\n" for line in lines for one in _folded_line(line, width))
+
+
+def _folded_line(line: str, width: int) -> list[str]:
+    if len(line) <= width:
+        return [line]
+    text = line.lstrip(" ")
+    indent = len(line) - len(text)
+    cells = [gap.end() for gap in _GAP.finditer(line)]
+    if cells and width - cells[-1] >= _LEAST_CELL:
+        start = cells[-1]
+        folded = fold(line[start:], width - start, hang=0)
+        if max(map(len, folded)) <= width - start:
+            return [line[:start] + folded[0], *(" " * start + one for one in folded[1:])]
+    is_prose = indent and not cells and not text.startswith("- ")
+    hang = 0 if is_prose else _HANG
+    return [" " * indent + one for one in fold(text, width - indent, hang=hang)]
+
+
+def _held(whole: str, room: int) -> str:
+    """A command with its spaces held; what follows it in a sentence is let go where it is long."""
+    if len(whole) <= room:
+        return whole.replace(" ", _HELD)
+    words = _WORD.findall(whole)
+    count = _own_words(words)
+    if count == len(words) and " ".join(words) != whole:
+        return whole
+    command, rest = " ".join(words[:count]), " ".join(words[count:])
+    if len(command) <= room:
+        return command.replace(" ", _HELD) + (f" {rest}" if rest else "")
+    lines = [""]
+    for word in words[:count]:
+        if lines[-1] and len(lines[-1]) + 1 + len(word) + len(" \\") > room - _HANG:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    shown = " \\\n".join(lines).replace(" ", _HELD)
+    return f"\n{shown}" + (f"\n{rest}" if rest else "")
+
+
+def _own_words(words: list[str]) -> int:
+    """How many words are the command's: its name, options with their values, names and files."""
+    count = 1 + words.index("nginx-tune") if "nginx-tune" in words else len(words)
+    if count < len(words) and words[count] in _GROUPS:
+        count += 1
+    count += 1
+    while count < len(words):
+        word, before = words[count], words[count - 1]
+        is_value = before.startswith("-") and "=" not in before
+        if not (is_value or not word.isalpha() or word.isupper()):
+            break
+        count += 1
+    return min(count, len(words))
+
+
+def _unfilled(lines: list[str]) -> list[str]:
+    """The lines of a paragraph as one: where the next word had no room on the line before."""
+    joined: list[str] = []
+    before = ""
+    for line in lines:
+        text = line.lstrip(" ")
+        if joined and text and _goes_on(before, line):
+            joined[-1] += f" {text}"
+        else:
+            joined.append(line)
+        before = line
+    return joined
+
+
+def _goes_on(before: str, line: str) -> bool:
+    text, after = before.lstrip(" "), line.lstrip(" ")
+    own = len(before) - len(text) + (_HANG if text.startswith("- ") else 0)
+    word = after.split(maxsplit=1)[0]
+    return (
+        len(before) > _LONG_LINE
+        and own == len(line) - len(after)
+        and len(before) + 1 + len(word) > _PAGE_WIDTH
+        and not _GAP.search(before)
+        and not _GAP.search(line)
+        and not after.startswith("- ")
+    )

@@ -1,0 +1,78 @@
+"""``tools/draw-pictures``: a terminal as a picture, and the pictures that README.md shows."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import re
+import sys
+from html import unescape
+from pathlib import Path
+from types import ModuleType
+from xml.etree import ElementTree as ET
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PICTURES = ROOT / "docs" / "pictures"
+SAYS = """\
+import os, sys
+columns = os.get_terminal_size(sys.stdout.fileno()).columns
+print(f"\\x1b[32m{columns} columns, {sys.stdout.isatty()}\\x1b[0m, <&> [not markup]")
+print("second")
+"""
+
+
+@pytest.fixture(scope="module")
+def pictures() -> ModuleType:
+    loader = importlib.machinery.SourceFileLoader("pictures", str(ROOT / "tools/draw-pictures"))
+    spec = importlib.util.spec_from_loader("pictures", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def rows(svg: str) -> list[str]:
+    """The lines of text of a picture, from top to bottom."""
+    at: dict[float, str] = {}
+    for y, text in re.findall(r'<text [^>]*\by="([\d.]+)" textLength[^>]*>([^<]*)</text>', svg):
+        at[float(y)] = at.get(float(y), "") + unescape(text).replace("\xa0", " ")
+    return [at[y].rstrip() for y in sorted(at)]
+
+
+def test_a_command_is_drawn_as_a_terminal_of_that_width_shows_it(
+    pictures: ModuleType, tmp_path: Path
+) -> None:
+    said = pictures.run_in_terminal([sys.executable, "-c", SAYS], 72, tmp_path)
+    assert said.splitlines()[0] == "\x1b[32m72 columns, True\x1b[0m, <&> [not markup]"
+    svg = pictures.draw(said, "a title", 72)
+    assert ET.fromstring(svg).tag.endswith("svg")  # noqa: S314  # our own
+    assert [row for row in rows(svg) if row] == [
+        "72 columns, True, <&> [not markup]", "second",
+    ]  # fmt: skip
+    assert "#82be6e" in svg, "the green of the theme"
+
+
+def test_a_picture_loads_nothing(pictures: ModuleType) -> None:
+    svg = pictures.draw("text\n", "title")
+    # The name of SVG itself is no request.
+    assert not re.findall(r"""(?:url\(|href=|src=)["']?(?!#|["']?#)[a-z]+:""", svg)
+    assert "@font-face" not in svg
+
+
+def test_a_command_that_fails_is_no_picture(pictures: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="ended with 4"):
+        pictures.run_in_terminal([sys.executable, "-c", "raise SystemExit(4)"], 72, tmp_path)
+
+
+def test_the_pictures_of_the_readme_are_of_the_command_that_makes_them(
+    pictures: ModuleType,
+) -> None:
+    svg = (PICTURES / "terminal.svg").read_text()
+    assert "$ sudo " + " ".join(pictures.COMMAND) in rows(svg)
+    assert (PICTURES / "report.png").stat().st_size <= pictures.MOST_BYTES
+    shown = re.findall(r"!\[([^\]]+)\]\(([^)]+)\)", (ROOT / "README.md").read_text())
+    assert [name for alt, name in shown if len(alt) > 20] == [
+        "docs/pictures/terminal.svg", "docs/pictures/report.png",
+    ]  # fmt: skip
