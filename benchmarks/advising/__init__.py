@@ -1,0 +1,1 @@
+"""The advice that is copied, as configurations, cells and a page."""

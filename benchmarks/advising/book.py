@@ -1,0 +1,124 @@
+"""The advice as it is written down, and the pairs of configurations that it makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+PACKAGED = """\
+# {comment}
+user www-data;
+pid nginx.pid;
+error_log error.log;
+{main}
+events {{
+    {events}
+}}
+http {{
+    types {{ }}
+    default_type application/octet-stream;
+    {http}
+    server {{
+        listen 80{listen};
+        root /srv/site;
+    }}
+}}
+"""
+"""Debian's nginx.conf as far as it bears on files; ``root`` is what a lab fills."""
+
+DEFAULTS = {
+    "main": {"worker_processes": "auto"},
+    "events": {"worker_connections": "768"},
+    "http": {"sendfile": "on", "tcp_nopush": "on", "access_log": "access.log"},
+}
+"""What the packaged file says where neither arm says something else, by context."""
+
+Arm = Literal["with", "without"]
+
+
+class Lines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Directives by context; of ``listen`` the parameters."""
+
+    main: str = ""
+    events: str = ""
+    http: str = ""
+    listen: str = ""
+
+
+class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"with_": "with"}):
+    """One setting to try: who says so, what they promise, and the lines with and without it."""
+
+    name: str
+    sources: list[str]
+    said: str
+    reading: str = ""
+    with_: Lines = Lines()
+    without: Lines = Lines()
+    connections: Literal["kept", "new"] = "kept"
+
+
+class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where it is tried, and the metric that decides there."""
+
+    name: str
+    file: str
+    title: str
+    data: str
+    primary: str
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A text that says so."""
+
+    title: str
+    link: str
+
+
+class Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    labs: list[Lab]
+    sources: dict[str, Source]
+    advice: list[Advice]
+
+
+def read(folder: Path) -> Book:
+    """The advice, the labs and the texts. Raises ``msgspec.ValidationError``."""
+    return msgspec.toml.decode((folder / "advice.toml").read_bytes(), type=Book)
+
+
+def files(book: Book) -> dict[str, str]:
+    """The configurations that lie beside the advice, by the name of their file."""
+    return {
+        f"{advice.name}.{arm}.conf": configuration(advice, arm)
+        for advice in book.advice
+        for arm in ("without", "with")
+    }
+
+
+def configuration(advice: Advice, arm: Arm) -> str:
+    """The packaged configuration with an arm's lines in it."""
+    lines = advice.with_ if arm == "with" else advice.without
+    http = directives(lines.http)
+    if advice.connections == "new":
+        http.append("keepalive_timeout 0")
+    return PACKAGED.format(
+        comment=f"{advice.name}: {arm} it",
+        main="\n".join(_put_in("main", directives(lines.main))),
+        events="\n    ".join(_put_in("events", directives(lines.events))),
+        http="\n    ".join(_put_in("http", http)),
+        listen=f" {lines.listen}" if lines.listen else "",
+    )
+
+
+def directives(text: str) -> list[str]:
+    """Single directives of a line, without their semicolons."""
+    return [part.strip() for part in text.split(";") if part.strip()]
+
+
+def _put_in(context: str, given: list[str]) -> list[str]:
+    named = {one.split(None, 1)[0] for one in given}
+    kept = [f"{name} {value}" for name, value in DEFAULTS[context].items() if name not in named]
+    return [f"{one};" for one in (*kept, *given)]

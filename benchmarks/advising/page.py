@@ -1,0 +1,130 @@
+"""The page: a table of all cells, and what is to know of each advice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from advising.book import Advice, Book, Lab, directives
+from nginx_tune.documents.verdict import MetricVerdict, Verdict
+from nginx_tune.report.quantities import ratio_text, value_text
+
+WORDS = {
+    "better": "better",
+    "worse": "**worse**",
+    "no_difference": "no difference",
+    "inconclusive": "not settled",
+    "invalid": "not valid",
+}
+CONTROL = "nothing"
+"""The advice that changes nothing."""
+_SHOWN_BESIDE = 2
+_TEMPLATE = Path(__file__).with_name("page.md")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One advice in one lab: the command, and its verdict where it ran."""
+
+    advice: Advice
+    lab: Lab
+    command: list[str]
+    verdict: Verdict | None = None
+    measured: datetime | None = None
+
+
+def page(book: Book, cells: list[Cell]) -> str:
+    """The whole page in Markdown."""
+    dates = [cell.measured for cell in cells if cell.measured is not None]
+    return _TEMPLATE.read_text().format(
+        date=min(dates).date().isoformat() if dates else "never",
+        machine=_machine(cells),
+        counts=_counts(cells),
+        labs="\n".join(
+            f"- **{lab.title}**: {lab.data} (`{lab.file}`); `{lab.primary}` decides"
+            for lab in book.labs
+        ),
+        head=" | ".join(lab.title for lab in book.labs),
+        rule="|".join(["---"] * (len(book.labs) + 1)),
+        rows="\n".join(_row(advice, cells) for advice in book.advice),
+        command=" ".join(cells[-1].command),
+        sections="\n".join(_section(advice) for advice in book.advice),
+        sources="\n".join(
+            f"- **{name}**: [{one.title}]({one.link})" for name, one in book.sources.items()
+        ),
+    )
+
+
+def summary(cell: Cell) -> str:
+    """The outcome, the metric that decides, and those that are clearly different beside it."""
+    verdict = cell.verdict
+    if verdict is None:
+        return "–"
+    primary = next(one for one in verdict.metrics if one.name == verdict.primary_metric)
+    clear = [one for one in verdict.metrics if one.outcome in {"better", "worse"}]
+    beside = [one for one in clear if one is not primary]
+    # What decided stands first: the primary metric, or what made it worse in spite of that.
+    beside.sort(key=lambda one: one.outcome != verdict.outcome)
+    texts = [f"*{one.name} {_figure(one)}*" for one in beside[:_SHOWN_BESIDE]]
+    if primary.outcome == verdict.outcome or not texts:
+        texts.insert(0, _figure(primary))
+    else:
+        texts.insert(1, f"*{primary.name} {_figure(primary)}*")
+    return f"{WORDS[verdict.outcome]}: " + "<br>".join(texts)
+
+
+def _figure(metric: MetricVerdict) -> str:
+    if metric.ratio is None:
+        arms = (metric.baseline, metric.candidate)
+        return " → ".join(value_text(metric.name, value) for value in arms)
+    text = f"{ratio_text(metric.ratio)}"
+    if metric.low is not None and metric.high is not None:
+        text += f" [{ratio_text(metric.low)}–{ratio_text(metric.high)}]"
+    return text.replace("×", "") + " ×"
+
+
+def _row(advice: Advice, cells: list[Cell]) -> str:
+    own = " | ".join(summary(cell) for cell in cells if cell.advice is advice)
+    return f"| [{advice.name}](#{advice.name}) | {own} |"
+
+
+def _counts(cells: list[Cell]) -> str:
+    outcomes: list[str] = [
+        cell.verdict.outcome
+        for cell in cells
+        if cell.verdict is not None and cell.advice.name != CONTROL
+    ]
+    said = {"better": "better", "no_difference": "without a difference", "worse": "worse"}
+    parts = [f"{outcomes.count(name)} {word}" for name, word in said.items()]
+    unsettled = sum(outcome not in said for outcome in outcomes)
+    text = f"Of {len(outcomes)} cells {', '.join(parts)}, {unsettled} not settled."
+    missing = sum(cell.verdict is None for cell in cells)
+    return f"{text} {missing} cells (–) were not measured." if missing else text
+
+
+def _section(advice: Advice) -> str:
+    who = ", ".join(advice.sources)
+    parts = [f"### {advice.name}", advice.said + (f" ({who})" if who else "")]
+    changed = [
+        f"{line};"
+        for text in (advice.with_.main, advice.with_.events, advice.with_.http)
+        for line in directives(text)
+    ]
+    if advice.with_.listen:
+        changed.append(f"listen 80 {advice.with_.listen};")
+    if changed:
+        parts.append("```nginx\n" + "\n".join(changed) + "\n```")
+    if advice.connections == "new":
+        parts.append("Each request brings a new connection, with and without it.")
+    if advice.reading:
+        parts.append(advice.reading)
+    return "\n\n".join(parts) + "\n"
+
+
+def _machine(cells: list[Cell]) -> str:
+    for cell in cells:
+        if cell.verdict is not None:
+            there = cell.verdict.environment
+            return f"nginx {there.nginx_version}, kernel {there.kernel_release}"
+    return "no machine"

@@ -1,0 +1,150 @@
+"""Copied advice: its configurations, and the page that is made of its verdicts."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import copied_advice  # noqa: E402
+from advising.book import directives, files, read  # noqa: E402
+from advising.page import CONTROL, page, summary  # noqa: E402
+
+from nginx_tune.documents.base import encode  # noqa: E402
+from nginx_tune.documents.verdict import Environment, MetricVerdict, Outcome, Verdict  # noqa: E402
+
+FOLDER = ROOT / copied_advice.FOLDER
+BOOK = read(FOLDER)
+CELLS = copied_advice.cells_of(BOOK)
+
+
+def metric(name: str, ratio: float, outcome: Outcome) -> MetricVerdict:
+    return MetricVerdict(
+        name=name,
+        baseline=1,
+        candidate=ratio,
+        ratio=ratio,
+        low=ratio * 0.9,
+        high=ratio * 1.1,
+        outcome=outcome,
+        better_when="lower",
+    )
+
+
+def verdict(outcome: Outcome, *beside: MetricVerdict, decides: Outcome | None = None) -> Verdict:
+    primary = metric("hot.mean", 0.5, decides or outcome)
+    return Verdict(
+        outcome=outcome,
+        primary_metric="hot.mean",
+        metrics=[primary, *beside],
+        environment=Environment(nginx_version="1.22.1", kernel_release="6.18"),
+    )
+
+
+def test_the_configurations_beside_it_are_what_it_says() -> None:
+    there = {path.name: path.read_text() for path in FOLDER.glob("*.conf")}
+    assert there == files(BOOK)
+
+
+def test_a_pair_differs_by_the_advice_alone() -> None:
+    for advice in BOOK.advice:
+        with_, without = (
+            set(files(BOOK)[f"{advice.name}.{arm}.conf"].splitlines()[1:])
+            for arm in ("with", "without")
+        )
+        more = {line.strip() for line in with_ - without}
+        said = {
+            f"{line};"
+            for text in (advice.with_.main, advice.with_.events, advice.with_.http)
+            for line in directives(text)
+        }
+        if advice.with_.listen:
+            said.add(f"listen 80 {advice.with_.listen};")
+        assert more <= said, advice.name
+        assert bool(more) == (advice.name != CONTROL), advice.name
+
+
+def test_each_advice_names_texts_and_each_text_is_named() -> None:
+    named = {name for advice in BOOK.advice for name in advice.sources}
+    assert named == set(BOOK.sources)
+    assert [one.name for one in BOOK.advice if not one.sources] == [CONTROL]
+
+
+@pytest.mark.needs("root", "nginx")
+@pytest.mark.parametrize("name", sorted(files(BOOK)))
+def test_nginx_takes_it(tmp_path: Path, name: str) -> None:
+    program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin")
+    assert program is not None
+    # Port 80 may be taken on this host, and -t binds.
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    text = files(BOOK)[name].replace("listen 80", f"listen {address}")
+    (tmp_path / "nginx.conf").write_text(text)
+    done = subprocess.run(
+        [program, "-t", "-p", f"{tmp_path}/", "-c", f"{tmp_path}/nginx.conf"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_cell_says_what_made_it_worse_before_what_is_better() -> None:
+    better = metric("cold.mean", 0.8, "better")
+    worse = metric("server.cpu_seconds_per_request", 1.5, "worse")
+    told = summary(replace_cell(verdict("worse", better, worse, decides="better")))
+    assert told.startswith("**worse**: *server.cpu_seconds_per_request 1.50 [1.35–1.65] ×*<br>")
+    assert told.index("hot.mean 0.50") < told.index("cold.mean 0.80")
+    assert summary(CELLS[0]) == "–"
+
+
+def test_the_metric_that_decides_stands_first_and_without_its_name() -> None:
+    told = summary(replace_cell(verdict("better", metric("cold.mean", 0.8, "better"))))
+    assert told == "better: 0.50 [0.45–0.55] ×<br>*cold.mean 0.80 [0.72–0.88] ×*"
+
+
+def replace_cell(one: Verdict) -> copied_advice.Cell:
+    cell = CELLS[0]
+    return copied_advice.Cell(cell.advice, cell.lab, cell.command, one, datetime.now(timezone.utc))
+
+
+def test_the_page_counts_cells_without_the_control() -> None:
+    when = datetime(2026, 11, 24, tzinfo=timezone.utc)
+    outcomes: list[Outcome] = ["better", "no_difference", "worse", "inconclusive"]
+    cells = [
+        copied_advice.Cell(
+            cell.advice, cell.lab, cell.command,
+            verdict(outcomes[number % 4] if cell.advice.name != CONTROL else "worse"), when,
+        )
+        for number, cell in enumerate(CELLS)
+    ]  # fmt: skip
+    text = page(BOOK, cells)
+    counted = re.search(
+        r"Of (\d+) cells (\d+) better, (\d+) without a difference, (\d+) worse, (\d+) not", text
+    )
+    assert counted is not None
+    total, *parts = map(int, counted.groups())
+    assert total == sum(parts) == 3 * (len(BOOK.advice) - 1)
+    assert "Measured on 2026-11-24" in text
+    assert "nginx 1.22.1, kernel 6.18" in text
+    for advice in BOOK.advice:
+        assert f"### {advice.name}\n" in text
+        assert f"| [{advice.name}](#{advice.name}) | " in text
+
+
+def test_verdicts_are_kept_and_read_back(tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    assert copied_advice.kept(CELLS[0], file) == CELLS[0]
+    file.write_bytes(encode(verdict("better")))
+    cell = copied_advice.kept(CELLS[0], file)
+    assert cell.verdict is not None
+    assert cell.verdict.outcome == "better"
+    assert cell.measured is not None
