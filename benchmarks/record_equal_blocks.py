@@ -28,6 +28,7 @@ from nginx_tune.experiment.modules import MODULE_INSIDE
 from nginx_tune.experiment.places import plan_places
 from nginx_tune.experiment.session import Session
 from nginx_tune.host.live import LiveHost
+from nginx_tune.lab.enclosure import HostNeeds
 from nginx_tune.lab.walls import Walls
 from nginx_tune.load.classes import ServedFile, default_classes, hot_urls, plan_load
 from nginx_tune.nginx.binary import read_nginx
@@ -40,10 +41,13 @@ METRICS = [
     for tail in ("requests_per_second", "mean", "p50", "p90", "p99", "ttfb.p99")
 ] + ["server.cpu_seconds_per_request"]
 PORT = 18090
+ERROR_LOG = "/var/log/nginx/error.log"
+"""Debian builds nginx with the standard error as its log, which no block can read."""
 
 CONFIGURATION = """
 user root;
 worker_processes 1;
+error_log {log};
 events {{ worker_connections 512; }}
 http {{
     access_log off;
@@ -70,7 +74,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory, Walls(MODULE_INSIDE) as walls:
         conf, root = _make_site(Path(directory))
         session = Session(
-            walls, Lab(name="none"), binary=nginx.binary, covers=plan_places(nginx.flags)
+            walls,
+            Lab(name="none"),
+            binary=nginx.binary,
+            covers=plan_places(nginx.flags),
+            view=HostNeeds(shown=[directory]),
         )
         classes = default_classes()
         files = [ServedFile(f"/{file.name}", file.stat().st_size) for file in root.iterdir()]
@@ -78,7 +86,7 @@ def main() -> None:
             Arm(
                 name=name,
                 conf_path=str(conf),
-                error_log=nginx.error_log_path,
+                error_log=ERROR_LOG,
                 prime=hot_urls(classes, files),
                 conduct=Conduct(ahead=True),
             )
@@ -113,7 +121,7 @@ def _make_site(directory: Path) -> tuple[Path, Path]:
     for number in range(64):
         (root / f"file-{number}").write_bytes(chance.randbytes(100_000))
     conf = directory / "nginx.conf"
-    conf.write_text(CONFIGURATION.format(root=root, port=PORT))
+    conf.write_text(CONFIGURATION.format(root=root, port=PORT, log=ERROR_LOG))
     return conf, root
 
 

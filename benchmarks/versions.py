@@ -177,8 +177,11 @@ class Site:
         return len(outcomes), sum(outcome != "answered" for outcome in outcomes)
 
 
-def build(repository: str, version: str, work: Path) -> str:
-    """A release from source, with threads where it has them."""
+def build(repository: str, version: str, work: Path, *, module: Path | None = None) -> str:
+    """A release from source, with threads where it has them.
+
+    With ``module``, the sources of a module, it has that too and ``rewrite``, which needs PCRE.
+    """
     archive = subprocess.run(
         ["git", "-C", repository, "archive", f"release-{version}"], check=True, capture_output=True
     )
@@ -187,7 +190,8 @@ def build(repository: str, version: str, work: Path) -> str:
     # A work-around for an old C library that does not compile with today's.
     user.write_text(re.sub(r"\n *cd\.current_salt\[0\].*", "", user.read_text()))
     options = (work / "auto/options").read_text()
-    arguments = ["--without-http_rewrite_module", "--without-http_gzip_module"]
+    arguments = ["--without-http_gzip_module"]
+    arguments += [f"--add-module={module}"] if module else ["--without-http_rewrite_module"]
     arguments += ["--with-threads"] if "--with-threads)" in options else []
     subprocess.run(
         ["./auto/configure", *arguments, "--with-cc-opt=-O1 -Wno-error"],

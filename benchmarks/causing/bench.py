@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nginx_tune.lab.cgroups import Group
+from nginx_tune.lab.cgroups import LabCgroups
 from nginx_tune.lab.disks import device_number, evict, run_tool
 from nginx_tune.lab.loops import Loop
-from nginx_tune.nginx.instance import Instance, start_instance
+from nginx_tune.nginx.instance import RunningNginx, start_instance
 
 HERE = Path(__file__).parent
 MIB = 1 << 20
@@ -89,7 +89,7 @@ class Limits:
     """A control group with limits on one disk, which can be lifted at once."""
 
     def __init__(self, disk: Disk | None = None) -> None:
-        self.group = Group(f"causes-{os.getpid()}-{next(_NUMBERS)}")
+        self.group = LabCgroups(f"causes-{os.getpid()}-{next(_NUMBERS)}")
         self._disk = disk
         self._number = device_number(disk.device) if disk else ""
 
@@ -136,7 +136,7 @@ class Bench:
         self, server: str, *, main: str = "worker_processes 1;", events: str = "", http: str = "",
         listen: str = "", connections: int = 512, limits: Limits | None = None,
         ahead: bool = True,
-    ) -> Instance:  # fmt: skip
+    ) -> RunningNginx:  # fmt: skip
         conf = self.directory / "nginx.conf"
         conf.write_text(
             CONF.format(

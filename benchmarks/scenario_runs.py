@@ -1,0 +1,150 @@
+"""How often each claim of the built-in scenarios held, over all whole runs that were kept.
+
+    sudo python benchmarks/scenarios.py -o DIR      a run of all of them
+    python benchmarks/scenario_runs.py --add DIR    keep what it measured, renew the table
+    python benchmarks/scenario_runs.py              renew the table alone
+
+Kept runs are the lines of benchmarks/scenario_runs.jsonl, one for each scenario and run: its date,
+where it ran, and each claim with what was measured. A run counts for a claim while the claim
+expects what it expected then: one that was changed begins anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from pathlib import Path
+
+import msgspec
+from scenarios import put, table
+
+from nginx_tune.documents.base import decode
+from nginx_tune.documents.scenario import Claim, Scenario, ScenarioRun
+from nginx_tune.report.quantities import measured_text
+from nginx_tune.report.scenario_page import expected_text
+from nginx_tune.scenario.files import list_scenarios
+
+ROOT = Path(__file__).resolve().parent.parent
+KEPT = ROOT / "benchmarks" / "scenario_runs.jsonl"
+PAGE = ROOT / "benchmarks" / "README.md"
+ASKED_RUNS = 10
+
+
+class KeptClaim(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A claim of a run, by the words that it is shown in."""
+
+    expected: str
+    held: bool
+    measured: float | None = None
+
+
+class KeptRun(msgspec.Struct, frozen=True):
+    """One whole run of one scenario."""
+
+    scenario: str
+    ended: str
+    nginx: str
+    kernel: str
+    claims: dict[str, KeptClaim]
+
+
+def kept(run: ScenarioRun, ended: datetime) -> KeptRun:
+    """What of a run is kept; claims that were not tried on that host are not."""
+    environment = run.verdict.environment
+    return KeptRun(
+        scenario=run.name,
+        ended=ended.isoformat(timespec="seconds"),
+        nginx=environment.nginx_version or "",
+        kernel=environment.kernel_release or "",
+        claims={
+            claim.name: KeptClaim(expected_text(claim), claim.held, claim.measured)
+            for claim in run.claims
+            if not claim.left_out
+        },
+    )
+
+
+def read(file: Path) -> list[KeptRun]:
+    """All kept runs."""
+    if not file.exists():
+        return []
+    return [msgspec.json.decode(line, type=KeptRun) for line in file.read_bytes().splitlines()]
+
+
+def add(file: Path, found: Iterable[KeptRun]) -> int:
+    """Append those that are not there yet; how many they were."""
+    there = read(file)
+    known = {(one.scenario, one.ended) for one in there}
+    new = [one for one in found if (one.scenario, one.ended) not in known]
+    lines = [msgspec.json.encode(one) for one in (*there, *new)]
+    file.write_bytes(b"".join(line + b"\n" for line in lines))
+    return len(new)
+
+
+def found_in(directory: Path) -> list[KeptRun]:
+    """The runs whose documents lie in a directory."""
+    runs = []
+    for file in sorted(directory.glob("*.json")):
+        ended = datetime.fromtimestamp(file.stat().st_mtime, timezone.utc)
+        runs.append(kept(decode(ScenarioRun, file.read_bytes()), ended))
+    return runs
+
+
+def told_of(scenario: Scenario, claim: Claim, runs: list[KeptRun]) -> list[KeptClaim]:
+    """What the runs say of a claim as it is now."""
+    mine = (run.claims.get(claim.name) for run in runs if run.scenario == scenario.name)
+    return [one for one in mine if one is not None and one.expected == expected_text(claim)]
+
+
+def row(scenario: Scenario, claim: Claim, told: list[KeptClaim]) -> list[str]:
+    """A line of the table: how often it held, and the least and the most that was measured."""
+    measured = [one.measured for one in told if one.measured is not None]
+    ends = (min(measured), max(measured)) if measured else ()
+    texts = dict.fromkeys(measured_text(claim.expression, one) for one in ends)
+    held = sum(one.held for one in told)
+    share = f"{held} of {len(told)}"
+    return [
+        scenario.name, claim.source_row, claim.name, f"`{expected_text(claim)}`",
+        " to ".join(texts) or "–", share if held == len(told) else f"**{share}**",
+    ]  # fmt: skip
+
+
+def summary(scenarios: list[Scenario], runs: list[KeptRun]) -> str:
+    """What benchmarks/README.md shows."""
+    if not runs:
+        return "No run is kept.\n"
+    every = [
+        (scenario, claim, told)
+        for scenario in scenarios
+        for claim in scenario.claims
+        if (told := told_of(scenario, claim, runs))
+    ]
+    least = min(len(told) for *_, told in every)
+    always = sum(all(one.held for one in told) for *_, told in every)
+    dates = sorted(run.ended[:10] for run in runs)
+    kernels = ", ".join(sorted({run.kernel for run in runs}))
+    said = (
+        f"{len(every)} claims in {least} to {max(len(told) for *_, told in every)} runs each, "
+        f"{dates[0]} to {dates[-1]} ({ASKED_RUNS} are wanted; kernel {kernels}): {always} held "
+        "in all of theirs.\n"
+    )
+    head = ["scenario", "row", "claim", "expected", "measured", "held"]
+    return f"{said}\n{table([head, *(row(*one) for one in every)])}"
+
+
+def main() -> None:
+    """Keep what is asked, and renew the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--add", metavar="DIR", type=Path)
+    asked = parser.parse_args()
+    if asked.add is not None:
+        print(f"{add(KEPT, found_in(asked.add))} runs are new", file=sys.stderr)
+    text = summary(list_scenarios(), read(KEPT))
+    put(PAGE, "scenario runs", text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Kept runs of the scenarios: what of a run is kept, and how often a claim held."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+from nginx_tune.documents.base import encode
+from nginx_tune.documents.decisions import Decisions
+from nginx_tune.documents.scenario import ClaimResult, ScenarioRun
+from nginx_tune.documents.verdict import Environment, Verdict
+from nginx_tune.report.scenario_page import expected_text
+from nginx_tune.scenario.files import list_scenarios
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import scenario_runs  # noqa: E402
+from scenario_runs import add, found_in, kept, read, summary  # noqa: E402
+
+SCENARIOS = list_scenarios()
+SCENARIO = next(one for one in SCENARIOS if one.name == "thread-pools")
+CLAIM = SCENARIO.claims[0]
+DAY = datetime(2026, 11, 24, 12, tzinfo=timezone.utc)
+
+
+def run(measured: float | None, *, held: bool, expected: str = CLAIM.expression) -> ScenarioRun:
+    claims = [
+        ClaimResult(
+            name=CLAIM.name, source_row=CLAIM.source_row, source_figure="", expected=expected,
+            measured=measured, held=held, expect=CLAIM.expect, arm=CLAIM.arm,
+            against=CLAIM.against, less_than=CLAIM.less_than,
+        ),
+        ClaimResult(
+            name="not tried", source_row="B2", source_figure="", measured=None,
+            expected="total.errors == 0", held=False, left_out=True,
+        ),
+    ]  # fmt: skip
+    environment = Environment(nginx_version="1.22.1", kernel_release="6.18")
+    verdict = Verdict(outcome="better", primary_metric="x", environment=environment)
+    return ScenarioRun(name=SCENARIO.name, prediction=Decisions(), claims=claims, verdict=verdict)
+
+
+def test_a_run_is_kept_once_and_without_what_was_not_tried(tmp_path: Path) -> None:
+    documents, file = tmp_path / "runs", tmp_path / "kept.jsonl"
+    documents.mkdir()
+    (documents / "thread-pools.json").write_bytes(encode(run(12.5, held=True)))
+    assert add(file, found_in(documents)) == 1
+    assert add(file, found_in(documents)) == 0
+    (one,) = read(file)
+    assert list(one.claims) == [CLAIM.name]
+    assert one.claims[CLAIM.name].measured == 12.5
+    assert one.claims[CLAIM.name].expected == expected_text(CLAIM)
+
+
+def test_the_table_counts_runs_of_the_claim_as_it_is_now() -> None:
+    runs = [
+        kept(run(12.5, held=True), DAY),
+        kept(run(9.5, held=False), DAY),
+        kept(run(0.1, held=True, expected="total.errors == 0"), DAY),
+    ]
+    text = summary(SCENARIOS, runs)
+    assert text.startswith("1 claims in 2 to 2 runs each, 2026-11-24 to 2026-11-24 (10 are wanted")
+    assert text.count("| thread-pools |") == 1
+    assert "**1 of 2** |" in text
+    both = summary(SCENARIOS, [runs[0], runs[0]])
+    assert "| 2 of 2 |" in both
+    assert "1 held in all of theirs" in both
+
+
+def test_nothing_kept_is_said() -> None:
+    assert summary(SCENARIOS, []) == "No run is kept.\n"
+
+
+def test_the_table_in_benchmarks_is_of_the_kept_runs() -> None:
+    text = (ROOT / "benchmarks" / "README.md").read_text()
+    begin, end = "<!-- scenario runs -->\n", "<!-- end of scenario runs -->\n"
+    shown = text.partition(begin)[2].partition(end)[0]
+    assert shown == summary(SCENARIOS, read(scenario_runs.KEPT))
