@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.cli.terminal import text_bytes
 from nginx_tune.documents.base import encode
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.live import LiveHost
@@ -28,7 +29,9 @@ def command(*, required: tuple[str, ...], formats: tuple[str, ...], output: str 
             f"--require {strangers[0]}: no such check", hint=f"one of {', '.join(names())}"
         )
     doctor = examine(LiveHost())
-    write_result(
-        {"console": lambda: render_doctor(doctor), "json": lambda: encode(doctor)}, formats, output
-    )
+    renderers = {
+        "console": lambda: text_bytes(render_doctor(doctor), formats, output),
+        "json": lambda: encode(doctor),
+    }
+    write_result(renderers, formats, output)
     return ExitStatus.UNDECIDED if unmet(doctor, list(required)) else ExitStatus.OK

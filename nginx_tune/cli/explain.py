@@ -9,6 +9,7 @@ import click
 
 from nginx_tune.cli.inputs import read_document
 from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.cli.terminal import screen_bytes, text_bytes
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.documents.site import Site
@@ -38,12 +39,14 @@ from nginx_tune.report.rule_page import (
 from nginx_tune.report.scenario_page import (
     render_scenario_list,
     render_scenario_markdown,
-    render_scenario_page,
+    scenario_parts,
+    scenario_words,
     summarise,
 )
+from nginx_tune.report.screen import Screen
 
 if TYPE_CHECKING:
-    from nginx_tune.decide.sweep import Step
+    from nginx_tune.decide.sweep import SweepStep
 
 
 @click.command()
@@ -81,7 +84,7 @@ def command(
     steps = None if facts_path is None else _sweep(name, facts_path, workload_path)
     write_result(
         {
-            "console": lambda: _text(name, steps).encode(),
+            "console": lambda: _console(name, steps, formats, output),
             "markdown": lambda: _markdown(name, steps).encode(),
         },
         formats,
@@ -90,7 +93,7 @@ def command(
     return ExitStatus.OK
 
 
-def _sweep(name: str | None, facts_path: str, workload_path: str | None) -> list[Step]:
+def _sweep(name: str | None, facts_path: str, workload_path: str | None) -> list[SweepStep]:
     from nginx_tune.decide import complete_site  # noqa: PLC0415  # not for rules
     from nginx_tune.decide.sweep import sweep  # noqa: PLC0415
     from nginx_tune.report.decision_page import decision_pages  # noqa: PLC0415
@@ -105,37 +108,47 @@ def _sweep(name: str | None, facts_path: str, workload_path: str | None) -> list
     return sweep(str(name), facts, workload, site)
 
 
-def _table(name: str | None, steps: list[Step] | None, *, markdown: bool = False) -> str:
+def _table(name: str | None, steps: list[SweepStep], *, markdown: bool = False) -> str:
     from nginx_tune.report.sweep import render_sweep, render_sweep_markdown  # noqa: PLC0415
 
-    if steps is None:
-        return ""
     render = render_sweep_markdown if markdown else render_sweep
-    return "\n" + render(str(name), steps)
+    return render(str(name), steps)
 
 
-def _text(name: str | None, steps: list[Step] | None) -> str:
+def _console(
+    name: str | None, steps: list[SweepStep] | None, formats: tuple[str, ...], output: str | None
+) -> bytes:
+    return b"\n".join(
+        text_bytes(part, formats, output)
+        if isinstance(part, str)
+        else screen_bytes(part, formats, output)
+        for part in _parts(name, steps)
+    )
+
+
+def _parts(name: str | None, steps: list[SweepStep] | None) -> list[str | Screen]:
     from nginx_tune.report.decision_page import decision_pages  # noqa: PLC0415  # not for rules
 
     if name is None:
-        return _everything()
+        return [_everything()]
     if name in rules_by_id():
-        return render_text_page(rules_by_id()[name])
+        return [render_text_page(rules_by_id()[name])]
     if name in cause_pages():
-        return render_cause_text(name, cause_pages()[name])
+        return [render_cause_text(name, cause_pages()[name])]
     metric = find_metric_page(name) if _may_be_metric(name) else None
     if metric is not None:
-        return render_metric_text(metric)
+        return [render_metric_text(metric)]
     pages, scenarios = decision_pages(), _scenarios()
     # Some experiments have the name of the decision that they are about.
-    found = [pages[name]] if name in pages else []
-    found += [render_scenario_page(scenarios[name])] if name in scenarios else []
+    found: list[str | Screen] = [pages[name]] if name in pages else []
+    if name in scenarios:
+        found += [scenario_words(scenarios[name]), scenario_parts(scenarios[name])]
     if found:
-        return "\n".join(found) + _table(name, steps)
+        return [*found, *([_table(name, steps)] if steps is not None else [])]
     raise _unknown(name, [*rules_by_id(), *cause_pages(), *pages, *scenarios])
 
 
-def _markdown(name: str | None, steps: list[Step] | None) -> str:
+def _markdown(name: str | None, steps: list[SweepStep] | None) -> str:
     if name is None:
         return render_index(EVERY)
     if name in rules_by_id():
@@ -154,7 +167,8 @@ def _markdown(name: str | None, steps: list[Step] | None) -> str:
     found = [render_decision_markdown(name)] if name in pages else []
     found += [render_scenario_markdown(scenarios[name])] if name in scenarios else []
     if found:
-        return "\n".join(found) + _table(name, steps, markdown=True)
+        table = [_table(name, steps, markdown=True)] if steps is not None else []
+        return "\n".join([*found, *table])
     raise _unknown(name, [*rules_by_id(), *cause_pages(), *pages, *scenarios])
 
 

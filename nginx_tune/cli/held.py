@@ -8,11 +8,12 @@ import click
 from msgspec.structs import replace
 
 from nginx_tune.cli.deciding import Inputs, Standing, read_inputs
+from nginx_tune.cli.trees import full_path, host_configuration, read_configuration
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide.adopting import site_in
+from nginx_tune.decide.changing import hold_against
 from nginx_tune.decide.configured import roots_in
 from nginx_tune.decide.kind_in import kind_in
-from nginx_tune.decide.standing import hold_against
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.site import Site
@@ -43,22 +44,20 @@ def read_held(ctx: click.Context, conf_path: str | None, prefix: str | None, **n
             site = replace(site, roots=roots_in(tree) or site.roots)
         return site, kind_in(tree)
 
-    inputs = read_inputs(ctx, standing=standing, **named)
+    meant = full_path(conf_path, prefix) if conf_path else None
+    inputs = read_inputs(ctx, standing=standing, conf_path=meant, **named)
     if tree is None:
         raise AssertionError("read_inputs asks what stands")
     return Held(inputs, tree, hold_against(inputs.decisions, tree))
 
 
 def _configuration(path: str | None, prefix: str | None, nginx: Nginx) -> ConfTree:
-    from nginx_tune.cli.trees import (  # noqa: PLC0415  # not without a configuration
-        host_configuration,
-        read_configuration,
-    )
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.subject.subject import own_prefix  # noqa: PLC0415
 
     name = path or host_configuration(nginx)
-    tree = read_configuration(LiveHost(), name, prefix, default_prefix=own_prefix(nginx))
+    own = own_prefix(nginx, full_path(name, prefix))
+    tree = read_configuration(LiveHost(), name, prefix, default_prefix=own)
     if tree.unparsed:
         first = tree.unparsed[0]
         raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import select
 import stat
 import sys
@@ -18,6 +19,8 @@ D = TypeVar("D", bound=Document)
 WRITER_SECONDS = 10.0
 """How long a pipe may stay without anybody who writes to it."""
 MOST_PIPED_BYTES = 256 << 20
+_HEAD_BYTES = 256
+_OWN_SCHEMA = re.compile(rb'\s*\{\s*"schema":\s*"nginx-tune/([a-z_]+)/')
 
 
 def read_bytes(path: str) -> bytes:
@@ -77,6 +80,27 @@ def read_pipe(path: str) -> bytes:
 def read_document(kind: type[D], path: str) -> D:
     """The document in a JSON file (``-``: standard input)."""
     return decode(kind, read_bytes(path), source="standard input" if path == "-" else path)
+
+
+def refuse_document(name: str) -> None:
+    """A file that holds a document of ours, where a configuration is meant.
+
+    Errors: UsageError with the option that takes it.
+    """
+    path = Path(name)
+    if not name or not path.is_file():
+        return
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return  # whoever reads it says so
+    found = _OWN_SCHEMA.match(head)
+    if found is None:
+        return
+    kind = found[1].decode()
+    hint = f"a plan goes with --plan {name}" if kind == "plan" else "name a configuration"
+    raise UsageError(f"{name}: nginx-tune's {kind} document, no configuration", hint=hint)
 
 
 class _NotFiniteError(Exception):

@@ -12,6 +12,7 @@ from nginx_tune.cli.inputs import read_document
 from nginx_tune.cli.nginx_choice import nginx_options
 from nginx_tune.cli.output import output_options, write_file, write_result
 from nginx_tune.cli.progress import progress_printer
+from nginx_tune.cli.terminal import screen_bytes
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.capture import Capture, Request
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
@@ -20,7 +21,7 @@ from nginx_tune.host.network import parse_speed
 from nginx_tune.inspect.disk_facts import with_disk_probes
 from nginx_tune.inspect.disk_run import ReadSize
 from nginx_tune.inspect.inspection import inspect_host, record_host, replay
-from nginx_tune.report.facts import render_facts
+from nginx_tune.report.facts import facts_blocks
 from nginx_tune.subject.standing import with_standing
 
 _PRIVATE = 0o600
@@ -209,9 +210,11 @@ def command(
         status = ExitStatus.INTERRUPTED if measured.interrupted else status
     if capture_path and capture:
         write_file(Path(capture_path), encode(capture), mode=_PRIVATE)
-    write_result(
-        {"console": lambda: render_facts(facts), "json": lambda: encode(facts)}, formats, output
-    )
+    renderers = {
+        "console": lambda: screen_bytes(facts_blocks(facts), formats, output),
+        "json": lambda: encode(facts),
+    }
+    write_result(renderers, formats, output)
     if without_curves and status is ExitStatus.OK:
         raise UndecidedError(f"no disk was measured: {'; '.join(without_curves)}")
     return status

@@ -75,7 +75,7 @@ def command(
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
-    """The workload that access logs show: plain, gzip or zstd, - for standard input.
+    """The workload that access logs show: plain, gzip, zstd, bzip2 or xz, - for standard input.
 
     Neither client addresses nor query strings leave the tool; nor do paths, without --keep-paths.
     """

@@ -7,6 +7,7 @@ thread of its own runs beside a measurement.
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 from collections import deque
@@ -19,7 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from nginx_tune.cli.saying import shown_line
+from nginx_tune.cli.saying import discard, shown_line
 from nginx_tune.documents.progress import SHARE, Glance, Step
 from nginx_tune.documents.units import bytes_text, seconds_text
 from nginx_tune.report.spark import ASCII_BARS, BARS, left_text, sparkline
@@ -51,6 +52,8 @@ class LiveView:
         self._errors = 0
         self._began = time.monotonic()
         self._drawn = 0.0
+        self._widths: list[int] = []
+        """Columns of the lines that stand there now."""
         self._live = Live(
             console=console, auto_refresh=False, transient=True, redirect_stdout=False
         )
@@ -64,14 +67,32 @@ class LiveView:
         now = time.monotonic()
         if now - self._drawn >= _REDRAW_SECONDS:
             self._drawn = now
-            with contextlib.suppress(OSError):  # the terminal is gone: what is measured is kept
-                self._live.update(self.picture(now - self._began), refresh=True)
+            try:
+                picture = self.picture(now - self._began)
+                self._clear_folded()
+                self._live.update(picture, refresh=True)
+                lines = self._console.render_lines(picture, pad=False)
+                self._widths = [sum(part.cell_length for part in line) for line in lines]
+            except OSError:  # the terminal is gone: what is measured is kept
+                discard(sys.stderr)
 
     def close(self) -> None:
         """Take the display away."""
         with contextlib.suppress(OSError):
+            self._clear_folded()
             self._live.update(Text(""))
             self._live.stop()
+
+    def _clear_folded(self) -> None:
+        """Where the window became narrower the terminal has folded our lines: take them all away.
+
+        The cursor is left as far below the first of them as the next drawing goes up.
+        """
+        width = self._console.width
+        rows = sum(max(1, math.ceil(one / max(width, 1))) for one in self._widths)
+        if rows > len(self._widths):
+            up = f"\x1b[{rows - 1}A"
+            self._console.file.write(f"\r{up}\x1b[J" + "\n" * (len(self._widths) - 1))
 
     def _take(self, step: Step) -> None:
         if step.unit == SHARE:

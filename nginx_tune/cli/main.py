@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TextIO
 
 import click
 
@@ -164,7 +163,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return _say_stopped(stopped)
     except BrokenPipeError:
         # The reader has what it wanted (head, less): as ripgrep, that is success.
-        _discard(sys.stdout)
+        _discard_result()
         return int(ExitStatus.OK)
     except Exception as error:
         if isinstance(error, OSError) and (error.errno in _LACKS or error.errno == errno.EACCES):
@@ -204,24 +203,22 @@ def _say_lacking(error: OSError) -> int:
     if error.errno == errno.EACCES:
         return _say(f"{error.filename}: {error.strerror}", "", ExitStatus.USAGE)
     if error.errno in _FULL:
-        _discard(sys.stdout)
+        _discard_result()
         return _say(f"cannot write: {error.strerror}", "", ExitStatus.USAGE)
     hint = "see free -m" if error.errno == errno.ENOMEM else "see ulimit -n and ulimit -u"
     return _say(f"this process may not have more: {error}", hint, ExitStatus.UNDECIDED)
 
 
-def _discard(stream: TextIO) -> None:
-    """Let what is still in the buffer go nowhere, so that the end of the process is quiet."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+def _discard_result() -> None:
+    from nginx_tune.cli.saying import discard  # noqa: PLC0415  # only on the way out
+
+    discard(sys.stdout)
 
 
 def _say(message: str, hint: str, status: ExitStatus) -> int:
     from nginx_tune.cli.saying import say  # noqa: PLC0415  # only on the way out
 
-    try:
-        say(message, hint)
-    except OSError:  # the status says it too, if nothing is left to fail at the end
-        _discard(sys.stderr)
+    say(message, hint)  # if nobody can read it, the status says it too
     return int(status)
 
 

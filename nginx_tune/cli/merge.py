@@ -75,14 +75,17 @@ def _of_measurements(
 ) -> Renderers:
     from nginx_tune.documents.base import decode, encode  # noqa: PLC0415
     from nginx_tune.documents.measurement import Measurement  # noqa: PLC0415
-    from nginx_tune.prove.merge import Part, merge_measurements  # noqa: PLC0415
+    from nginx_tune.prove.merge import HostMeasurement, merge_measurements  # noqa: PLC0415
     from nginx_tune.report.measurement import render_measurement  # noqa: PLC0415
 
     def source(name: str) -> str:
         return "standard input" if name == "-" else name
 
     merged = merge_measurements(
-        [Part(name, decode(Measurement, contents[name], source=source(name))) for name in files]
+        [
+            HostMeasurement(name, decode(Measurement, contents[name], source=source(name)))
+            for name in files
+        ]
     )
 
     def console() -> bytes:

@@ -63,13 +63,13 @@ def command(
     from nginx_tune.report.observation_prometheus import (  # noqa: PLC0415
         render_observation_prometheus,
     )
-    from nginx_tune.window.observation import Request, observe  # noqa: PLC0415
+    from nginx_tune.window.observation import WatchRequest, observe  # noqa: PLC0415
 
     seconds = parse_duration(duration)
     if not 1.0 <= seconds <= _LONGEST_SECONDS:
         raise UsageError(f"--duration {duration}: from 1s to 24h")
     show = progress_printer(ctx)
-    request = Request(
+    request = WatchRequest(
         duration_seconds=seconds,
         pid=pid,
         means=means,  # type: ignore[arg-type]  # click.Choice allows no other

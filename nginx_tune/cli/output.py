@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -29,9 +29,10 @@ def output_options(*formats: str, owner: str = "") -> Callable[[F], F]:
         @functools.wraps(function)
         def checked(*args: Any, **options: Any) -> Any:
             output = None if options.get(owner) else options["output"]
-            for _, file in _places(options["formats"] or formats[:1], output, formats):
-                if file not in {None, "", "-"}:
-                    _check_directory(Path(file or ""))
+            named = output_files(options["formats"], output, formats)
+            for file in named:
+                _check_directory(Path(file))
+            refuse_overwriting(named, _read_files(options))
             return function(*args, **options)
 
         command = click.option(
@@ -47,6 +48,47 @@ def output_options(*formats: str, owner: str = "") -> Callable[[F], F]:
         )(cast("F", command))
 
     return add
+
+
+def output_files(wanted: Sequence[str], output: str | None, known: Sequence[str]) -> list[str]:
+    """The files that results go to, each once. Errors: UsageError where two results share one."""
+    places = _places(wanted or known[:1], output, known)
+    files = [file for _, file in places if file is not None and file not in {"", "-"}]
+    for number, file in enumerate(files):
+        is_special = Path(file).exists() and not Path(file).is_file()
+        if not is_special and any(_is_same(file, other) for other in files[:number]):
+            raise UsageError(f"{file}: two results for one file", hint="name a file for each")
+    return files
+
+
+def refuse_overwriting(files: Sequence[str], read: Iterable[str]) -> None:
+    """Refuse results that would take the place of what they are made from.
+
+    Errors: UsageError naming the file.
+    """
+    for source in read:
+        for file in files:
+            if Path(file).is_file() and _is_same(file, source):
+                raise UsageError(
+                    f"{file}: is read by this command and would be overwritten",
+                    hint="name another file for the result",
+                )
+
+
+def _read_files(options: Mapping[str, Any]) -> Iterator[str]:
+    """Values of options and arguments that may be names of files that are read."""
+    for name, value in options.items():
+        if name not in {"output", "formats"}:
+            parts = value if isinstance(value, tuple) else (value,)
+            yield from (str(one) for one in parts if isinstance(one, str | Path) and str(one))
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Whether two names are of one file, by links too, or would be once it is there."""
+    try:
+        return Path(one).samefile(other)
+    except (OSError, ValueError):
+        return os.path.realpath(one) == os.path.realpath(other)
 
 
 def write_result(

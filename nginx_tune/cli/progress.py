@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nginx_tune.cli.saying import shown_line
+from nginx_tune.cli.saying import discard, echo_line, shown_line
 from nginx_tune.documents.progress import Step
 
 if TYPE_CHECKING:
@@ -40,7 +40,11 @@ def progress_printer(ctx: click.Context) -> Callable[[str], None]:
         if not _open:
             from nginx_tune.cli.live_view import open_view  # noqa: PLC0415  # rich, for a terminal
 
-            _open.append(open_view(plain=plain))
+            try:
+                _open.append(open_view(plain=plain))
+            except OSError:  # the terminal is gone
+                discard(sys.stderr)
+                return
         _open[0].tell(text)
 
     return show
@@ -54,4 +58,4 @@ def clear_progress() -> None:
 
 def _say_line(text: str) -> None:
     if not (isinstance(text, Step) and text.live):
-        click.echo(shown_line(text), err=True)
+        echo_line(shown_line(text))

@@ -35,8 +35,8 @@ def list_command(*, rows: bool, formats: tuple[str, ...], output: str | None) ->
     """
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.report.scenario_page import (  # noqa: PLC0415
-        render_scenario_list,
         render_scenario_list_markdown,
+        scenario_list_screen,
         summarise,
     )
     from nginx_tune.scenario.files import list_scenarios  # noqa: PLC0415
@@ -46,7 +46,7 @@ def list_command(*, rows: bool, formats: tuple[str, ...], output: str | None) ->
         return
     found = summarise(list_scenarios())
     renderers = {
-        "console": lambda: render_scenario_list(found).encode(),
+        "console": lambda: screen_bytes(scenario_list_screen(found), formats, output),
         "json": lambda: encode(found),
         "markdown": lambda: render_scenario_list_markdown(found).encode(),
     }

@@ -1,4 +1,4 @@
-"""``--no-store``: keeping what validate and scenario measured."""
+"""``--no-store``: keeping what validate, rehearse and scenario measured."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from nginx_tune.cli.saying import say
 
 if TYPE_CHECKING:
     from nginx_tune.documents.run import RunKind
-    from nginx_tune.documents.scenario import ScenarioRun
-    from nginx_tune.documents.validation import Validation
-    from nginx_tune.store.runs import Clock
+    from nginx_tune.store.runs import Clock, Kept
 
 store_option = click.option(
     "--no-store", is_flag=True, help="Do not keep the run for 'nginx-tune runs'."
@@ -22,7 +20,7 @@ store_option = click.option(
 
 def keep_run(
     ctx: click.Context,
-    result: Validation | ScenarioRun,
+    result: Kept,
     *,
     kind: RunKind,
     name: str,

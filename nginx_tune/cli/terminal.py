@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from nginx_tune.cli.output import is_screen
+from nginx_tune.report.folding import fold, fold_text
 from nginx_tune.report.screen import Line, Screen, Table, plain_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_COMMAND = re.compile(r"(?:sudo )?nginx-tune (?:[^\s;,()'\"]+|'[^']*'|\s(?!\s))+")
-_HELD = "\0"
-"""A space at which no line ends; no text has it, since control characters are shown escaped."""
+_JOINT = re.compile(r"\.(?=[a-z_0-9]+(?: \(primary\))?$)")
+"""Where the name of a metric may end a line: before its last part."""
+_MARK = ".\0 "
 _GAP = 2
 _FEWEST_FOLDED = 3
 """Notes are folded away from so many on: a line that says so would take the place of fewer."""
@@ -48,6 +51,14 @@ def screen_bytes(screen: Screen, formats: Sequence[str], output: str | None) -> 
     terminal = Console(no_color=True if ctx.color is False else None)
     text = lay_out(screen, terminal, verbose=verbose)
     return text.encode(terminal.encoding, "backslashreplace")
+
+
+def text_bytes(text: str, formats: Sequence[str], output: str | None) -> bytes:
+    """Lines for where they go: folded to a terminal, else as they are."""
+    to_file = any("=" in one for one in formats if one.partition("=")[0] == "console")
+    if to_file or not is_screen(output):
+        return text.encode()
+    return fold_text(text, shutil.get_terminal_size().columns).encode()
 
 
 def lay_out(screen: Screen, terminal: Console, *, verbose: bool) -> str:
@@ -85,30 +96,8 @@ def lay_out(screen: Screen, terminal: Console, *, verbose: bool) -> str:
 
 
 def _print_line(out: Console, line: Line) -> None:
-    for text in _folded(line.text, out.width - line.indent):
+    for text in fold(line.text, out.width - line.indent):
         _put(out, " " * line.indent + text, _STYLES[line.role])
-
-
-def _folded(text: str, width: int) -> list[str]:
-    """The text in lines of whole words, those after the first indented by two.
-
-    A command of ours that fits one line stands on one line.
-    """
-
-    def hold(found: re.Match[str]) -> str:
-        whole = found[0]
-        return whole.replace(" ", _HELD) if len(whole) <= width - 2 else whole
-
-    lines = textwrap.wrap(
-        _COMMAND.sub(hold, text),
-        max(width, 1),
-        subsequent_indent="  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-        replace_whitespace=False,
-        drop_whitespace=True,
-    )
-    return [line.replace(_HELD, " ") for line in lines] or [""]
 
 
 def _put(out: Console, text: str, style: str) -> None:
@@ -129,6 +118,15 @@ def _print_table(out: Console, table: Table) -> None:
         _print_grid(out, table, natural)
     elif sum(least) + gaps <= out.width:
         _print_grid(out, table, _shared(columns, least, out.width - gaps))
+    elif any(_JOINT.search(cell) for cell in columns[0]):
+        split = [(_JOINT.sub(_MARK, row[0]), *row[1:]) for row in table.rows]
+        first = max(len(word) for row in split for word in row[0].split())
+        if first + sum(least[1:]) + gaps <= out.width:
+            names = [[row[0] for row in split], *columns[1:]]
+            widths = _shared(names, [first, *least[1:]], out.width - gaps)
+            _print_grid(out, replace(table, rows=split), widths)
+        else:
+            _print_stacked(out, table)
     else:
         _print_stacked(out, table)
 
@@ -153,7 +151,8 @@ def _most_lines(column: Sequence[str], width: int) -> int:
 
 
 def _wrapped(cell: str, width: int) -> list[str]:
-    return textwrap.wrap(cell, max(width, 1), break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(cell, max(width, 1), break_long_words=False, break_on_hyphens=False)
+    return [line.replace(_MARK, ".").replace(_MARK.rstrip(), ".") for line in lines]
 
 
 def _print_grid(out: Console, table: Table, widths: Sequence[int]) -> None:
@@ -182,13 +181,17 @@ def _print_grid(out: Console, table: Table, widths: Sequence[int]) -> None:
 
 def _print_stacked(out: Console, table: Table) -> None:
     """Each row: its first cell, then the others below it with the names of their columns."""
-    head, rows = (table.rows[0], table.rows[1:]) if table.has_head else (None, table.rows)
+    if not table.has_head:  # a cell without a name says nothing on a line of its own
+        for row in table.rows:
+            _print_line(out, Line("  ".join(filter(None, row)), indent=table.indent))
+        return
+    head, *rows = table.rows
     for row in rows:
         _print_line(out, Line(row[0], "heading", table.indent))
         for number, cell in enumerate(row[1:], start=1):
             if cell:
-                name = f"{head[number]}: " if head and head[number] else ""
-                for text in _folded(name + cell, out.width - table.indent - 2):
+                name = f"{head[number]}: " if head[number] else ""
+                for text in fold(name + cell, out.width - table.indent - 2):
                     _put(out, " " * (table.indent + 2) + text, _style_of(cell))
 
 

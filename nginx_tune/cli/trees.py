@@ -18,7 +18,7 @@ def read_configuration(
 
     ``prefix`` is what ``-p`` says, ``default_prefix`` the one without it.
     """
-    full = os.path.abspath(place_of(path, prefix))  # noqa: PTH100  # links stay: includes stand on them
+    full = full_path(path, prefix)
     if os.path.exists(full) and not os.path.isfile(full):  # noqa: PTH110, PTH113
         raise UsageError(
             f"{path}: no regular file", hint="save the configuration in a file: it is read again"
@@ -29,6 +29,11 @@ def read_configuration(
         raise UsageError(f"{path}: cannot read: {error.strerror}") from None
     base = os.path.abspath(prefix) if prefix else default_prefix  # noqa: PTH100  # links stay
     return read_tree(full, ConfigurationFiles(host), prefix=base)
+
+
+def full_path(path: str, prefix: str | None) -> str:
+    """Where a named configuration lies."""
+    return os.path.abspath(place_of(path, prefix))  # noqa: PTH100  # links stay: includes stand on them
 
 
 def host_configuration(nginx: Nginx) -> str:

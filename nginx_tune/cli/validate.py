@@ -9,6 +9,7 @@ import click
 
 from nginx_tune.cli.conf_names import prefix_option
 from nginx_tune.cli.durations import parse_duration
+from nginx_tune.cli.inputs import refuse_document
 from nginx_tune.cli.nginx_choice import against_nginx_option, nginx_options
 from nginx_tune.cli.output import output_options
 from nginx_tune.cli.storing import store_option
@@ -89,6 +90,11 @@ if TYPE_CHECKING:
     help="Also search the capacity of each arm under it: 'hot.p99 <= 50ms'; may repeat.",
 )
 @click.option(
+    "--http2",
+    is_flag=True,
+    help="Ask files and fixed answers over HTTP/2, where both configurations speak it over TLS.",
+)
+@click.option(
     "--manifest",
     metavar="FILE",
     help="Replay the requests that 'learn --manifest FILE' recorded; a lab makes files of their "
@@ -140,6 +146,7 @@ def command(
     warmup: str,
     max_time: str | None,
     objectives: tuple[str, ...],
+    http2: bool,
     manifest: str | None,
     speed: float,
     workload: str | None,
@@ -167,6 +174,7 @@ def command(
     if conf and conf_option:
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")
     candidate = conf or conf_option or ""
+    refuse_document(candidate)
     if plan_path and (candidate or against):
         raise UsageError("--plan names both configurations", hint="leave CONF and --against out")
     if not (plan_path or candidate or against_nginx):
@@ -176,7 +184,7 @@ def command(
         candidate=candidate,
         plan=plan_path or "",
         prefix=os.path.abspath(prefix) if prefix else None,  # noqa: PTH100  # links stay
-        load=_site_load(manifest, workload, speed),
+        load=_site_load(manifest, workload, speed, http2=http2),
         scale=scale,
         primary_metric=primary,
         requires=[*requires],
@@ -199,8 +207,17 @@ def command(
     )
 
 
-def _site_load(manifest: str | None, workload: str | None, speed: float) -> SiteLoad:
+def _site_load(
+    manifest: str | None, workload: str | None, speed: float, *, http2: bool
+) -> SiteLoad:
     """What is asked for: what the caller names, else a hot file, random ones, every other place."""
+    from nginx_tune.validate.site_load import over_http2  # noqa: PLC0415  # heavy imports stay here
+
+    load = _load_named(manifest, workload, speed)
+    return over_http2(load) if http2 else load
+
+
+def _load_named(manifest: str | None, workload: str | None, speed: float) -> SiteLoad:
     from pathlib import Path  # noqa: PLC0415  # heavy imports stay here
 
     from nginx_tune.cli.inputs import read_document  # noqa: PLC0415

@@ -43,7 +43,7 @@ def run_experiment(
     """Run it, keep it and print the verdict; or print what would be run."""
     from msgspec.structs import replace  # noqa: PLC0415  # heavy imports stay here
 
-    from nginx_tune.cli.sides import read_sides  # noqa: PLC0415
+    from nginx_tune.cli.sides import configuration_meant, read_sides  # noqa: PLC0415
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
@@ -55,10 +55,11 @@ def run_experiment(
 
     clock = Clock()
     host = LiveHost()
-    nginx, _ = read_nginx(host, binary=wanted.nginx_binary, to_run=True)
+    meant = configuration_meant(spec)
+    nginx, _ = read_nginx(host, binary=wanted.nginx_binary, conf_path=meant, to_run=True)
     other = nginx
     if wanted.against_nginx:
-        other, _ = read_nginx(host, binary=wanted.against_nginx, to_run=True)
+        other, _ = read_nginx(host, binary=wanted.against_nginx, conf_path=meant, to_run=True)
     with as_interrupt():
         sides = read_sides(host, spec, lab, (other, nginx))
         tell_choice(ctx, nginx)

@@ -137,3 +137,52 @@ def test_a_module_that_a_full_disk_cut_short_is_named(tmp_path: Path) -> None:
     assert (run.returncode, run.stdout) == (4, "")
     assert f"remove the directories __pycache__ below {tmp_path}" in run.stderr
     assert "interrupted" not in run.stderr
+
+
+CONFIGURATION = "events {} http { include part.conf; }\n"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    (tmp_path / "nginx.conf").write_text(CONFIGURATION)
+    (tmp_path / "part.conf").write_text("server { listen 8080; root /srv; }\n")
+    (tmp_path / "facts.json").write_bytes(FACTS.read_bytes())
+    (tmp_path / "link").symlink_to("nginx.conf")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "plan nginx.conf -o nginx.conf",
+        "plan nginx.conf -o link",
+        "plan nginx.conf -o ./part.conf",
+        "plan -c nginx.conf --facts facts.json -f json=facts.json",
+        "recommend --facts facts.json -o facts.json",
+        "report facts.json -o facts.json",
+        "audit nginx.conf -f json -o nginx.conf",
+        "generate --facts facts.json -f nginx=facts.json",
+    ],
+)
+def test_a_result_never_takes_the_place_of_what_is_read(site: Path, arguments: str) -> None:
+    before = {path: path.read_bytes() for path in site.iterdir()}
+    run = shell(f"{PROGRAM} -q {arguments}", site)
+    assert run.returncode == 2, run.stderr
+    assert "is read by this command and would be overwritten" in run.stderr
+    assert len(run.stderr.splitlines()) <= 2
+    assert {path: path.read_bytes() for path in site.iterdir()} == before
+    assert (site / "link").is_symlink()
+
+
+def test_two_results_are_two_files(site: Path) -> None:
+    run = shell(f"{PROGRAM} -q plan nginx.conf -f diff=a -f json=./a", site)
+    assert (run.returncode, (site / "a").exists()) == (2, False)
+    assert "two results for one file" in run.stderr
+    assert shell(f"{PROGRAM} -q schema facts -f json=/dev/null", site).returncode == 0
+
+
+def test_a_result_may_take_the_place_of_an_older_one(site: Path) -> None:
+    (site / "old.json").write_text("old")
+    run = shell(f"{PROGRAM} -q recommend --facts facts.json -f json -o old.json", site)
+    assert run.returncode == 0, run.stderr
+    assert (site / "old.json").read_text().startswith("{")

@@ -42,6 +42,20 @@ def _lines(view: LiveView, width: int, encoding: str = "utf-8", elapsed: float =
     return file.buffer.getvalue().decode(encoding).splitlines()  # type: ignore[attr-defined]
 
 
+def test_a_window_that_became_narrower_has_no_smear() -> None:
+    """The terminal folds what was drawn: as many rows are taken away as it then has."""
+    view, file = _view(100)
+    view.tell(Step("x" * 90, done=3, total=8, unit="block"))
+    file.flush()
+    before = len(file.buffer.getvalue())  # type: ignore[attr-defined]
+    view._console.width = 40
+    view._drawn = 0.0
+    view.tell(Step("x" * 90, done=4, total=8, unit="block"))
+    file.flush()
+    drawn = file.buffer.getvalue()[before:].decode()  # type: ignore[attr-defined]
+    assert drawn.startswith("\r\x1b[5A\x1b[J\n")
+
+
 def test_a_step_is_its_line_and_survives_json() -> None:
     step = Step(
         "block 3", done=3, total=8, unit="block", arm="baseline", classes=CLASSES, overflows=2

@@ -1,0 +1,95 @@
+"""What commands print on a narrow terminal: whole words and commands, no line too wide."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from nginx_tune.documents.findings import Finding, Findings, NeedsFacts
+from nginx_tune.report.findings import render_findings
+from nginx_tune.report.folding import fold, fold_text
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+BROAD = "inspect --host nowhere.json --capture somewhere.json --path /srv/a/rather/long/directory"
+
+
+def _on_terminal(width: int, *arguments: str) -> list[str]:
+    """The lines that a terminal of that width gets, both streams."""
+    reading, writing = pty.openpty()
+    fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    env = {key: value for key, value in os.environ.items() if key not in {"COLUMNS", "LINES"}}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nginx_tune", "--no-color", *arguments],
+        stdin=subprocess.DEVNULL, stdout=writing, stderr=writing, env={**env, "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(writing)
+    data = b""
+    with contextlib.suppress(OSError):  # EIO at the end
+        while part := os.read(reading, 65536):
+            data += part
+    os.close(reading)
+    process.wait(60)
+    return _ESCAPE.sub("", data.decode().replace("\r\n", "\n")).splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize(
+    "command",
+    ["doctor", "explain", "explain thread-pools", "explain hot.p99", "scenario list", BROAD],
+)
+def test_no_line_is_wider_than_the_terminal(command: str, width: int) -> None:
+    lines = _on_terminal(width, *command.split())
+    assert lines
+    assert [line for line in lines if len(line) > width and " " in line.strip()] == []
+
+
+def test_a_pipe_gets_lines_as_they_are(run_cli: object) -> None:
+    told = run_cli(*BROAD.split())  # type: ignore[operator]
+    assert len(told.stderr.splitlines()) == 1
+
+
+def test_commands_stay_whole_or_go_on_as_a_shell_takes_them() -> None:
+    said = "not counted; for waiting; sysctl kernel.task_delayacct=1, then reload nginx"
+    assert "  sysctl kernel.task_delayacct=1, then" in fold(said, 42)
+    long = "nginx-tune validate --plan plan.json --max-time 30min --require 'hot.p99 <= 50ms'"
+    folded = fold(f"what to do: {long}; and then", 50)
+    assert max(map(len, folded)) <= 50
+    assert folded[1] == "  nginx-tune validate --plan plan.json \\"
+    assert "--require 'hot.p99 <= 50ms'" in "\n".join(folded)
+    assert folded[0] == "what to do:"
+
+
+def test_a_filled_paragraph_is_filled_anew_and_cells_keep_their_column() -> None:
+    first = "one two three four five six seven eight nine ten eleven twelve thirteen"
+    page = f"Why\n  {first}\n  fourteen fifteen and so on"
+    assert fold_text(page, 60).splitlines()[2].startswith("  twelve thirteen fourteen")
+    row = "name   ok     some words that go on and on until there is no room left for them here"
+    assert fold_text(row, 60).splitlines()[1].startswith(" " * 14 + "room left")
+
+
+def test_carets_stand_below_what_they_are_about() -> None:
+    line = "    proxy_set_header X-Something " + "a" * 40 + "; keepalive_timeout 5s; " + "b" * 40
+    start = line.index("keepalive_timeout")
+    finding = Finding(
+        rule="x", severity="warning", message="m", why="w", fix="f", file="/n.conf", line=1,
+        column=start + 1, end_line=1, end_column=start + 1 + len("keepalive_timeout"),
+    )  # fmt: skip
+    found = Findings(
+        findings=[finding], files_parsed=["/n.conf"],
+        needs_facts=[NeedsFacts(rule="y", facts=[], how="nginx-tune inspect -f json "
+                                "-o facts.json; then nginx-tune audit --facts facts.json")],
+    )  # fmt: skip
+    text = render_findings(found, width=60, sources={"/n.conf": [(line, line)]})
+    assert max(map(len, text.splitlines())) <= 60
+    shown, marks = (one for one in text.splitlines() if " | " in one)
+    at = marks.index("^")
+    assert shown[at : at + marks.count("^")] == "keepalive_timeout"
