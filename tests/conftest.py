@@ -28,17 +28,31 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 ROOT = Path(__file__).resolve().parent.parent
 
 
-SIDE_BY_SIDE = ("audit", "cli", "conf", "emit", "learn", "secrets")
-"""Rooms whose tests start an nginx each, and neither take time nor devices."""
-PAIRED = ("apply", "examples", "store")
-"""Rooms whose tests wait more than they compute, and do not compare times: two files at a time."""
+SIDE_BY_SIDE = {
+    "audit", "cli", "conf", "emit", "learn", "report", "secrets", "scenario/test_scenario_files.py",
+    "test_packaging.py",
+}  # fmt: skip
+"""Rooms, and files of other rooms, whose tests start an nginx each, and neither take time nor
+devices."""
+PAIRED = {
+    "apply", "examples", "store", "experiment/test_tls_lab.py", "host/test_trust.py",
+    "lab/test_bounds.py", "lab/test_other_users_directories.py", "lab/test_special_files.py",
+    "nginx/test_nginx_instance.py", "probe/test_probe_command.py", "probe/test_probe_http2.py",
+    "probe/test_probe_tls.py", "probe/test_probe_transport.py",
+    "validate/test_validate_searches.py", "validate/test_validate_sites.py",
+    "validate/test_validate_whole_sites.py",
+}  # fmt: skip
+"""Those whose tests wait more than they compute, and do not compare times: two files at a time."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        room = item.path.relative_to(ROOT / "tests").parts[0]
-        if item.get_closest_marker("needs") and room not in SIDE_BY_SIDE:
-            item.add_marker("paired" if room in PAIRED else "alone")
+        file = item.path.relative_to(ROOT / "tests")
+        names = {file.parts[0], file.as_posix()}
+        if item.get_closest_marker("alone"):
+            continue
+        if item.get_closest_marker("needs") and not names & SIDE_BY_SIDE:
+            item.add_marker("paired" if names & PAIRED else "alone")
     for item in items:
         for marker in item.iter_markers("needs"):
             for name in marker.args:

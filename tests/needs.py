@@ -17,6 +17,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
@@ -136,11 +137,13 @@ HAS: dict[str, Callable[[], bool]] = {
     "sshd": _programs("sshd", "ssh"),
     "systemd": _programs("systemd-analyze"),
     "bwrap": _programs("bwrap"),
+    "axe": lambda: find_spec("axe_core_python") is not None,
+    "sphinx": lambda: all(map(find_spec, ("sphinx", "myst_parser", "furo"))),
     **{
         name: _programs(name)
         for name in (
             "addpart", "bpftrace", "chromium", "dd", "fio", "fish", "gcc", "ip", "mandoc",
-            "openssl", "patch", "setfacl", "shellcheck", "strace", "zsh",
+            "openssl", "patch", "patchelf", "setfacl", "shellcheck", "strace", "zsh",
         )
     },
 }  # fmt: skip

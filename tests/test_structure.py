@@ -138,6 +138,15 @@ def test_each_edge_of_a_room_is_one(room: str) -> None:
     assert not inward, "these do no input or output: no edges"
 
 
+def test_a_name_of_a_class_has_one_meaning() -> None:
+    found: dict[str, list[str]] = {}
+    for path in _files():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert not {name: places for name, places in found.items() if len(places) > 1}
+
+
 def test_netlink_and_psutil_stay_in_the_live_host() -> None:
     for path in _files():
         modules = {m.split(".")[0] for m in _imports(ast.parse(path.read_text()))}

@@ -61,6 +61,16 @@ def test_a_copy_with_other_names_is_a_duplicate(tmp_path: Path) -> None:
     assert weigh.duplicates(_modules(tmp_path, a=text, b=calls_another)) == []
 
 
+def test_a_file_that_a_test_imports_is_reached_by_more_than_others(tmp_path: Path) -> None:
+    modules = _modules(tmp_path, first="X = 1\n", second="Y = 1\n", named="Z = 1\n")
+    (tmp_path / "tests" / "room").mkdir(parents=True)
+    test = tmp_path / "tests" / "room" / "test_named.py"
+    test.write_text("from nginx_tune.room.first import X\n")
+    unnamed = weigh.untested(tmp_path, modules)
+    assert unnamed == ["room/first", "room/second"]
+    assert weigh.unimported(tmp_path, modules, unnamed) == ["room/second"]
+
+
 def test_lines_are_told_apart(tmp_path: Path) -> None:
     text = '"""One.\n\nTwo."""\n\nimport ast\n\n# said\nX = 1\n'
     ((path, module),) = _modules(tmp_path, a=text).items()

@@ -78,8 +78,15 @@ class _Header(msgspec.Struct):
 def _other_schema_hint(expected: str, found: str) -> str:
     name = PurePath(expected).parent
     if found.startswith(f"{name}/"):
+        version, own = PurePath(found).name, PurePath(expected).name
+        if version.isdecimal() and own.isdecimal() and int(version) > int(own):
+            return "it was made by a newer nginx-tune: read it with that one"
         return "write it again with this version of nginx-tune"
-    return f"give a file that holds a {name.name} document"
+    return f"give a file that holds nginx-tune's {name.name} document"
+
+
+_SCHEMA_NAMES = {b"TlsUse": b"Tls"}
+"""Parts that schemas name as they always did, where the code's name tells two of them apart."""
 
 
 def json_schema(kind: type[Document]) -> bytes:
@@ -89,4 +96,8 @@ def json_schema(kind: type[Document]) -> bytes:
         "$id": schema_of(kind),
         **msgspec.json.schema(kind),
     }
-    return msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
+    raw = msgspec.json.encode(schema)
+    for name, kept in _SCHEMA_NAMES.items():
+        raw = raw.replace(b'"%b"' % name, b'"%b"' % kept)
+        raw = raw.replace(b'"#/$defs/%b"' % name, b'"#/$defs/%b"' % kept)
+    return msgspec.json.format(raw, indent=2) + b"\n"

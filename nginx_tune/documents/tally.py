@@ -5,7 +5,7 @@ from __future__ import annotations
 from nginx_tune.documents.base import Document, Part
 
 
-class Refusal(Part, frozen=True, kw_only=True):
+class RefusedLines(Part, frozen=True, kw_only=True):
     """Lines that could not be used, for one reason."""
 
     lines: int
@@ -86,7 +86,7 @@ class Tally(Document, frozen=True, kw_only=True, tag="nginx-tune/tally/1"):
     """All that is counted of a log."""
 
     lines: int
-    refused: dict[str, Refusal]
+    refused: dict[str, RefusedLines]
     requests: int
     unreadable_requests: int
     methods: dict[str, int]

@@ -117,7 +117,7 @@ class ConnectionReuse(Part, frozen=True, kw_only=True):
     provenance: Provenance = "assumed"
 
 
-class Tls(Part, frozen=True, kw_only=True):
+class TlsUse(Part, frozen=True, kw_only=True):
     """Whether clients speak TLS."""
 
     value: bool = False
@@ -231,7 +231,7 @@ class Workload(Document, frozen=True, kw_only=True, tag="nginx-tune/workload/1")
     rate: Rate = Rate()
     concurrency: Concurrency = Concurrency()
     connection_reuse: ConnectionReuse = ConnectionReuse()
-    tls: Tls = Tls()
+    tls: TlsUse = TlsUse()
     http_version: HttpVersion = HttpVersion()
     gzip: Gzip = Gzip()
     cpu_per_request: CpuPerRequest = CpuPerRequest()

@@ -10,7 +10,7 @@ from nginx_tune.host.parse_cgroup import Membership, membership_for, parse_membe
 from nginx_tune.host.parse_mountinfo import Mount, is_inside, parse_mountinfo
 
 
-class Group(NamedTuple):
+class ControlGroup(NamedTuple):
     """A control group of one controller."""
 
     version: int
@@ -18,7 +18,7 @@ class Group(NamedTuple):
     """Of the group and all its ancestors that can be seen, the group first."""
 
 
-def read_group(host: Host, controller: str, process: str = "self") -> Group | Missing:
+def read_group(host: Host, controller: str, process: str = "self") -> ControlGroup | Missing:
     """The group of a process (a pid or ``self``) that counts for ``controller``."""
     membership_text = attempt(host.read_text, f"/proc/{process}/cgroup")
     if isinstance(membership_text, Missing):
@@ -29,10 +29,12 @@ def read_group(host: Host, controller: str, process: str = "self") -> Group | Mi
     mount = _hierarchy_mount(read_mounts(host), membership.version, controller)
     if mount is None:
         return Missing(f"cgroup version {membership.version} is not mounted")
-    return Group(membership.version, _upward(mount.mount_point, _directory(mount, membership.path)))
+    return ControlGroup(
+        membership.version, _upward(mount.mount_point, _directory(mount, membership.path))
+    )
 
 
-def group_at(host: Host, directory: str) -> Group | Missing:
+def group_at(host: Host, directory: str) -> ControlGroup | Missing:
     """The group whose directory was named, with its ancestors in the same hierarchy."""
     directory = directory.rstrip("/") or "/"
     around = [
@@ -44,7 +46,7 @@ def group_at(host: Host, directory: str) -> Group | Missing:
         return Missing(f"{directory} is not inside a mounted cgroup hierarchy")
     mount = max(around, key=lambda m: len(m.mount_point))
     version = 2 if mount.filesystem == "cgroup2" else 1
-    return Group(version, _upward(mount.mount_point, directory))
+    return ControlGroup(version, _upward(mount.mount_point, directory))
 
 
 def read_mounts(host: Host) -> list[Mount]:
@@ -81,4 +83,4 @@ def _upward(top: str, directory: str) -> list[str]:
     return found
 
 
-__all__ = ["Group", "Membership", "group_at", "read_group", "read_mounts"]
+__all__ = ["ControlGroup", "Membership", "group_at", "read_group", "read_mounts"]

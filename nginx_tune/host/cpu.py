@@ -8,7 +8,7 @@ import re
 from msgspec.structs import replace
 
 from nginx_tune.documents.facts import Cpu
-from nginx_tune.host.cgroup import Group, read_group
+from nginx_tune.host.cgroup import ControlGroup, read_group
 from nginx_tune.host.cpu_policy import read_frequency_driver, read_governors, read_isolated
 from nginx_tune.host.cpu_time import read_steal_ratio, read_throttled
 from nginx_tune.host.door import Host
@@ -119,7 +119,7 @@ def _read_allowed(
         mask = parse_status(status).get("Cpus_allowed_list")
         found.append(Missing("no Cpus_allowed_list") if mask is None else parse_id_list(mask))
     group = read_group(host, "cpuset", process)
-    if isinstance(group, Group):
+    if isinstance(group, ControlGroup):
         for file in _CPUSET_FILES[group.version]:
             text = attempt(host.read_text, f"{group.directories[0]}/{file}")
             if not isinstance(text, Missing) and text.strip():

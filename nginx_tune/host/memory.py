@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from nginx_tune.documents.facts import Memory
 from nginx_tune.host import parse_meminfo
-from nginx_tune.host.cgroup import Group, group_at, read_group
+from nginx_tune.host.cgroup import ControlGroup, group_at, read_group
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Gaps, Missing, attempt, known
 from nginx_tune.host.parse_cgroup import (
@@ -47,7 +47,7 @@ def read_memory(
     )
     limit = _least_limit(host, group)
     usage: int | Missing = Missing("no memory cgroup limits this process")
-    if isinstance(limit, _Limit) and isinstance(group, Group):
+    if isinstance(limit, _Limit) and isinstance(group, ControlGroup):
         usage = _read_unreclaimable(host, limit.directory, group.version)
     bound = _page_cache_limit(available, limit, usage)
     if bound.limit_bytes is None:
@@ -140,7 +140,7 @@ def _read_sysctl(host: Host, name: str) -> int | Missing:
     return text if isinstance(text, Missing) else parse_integer(text)
 
 
-def _least_limit(host: Host, group: Group | Missing) -> _Limit | Missing:
+def _least_limit(host: Host, group: ControlGroup | Missing) -> _Limit | Missing:
     """The least limit of the group and all its ancestors."""
     if isinstance(group, Missing):
         return group

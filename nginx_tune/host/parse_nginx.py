@@ -25,7 +25,7 @@ _FREENGINX_BASE = "1.25.4"
 """The last nginx that freenginx shares; its own numbers went on from there."""
 
 
-class Build(NamedTuple):
+class VersionOutput(NamedTuple):
     """What ``nginx -V`` says."""
 
     product: str
@@ -41,7 +41,7 @@ class Build(NamedTuple):
     """The library it runs with; the one it was built with where it names no other."""
 
 
-def parse_build(text: str) -> Build | Missing:
+def parse_build(text: str) -> VersionOutput | Missing:
     """The product, its version and its configure arguments.
 
     Shape:  flags in the order of the configure line, compiler options without their values.
@@ -62,7 +62,7 @@ def parse_build(text: str) -> Build | Missing:
         value = values.get(argument) or default
         return value if value == "stderr" else posixpath.join(prefix, value)
 
-    return Build(
+    return VersionOutput(
         product="nginx-plus" if plus else product,
         version=plus.removeprefix("nginx-plus-") if plus else version,
         nginx_version=_nginx_version(product, dict(v[:2] for v in reversed(versions))),

@@ -25,7 +25,7 @@ _LEAST_BYTES = 64 << 20
 """Of fewer bytes the disk's own cache would answer: the whole device is read instead."""
 
 
-class Measured(NamedTuple):
+class ProbedDisks(NamedTuple):
     """What probing the disks of a host gave."""
 
     probes: list[DiskProbe]
@@ -64,7 +64,7 @@ def measure_disks(
     read_size: ReadSize | int = "readahead",
     force: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
-) -> Measured:
+) -> ProbedDisks:
     """The curves of the leaf disks under the paths asked for (all recorded ones for none).
 
     ``facts`` must say how busy the disks are. Each target takes about so many seconds.
@@ -84,14 +84,14 @@ def measure_disks(
         except RunInterrupted as interrupted:
             if isinstance(interrupted.result, DiskRun):
                 probes.append(_probe_of(interrupted.result, target, source.text))
-            return Measured(probes, interrupted=True)
+            return ProbedDisks(probes, interrupted=True)
         except MissingToolError:
             raise
         except UndecidedError as error:
             probes.append(DiskProbe(disks=list(target.disks), reason=error.message))
         else:
             probes.append(_probe_of(run, target, source.text))
-    return Measured(probes)
+    return ProbedDisks(probes)
 
 
 def _run(

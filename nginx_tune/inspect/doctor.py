@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from nginx_tune.documents.doctor import Check, Doctor
 from nginx_tune.errors import MissingToolError
-from nginx_tune.host.cgroup import Group, read_group
+from nginx_tune.host.cgroup import ControlGroup, read_group
 from nginx_tune.host.door import Host
 from nginx_tune.host.gaps import Missing, attempt
 from nginx_tune.host.global_ids import INITIAL_NAMESPACE
@@ -89,7 +89,7 @@ def _controller(name: str) -> Callable[[Host], Checked]:
     return look
 
 
-def _unified(host: Host, name: str, group: Group) -> Checked:
+def _unified(host: Host, name: str, group: ControlGroup) -> Checked:
     top = group.directories[-1]
     text = attempt(host.read_text, f"{top}/cgroup.controllers")
     if isinstance(text, Missing):

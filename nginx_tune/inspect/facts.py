@@ -32,6 +32,7 @@ def gather_facts(
     datasets: Sequence[str] = (),
     nginx_binary: str | None = None,
     pid: int | None = None,
+    conf_path: str | None = None,
     link_speeds: Mapping[str, int] | None = None,
     memory_cgroup: str | None = None,
     loop_is_leaf: bool = False,
@@ -43,7 +44,8 @@ def gather_facts(
 
     Limits, cgroups and CPUs are those of the running nginx master (or the one with ``pid``),
     else of the calling process; where its mounts are others than ours, paths that we do not have
-    are looked for among them, with ``pid`` given all paths. ``memory_cgroup`` names the
+    are looked for among them, with ``pid`` given all paths. ``conf_path`` is the configuration
+    that is meant: of several masters the one that reads it. ``memory_cgroup`` names the
     directory of another memory cgroup; ``loop_is_leaf`` takes each loop device for a disk of
     its own, as an emulated host has them; ``link_speeds`` are bits per second by link;
     ``sample_ratio`` is the share of a dataset's files whose size is asked; the disks are
@@ -53,7 +55,7 @@ def gather_facts(
             that is no nginx master, a speed for a link that is not there.
     """
     gaps: Gaps = {}
-    nginx, found = read_nginx(host, binary=nginx_binary, pid=pid)
+    nginx, found = read_nginx(host, binary=nginx_binary, pid=pid, conf_path=conf_path)
     gaps |= under("/nginx", found)
     named = pid is not None
     pid = nginx.running.pid if nginx.running else None

@@ -36,7 +36,8 @@ def gather_live_facts(
 
     Errors: UsageError for a named binary that is no nginx.
     """
-    nginx, _ = read_nginx(host, binary=nginx_binary, pid=pid)
+    meant = os.path.abspath(tree.path)  # noqa: PTH100  # links stay
+    nginx, _ = read_nginx(host, binary=nginx_binary, pid=pid, conf_path=meant)
     written = written_paths(Context(tree, Facts(nginx=nginx)))
     served = sorted({served.path for served in served_paths(tree)})
     paths = [path for path in served if os.access(path, os.R_OK | os.X_OK) and Path(path).is_dir()]
@@ -47,6 +48,7 @@ def gather_live_facts(
         datasets=datasets,
         nginx_binary=nginx_binary,
         pid=pid,
+        conf_path=meant,
         dataset_budget_seconds=SCAN_SECONDS / max(1, len(datasets)),
     )
     logs = main_error_logs(tree, facts.nginx.error_log_path)

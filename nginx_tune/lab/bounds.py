@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from nginx_tune.errors import NginxTuneError, UndecidedError
-from nginx_tune.lab.cgroups import Group, wall_bytes
+from nginx_tune.lab.cgroups import LabCgroups, wall_bytes
 from nginx_tune.lab.walls import Walls, given_up
 from nginx_tune.sandbox.process_numbers import can_limit_numbers
-from nginx_tune.sandbox.spec import Limits, Wall
+from nginx_tune.sandbox.spec import ResourceLimits, Wall
 
 
-def bound(group: Group, walls: Walls, *, is_brief: bool = False) -> list[Wall]:
+def bound(group: LabCgroups, walls: Walls, *, is_brief: bool = False) -> list[Wall]:
     """Bound root's nginx; the walls that cannot be had and are done without.
 
     ``is_brief`` is for what is over within a minute in any case: it may do without any.
@@ -25,7 +25,7 @@ def bound(group: Group, walls: Walls, *, is_brief: bool = False) -> list[Wall]:
     """
     if not walls.root:
         return []
-    most = Limits().processes
+    most = ResourceLimits().processes
     lacking: dict[Wall, str] = {}
     why = _attempt(lambda: group.limit_processes(most))
     if why and not can_limit_numbers(most):

@@ -72,7 +72,7 @@ def why_no_controller(name: str) -> str:
     return ""
 
 
-class Group:
+class LabCgroups:
     """One lab's cgroups; ``remove`` leaves nothing behind.
 
     ``before_making`` is told of each directory first, and ``before_enabling`` of each controller

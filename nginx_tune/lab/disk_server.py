@@ -161,7 +161,7 @@ class DiskServer:
                 raise
             self._handle(fuse.parse_request(self._buffer))
 
-    def _handle(self, request: fuse.Request) -> None:
+    def _handle(self, request: fuse.FuseRequest) -> None:
         operation, unique = request
         if operation == fuse.READ:
             self._take_read(unique)

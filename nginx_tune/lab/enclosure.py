@@ -10,7 +10,7 @@ import msgspec
 from nginx_tune.lab.view import program_paths, system_paths
 from nginx_tune.sandbox.launch import Prepared, prepare
 from nginx_tune.sandbox.places import read_mounts
-from nginx_tune.sandbox.spec import Confinement, Limits, Wall
+from nginx_tune.sandbox.spec import Confinement, ResourceLimits, Wall
 
 
 class HostNeeds(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class Enclosure:
         self._shown: list[str] = []
         self._writable: list[str] = []
         self._hidden: list[str] = []
-        self._limits = Limits()
+        self._limits = ResourceLimits()
         self._weaker: list[Wall] = []
         self._instead: dict[str, str] = {}
         self.join_files: list[Path] = []

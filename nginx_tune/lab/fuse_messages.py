@@ -43,7 +43,7 @@ _KEEP_CACHE = 2
 _PAGE_BYTES = 4096
 
 
-class Request(NamedTuple):
+class FuseRequest(NamedTuple):
     """The header of a request; its body begins at ``BODY`` of the same buffer."""
 
     operation: int
@@ -61,10 +61,10 @@ BODY = _REQUEST.size
 PAYLOAD = BODY + _TRANSFER_BYTES
 
 
-def parse_request(buffer: bytearray) -> Request:
+def parse_request(buffer: bytearray) -> FuseRequest:
     """The header in front of what was read from /dev/fuse."""
     _, operation, unique, *_ = _REQUEST.unpack_from(buffer)
-    return Request(operation, unique)
+    return FuseRequest(operation, unique)
 
 
 def parse_transfer(buffer: bytearray) -> Transfer:

@@ -70,7 +70,7 @@ def write_mark(directory: Path, mark: str, *, cgroup: Path | None = None) -> Non
     new.replace(path)
 
 
-class Left(NamedTuple):
+class Leftover(NamedTuple):
     """A lab's directory, and whether its command still runs."""
 
     directory: Path
@@ -80,7 +80,7 @@ class Left(NamedTuple):
     cgroups: list[str]
 
 
-def find_labs() -> list[Left]:
+def find_labs() -> list[Leftover]:
     """The labs of this user, running or dead, by directory."""
     places = {Path(p) for p in (*_PLACES, os.environ.get("TMPDIR", "/var/tmp"))}  # noqa: S108
     found = []
@@ -95,7 +95,7 @@ def find_labs() -> list[Left]:
             elsewhere = record.get("processes", own) != own
             running = elsewhere or is_running(pid, str(record["started"]))
             groups = [str(group) for group in record["cgroups"]]
-            found.append(Left(directory, str(record["mark"]), pid, running, groups))
+            found.append(Leftover(directory, str(record["mark"]), pid, running, groups))
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return found
@@ -125,7 +125,7 @@ def _read_mark(directory: Path) -> dict[str, Any]:
     return record
 
 
-def clean_dead(labs: list[Left]) -> list[Path]:
+def clean_dead(labs: list[Leftover]) -> list[Path]:
     """Clean what dead labs left; the directories that went."""
     gone = []
     for left in labs:

@@ -16,7 +16,7 @@ from nginx_tune.host.parse_mountinfo import is_inside
 from nginx_tune.sandbox import kernel_calls as calls
 from nginx_tune.sandbox.places import KERNELS_OWN, read_mounts
 from nginx_tune.sandbox.root import flags_of
-from nginx_tune.sandbox.spec import Limits
+from nginx_tune.sandbox.spec import ResourceLimits
 
 _SIOCGIFFLAGS = 0x8913
 _SIOCSIFFLAGS = 0x8914
@@ -65,7 +65,7 @@ def make_state() -> None:
 
 
 def _mount_memory(directory: Path) -> None:
-    limits = Limits()
+    limits = ResourceLimits()
     data = f"mode=0755,size={limits.cover_bytes},nr_inodes={limits.cover_files}"
     calls.mount(MEMORY, str(directory), "tmpfs", _PLAIN, data)
 

@@ -13,7 +13,7 @@ _IN_A_CONTAINER = (
 )
 
 
-class Refusal(NamedTuple):
+class NamespaceRefusal(NamedTuple):
     """In words."""
 
     message: str
@@ -29,30 +29,30 @@ def has_sys_admin(status: str) -> bool:
     return True
 
 
-def explain_refusal(said: str, *, is_root: bool, status: str) -> Refusal | None:
+def explain_refusal(said: str, *, is_root: bool, status: str) -> NamespaceRefusal | None:
     """What unshare(1) said, explained; None where that is not about namespaces."""
     last = said.strip().rpartition("unshare: ")[2]
     if "unshare: " not in said:
         return None
     if "No space left on device" in last:
-        return Refusal(
+        return NamespaceRefusal(
             "this host's number of namespaces is used up",
             "see sysctl user.max_mnt_namespaces, user.max_net_namespaces and their kin",
         )
     if not is_root:
-        return Refusal(
+        return NamespaceRefusal(
             f"cannot make namespaces as an ordinary user: {last}",
             "run it with sudo, or allow unprivileged user namespaces (sysctl "
             "user.max_user_namespaces, kernel.unprivileged_userns_clone, "
             "kernel.apparmor_restrict_unprivileged_userns)",
         )
     if not has_sys_admin(status):
-        return Refusal(
+        return NamespaceRefusal(
             "root without the capability CAP_SYS_ADMIN may make no namespaces and mounts: the "
             "walls around nginx cannot be had",
             _IN_A_CONTAINER,
         )
-    return Refusal(
+    return NamespaceRefusal(
         f"something forbids root to make namespaces and mounts ({last}): a container's filter of "
         "system calls, RestrictNamespaces= or SystemCallFilter= of a systemd unit, AppArmor or "
         "SELinux",

@@ -35,14 +35,14 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """Walls that the user gave up where they cannot be had."""
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
+class OperationIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Who answers."""
 
     mark: str
     uid: int
 
 
-HELLO = Operation("hello", Hello, Mark)
+HELLO = Operation("hello", Hello, OperationIdentity)
 
 
 def request_line(operation: Operation[Q, A], request: Q) -> str:

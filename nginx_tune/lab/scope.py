@@ -35,7 +35,7 @@ def has_systemd() -> bool:
     return True
 
 
-class Scope:
+class DelegatedScope:
     """A delegated scope, held by a process; ``close`` ends it.
 
     ``note_process`` is told of that process, so that whoever cleans up ends it.

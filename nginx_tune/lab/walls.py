@@ -34,14 +34,14 @@ from nginx_tune.errors import (
 )
 from nginx_tune.host.global_ids import OUTER_PROC_VARIABLE, is_initial_namespace
 from nginx_tune.host.programs import ProgramError, find_program, own_module, start_text_program
-from nginx_tune.lab.cgroups import Group
+from nginx_tune.lab.cgroups import LabCgroups
 from nginx_tune.lab.dirty import limit_dirty
 from nginx_tune.lab.keeper import Keeper
 from nginx_tune.lab.leftovers import make_directory, sweep, write_mark
 from nginx_tune.lab.lifetime import ENVIRONMENT_MARK, die_with_parent
 from nginx_tune.lab.namespace_refusals import explain_refusal
 from nginx_tune.lab.operation import HELLO, A, Hello, Operation, Q, request_line
-from nginx_tune.lab.scope import Scope, has_systemd
+from nginx_tune.lab.scope import DelegatedScope, has_systemd
 from nginx_tune.sandbox.spec import Wall
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Walls:
         self._progress = progress or (lambda _: None)
         self._keeper: Keeper | None = None
         self._process: subprocess.Popen[str] | None = None
-        self._scope: Scope | None = None
+        self._scope: DelegatedScope | None = None
         self.mark = f"{os.getpid()}-{secrets.token_hex(4)}"
         self.root = os.geteuid() == 0
 
@@ -151,9 +151,9 @@ class Walls:
             preexec_fn=die_with_parent,  # one prctl; no threads are running
         )
 
-    def group(self) -> Group:
+    def group(self) -> LabCgroups:
         """The lab's cgroups, none made yet; the keeper removes those that are."""
-        return Group(
+        return LabCgroups(
             self.mark,
             before_making=self._note_cgroup,
             before_enabling=lambda enabled: self._note("controller", enabled),
@@ -161,7 +161,7 @@ class Walls:
         )
 
     def _start_scope(self, unified: Path) -> Path:
-        self._scope = Scope(self.mark, unified, lambda pid: self._note("process", pid))
+        self._scope = DelegatedScope(self.mark, unified, lambda pid: self._note("process", pid))
         return self._scope.directory
 
     def limit_dirty(self, device: str, most_bytes: int) -> None:

@@ -34,7 +34,7 @@ LONGEST_LINE_BYTES = 1 << 16
 """Of a line that is read, as the executable has it (``probes/src/learn/mod.rs``)."""
 
 _BLOCK_BYTES = 1 << 20
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_GZIP, _ZSTD, _BZIP2, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ"
 _ESCAPES = ("default", "json", "none")
 _PEEK_LINES = 200
 _TOLD_EVERY_SECONDS = 0.2
@@ -90,6 +90,20 @@ def _check_readable(log: str) -> None:
         raise UsageError(f"{log}: cannot read: {os.strerror(errno.EACCES)}")
 
 
+def _check_once(logs: Sequence[str]) -> None:
+    """No file by two names: its requests would count twice, and all rates with them."""
+    seen: dict[tuple[int, int], str] = {}
+    for log in logs:
+        if log == "-" or not Path(log).is_file():
+            continue
+        one = os.stat(log)  # noqa: PTH116
+        first = seen.get((one.st_dev, one.st_ino))
+        if first is not None:
+            what = "is given twice" if first == log else f"is the file {first} too"
+            raise UsageError(f"{log} {what}: its requests count once", hint="name each log once")
+        seen[one.st_dev, one.st_ino] = log
+
+
 class LogFiles:
     """Access logs as one stream of bytes, every file ending with a line feed.
 
@@ -105,6 +119,7 @@ class LogFiles:
                 raise UsageError(f"{log}: a directory", hint=f"name its files, {log}/*.log*")
         if list(logs).count("-") > 1:
             raise UsageError("standard input can be read once")
+        _check_once(logs)
         self.logs = _in_order(logs, form) if len(logs) > 1 and "-" not in logs else list(logs)
         self.broken: list[str] = []
         """What could not be read to its end, and why."""
@@ -126,7 +141,7 @@ class LogFiles:
                         if self.total_bytes is not None:
                             self.read_bytes = before + raw.tell()
                         yield block
-            except (OSError, EOFError, zlib.error, _zstd_error()) as error:
+            except _unpacking_errors() as error:
                 reason = error.strerror if isinstance(error, OSError) else None
                 self.broken.append(f"{_name(log)}: {reason or error}")
             if last != b"\n":
@@ -147,7 +162,7 @@ def _first_moment(log: str, form: LineFormat) -> int:
         return 0
     lines: list[bytes] = []
     with (
-        contextlib.suppress(OSError, EOFError, zlib.error, _zstd_error()),
+        contextlib.suppress(*_unpacking_errors()),
         _opened(log) as (file, _),
     ):
         lines = file.read1(_BLOCK_BYTES // 4).split(b"\n")[:_PEEK_LINES]
@@ -173,11 +188,19 @@ def _opened(log: str) -> Iterator[tuple[BufferedIOBase, BufferedReader]]:
 
 
 def _unpacked(file: BufferedReader) -> BufferedIOBase:
-    start = file.peek(4)[:4]
+    start = file.peek(len(_XZ))[: len(_XZ)]
     if start.startswith(_GZIP):
         return gzip.GzipFile(fileobj=file)
-    if start == _ZSTD:
+    if start.startswith(_ZSTD):
         return cast("BufferedIOBase", _zstd().ZstdFile(file))
+    if start.startswith(_BZIP2):
+        import bz2  # noqa: PLC0415  # most logs are not packed by it, and some Pythons lack it
+
+        return bz2.BZ2File(file)
+    if start.startswith(_XZ):
+        import lzma  # noqa: PLC0415
+
+        return lzma.LZMAFile(file)
     return file
 
 
@@ -189,9 +212,12 @@ def _zstd() -> Any:
     return zstd
 
 
-def _zstd_error() -> type[Exception]:
-    module = sys.modules.get("backports.zstd") or sys.modules.get("compression.zstd")
-    return cast("type[Exception]", module.ZstdError) if module is not None else EOFError
+def _unpacking_errors() -> tuple[type[Exception], ...]:
+    """What reading packed bytes may end in, of the modules that were needed."""
+    kinds = [("backports.zstd", "ZstdError"), ("compression.zstd", "ZstdError")]
+    kinds.append(("lzma", "LZMAError"))
+    loaded = (getattr(sys.modules[name], kind) for name, kind in kinds if name in sys.modules)
+    return (OSError, EOFError, zlib.error, *loaded)
 
 
 class Learnt(NamedTuple):
@@ -224,6 +250,8 @@ def _refuse(files: LogFiles, plan: LearnPlan, tally: Tally) -> None:
         raise UsageError(files.broken[0])
     if not tally.lines:
         raise UsageError(f"{names}: empty")
+    if tally.lines <= len(files.broken):  # the beginning of a line each
+        raise UsageError(f"{'; '.join(files.broken)}, before the end of its first line")
     reason, refusal = max(tally.refused.items(), key=lambda item: item[1].lines)
     raise UsageError(
         f"{names}: none of {tally.lines:,} lines is in the log format '{plan.format.name}' "

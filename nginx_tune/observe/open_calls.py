@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from nginx_tune.host.gaps import Missing
 from nginx_tune.host.global_ids import read_global_ids
 from nginx_tune.observe.parse_opens import NameCalls, OpenReader
-from nginx_tune.observe.tracefs import Instance, TraceFs, open_tracefs
+from nginx_tune.observe.tracefs import TraceFs, TraceInstance, open_tracefs
 
 _POLL_SECONDS = 0.05
 _BUFFER_KIB = 2048
@@ -31,7 +31,7 @@ class OpenTracer:
     def __init__(self, threads: Sequence[int], tracefs: TraceFs) -> None:
         """Errors: OSError when it cannot be traced."""
         self._tracefs = tracefs
-        self._instance = Instance(tracefs)
+        self._instance = TraceInstance(tracefs)
         self._reader = OpenReader()
         self._rest = b""
         self._ended = threading.Event()

@@ -26,7 +26,7 @@ _ASKED_OF_SLEEPERS = 8
 """Of so many looks that find a thread asleep, one asks in what: most sleep in epoll_wait."""
 
 
-class Held(NamedTuple):
+class BlockedState(NamedTuple):
     """What a main thread was found in that was not its own work, nor epoll_wait."""
 
     state: str
@@ -52,7 +52,7 @@ class StateSampler:
     def __init__(self, threads: Sequence[int]) -> None:
         self._interval_seconds = max(_FASTEST_SECONDS, len(threads) / _LOOKS_PER_SECOND)
         self._files: dict[int, int] = {}
-        self.held: Counter[Held] = Counter()
+        self.held: Counter[BlockedState] = Counter()
         """Of all threads, in looks; sleepers are counted for those that were not asked."""
         self._sleepers = 0
         for thread in threads:
@@ -113,7 +113,7 @@ class StateSampler:
         if state == "S" and call.kind == "page fault":
             return  # it was about to return to its own code
         file = "" if call.descriptor is None else file_of(thread, call.descriptor)
-        self.held[Held(state, call.name, call.kind, file)] += weight
+        self.held[BlockedState(state, call.name, call.kind, file)] += weight
 
 
 def share_states(seconds: Sequence[Counter[str]]) -> StateShares:

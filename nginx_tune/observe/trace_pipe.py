@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from nginx_tune.observe.calls import threads_in_turns
 from nginx_tune.observe.parse_trace_pipe import TurnReader
-from nginx_tune.observe.tracefs import Instance, TraceFs
+from nginx_tune.observe.tracefs import TraceFs, TraceInstance
 from nginx_tune.observe.turn_counts import TurnCounts
 
 EVENTS_PER_SECOND = 20_000
@@ -37,7 +37,7 @@ class TracefsTurns:
         Errors: OSError when it cannot be traced this way.
         """
         self._threads = dict(threads)
-        self._instance = Instance(tracefs)
+        self._instance = TraceInstance(tracefs)
         self._spans: list[TurnCounts] = []
         self._lock = threading.Lock()
         self._ended = threading.Event()

@@ -79,7 +79,7 @@ def _error() -> str:
     return os.strerror(ctypes.get_errno())
 
 
-class Instance:
+class TraceInstance:
     """A tracing instance of our own; removed by ``remove``, or by the next run's sweep."""
 
     def __init__(self, tracefs: TraceFs) -> None:

@@ -39,7 +39,7 @@ _CLOCK_SECONDS = 0.005
 """Times of sockets are told in whole ticks of the kernel's clock."""
 
 
-class Waiting(NamedTuple):
+class WaitingLook(NamedTuple):
     """One look."""
 
     clients: int
@@ -60,7 +60,7 @@ class Waiting(NamedTuple):
 
 def look_at_waiting(
     master: int, workers: Sequence[int], ports: AbstractSet[int]
-) -> Waiting | Missing:
+) -> WaitingLook | Missing:
     """Who waits now, among the connections of these workers."""
     held: dict[int, set[int]] = {}
     left = MOST_DESCRIPTORS
@@ -86,7 +86,7 @@ def look_at_waiting(
 
 def sort_waiting(
     sockets: Collection[TcpSocket], held: dict[int, set[int]], ports: AbstractSet[int]
-) -> Waiting:
+) -> WaitingLook:
     """The sockets that workers hold, as clients and upstreams."""
     ours = set().union(*held.values())
     mine = [one for one in sockets if one.inode in ours]
@@ -94,7 +94,7 @@ def sort_waiting(
     upstreams = [one for one in mine if one.port not in ports]
     asked = [_waited(one, sent_last=False) for one in clients if not one.unsent_bytes]
     asking = [_waited(one, sent_last=True) for one in upstreams if one.state == ESTABLISHED]
-    return Waiting(
+    return WaitingLook(
         clients=len(clients),
         client_seconds=[seconds for seconds in asked if seconds is not None],
         sending=sum(one.unsent_bytes > 0 for one in clients),

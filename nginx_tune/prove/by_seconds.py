@@ -28,7 +28,7 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import MetricVerdict, Outcome, SecondsCheck
 from nginx_tune.prove.blocks import Blocks
 from nginx_tune.prove.bootstrap import Series, percentile_interval, resample
-from nginx_tune.prove.outcome import Bar
+from nginx_tune.prove.outcome import Criterion
 from nginx_tune.prove.steady import whole_seconds
 from nginx_tune.prove.windows import read_window
 
@@ -45,7 +45,7 @@ SeriesOf = dict[int, dict[str, Series]]
 
 
 def with_seconds_checks(
-    metrics: Sequence[MetricVerdict], blocks: Blocks, bar: Bar, *, seed: int
+    metrics: Sequence[MetricVerdict], blocks: Blocks, bar: Criterion, *, seed: int
 ) -> list[MetricVerdict]:
     """The metrics, those with an outcome and a ratio beside what their seconds say."""
     settled = [metric.name for metric in metrics if metric.outcome in _SETTLED and metric.low]
@@ -87,7 +87,7 @@ def ratio_by_seconds(
 
 
 def _check(
-    metric: MetricVerdict, pairs: Sequence[SeriesPair], bar: Bar, seed: int
+    metric: MetricVerdict, pairs: Sequence[SeriesPair], bar: Criterion, seed: int
 ) -> SecondsCheck | None:
     if len(pairs) < _FEWEST_PAIRS:
         return None

@@ -10,7 +10,7 @@ from nginx_tune.documents.measured_server import DiskUse, LoopTurn, ServerMeasur
 from nginx_tune.documents.observation import CauseEvidence
 from nginx_tune.documents.units import seconds_text
 from nginx_tune.prove.histogram import decode_histogram
-from nginx_tune.prove.latency import Sample, read_statistic
+from nginx_tune.prove.latency import LatencySample, read_statistic
 
 ALLOWED_SECONDS = 0.1
 """What a turn may take where no objective says more; a tenth of it is what an arrival may wait
@@ -198,7 +198,7 @@ def longest_text(turns: LoopTurn) -> str:
 
 def measured(turns: LoopTurn, name: str) -> float | None:
     """A quantile with turns enough beyond it; a lower bound is one too."""
-    return read_statistic([Sample(turns)], name).value
+    return read_statistic([LatencySample(turns)], name).value
 
 
 def figures(*items: tuple[str, float | None, str]) -> list[CauseEvidence]:

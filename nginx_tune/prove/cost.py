@@ -10,6 +10,7 @@ smallest of these ratios and times the largest. Only what lies beyond both is ca
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
@@ -51,7 +52,7 @@ class CostComparison(MetricPairs):
         spreads = [spread for pair in self.blocks.pairs if (spread := _spread(pair)) is not None]
         if not spreads or median(spreads) <= _SAME_MIX:
             return ""
-        most, least = _extremes(self.blocks.pairs[0])
+        most, least = _extremes(self.blocks.pairs)
         return (
             "the arms answered other mixes of requests: with the candidate "
             f"{math.exp(most[0]):.3g} × as many of {most[1]}, "
@@ -77,9 +78,20 @@ def _spread(pair: Pair) -> float | None:
     return max(ratios) - min(ratios) if ratios else None
 
 
-def _extremes(pair: Pair) -> tuple[tuple[float, str], tuple[float, str]]:
-    ratios = sorted((value, name) for name, value in _class_ratios(pair).items())
+def _extremes(pairs: Sequence[Pair]) -> tuple[tuple[float, str], tuple[float, str]]:
+    """The classes that were asked most and least beside the baseline, all pairs together."""
+    names = dict.fromkeys(name for pair in pairs for name in _class_ratios(pair))
+    ratios = sorted((_total_ratio(pairs, name), name) for name in names)
     return ratios[-1], ratios[0]
+
+
+def _total_ratio(pairs: Sequence[Pair], name: str) -> float:
+    blocks = [(pair.baseline.classes[name], pair.candidate.classes.get(name)) for pair in pairs]
+    before = sum(one.requests for one, _ in blocks)
+    after = sum(other.requests for _, other in blocks if other is not None)
+    if before and after:
+        return math.log(after / before)
+    return math.inf if after else -math.inf
 
 
 def _class_ratios(pair: Pair) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import BetterWhen, Unit
-from nginx_tune.prove.latency import Reading, Sample, read_statistic, sample_of
+from nginx_tune.prove.latency import LatencySample, Reading, read_statistic, sample_of
 
 _FIRST_ERROR_STATUS = 400
 
@@ -100,7 +100,7 @@ def read_loop_turn_per_ttfb(blocks: Sequence[Measurement], name: str, statistic:
         if part is None or turn is None:
             lacking = f"no class '{name}'" if part is None else "no loop turns"
             return Reading(None, f"block {block.block} has {lacking}")
-        turns.append(Sample(turn))
+        turns.append(LatencySample(turn))
         waits.append(sample_of(part, "ttfb_seconds"))
     turn_reading, wait = read_statistic(turns, statistic), read_statistic(waits, statistic)
     if turn_reading.value is None or not wait.value:

@@ -61,7 +61,9 @@ def with_worker_ids(measurement: Measurement, ids: Mapping[str, str]) -> Measure
     """The measurement with other ids for its workers: those that its server is known by here."""
     classes = {
         name: msgspec.structs.replace(
-            part, workers={ids.get(pid, pid): count for pid, count in part.workers.items()}
+            part,
+            workers={ids.get(pid, pid): count for pid, count in part.workers.items()},
+            worker_shares={ids.get(pid, pid): share for pid, share in part.worker_shares.items()},
         )
         for name, part in measurement.classes.items()
     }

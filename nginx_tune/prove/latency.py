@@ -56,7 +56,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Sample:
+class LatencySample:
     """The latency of one class in one block, with the number of requests cut off."""
 
     latency: Latency
@@ -65,15 +65,15 @@ class Sample:
     """Age of the youngest request cut off."""
 
 
-def sample_of(part: ClassMeasurement, field: str) -> Sample:
+def sample_of(part: ClassMeasurement, field: str) -> LatencySample:
     """The latency of a class in ``field``, with its own unfinished requests.
 
     Measurements of before latencies told these themselves have them by class alone.
     """
     latency: Latency = getattr(part, field)
     if part.response_seconds.censored >= part.censored:
-        return Sample(latency, latency.censored, latency.censored_from_seconds)
-    return Sample(latency, part.censored, part.censored_from_seconds)
+        return LatencySample(latency, latency.censored, latency.censored_from_seconds)
+    return LatencySample(latency, part.censored, part.censored_from_seconds)
 
 
 def merge_latencies(latencies: Sequence[Latency]) -> Latency:
@@ -113,7 +113,7 @@ def _told(value: int | None, highest: float | None) -> float | None:
     return min(value / _NANOSECONDS, highest)
 
 
-def read_statistic(samples: Sequence[Sample], statistic: str) -> Reading:
+def read_statistic(samples: Sequence[LatencySample], statistic: str) -> Reading:
     """A statistic of all samples together, in seconds.
 
     Errors: UsageError for a malformed histogram; KeyError for an unknown statistic.
@@ -134,7 +134,7 @@ def read_statistic(samples: Sequence[Sample], statistic: str) -> Reading:
 
 
 def _checked_quantile(
-    samples: Sequence[Sample], filled: list[Latency], name: str, count: int
+    samples: Sequence[LatencySample], filled: list[Latency], name: str, count: int
 ) -> Reading:
     beyond = count - rank_of(QUANTILES[name], count)
     cut_off = [sample for sample in samples if sample.censored]

@@ -19,6 +19,8 @@ from nginx_tune.documents.measured_class import ClassMeasurement, Latency, Worke
 from nginx_tune.documents.measured_server import ServerMeasurement, WorkerUse
 from nginx_tune.documents.measurement import Agent, ClassSecond, Generator, Measurement, SeriesPoint
 from nginx_tune.errors import UsageError
+from nginx_tune.prove.event_streams import add_event_streams
+from nginx_tune.prove.http2_streams import add_streams
 from nginx_tune.prove.imbalance import with_imbalance
 from nginx_tune.prove.latency import merge_latencies
 from nginx_tune.prove.tls_sessions import add_sessions
@@ -28,7 +30,7 @@ MOST_SKEW_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
-class Part:
+class HostMeasurement:
     """One load host's measurement."""
 
     name: str
@@ -47,7 +49,7 @@ class _Window:
         return self.end - self.start
 
 
-def merge_measurements(parts: Sequence[Part]) -> Measurement:
+def merge_measurements(parts: Sequence[HostMeasurement]) -> Measurement:
     """One measurement of all parts.
 
     Errors: UsageError when they cannot be added, with the two that do not fit.
@@ -87,10 +89,10 @@ def merge_measurements(parts: Sequence[Part]) -> Measurement:
     )
 
 
-def _check(parts: Sequence[Part]) -> None:
+def _check(parts: Sequence[HostMeasurement]) -> None:
     first = parts[0]
-    owners: dict[tuple[int, int], Part] = {}
-    counts: dict[int, Part] = {}
+    owners: dict[tuple[int, int], HostMeasurement] = {}
+    counts: dict[int, HostMeasurement] = {}
     for part in parts:
         theirs, ours = part.measurement, first.measurement
         if theirs.classes.keys() != ours.classes.keys():
@@ -112,7 +114,7 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
 
 
-def _overlap(one: Part, two: Part) -> UsageError:
+def _overlap(one: HostMeasurement, two: HostMeasurement) -> UsageError:
     of = " and ".join(
         f"stripe {part.measurement.stripe.index} of {part.measurement.stripe.count}"
         for part in (one, two)
@@ -128,7 +130,7 @@ def _starts(measurements: Sequence[Measurement]) -> list[float]:
     return [start for start in starts if start is not None] if None not in starts else []
 
 
-def _common_window(parts: Sequence[Part], starts: Sequence[float]) -> _Window:
+def _common_window(parts: Sequence[HostMeasurement], starts: Sequence[float]) -> _Window:
     ends = [
         start + part.measurement.duration_seconds for start, part in zip(starts, parts, strict=True)
     ]
@@ -189,6 +191,11 @@ def _merge_class(parts: Sequence[ClassMeasurement], rates: tuple[float, float]) 
         workers=_sum(part.workers for part in parts),
         worker_shares=_merge_shares(parts),
         tls_sessions=add_sessions(part.tls_sessions for part in parts),
+        http2=add_streams([part.http2 for part in parts if part.http2 is not None]),
+        http3=add_streams([part.http3 for part in parts if part.http3 is not None]),
+        event_stream=add_event_streams(
+            [part.event_stream for part in parts if part.event_stream is not None]
+        ),
     )
 
 
@@ -214,7 +221,7 @@ def _merge_shares(parts: Sequence[ClassMeasurement]) -> dict[str, WorkerShare]:
     }
 
 
-def _the_server(parts: Sequence[Part]) -> ServerMeasurement:
+def _the_server(parts: Sequence[HostMeasurement]) -> ServerMeasurement:
     nothing = ServerMeasurement()
     telling = [part for part in parts if part.measurement.server != nothing]
     if len(telling) > 1 and all(_tells_connections_alone(part) for part in telling):
@@ -233,7 +240,7 @@ def _the_server(parts: Sequence[Part]) -> ServerMeasurement:
     return telling[0].measurement.server if telling else nothing
 
 
-def _tells_connections_alone(part: Part) -> bool:
+def _tells_connections_alone(part: HostMeasurement) -> bool:
     """Whether all that is told of the server is what the probe itself can see of it."""
     server = part.measurement.server
     plain = [WorkerUse(pid=one.pid, connections=one.connections) for one in server.workers]
@@ -260,7 +267,7 @@ def _merge_generators(generators: Sequence[Generator]) -> Generator:
     )
 
 
-def _flags(parts: Sequence[Part]) -> list[str]:
+def _flags(parts: Sequence[HostMeasurement]) -> list[str]:
     return [f"{flag} ({part.name})" for part in parts for flag in part.measurement.flags]
 
 
@@ -308,7 +315,7 @@ def _add_seconds(seconds: Sequence[ClassSecond]) -> ClassSecond:
     )
 
 
-def _agents(part: Part) -> list[Agent]:
+def _agents(part: HostMeasurement) -> list[Agent]:
     """The load host, or those of a measurement that was merged before."""
     item = part.measurement
     if item.agents:

@@ -17,8 +17,9 @@ from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import BetterWhen, Unit
 from nginx_tune.errors import UsageError
+from nginx_tune.prove import event_streams
 from nginx_tune.prove.derived import DERIVED, read_loop_turn_per_ttfb
-from nginx_tune.prove.latency import STATISTICS, Reading, Sample, read_statistic, sample_of
+from nginx_tune.prove.latency import STATISTICS, LatencySample, Reading, read_statistic, sample_of
 
 Combine = Callable[[list[float]], float]
 
@@ -181,7 +182,9 @@ def metric_names(classes: Iterable[str]) -> list[str]:
         *STATISTICS,
         *(f"{kind}.{statistic}" for kind in _KINDS for statistic in STATISTICS),
         *(f"{_LOOP_TURN_PER_TTFB}.{statistic}" for statistic in STATISTICS),
+        *(f"{kind}.{one}" for kind in event_streams.LATENCIES for one in STATISTICS),
         *_CLASS_NUMBERS,
+        *event_streams.FIGURES,
         "errors",
         *(f"errors.{kind}" for kind in FAILURE_KINDS),
     ]
@@ -202,9 +205,13 @@ def default_metrics(blocks: Sequence[Measurement]) -> list[str]:
     Shape: the same few of each class, then those of the server that every block has.
     """
     classes = dict.fromkeys(name for block in blocks for name in block.classes)
+    watched = dict.fromkeys(
+        name for block in blocks for name, part in block.classes.items() if part.event_stream
+    )
     server = [f"server.{tail}" for tail in _DEFAULT_SERVER_METRICS]
     return [
         *(f"{name}.{tail}" for name in classes for tail in _DEFAULT_CLASS_METRICS),
+        *(f"{name}.{tail}" for name in watched for tail in event_streams.DEFAULT),
         *(name for name in server if find_metric(name).read(blocks).value is not None),
     ]
 
@@ -240,7 +247,15 @@ def _class_metric(name: str, head: str, tail: str) -> Metric | None:
     if tail.startswith("errors.") and (kind := tail.removeprefix("errors.")) in FAILURE_KINDS:
         number = _Number("count", "lower", math.fsum, tail)
         return _of_class(name, head, number, lambda part: float(part.errors.get(kind, 0)))
+    if figure := event_streams.FIGURES.get(tail):
+        read_figure = partial(event_streams.read_figure, name=head, figure=figure)
+        return Metric(name, figure.unit, figure.better_when, read_figure)
     kind, dot, statistic = tail.rpartition(".")
+    if (watched := event_streams.LATENCIES.get(kind)) and statistic in STATISTICS:
+        read_latency = partial(
+            event_streams.read_latency, name=head, field=watched, statistic=statistic
+        )
+        return Metric(name, "seconds", "lower", read_latency)
     if kind == _LOOP_TURN_PER_TTFB and statistic in STATISTICS:
         read = partial(read_loop_turn_per_ttfb, name=head, statistic=statistic)
         return Metric(name, "ratio", "lower", read)
@@ -293,7 +308,7 @@ def _latency(name: str, head: str, field: str, statistic: str) -> Metric:
 def _lateness(name: str, statistic: str) -> Metric:
     def read(blocks: Sequence[Measurement]) -> Reading:
         return read_statistic(
-            [Sample(block.generator.lateness_seconds) for block in blocks], statistic
+            [LatencySample(block.generator.lateness_seconds) for block in blocks], statistic
         )
 
     return Metric(name, "seconds", "lower", read)
@@ -308,7 +323,7 @@ def _server_latency(name: str, field: str, statistic: str) -> Metric:
                 return Reading(None, _why_missing(block, name))
             # Turns that were not seen whole count only where they reach a statistic.
             cut = latency.censored if latency.at_least else 0
-            samples.append(Sample(latency, cut, latency.censored_from_seconds))
+            samples.append(LatencySample(latency, cut, latency.censored_from_seconds))
         return read_statistic(samples, statistic)
 
     return Metric(name, "seconds", "lower", read)

@@ -25,7 +25,7 @@ MARGIN = 0.05
 """The smallest effect worth having, as a share."""
 
 
-class Bar(NamedTuple):
+class Criterion(NamedTuple):
     """What a claim must clear."""
 
     tests: int = 1
@@ -43,11 +43,13 @@ TOO_FEW = "are needed"
 NO_SIDE = "neither way is better"
 """Of a metric that rises or falls without harm or gain, such as the load average (SOURCES A6)."""
 
-ALONE = Bar()
+ALONE = Criterion()
 """Of a metric that is looked at once, by itself."""
 
 
-def outcome_of(comparison: MetricPairs, p: float | None, bar: Bar = ALONE) -> tuple[Outcome, str]:
+def outcome_of(
+    comparison: MetricPairs, p: float | None, bar: Criterion = ALONE
+) -> tuple[Outcome, str]:
     """The outcome of a metric, and why it is not decided."""
     if comparison.metric.better_when == "neither":
         return "inconclusive", NO_SIDE
@@ -93,7 +95,9 @@ def p_value_of(comparison: MetricPairs) -> float | None:
     return None
 
 
-def _outcome_of_ratios(comparison: MetricPairs, p: float | None, bar: Bar) -> tuple[Outcome, str]:
+def _outcome_of_ratios(
+    comparison: MetricPairs, p: float | None, bar: Criterion
+) -> tuple[Outcome, str]:
     """The outcome of a metric that has a ratio in every pair, and why it is not decided."""
     pairs = len(comparison.log_ratios)
     fewest = fewest_pairs(alpha=bar.alpha)

@@ -14,9 +14,10 @@ from nginx_tune.documents.histogram import Bucket, Histograms, LatencyHistogram
 from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
+from nginx_tune.prove import event_streams
 from nginx_tune.prove.blocks import counts_for
 from nginx_tune.prove.histogram import Histogram, decode_histogram
-from nginx_tune.prove.latency import Sample, merge_latencies, read_statistic, sample_of
+from nginx_tune.prove.latency import LatencySample, merge_latencies, read_statistic, sample_of
 from nginx_tune.prove.metrics import SERVER_LATENCIES
 
 EVERY = "all"
@@ -31,6 +32,7 @@ _OF_CLASS = {
     ".tls": "tls_seconds",
     ".failed": "failed_seconds",
 }
+_OF_WATCHED = {f".{word}": field for word, field in event_streams.LATENCIES.items()}
 _OF_SERVER = {f"server.{field}": field for field in SERVER_LATENCIES}
 _LATENESS = "generator.lateness"
 _NANOSECONDS = 1e9
@@ -38,7 +40,7 @@ _NANOSECONDS = 1e9
 
 def latency_names(classes: Iterable[str]) -> list[str]:
     """Every latency that measurements with these classes can have."""
-    of_classes = [f"{name}{tail}" for name in classes for tail in _OF_CLASS]
+    of_classes = [f"{name}{tail}" for name in classes for tail in (*_OF_CLASS, *_OF_WATCHED)]
     return [*of_classes, *_OF_SERVER, _LATENESS]
 
 
@@ -127,7 +129,7 @@ def _of_arm(
     )
 
 
-def _bounds(samples: Sequence[Sample], latency: Latency) -> list[str]:
+def _bounds(samples: Sequence[LatencySample], latency: Latency) -> list[str]:
     """The statistics that requests which never finished make lower bounds."""
     if not latency.count:
         return []
@@ -137,18 +139,26 @@ def _bounds(samples: Sequence[Sample], latency: Latency) -> list[str]:
     ]
 
 
-def _sample(block: Measurement, name: str) -> Sample | None:
+def _sample(block: Measurement, name: str) -> LatencySample | None:
     """A latency of a block; None where the block has none of that name."""
     if name == _LATENESS:
-        return Sample(block.generator.lateness_seconds)
+        return LatencySample(block.generator.lateness_seconds)
     if name in _OF_SERVER:
         found = getattr(block.server, _OF_SERVER[name])
         if found is None:
             return None
-        return Sample(found, found.censored if found.at_least else 0, found.censored_from_seconds)
+        return LatencySample(
+            found, found.censored if found.at_least else 0, found.censored_from_seconds
+        )
+    for tail, field in _OF_WATCHED.items():
+        part = block.classes.get(name.removesuffix(tail))
+        if name.endswith(tail) and part is not None and part.event_stream is not None:
+            return event_streams.sample_of(part.event_stream, field)
     for tail, field in _OF_CLASS.items():
         head = name.removesuffix(tail)
         if name.endswith(tail) and head in block.classes:
             part = block.classes[head]
-            return Sample(part.failed_seconds) if tail == ".failed" else sample_of(part, field)
+            return (
+                LatencySample(part.failed_seconds) if tail == ".failed" else sample_of(part, field)
+            )
     return None

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import get_args
 
-from nginx_tune.documents.rehearsal import HeldKind, Phase, PhaseName, Turnover
+from nginx_tune.documents.rehearsal import HeldKind, Phase, PhaseName, Turnover, TurnoverOutcome
 from nginx_tune.documents.verdict import GateResult
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.prove.expression import COMPARE, Dimension, Expression, parse_expression
@@ -39,6 +39,13 @@ _KIND = re.compile(r"[a-z_]{1,40}")
 def turnover_name(one: Turnover) -> str:
     """As gates and tables call it."""
     return f"{one.manner}_back" if one.is_back else one.manner
+
+
+def worst_outcome(turnovers: Sequence[Turnover]) -> TurnoverOutcome:
+    """Of several changes the one that came out worst; of none that nothing was taken."""
+    order: list[TurnoverOutcome] = ["down", "refused", "taken"]
+    found = {one.outcome for one in turnovers}
+    return next((one for one in order if one in found), "refused")
 
 
 def check_rehearsal_gates(requires: Iterable[str], names: Sequence[str]) -> None:

@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.rehearsal import Rehearsal
 from nginx_tune.documents.run import Run, RunComparison, RunMetric, RunSummary
 from nginx_tune.documents.scenario import ScenarioRun
+from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Outcome
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.prove.blocks import Blocks, pair_blocks
@@ -76,7 +78,7 @@ def compare_runs(a: Run, b: Run, *, primary_metric: str | None = None) -> RunCom
 
 def run_pairs_of(run: Run) -> list[Measurement]:
     """The blocks of a run's baseline and candidate; a scenario may have further arms."""
-    result = run.result
+    result = _measured(run)
     if not isinstance(result, ScenarioRun):
         return result.measurements
     arms = len({block.arm for block in result.measurements})
@@ -94,9 +96,19 @@ def run_comparison_status(
     return ExitStatus.OK
 
 
+def _measured(run: Run) -> Validation | ScenarioRun:
+    """What was measured in pairs. Errors: UsageError for a rehearsal."""
+    if isinstance(run.result, Rehearsal):
+        raise UsageError(
+            f"run {run.summary.id} is a rehearsal, which has no pairs",
+            hint="nginx-tune report A B shows both",
+        )
+    return run.result
+
+
 def _baseline(run: Run) -> str:
     """What the runs' baselines are told apart by; empty when that is not stored."""
-    return next((arm.nginx_conf for arm in run.result.arms if arm.arm == "baseline"), "")
+    return next((arm.nginx_conf for arm in _measured(run).arms if arm.arm == "baseline"), "")
 
 
 def _names(blocks: Sequence[Blocks], asked: str | None, first: RunSummary) -> list[str]:

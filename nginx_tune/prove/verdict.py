@@ -30,7 +30,7 @@ from nginx_tune.prove.comparison import MetricPairs
 from nginx_tune.prove.cost import COST, CostComparison
 from nginx_tune.prove.gates import judge_gates
 from nginx_tune.prove.metrics import default_metrics, find_metric
-from nginx_tune.prove.outcome import MARGIN, Bar, is_noise, outcome_of, p_value_of
+from nginx_tune.prove.outcome import MARGIN, Criterion, is_noise, outcome_of, p_value_of
 from nginx_tune.prove.read_errors import find_read_errors
 from nginx_tune.prove.statistics import (
     ALPHA,
@@ -82,7 +82,7 @@ def judge(
     if metrics is None:
         metrics = default_metrics(blocks.baseline + blocks.candidate)
     names = list(dict.fromkeys((primary_metric, *_cost_of(blocks, primary_metric), *metrics)))
-    bar = Bar(margin=margin, alpha=alpha)
+    bar = Criterion(margin=margin, alpha=alpha)
     judged = _judge_metrics(names, blocks, classes, noise_floor, bar)
     outcome, reason = _overall(judged, blocks, find_read_errors(measurements), accept_worse)
     if lost:
@@ -162,7 +162,7 @@ def _judge_metrics(
     blocks: Blocks,
     classes: Sequence[str],
     noise_floor: float | Mapping[str, float] | None,
-    bar: Bar,
+    bar: Criterion,
 ) -> list[MetricVerdict]:
     """Each metric; the first is the primary one."""
     compared = [_compare(name, blocks, classes) for name in names]
@@ -229,7 +229,7 @@ def _unjudged(found: MetricVerdict, comparison: MetricPairs) -> MetricVerdict:
     )
 
 
-def _judge_metric(comparison: MetricPairs, p: float | None, bar: Bar) -> MetricVerdict:
+def _judge_metric(comparison: MetricPairs, p: float | None, bar: Criterion) -> MetricVerdict:
     log_ratios = comparison.log_ratios
     interval = signed_rank_interval(log_ratios, bar.alpha)
     outcome, reason = outcome_of(comparison, p, bar)

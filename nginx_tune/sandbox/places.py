@@ -23,7 +23,7 @@ KERNELS_OWN = frozenset(
 _MOST_LINKS = 40
 
 
-class Found(NamedTuple):
+class ResolvedPath(NamedTuple):
     """A path as it really is."""
 
     path: str
@@ -33,7 +33,7 @@ class Found(NamedTuple):
     """Links on the way: where each stands, with what is written in it."""
 
 
-def find(path: str) -> Found | None:
+def find(path: str) -> ResolvedPath | None:
     """What a path leads to; None where nothing is, or neither a file nor a directory.
 
     Source: path_resolution(7); 40 links at most.
@@ -63,7 +63,7 @@ def find(path: str) -> Found | None:
     mode = os.stat(real).st_mode  # noqa: PTH116
     if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
         return None
-    return Found(real, stat.S_ISDIR(mode), links)
+    return ResolvedPath(real, stat.S_ISDIR(mode), links)
 
 
 def read_mounts() -> list[Mount]:

@@ -10,7 +10,7 @@ Wall = Literal["memory", "processes", "seccomp", "sockets"]
 """What may be given up by name where a host cannot have it."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What nginx may use up."""
 
     processes: int = 2048
@@ -41,6 +41,6 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nginx opens sockets with a path: without need of them it cannot."""
     transparent: bool = False
     """Whether it sends from addresses that are not the host's (``proxy_bind … transparent``)."""
-    limits: Limits = Limits()
+    limits: ResourceLimits = ResourceLimits()
     weaker: list[Wall] = []
     """Walls that are given up where they cannot be had."""

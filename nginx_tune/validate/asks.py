@@ -17,7 +17,7 @@ from nginx_tune.conf.scopes import Scope, scopes
 from nginx_tune.conf.served import Served, served_paths
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.loadplan import Target
-from nginx_tune.experiment.target import Entry, can_load, target_of, uri_of, url_prefix
+from nginx_tune.experiment.target import EntryPoint, can_load, target_of, uri_of, url_prefix
 from nginx_tune.lab.check import is_below
 
 _TRIED = ("/index.php", "/index.html", "/api", "/x.php", "/x.jpg", "/x.css", "/x.js", "/x")
@@ -56,7 +56,7 @@ class Asks(NamedTuple):
     left_out: dict[str, str]
 
 
-def plan_asks(tree: ConfTree, entry: Entry) -> Asks:
+def plan_asks(tree: ConfTree, entry: EntryPoint) -> Asks:
     """Every server and location that answers by itself, but for what is asked at the entry."""
     roots = {served.scope.own: served for served in served_paths(tree) if can_load(served)}
     matcher = LocationMatcher(tree)
@@ -125,7 +125,7 @@ def _answers(scope: Scope) -> bool:
     return not scope.own.value.startswith("@")
 
 
-def _is_entry(scope: Scope, served: Served | None, entry: Entry) -> bool:
+def _is_entry(scope: Scope, served: Served | None, entry: EntryPoint) -> bool:
     """Whether it is asked at the entry anyway."""
     if scope.server is not entry.server:
         return False

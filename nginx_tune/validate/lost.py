@@ -13,7 +13,7 @@ from nginx_tune.conf.directive import Block
 from nginx_tune.conf.listeners import address_of
 from nginx_tune.conf.scopes import servers
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.experiment.operations import Answer
+from nginx_tune.experiment.operations import Response
 
 _DEFAULT = "*:80"
 """Of a server without ``listen``, where root starts nginx. Source: ngx_http_add_listen."""
@@ -78,7 +78,7 @@ def _reaches(theirs: _Socket, socket: _Socket) -> bool:
     return (host == "*" and not is_ipv6) or (host == "[::]" and (is_ipv6 or theirs.is_both))
 
 
-def lost_answer(baseline: Answer, candidate: Answer, *, has_silent: bool) -> str:
+def lost_answer(baseline: Response, candidate: Response, *, has_silent: bool) -> str:
     """Why the candidate serves a place no longer that the baseline serves; empty where it does.
 
     ``has_silent``: some server that nginx asks has no stub here, so that 502 says nothing.
@@ -94,7 +94,7 @@ def lost_answer(baseline: Answer, candidate: Answer, *, has_silent: bool) -> str
     return f"{baseline.status} with the baseline, {candidate.status} with the candidate"
 
 
-def is_loaded(answers: Sequence[Answer]) -> tuple[int | None, str]:
+def is_loaded(answers: Sequence[Response]) -> tuple[int | None, str]:
     """The status that a class expects; None and why not where the arms do not serve it alike."""
     statuses = {one.status for one in answers}
     faults = [one.fault for one in answers if one.fault]

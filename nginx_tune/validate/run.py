@@ -18,7 +18,7 @@ from nginx_tune.experiment.sequential import Deadline, Looking
 from nginx_tune.lab.spec import LabPlan
 from nginx_tune.lab.walls import Walls
 from nginx_tune.nginx.builds import LinkedBuild, build_differences
-from nginx_tune.validate.site import Site, read_site
+from nginx_tune.validate.site import SitePair, read_site
 from nginx_tune.validate.stage import Stage, open_stage
 from nginx_tune.validate.validation import Measured, conclude
 
@@ -106,7 +106,7 @@ def look_at(
     )
 
 
-def _read_site(spec: ExperimentSpec, sides: Sides) -> Site:
+def _read_site(spec: ExperimentSpec, sides: Sides) -> SitePair:
     return read_site(
         sides.baseline,
         sides.candidate,
@@ -120,7 +120,7 @@ def _read_site(spec: ExperimentSpec, sides: Sides) -> Site:
     )
 
 
-def _open_stage(walls: Walls, site: Site, spec: ExperimentSpec, sides: Sides) -> Stage:
+def _open_stage(walls: Walls, site: SitePair, spec: ExperimentSpec, sides: Sides) -> Stage:
     return open_stage(walls, site, lab=sides.lab, prefixes=sides.prefixes, scale=spec.scale)
 
 

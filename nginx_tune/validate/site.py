@@ -6,13 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from nginx_tune.conf.listeners import listeners, multiplexed_servers
+from nginx_tune.conf.scopes import scopes
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.experiment import SiteLoad
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import ConfigurationError, UndecidedError, UsageError
 from nginx_tune.experiment.site_files import shown
-from nginx_tune.experiment.target import Entry, plan_entry
+from nginx_tune.experiment.target import EntryPoint, plan_entry
 from nginx_tune.prove.gates import check_expressions
 from nginx_tune.prove.objective import parse_objective
 from nginx_tune.validate.asks import Ask, common_asks, plan_asks
@@ -24,11 +26,11 @@ MOST_LOOKED_AT = 200
 """Places that are asked once: one that hangs takes seconds."""
 
 
-class Site(NamedTuple):
+class SitePair(NamedTuple):
     """Both arms' trees and what is asked of them, the baseline first."""
 
     trees: tuple[ConfTree, ConfTree]
-    entries: tuple[Entry, Entry]
+    entries: tuple[EntryPoint, EntryPoint]
     load: SiteLoad
     classes: list[ScenarioClass]
     """Of the files of the first root, and of what needs no file."""
@@ -47,9 +49,20 @@ class Site(NamedTuple):
     """Files of the candidate that are the baseline's with other bytes, by their paths."""
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> EntryPoint:
         """The candidate's."""
         return self.entries[1]
+
+
+def _require_http2(tree: ConfTree, entry: EntryPoint) -> None:
+    """Errors: UndecidedError where the listener that is asked does not speak HTTP/2 over TLS."""
+    speaking = multiplexed_servers(scopes(tree), listeners(tree))
+    if entry.server not in speaking or entry.target.tls is None:
+        place = entry.target.unix or f"{entry.target.address} port {entry.target.port}"
+        raise UndecidedError(
+            f"{shown(tree.path)}: {shown(place)} is asked, and does not speak HTTP/2 over TLS",
+            hint="leave --http2 out; a listener without TLS is asked before one with it",
+        )
 
 
 def read_site(
@@ -63,7 +76,7 @@ def read_site(
     objectives: Sequence[str],
     accept_worse: Sequence[str] = (),
     planned: Mapping[str, bytes] | None = None,
-) -> Site:
+) -> SitePair:
     """What both arms are asked.
 
     Errors: ConfigurationError for a tree that could not be parsed, UndecidedError when there is
@@ -71,6 +84,9 @@ def read_site(
     """
     entries = _alike(_entry(baseline, builds[0]), _entry(candidate, builds[1]))
     _same_site(*entries)
+    if any(item.http2 is not None for item in load.classes):
+        for tree, entry in zip((baseline, candidate), entries, strict=True):
+            _require_http2(tree, entry)
     asks, looked_at, left_out = _asks(baseline, candidate, entries, load)
     elsewhere = [share_of(load, one.server, one.location) or 0.0 for one, _ in asks]
     classes = [
@@ -92,7 +108,7 @@ def read_site(
     check_expressions([*requires, *(f"{name} >= 0" for name in (metric, *accept_worse))], names)
     if objectives:
         parse_objective(objectives, names)
-    return Site(
+    return SitePair(
         (baseline, candidate),
         entries,
         load,
@@ -107,7 +123,7 @@ def read_site(
     )
 
 
-def _entry(tree: ConfTree, nginx: Nginx) -> Entry:
+def _entry(tree: ConfTree, nginx: Nginx) -> EntryPoint:
     if not tree.complete:
         first = tree.unparsed[0]
         raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
@@ -119,7 +135,7 @@ def _entry(tree: ConfTree, nginx: Nginx) -> Entry:
     return plan_entry(tree, default_error_log=nginx.error_log_path)
 
 
-def _alike(baseline: Entry, candidate: Entry) -> tuple[Entry, Entry]:
+def _alike(baseline: EntryPoint, candidate: EntryPoint) -> tuple[EntryPoint, EntryPoint]:
     """Both arms' entries, with a URL without a file where it is the same one.
 
     Else each arm's is asked as any other place is.
@@ -129,7 +145,7 @@ def _alike(baseline: Entry, candidate: Entry) -> tuple[Entry, Entry]:
     return baseline._replace(memory_url=None), candidate._replace(memory_url=None)
 
 
-def _same_site(baseline: Entry, candidate: Entry) -> None:
+def _same_site(baseline: EntryPoint, candidate: EntryPoint) -> None:
     sites = [(entry.url_prefix, entry.root) for entry in (baseline, candidate)]
     if sites[0] != sites[1]:
         said = [f"{shown(root or 'no files')} at {prefix or '/'}" for prefix, root in sites]
@@ -139,12 +155,12 @@ def _same_site(baseline: Entry, candidate: Entry) -> None:
         )
 
 
-def _can_ask(item: ScenarioClass, entry: Entry) -> bool:
+def _can_ask(item: ScenarioClass, entry: EntryPoint) -> bool:
     return bool(entry.memory_url if item.source == "memory" else entry.root)
 
 
 def _asks(
-    baseline: ConfTree, candidate: ConfTree, entries: tuple[Entry, Entry], load: SiteLoad
+    baseline: ConfTree, candidate: ConfTree, entries: tuple[EntryPoint, EntryPoint], load: SiteLoad
 ) -> tuple[list[tuple[Ask, Ask]], list[tuple[Ask, Ask]], dict[str, str]]:
     if load.asks == "files":
         return [], [], {}

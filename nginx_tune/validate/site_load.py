@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from nginx_tune.documents.experiment import SiteLoad
-from nginx_tune.documents.loadplan import Arrivals
+from nginx_tune.documents.loadplan import Arrivals, Http2
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UsageError
@@ -79,6 +79,22 @@ def workload_load(workload: Workload) -> SiteLoad:
         locations=locations,
         rate_per_second=rate,
     )
+
+
+def over_http2(load: SiteLoad) -> SiteLoad:
+    """The same load spoken in HTTP/2: connections are held, and each carries many requests."""
+    classes = [
+        msgspec.structs.replace(
+            item,
+            http2=Http2(),
+            connections=item.held_connections or item.connections,
+            connection_use="latest",
+            held_connections=None,
+        )
+        for item in load.classes
+    ]
+    said = "files and fixed answers are asked over HTTP/2, other places over HTTP/1.1"
+    return msgspec.structs.replace(load, classes=classes, notes=[*load.notes, said])
 
 
 def share_of(load: SiteLoad, server: str, location: str) -> float | None:

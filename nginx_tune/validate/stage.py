@@ -33,7 +33,7 @@ from nginx_tune.experiment.worker_header import HEADER, with_worker_header
 from nginx_tune.lab.enclosure import HostNeeds
 from nginx_tune.lab.environment import Outgoing
 from nginx_tune.lab.foreign_code import refuse_foreign_code
-from nginx_tune.lab.spec import LabPlan, Planned, Shape
+from nginx_tune.lab.spec import LabPlan, PlannedLab, Shape
 from nginx_tune.lab.special_files import refuse_special_files
 from nginx_tune.lab.walls import Walls
 from nginx_tune.load.classes import ServedFile, hot_urls, plan_load
@@ -45,12 +45,13 @@ from nginx_tune.validate.lost import is_loaded, lost_answer
 from nginx_tune.validate.outgoing import plan_outgoing, unspoken
 from nginx_tune.validate.replay_data import Replay, make_replay
 from nginx_tune.validate.replayed_files import Placing, passes_of
-from nginx_tune.validate.site import Site
+from nginx_tune.validate.site import SitePair
 from nginx_tune.validate.site_load import share_of
 from nginx_tune.validate.stage_notes import (
     absent_notes,
     asked_notes,
     place_notes,
+    prefix_notes,
     stub_notes,
 )
 
@@ -87,7 +88,7 @@ class _Run(NamedTuple):
 
 def open_stage(
     walls: Walls,
-    site: Site,
+    site: SitePair,
     *,
     lab: LabPlan | None,
     prefixes: tuple[str | None, str | None],
@@ -177,6 +178,7 @@ def open_stage(
         raise UndecidedError(f"{site.trees[1].path}: nothing of it can be asked: {why}")
     notes = [
         *place_notes(session.lab, covers, overlays, is_root=os.geteuid() == 0),
+        *prefix_notes(prefixes),
         *absent_notes(absent),
         *stub_notes(made, site.trees),
         *([f"{HEADER} with the worker's number in each response"] if all(headed) else []),
@@ -192,7 +194,7 @@ def open_stage(
     return Stage(session, Experiment(arms, plans), [*map(shown, notes)], [*map(shown, gone)])
 
 
-def _replay(walls: Walls, site: Site, *, has_lab: bool, scale: float | None) -> Replay | None:
+def _replay(walls: Walls, site: SitePair, *, has_lab: bool, scale: float | None) -> Replay | None:
     """The requests of a manifest for files that the lab has; None to ask as recorded."""
     load, entry = site.load, site.entry
     if not load.manifest or not has_lab or entry.root is None:
@@ -211,14 +213,14 @@ def _replay(walls: Walls, site: Site, *, has_lab: bool, scale: float | None) -> 
     return make_replay(Path(load.manifest), walls.directory, placing, scale=scale)
 
 
-def _shape(site: Site, own: Sequence[ServedFile], replay: Replay | None) -> Shape:
+def _shape(site: SitePair, own: Sequence[ServedFile], replay: Replay | None) -> Shape:
     root = site.entry.root or ""
     if replay is not None:
         return Shape(root, list(replay.sizes.values()), replay.sizes, replay.share)
     return Shape(root, [file.bytes for file in own])
 
 
-def _planned(lab: LabPlan | None, site: Site, shape: Shape) -> Planned:
+def _planned(lab: LabPlan | None, site: SitePair, shape: Shape) -> PlannedLab:
     if lab is not None:
         planned = lab(shape)
         if any(not disk.mount for disk in planned.lab.disks):
@@ -232,16 +234,16 @@ def _planned(lab: LabPlan | None, site: Site, shape: Shape) -> Planned:
             f"{shown(site.entry.root)}: no readable files to ask for",
             hint="put the site's files there, or use --lab to make some",
         )
-    return Planned(Lab(name="none"))
+    return PlannedLab(Lab(name="none"))
 
 
-def _outgoing(site: Site) -> list[Outgoing]:
+def _outgoing(site: SitePair) -> list[Outgoing]:
     """What either tree asks, each server once."""
     both = [one for tree in site.trees for one in plan_outgoing(tree)]
     return list({(o.protocol, o.name, o.address, o.port, o.path): o for o in both}.values())
 
 
-def _files(session: Session, site: Site, own: Sequence[ServedFile]) -> list[ServedFile]:
+def _files(session: Session, site: SitePair, own: Sequence[ServedFile]) -> list[ServedFile]:
     root = site.entry.root
     if root is None:
         return []
@@ -259,7 +261,7 @@ def _replayed(classes: Sequence[ScenarioClass], replay: Replay | None) -> list[S
 
 
 def _seen(
-    arms: Sequence[Arm], site: Site, headed: Sequence[Mapping[str, bytes]]
+    arms: Sequence[Arm], site: SitePair, headed: Sequence[Mapping[str, bytes]]
 ) -> dict[str, dict[str, bytes]]:
     """By the arm's name the files that it sees with other bytes."""
     changed: tuple[Mapping[str, bytes], ...] = ({}, site.planned)
@@ -270,7 +272,7 @@ def _seen(
 
 
 def _further(
-    session: Session, arms: Sequence[Arm], site: Site, *, has_silent: bool, asks_both: bool
+    session: Session, arms: Sequence[Arm], site: SitePair, *, has_silent: bool, asks_both: bool
 ) -> tuple[dict[str, list[LoadClass]], list[tuple[Ask, int]], dict[str, str], dict[str, str]]:
     """Each arm's classes for the other places, what these answer, why some are not, some lost."""
     pairs = [*site.asks, *site.looked_at]

@@ -38,6 +38,11 @@ def place_notes(
     return found
 
 
+def prefix_notes(prefixes: Sequence[str | None]) -> list[str]:
+    """What relative names stand on, where it is not what nginx was built with."""
+    return [f"relative names stand on {prefix}" for prefix in dict.fromkeys(prefixes) if prefix]
+
+
 def absent_notes(directories: Sequence[str]) -> list[str]:
     """Directories that nginx needs, that were made here and that the host lacks."""
     return [

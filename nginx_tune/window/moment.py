@@ -34,7 +34,7 @@ from nginx_tune.observe.parse_counters import (
 )
 from nginx_tune.observe.processes import read_cpu_seconds, read_listen_counters
 from nginx_tune.observe.status_page import StatusPage, read_status
-from nginx_tune.observe.waiting import Waiting, look_at_waiting
+from nginx_tune.observe.waiting import WaitingLook, look_at_waiting
 
 T = TypeVar("T")
 NOT_ASKED = Missing("not asked")
@@ -87,7 +87,7 @@ class Moment:
     load_average: float | None = None
     """Of the last minute, of the host."""
     swapped_in: int | None = None
-    waiting: Waiting | Missing = NOT_ASKED
+    waiting: WaitingLook | Missing = NOT_ASKED
 
 
 class MomentReader:

@@ -41,7 +41,7 @@ _STREAM = re.compile(r"/dev/(?P<name>stdout|stderr)|/(?:dev|proc/self)/fd/(?P<nu
 _NUMBERS = {"stdout": "1", "stderr": "2"}
 
 
-class Request(NamedTuple):
+class WatchRequest(NamedTuple):
     """What a caller asks for."""
 
     duration_seconds: float = 30.0
@@ -61,7 +61,7 @@ class Observed(NamedTuple):
     interrupted: bool
 
 
-def observe(host: Host, request: Request, *, progress: Callable[[str], None]) -> Observed:
+def observe(host: Host, request: WatchRequest, *, progress: Callable[[str], None]) -> Observed:
     """Watch a running nginx under its own traffic.
 
     Errors: UndecidedError when no nginx is running, UsageError for a pid that is no master.
@@ -129,7 +129,7 @@ def _flags(host: Host, running: Running, subjects: Subjects) -> list[str]:
     return []
 
 
-def _subjects(host: Host, nginx: Nginx, running: Running, request: Request) -> Subjects:
+def _subjects(host: Host, nginx: Nginx, running: Running, request: WatchRequest) -> Subjects:
     view = view_of(host, running.pid) if running.other_mount_namespace else None
     files = _Files(host, running.pid, view if isinstance(view, View) else None)
     tree = read_tree(running.conf_path or "", files, prefix=running.prefix)

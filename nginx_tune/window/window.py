@@ -14,7 +14,7 @@ from nginx_tune.observe.block_delay import delay_between
 from nginx_tune.observe.parse_error_log import ErrorLogCounts
 from nginx_tune.observe.parse_opens import NameCalls
 from nginx_tune.observe.queue_wait import QueueWaits
-from nginx_tune.observe.states import Held, StateShares
+from nginx_tune.observe.states import BlockedState, StateShares
 from nginx_tune.observe.turn_counts import TurnCounts
 from nginx_tune.window.moment import NOT_ASKED, Moment, Subjects
 
@@ -40,7 +40,7 @@ class Window:
     queue_waits: QueueWaits | Missing | None = None
     opens: NameCalls | Missing | None = None
     observer_cpu_seconds: float | None = None
-    held: Counter[Held] = field(default_factory=Counter)
+    held: Counter[BlockedState] = field(default_factory=Counter)
     """What main threads were found in, in looks."""
     cpu_samples: Counter[str] | Missing = NOT_ASKED
 

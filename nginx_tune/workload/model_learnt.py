@@ -21,7 +21,7 @@ from nginx_tune.documents.workload import (
     Rate,
     Rejected,
     ServedData,
-    Tls,
+    TlsUse,
     Traffic,
     Workload,
 )
@@ -201,12 +201,12 @@ def _reached(nth: Sequence[int], ratio: float) -> int:
     return max((at for at, count in enumerate(nth, 1) if count > ratio * nth[0]), default=1)
 
 
-def _tls(protocols: Mapping[str, int]) -> Tls:
+def _tls(protocols: Mapping[str, int]) -> TlsUse:
     total = sum(protocols.values())
     if not total:
-        return Tls()
+        return TlsUse()
     ratio = 1 - protocols.get("none", 0) / total
-    return Tls(
+    return TlsUse(
         value=ratio > 0.5,  # noqa: PLR2004  # most
         requests_ratio=_rounded(ratio),
         protocols=_shares(protocols),

@@ -156,6 +156,6 @@ def test_versions_in_a_program() -> None:
         b"built with SNI support, however, now\0"
     )
     build = parse_nginx.parse_build(version_texts.version_texts(program))
-    assert isinstance(build, parse_nginx.Build)
+    assert isinstance(build, parse_nginx.VersionOutput)
     assert (build.product, build.openssl_built) == ("openresty", "OpenSSL 3.0.15 3 Sep 2024")
     assert build.flags == ["--prefix=/opt", "--with-threads"]

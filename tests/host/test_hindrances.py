@@ -61,7 +61,7 @@ def test_every_hindrance_of_an_ailing_host_is_named() -> None:
             "memory.dirty_bytes",
             "storage.disks[sdb].scheduler",
             "storage.disks[sdb].device_queue_depth",
-            "network.listen_overflows",
+            "listeners[0.0.0.0:443].drops",
             "network.listen_drops",
             "network.syn_queue_drops",
             "network.tcp.segments_retransmitted",
@@ -74,7 +74,9 @@ def test_every_hindrance_of_an_ailing_host_is_named() -> None:
     screen = render_facts(HINDERED).decode()
     for one in find_hindrances(HINDERED):
         assert f"\n  {one.seen}\n    {one.meaning}; {one.remedy}\n" in screen
-        assert one.fact.split(".")[0] in {"cpu", "memory", "storage", "network"}
+        assert one.fact.split(".")[0] in {
+            "cpu", "memory", "storage", "network", "listeners[0",
+        }  # fmt: skip
 
 
 def test_a_host_without_facts_is_not_blamed() -> None:
@@ -85,7 +87,7 @@ def test_a_host_without_facts_is_not_blamed() -> None:
 @pytest.mark.parametrize("name", ["sata-ssd", "nvme-multipath", "virtio-vm", "alpine", "kvm-guest"])
 def test_a_usual_host_is_not_blamed_for_much(name: str) -> None:
     facts = decode(Facts, (HERE / f"golden/{name}.facts.json").read_bytes())
-    assert named(facts) <= {"network.listen_overflows"}
+    assert named(facts) <= {"network.listen_overflows", "listeners[0.0.0.0:443].drops"}
 
 
 @pytest.mark.parametrize(
@@ -128,6 +130,29 @@ def test_where_cpus_become_a_hindrance(cpu: Cpu, expected: set[str]) -> None:
 )  # fmt: skip
 def test_where_memory_becomes_a_hindrance(memory: Memory, expected: set[str]) -> None:
     assert named(Facts(memory=memory)) == expected
+
+
+@pytest.mark.parametrize(
+    ("drops", "of_nginx", "expected"),
+    [
+        (0, True, set()),  # the namespace's count is another's
+        (9, True, set()),
+        (10, True, {"listeners[*:80].drops"}),
+        (None, True, {"network.listen_overflows"}),
+        (500, False, {"network.listen_overflows"}),
+        (500, None, {"network.listen_overflows"}),
+    ],
+)
+def test_full_queues_are_nginx_s_by_its_own_sockets(
+    drops: int | None, of_nginx: bool | None, expected: set[str]
+) -> None:
+    facts = Facts(
+        network=Network(listen_overflows=500, listen_drops=500),
+        listeners=[Listener(address="*", port=80, drops=drops, of_nginx=of_nginx)],
+    )
+    assert named(facts) == expected
+    for one in find_hindrances(facts):
+        assert ("whole network namespace" in one.seen) is one.fact.startswith("network")
 
 
 @pytest.mark.parametrize(

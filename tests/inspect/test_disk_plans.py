@@ -19,8 +19,9 @@ from nginx_tune.inspect.disk_facts import with_disk_probes
 from nginx_tune.inspect.disk_files import MOST_FILES, choose_files
 from nginx_tune.inspect.disk_run import deepest, plan_disk, read_bytes_for
 from nginx_tune.inspect.disk_targets import disk_targets, refusals
-from nginx_tune.inspect.disks import Measured
-from nginx_tune.report.curves import render_curves
+from nginx_tune.inspect.disks import ProbedDisks
+from nginx_tune.report.curves import curve_blocks
+from nginx_tune.report.screen import plain_text
 
 GOLDEN = Path(__file__).resolve().parent.parent / "host" / "golden"
 
@@ -133,9 +134,9 @@ def test_what_is_no_disk_is_said() -> None:
         "/dev/shm: tmpfs keeps it in memory",
         "/pool: ZFS does not tell its disks",
     ]
-    assert Measured(unfit).reasons_for_none == [probe.reason for probe in unfit]
-    assert Measured([]).reasons_for_none
-    assert Measured([DiskProbe(disks=["a"], curve=_curve())]).reasons_for_none == []
+    assert ProbedDisks(unfit).reasons_for_none == [probe.reason for probe in unfit]
+    assert ProbedDisks([]).reasons_for_none
+    assert ProbedDisks([DiskProbe(disks=["a"], curve=_curve())]).reasons_for_none == []
 
 
 # What is refused.
@@ -346,8 +347,8 @@ def test_an_array_keeps_its_curve_beside_its_disks() -> None:
     assert all(disk.curve is None for disk in seen.storage.disks)
     reasons = {unknown.path: unknown.reason for unknown in seen.unknown}
     assert "sda+sdb+sdc+sdd" in reasons["/storage/disks/0/curve"]
-    lines = render_curves(seen.storage)
-    assert lines[1] == "reads     sda+sdb+sdc+sdd, measured (/srv)"
+    lines = plain_text(curve_blocks(seen.storage)).splitlines()
+    assert lines[0] == "reads     sda+sdb+sdc+sdd, measured (/srv)"
     assert any(line.startswith("  random reads of 4.0 KiB: knee at depth 2: ") for line in lines)
     assert lines[-1].endswith("fewer than 10 reads lie beyond it")
 
@@ -355,8 +356,10 @@ def test_an_array_keeps_its_curve_beside_its_disks() -> None:
 def test_names_on_the_screen_cannot_steer_the_terminal() -> None:
     curve = msgspec.structs.replace(_curve(), target="\x1b[2J", notes=["\x1b]0;x\x07"])
     storage = Storage(disks=[Disk(name="sd\x1ba", curve=curve)])
-    assert not any("\x1b" in line or "\x07" in line for line in render_curves(storage))
-    assert render_curves(Storage(disks=[Disk(name="sda")])) == []
+    shown = plain_text(curve_blocks(storage))
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert curve_blocks(Storage(disks=[Disk(name="sda")])) == []
 
 
 # Files.

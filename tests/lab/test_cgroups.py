@@ -12,7 +12,7 @@ from needs import lacks
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host import programs
 from nginx_tune.lab import scope
-from nginx_tune.lab.cgroups import Group, disable_controller, find_controller, remove_group
+from nginx_tune.lab.cgroups import LabCgroups, disable_controller, find_controller, remove_group
 
 V1_GROUPS = "5:memory:/box/a\n7:blkio:/\n1:cpu,cpuacct:/\n0::/\n"
 V2_GROUPS = "0::/user.slice/session-1.scope\n"
@@ -33,7 +33,7 @@ def make_v2(root: Path, *, enabled: str = "cpu memory pids") -> Path:
 
 def test_v1_groups_go_below_our_own(tmp_path: Path) -> None:
     made: list[Path] = []
-    group = Group("m", root=make_v1(tmp_path), own_groups=V1_GROUPS, before_making=made.append)
+    group = LabCgroups("m", root=make_v1(tmp_path), own_groups=V1_GROUPS, before_making=made.append)
     group.limit_memory(201326592)
     group.limit_reads("7:0", bytes_per_second=83886080, reads_per_second=400)
     memory = tmp_path / "memory/box/a/nginx-tune-m"
@@ -52,7 +52,7 @@ def test_v2_group_is_one_directory_below_the_root_with_its_controllers_enabled(
 ) -> None:
     root = make_v2(tmp_path / "cg")
     enabled: list[str] = []
-    group = Group("m", root=root, own_groups=V2_GROUPS, before_enabling=enabled.append)
+    group = LabCgroups("m", root=root, own_groups=V2_GROUPS, before_enabling=enabled.append)
     group.limit_memory(1 << 28)
     group.limit_reads("7:0", bytes_per_second=None, reads_per_second=400)
     directory = root / "nginx-tune-m"
@@ -79,13 +79,13 @@ def test_a_hybrid_host_is_asked_per_controller(tmp_path: Path) -> None:
 
 
 def test_cpu_time_is_bounded_on_both_versions(tmp_path: Path) -> None:
-    old = Group("m", root=make_v1(tmp_path / "v1"), own_groups="1:cpu:/\n0::/\n")
+    old = LabCgroups("m", root=make_v1(tmp_path / "v1"), own_groups="1:cpu:/\n0::/\n")
     (tmp_path / "v1" / "cpu").mkdir()
     old.limit_cpu(1.5)
     directory = tmp_path / "v1" / "cpu" / "nginx-tune-m"
     assert (directory / "cpu.cfs_quota_us").read_text() == "150000"
     assert (directory / "cpu.cfs_period_us").read_text() == "100000"
-    new = Group("m", root=make_v2(tmp_path / "v2"), own_groups=V2_GROUPS)
+    new = LabCgroups("m", root=make_v2(tmp_path / "v2"), own_groups=V2_GROUPS)
     new.limit_cpu(0.25)
     assert (tmp_path / "v2" / "nginx-tune-m" / "cpu.max").read_text() == "25000 100000"
 
@@ -99,7 +99,7 @@ def test_under_systemd_the_group_goes_into_one_delegated_scope(tmp_path: Path) -
         asked.append(unified)
         return scope
 
-    group = Group("m", root=root, own_groups=V2_GROUPS, delegate=delegate)
+    group = LabCgroups("m", root=root, own_groups=V2_GROUPS, delegate=delegate)
     group.limit_memory(1 << 28)
     group.limit_reads("7:0", bytes_per_second=1000, reads_per_second=None)
     assert asked == [root], "one scope for all"
@@ -108,7 +108,7 @@ def test_under_systemd_the_group_goes_into_one_delegated_scope(tmp_path: Path) -
     assert (scope / "nginx-tune-m" / "io.max").read_text() == "7:0 rbps=1000"
     (scope / "cgroup.controllers").write_text("cpu pids\n")
     with pytest.raises(UndecidedError, match="does not delegate the memory controller"):
-        Group("n", root=root, own_groups=V2_GROUPS, delegate=delegate).limit_memory(1)
+        LabCgroups("n", root=root, own_groups=V2_GROUPS, delegate=delegate).limit_memory(1)
 
 
 def find_free_v2() -> tuple[Path, str] | None:
@@ -130,7 +130,7 @@ def test_the_kernel_takes_a_group_below_the_root() -> None:
     control = unified / "cgroup.subtree_control"
     before = control.read_text().split()
     enabled: list[str] = []
-    group = Group(f"root-{os.getpid()}", before_enabling=enabled.append)
+    group = LabCgroups(f"root-{os.getpid()}", before_enabling=enabled.append)
     try:
         used = group.use(controller)
         assert (used.version, used.parent) == (2, unified)
@@ -178,13 +178,13 @@ def test_the_kernel_takes_a_group_in_a_scope(
     mark = f"test-{os.getpid()}"
     before = (unified / "cgroup.subtree_control").read_text().split()
     noted: list[int] = []
-    scopes: list[scope.Scope] = []
+    scopes: list[scope.DelegatedScope] = []
 
     def delegate(root: Path) -> Path:
-        scopes.append(scope.Scope(mark, root, noted.append))
+        scopes.append(scope.DelegatedScope(mark, root, noted.append))
         return scopes[0].directory
 
-    group = Group(mark, delegate=delegate)
+    group = LabCgroups(mark, delegate=delegate)
     member = None
     try:
         group.use(controller)
@@ -212,11 +212,11 @@ def test_the_kernel_takes_a_group_in_a_scope(
 
 def test_a_missing_controller_is_named(tmp_path: Path) -> None:
     with pytest.raises(UndecidedError, match="the memory cgroup controller is not on this host"):
-        Group("m", root=tmp_path, own_groups="0::/\n").limit_memory(1)
+        LabCgroups("m", root=tmp_path, own_groups="0::/\n").limit_memory(1)
 
 
 def test_remove_reports_what_would_not_go(tmp_path: Path) -> None:
-    group = Group("m", root=make_v1(tmp_path), own_groups=V1_GROUPS)
+    group = LabCgroups("m", root=make_v1(tmp_path), own_groups=V1_GROUPS)
     group.use("memory")
     assert group.remove() == []
     assert group.directories[0].exists() is False

@@ -29,7 +29,7 @@ from oracle_sketches import (
 from oracle_timeline import TimelineCounter
 
 from nginx_tune.documents.learnplan import LearnPlan, Slot
-from nginx_tune.documents.tally import Connections, Refusal, SampledRequest, Tally
+from nginx_tune.documents.tally import Connections, RefusedLines, SampledRequest, Tally
 
 LONGEST_LINE_BYTES = 1 << 16
 MOST_NTH = 1000
@@ -116,7 +116,7 @@ class LogReader:
         return Tally(
             lines=self._lines,
             refused={
-                name: Refusal(lines=self._refused_counts[name], first_lines=noted)
+                name: RefusedLines(lines=self._refused_counts[name], first_lines=noted)
                 for name, noted in self._refused.items()
             },
             requests=self._requests,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import sys
 from pathlib import Path
 from typing import Any
@@ -63,8 +65,9 @@ def test_packed_piped_and_rotated_logs_are_one(run_cli, tmp_path: Path, log: Pat
     names = [tmp_path / name for name in (*parts, "full.log.3.zst")]
     assert learn(run_cli, *names) == whole
     packed = tmp_path / "nameless"
-    packed.write_bytes(pack_zstd("".join(LINES).encode()))
-    assert learn(run_cli, packed) == whole
+    for pack in (pack_zstd, bz2.compress, lzma.compress):
+        packed.write_bytes(pack("".join(LINES).encode()))
+        assert learn(run_cli, packed) == whole, pack
 
 
 def test_formats_and_locations_of_a_configuration(run_cli, tmp_path: Path, log: Path) -> None:
@@ -124,6 +127,15 @@ def test_the_manifest_is_the_traffic(run_cli, tmp_path: Path, log: Path) -> None
     assert all(len(request["path"]) == 17 for request in requests)
 
 
+def test_a_log_of_one_line_is_no_plural(run_cli, tmp_path: Path) -> None:
+    path = tmp_path / "access.log"
+    path.write_text(
+        '127.0.0.1 - - [24/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "curl"\n'
+    )
+    result = run_cli("learn", str(path))
+    assert "1 line in format combined, 1 request\n" in result.stdout
+
+
 def test_garbage_is_counted_and_not_shown(run_cli, tmp_path: Path) -> None:
     log = tmp_path / "mixed.log"
     bad = "\x1b]0;evil\x07 not a line of this log\n"
@@ -156,6 +168,9 @@ def test_what_is_no_log_is_one_clear_line(run_cli, tmp_path: Path) -> None:
         "text": b"hello\nworld\n",
         "zeros": b"\0" * 300_000,
         "cut.gz": gzip.compress(b"nothing like a log\n" * 10)[:15],
+        "cut.bz2": bz2.compress(b"nothing like a log\n" * 10)[:15],
+        "cut.xz": lzma.compress(b"nothing like a log\n" * 10)[:15],
+        "broken.xz": b"\xfd7zXZ\0" + b"\0" * 30,
     }
     for name, data in cases.items():
         path = tmp_path / name
@@ -179,3 +194,15 @@ def test_a_log_that_is_cut_off_gives_what_there_is(run_cli, tmp_path: Path) -> N
     assert "read up to there" in run.stderr
     assert run.stderr.count("\n") == 1
     assert json.loads(run.stdout)["log"]["requests"] > 1_000
+
+
+@pytest.mark.parametrize("name", ["access.log", "./access.log", "link.log", "hard.log"])
+def test_a_log_by_two_names_is_refused(run_cli, tmp_path: Path, name: str) -> None:
+    """As ``access.log*`` has it with a link to the newest: all rates would be twice as high."""
+    log = tmp_path / "access.log"
+    log.write_text("".join(LINES[:10]))
+    (tmp_path / "link.log").symlink_to(log)
+    (tmp_path / "hard.log").hardlink_to(log)
+    run = run_cli("learn", log, f"{tmp_path}/{name}", "--log-format", FULL)
+    assert run.returncode == 2
+    assert "its requests count once" in run.stderr

@@ -14,14 +14,13 @@ from pathlib import Path
 import pytest
 
 from nginx_tune.host.gaps import Missing
-from nginx_tune.nginx.instance import Instance, start_instance
+from nginx_tune.nginx.instance import RunningNginx, start_instance
 from nginx_tune.observe.block_delay import BlockDelayMeter, TaskStats, delay_between
 from nginx_tune.observe.calls import read_call
 from nginx_tune.observe.held_connections import count_held
 from nginx_tune.observe.loop_turns import Means, start_tracing
 from nginx_tune.observe.queue_wait import QueueWaits, QueueWaitTracer, start_queue_wait
-from nginx_tune.observe.tracefs import PREFIX, TraceFs, open_tracefs, sweep_tracing
-from nginx_tune.observe.tracefs import Instance as TraceInstance
+from nginx_tune.observe.tracefs import PREFIX, TraceFs, TraceInstance, open_tracefs, sweep_tracing
 from nginx_tune.window.turns import loop_turn_of
 
 # As root: whoever starts pytest next takes others' rights to its temporary directory away.
@@ -52,11 +51,11 @@ while True:
     connection.getresponse().read()
     connection.close()
 """
-StartNginx = Callable[[], tuple[Instance, int]]
+StartNginx = Callable[[], tuple[RunningNginx, int]]
 
 
 @pytest.fixture
-def nginx(tmp_path: Path, free_port: int) -> Iterator[tuple[Instance, int]]:
+def nginx(tmp_path: Path, free_port: int) -> Iterator[tuple[RunningNginx, int]]:
     (tmp_path / "file").write_bytes(os.urandom(100_000))
     (tmp_path / "text").write_bytes(b"%s\n" % os.urandom(1 << 15).hex().encode() * 128)
     conf = tmp_path / "nginx.conf"
@@ -85,7 +84,7 @@ def ask(port: int, path: str, times: int) -> None:
     "means",
     [pytest.param("bpftrace", marks=pytest.mark.needs("bpftrace")), "tracefs"],
 )
-def test_turns_are_counted(nginx: tuple[Instance, int], means: Means) -> None:
+def test_turns_are_counted(nginx: tuple[RunningNginx, int], means: Means) -> None:
     instance, port = nginx
     tracing = start_tracing(instance.workers(), means)
     tracer = tracing.tracer
@@ -115,7 +114,7 @@ def test_turns_are_counted(nginx: tuple[Instance, int], means: Means) -> None:
     [pytest.param("bpftrace", marks=pytest.mark.needs("bpftrace")), "tracefs"],
 )
 def test_turns_longer_than_the_window_are_counted(
-    nginx: tuple[Instance, int], means: Means
+    nginx: tuple[RunningNginx, int], means: Means
 ) -> None:
     """Both workers are in a turn before tracing begins and are still in it when it ends.
 
@@ -164,7 +163,7 @@ def test_turns_longer_than_the_window_are_counted(
 
 
 @pytest.mark.needs("root", "nginx", "tracefs", "bpftrace")
-def test_waits_in_the_queue_of_a_pool(nginx: tuple[Instance, int]) -> None:
+def test_waits_in_the_queue_of_a_pool(nginx: tuple[RunningNginx, int]) -> None:
     instance, port = nginx
     workers = instance.workers()
     tracer = start_queue_wait(workers[0], workers)
@@ -179,14 +178,14 @@ def test_waits_in_the_queue_of_a_pool(nginx: tuple[Instance, int]) -> None:
 
 
 @pytest.mark.needs("root", "tracefs")
-def test_without_a_means_the_reason_is_told(nginx: tuple[Instance, int]) -> None:
+def test_without_a_means_the_reason_is_told(nginx: tuple[RunningNginx, int]) -> None:
     assert start_tracing(nginx[0].workers(), "off").reason == "tracing was turned off"
     assert start_tracing([], "auto").tracer is None
 
 
 @pytest.mark.needs("root", "tracefs")
 def test_without_bpftrace_tracefs_does_it(
-    nginx: tuple[Instance, int], monkeypatch: pytest.MonkeyPatch
+    nginx: tuple[RunningNginx, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         "nginx_tune.observe.loop_turns.missing_bpftrace", lambda: Missing("not installed")
@@ -200,8 +199,8 @@ def test_without_bpftrace_tracefs_does_it(
 
 HOLD = """\
 import sys, time
-from nginx_tune.observe.tracefs import Instance, open_tracefs
-print(Instance(open_tracefs()).directory.name, flush=True)
+from nginx_tune.observe.tracefs import TraceInstance, open_tracefs
+print(TraceInstance(open_tracefs()).directory.name, flush=True)
 time.sleep(60)
 """
 
@@ -259,7 +258,7 @@ def _state(pid: int) -> str:
 
 
 @pytest.mark.needs("root", "nginx")
-def test_connections_that_workers_hold(nginx: tuple[Instance, int]) -> None:
+def test_connections_that_workers_hold(nginx: tuple[RunningNginx, int]) -> None:
     instance, port = nginx
     kept = []
     for _ in range(6):

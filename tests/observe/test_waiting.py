@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nginx_tune.observe.parse_sock_diag import TcpSocket, parse_sockets
-from nginx_tune.observe.waiting import Waiting, look_at_waiting, read_sockets, sort_waiting
+from nginx_tune.observe.waiting import WaitingLook, look_at_waiting, read_sockets, sort_waiting
 
 ESTABLISHED, SYN_SENT = 1, 2
 
@@ -36,7 +36,7 @@ def test_sorting() -> None:
         one(inode=99, sent_ago_seconds=9.0, received_ago_seconds=0.5),  # of another program
     ]
     found = sort_waiting(sockets, {11: {1, 2, 3, 4}, 12: {5, 6, 7, 8}}, {80})
-    assert found == Waiting(
+    assert found == WaitingLook(
         clients=4, client_seconds=[0.5], sending=1, upstreams=3, upstream_seconds=[0.4],
         connecting=1, connections={11: 4, 12: 3},
     )  # fmt: skip
@@ -57,8 +57,8 @@ def test_real_connections(pause: float) -> None:
                 accepted.sendall(b"ok")
                 time.sleep(0.1)
                 answered = look_at_waiting(os.getpid(), [os.getpid()], {port})
-    assert isinstance(asked, Waiting)
-    assert isinstance(answered, Waiting)
+    assert isinstance(asked, WaitingLook)
+    assert isinstance(answered, WaitingLook)
     assert asked.clients == 1
     assert len(asked.client_seconds) == 1
     assert asked.client_seconds[0] >= 0.25

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nginx_tune.documents.comparison import ComparedMetric, Comparison
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measured_server import ServerMeasurement, ServerSecond
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
@@ -184,3 +185,14 @@ def test_another_reader_of_histograms_agrees() -> None:
         assert other.get_value_at_percentile(percent) == pytest.approx(
             getattr(found, name) * 1e9, rel=0.01
         )
+
+
+def test_without_a_ratio_nothing_is_said_of_one() -> None:
+    found = Comparison(
+        outcome="inconclusive",
+        primary_metric="p99",
+        metrics=[ComparedMetric(name="p99", before=None, after=None, outcome="inconclusive")],
+        reason="not measured",
+    )
+    assert "cannot be set against what it was" in comparison_sentence(found)
+    assert "–" not in comparison_sentence(found)

@@ -22,7 +22,7 @@ from nginx_tune.documents.measured_server import ServerMeasurement, WorkerUse
 from nginx_tune.documents.measurement import ClassSecond, Generator, Measurement, SeriesPoint
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.histogram import decode_histogram
-from nginx_tune.prove.merge import Part, merge_measurements
+from nginx_tune.prove.merge import HostMeasurement, merge_measurements
 
 NANOSECONDS = st.lists(st.integers(min_value=1_000, max_value=60_000_000_000), max_size=60)
 
@@ -80,7 +80,9 @@ def measurement(
 
 
 def merge(*measurements: Measurement) -> Measurement:
-    return merge_measurements([Part(f"m{k}", item) for k, item in enumerate(measurements)])
+    return merge_measurements(
+        [HostMeasurement(f"m{k}", item) for k, item in enumerate(measurements)]
+    )
 
 
 @settings(max_examples=80, deadline=None)
@@ -164,7 +166,8 @@ def test_stripes_that_ran_beside_the_server_add() -> None:
         for n in (3, 5)
     ]
     parts = [
-        Part(f"m{i}", measurement([1], index=i, server=server)) for i, server in enumerate(seen)
+        HostMeasurement(f"m{i}", measurement([1], index=i, server=server))
+        for i, server in enumerate(seen)
     ]
     merged = merge_measurements(parts).server.workers
     assert [(one.pid, one.connections) for one in merged] == [(7, 4), (8, 5)]

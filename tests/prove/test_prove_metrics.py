@@ -14,7 +14,7 @@ from nginx_tune.documents.measured_server import LoopTurn, ServerMeasurement, Wo
 from nginx_tune.documents.measurement import Generator, Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.prove import metrics as metrics_module
-from nginx_tune.prove.latency import Reading, Sample, read_statistic
+from nginx_tune.prove.latency import LatencySample, Reading, read_statistic
 from nginx_tune.prove.metrics import default_metrics, find_metric, metric_names
 
 MakeLatency = Callable[[Sequence[float]], Latency]
@@ -121,13 +121,13 @@ def test_open_is_set_against_what_blocked_the_loop(
 def test_a_spread_of_blocks_is_pooled(latency: MakeLatency) -> None:
     both = latency([0.001] * 50 + [0.003] * 50)
     halves = [latency([0.001] * 50), latency([0.003] * 50)]
-    pooled = read_statistic([Sample(half) for half in halves], "stdev")
+    pooled = read_statistic([LatencySample(half) for half in halves], "stdev")
     assert pooled.value == pytest.approx(both.stdev, rel=2e-3)
 
 
 def test_a_quantile_is_not_an_average_of_quantiles(latency: MakeLatency) -> None:
     fast, slow = latency([0.001] * 9_000), latency([0.001] * 900 + [1.0] * 100)
-    merged = read_statistic([Sample(fast), Sample(slow)], "p99")
+    merged = read_statistic([LatencySample(fast), LatencySample(slow)], "p99")
     assert merged.value == pytest.approx(0.001, rel=2e-3)
 
 
@@ -138,7 +138,7 @@ def test_a_quantile_is_not_an_average_of_quantiles(latency: MakeLatency) -> None
 def test_a_tail_needs_ten_samples_beyond_it(
     latency: MakeLatency, count: int, censored: int, measured: bool
 ) -> None:
-    reading = read_statistic([Sample(latency([0.01] * count), censored)], "p99")
+    reading = read_statistic([LatencySample(latency([0.01] * count), censored)], "p99")
     assert (reading.value is not None) is measured
     assert bool(reading.reason) is not measured
 
@@ -147,7 +147,7 @@ def test_a_tail_needs_ten_samples_beyond_it(
 def test_a_tail_is_known_below_the_age_of_what_was_cut_off(
     latency: MakeLatency, youngest: float, known: bool
 ) -> None:
-    sample = Sample(latency([0.001] * 900 + [0.01] * 100 + [youngest] * 5), 5, youngest)
+    sample = LatencySample(latency([0.001] * 900 + [0.01] * 100 + [youngest] * 5), 5, youngest)
     reading = read_statistic([sample], "p99")
     assert (reading.value is not None) is known
     assert known or reading.reason == "p99 not measured: at least 0.01 s, 5 unfinished"
@@ -155,13 +155,13 @@ def test_a_tail_is_known_below_the_age_of_what_was_cut_off(
 
 
 def test_ten_beyond_may_come_from_several_blocks(latency: MakeLatency) -> None:
-    few = Sample(latency([0.01] * 250))
+    few = LatencySample(latency([0.01] * 250))
     assert read_statistic([few], "p99").value is None
     assert read_statistic([few] * 4, "p99").value == pytest.approx(0.01, rel=2e-3)
 
 
 def test_without_histograms_blocks_have_no_tail_together() -> None:
-    sample = Sample(Latency(count=5000, p99=0.5))
+    sample = LatencySample(Latency(count=5000, p99=0.5))
     assert read_statistic([sample], "p99") == Reading(0.5)
     assert "no histogram" in read_statistic([sample, sample], "p99").reason
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nginx_tune.conf.tree import ConfTree, read_tree
-from nginx_tune.experiment.operations import Answer
+from nginx_tune.experiment.operations import Response
 from nginx_tune.host.live import LiveHost
 from nginx_tune.validate.lost import lost_answer, lost_listeners
 
@@ -86,7 +86,7 @@ def test_nothing_is_lost_to_the_same_listeners_in_another_order(tmp_path: Path) 
 def test_what_a_place_answers(
     before: int | None, after: int | None, has_silent: bool, is_lost: bool
 ) -> None:
-    why = lost_answer(Answer(status=before), Answer(status=after), has_silent=has_silent)
+    why = lost_answer(Response(status=before), Response(status=after), has_silent=has_silent)
     assert bool(why) is is_lost
-    not_asked = Answer(status=None, was_asked=False)
-    assert not lost_answer(Answer(status=before), not_asked, has_silent=has_silent)
+    not_asked = Response(status=None, was_asked=False)
+    assert not lost_answer(Response(status=before), not_asked, has_silent=has_silent)

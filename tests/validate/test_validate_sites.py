@@ -133,6 +133,8 @@ def test_the_prefix_is_nginx_s_too(run_cli: RunCli, root: Path) -> None:
     run = run_cli("-q", "validate", *arguments, cwd=root.parent)
     assert run.returncode in {0, 4}, run.stderr
     assert run.stderr == ""
+    said = json.loads(run.stdout)["environment"]["differences"]
+    assert f"relative names stand on {root.parent}" in said
 
 
 def test_each_arm_is_asked_where_it_listens_by_its_own_name(run_cli: RunCli, root: Path) -> None:
@@ -245,6 +247,7 @@ BASELINE = (
     "location / {{ root {root}; }} location /api {{ return 200 ok; }}"
     " location /pay {{ proxy_pass http://192.0.2.9:80; }}"
 )
+EXITS = {"worse": 1, "invalid": 4}
 SHOP = "server {{ listen 18081; server_name shop.test; return 200 shop; }}"
 
 
@@ -276,12 +279,14 @@ def test_a_candidate_that_serves_less_is_worse(
         (root.parent / f"{name}.conf").write_text(text.format(root=site))
     paths = [root.parent / "new.conf", "--against", root.parent / "old.conf"]
     run = run_cli("-q", "validate", *paths, *SHORT, "-f", "json")
-    assert run.returncode == (1 if lost else 0), run.stderr
     verdict = json.loads(run.stdout)
     assert verdict["lost"] == lost
-    if lost:
-        assert verdict["outcome"] == "worse"
+    assert (verdict["outcome"] == "worse") is bool(lost)
+    # On a busy machine the one pair may be discarded: what is lost was seen before.
+    assert run.returncode == EXITS.get(verdict["outcome"], 0), run.stderr
     if "421" in beside:
         accepted = run_cli("-q", "validate", *paths, *SHORT, "-f", "json", "--accept-lost")
-        assert accepted.returncode == 0, accepted.stderr
-        assert json.loads(accepted.stdout)["lost"] == []
+        verdict = json.loads(accepted.stdout)
+        assert verdict["lost"] == []
+        assert verdict["outcome"] != "worse"
+        assert accepted.returncode == EXITS.get(verdict["outcome"], 0), accepted.stderr

@@ -182,6 +182,27 @@ def test_a_site_that_is_a_proxy_and_speaks_tls(run_cli: RunCli, root: Path) -> N
         assert_served(blocks, name)
 
 
+@pytest.mark.needs("openssl")
+def test_a_site_is_asked_over_http_2_where_it_speaks_it(run_cli: RunCli, root: Path) -> None:
+    made = make_certificate(root.parent, names=["localhost"])
+    http2 = (
+        f"ssl_certificate {made.certificate}; ssl_certificate_key {made.key};"
+        f" server {{ listen 18443 ssl http2; root {root};"
+        " location = /memory { return 200 ok; } }"
+        " server { listen 18081; server_name other; return 200 other; }"
+    )
+    conf = write(root, http2)
+    _, blocks = validate(run_cli, conf, "--http2")
+    for name in ("hot", "cold", "memory", "other"):
+        assert_served(blocks, name)
+    for block in blocks:
+        spoken = {name: item["http2"] is not None for name, item in block["classes"].items()}
+        assert spoken == {"hot": True, "cold": True, "memory": True, "other": False}
+    without = write(root, http2.replace(" http2", ""))
+    refused = run_cli("validate", without, "--against", without, "--pairs", 1, "--http2")
+    assert (refused.returncode, "does not speak HTTP/2" in refused.stderr) == (4, True)
+
+
 def test_a_site_writes_and_listens_inside_of_what_it_serves(run_cli: RunCli, root: Path) -> None:
     """A socket of its own is no stub's; a cache and a log among its files take writes."""
     place = root.parent

@@ -13,7 +13,7 @@ import socket
 import msgspec
 
 from nginx_tune.experiment import survey as surveys
-from nginx_tune.experiment.operations import Answer, Question
+from nginx_tune.experiment.operations import Question, Response
 from nginx_tune.lab.mounts import STATE
 
 _MOST_BYTES = 200
@@ -24,10 +24,10 @@ _FIRST_SECONDS = 10.0
 _plain_answer = surveys._answer
 
 
-def _answer(one: Question, pid: int) -> Answer:
+def _answer(one: Question, pid: int) -> Response:
     kind, _, text = one.url.partition(":")
     if kind == "said":
-        return Answer(fault=(STATE / "survey.stderr").read_text(errors="replace")[-_MOST_SAID:])
+        return Response(fault=(STATE / "survey.stderr").read_text(errors="replace")[-_MOST_SAID:])
     if kind == "wait":
         surveys._SECONDS = _LONG_SECONDS
         return _plain_answer(msgspec.structs.replace(one, url=text), pid)
@@ -48,8 +48,8 @@ def _answer(one: Question, pid: int) -> Answer:
         pass  # it answers, or not, and closes before all is read
     except OSError as error:
         if not said:
-            return Answer(fault=str(error))
-    return Answer(status=200, fault=said.decode(errors="replace"))
+            return Response(fault=str(error))
+    return Response(status=200, fault=said.decode(errors="replace"))
 
 
 if __name__ == "__main__":

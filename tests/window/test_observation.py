@@ -21,10 +21,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.observation import Observation
-from nginx_tune.lab.cgroups import Group
+from nginx_tune.lab.cgroups import LabCgroups
 from nginx_tune.lab.disks import device_number, evict, run_tool
 from nginx_tune.lab.loops import Loop
-from nginx_tune.nginx.instance import Instance, start_instance
+from nginx_tune.nginx.instance import RunningNginx, start_instance
 from nginx_tune.observe.calls import read_call
 from nginx_tune.report.observation import render_observation
 
@@ -58,7 +58,7 @@ http {{
 class Blocked(NamedTuple):
     """An nginx under a load that its disk cannot keep up with."""
 
-    instance: Instance
+    instance: RunningNginx
     port: int
 
 
@@ -131,7 +131,7 @@ def run_nginx(disk: tuple[Path, str], scratch: Path, aio: str) -> Iterator[Block
         port = int(one.getsockname()[1])
     conf = scratch / "nginx.conf"
     conf.write_text(CONF.format(scratch=scratch, data=data, port=port, aio=aio))
-    group = Group(f"observed-{os.getpid()}-{port}")
+    group = LabCgroups(f"observed-{os.getpid()}-{port}")
     # Far below what a busy machine still copies: the disk must be what clients wait for.
     group.limit_reads(device_number(device), bytes_per_second=2 * MIB, reads_per_second=None)
     load = Load(port)
@@ -298,7 +298,7 @@ def free_port() -> int:
 @contextlib.contextmanager
 def serving(
     scratch: Path, port: int, location: str, http: str = "", main: str = ""
-) -> Iterator[Instance]:
+) -> Iterator[RunningNginx]:
     """A worker with one more location."""
     conf = scratch / "nginx.conf"
     text = CONF.format(scratch=scratch, data=scratch, port=port, aio="")
@@ -339,7 +339,7 @@ def asking(port: int, path: str, clients: int, patience: float = 20) -> Iterator
 
 
 def named(
-    run_cli: RunCli, running: Instance, scratch: Path, cause: str, *, tries: int = 4
+    run_cli: RunCli, running: RunningNginx, scratch: Path, cause: str, *, tries: int = 4
 ) -> Observation:
     """What is seen once the cause comes first: a busy machine may spend a window otherwise."""
     for _ in range(tries):

@@ -21,7 +21,7 @@ import pytest
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.observation import Observation
-from nginx_tune.lab.cgroups import Group
+from nginx_tune.lab.cgroups import LabCgroups
 from nginx_tune.report.observation import render_observation
 
 pytestmark = pytest.mark.needs("root", "nginx", "ip")
@@ -77,7 +77,7 @@ def run_container(place: Path, log: str, stderr: Path) -> Iterator[Container]:
     with contextlib.ExitStack() as stack:
         ours = stack.enter_context(socket.create_server(("127.0.0.1", 0)))  # backlog of its own
         port = int(ours.getsockname()[1])
-        group = Group(f"contained-{os.getpid()}-{port}")
+        group = LabCgroups(f"contained-{os.getpid()}-{port}")
         group.use("memory")
         stack.callback(group.remove)
         conf = stderr.with_name("nginx.conf")
