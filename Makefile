@@ -1,6 +1,8 @@
 # make demo   see it work, end to end        make lint   format and static checks
 # make test   all checks and tests           make build  the wheel, in dist/
-# make clean  remove what the others made     make matrix the nginx versions for the proofs
+# make docs   the documentation as a site     make matrix the nginx versions for the proofs
+# make clean  remove what the others made     make pictures those of README.md, measured
+# make advice   docs/copied-advice.md, measured anew as root
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
@@ -10,7 +12,7 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 UNTESTED := $(abspath $(VENV))/.untested
 
-.PHONY: demo test lint build clean pytest matrix
+.PHONY: demo test lint build docs pictures advice clean pytest matrix
 
 demo: $(READY)
 	@tools/demo $(BIN)
@@ -28,9 +30,11 @@ test:
 # What measures, takes devices or compares the host (`alone`) runs one by one, what mostly waits
 # (`paired`) two files at a time, the rest side by side.
 pytest: $(READY_DEV)
-	UNTESTED_FILE=$(UNTESTED) $(BIN)/pytest -m 'not alone and not paired' --numprocesses=auto --dist=worksteal $(PYTEST_ARGS)
-	UNTESTED_FILE=$(UNTESTED) $(BIN)/pytest -m paired --numprocesses=2 --dist=loadfile $(PYTEST_ARGS)
-	UNTESTED_FILE=$(UNTESTED) $(BIN)/pytest -m alone --durations=40 $(PYTEST_ARGS)
+	@failed=0; run() { echo "pytest $$*"; UNTESTED_FILE=$(UNTESTED) $(BIN)/pytest "$$@" $(PYTEST_ARGS) || failed=1; }; \
+	run -m 'not alone and not paired' --numprocesses=auto --dist=worksteal; \
+	run -m paired --numprocesses=2 --dist=loadfile; \
+	run -m alone --durations=40; \
+	exit $$failed
 
 lint: $(READY_DEV)
 	$(BIN)/ruff format --check .
@@ -47,6 +51,10 @@ lint: $(READY_DEV)
 build: $(READY_DEV)
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 
+docs: $(READY_DEV)
+	$(BIN)/python tools/build-site build/site
+	@echo "build/site/index.html"
+
 $(READY): pyproject.toml build_hook.py $(RUST_SOURCES)
 	PYTHON=$(PYTHON) tools/prepare-system
 	$(PYTHON) -m venv $(VENV)
@@ -56,8 +64,14 @@ $(READY): pyproject.toml build_hook.py $(RUST_SOURCES)
 $(READY_DEV): pyproject.toml build_hook.py $(RUST_SOURCES)
 	PYTHON=$(PYTHON) tools/prepare-system development
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet --editable '.[dev,docs]'
 	@touch $(READY) $@
+
+pictures: $(READY)
+	$(BIN)/python tools/draw-pictures
+
+advice: $(READY)
+	$(BIN)/python benchmarks/copied_advice.py -o build/copied-advice --write
 
 matrix:
 	tools/nginx-matrix
