@@ -37,6 +37,7 @@ class Keeper:
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
+        _spare(self._process.pid)
 
     @property
     def pid(self) -> int:
@@ -79,6 +80,16 @@ class Keeper:
             return
         if status != 0:
             clean(self._records)
+
+
+def _spare(pid: int) -> None:
+    """Have the kernel, when memory is short, end all else before this process (root alone may).
+
+    Not -1000, which would never end it: alone in a cgroup that is too small it would hang
+    (Documentation/filesystems/proc.rst, oom_score_adj).
+    """
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/oom_score_adj").write_text("-999")
 
 
 def clean(records: list[dict[str, Any]]) -> None:
