@@ -17,15 +17,17 @@ UNTESTED := $(abspath $(VENV))/.untested
 demo: $(READY)
 	@tools/demo $(BIN)
 
-# Its last lines say what was not tested on this machine.
+# All is run, whatever failed before; the last lines say what was not tested on this machine.
 test:
 	@rm -f $(UNTESTED)
-	$(MAKE) lint
-	@if command -v cargo >/dev/null; then cd probes && cargo test --release --locked; \
-	else echo "all Rust tests without cargo" | tee -a $(UNTESTED) >&2; fi
-	$(MAKE) pytest
-	@if [ -s $(UNTESTED) ]; then echo "Not tested on this machine:"; cat $(UNTESTED); \
-	else echo "Nothing was left untested on this machine."; fi
+	@failed=0; \
+	$(MAKE) lint || failed=1; \
+	if ! command -v cargo >/dev/null; then echo "all Rust tests without cargo" | tee -a $(UNTESTED) >&2; \
+	else (cd probes && cargo test --release --locked --no-fail-fast) || failed=1; fi; \
+	$(MAKE) pytest || failed=1; \
+	if [ -s $(UNTESTED) ]; then echo "Not tested on this machine:"; cat $(UNTESTED); \
+	else echo "Nothing was left untested on this machine."; fi; \
+	exit $$failed
 
 # What measures, takes devices or compares the host (`alone`) runs one by one, what mostly waits
 # (`paired`) two files at a time, the rest side by side.

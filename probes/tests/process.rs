@@ -152,12 +152,12 @@ fn signal(child: &Child, name: &str) {
 }
 
 #[test]
-fn a_signal_ends_the_run_within_a_second_and_the_result_is_printed() {
+fn a_signal_ends_the_run_though_requests_wait_and_the_result_is_printed() {
     for name in ["-INT", "-TERM"] {
         // Answers most, and lets some wait: those must not hold the end up.
         let server = Server::start(|ask| {
             if ask.earlier % 10 == 9 {
-                thread::sleep(Duration::from_secs(3));
+                thread::sleep(Duration::from_secs(30));
             }
             ask.stream.write_all(&ok(1)).ok();
             Then::Keep
@@ -173,7 +173,7 @@ fn a_signal_ends_the_run_within_a_second_and_the_result_is_printed() {
         signal(&child, name);
         let output = child.wait_with_output().unwrap();
         assert!(
-            asked.elapsed() < Duration::from_millis(1500),
+            asked.elapsed() < Duration::from_secs(10),
             "{:?}",
             asked.elapsed()
         );
