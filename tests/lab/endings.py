@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from seen_groups import groups_named
 from unprivileged import AS_NOBODY, NOBODY, interpreter
 
 _GROUPS = Path("/sys/fs/cgroup")
@@ -207,8 +208,8 @@ class Run:
 
     def processes(self) -> list[int]:
         """All that it started and that is there."""
-        files = self.groups[0].rglob("cgroup.procs")
-        return sorted({int(pid) for file in files for pid in _words(file)})
+        places = [Path(place) for place, _, _ in os.walk(self.groups[0])]
+        return sorted({int(pid) for place in places for pid in _words(place / "cgroup.procs")})
 
     def find(self, word: str) -> list[int]:
         """Those of its processes whose command line has a word."""
@@ -229,18 +230,22 @@ class Run:
         if self.mounted:
             mounts.remove(next(line for line in mounts if line.startswith("ending ")))
         command = [f"nginx-tune-{pid}-" for pid in (self.process.pid, *self.known)]
-        groups = [*_GROUPS.glob("*/**/nginx-tune-*"), *_GROUPS.glob("nginx-tune-*")]
         return {
             "processes": [f"{pid} {_command_line(pid)}" for pid in self.processes()],
             "loops": [line for line in loops.splitlines() if own in line or ".disk" in line],
             "mounts": mounts,
-            "cgroups": [str(g) for g in groups if g.name.startswith(tuple(command))],
+            "cgroups": [str(group) for group in groups_named(*command)],
             "sockets": [
                 line for line in Path("/proc/net/unix").read_text().splitlines() if own in line
             ],
             "files": [
-                str(path)
-                for path in (*self.where.scratch.glob("*"), *self.where.path.rglob("*.new"))
+                *map(str, self.where.scratch.glob("*")),
+                *(
+                    os.path.join(place, name)  # noqa: PTH118  # os.walk: they go meanwhile
+                    for place, _, names in os.walk(self.where.path)
+                    for name in names
+                    if name.endswith(".new")
+                ),
             ],
         }
 
@@ -321,9 +326,8 @@ def _make_groups(token: str, memory_bytes: int) -> Iterator[Path]:
 
 
 def _remove(group: Path) -> None:
-    for directory in sorted(group.rglob("*/"), reverse=True):
-        _remove_one(directory)
-    _remove_one(group)
+    for place, _, _ in os.walk(group, topdown=False):
+        _remove_one(Path(place))
 
 
 def _remove_one(group: Path) -> None:

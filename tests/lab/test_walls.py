@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from seen_groups import groups_named
 
 from nginx_tune.documents.lab import Lab, LabData, LabDisk
 from nginx_tune.errors import UndecidedError
@@ -55,7 +56,7 @@ def traces(pid: int) -> dict[str, list[str]]:
         "loops": [line for line in loops.splitlines() if any(word in line for word in own)],
         "mounts": [m for m in Path("/proc/mounts").read_text().splitlines() if NAME in m],
         "processes": [p for p in Path("/proc").glob("[0-9]*") if _mentions(p, f"/{NAME}.disk")],
-        "cgroups": list(Path("/sys/fs/cgroup").rglob(f"nginx-tune-{pid}-*")),
+        "cgroups": groups_named(f"nginx-tune-{pid}-"),
         "files": [
             mark.parent
             for mark in Path("/var/tmp").glob("nginx-tune-lab-*/mark.json")
@@ -97,7 +98,7 @@ def test_the_lab_is_built_and_gone(lab: Lab) -> None:
     with Walls(MODULE_INSIDE) as walls:
         session = Session(walls, lab, binary="/usr/sbin/nginx", covers=["/run", "/var/log"])
         assert [file.bytes for file in session.files[NAME]] == [FILE_BYTES] * FILES
-        assert list(Path("/sys/fs/cgroup").rglob(f"nginx-tune-{walls.mark}"))
+        assert groups_named(f"nginx-tune-{walls.mark}")
         seen = traces(os.getpid())
         assert seen["loops"]
         assert bool(seen["processes"]) is (lab is MODELLED)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from seen_groups import groups_named
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.conf.tree import parse_text
@@ -94,7 +95,7 @@ def test_page_cache_fits_leaves_thread_pools_off(run_cli: RunCli) -> None:
 
 @in_the_lab
 def test_ctrl_c_ends_a_scenario_with_130_and_leaves_nothing(tmp_path: Path) -> None:
-    marks = set(Path("/sys/fs/cgroup").rglob("nginx-tune-*"))
+    marks = set(groups_named("nginx-tune-"))
     process = subprocess.Popen(
         [sys.executable, "-m", "nginx_tune", "-v", "scenario", "run", "thread-pools"],
         stdout=subprocess.DEVNULL,
@@ -111,7 +112,7 @@ def test_ctrl_c_ends_a_scenario_with_130_and_leaves_nothing(tmp_path: Path) -> N
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert said.strip().splitlines()[-1] == "nginx-tune: interrupted"
-    assert set(Path("/sys/fs/cgroup").rglob("nginx-tune-*")) <= marks
+    assert set(groups_named("nginx-tune-")) <= marks
 
 
 def test_an_unknown_scenario_is_a_usage_error(run_cli: RunCli) -> None:
