@@ -8,7 +8,7 @@ from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.decisions import DecisionId, Decisions, Setting
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.lab import Lab
-from nginx_tune.documents.loadplan import Arrivals, Http2
+from nginx_tune.documents.loadplan import Arrivals, Http2, Http3
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Cause
 from nginx_tune.documents.verdict import Verdict
@@ -42,7 +42,10 @@ class ScenarioClass(Part, frozen=True, kw_only=True):
     objects that no cache has."""
     keepalive: bool = True
     http2: Http2 | None = None
-    """Null is HTTP/1.1. The listener must speak it: ``listen … http2``, in a lab with TLS."""
+    """Null is HTTP/1.1. The listener must speak it: ``listen … http2`` or ``http2 on``, in a lab
+    with TLS; without TLS ``http2 on`` alone, since what asks once speaks HTTP/1.1."""
+    http3: Http3 | None = None
+    """The same over QUIC, in the place of ``http2``: ``listen … quic``, in a lab with TLS."""
     headers: dict[str, str] = {}
     first_files: int | None = None
     """Of the files, only so many of the first are asked for; null for all."""
@@ -52,6 +55,8 @@ class ScenarioClass(Part, frozen=True, kw_only=True):
     """Zipf exponent of the popularity of random files; null for all alike."""
     once: bool = False
     """Whether each random file is asked for once, in shuffled order, before any is again."""
+    beside_memory: int = 0
+    """For each random file so many requests of what needs no file, on the same connections."""
     read_bytes_per_second: int | None = None
     """A slow client: most bytes that are read from a connection in a second."""
     checks_length: bool = True
@@ -89,6 +94,8 @@ class ArmSpec(Part, frozen=True, kw_only=True):
     """Whether every file's name is looked up before nginx starts, so that ``open()`` waits for
     no disk; for a lab with ``cold_names``."""
     reload: Reload | None = None
+    cleartext: bool = False
+    """Whether it listens without TLS, in a lab that has it."""
     classes: list[ScenarioClass] = []
     """Replace the scenario's classes of the same names; for a load of another size."""
 

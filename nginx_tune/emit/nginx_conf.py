@@ -69,7 +69,10 @@ def emit_nginx_conf(
             header=header(provenance),
             left_alone=[comment(line) for line in left_alone],
             site=site,
-            listens=[_listen(item, site, merged) for item in _listens(site)],
+            listens=[
+                *(_listen(item, site, merged) for item in _listens(site)),
+                *_quic_listens(site, merged),
+            ],
             places=_places(site, kind, merged),
             upstreams=[
                 {
@@ -220,13 +223,49 @@ def _listen(item: str, site: Site, settings: Sequence[Setting]) -> Written:
         words.append("ssl")
     if any(s.directive == "http2" for s in within(settings, "server")):
         words = [word for word in words if word != "http2"]
-    added = [s for s in within(settings, "server") if s.directive == "listen"]
+    added = [one for one in _of_listen(settings) if not _is_quic(one)]
     given = {word.partition("=")[0] for word in words}
     added = [s for s in added if s.args[0].partition("=")[0] not in given]
     words += [word for setting in added for word in setting.args]
     reason = "; ".join(s.reason for s in added if s.reason)
     line = Setting(context="server", directive="listen", args=words, reason=reason)
     return written([line], 8)
+
+
+def _of_listen(settings: Sequence[Setting]) -> list[Setting]:
+    return [s for s in within(settings, "server") if s.directive == "listen"]
+
+
+def _is_quic(setting: Setting) -> bool:
+    """Whether it is a listener of its own: UDP, beside that of TCP on the same port."""
+    return setting.args[:1] == ["quic"]
+
+
+def _quic_listens(site: Site, settings: Sequence[Setting]) -> list[Written]:
+    """A ``listen … quic`` beside each of the site's addresses, with the words that it may have.
+
+    Source: ngx_http_core_listen; ssl, http2 and what is of TCP are refused beside quic.
+    """
+    return [
+        written(
+            [
+                Setting(
+                    context="server",
+                    directive="listen",
+                    args=[address, *(w for w in words if w in _OF_ANY_LISTEN), *wanted.args],
+                    reason=wanted.reason,
+                )
+            ],
+            8,
+        )
+        for wanted in _of_listen(settings)
+        if _is_quic(wanted)
+        for address, *words in map(str.split, _listens(site))
+        if not address.startswith("unix:")
+    ]
+
+
+_OF_ANY_LISTEN = frozenset({"default_server", "ipv6only=on", "ipv6only=off"})
 
 
 def _places(site: Site, kind: Kind, settings: Sequence[Setting]) -> list[Location]:

@@ -36,6 +36,8 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     """Whether calls of open() are counted."""
     warm_names: bool = False
     """Whether every name is looked up before nginx starts."""
+    cleartext: bool = False
+    """Whether it listens without TLS where the lab has it."""
     ahead: bool = False
     """Whether nginx runs ahead of what else the machine does; not for a host that serves."""
 

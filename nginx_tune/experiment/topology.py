@@ -39,14 +39,16 @@ def _listen(listen: str, placement: Placement) -> str:
     return f"{placed} ssl" if is_tls else placed
 
 
-def place_plan(plan: LoadPlan, placement: Placement) -> LoadPlan:
+def place_plan(plan: LoadPlan, placement: Placement, *, cleartext: bool = False) -> LoadPlan:
     """The plan aimed at nginx from where the lab's clients are, in TLS where nginx speaks it.
+
+    ``cleartext`` is of an arm that listens without TLS in a lab that has it.
 
     No certificate is checked: behind the lab's walls nobody else can answer, and an operator's
     configuration brings a certificate of its own.
     """
     target, permit = plan.target, plan.permit
-    if placement.certificate is not None:
+    if placement.certificate is not None and not cleartext:
         target = msgspec.structs.replace(target, tls=Tls(verify=False))
     if placement.address != LOOPBACK and target.unix is None:
         target = msgspec.structs.replace(target, address=placement.address)

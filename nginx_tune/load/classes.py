@@ -112,6 +112,8 @@ def plan_load(
                 paths=[file.url for file in served],
                 bytes=[file.bytes for file in served] if item.checks_length else None,
             )
+            if item.beside_memory and memory_url is not None:
+                paths = _beside_memory(paths, memory_url, item.beside_memory)
         planned.append(
             LoadClass(
                 name=item.name,
@@ -125,6 +127,7 @@ def plan_load(
                 headers=item.headers,
                 keepalive=item.keepalive,
                 http2=item.http2,
+                http3=item.http3,
                 event_stream=_STAMPED if item.source == "events" else None,
                 read_bytes_per_second=item.read_bytes_per_second,
             )
@@ -159,6 +162,12 @@ def _choice(item: ScenarioClass) -> Literal["fixed", "once", "uniform", "zipf"]:
     if item.once:
         return "once"
     return "uniform" if item.exponent is None else "zipf"
+
+
+def _beside_memory(paths: Paths, memory_url: str, times: int) -> Paths:
+    """Each path with so many requests beside it that need no file; their length is not known."""
+    more = [memory_url] * (times * len(paths.paths))
+    return msgspec.structs.replace(paths, paths=[*paths.paths, *more], bytes=None)
 
 
 def _files_for(item: ScenarioClass, files: Sequence[ServedFile]) -> Sequence[ServedFile]:

@@ -25,10 +25,10 @@ from nginx_tune.errors import UsageError
 
 Arm = Literal["baseline", "candidate"]
 
-_RESULT_FLAGS = ("at_cap", "censored", "not_http", "not_sent", "not_steady")
+_RESULT_FLAGS = ("at_cap", "censored", "not_http", "not_sent", "not_steady", "quic")
 """First words of the flags that depend on the server: arrivals waited for a connection because
 requests took long, some were unanswered or unsent at the end, or answered in what is no HTTP; it
-was still warming up."""
+was still warming up; it ended or refused connections of QUIC, which are failures in their class."""
 
 _CLASS_FLAG = "lateness"
 """First word of the flag that spoils the class it names and no other: how late the probe may be

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from nginx_tune.documents.scenario import ArmSpec, Scenario
+from nginx_tune.documents.scenario import ArmSpec, Scenario, ScenarioClass
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,31}", re.ASCII)
 _SERIES = re.compile(r"[0-9]+\.[0-9]+", re.ASCII)
@@ -48,6 +48,17 @@ def _check_arm(scenario: Scenario, name: str, spec: ArmSpec, check: Check) -> No
         check(item.first_files is None or item.first_files > 0, "classes.first_files: below 1")
         check(not item.once or item.source == "random", "classes.once: only of random files")
         check(not item.once or item.exponent is None, "classes.once: no file is popular then")
+        check(
+            not item.beside_memory
+            or (
+                item.beside_memory > 0
+                and item.source == "random"
+                and item.exponent is None
+                and item.arrivals.rate_per_second is not None
+            ),
+            "classes.beside_memory: only of random files, all alike, at a rate",
+        )
+        _check_protocol(scenario, item, check)
         is_events = item.source == "events"
         check(
             not is_events or scenario.lab.topology == "proxy",
@@ -59,6 +70,12 @@ def _check_arm(scenario: Scenario, name: str, spec: ArmSpec, check: Check) -> No
             f"classes.query: no query: {item.query[:60]!a}",
         )
         check(item.disk in {"", *disks}, f"classes: no disk {item.disk[:60]!a}")
+    check(not spec.cleartext or scenario.lab.tls, f"{name}: cleartext: the lab has no TLS anyway")
+    asked = spec.classes or scenario.classes
+    check(
+        not spec.cleartext or all(item.http3 is None for item in asked),
+        f"{name}: cleartext: HTTP/3 is always encrypted",
+    )
     for key, value in spec.sysctls.items():
         fine = _SYSCTL.fullmatch(key) and _SYSCTL_VALUE.fullmatch(value)
         check(fine is not None, f"{name}: sysctls: only net.… with numbers: {key[:60]!a}")
@@ -81,3 +98,13 @@ def _check_arm(scenario: Scenario, name: str, spec: ArmSpec, check: Check) -> No
             len(counts) > 0 and all(1 <= count <= _MOST_WORKERS for count in counts),
             f"{name}: reload.worker_processes: from 1 to {_MOST_WORKERS}",
         )
+
+
+def _check_protocol(scenario: Scenario, item: ScenarioClass, check: Check) -> None:
+    check(item.http2 is None or item.http3 is None, "classes: http2 and http3 exclude each other")
+    check(item.http3 is None or scenario.lab.tls, "classes.http3: QUIC is encrypted: lab.tls")
+    one_protocol = item.http2 or item.http3
+    check(
+        one_protocol is None or (item.keepalive and item.read_bytes_per_second is None),
+        "classes: keepalive and slow clients are of HTTP/1.1 alone",
+    )

@@ -105,7 +105,8 @@ def make_arms(
 
     def text(spec: ArmSpec, more: Sequence[Setting] = ()) -> str:
         forced = msgspec.structs.replace(spec, settings=[*always, *spec.settings, *more])
-        return write_arm(forced, prediction, site=site, kind=scenario.kind, error_log=ERROR_LOG)
+        own = _without_tls(site) if spec.cleartext else site
+        return write_arm(forced, prediction, site=own, kind=scenario.kind, error_log=ERROR_LOG)
 
     arms = []
     for name, spec in specs_of(scenario).items():
@@ -126,6 +127,7 @@ def make_arms(
             counts_opens=scenario.counts_opens,
             warm_names=spec.warm_names,
             ahead=True,
+            cleartext=spec.cleartext,
             connections_log=CONNECTIONS_LOG if scenario.counts_connections else None,
         )
         arms.append(
@@ -138,6 +140,11 @@ def make_arms(
             )
         )
     return arms
+
+
+def _without_tls(site: Site) -> Site:
+    listens = [" ".join(word for word in item.split() if word != "ssl") for item in site.listen]
+    return msgspec.structs.replace(site, tls=None, listen=listens)
 
 
 def _reloaded(spec: ArmSpec) -> list[int]:

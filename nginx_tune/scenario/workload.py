@@ -29,6 +29,9 @@ def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
     without a file is no part of it. All random requests may miss the page cache at once, and on
     average those do that it does not hold.
     """
+    scenario = msgspec.structs.replace(
+        scenario, classes=[part for item in scenario.classes for part in _apart(item)]
+    )
     reading = [c for c in scenario.classes if c.source not in WITHOUT_FILE]
     closed = [c for c in reading if c.arrivals.kind == "closed" and not _pausing_rate(c)]
     rates = [c.arrivals.rate_per_second or _pausing_rate(c) for c in reading]
@@ -65,6 +68,20 @@ def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
         tls=TlsUse(value=scenario.lab.tls, provenance="declared"),
         http_version=HttpVersion(value="1.1", provenance="declared"),
     )
+
+
+def _apart(item: ScenarioClass) -> list[ScenarioClass]:
+    """A class with a rate, some of whose requests need no file, as two."""
+    rate, times = item.arrivals.rate_per_second, item.beside_memory
+    if not times or rate is None:
+        return [item]
+
+    def at(each: float, **changes: object) -> ScenarioClass:
+        arrivals = msgspec.structs.replace(item.arrivals, rate_per_second=each)
+        return msgspec.structs.replace(item, arrivals=arrivals, beside_memory=0, **changes)
+
+    each = rate / (1 + times)
+    return [at(each), at(each * times, source="memory", once=False)]
 
 
 def _data(datasets: Sequence[Dataset]) -> ServedData:

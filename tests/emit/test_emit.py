@@ -95,6 +95,23 @@ def test_forced_settings_replace_the_same_directive_and_nothing_else() -> None:
     assert lines_of(after, "sendfile ") == lines_of(before, "sendfile ")
 
 
+def test_quic_is_a_listener_of_its_own_beside_each_address() -> None:
+    given = site(
+        listen=["443 default_server", "[::]:443 ipv6only=on backlog=99", "unix:/run/x.sock"],
+        tls=SiteTls(certificate="/c", certificate_key="/k"),
+    )
+    quic = forced("server", "listen", "quic", "reuseport")
+    text = emit_plain(given, forced=[quic, forced("server", "listen", "http2")])
+    assert lines_of(text, "listen") == [
+        "listen 443 default_server ssl http2;",
+        "listen [::]:443 ipv6only=on backlog=99 ssl http2;",
+        "listen unix:/run/x.sock ssl http2;",
+        "listen 443 default_server quic reuseport;",
+        "listen [::]:443 ipv6only=on quic reuseport;",
+    ]
+    assert "quic " not in emit_plain(given)
+
+
 def test_a_forced_setting_without_a_block_holds_in_every_block() -> None:
     decisions = decide(host(disks=2), load(), site=site(roots=["/srv/1", "/srv/2"]))
     text = emit_decided(

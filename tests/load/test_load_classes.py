@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from nginx_tune.documents.loadplan import Target
+from nginx_tune.documents.loadplan import Arrivals, Http3, Target
 from nginx_tune.errors import UndecidedError
 from nginx_tune.load.classes import ServedFile, default_classes, plan_load
 
@@ -49,3 +49,19 @@ def test_a_class_without_anything_to_ask_is_an_error() -> None:
             target=Target(port=1),
             memory_url="/x",
         )
+
+
+def test_requests_without_a_file_go_over_the_connections_of_those_for_files() -> None:
+    item = structs.replace(
+        default_classes()[0],
+        once=True,
+        beside_memory=3,
+        http3=Http3(streams=7),
+        arrivals=Arrivals(kind="poisson", rate_per_second=8.0),
+    )
+    plan = plan_load([item], FILES, target=Target(port=8080), memory_url="/healthz")
+    (mixed,) = plan.classes
+    assert mixed.http3 == Http3(streams=7)
+    assert mixed.paths.kind == "once"
+    assert sorted(mixed.paths.paths) == sorted(["/f1", "/f2", "/f3", *["/healthz"] * 9])
+    assert mixed.paths.bytes is None, "nobody said how long the page without a file is"

@@ -65,6 +65,13 @@ def test_flags_that_a_slow_server_raises_warn_and_discard_nothing(make_blocks: M
     ]
 
 
+def test_connections_of_quic_that_the_server_ended_are_its_result(make_blocks: MakeBlocks) -> None:
+    """To leave such blocks out would leave out what a reload does."""
+    blocks = make_blocks([(100.0, 200.0)] * 6)
+    blocks[1] = msgspec.structs.replace(blocks[1], flags=["quic: aborted by peer"])
+    assert judge(blocks, primary_metric=RATE).environment.discarded_pairs == 0
+
+
 def test_a_missing_half_is_discarded(make_blocks: MakeBlocks) -> None:
     paired = pair_blocks(make_blocks([(1.0, 2.0)] * 3)[:-1])
     assert len(paired.pairs) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 from nginx_tune.documents.facts import Nginx
-from nginx_tune.documents.loadplan import Arrivals
+from nginx_tune.documents.loadplan import Arrivals, Http2, Http3
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, FurtherArm, Scenario, ScenarioClass, ScenarioRun
@@ -34,6 +35,8 @@ RunCli = Callable[..., subprocess.CompletedProcess[str]]
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = {scenario.name: scenario for scenario in list_scenarios()}
 
+WITHOUT_ROWS = {"event-stream", "http2-cold-files", "protocols", "quic-reload"}
+
 in_the_lab = pytest.mark.needs("root", "nginx", "loop", "blkio", "probe")
 
 
@@ -42,7 +45,7 @@ def test_every_scenario_can_be_run_as_written(name: str) -> None:
     scenario = SCENARIOS[name]
     check_scenario(scenario)
     # What operators report, and no source text, has no rows at all.
-    assert {bool(claim.source_row) for claim in scenario.claims} == {name != "event-stream"}
+    assert {bool(claim.source_row) for claim in scenario.claims} == {name not in WITHOUT_ROWS}
     assert any(claim.source_figure for claim in scenario.claims)
 
 
@@ -61,6 +64,14 @@ def test_every_scenario_is_an_example_and_has_a_page(name: str) -> None:
 ARM = FurtherArm(name="other")
 EVENTS = ScenarioClass(
     name="tokens", source="events", connections=1, arrivals=Arrivals(kind="closed", users=1)
+)
+IN_TLS = msgspec.structs.replace(SCENARIOS["page-cache-fits"].lab, tls=True)
+H3 = ScenarioClass(
+    name="files",
+    source="random",
+    connections=1,
+    http3=Http3(streams=1),
+    arrivals=Arrivals(kind="closed", users=1),
 )
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "a name twice": ({"arms": [ARM, ARM]}, "a name stands twice"),
@@ -125,6 +136,31 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "a query of no events": (
         {"classes": [msgspec.structs.replace(EVENTS, source="hot", query="a=b")]},
         "classes.query: only of events",
+    ),
+    "QUIC in a lab without TLS": ({"classes": [H3]}, "classes.http3: QUIC is encrypted"),
+    "two protocols at once": (
+        {"classes": [msgspec.structs.replace(H3, http2=Http2(streams=1))]},
+        "http2 and http3 exclude each other",
+    ),
+    "connections of one request over QUIC": (
+        {"classes": [msgspec.structs.replace(H3, keepalive=False)], "lab": IN_TLS},
+        "of HTTP/1.1 alone",
+    ),
+    "QUIC in cleartext": (
+        {"classes": [H3], "lab": IN_TLS, "arms": [FurtherArm(name="other", cleartext=True)]},
+        "other: cleartext: HTTP/3 is always encrypted",
+    ),
+    "cleartext of a lab that has no TLS": (
+        {"arms": [FurtherArm(name="other", cleartext=True)]},
+        "other: cleartext: the lab has no TLS anyway",
+    ),
+    "what needs no file beside a hot one": (
+        {"classes": [msgspec.structs.replace(H3, http3=None, source="hot", beside_memory=1)]},
+        "classes.beside_memory: only of random files",
+    ),
+    "the same without a rate": (
+        {"classes": [msgspec.structs.replace(H3, http3=None, beside_memory=1)]},
+        "classes.beside_memory: only of random files",
     ),
     "a stand-in with settings": (
         {"arms": [FurtherArm(name="other", stand_in="raw-epoll-accept", series="1.18")]},
@@ -295,6 +331,39 @@ def test_workers_that_shrink_lose_connections_only_where_queues_close(run_cli: R
         if lost["baseline"]:
             break
     assert lost["baseline"] > max(lost["candidate"], lost["shared"])
+
+
+@in_the_lab
+@pytest.mark.needs("matrix")
+def test_a_reload_takes_answers_over_http3_and_none_over_http2(run_cli: RunCli) -> None:
+    blocks = blocks_of(run(run_cli, "quic-reload", seconds="4s"))
+    lost = {
+        arm: {name: sum(part.errors.values()) for name, part in block.classes.items()}
+        for arm, block in blocks.items()
+    }
+    assert lost["baseline"] == {"h2": 0, "h3": 0}
+    assert lost["candidate"]["h3"] > 0
+    assert lost["candidate"]["h2"] == 0
+    for block in blocks.values():
+        assert block.classes["h2"].http2 is not None
+        assert block.classes["h3"].http3 is not None
+
+
+@in_the_lab
+@pytest.mark.needs("matrix")
+def test_streams_of_a_cleartext_connection_wait_for_its_one_sendfile(run_cli: RunCli) -> None:
+    result = run(run_cli, "http2-cold-files", seconds="3s")
+    texts = {arm.arm: arm.nginx_conf for arm in result.arms}
+    listens = {arm: re.findall(r"listen ([^;]*);", text) for arm, text in texts.items()}
+    assert listens["candidate"] == ["127.0.0.1:8080 ssl http2"]
+    assert listens["cleartext-sendfile"] == ["127.0.0.1:8080"]
+    waited = {arm: block.classes["mixed"] for arm, block in blocks_of(result).items()}
+    assert all(sum(part.errors.values()) == 0 for part in waited.values())
+    p90 = {arm: part.response_seconds.p90 or 0.0 for arm, part in waited.items()}
+    # The tenth of the requests that waits longest holds twice as many as ask for files.
+    assert p90["candidate"] < p90["baseline"]
+    assert p90["cleartext-buffers"] < p90["cleartext-sendfile"]
+    assert p90["candidate"] < p90["cleartext-sendfile"]
 
 
 def pools(*args: str, verdict: str = "enable") -> Decisions:

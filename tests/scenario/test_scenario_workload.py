@@ -183,3 +183,26 @@ def test_slow_clients_are_said_and_asked_for() -> None:
 def open_class(name: str, source: Literal["random", "hot"], rate: float) -> ScenarioClass:
     arrivals = Arrivals(kind="poisson", rate_per_second=rate)
     return ScenarioClass(name=name, source=source, connections=8, arrivals=arrivals)
+
+
+def test_requests_without_a_file_beside_those_for_files_are_told_apart() -> None:
+    scenario = Scenario(
+        name="n",
+        title="t",
+        lab=LAB,
+        primary_metric="mixed.p90",
+        classes=[
+            ScenarioClass(
+                name="mixed",
+                source="random",
+                once=True,
+                beside_memory=19,
+                connections=1,
+                arrivals=Arrivals(kind="poisson", rate_per_second=200.0),
+            )
+        ],
+    )
+    workload = plan_workload(scenario, Facts(datasets=[Dataset(path="/srv/d", files=9, bytes=9)]))
+    assert workload.rate.mean_per_second == 10
+    assert workload.rate.without_file_per_second == 190
+    assert workload.popularity.once
