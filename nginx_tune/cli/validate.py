@@ -92,7 +92,14 @@ if TYPE_CHECKING:
 @click.option(
     "--http2",
     is_flag=True,
-    help="Ask files and fixed answers over HTTP/2, where both configurations speak it over TLS.",
+    help="Ask over HTTP/2, at a server whose files both configurations offer so, over TLS; other "
+    "servers in HTTP/2 where they speak it, else in HTTP/1.1.",
+)
+@click.option(
+    "--http3",
+    is_flag=True,
+    help="The same over HTTP/3 (listen ... quic). With --http2 too, a class for each: hot-http2, "
+    "hot-http3, ...",
 )
 @click.option(
     "--manifest",
@@ -147,6 +154,7 @@ def command(
     max_time: str | None,
     objectives: tuple[str, ...],
     http2: bool,
+    http3: bool,
     manifest: str | None,
     speed: float,
     workload: str | None,
@@ -184,7 +192,7 @@ def command(
         candidate=candidate,
         plan=plan_path or "",
         prefix=os.path.abspath(prefix) if prefix else None,  # noqa: PTH100  # links stay
-        load=_site_load(manifest, workload, speed, http2=http2),
+        load=_site_load(manifest, workload, speed, http2=http2, http3=http3),
         scale=scale,
         primary_metric=primary,
         requires=[*requires],
@@ -208,13 +216,14 @@ def command(
 
 
 def _site_load(
-    manifest: str | None, workload: str | None, speed: float, *, http2: bool
+    manifest: str | None, workload: str | None, speed: float, *, http2: bool, http3: bool
 ) -> SiteLoad:
     """What is asked for: what the caller names, else a hot file, random ones, every other place."""
-    from nginx_tune.validate.site_load import over_http2  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.documents.experiment import Protocol  # noqa: PLC0415  # heavy imports stay here
+    from nginx_tune.validate.protocols import over_protocols  # noqa: PLC0415
 
-    load = _load_named(manifest, workload, speed)
-    return over_http2(load) if http2 else load
+    wanted: list[Protocol] = [*(["2"] if http2 else []), *(["3"] if http3 else [])]  # type: ignore[list-item]
+    return over_protocols(_load_named(manifest, workload, speed), wanted)
 
 
 def _load_named(manifest: str | None, workload: str | None, speed: float) -> SiteLoad:

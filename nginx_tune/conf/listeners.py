@@ -38,6 +38,11 @@ class ListenAddress:
         return self.is_quic or any("ssl" in line.args[1:] for line in self.lines)
 
     @property
+    def is_http2(self) -> bool:
+        """Whether one of its lines says ``http2``, which holds for all its servers."""
+        return any("http2" in line.args[1:] for line in self.lines)
+
+    @property
     def is_unix(self) -> bool:
         """Whether it is no network address."""
         return self.address.startswith("unix:")
@@ -80,10 +85,15 @@ def multiplexed_servers(scopes: Iterable[Scope], found: Iterable[ListenAddress])
     multiplexed = {
         server
         for listener in found
-        if listener.is_quic or any("http2" in line.args[1:] for line in listener.lines)
+        if listener.is_quic or listener.is_http2
         for server in listener.servers
     }
-    return multiplexed | {
+    return multiplexed | switched_to_http2(scopes)
+
+
+def switched_to_http2(scopes: Iterable[Scope]) -> set[Directive]:
+    """The servers with ``http2 on``, whatever their listeners say."""
+    return {
         scope.server for scope in scopes if scope.kind == "server" and scope.value("http2") == "on"
     }
 

@@ -23,6 +23,9 @@ from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.documents.workload import LocationShare
 
+Protocol = Literal["2", "3"]
+"""HTTP/2 over TLS, or HTTP/3."""
+
 
 class SiteLoad(Part, frozen=True, kw_only=True):
     """The classes of a load, the metric that decides by default, and what to say of it."""
@@ -37,6 +40,9 @@ class SiteLoad(Part, frozen=True, kw_only=True):
     """The share of each in the requests."""
     rate_per_second: float | None = None
     """Of all requests, where shares are told."""
+    protocols: list[Protocol] = []
+    """Over which other servers and locations are asked where they speak it, else HTTP/1.1; the
+    classes say it of themselves."""
     manifest: str = ""
     """File of recorded requests."""
     hashed: bool = False

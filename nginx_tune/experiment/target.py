@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.listeners import listeners
+from nginx_tune.conf.listeners import ListenAddress, listeners, switched_to_http2
 from nginx_tune.conf.scopes import Scope, http_directives, scopes, servers
 from nginx_tune.conf.served import Served, served_paths
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.experiment import Protocol
 from nginx_tune.documents.loadplan import ProxyProtocol, Target, Tls
 from nginx_tune.errors import UndecidedError
 from nginx_tune.lab.environment import LOOPBACK
@@ -37,6 +38,18 @@ _NOT_FILES = ("off", "stderr")
 _INDEX = "index.html"
 
 
+class Spoken(NamedTuple):
+    """Where a server speaks more than HTTP/1.1."""
+
+    http2: Target | None = None
+    """Over TLS."""
+    http3: Target | None = None
+
+    def at(self, protocol: Protocol) -> Target | None:
+        """The listener for one of them."""
+        return self.http2 if protocol == "2" else self.http3
+
+
 class EntryPoint(NamedTuple):
     """Where the load enters a configuration."""
 
@@ -53,11 +66,15 @@ class EntryPoint(NamedTuple):
     """The main context's error log; null for the build's default."""
     written: list[str]
     """Files and directories that the configuration writes."""
+    spoken: Spoken = Spoken()
 
 
-def plan_entry(tree: ConfTree, *, default_error_log: str | None) -> EntryPoint:
+def plan_entry(
+    tree: ConfTree, *, default_error_log: str | None, protocols: Sequence[Protocol] = ()
+) -> EntryPoint:
     """The first server that serves files, one without TLS before one with; else the first one.
 
+    One that speaks all of ``protocols`` goes before those that do not.
     Errors: UndecidedError when none can be asked.
     """
     root: str | None
@@ -67,7 +84,13 @@ def plan_entry(tree: ConfTree, *, default_error_log: str | None) -> EntryPoint:
         if can_load(served) and (target := target_of(tree, served.scope.server)) is not None
     ]
     if static:
-        target, served = min(static, key=lambda item: _last_choice(item[0])[:2])
+        target, served = min(
+            static,
+            key=lambda item: (
+                _lacks(tree, item[1].scope.server, protocols),
+                *_last_choice(item[0])[:2],
+            ),
+        )
         server, root, prefix = served.scope.server, served.path, url_prefix(served)
         index = _index(served.scope)
     else:
@@ -78,7 +101,8 @@ def plan_entry(tree: ConfTree, *, default_error_log: str | None) -> EntryPoint:
                 f"{tree.path}: no server with a plain-HTTP listener or one with TLS",
                 hint="listen on an IP address or a unix socket, http2 only beside ssl",
             )
-        (target, server), root, prefix, index = asked[0], None, "", _INDEX
+        target, server = min(asked, key=lambda item: _lacks(tree, item[1], protocols))
+        root, prefix, index = None, "", _INDEX
     return EntryPoint(
         target=target,
         server=server,
@@ -88,7 +112,13 @@ def plan_entry(tree: ConfTree, *, default_error_log: str | None) -> EntryPoint:
         memory_url=_memory_url(tree, server),
         error_log=_error_log(tree, default_error_log),
         written=written_files(tree),
+        spoken=spoken_at(tree, server),
     )
+
+
+def _lacks(tree: ConfTree, server: Directive, protocols: Sequence[Protocol]) -> bool:
+    spoken = spoken_at(tree, server) if protocols else Spoken()
+    return any(spoken.at(one) is None for one in protocols)
 
 
 def _index(scope: Scope) -> str:
@@ -113,11 +143,31 @@ def target_of(tree: ConfTree, server: Directive) -> Target | None:
     A port goes before a unix socket, then one without TLS before one with, and of these one
     without the PROXY protocol.
     """
-    places = list(_places(tree, server))
+    places = [
+        place
+        for listener, place in _places(tree, server)
+        if not listener.is_quic and (listener.is_tls or not listener.is_http2)
+    ]
     if not places and not any(True for _ in (server.block or Block([])).all("listen")):
         places = [Target(address=LOOPBACK, port=80)]
     best = min(places, key=_last_choice, default=None)
     return None if best is None else msgspec.structs.replace(best, host=_host(server))
+
+
+def spoken_at(tree: ConfTree, server: Directive) -> Spoken:
+    """Where it speaks HTTP/2 over TLS, and HTTP/3; HTTP/1.1's order of choice."""
+    switched = server in switched_to_http2(scopes(tree))
+    http2 = [
+        place
+        for listener, place in _places(tree, server)
+        if listener.is_tls and not listener.is_quic and (switched or listener.is_http2)
+    ]
+    http3 = [place for listener, place in _places(tree, server) if listener.is_quic]
+    best = [min(found, key=_last_choice, default=None) for found in (http2, http3)]
+    host = _host(server)
+    return Spoken(
+        *(None if one is None else msgspec.structs.replace(one, host=host) for one in best)
+    )
 
 
 def _last_choice(target: Target) -> tuple[bool, bool, bool]:
@@ -128,7 +178,7 @@ def _last_choice(target: Target) -> tuple[bool, bool, bool]:
     )
 
 
-def _places(tree: ConfTree, server: Directive) -> Iterator[Target]:
+def _places(tree: ConfTree, server: Directive) -> Iterator[tuple[ListenAddress, Target]]:
     """Where it listens; hosts are left out."""
     for listener in listeners(tree):
         own = [
@@ -136,32 +186,26 @@ def _places(tree: ConfTree, server: Directive) -> Iterator[Target]:
             for line, owner in zip(listener.lines, listener.servers, strict=True)
             if owner is server
         ]
-        if not own or listener.is_quic:
+        if not own:
             continue
         # Whichever line of an address says it, says it for all of them.
         words = {word for line in listener.lines for word in line.args[1:]}
-        if "http2" in words and not listener.is_tls:
-            continue
         # No certificate is checked: behind the walls is nobody else.
         tls = Tls(verify=False) if listener.is_tls else None
         is_proxied = "proxy_protocol" in words
         if listener.is_unix:
             path = listener.address.partition(":")[2]
             if path.startswith("/"):
-                yield Target(
-                    unix=path, tls=tls, proxy_protocol=_said_first(path) if is_proxied else None
-                )
+                said = _said_first(path) if is_proxied else None
+                yield listener, Target(unix=path, tls=tls, proxy_protocol=said)
             continue
         host, _, port = listener.address.rpartition(":")
         address = _reached_at(host)
         first = port.partition("-")[0]  # a range of ports: the first of them
         if address is not None and first.isascii() and first.isdigit():
-            yield Target(
-                address=address,
-                port=int(first),
-                tls=tls,
-                proxy_protocol=_said_first(None) if is_proxied else None,
-            )
+            said = _said_first(None) if is_proxied else None
+            place = Target(address=address, port=int(first), tls=tls, proxy_protocol=said)
+            yield listener, place
 
 
 def _said_first(unix: str | None) -> ProxyProtocol:

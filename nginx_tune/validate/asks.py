@@ -17,7 +17,15 @@ from nginx_tune.conf.scopes import Scope, scopes
 from nginx_tune.conf.served import Served, served_paths
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.loadplan import Target
-from nginx_tune.experiment.target import EntryPoint, can_load, target_of, uri_of, url_prefix
+from nginx_tune.experiment.target import (
+    EntryPoint,
+    Spoken,
+    can_load,
+    spoken_at,
+    target_of,
+    uri_of,
+    url_prefix,
+)
 from nginx_tune.lab.check import is_below
 
 _TRIED = ("/index.php", "/index.html", "/api", "/x.php", "/x.jpg", "/x.css", "/x.js", "/x")
@@ -42,6 +50,8 @@ class Ask(NamedTuple):
     root: str | None = None
     """Directory of the files that it serves; none where it serves none, or one alone."""
     url_prefix: str = ""
+    spoken: Spoken = Spoken()
+    """Where its server speaks more than HTTP/1.1."""
 
     @property
     def label(self) -> str:
@@ -68,7 +78,7 @@ def plan_asks(tree: ConfTree, entry: EntryPoint) -> Asks:
             continue
         server = server_name(scope.server)
         location = " ".join(scope.own.args) if scope.kind == "location" else ""
-        ask = Ask("", server, location, Target(), "")
+        ask = Ask("", server, location, Target(), "", spoken=spoken_at(tree, scope.server))
         target, url = target_of(tree, scope.server), _url(scope, matcher)
         if target is None:
             left_out[ask.label] = "its server listens for no HTTP/1.1 on an address or a socket"

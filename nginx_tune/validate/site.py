@@ -6,10 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from nginx_tune.conf.listeners import listeners, multiplexed_servers
-from nginx_tune.conf.scopes import scopes
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.documents.experiment import SiteLoad
+from nginx_tune.documents.experiment import Protocol, SiteLoad
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import ConfigurationError, UndecidedError, UsageError
@@ -20,6 +18,7 @@ from nginx_tune.prove.objective import parse_objective
 from nginx_tune.validate.asks import Ask, common_asks, plan_asks
 from nginx_tune.validate.further import MOST
 from nginx_tune.validate.lost import lost_listeners
+from nginx_tune.validate.protocols import class_names, wanted_protocols
 from nginx_tune.validate.site_load import share_of, with_rest
 
 MOST_LOOKED_AT = 200
@@ -54,15 +53,19 @@ class SitePair(NamedTuple):
         return self.entries[1]
 
 
-def _require_http2(tree: ConfTree, entry: EntryPoint) -> None:
-    """Errors: UndecidedError where the listener that is asked does not speak HTTP/2 over TLS."""
-    speaking = multiplexed_servers(scopes(tree), listeners(tree))
-    if entry.server not in speaking or entry.target.tls is None:
-        place = entry.target.unix or f"{entry.target.address} port {entry.target.port}"
-        raise UndecidedError(
-            f"{shown(tree.path)}: {shown(place)} is asked, and does not speak HTTP/2 over TLS",
-            hint="leave --http2 out; a listener without TLS is asked before one with it",
-        )
+def _require_protocols(tree: ConfTree, entry: EntryPoint, wanted: Sequence[Protocol]) -> None:
+    """Errors: UndecidedError where the server that is asked does not speak what is wanted."""
+    for one in wanted:
+        if entry.spoken.at(one) is None:
+            target = entry.target
+            place = target.unix or f"{target.address} port {target.port}"
+            said = "HTTP/2 over TLS" if one == "2" else "HTTP/3"
+            raise UndecidedError(
+                f"{shown(tree.path)}: the server at {shown(place)} is asked, and does not speak "
+                f"{said}",
+                hint=f"leave --http{one} out, or give it a listener that does, in both "
+                "configurations",
+            )
 
 
 def read_site(
@@ -82,11 +85,11 @@ def read_site(
     Errors: ConfigurationError for a tree that could not be parsed, UndecidedError when there is
             nothing to ask, UsageError for a gate that names an unknown metric.
     """
-    entries = _alike(_entry(baseline, builds[0]), _entry(candidate, builds[1]))
+    wanted = wanted_protocols(load)
+    entries = _alike(_entry(baseline, builds[0], wanted), _entry(candidate, builds[1], wanted))
     _same_site(*entries)
-    if any(item.http2 is not None for item in load.classes):
-        for tree, entry in zip((baseline, candidate), entries, strict=True):
-            _require_http2(tree, entry)
+    for tree, entry in zip((baseline, candidate), entries, strict=True):
+        _require_protocols(tree, entry, wanted)
     asks, looked_at, left_out = _asks(baseline, candidate, entries, load)
     elsewhere = [share_of(load, one.server, one.location) or 0.0 for one, _ in asks]
     classes = [
@@ -94,7 +97,8 @@ def read_site(
         for item in with_rest(load.classes, 1.0 - math.fsum(elsewhere))
         if all(_can_ask(item, one) for one in entries)
     ]
-    names = [*(item.name for item in classes), *(one.name for one, _ in asks)]
+    named = (name for pair in asks for name in class_names(pair, load.protocols))
+    names = [*(item.name for item in classes), *named]
     if not names:
         raise UndecidedError(f"{candidate.path}: {_why_nothing(left_out)}")
     metric = primary_metric or load.primary_metric or f"{names[0]}.mean"
@@ -123,7 +127,7 @@ def read_site(
     )
 
 
-def _entry(tree: ConfTree, nginx: Nginx) -> EntryPoint:
+def _entry(tree: ConfTree, nginx: Nginx, wanted: Sequence[Protocol]) -> EntryPoint:
     if not tree.complete:
         first = tree.unparsed[0]
         raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
@@ -132,7 +136,7 @@ def _entry(tree: ConfTree, nginx: Nginx) -> EntryPoint:
         raise ConfigurationError("it begins with a byte order mark", file=tree.path, line=1)
     if tree.main.first("events") is None:
         raise ConfigurationError('it has no "events" section', file=tree.path, line=1)
-    return plan_entry(tree, default_error_log=nginx.error_log_path)
+    return plan_entry(tree, default_error_log=nginx.error_log_path, protocols=wanted)
 
 
 def _alike(baseline: EntryPoint, candidate: EntryPoint) -> tuple[EntryPoint, EntryPoint]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from nginx_tune.documents.experiment import SiteLoad
-from nginx_tune.documents.loadplan import Arrivals, Http2
+from nginx_tune.documents.loadplan import Arrivals
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UsageError
@@ -81,22 +81,6 @@ def workload_load(workload: Workload) -> SiteLoad:
     )
 
 
-def over_http2(load: SiteLoad) -> SiteLoad:
-    """The same load spoken in HTTP/2: connections are held, and each carries many requests."""
-    classes = [
-        msgspec.structs.replace(
-            item,
-            http2=Http2(),
-            connections=item.held_connections or item.connections,
-            connection_use="latest",
-            held_connections=None,
-        )
-        for item in load.classes
-    ]
-    said = "files and fixed answers are asked over HTTP/2, other places over HTTP/1.1"
-    return msgspec.structs.replace(load, classes=classes, notes=[*load.notes, said])
-
-
 def share_of(load: SiteLoad, server: str, location: str) -> float | None:
     """The share of the requests that a place has; None where none is told."""
     shares = [
@@ -119,11 +103,16 @@ def with_rest(classes: Sequence[ScenarioClass], ratio: float) -> list[ScenarioCl
                 item.arrivals, rate_per_second=(item.arrivals.rate_per_second or 0.0) * ratio
             ),
         )
-        if item.name == SITE and item.arrivals.kind == "poisson"
+        if _is_site(item) and item.arrivals.kind == "poisson"
         else item
         for item in classes
-        if item.name != SITE or ratio > _LEAST_RATIO
+        if not _is_site(item) or ratio > _LEAST_RATIO
     ]
+
+
+def _is_site(item: ScenarioClass) -> bool:
+    """Over whatever protocol."""
+    return item.name == SITE or item.name.startswith(f"{SITE}-http")
 
 
 def _memory() -> ScenarioClass:

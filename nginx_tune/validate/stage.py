@@ -43,6 +43,7 @@ from nginx_tune.validate.codings import accepted_codings, compression_notes, wit
 from nginx_tune.validate.further import MOST_FILES, plan_class, with_further
 from nginx_tune.validate.lost import is_loaded, lost_answer
 from nginx_tune.validate.outgoing import plan_outgoing, unspoken
+from nginx_tune.validate.protocols import at_listeners, offered, protocol_note, with_protocol
 from nginx_tune.validate.replay_data import Replay, make_replay
 from nginx_tune.validate.replayed_files import Placing, passes_of
 from nginx_tune.validate.site import SitePair
@@ -166,7 +167,10 @@ def open_stage(
     plans = {
         arm.name: with_codings(
             with_further(
-                plan_load(classes, files, target=entry.target, memory_url=entry.memory_url),
+                at_listeners(
+                    plan_load(classes, files, target=entry.target, memory_url=entry.memory_url),
+                    entry,
+                ),
                 further[arm.name],
             ),
             accepted,
@@ -184,6 +188,7 @@ def open_stage(
         *([f"{HEADER} with the worker's number in each response"] if all(headed) else []),
         *([f"on the loopback link inside: {', '.join(addresses)}"] if addresses else []),
         *asked_notes(asked, {**site.left_out, **refused}),
+        *protocol_note(plans["candidate"], site.load.protocols),
         *compression_notes(site.trees),
         *site.load.notes,
         *(replay.notes if replay else []),
@@ -302,10 +307,12 @@ def _further(
         asked.append((pair[1], status))
         share = share_of(site.load, pair[0].server, pair[0].location)
         rate = None if share is None else share * (site.load.rate_per_second or 0.0)
+        protocols = offered(pair, site.load.protocols)
         for arm, ask in zip(arms, pair, strict=True):
-            further[arm.name].append(
-                plan_class(ask, status=status, files=files[ask.name], rate_per_second=rate)
-            )
+            item = plan_class(ask, status=status, files=files[ask.name], rate_per_second=rate)
+            further[arm.name] += [
+                with_protocol(item, ask.spoken, one, len(protocols)) for one in protocols
+            ]
     return further, asked, refused, lost
 
 

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import struct
+from typing import Literal
 
 import pytest
 
 from nginx_tune.conf.tree import ConfTree, read_tree
-from nginx_tune.documents.loadplan import ProxyProtocol, Target, Tls
-from nginx_tune.experiment.target import plan_entry, target_of
+from nginx_tune.documents.loadplan import Http2, Http3, ProxyProtocol, Target, Tls
+from nginx_tune.errors import UsageError
+from nginx_tune.experiment.target import Spoken, plan_entry, spoken_at, target_of
 from nginx_tune.experiment.worker_header import with_worker_header
 from nginx_tune.lab.stub_server import RESOLVED, resolve
-from nginx_tune.validate.asks import Asks, common_asks, plan_asks
+from nginx_tune.load.classes import ServedFile, plan_load
+from nginx_tune.validate.asks import Ask, Asks, common_asks, plan_asks
+from nginx_tune.validate.further import plan_class
 from nginx_tune.validate.outgoing import plan_outgoing, unspoken
+from nginx_tune.validate.protocols import (
+    at_listeners,
+    class_names,
+    offered,
+    over_protocols,
+    protocol_note,
+    with_protocol,
+)
+from nginx_tune.validate.site_load import default_load, replay_load
 
 
 class Files:
@@ -127,6 +140,98 @@ def test_a_server_is_asked_where_it_speaks_http_1_1(server: str, target: Target 
     block = tree.main.all("http")[0].block
     assert block is not None
     assert target_of(tree, block.all("server")[0]) == target
+
+
+@pytest.mark.parametrize(
+    ("server", "http2", "http3"),
+    [
+        ("listen 443 ssl;", None, None),
+        ("listen 443 ssl http2;", 443, None),
+        ("listen 443 ssl; http2 on;", 443, None),
+        ("listen 443 ssl; http2 off;", None, None),
+        ("listen 80 http2;", None, None),  # browsers do not, and neither is it asked
+        ("listen 80; http2 on;", None, None),
+        ("listen 443 ssl; listen 443 quic reuseport;", None, 443),
+        ("listen 443 ssl; listen 8443 quic; http2 on;", 443, 8443),
+        ("listen 443 ssl; listen 444 ssl http2;", 444, None),
+    ],
+)
+def test_where_a_server_speaks_more_than_http_1_1(
+    server: str, http2: int | None, http3: int | None
+) -> None:
+    tree = tree_of(f"server {{ {server} }}")
+    block = tree.main.all("http")[0].block
+    assert block is not None
+    wanted = [
+        None if port is None else at("127.0.0.1", port, "localhost", tls=True)
+        for port in (http2, http3)
+    ]
+    assert list(spoken_at(tree, block.all("server")[0])) == wanted
+
+
+def test_a_server_that_speaks_what_is_wanted_is_asked_before_one_in_cleartext() -> None:
+    tree = tree_of(
+        "server { listen 80; root /srv; } server { listen 443 ssl; root /srv; }"
+        "server { listen 444 ssl; listen 444 quic; http2 on; root /srv; }"
+    )
+
+    def port(*protocols: Literal["2", "3"]) -> int:
+        return plan_entry(tree, default_error_log=None, protocols=protocols).target.port
+
+    assert [port(), port("2"), port("3"), port("2", "3")] == [80, 444, 444, 444]
+
+
+def test_over_two_protocols_each_class_is_two_and_a_rate_is_shared() -> None:
+    load = over_protocols(default_load(), ["2", "3"])
+    assert [item.name for item in load.classes] == [
+        f"{name}-http{protocol}" for name in ("cold", "hot", "memory") for protocol in (2, 3)
+    ]
+    assert load.primary_metric == "hot-http2.requests_per_second"
+    memory = load.classes[-1]
+    assert (memory.http2, memory.http3) == (None, Http3())
+    assert memory.arrivals.rate_per_second == 100.0
+    assert memory.connection_use == "latest"
+    one = over_protocols(default_load(), ["3"])
+    assert [item.name for item in one.classes] == ["cold", "hot", "memory"]
+    assert one.primary_metric == "hot.requests_per_second"
+    assert over_protocols(default_load(), []) == default_load()
+
+
+def test_recorded_requests_go_over_one_protocol() -> None:
+    recorded = replay_load("/m", speed=1.0)
+    assert over_protocols(recorded, ["2"]).classes[0].http2 == Http2()
+    with pytest.raises(UsageError, match="over one protocol"):
+        over_protocols(recorded, ["2", "3"])
+
+
+def test_a_place_is_asked_over_what_both_arms_offer() -> None:
+    both = Spoken(http2=at("127.0.0.1", 1, "a", tls=True), http3=at("127.0.0.1", 2, "a", tls=True))
+    ask = Ask("n", "s", "/", at("127.0.0.1", 1, "a"), "/", spoken=both)
+    poorer = ask._replace(spoken=both._replace(http3=None))
+    assert class_names((ask, ask), ["2", "3"]) == ["n-http2", "n-http3"]
+    assert class_names((ask, poorer), ["2", "3"]) == ["n"]
+    assert offered((ask, poorer), ["2", "3"]) == ["2"]
+    assert offered((ask, poorer), ["3"]) == [None]
+    item = plan_class(ask, status=200, files=[], rate_per_second=8.0)
+    over = with_protocol(item, both, "3", 2)
+    assert (over.name, over.target, over.http3) == ("n-http3", both.http3, Http3())
+    assert over.arrivals.rate_per_second == 4.0
+    assert with_protocol(item, both, None, 1) == item
+
+
+def test_classes_go_to_the_listener_that_speaks_their_protocol() -> None:
+    tree = tree_of("server { listen 80; listen 443 ssl; listen 8443 quic; http2 on; root /srv; }")
+    entry = plan_entry(tree, default_error_log=None, protocols=("2", "3"))
+    classes = over_protocols(default_load(), ["2", "3"]).classes[2:4]
+    files = [ServedFile("/a", 1), ServedFile("/b", 1)]
+    plan = plan_load(classes, files, target=entry.target, memory_url=None)
+    aimed = at_listeners(plan, entry)
+    assert [item.target and item.target.port for item in aimed.classes] == [443, 8443]
+    assert aimed.permit.ports == [80, 443, 8443]
+    assert protocol_note(aimed, ["2", "3"]) == [
+        "asked: hot-http2 over HTTP/2; hot-http3 over HTTP/3"
+    ]
+    assert protocol_note(plan, []) == []
 
 
 def test_who_is_asked_is_known_with_protocol_and_port() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from nginx_tune.lab.certificate import make_certificate
+from nginx_tune.nginx.matrix import find_series
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 SHORT = ("--pairs", "1", "--duration", "700ms", "--warmup", "100ms", "--accept-inconclusive")
@@ -201,6 +202,41 @@ def test_a_site_is_asked_over_http_2_where_it_speaks_it(run_cli: RunCli, root: P
     without = write(root, http2.replace(" http2", ""))
     refused = run_cli("validate", without, "--against", without, "--pairs", 1, "--http2")
     assert (refused.returncode, "does not speak HTTP/2" in refused.stderr) == (4, True)
+
+
+@pytest.mark.needs("openssl", "matrix")
+def test_a_site_is_asked_over_http_3_and_over_each_protocol(run_cli: RunCli, root: Path) -> None:
+    made = make_certificate(root.parent, names=["localhost"])
+    conf = write(
+        root,
+        f"ssl_certificate {made.certificate}; ssl_certificate_key {made.key};"
+        " server { listen 18081; server_name plain; return 200 plain; }"
+        f" server {{ listen 18443 ssl; listen 18444 quic reuseport; http2 on; root {root};"
+        " location = /memory { return 200 ok; } }",
+    )
+    newer = find_series("1.30")
+    assert newer is not None
+    _, blocks = validate(run_cli, conf, "--http3", "--nginx", newer, "--trust")
+    for name in ("hot", "cold", "memory", "plain"):
+        assert_served(blocks, name)
+    for block in blocks:
+        spoken = {name: item["http3"] is not None for name, item in block["classes"].items()}
+        assert spoken == {"hot": True, "cold": True, "memory": True, "plain": False}
+    result, blocks = validate(run_cli, conf, "--http2", "--http3", "--nginx", newer, "--trust")
+    assert result["primary_metric"] == "hot-http2.requests_per_second"
+    for block in blocks:
+        for name, item in block["classes"].items():
+            assert (item["http2"] is not None) == name.endswith("-http2")
+            assert (item["http3"] is not None) == name.endswith("-http3")
+            assert item["requests"] > 0, name
+    silent = write(
+        root,
+        f"ssl_certificate {made.certificate}; ssl_certificate_key {made.key};"
+        f" server {{ listen 18443 ssl; http2 on; root {root}; }}",
+    )
+    arguments = ("--pairs", 1, "--http3", "--nginx", newer, "--trust")
+    refused = run_cli("validate", silent, "--against", silent, *arguments)
+    assert (refused.returncode, "does not speak HTTP/3" in refused.stderr) == (4, True)
 
 
 def test_a_site_writes_and_listens_inside_of_what_it_serves(run_cli: RunCli, root: Path) -> None:
