@@ -38,6 +38,8 @@ pub mod learn;
 pub mod log;
 pub mod manifest;
 pub mod multiplexed;
+#[cfg(test)]
+mod mutations;
 pub mod paths;
 pub mod pauses;
 pub mod plan;

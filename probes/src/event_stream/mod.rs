@@ -20,6 +20,14 @@ use crate::plan::EventStream;
 /// What a body of gzip begins with (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
+/// Bytes of a compressed body that are unpacked at once.
+const UNPACKED_AT_ONCE: usize = 256;
+
+/// What one look at a body may come to: of a compressed one, 64 KiB are 64 MiB at most, and a stream of
+/// events is never so. Beyond that its texts are not read any more.
+const MOST_UNPACKED_BYTES: usize = 16 << 20;
+const MOST_STAMPS: usize = 1 << 17;
+
 /// One body that is watched.
 #[derive(Debug)]
 pub struct Watch {
@@ -101,15 +109,15 @@ impl Watch {
         match &mut self.coding {
             Coding::Plain => self.texts.read(bytes),
             Coding::Gzip(unpacker) => {
-                // What was flushed is to be had now, and not with the next bytes.
-                let fed = unpacker.write_all(bytes).and_then(|()| unpacker.flush());
-                self.texts.read(unpacker.get_ref());
-                unpacker.get_mut().clear();
-                if fed.is_err() {
+                if !unpack(unpacker, bytes, &mut self.texts) {
                     self.coding = Coding::Unreadable;
                 }
             }
             Coding::Unknown | Coding::Unreadable => {}
+        }
+        if self.texts.found.len() > MOST_STAMPS {
+            self.texts.found.clear();
+            self.coding = Coding::Unreadable;
         }
     }
 
@@ -151,6 +159,26 @@ impl Watch {
     }
 }
 
+/// Reads the texts in compressed bytes; whether these are such, and come to no more than is read.
+fn unpack(unpacker: &mut GzDecoder<Vec<u8>>, bytes: &[u8], texts: &mut Texts) -> bool {
+    let mut unpacked_bytes = 0;
+    let mut read = |unpacker: &mut GzDecoder<Vec<u8>>| {
+        unpacked_bytes += unpacker.get_ref().len();
+        texts.read(unpacker.get_ref());
+        unpacker.get_mut().clear();
+        unpacked_bytes <= MOST_UNPACKED_BYTES && texts.found.len() <= MOST_STAMPS
+    };
+    for part in bytes.chunks(UNPACKED_AT_ONCE) {
+        let is_good = unpacker.write_all(part).is_ok();
+        if !read(unpacker) || !is_good {
+            return false;
+        }
+    }
+    // What was flushed is to be had now, and not with the next bytes.
+    let is_good = unpacker.flush().is_ok();
+    read(unpacker) && is_good
+}
+
 impl Texts {
     fn read(&mut self, bytes: &[u8]) {
         if let Some(stamps) = &mut self.stamps {
@@ -169,7 +197,8 @@ mod tests {
     use flate2::Compression;
     use flate2::write::GzEncoder;
 
-    use super::Watch;
+    use super::{Coding, MOST_STAMPS, MOST_UNPACKED_BYTES, UNPACKED_AT_ONCE, Watch};
+    use crate::mutations::Mutations;
     use crate::plan::EventStream;
 
     fn watch() -> Watch {
@@ -221,5 +250,67 @@ mod tests {
         watch.take(b"sent=1 ", true);
         assert_eq!(watch.take_piece(1).unwrap().stamps.len(), 0);
         assert!(!watch.lacks_end());
+    }
+
+    fn packed(bytes: &[u8]) -> Vec<u8> {
+        let mut packer = GzEncoder::new(Vec::new(), Compression::best());
+        packer.write_all(bytes).unwrap();
+        packer.finish().unwrap()
+    }
+
+    /// What is kept of a body beside the text that is looked for.
+    fn kept_bytes(watch: &Watch) -> usize {
+        let unpacked = match &watch.coding {
+            Coding::Gzip(unpacker) => unpacker.get_ref().capacity(),
+            _ => 0,
+        };
+        unpacked + 8 * watch.texts.found.capacity()
+    }
+
+    #[test]
+    fn a_small_body_that_comes_to_much_is_not_read_on() {
+        let bomb = packed(&vec![b' '; MOST_UNPACKED_BYTES + 1_000_000]);
+        assert!(bomb.len() < 64 * 1024, "one look has all of it");
+        let stamps = b"sent=1 ".repeat(MOST_STAMPS + 2);
+        for (body, encoded) in [
+            (bomb, true),
+            (packed(&stamps), true),
+            (stamps.clone(), false),
+        ] {
+            let mut watch = watch();
+            watch.take(&body, encoded);
+            assert!(matches!(watch.coding, Coding::Unreadable));
+            assert!(!watch.lacks_end(), "nothing is said of its end");
+            assert!(kept_bytes(&watch) <= 4 << 20, "{}", kept_bytes(&watch));
+            let piece = watch.take_piece(1).expect("bytes came all the same");
+            assert!(piece.stamps.len() <= MOST_STAMPS);
+        }
+        let mut watch = watch();
+        let good = packed(&vec![b' '; MOST_UNPACKED_BYTES - 1]);
+        watch.take(&good, true);
+        assert!(matches!(watch.coding, Coding::Gzip(_)) && watch.lacks_end());
+        assert!(kept_bytes(&watch) <= UNPACKED_AT_ONCE * 1100 * 2);
+    }
+
+    #[test]
+    fn mutated_bodies_break_nothing() {
+        let plain =
+            b"data: {sent=120}\n\ndata: sent=7 sent=sent=18446744073709551615 [DO[DONE]\n\n";
+        let seeds = [plain.to_vec(), packed(plain), packed(&plain.repeat(50))];
+        let mut some = Mutations::of("bodies of events", 10_000);
+        let (mut stamps, mut ends) = (0, 0);
+        while some.again() {
+            let body = some.mutated(&seeds);
+            let encoded = some.below(4) > 0;
+            let mut watch = watch();
+            for (moment, piece) in some.pieces(&body).into_iter().enumerate() {
+                watch.take(piece, encoded);
+                assert!(kept_bytes(&watch) <= 1 << 20, "{body:02x?}");
+                let found = watch.take_piece(1 + moment as u64);
+                stamps += found.map_or(0, |piece| piece.stamps.len());
+            }
+            ends += usize::from(!watch.lacks_end());
+        }
+        assert!(stamps > 100 && ends > 100 || some.is_alone());
     }
 }

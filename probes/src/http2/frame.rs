@@ -87,6 +87,12 @@ pub(super) struct Reader {
 }
 
 impl Reader {
+    /// Bytes that are kept of what is not whole.
+    #[cfg(test)]
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.payload.capacity()
+    }
+
     /// The next piece in `rest`, which is shortened by it; none when all was taken.
     ///
     /// # Errors

@@ -47,6 +47,12 @@ impl Incoming {
         self.kind == Some(Kind::Unknown)
     }
 
+    /// Bytes that are kept of what is not whole.
+    #[cfg(test)]
+    fn kept_bytes(&self) -> usize {
+        self.head.capacity() + self.reader.kept_bytes()
+    }
+
     /// The stream has ended, or was reset.
     ///
     /// # Errors

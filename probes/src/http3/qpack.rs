@@ -168,6 +168,7 @@ mod tests {
     use super::decode;
     use crate::http3::fault::Fault;
     use crate::multiplexed::{Block, Coding, Head};
+    use crate::mutations::Mutations;
     use crate::plan::Plan;
     use crate::request::Object;
 
@@ -268,5 +269,28 @@ mod tests {
                 "range: bytes=2-300".into(),
             ])
         );
+    }
+
+    #[test]
+    fn mutated_blocks_break_nothing() {
+        let seeds: [&[u8]; 5] = [
+            b"\x00\x00\xd9\x54\x03102\x27\x00x-probe\x82\x64\x02\x33age\x017\xff\x23",
+            b"\x00\x00\x51\x0b/index.html",
+            b"\x03\x81\x10\x11",
+            b"\x05\x00\x80\xc1\x81",
+            b"\x00\x00\xd9\x5f\x2d\x88\x25\xa8\x49\xe9\x5b\xa9\x7d\x7f\xff\x23\x2f\x01name-of-8",
+        ];
+        let mut head = Head::default();
+        let (mut good, mut refused) = (0, 0);
+        let mut some = Mutations::of("qpack", 50_000);
+        while some.again() {
+            let block = some.mutated(&seeds);
+            match decode(&block, &mut head) {
+                Ok(()) => good += 1,
+                Err(_) => refused += 1,
+            }
+            assert!(head.text.capacity() <= 256 * 1024, "{block:02x?}");
+        }
+        assert!(good > 100 && refused > 100 || some.is_alone());
     }
 }

@@ -1,5 +1,6 @@
-use super::{Decoder, Head};
+use super::{Decoder, ENTRY_BYTES, Head, TABLE_BYTES};
 use crate::http2::fault::Fault;
+use crate::mutations::Mutations;
 
 fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.bytes().filter(|digit| *digit != b' ').collect();
@@ -101,4 +102,44 @@ fn an_entry_larger_than_the_table_empties_it() {
     decoder.decode(&large, &mut head).expect("a field");
     assert_eq!((decoder.table.len(), decoder.bytes), (0, 0));
     assert_eq!(decoder.decode(&[0xbe], &mut head), Err(Fault::Compression));
+}
+
+/// The table keeps to its size, and what stands in it to what it counts.
+#[test]
+fn mutated_blocks_break_nothing() {
+    let mut seeds = vec![
+        bytes(
+            "3fe101 48826402 5885aec3771a4b 6196d07abe941054d444a8200595040b8166e082a62d1bff \
+             6e919d29ad171863c78f0b97c8e9ae82ae43d3",
+        ),
+        bytes("4883640eff c1 c0 bf"),
+        bytes("88 0f0d023130 40016101 62 be 20"),
+        bytes("88 1061 7f01 6100 7fe11f"),
+        bytes("88 be bf c0 c1 c2"),
+    ];
+    let mut large = bytes("40 01 61 7f a1 1e");
+    large.extend_from_slice(&[b'x'; 4000]);
+    large.extend_from_slice(&[0xbe; 12]);
+    seeds.push(large);
+    let mut head = Head::default();
+    let (mut good, mut refused) = (0, 0);
+    let mut some = Mutations::of("hpack", 10_000);
+    while some.again() {
+        let mut decoder = Decoder::new();
+        for _ in 0..=some.below(8) {
+            let block = some.mutated(&seeds);
+            let result = decoder.decode(&block, &mut head);
+            let kept = decoder.table.iter();
+            let kept: usize = kept.map(|(a, b)| a.len() + b.len() + ENTRY_BYTES).sum();
+            assert_eq!(kept, decoder.bytes);
+            assert!(kept <= decoder.most_bytes && decoder.most_bytes <= TABLE_BYTES);
+            assert!(head.text.capacity() <= 256 * 1024, "{block:02x?}");
+            if result.is_err() {
+                refused += 1;
+                break;
+            }
+            good += 1;
+        }
+    }
+    assert!(good > 100 && refused > 100 || some.is_alone());
 }

@@ -1,10 +1,10 @@
 use super::Multiplex;
-use crate::chance::{Chance, Purpose};
 use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::http2::fault::Fault;
 use crate::http2::frame;
 use crate::multiplexed::{End, Ended};
+use crate::mutations::Mutations;
 use crate::plan::{Method, Streams};
 use crate::request::Request;
 
@@ -365,29 +365,15 @@ fn floods_end() {
     assert_eq!(fed(&mut carried, &flood), Err(Fault::TooManyFields));
 }
 
-/// Frames of real kinds whose bytes were changed by chance: some fault or none, and never more kept
-/// than is bounded. `NGINX_TUNE_FRAMES=1000000` tries as many; the seed is in the message.
+/// Each round is a connection with a few frames behind each other: some fault or none, each request once,
+/// and never more kept than is bounded.
 #[test]
 fn mutated_frames_break_nothing() {
-    let count = std::env::var("NGINX_TUNE_FRAMES")
-        .ok()
-        .and_then(|text| text.parse().ok());
-    let count: u64 = count.unwrap_or(50_000);
-    let seed = std::env::var("NGINX_TUNE_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok());
-    let seed: u64 = seed.unwrap_or(20);
-    let chance = Chance::new(seed, "frames", Purpose::Path);
-    let mut next = 0;
-    let mut drawn = |most: usize| {
-        next += 1;
-        (chance.fraction(next) * most as f64) as usize
-    };
-    let (mut frames, mut faults) = (0, 0);
-    while frames < count {
-        let mut carried = asked();
-        let parts = [
-            settings(drawn(200) as u8),
+    let mut some = Mutations::of("frames", 8_000);
+    let (mut faults, mut whole) = (0, 0);
+    while some.again() {
+        let seeds = [
+            settings(100),
             head(1, "30"),
             one(frame::HEADERS, 0, 3, b"\x88\x40\x01a\x01b"),
             one(
@@ -398,35 +384,49 @@ fn mutated_frames_break_nothing() {
             ),
             body(1, 20, 0),
             one(frame::DATA, frame::PADDED, 3, b"\x021234\0\0"),
+            one(
+                frame::HEADERS,
+                frame::END_HEADERS | frame::PADDED | frame::PRIORITIZED,
+                1,
+                b"\x01\0\0\0\0\x10\x88\0",
+            ),
             one(frame::PING, 0, 0, b"12345678"),
             one(frame::RST_STREAM, 0, 3, &[0, 0, 0, 7]),
+            one(frame::WINDOW_UPDATE, 0, 1, &[0, 0, 1, 0]),
             body(1, 10, frame::END_STREAM),
             one(frame::GOAWAY, 0, 0, &[0; 8]),
+            [
+                head(1, "30"),
+                body(1, 20, 0),
+                body(1, 10, frame::END_STREAM),
+            ]
+            .concat(),
         ];
-        for part in parts {
-            let mut part = part;
-            for _ in 0..drawn(3) {
-                let place = drawn(part.len());
-                part[place] = match drawn(3) {
-                    0 => drawn(256) as u8,
-                    1 => part[place] ^ (1 << drawn(8)),
-                    _ => 0xff,
-                };
-            }
-            frames += 1;
-            let cut = drawn(part.len() + 1);
-            let halves = [part[..cut].to_vec(), part[cut..].to_vec()];
-            let fed = fed(&mut carried, &halves);
-            let kept = carried.unsent().len() + carried.block.as_ref().map_or(0, |it| it.2.len());
-            assert!(
-                kept < 2 << 20,
-                "seed {seed}, frame {frames}: {kept} bytes kept"
-            );
+        let mut carried = with(2);
+        let limit = settings(some.below(200) as u8);
+        fed(&mut carried, &[limit]).expect("settings");
+        while carried.has_room() {
+            ask(&mut carried, Method::Get, 10);
+        }
+        let (asked, mut ended) = (carried.streams.len(), Vec::new());
+        for _ in 0..=some.below(12) {
+            let bytes = some.mutated(&seeds);
+            let fed = some
+                .pieces(&bytes)
+                .into_iter()
+                .try_for_each(|piece| carried.feed(piece, 1, &mut ended).map(drop));
+            let kept = carried.unsent().len()
+                + carried.block.as_ref().map_or(0, |it| it.2.capacity())
+                + carried.reader.kept_bytes()
+                + carried.head.text.capacity();
+            assert!(kept < 1 << 20, "{kept} bytes kept of {bytes:02x?}");
             if fed.is_err() {
                 faults += 1;
                 break;
             }
         }
+        whole += ended.iter().filter(|it| it.end == End::Whole).count();
+        assert_eq!(ended.len() + carried.take_all().len(), asked);
     }
-    assert!(faults > 0, "seed {seed}: nothing was refused");
+    assert!(faults > 100 && whole > 100 || some.is_alone());
 }

@@ -1,9 +1,9 @@
 use super::Answer;
-use crate::chance::{Chance, Purpose};
 use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::http3::fault::Fault;
 use crate::multiplexed::{End, Head};
+use crate::mutations::Mutations;
 use crate::plan::Method;
 use crate::request::Request;
 
@@ -152,29 +152,21 @@ fn mutated_streams_never_panic_and_cost_no_more_than_a_block() {
             b"\0\0\xd9\x5f\x2d\x88\x25\xa8\x49\xe9\x5b\xa9\x7d\x7f\xff\x23\x27\x00x-probe\x017",
         ),
     ];
-    let chance = Chance::new(7, "mutation", Purpose::Close);
-    let mut draws = (0..).map(|number| chance.fraction(number));
-    let mut draw = |below: usize| (draws.next().unwrap_or(0.0) * below as f64) as usize;
-    for round in 0..20_000 {
-        let mut stream = seeds[round % seeds.len()].clone();
-        for _ in 0..=draw(4) {
-            let place = draw(stream.len());
-            match draw(4) {
-                0 => stream[place] = draw(256) as u8,
-                1 => stream[place] ^= 1 << draw(8),
-                2 => stream.insert(place, draw(256) as u8),
-                _ => drop(stream.remove(place)),
-            }
-        }
+    let mut some = Mutations::of("streams of answers", 20_000);
+    let (mut faults, mut ends) = (0, 0);
+    while some.again() {
+        let stream = some.mutated(&seeds);
         let (mut answer, mut fields) = (asked(Method::Get), Head::default());
-        let piece = 1 + draw(stream.len());
-        let fed = stream
-            .chunks(piece)
+        let fed = some
+            .pieces(&stream)
+            .into_iter()
             .try_for_each(|part| answer.feed(part, 7, &mut fields).map(drop));
-        if fed.is_ok() {
-            let _ = answer.end();
+        match fed.and_then(|()| answer.end()) {
+            Ok(_) => ends += 1,
+            Err(_) => faults += 1,
         }
-        assert!(fields.text.capacity() <= 256 * 1024, "round {round}");
-        assert!(answer.kept_bytes() <= 65 * 1024, "round {round}");
+        assert!(fields.text.capacity() <= 256 * 1024, "{stream:02x?}");
+        assert!(answer.kept_bytes() <= 65 * 1024, "{stream:02x?}");
     }
+    assert!(faults > 100 && ends > 100 || some.is_alone());
 }

@@ -1,6 +1,6 @@
 use super::{Incoming, Peer};
-use crate::chance::{Chance, Purpose};
 use crate::http3::fault::Fault;
+use crate::mutations::Mutations;
 
 /// What comes of streams that a server opens one after another.
 fn heard(streams: &[&[u8]], piece: usize) -> Result<Peer, Fault> {
@@ -95,21 +95,21 @@ fn mutated_streams_never_panic() {
         b"\x03\x44\x7f\x80\x01",
         b"\x40\x21some bytes",
     ];
-    let chance = Chance::new(9, "mutation", Purpose::Close);
-    let mut draws = (0..).map(|number| chance.fraction(number));
-    let mut draw = |below: usize| (draws.next().unwrap_or(0.0) * below as f64) as usize;
-    for round in 0..20_000 {
-        let mut stream = seeds[round % seeds.len()].to_vec();
-        for _ in 0..=draw(4) {
-            let place = draw(stream.len());
-            stream[place] = draw(256) as u8;
+    let mut some = Mutations::of("streams of a server", 20_000);
+    let (mut faults, mut good) = (0, 0);
+    while some.again() {
+        let stream = some.mutated(&seeds);
+        let (mut incoming, mut peer) = (Incoming::default(), Peer::default());
+        let heard = some
+            .pieces(&stream)
+            .into_iter()
+            .try_for_each(|part| incoming.feed(part, &mut peer));
+        match heard {
+            Ok(()) => good += 1,
+            Err(_) => faults += 1,
         }
-        let piece = 1 + draw(stream.len());
-        if let Ok(peer) = heard(&[&stream], piece) {
-            assert!(
-                peer.goaway.is_none_or(|first| first % 4 == 0),
-                "round {round}"
-            );
-        }
+        assert!(peer.goaway.is_none_or(|first| first % 4 == 0));
+        assert!(incoming.kept_bytes() <= 65 * 1024, "{stream:02x?}");
     }
+    assert!(faults > 100 && good > 100 || some.is_alone());
 }

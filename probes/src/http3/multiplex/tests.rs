@@ -1,8 +1,8 @@
 use super::pair::{Pair, Say};
-use crate::chance::{Chance, Purpose};
 use crate::failure::Failure;
 use crate::http3::Fault;
 use crate::multiplexed::End;
+use crate::mutations::Mutations;
 use crate::plan::Streams;
 
 const SETTINGS: &[u8] = b"\0\x04\x00";
@@ -215,32 +215,29 @@ fn a_window_that_runs_low_is_counted() {
 
 #[test]
 fn mutated_words_of_a_server_never_panic() {
-    let chance = Chance::new(11, "mutation", Purpose::Close);
-    let mut draws = (0..).map(|number| chance.fraction(number));
-    let mut draw = |below: usize| (draws.next().unwrap_or(0.0) * below as f64) as usize;
+    // A connection and its handshake each: as many as there are frames elsewhere would take hours.
+    let mut some = Mutations::few("words of a server", 300);
     let mut faults = 0;
-    for round in 0..300 {
+    while some.again() {
         let mut pair = Pair::new(4, Streams::default(), b"h3");
         pair.ask(3);
         let _ = pair.talk();
-        let (mut control, mut answers) = (SETTINGS.to_vec(), GOOD.repeat(1 + draw(2)));
-        for _ in 0..draw(4) {
-            let place = draw(answers.len());
-            answers[place] = draw(256) as u8;
+        let (mut control, mut answers) = (SETTINGS.to_vec(), GOOD.repeat(1 + some.below(2)));
+        for _ in 0..some.below(4) {
+            some.change(&mut answers);
         }
         control.extend_from_slice(b"\x07\x01\x08\x21\x01a");
-        let place = draw(control.len());
-        control[place] = draw(256) as u8;
+        some.change(&mut control);
         let mut says = vec![
             Say::Control(control),
             Say::Bytes(0, answers.clone()),
             Say::Bytes(1, answers),
             Say::End(0),
-            Say::Reset(1, draw(0x300) as u32),
-            Say::Close(draw(0x300) as u32),
+            Say::Reset(1, some.below(0x300) as u32),
+            Say::Close(some.below(0x300) as u32),
         ];
-        for _ in 0..draw(6) {
-            let place = draw(says.len());
+        for _ in 0..some.below(6) {
+            let place = some.below(says.len());
             says.swap(0, place);
         }
         for say in says {
@@ -250,11 +247,7 @@ fn mutated_words_of_a_server_never_panic() {
             }
         }
         let (left, ended) = (pair.client.take_all().len(), pair.ended.len());
-        assert_eq!(
-            left + ended,
-            3,
-            "round {round}: each request is somewhere, once"
-        );
+        assert_eq!(left + ended, 3, "each request is somewhere, once");
     }
-    assert!(faults > 10, "{faults}");
+    assert!(faults > 10 || some.is_alone(), "{faults}");
 }
