@@ -111,6 +111,12 @@ def is_loopback(host: str) -> bool:
     return bool(_LOOPBACK.fullmatch(host) or _LOCAL_NAME.fullmatch(host))
 
 
+_HOST_OF_CONTAINERS = frozenset({
+    "host.docker.internal", "gateway.docker.internal", "host.containers.internal",
+    "host.minikube.internal",
+})  # fmt: skip
+"""What containers call the machine that they run on: in their /etc/hosts, of one fixed address."""
+
 _DOCUMENTED = frozenset({"example.com", "example.net", "example.org"})
 """RFC 2606: written where another name has still to stand."""
 
@@ -127,4 +133,5 @@ def is_resolved_once(host: str) -> bool:
         or host.startswith("[")
         or _IPV4.fullmatch(host)
         or _LOCAL_NAME.fullmatch(host)
+        or host in _HOST_OF_CONTAINERS
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
+from nginx_tune.audit.needs import WHOLE_TREE
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.splits import variables_of
 from nginx_tune.conf.caches import Caching
@@ -31,6 +32,13 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if host is None or not variables_of(host.args[1]) & _HOSTS or _is_in_key(one):
             continue
         several = _several_hosts(context, one)
+        if several is None and _is_first(context, one):
+            if context.tree.is_part:  # of which another file may have the first server
+                yield MissingFacts((WHOLE_TREE,))
+                continue
+            several = (
+                "its server takes requests for unknown names as well (the first of its address)"
+            )
         if several is None:
             continue
         told.add(one.place)
@@ -85,12 +93,13 @@ def _several_hosts(context: Context, one: Caching) -> str | None:
     }
     if len(used) > 1:
         return f"{len(used)} servers share it"
+    return None
+
+
+def _is_first(context: Context, one: Caching) -> bool:
     server = one.passed.scope.server
     firsts = [listener.servers[0] for listener in context.listeners]
-    has_no_listen = server.block is not None and not server.block.all("listen")
-    if server in firsts or has_no_listen:
-        return "its server takes requests for unknown names as well (the first of its address)"
-    return None
+    return server in firsts or (server.block is not None and not server.block.all("listen"))
 
 
 def _names(scope: Scope) -> list[str]:

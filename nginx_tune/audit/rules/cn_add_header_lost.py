@@ -9,6 +9,12 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.location_words import (
+    is_for_own_files,
+    is_for_programs,
+    is_front,
+    path_of,
+)
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.status_pages import is_for_monitors
 
@@ -31,7 +37,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if not own or own[0] in told:
             continue
         kept = {line.value.lower() for line in own}
-        watched = _WATCHED & _wanted_by(scope) - (_NONE if _is_front(scope) else _OF_HOSTS)
+        watched = _WATCHED & _wanted_by(scope, context.profile == "strict")
+        watched -= _NONE if is_front(scope) else _OF_HOSTS
         lost = [
             line
             for line in _outer(scope)
@@ -47,19 +54,14 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             )
 
 
-def _is_front(scope: Scope) -> bool:
-    """Whether most clients of a host come here: to the server as a whole, or to its ``/``."""
-    around = [one.args for one in scope.chain if one.name == "location"]
-    return not around or around[-1][-1:] == ("/",)
-
-
-def _wanted_by(scope: Scope) -> frozenset[str]:
+def _wanted_by(scope: Scope, is_strict: bool) -> frozenset[str]:
     """What matters for the answers given here: of those that hold no page only some."""
     line = (scope.own.block or Block([])).first("return")
     if line is None and is_for_monitors(scope):
         return _NONE
     if line is None:
-        return _FOR_OTHER_ORIGINS if _is_for_programs(scope) else _of_names(_endings(scope))
+        is_page = is_strict or not (_asks_no_page(scope) or is_for_own_files(scope))
+        return _of_names(_endings(scope)) if is_page else _FOR_OTHER_ORIGINS
     if line.value in _REDIRECTS or not line.value.isdigit():
         return _OF_REDIRECTS
     text = " ".join(line.args[1:])
@@ -76,18 +78,12 @@ def _wanted_by(scope: Scope) -> frozenset[str]:
     return _NONE if all(one.startswith("text/plain") for one in types) else _FOR_OTHER_ORIGINS
 
 
-def _is_for_programs(scope: Scope) -> bool:
-    """Whether the path says that scripts and programs ask here: no answer is shown as a page."""
-    around = [one.args for one in scope.chain if one.name == "location" and one.args]
-    path = around[-1][-1] if around else ""
+def _asks_no_page(scope: Scope) -> bool:
+    """Whether programs ask here, and no files are served to them."""
+    if "/.well-known" in path_of(scope):
+        return True
     has_files = any(scope.sets(name) for name in ("root", "alias", "try_files"))
-    return bool(_PROGRAMS_PATH.match(path)) and not has_files
-
-
-_PROGRAMS_PATH = re.compile(
-    r"\^?/(api|ws|wss|websocket|socket\.io|sockjs|graphql|rpc|webhooks?|cable|signalr)(/|$)",
-    re.IGNORECASE,
-)
+    return is_for_programs(scope) and not has_files
 
 
 def _is_sent(line: Directive, scope: Scope) -> bool:
@@ -193,7 +189,7 @@ events {}
 http { server {
     listen 80;
     add_header X-Content-Type-Options nosniff always;
-    location /static/ { root /srv; %s }
+    location /files/ { root /srv; %s }
 } }
 """
 
@@ -219,8 +215,9 @@ RULE = Rule(
     "keeps for the host, is missed in the server itself and its location / alone. Of archives and "
     "texts (an exact name or a pattern that ends so) the headers about pages are none; of scripts, "
     "styles, pictures, fonts, sound and films nor is the one about their type. Of a location "
-    "without files whose path begins with api, ws, graphql and their like only the one for other "
-    "origins is.",
+    "without files whose path says api, ws, graphql and their like, and of a site's own files by "
+    "their path (static, assets, css), only the one for other origins is, but in the profile "
+    "strict.",
     by_absence=True,
     within=frozenset({"server", "location"}),
     bad=Example(_CONF % "add_header Cache-Control public;"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.passes import sent_header
+from nginx_tune.conf.location_words import is_front
+from nginx_tune.conf.passes import Pass, sent_header
+from nginx_tune.conf.quantities import parse_seconds
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -16,7 +19,9 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         return
     for one in context.passes:
         line = sent_header(one.scope, one.module, "upgrade")
-        if line is not None and line.args[1]:
+        if line is None or not line.args[1]:
+            continue
+        if context.profile == "strict" or _is_meant(one):
             yield Hit(
                 line,
                 "after a reload the old workers stay for as long as one WebSocket is open",
@@ -25,10 +30,33 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             return
 
 
+def _is_meant(one: Pass) -> bool:
+    """Whether more than lines copied for all requests speaks of a WebSocket.
+
+    ``Connection upgrade`` word for word in ``/`` asks each server of ordinary pages for it too.
+    """
+    connection = sent_header(one.scope, one.module, "connection")
+    is_for_all = connection is not None and connection.args[1].lower() == "upgrade"
+    return not is_for_all or not is_front(one.scope) or _stays_open(one) or _names_it(one)
+
+
+def _stays_open(one: Pass) -> bool:
+    """Whether a connection may be silent for longer than any page takes."""
+    seconds = parse_seconds(one.value("read_timeout", "60s"))
+    return seconds is not None and seconds >= _SILENT_SECONDS
+
+
+def _names_it(one: Pass) -> bool:
+    return any(_NAME.search(address) for address in one.addresses)
+
+
+_SILENT_SECONDS = 300.0
+_NAME = re.compile(r"\b(ws|wss|websockets?|sockets?|realtime|signalr)\b|websocket")
+
 _CONF = """
 %s
 events {}
-http { server { location / {
+http { server { location /ws/ {
     proxy_pass http://10.0.0.1;
     proxy_http_version 1.1;
     proxy_set_header Upgrade $http_upgrade;
@@ -51,7 +79,9 @@ RULE = Rule(
     since="1.11.11",
     whole_tree=True,
     about="How often nginx is reloaded is a fact that no command here gathers. Long downloads do "
-    "the same, but cannot be told from the configuration.",
+    "the same, but cannot be told from the configuration. Connection upgrade word for word in "
+    "location / is copied for all requests: there a long proxy_read_timeout or a name has to speak "
+    "of WebSockets, but in the profile strict.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % "worker_shutdown_timeout 10m;"),
     check=check,

@@ -8,28 +8,43 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.location_words import is_front
 from nginx_tune.conf.scopes import Scope
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Addresses that speak HTTP/3 and tell no browser."""
     answering = _announcing(context.scopes)
-    silent = {
-        scope.server for scope in context.scopes for line in _returns(scope) if line == _NO_ANSWER
-    }
+    told = _refusing(context.scopes)
     for listener in context.listeners:
         if listener.is_quic and not answering & set(listener.servers):
             lines = zip(listener.lines, listener.servers, strict=True)
-            line = next((line for line, server in lines if server not in silent), None)
-            if line is not None:
-                yield Hit(line, "no answer says that HTTP/3 can be had here", [written(line)])
+            found = next(((line, server) for line, server in lines if server not in told), None)
+            if found is not None:
+                told.add(found[1])
+                yield Hit(
+                    found[0], "no answer says that HTTP/3 can be had here", [written(found[0])]
+                )
 
 
-_NO_ANSWER = "444"
+def _refusing(scopes: list[Scope]) -> set[Directive]:
+    """The servers that answer with errors or not at all: nobody need come to them sooner.
+
+    A ``return`` of the server itself is before its locations (ngx_http_rewrite_handler).
+    """
+    whole = {scope.server for scope in scopes if scope.kind == "server" and _is_refused(scope)}
+    locations = [scope for scope in scopes if scope.kind == "location"]
+    answering = {scope.server for scope in locations if not _is_refused(scope)}
+    fronts = {scope.server for scope in locations if is_front(scope)}
+    return whole | (fronts - answering)
 
 
-def _returns(scope: Scope) -> list[str]:
-    return [line.value for line in (scope.own.block or Block([])).all("return") if line.args]
+def _is_refused(scope: Scope) -> bool:
+    line = (scope.own.block or Block([])).first("return")
+    return line is not None and line.value.isdigit() and int(line.value) >= _FIRST_ERROR
+
+
+_FIRST_ERROR = 400
 
 
 def _announcing(scopes: list[Scope]) -> set[Directive]:

@@ -13,6 +13,11 @@ from nginx_tune.conf.passes import Pass
 _WATCHED = frozenset({"host", "x-forwarded-for", "x-real-ip", "x-forwarded-proto", "authorization"})
 
 
+_OF_THE_CLIENT = frozenset({"x-forwarded-for", "x-real-ip"})
+"""Either tells the client's address: a server that is sent one of them has it."""
+_NONE: frozenset[str] = frozenset()
+
+
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Levels whose own request headers take the outer ones away."""
     told: set[Directive] = set()
@@ -24,7 +29,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             continue
         inner, outer = found[0], found[1]
         kept = {line.value.lower() for line in inner}
-        lost = [line for line in outer if line.value.lower() in _WATCHED - kept]
+        told_otherwise = _OF_THE_CLIENT if kept & _OF_THE_CLIENT else _NONE
+        lost = [line for line in outer if line.value.lower() in _WATCHED - kept - told_otherwise]
         if lost:
             told.add(inner[0])
             names = ", ".join(dict.fromkeys(line.value for line in lost))
@@ -64,6 +70,8 @@ RULE = Rule(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_set_header",
         "nginx: src/http/modules/ngx_http_proxy_module.c, ngx_http_proxy_merge_loc_conf",
     ),
+    about="X-Real-IP and X-Forwarded-For tell the same: where one of them is sent the other is not "
+    "missed.",
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     by_absence=True,

@@ -26,9 +26,11 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 found.setdefault(address, []).append(one)
     for address, users in found.items():
         host = host_of(address)
-        is_cheap = is_loopback(host) or context.profile != "strict"
+        is_cheap = is_loopback(host) or not users[0].is_tls
         is_unnamed = users[0].is_to_be_named or is_to_be_named(host)
-        if (is_cheap and not users[0].is_tls) or is_unnamed:
+        if is_unnamed or (is_cheap and context.profile != "strict"):
+            continue
+        if is_loopback(host) and not users[0].is_tls:
             continue
         if "." not in host and host == address and not context.tree.is_whole:
             yield MissingFacts((WHOLE_TREE,))  # an upstream of that name may stand elsewhere
@@ -70,8 +72,9 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Plain connections cost little: they are spoken of in the strict profile, and never on "
-    "the loopback. Locations that pass Upgrade on, and health checks, are passed over.",
+    about="Plain connections cost little, and so does TLS on the loopback: they are spoken of in "
+    "the strict profile, plain ones on the loopback never. Locations that pass Upgrade on, and "
+    "health checks, are passed over.",
     bad=Example((_CONF % ("", "10.0.0.1:8080")).replace("http://", "https://")),
     good=Example(_CONF % ("upstream app { server 127.0.0.1:8080; keepalive 8; } ", "127.0.0.1:81")),
     check=check,

@@ -1,0 +1,163 @@
+"""What is true and of no use stays unsaid, and what is like it and matters is said.
+
+Each kind was found in a draw from public repositories; the second of a pair is the case that the
+cure must not silence.
+"""
+
+from __future__ import annotations
+
+import pytest
+from cases import outcome
+
+from nginx_tune.audit.engine import audit
+from nginx_tune.audit.examples import linux
+from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.selection import Profile
+from nginx_tune.conf.tree import parse_text
+from nginx_tune.documents.facts import Facts
+
+LOST = (
+    "events {} http { server { add_header X-Content-Type-Options nosniff; "
+    "add_header X-Frame-Options DENY; %s } }"
+)
+QUIC = "events {} http { server { listen 443 quic; listen [::]:443 quic; %s } }"
+UPGRADE = (
+    "events {} http { server { location %s { proxy_pass http://10.0.0.1; "
+    "proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade; %s } } }"
+)
+FOR_ALL = 'proxy_set_header Connection "upgrade"; '
+CACHED = (
+    "server { listen 443 ssl; server_name a.org; location / { proxy_pass http://app; "
+    "proxy_set_header Host $host; proxy_cache pages; } }"
+)
+STATIC_DNS = "events {} http { server { location / { proxy_pass http://%s:8080; } } }"
+CLIENT = (
+    "events {} http { proxy_set_header X-Real-IP $remote_addr; %s server { location / { "
+    "proxy_pass http://10.0.0.1; proxy_set_header X-Forwarded-For $remote_addr; } } }"
+)
+ONE_WORKER = "events {} http { server { listen 80; location %s { root /srv/www; } } }"
+ON_HOST = linux(cpus=8)
+CASES: dict[str, tuple[str, str, Facts | None, int]] = {
+    "headers of a site's own files": (
+        "cn-add-header-lost",
+        LOST % "location /static/ { alias /srv/s/; add_header Cache-Control public; }", None, 0,
+    ),
+    "headers of files that users brought": (
+        "cn-add-header-lost",
+        LOST % "location /media/ { alias /srv/m/; add_header Cache-Control public; }", None, 1,
+    ),
+    "headers of own files by a pattern of paths": (
+        "cn-add-header-lost",
+        LOST % "location ~ ^/(css|js|images)/ { root /srv; add_header X-A a; }", None, 0,
+    ),
+    "headers of own files and others by a pattern of paths": (
+        "cn-add-header-lost",
+        LOST % "location ~ ^/(css|js|uploads)/ { root /srv; add_header X-A a; }", None, 1,
+    ),
+    "headers of an interface beneath another path": (
+        "cn-add-header-lost",
+        LOST % "location /shop/v2/ { proxy_pass http://10.0.0.1; add_header X-A a; }", None, 0,
+    ),
+    "headers of an interface's own pages": (
+        "cn-add-header-lost",
+        LOST % "location /api/docs { proxy_pass http://10.0.0.1; add_header X-A a; }", None, 1,
+    ),
+    "headers of an interface by a pattern": (
+        "cn-add-header-lost",
+        LOST % "location ~ ^/(api|rpc)/(.*)$ { proxy_pass http://10.0.0.1; add_header X-A a; }",
+        None, 0,
+    ),
+    "headers of a pattern that is not plain": (
+        "cn-add-header-lost",
+        LOST % "location ~ ^/(api|(x|y)z)/ { proxy_pass http://10.0.0.1; add_header X-A a; }",
+        None, 1,
+    ),
+    "headers of what is known by its place": (
+        "cn-add-header-lost",
+        LOST % "location /.well-known/matrix { root /srv; add_header X-A a; }", None, 0,
+    ),
+    "another origin's header in what is known by its place": (
+        "cn-add-header-lost",
+        ("events {} http { server { add_header Access-Control-Allow-Origin *; "
+        "location /.well-known/x { root /srv; add_header X-A a; } } }"), None, 1,
+    ),
+    "HTTP/3 of a server that refuses all": (
+        "ls-quic-not-announced", QUIC % "location / { return 403; }", None, 0,
+    ),
+    "HTTP/3 of a server that refuses all by itself": (
+        "ls-quic-not-announced", QUIC % "return 421; location /a { root /srv; }", None, 0,
+    ),
+    "HTTP/3 of a server that refuses some, told once for both addresses": (
+        "ls-quic-not-announced", QUIC % "location /a { return 403; }", None, 1,
+    ),
+    "HTTP/3 of a server that refuses all but one": (
+        "ls-quic-not-announced",
+        QUIC % "location / { return 403; } location /a { root /srv; }", None, 1,
+    ),
+    "an upgrade for everything": ("cn-shutdown-timeout", UPGRADE % ("/", FOR_ALL), None, 0),
+    "an upgrade in a location of its own": (
+        "cn-shutdown-timeout", UPGRADE % ("/live/", FOR_ALL), None, 1,
+    ),
+    "an upgrade for everything that may be silent for an hour": (
+        "cn-shutdown-timeout", UPGRADE % ("/", FOR_ALL + "proxy_read_timeout 1h; "), None, 1,
+    ),
+    "an upgrade where the client asks for one": (
+        "cn-shutdown-timeout", UPGRADE % ("/", "proxy_set_header Connection $to; "), None, 1,
+    ),
+    "an upgrade for a server whose name says it": (
+        "cn-shutdown-timeout",
+        (UPGRADE % ("/", FOR_ALL)).replace("10.0.0.1", "chat-websocket:8080"), None, 1,
+    ),
+    "a key without a host in a part, whose server may not be the first": (
+        "ca-key-without-host", CACHED, None, 0,
+    ),
+    "a key without a host in the first server": (
+        "ca-key-without-host",
+        ("events {} http { proxy_cache_path /c keys_zone=pages:1m; "
+        f"upstream app {{ server 10.0.0.1; }} {CACHED} }}"), None, 1,
+    ),
+    "the machine that containers run on": (
+        "up-static-dns", STATIC_DNS % "host.docker.internal", None, 0,
+    ),
+    "another name of the same domain": (
+        "up-static-dns", STATIC_DNS % "db.docker.internal", None, 1,
+    ),
+    "a client's address that another header tells": ("px-set-header-lost", CLIENT % "", None, 0),
+    "a host that no header tells": (
+        "px-set-header-lost", CLIENT % "proxy_set_header Host $host;", None, 1,
+    ),
+    "one worker for certificates alone": (
+        "lim-workers-one", ONE_WORKER % "/.well-known/acme-challenge/", ON_HOST, 0,
+    ),
+    "one worker for files": ("lim-workers-one", ONE_WORKER % "/", ON_HOST, 1),
+    "TLS to this machine": (
+        "up-literal-no-keepalive",
+        "events {} http { server { location / { proxy_pass https://127.0.0.1:8443; } } }", None, 0,
+    ),
+    "TLS to another machine": (
+        "up-literal-no-keepalive",
+        "events {} http { server { location / { proxy_pass https://10.0.0.1:8443; } } }", None, 1,
+    ),
+}  # fmt: skip
+NEEDS = {"a key without a host in a part, whose server may not be the first"}
+"""Of these the audit says what it lacks."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(name: str) -> None:
+    rule, conf, facts, expected = CASES[name]
+    found = outcome(rule, conf, facts)
+    assert found == ("the whole configuration" if name in NEEDS else expected)
+
+
+@pytest.mark.parametrize(("profile", "expected"), [("default", 0), ("strict", 1)])
+@pytest.mark.parametrize(
+    "name",
+    ["headers of a site's own files", "an upgrade for everything", "TLS to this machine"],
+)
+def test_what_is_of_little_use_is_said_in_the_strict_profile(
+    name: str, profile: Profile, expected: int
+) -> None:
+    rule, conf, facts, _ = CASES[name]
+    rules = [one for one in ALL if one.id == rule]
+    assert len(audit(parse_text(conf), facts, rules, profile=profile).findings) == expected
