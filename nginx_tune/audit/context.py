@@ -12,6 +12,7 @@ from nginx_tune.audit.rule import MissingFacts, Profile
 from nginx_tune.conf.caches import Cache, Caching, caches, caching
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import ListenAddress, listeners
+from nginx_tune.conf.location_words import path_of
 from nginx_tune.conf.passes import Pass, passes
 from nginx_tune.conf.scopes import Scope, http_blocks, scopes
 from nginx_tune.conf.served import Served, served_paths
@@ -100,6 +101,20 @@ class Context:
     def tls_listeners(self) -> list[TlsListener]:
         """Every http address that speaks TLS."""
         return list(tls_listeners(self.listeners, self.scopes))
+
+    @cached_property
+    def is_until_certified(self) -> bool:
+        """Whether this stands only until there is a certificate.
+
+        Challenges are answered and nothing listens for TLS, in no server that another file brings.
+        """
+        if self.tree.is_part or any(one.is_tls for one in self.listeners):
+            return False
+        blocks = [http.block for http in self.tree.main.all("http") if http.block is not None]
+        lines = [line for block in blocks for line in block.directives]
+        brings_more = any(line.name == "include" and "*" in line.value for line in lines)
+        is_asked = any("acme-challenge" in path_of(scope) for scope in self.scopes)
+        return is_asked and not brings_more
 
     def client_lines(self, name: str) -> list[Directive]:
         """Every line of that name that is about clients: in http, a server, a location or an if.

@@ -37,6 +37,11 @@ def is_for_websockets(scope: Scope) -> bool:
 
 def is_for_own_files(scope: Scope) -> bool:
     """Whether a site's own scripts, styles, pictures and fonts are all that is had here."""
+    location = _location(scope)
+    if location is not None and location.args[0] in {"~", "~*"}:
+        found = _LAST_GROUP.search(location.args[-1])
+        if found is not None and _KINDS.issuperset(found[1].split("|")):
+            return True
     return _each(scope, lambda words: not _OWN_FILES.isdisjoint(words[-2:]))
 
 
@@ -81,6 +86,8 @@ def _is_for_programs(words: list[str]) -> bool:
 
 
 _GROUP = re.compile(r"\((?:\?:)?([\w./|-]+)\)", re.ASCII)
+_LAST_GROUP = re.compile(r"\((?:\?:)?([\w|]+)\)/", re.ASCII)
+_KINDS = frozenset({"css", "js", "img", "images", "fonts", "icons"})
 _VERSION = re.compile(r"v[0-9]{1,2}")
 _WEBSOCKETS = frozenset({
     "ws", "wss", "websocket", "websockets", "socket", "socket.io", "sockjs", "sockjs-node",

@@ -36,6 +36,11 @@ CLIENT = (
     "proxy_pass http://10.0.0.1; proxy_set_header X-Forwarded-For $remote_addr; } } }"
 )
 ONE_WORKER = "events {} http { server { listen 80; location %s { root /srv/www; } } }"
+UNTIL = (
+    "events {} http { %s server { %s location /.well-known/acme-challenge/ { root /srv; } "
+    "location / { proxy_pass %s; } } }"
+)
+GROUP = "upstream group { server 10.0.0.1; }"
 ON_HOST = linux(cpus=8)
 CASES: dict[str, tuple[str, str, Facts | None, int]] = {
     "headers of a site's own files": (
@@ -53,6 +58,14 @@ CASES: dict[str, tuple[str, str, Facts | None, int]] = {
     "headers of own files and others by a pattern of paths": (
         "cn-add-header-lost",
         LOST % "location ~ ^/(css|js|uploads)/ { root /srv; add_header X-A a; }", None, 1,
+    ),
+    "headers of scripts and styles wherever they are": (
+        "cn-add-header-lost",
+        LOST % "location ~ files/agg_(?:css|js)/ { root /srv; add_header X-A a; }", None, 0,
+    ),
+    "headers of a word that may hold pages wherever it is": (
+        "cn-add-header-lost",
+        LOST % "location ~ files/(?:css|static)/ { root /srv; add_header X-A a; }", None, 1,
     ),
     "headers of an interface beneath another path": (
         "cn-add-header-lost",
@@ -107,6 +120,24 @@ CASES: dict[str, tuple[str, str, Facts | None, int]] = {
     "an upgrade for a server whose name says it": (
         "cn-shutdown-timeout",
         (UPGRADE % ("/", FOR_ALL)).replace("10.0.0.1", "chat-websocket:8080"), None, 1,
+    ),
+    "an upgrade that nginx itself takes away": (
+        "cn-shutdown-timeout", UPGRADE % ("/live/", ""), None, 0,
+    ),
+    "names until there is a certificate": (
+        "up-static-dns", UNTIL % ("", "listen 80;", "http://app:80"), None, 0,
+    ),
+    "names beside a certificate": (
+        "up-static-dns", UNTIL % ("", "listen 80; listen 443 ssl;", "http://app:80"), None, 1,
+    ),
+    "names where another file may bring the certificate's server": (
+        "up-static-dns", UNTIL % ("include /none/*.conf;", "listen 80;", "http://app:80"), None, 1,
+    ),
+    "connections until there is a certificate": (
+        "up-keepalive-missing", UNTIL % (GROUP, "listen 80;", "http://group"), ON_HOST, 0,
+    ),
+    "connections beside a certificate": (
+        "up-keepalive-missing", UNTIL % (GROUP, "listen 443 ssl;", "http://group"), ON_HOST, 1,
     ),
     "a key without a host in a part, whose server may not be the first": (
         "ca-key-without-host", CACHED, None, 0,

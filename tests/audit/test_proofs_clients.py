@@ -237,12 +237,14 @@ def test_cn_shutdown_timeout_old_workers_stay(serve: Serve, timeout: str, stays:
     with run_origin(answer) as origin:
         server = serve(
             f"{timeout} worker_processes 1; events {{}} http {{ server {{ listen 127.0.0.1:PORT;"
-            f" location / {{ proxy_pass http://127.0.0.1:{origin.port}; proxy_http_version 1.1;"
+            f" location /ws/ {{ proxy_pass http://127.0.0.1:{origin.port}; proxy_http_version 1.1;"
             " proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; } } }"
         )
         (old,) = server.workers()
         with server.connect() as peer:
-            peer.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n")
+            peer.sendall(
+                b"GET /ws/ HTTP/1.1\r\nHost: x\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"
+            )
             assert b" 101 " in peer.recv(65536)
             server.process.send_signal(1)
             assert until(lambda: any(pid != old for pid in server.workers()))

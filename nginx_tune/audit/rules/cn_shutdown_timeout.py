@@ -19,7 +19,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         return
     for one in context.passes:
         line = sent_header(one.scope, one.module, "upgrade")
-        if line is None or not line.args[1]:
+        if line is None or not line.args[1] or not _can_upgrade(one):
             continue
         if context.profile == "strict" or _is_meant(one):
             yield Hit(
@@ -30,13 +30,19 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             return
 
 
+def _can_upgrade(one: Pass) -> bool:
+    """Whether the server is told to: by itself nginx sends ``Connection: close``, which ends it."""
+    line = sent_header(one.scope, one.module, "connection")
+    return line is not None and line.args[1].lower() not in {"", "close"}
+
+
 def _is_meant(one: Pass) -> bool:
     """Whether more than lines copied for all requests speaks of a WebSocket.
 
     ``Connection upgrade`` word for word in ``/`` asks each server of ordinary pages for it too.
     """
     connection = sent_header(one.scope, one.module, "connection")
-    is_for_all = connection is not None and connection.args[1].lower() == "upgrade"
+    is_for_all = connection is None or connection.args[1].lower() == "upgrade"
     return not is_for_all or not is_front(one.scope) or _stays_open(one) or _names_it(one)
 
 

@@ -8,12 +8,11 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import fitting_workers, lacking, main_place, worker_count
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.location_words import path_of
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """One worker where several CPUs can be used."""
-    if context.tree.is_part or not context.scopes or _only_certifies(context):
+    if context.tree.is_part or not context.scopes or context.is_until_certified:
         return
     workers = worker_count(context)
     if isinstance(workers, MissingFacts) or workers.value != 1:
@@ -36,18 +35,6 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         )
 
 
-def _only_certifies(context: Context) -> bool:
-    """Whether all that is served is what proves a name to a certificate authority."""
-    is_secure = any(listener.is_tls for listener in context.listeners)
-    paths = [path_of(served.scope) for served in context.served]
-    return (
-        bool(paths)
-        and all(_CHALLENGES in path for path in paths)
-        and not (is_secure or context.passes)
-    )
-
-
-_CHALLENGES = "/.well-known"
 _CONF = "%s events { } http { server { listen 80; root /srv/www; } }"
 
 RULE = Rule(

@@ -14,6 +14,8 @@ from nginx_tune.conf.upstreams import UpstreamBlock
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Upstreams over the network without a pool of idle connections."""
+    if context.is_until_certified:
+        return
     bare = [
         (upstream, users)
         for name, upstream in context.upstreams.items()

@@ -22,6 +22,8 @@ _OLDER = (
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Host names that are looked up when nginx starts and never again."""
+    if context.is_until_certified:
+        return
     for host, lines in _frozen(context).items():
         is_older = context.version is not None and context.version < RESOLVE_SINCE
         yield Hit(
@@ -66,7 +68,9 @@ RULE = Rule(
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     whole_tree=True,
     about="Told once for each name, with the number of lines. Addresses, localhost and names "
-    "with variables are passed over. Where a name never changes, suppress it with that reason.",
+    "with variables are passed over. Where a name never changes, suppress it with that reason. "
+    "What stands only until there is a certificate (challenges, and nothing for TLS) is passed "
+    "over.",
     bad=Example(
         "events {} http { server { location / { proxy_pass http://app.internal:8080; } } }"
     ),
