@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -28,7 +27,7 @@ from nginx_tune.audit_input.audit_subject import (
 from nginx_tune.audit_input.planned import read_planned
 from nginx_tune.cli.audit_formats import FORMATS, audit_renderers, write_fix_diff
 from nginx_tune.cli.audit_options import audit_options, read_maps, read_overlays
-from nginx_tune.cli.inputs import read_document, read_pipe
+from nginx_tune.cli.inputs import read_bytes, read_document, read_pipe
 from nginx_tune.cli.nginx_choice import tell_choice
 from nginx_tune.cli.output import output_options, write_file, write_result
 from nginx_tune.cli.saying import say
@@ -176,7 +175,7 @@ def _subject(
     if pid is not None and (conf == "-" or facts_source not in {None, "live"}):
         raise click.UsageError("--pid is about a process of this host: not with - or --facts FILE")
     tests = runs_test or asked.diff_base is not None
-    given = sys.stdin.buffer.read() if conf == "-" else None
+    given = read_bytes("-") if conf == "-" else None
     dump, piped = (given, {}) if conf == "-" else _given(host, named, prefix, tests=tests)
     replaced = {**piped, **replaced}
     if dump is not None:

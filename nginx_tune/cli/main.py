@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -64,8 +65,26 @@ _COMPLETION_VARIABLE = "_NGINX_TUNE_COMPLETE"
 """What click sets when a shell asks for completions."""
 
 
+class _ReaderGoneError(Exception):
+    """A broken pipe, past click: it makes an exit status of 1 of one, in every mode."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called."""
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """As click does; ``--help`` and ``--version`` are printed here."""
+        try:
+            return super().make_context(*args, **options)
+        except BrokenPipeError as error:
+            raise _ReaderGoneError from error
+
+    def invoke(self, ctx: click.Context) -> object:
+        """As click does."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise _ReaderGoneError from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names in the order of the workflow."""
@@ -145,6 +164,7 @@ def cli(
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status. Never a traceback (without ``-v``)."""
+    _hold_standard_descriptors()
     arguments = list(sys.argv[1:] if args is None else args)
     try:
         result = cli.main(args=arguments, prog_name="nginx-tune", standalone_mode=False)
@@ -161,7 +181,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return _say(error.format_message(), meant_by(error), ExitStatus.USAGE)
     except (click.Abort, KeyboardInterrupt) as stopped:
         return _say_stopped(stopped)
-    except BrokenPipeError:
+    except (BrokenPipeError, _ReaderGoneError):
         # The reader has what it wanted (head, less): as ripgrep, that is success.
         _discard_result()
         return int(ExitStatus.OK)
@@ -174,6 +194,22 @@ def main(args: Sequence[str] | None = None) -> int:
         text = f"internal error: {type(error).__name__}: {error}"
         return _say(text, "run it again with -v and report what it prints", ExitStatus.UNDECIDED)
     return int(result) if isinstance(result, int) else int(ExitStatus.OK)
+
+
+def _hold_standard_descriptors() -> None:
+    """Have 0, 1 and 2 open, whatever this was started with (``<&-``, some service managers).
+
+    Else the next file or pipe gets such a number, and a program that is run takes it for its own
+    input or output. What is said on a closed standard error goes nowhere; ``sys.stdin`` and
+    ``sys.stdout`` stay None: a result that nobody gets is a failure.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115  # as long as we run
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

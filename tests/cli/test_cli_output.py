@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -33,6 +34,7 @@ def shell(command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[
         (f"{PROGRAM} schema facts -o /dev/full", "No space left"),
         (f"{PROGRAM} schema facts >&-", "standard output is closed"),
         (f"{PROGRAM} recommend --facts - <&-", "standard input is closed"),
+        (f"{PROGRAM} audit - <&-", "standard input is closed"),
         (f"{PROGRAM} recommend --facts {FACTS} >&-", "standard output is closed"),
         (f"{PROGRAM} -q audit {CONF} >&-", "standard output is closed"),
         (f"{PROGRAM} -q audit {CONF} --fix-diff --no-test >&-", "standard output is closed"),
@@ -75,9 +77,21 @@ def test_where_a_result_goes_is_checked_before_it_is_measured(
     assert said in run.stderr
 
 
-def test_a_reader_that_has_enough_is_no_failure() -> None:
-    run = shell(f"{PROGRAM} schema facts | head -1 >/dev/null; echo ${{PIPESTATUS[0]}}")
+@pytest.mark.parametrize("command", ["schema facts", "--help", "audit --help", "--version"])
+def test_a_reader_that_has_enough_is_no_failure(command: str) -> None:
+    """The reader has gone before anything is written: a short text fits into the pipe else."""
+    run = shell(f"(exec <&-; sleep 0.3; {PROGRAM} {command}) | true; echo ${{PIPESTATUS[0]}}")
     assert (run.stdout, run.stderr) == ("0\n", "")
+
+
+@pytest.mark.needs("nginx")
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_programs_run_with_closed_descriptors_too(closed: str, tmp_path: Path) -> None:
+    """What nginx -V prints had gone to a descriptor that took the number of the closed one."""
+    shell(f"{PROGRAM} inspect -f json -o {tmp_path}/facts.json {closed}")
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    assert facts["nginx"]["version"]
+    assert [one for one in facts["unknown"] if " -V: " in one["reason"]] == []
 
 
 def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
