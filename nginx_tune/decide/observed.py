@@ -135,14 +135,27 @@ def _peak(observation: Observation) -> float | None:
 def _blocked(o: Observation) -> float | None:
     """Time in disk reads over the time of all loops, by the surest of three methods.
 
-    Waits for writes of logs, names and swap are no reads: no pool takes them.
+    Waits for writes of logs, names and swap are no reads: no pool takes them. Null for loops that
+    were free because nobody asked for anything.
     """
     share = _blocked_at_all(o)
+    if not share and _was_idle(o):
+        return None
     waits = [one for one in o.server.held_calls if one.state == "D"]
     whole = math.fsum(one.ratio for one in waits)
     if share is None or not whole:
         return share
     return share * math.fsum(one.ratio for one in waits if one.kind == "read") / whole
+
+
+def _was_idle(o: Observation) -> bool:
+    """Whether the server had nothing to do: what it would wait for under traffic was not seen."""
+    server = o.server
+    if server.stub_status is not None:
+        return not server.stub_status.requests  # our own looks, which take turns, left out
+    if server.loop_turn_seconds is not None:
+        return not server.loop_turn_seconds.count
+    return server.cpu_seconds == 0
 
 
 def _blocked_at_all(o: Observation) -> float | None:

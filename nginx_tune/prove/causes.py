@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from nginx_tune.documents.base import Unknown
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.observation import Cause
@@ -75,7 +77,9 @@ def find_causes(
     if behind is not None:
         return [behind]
     if window.turns is not None and not window.turns.count:
-        return [_not_enough(["what traffic would show: no loop had a turn in this window"])]
+        idle = _not_enough(["what traffic would show: no loop had a turn in this window"])
+        said = "nothing was asked of the server in this window"
+        return [replace(idle, summary=said, next_command="nginx-tune observe --duration 5min")]
     said = f"main threads waited for disks {percent(blocked)} of the time"
     if window.turns is not None:
         wait = seconds_text(window.arrival_wait_seconds)

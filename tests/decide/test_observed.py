@@ -42,6 +42,12 @@ def observed(**server: Any) -> Observation:
     )
 
 
+def counted(requests: int) -> StubStatus:
+    return StubStatus(
+        requests=requests, requests_per_second=requests / 30, accepts=0, dropped=0, active=1
+    )
+
+
 def evidence(decision: Decision) -> dict[str, Any]:
     return {e.fact: (e.value, e.provenance) for e in decision.evidence}
 
@@ -67,6 +73,29 @@ def test_loops_seen_free_of_reads_leave_pools_off_whatever_the_model_assumes() -
     d = one(decisions, "thread-pools")
     assert d.verdict == "disable"
     assert one(decisions, "thread-pool-size").verdict == "not_applicable"
+
+
+@pytest.mark.parametrize(
+    ("idle", "served"),
+    [
+        ({"loop_turn_seconds": LoopTurn(count=0, blocked_seconds=0.0, traced_ratio=1.0)},
+         {"loop_turn_seconds": LoopTurn(count=900, blocked_seconds=0.0, traced_ratio=1.0)}),
+        ({"stub_status": counted(0), "loop_turn_seconds": LoopTurn(count=30), "cpu_seconds": 0.01},
+         {"stub_status": counted(900), "cpu_seconds": 0.3}),
+        ({"cpu_seconds": 0.0}, {"cpu_seconds": 0.3}),
+    ],
+)  # fmt: skip
+def test_loops_that_had_nothing_to_do_are_no_evidence(
+    idle: dict[str, Any], served: dict[str, Any]
+) -> None:
+    """A window at night showed loops without a wait, and turned pools off with high confidence."""
+    fact = "share of time a loop stood in disk reads"
+    assumed = one(decide(running(), load(), site=site()), "thread-pools")
+    for figures, verdict, known in ((idle, assumed.verdict, False), (served, "disable", True)):
+        seen = observed(block_io_delay_seconds=0.0, state_d_ratio=0.0, **figures)
+        d = one(decide(running(), load(), site=site(), observation=seen), "thread-pools")
+        assert (d.verdict, fact in evidence(d)) == (verdict, known)
+    assert assumed.verdict == "enable"
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,11 @@ def test_too_little_is_said_to_be_too_little() -> None:
     assert found[0].not_known == ["no right to trace"]
     assert ids(QUIET, 0.2) == ["not-enough-evidence"]
     idle = replace(QUIET, loop_turn_seconds=LoopTurn(method="tracefs", traced_ratio=1.0))
-    assert ids(idle) == ["not-enough-evidence"]
+    (cause,) = find_causes(idle, duration_seconds=10.0)
+    assert (cause.id, cause.summary) == (
+        "not-enough-evidence", "nothing was asked of the server in this window",
+    )  # fmt: skip
+    assert cause.next_command == "nginx-tune observe --duration 5min"
     assert ids(replace(QUIET, workers=[])) == ["not-enough-evidence"]
 
 
