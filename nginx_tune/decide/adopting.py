@@ -22,6 +22,7 @@ from nginx_tune.conf.thread_pools import declared_pools
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import upstreams
 from nginx_tune.decide.adopting_cache import object_bytes, with_own_words
+from nginx_tune.decide.adopting_streams import streams_in
 from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.site import CacheBounds, Site, SiteTls, Upstream
 
@@ -49,7 +50,9 @@ def site_in(tree: ConfTree, site: Site) -> Site:
     return replace(
         site,
         tls=tls,
+        http3=site.http3 or any(one.is_quic for one in listeners(tree)),
         upstreams=site.upstreams or named,
+        streams=site.streams or streams_in(tree),
         cache_dirs=site.cache_dirs or list(_caches(tree)),
         cache_bounds={path: _bounds(line) for path, line in _caches(tree).items()}
         | site.cache_bounds,

@@ -14,6 +14,8 @@ ID: Final = "per-disk-pools"
 KEY: Final = "$scheme$host$request_uri"
 """Of a request as its client sent it. nginx's own key has ``$proxy_host``, the name of the
 upstream, and so one page for all hosts that it serves."""
+_IN_PLACE_SINCE = (1, 7, 10)
+"""``use_temp_path``."""
 INACTIVE = "30d"
 """Longer than the disk takes to fill, so that the size bound decides what leaves."""
 
@@ -73,13 +75,16 @@ def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
         f"keys_zone=cache_{number}:{size.zone_mebibytes}m",
         f"max_size={size_text(size.max_bytes)}",
         f"inactive={INACTIVE}",
-        "use_temp_path=off",
     ]
+    in_place = s.build.at_least(*_IN_PLACE_SINCE)
+    if in_place:
+        words.append("use_temp_path=off")
     bounds = s.site.cache_bounds.get(place.path)
     min_free_bytes = bounds.min_free_bytes if bounds is not None else None
     if not min_free_bytes and s.build.version is not None and s.build.at_least(1, 19, 1):
         min_free_bytes = size.min_free_bytes
     if min_free_bytes:
         words.append(f"min_free={size_text(min_free_bytes)}")
-    reason = f"{size.why}; written in place, not copied; nginx deletes any other file in here"
+    how = "written in place, not copied; " if in_place else ""
+    reason = f"{size.why}; {how}nginx deletes any other file in here"
     return setting(ID, "http", "proxy_cache_path", *words, reason=reason)

@@ -15,6 +15,8 @@ from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide.adopting import adapted, with_needs
 from nginx_tune.decide.adopting_limits import descriptors_for
+from nginx_tune.decide.adopting_quic import with_own_quic
+from nginx_tune.decide.adopting_streams import with_own_streams
 from nginx_tune.decide.standing import (
     AT_LEAST,
     KEPT,
@@ -43,7 +45,15 @@ def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
 
 
 def _as_chosen(decision: Decision, tree: ConfTree) -> Decision:
-    """The decision; a log that needs no buffer and workers that are bound stay as they are."""
+    """The decision; a log that needs no buffer and workers that are bound stay as they are.
+
+    Of HTTP/3 what listens already is looked at, and no listener is made up; streams whose events
+    come through are left.
+    """
+    if decision.id == "http3":
+        return with_own_quic(decision, tree)
+    if decision.id == "streaming":
+        return with_own_streams(decision, tree)
     if decision.id == "access-log" and decision.verdict in ("keep", "not_applicable"):
         return replace(decision, settings=[])
     if bound := _bound_workers(decision, tree):

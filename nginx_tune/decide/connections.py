@@ -2,7 +2,8 @@
 
 Slots are per worker and count clients, upstream connections and listeners; a proxied client
 takes two. When none is free nginx closes idle keepalive connections, then new ones right after
-accepting them: the client sees a reset and the access log nothing. A slot costs 432 bytes, taken
+accepting them: the client sees a reset and the access log nothing. Over HTTP/3 each stream takes
+one, those of control too: six for an idle client. A slot costs 432 bytes, taken
 at start, so the number has room for idle connections but stays below a tenth of the memory and
 below what the descriptor limit carries.
 """
@@ -13,6 +14,7 @@ from typing import Final
 
 from nginx_tune.decide.answer import setting
 from nginx_tune.decide.descriptors import CONNECTION_BYTES, plan_descriptors
+from nginx_tune.decide.http3 import slots_of_a_client
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
@@ -27,6 +29,9 @@ def decide_connections(s: Situation, _plan: PoolPlan) -> Decision:
     """The decision."""
     d = plan_descriptors(s)
     each = "client and upstream take a slot each" if d.slots_per_client > 1 else "a slot a client"
+    if of_quic := slots_of_a_client(s):
+        own = d.slots_per_client - of_quic
+        each = f"a client of HTTP/3 takes {of_quic} slots when idle, and {own} for each request"
     reason = f"{each}; {d.bound_by}" if d.bound_by else each
     memory = s.facts.memory.cgroup_limit_bytes or s.facts.memory.total_bytes
     return Decision(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nginx_tune.decide.http3 import slots_of_a_client
 from nginx_tune.decide.model_pool import peak_per_worker
 from nginx_tune.decide.situation import Situation
 
 USUAL_CONNECTIONS = 4096
 """Connection slots of a worker where the peak is not known to need more: a slot costs 432
 bytes, a missing one refuses a client."""
+_USUAL_QUIC = 4
+"""So many times as many where clients of HTTP/3 take several each."""
 SMALLEST_CONNECTIONS = 64
 MOST_CONNECTIONS = 65536
 CONNECTION_BYTES = 432
@@ -49,11 +52,13 @@ class DescriptorPlan:
 def plan_descriptors(s: Situation) -> DescriptorPlan:
     """The plan.
 
-    Source: NGINX-FACTS 12.1 (slots: a proxied client takes two), 12.5 (descriptors: static one
-            and a file; proxied client, upstream, temporary and cache file).
+    Source: NGINX-FACTS 12.1 (slots: a proxied client takes two, over HTTP/3 each stream one),
+            12.5 (descriptors: static one and a file; proxied client, upstream, temporary and
+            cache file).
     """
     proxied = s.kind in ("proxy", "cache")
-    slots = 2 if proxied else 1
+    of_quic = slots_of_a_client(s)
+    slots = (2 if proxied else 1) + of_quic
     per_connection = 2.0  # a client and its file, or its upstream
     limits = s.facts.limits
     ceilings = [
@@ -81,7 +86,8 @@ def plan_descriptors(s: Situation) -> DescriptorPlan:
 def _connections(s: Situation, slots: int, per_connection: float, ceiling: int) -> tuple[int, str]:
     peak = peak_per_worker(s.concurrency.value or 0.0, s.workers)
     # Idle keepalive connections hold slots too: four for each that is busy.
-    wanted = max(USUAL_CONNECTIONS, _power_of_two(peak * slots * 4))
+    usual = USUAL_CONNECTIONS * (_USUAL_QUIC if slots_of_a_client(s) else 1)
+    wanted = max(usual, _power_of_two(peak * slots * 4))
     if s.seen.connections_refused.value:
         # Doubled until none is refused; the next observation says whether that was enough.
         wanted = min(MOST_CONNECTIONS, 2 * wanted)

@@ -12,6 +12,7 @@ from nginx_tune.decide.connections import decide_connections
 from nginx_tune.decide.directio import decide_directio
 from nginx_tune.decide.file_limits import decide_file_limits
 from nginx_tune.decide.http2 import decide_http2
+from nginx_tune.decide.http3 import decide_http3
 from nginx_tune.decide.ktls import decide_ktls
 from nginx_tune.decide.law import elsewhere, keep_law, unsure_of_kind
 from nginx_tune.decide.observed import with_observation
@@ -27,6 +28,7 @@ from nginx_tune.decide.sendfile_max_chunk import decide_sendfile_max_chunk
 from nginx_tune.decide.sensitivity import with_break_evens
 from nginx_tune.decide.site_defaults import complete_site
 from nginx_tune.decide.situation import Situation
+from nginx_tune.decide.streaming import decide_streaming
 from nginx_tune.decide.thread_pool_size import decide_thread_pool_size
 from nginx_tune.decide.thread_pools import decide_thread_pools
 from nginx_tune.decide.upstream_keepalive import decide_upstream_keepalive
@@ -61,6 +63,8 @@ ALL: tuple[Decide, ...] = (
     decide_read_ahead,
     decide_ktls,
     decide_http2,
+    decide_http3,
+    decide_streaming,
 )
 
 

@@ -13,7 +13,14 @@ from typing import Literal, NamedTuple
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.scopes import Scope, scopes
-from nginx_tune.decide.standing import Standing, effective, has_option, holds, is_named
+from nginx_tune.decide.standing import (
+    Standing,
+    effective,
+    has_option,
+    holds,
+    is_named,
+    is_of_quic,
+)
 from nginx_tune.documents.decisions import Setting
 
 _ALL_OR_NONE = ("proxy_set_header", "ssl_conf_command")
@@ -111,12 +118,15 @@ def _before_the_blocks(standing: Standing) -> SettingPlace:
 
 def _listen_places(standing: Standing, wanted: Setting) -> Iterator[SettingPlace]:
     """An option of a listener stands in one of its lines: nginx wants it once for an address."""
+    option = wanted.args[-1]
     for one in listeners(standing.tree):
-        if one.is_quic or one.is_unix or (wanted.args == ["http2"] and not one.is_tls):
+        if one.is_quic != is_of_quic(wanted):
             continue
-        if any(has_option(line, wanted.args[0]) for line in one.lines):
+        if one.is_unix or (wanted.args == ["http2"] and not one.is_tls):
             continue
-        name = wanted.args[0].partition("=")[0]
+        if any(has_option(line, option) for line in one.lines):
+            continue
+        name = option.partition("=")[0]
         having = [line for line in one.lines if any(a.split("=")[0] == name for a in line.args)]
         yield SettingPlace((having or one.lines)[0], "option")
 

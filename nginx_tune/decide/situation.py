@@ -253,6 +253,19 @@ class Situation:
         return Quantity("workload.concurrency.cold_peak", c.cold_peak, "transfers", c.provenance)
 
     @property
+    def round_trip(self) -> Quantity:
+        """Seconds to most clients and back."""
+        trip = self.workload.round_trip
+        return Quantity("workload.round_trip.p90_seconds", trip.p90_seconds, "s", trip.provenance)
+
+    @property
+    def client_rate(self) -> Quantity:
+        """What a client takes."""
+        c = self.workload.concurrency
+        fact = "workload.concurrency.client_bytes_per_second"
+        return Quantity(fact, c.client_bytes_per_second, "bytes/s", c.provenance)
+
+    @property
     def connections_per_second(self) -> Quantity:
         """New client connections a second."""
         reuse = self.workload.connection_reuse

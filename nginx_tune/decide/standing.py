@@ -179,6 +179,8 @@ def own_blocks(decision: Decision, directive: str) -> list[str]:
 
 def _listeners(wanted: Setting, standing: Standing) -> list[list[Directive]]:
     """The lines of each address that an option of ``listen`` is for; HTTP/2 is for TLS alone."""
+    if is_of_quic(wanted):
+        return [one.lines for one in listeners(standing.tree) if one.is_quic]
     return [
         one.lines
         for one in listeners(standing.tree)
@@ -192,8 +194,13 @@ def listen_holds(wanted: Setting, standing: Standing) -> bool:
     if wanted.args == ["http2"] and not lines:
         return True
     return bool(lines) and all(
-        any(has_option(line, wanted.args[0]) for line in each) for each in lines
+        any(has_option(line, wanted.args[-1]) for line in each) for each in lines
     )
+
+
+def is_of_quic(wanted: Setting) -> bool:
+    """Whether it is about listeners of QUIC, which take their own options."""
+    return wanted.directive == "listen" and wanted.args[:1] == ["quic"]
 
 
 def has_option(listen: Directive, option: str) -> bool:

@@ -27,6 +27,8 @@ DecisionId = Literal[
     "read-ahead",
     "ktls",
     "http2",
+    "http3",
+    "streaming",
 ]
 
 Verdict = Literal[

@@ -55,6 +55,8 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     room for."""
     upstreams: list[Upstream] = []
     tls: SiteTls | None = None
+    http3: bool = False
+    """Whether clients are to be offered HTTP/3, over UDP beside TLS."""
     user: str | None = None
     """``user`` directive; null leaves it to the build's default."""
     mime_types: str | None = None
@@ -64,6 +66,10 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     of the installed configuration, else what is usual for the kind."""
     hot_locations: list[str] = []
     """Location prefixes whose files are asked for all the time and stay in memory."""
+    streams: list[str] = []
+    """Location prefixes whose answers are streams of events, passed on from an upstream."""
+    stream_silence_seconds: float | None = None
+    """How long such a stream may say nothing without having failed."""
     error_log: str | None = None
     """Main error log; null leaves it to the build's path."""
     access_log: str | None = None

@@ -137,6 +137,14 @@ class HttpVersion(Part, frozen=True, kw_only=True):
     provenance: Provenance = "assumed"
 
 
+class RoundTrip(Part, frozen=True, kw_only=True):
+    """How far away clients are."""
+
+    p90_seconds: float | None = None
+    """Nine in ten clients are nearer."""
+    provenance: Provenance = "assumed"
+
+
 class Gzip(Part, frozen=True, kw_only=True):
     """Whether most bodies are compressed as they are sent."""
 
@@ -233,6 +241,7 @@ class Workload(Document, frozen=True, kw_only=True, tag="nginx-tune/workload/1")
     connection_reuse: ConnectionReuse = ConnectionReuse()
     tls: TlsUse = TlsUse()
     http_version: HttpVersion = HttpVersion()
+    round_trip: RoundTrip = RoundTrip()
     gzip: Gzip = Gzip()
     cpu_per_request: CpuPerRequest = CpuPerRequest()
     objectives: list[Objective] = []

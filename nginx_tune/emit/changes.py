@@ -128,7 +128,7 @@ def _written(decision: Decision, standing: Standing, *, annotates: bool) -> list
 def _after(target: SettingPlace, wanted: Setting) -> str:
     """The line as it will be; of one that keeps what else it says only what is new."""
     if target.how == "option":
-        return f"… {words(wanted.args)}"
+        return f"… {words(wanted.args[-1:])}"
     if (
         target.how == "change"
         and wanted.directive == "access_log"
@@ -141,7 +141,7 @@ def _after(target: SettingPlace, wanted: Setting) -> str:
 def _edit(target: SettingPlace, wanted: Setting, *, annotates: bool) -> Edit:
     directive = target.directive
     if target.how == "option":
-        return _with_option(directive, wanted.args[0])
+        return _with_option(directive, wanted.args[-1])
     if target.how == "change":
         if wanted.lines:
             raise UnplacedError("a block that stands is not rewritten", directive)

@@ -145,7 +145,7 @@ def _plain_cache(directory: str) -> tuple[Setting, ...]:
     )
 
 
-_OF_UPSTREAMS = frozenset({"upstream-keepalive"})
+_OF_UPSTREAMS = frozenset({"upstream-keepalive", "streaming"})
 _DIRECTIVES = {
     "thread-pools": "aio threads",
     "thread-pool-size": "thread_pool",
@@ -284,7 +284,16 @@ def _places(site: Site, kind: Kind, settings: Sequence[Setting]) -> list[Locatio
         _place(name, root, nxt, settings)
         for name, root, nxt in zip(names, roots, following, strict=True)
     ]
-    return places + [_place(prefix, roots[0], following[0], settings) for prefix in hot]
+    streams = [] if kind in ("static", "media") else _streams(settings, [*names, *hot])
+    return places + [
+        _place(prefix, roots[0], following[0], settings) for prefix in [*hot, *streams]
+    ]
+
+
+def _streams(settings: Sequence[Setting], taken: Sequence[str]) -> list[str]:
+    """The locations that are not buffered."""
+    found = dict.fromkeys(s.block for s in settings if s.directive == "proxy_buffering" and s.block)
+    return [prefix for prefix in found if prefix not in taken]
 
 
 def _place(

@@ -52,7 +52,10 @@ def check_site(site: Site) -> None:
     _check_directories("roots", site.roots)
     _check_root_prefixes(site)
     _check_directories("cache_dirs", site.cache_dirs)
-    _check_hot_locations(site.hot_locations)
+    _check_locations("hot_locations", site.hot_locations)
+    _check_locations("streams", site.streams)
+    if set(site.streams) & {*site.hot_locations, *site.root_prefixes}:
+        raise UsageError("streams: a location has files too")
     _check_upstreams(site.upstreams)
     if site.user is not None:
         _check(site.user, _USER, "user", "a user, and a group behind a space")
@@ -143,13 +146,13 @@ def _check_root_prefixes(site: Site) -> None:
         raise UsageError("root_prefixes: a prefix is a hot location too")
 
 
-def _check_hot_locations(prefixes: Sequence[str]) -> None:
-    _check_count("hot_locations", prefixes)
+def _check_locations(name: str, prefixes: Sequence[str]) -> None:
+    _check_count(name, prefixes)
     for prefix in prefixes:
         if not prefix.startswith("/") or prefix in ("/", "/healthz", "/nginx_status"):
-            raise UsageError(f"hot_locations: {prefix[:60]!a} is no location below /")
+            raise UsageError(f"{name}: {prefix[:60]!a} is no location below /")
     if len(set(prefixes)) < len(prefixes):
-        raise UsageError("hot_locations: a location is given twice")
+        raise UsageError(f"{name}: a location is given twice")
 
 
 def _check_upstreams(upstreams: Sequence[Upstream]) -> None:

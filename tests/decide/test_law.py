@@ -15,7 +15,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from situations import GIBIBYTE, KIBIBYTE, MEBIBYTE, dataset, host, load, nginx, site, two_sizes
+from situations import (
+    FLAGS,
+    GIBIBYTE,
+    KIBIBYTE,
+    MEBIBYTE,
+    dataset,
+    host,
+    load,
+    nginx,
+    site,
+    two_sizes,
+)
 
 from nginx_tune.decide import decide, engine
 from nginx_tune.decide.assumed import flips_on_assumptions
@@ -27,13 +38,14 @@ from nginx_tune.decide.model_pool import MAX_THREADS_ALL_WORKERS
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision, Decisions, Predicted, Setting
 from nginx_tune.documents.facts import Facts, PathStorage, Sizes
-from nginx_tune.documents.site import Site
-from nginx_tune.documents.workload import HttpVersion, TlsUse, Workload
+from nginx_tune.documents.site import Site, SiteTls
+from nginx_tune.documents.workload import HttpVersion, RoundTrip, TlsUse, Workload
 
 COUNT = int(os.environ.get("NGINX_TUNE_GRID", "400"))
 SEED = int(os.environ.get("NGINX_TUNE_SEED", "14"))
 BREAK_EVENS_EVERY = 10
 VERSIONS = [f"1.{minor}.0" for minor in range(4, 32)]
+HTTP3 = "--with-http_v3_module"
 FILESYSTEMS = ["ext4", "xfs", "btrfs", "zfs", "tmpfs", "9p", "nfs4"]
 
 
@@ -54,7 +66,12 @@ def drawn(rng: random.Random) -> tuple[Facts, Workload, Site]:
         disk_class=rng.choice(["hdd", "ssd", "nvme", "network", "virtual", "memory", "unknown"]),
         disks=disks,
         nginx=rng.choice(
-            [nginx(rng.choice(VERSIONS)), nginx(flags=[]), nginx("1.26.0", ["--with-debug"])]
+            [
+                nginx(rng.choice(VERSIONS)),
+                nginx(rng.choice(VERSIONS), [*FLAGS, HTTP3]),
+                nginx(flags=[]),
+                nginx("1.26.0", ["--with-debug"]),
+            ]
         ),
         datasets=_scan(rng, data, file_bytes),
     )
@@ -77,6 +94,12 @@ def drawn(rng: random.Random) -> tuple[Facts, Workload, Site]:
     workload = _provenances(rng, workload)
     directories = [f"/srv/{n}" for n in range(1, disks + 1)]
     parts: dict[str, Any] = {"roots": directories, "hot_locations": rng.choice([[], ["/hot/"]])}
+    if rng.random() < 0.4:
+        parts["tls"] = SiteTls(certificate="/c", certificate_key="/k")
+        parts["http3"] = rng.random() < 0.5
+    if rng.random() < 0.3:
+        parts["streams"] = rng.choice([["/sse/"], ["/a/", "/b/"]])
+        parts["stream_silence_seconds"] = rng.choice([None, 1.0, 45.0, 1e9, math.inf])
     if kind == "cache":
         parts["cache_dirs"] = directories
     if disks > 1 and rng.random() < 0.7:
@@ -110,7 +133,16 @@ def _provenances(rng: random.Random, workload: Workload) -> Workload:
         for name in ("dataset", "popularity", "sizes", "rate", "concurrency")
     }
     changes["tls"] = TlsUse(value=rng.random() < 0.4, provenance="declared")
-    changes["http_version"] = HttpVersion(value=rng.choice(["1.1", "2"]), provenance="declared")
+    share = rng.choice([0.0, 0.0, 0.3, 0.9])
+    changes["http_version"] = HttpVersion(
+        value="3" if share > 1 / 2 else rng.choice(["1.1", "2"]),
+        shares={"3": share} if share else {},
+        provenance=rng.choice(["learnt", "declared", "assumed"]),
+    )
+    changes["round_trip"] = RoundTrip(
+        p90_seconds=rng.choice([None, 1e-4, 0.03, 0.3, 50.0]),
+        provenance=rng.choice(["learnt", "declared", "assumed"]),
+    )
     return msgspec.structs.replace(workload, **changes)
 
 
@@ -134,6 +166,7 @@ def violations(decisions: Decisions, s: Situation) -> list[str]:
             found.append(f"{d.id}: both set and proposed")
     if decisions.decisions[0].verdict == "enable":
         found += _pools(s)
+    found += _quic(decisions, s) + _streams(decisions, s)
     if threads(decisions, s.workers) > MAX_THREADS_ALL_WORKERS:
         found.append(f"{threads(decisions, s.workers)} threads")
     return found + _values([line for d in decisions.decisions for line in d.settings])
@@ -150,6 +183,40 @@ def _pools(s: Situation) -> list[str]:
     if all(p.filesystem == "tmpfs" for p in s.facts.storage.paths):
         found.append("thread-pools: enabled for files in memory")
     return found
+
+
+def _quic(decisions: Decisions, s: Situation) -> list[str]:
+    """What speaks against HTTP/3 where it was enabled, and lines of it that stand on a guess."""
+    d = next(d for d in decisions.decisions if d.id == "http3")
+    written = {one.directive: one.args for one in d.settings}
+    if not written:
+        return []
+    found = []
+    if not s.site.http3 and s.workload.http_version.provenance == "assumed":
+        found.append("http3: enabled for clients that are only assumed")
+    if HTTP3 not in s.facts.nginx.flags or s.build.version is None or s.build.version < (1, 25):
+        found.append("http3: enabled for a build without it")
+    if s.site.tls is None:
+        found.append("http3: enabled without a certificate")
+    if ("reuseport" in written["listen"]) != (s.workers > 1):
+        found.append(f"http3: {written['listen']} with {s.workers} workers")
+    trip, sizes = s.workload.round_trip, s.workload.sizes
+    size = written.get("http3_stream_buffer_size", ["64k"])[0]
+    if size not in {"64k", "128k", "256k", "512k", "1m"}:
+        found.append(f"http3: http3_stream_buffer_size {size}")
+    if size != "64k" and "assumed" in (trip.provenance, sizes.provenance):
+        found.append("http3: a buffer on an assumed round trip or size")
+    if "quic_gso" in written and sizes.provenance == "assumed":
+        found.append("http3: quic_gso on sizes that are only assumed")
+    return found
+
+
+def _streams(decisions: Decisions, s: Situation) -> list[str]:
+    """Locations that are not buffered though nobody named them, and times beyond a day."""
+    lines = next(d for d in decisions.decisions if d.id == "streaming").settings
+    found = [f"streaming: {one.block}" for one in lines if one.block not in s.site.streams]
+    times = [int(a[:-1]) for one in lines for a in one.args if one.directive.endswith("timeout")]
+    return found + [f"streaming: {time} s" for time in times if not 60 < time <= 86_400]
 
 
 def _values(lines: list[Setting]) -> list[str]:
@@ -184,7 +251,7 @@ def test_the_law_holds_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(SEED)
     began = time.monotonic()
     broken: list[str] = []
-    pooled = held = 0
+    pooled = held = quic = 0
     for number in range(COUNT):
         facts, workload, given = drawn(rng)
         with monkeypatch.context() as patch:
@@ -196,12 +263,14 @@ def test_the_law_holds_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
         pools = decisions.decisions[0]
         pooled += pools.verdict == "enable"
         held += bool(pools.proposed)
+        quic += any(d.id == "http3" and d.verdict == "enable" for d in decisions.decisions)
     print(  # noqa: T201  # the seed and what was reached
         f"\n{COUNT} situations with seed {SEED}: {len(broken)} violations, {pooled} with pools, "
-        f"{held} held back, {time.monotonic() - began:.0f} s"
+        f"{held} held back, {quic} with HTTP/3, {time.monotonic() - began:.0f} s"
     )
     assert not broken, "\n".join(broken[:20])
     # The grid reaches every answer, or it holds nothing.
+    assert quic > COUNT / 100
     assert pooled > COUNT / 100
     assert held > COUNT / 100
 

@@ -99,6 +99,9 @@ def draw(dice: random.Random, nginx: Nginx, folder: Path) -> tuple[Facts, Worklo
         cache_dirs=[f"{place}/c" for place in places] if dice.random() < 0.5 else [],
         upstreams=[Upstream(name="app", servers=["127.0.0.1:9", "127.0.0.1:19 backup"])],
         tls=tls if dice.random() < 0.6 else None,
+        http3=dice.random() < 0.5,
+        streams=["/events/"] if dice.random() < 0.5 else [],
+        stream_silence_seconds=dice.choice([None, 10.0, 300.0]),
         hot_locations=["/hot/"] if dice.random() < 0.3 else [],
         **log,
     )
@@ -125,6 +128,11 @@ def test_what_is_generated_for_a_version_passes_its_own_test(nginx: Nginx, folde
         assert "[warn]" not in run.stderr, said
         has_http2 = bool(re.search(r"^ *(listen .*\bhttp2\b|http2 on;)", text, re.MULTILINE))
         assert has_http2 == (given.tls is not None), said
+        has_http3 = re.findall(r"^ *listen (.*) quic\b", text, re.MULTILINE)
+        can = "--with-http_v3_module" in facts.nginx.flags and nginx.number >= (1, 25, 0)
+        assert bool(has_http3) == (given.tls is not None and given.http3 and can), said
+        passes = workload.kind in ("proxy", "cache")
+        assert ("proxy_buffering off;" in text) == (bool(given.streams) and passes), said
         assert ("ssl_protocols TLSv1.2 TLSv1.3;" in text) == (given.tls is not None), said
         assert (" [::]:" in text) == (HAS_IPV6 and given.listen == Site().listen), said
         assert (f"include {folder}/mime.types;" in text) == (facts.nginx.user is not None), said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
@@ -11,16 +10,8 @@ from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.rules.up_keepalive_http10 import REUSES_SINCE
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.passes import Pass, sent_header
+from nginx_tune.conf.event_streams import ASKED_OFF, stream_sign
 from nginx_tune.documents.decisions import Evidence
-
-_PATH = re.compile(
-    r"(^|/)(sse|event[-_]?stream|eventsource)(/|$)|(^|/)chat/completions(/|$)", re.IGNORECASE
-)
-"""What nobody calls anything else."""
-
-_STREAM = "text/event-stream"
-_ASKED_OFF = "x-accel-buffering"
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -28,7 +19,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     told: set[Directive] = set()
     is_version_needed = False
     for one in context.passes:
-        sign = _sign(one)
+        sign = stream_sign(one.scope)
         if one.module != "proxy" or sign is None or one.place in told:
             continue
         if one.value("buffering", "on") == "off":
@@ -49,22 +40,9 @@ def _is_old(context: Context, http: Directive | None) -> bool:
     return context.version is not None and context.version < REUSES_SINCE
 
 
-def _sign(one: Pass) -> Directive | None:
-    """What says that a stream of events is passed on here."""
-    accept = sent_header(one.scope, "proxy", "accept")
-    if accept is not None and accept.args[1].lower() == _STREAM:
-        return accept
-    sent = sent_header(one.scope, "proxy", _ASKED_OFF)
-    for line in [*([sent] if sent else []), *one.scope.effective_all("add_header")]:
-        if [word.lower() for word in line.args[:2]] == [_ASKED_OFF, "no"]:
-            return line
-    places = [level for level in one.scope.chain if level.name == "location" and level.args]
-    return next((place for place in places if _PATH.search(place.args[-1])), None)
-
-
 def _message(sign: Directive) -> str:
     said = "events wait here until a buffer is full, unless the server itself asks otherwise"
-    if sign.value.lower() != _ASKED_OFF:
+    if sign.value.lower() != ASKED_OFF:
         return said
     return f"{said}: nginx obeys X-Accel-Buffering in the server's answer alone"
 

@@ -1,0 +1,48 @@
+"""HTTP/3 in a configuration that stands: its own listeners of QUIC, and none that is made up."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from nginx_tune.conf.listeners import listeners
+from nginx_tune.conf.scopes import http_directives
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.decide.http3 import SHOW_COMMAND
+from nginx_tune.documents.decisions import Decision
+
+_HEADER = "add_header"
+
+
+def with_own_quic(decision: Decision, tree: ConfTree) -> Decision:
+    """The decision as it may be held against a tree.
+
+    Which server gets a listener is the operator's choice, and so is where a header goes: one in
+    http is undone by any ``add_header`` further in (ngx_http_headers_config).
+    """
+    if not decision.settings:
+        return decision
+    if not any(one.is_quic for one in listeners(tree)):
+        return replace(
+            decision,
+            verdict="not_enough_evidence",
+            summary="Not written: a listener of QUIC goes in by hand, in the server that is to "
+            f"have it. {decision.summary}",
+            settings=[],
+            proposed=decision.settings,
+            confidence="low",
+            next_command=SHOW_COMMAND,
+        )
+    risks = list(decision.risks)
+    if not _is_announced(tree):
+        risks.append(
+            "nothing here says Alt-Svc, so that browsers come over QUIC by DNS alone (audit: "
+            "ls-quic-not-announced)"
+        )
+    settings = [one for one in decision.settings if one.directive != _HEADER]
+    return replace(decision, settings=settings, risks=risks)
+
+
+def _is_announced(tree: ConfTree) -> bool:
+    return any(
+        line.name == _HEADER and line.value.lower() == "alt-svc" for line in http_directives(tree)
+    )
