@@ -121,6 +121,18 @@ CASES: dict[str, tuple[str, str, Facts | None, int]] = {
         "cn-shutdown-timeout",
         (UPGRADE % ("/", FOR_ALL)).replace("10.0.0.1", "chat-websocket:8080"), None, 1,
     ),
+    "an upgrade around all locations": (
+        "cn-shutdown-timeout",
+        ("events {} http { proxy_set_header Upgrade $http_upgrade; "
+        "proxy_set_header Connection upgrade; server { location /shop { "
+        "proxy_pass http://10.0.0.1; } } }"), None, 0,
+    ),
+    "an upgrade around all locations, one of which is silent for long": (
+        "cn-shutdown-timeout",
+        ("events {} http { proxy_set_header Upgrade $http_upgrade; "
+        "proxy_set_header Connection upgrade; server { location /shop { "
+        "proxy_pass http://10.0.0.1; proxy_read_timeout 1d; } } }"), None, 1,
+    ),
     "an upgrade that nginx itself takes away": (
         "cn-shutdown-timeout", UPGRADE % ("/live/", ""), None, 0,
     ),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.directive import Block
 from nginx_tune.conf.location_words import is_front
 from nginx_tune.conf.passes import Pass, sent_header
 from nginx_tune.conf.quantities import parse_seconds
@@ -39,11 +40,16 @@ def _can_upgrade(one: Pass) -> bool:
 def _is_meant(one: Pass) -> bool:
     """Whether more than lines copied for all requests speaks of a WebSocket.
 
-    ``Connection upgrade`` word for word in ``/`` asks each server of ordinary pages for it too.
+    ``Connection upgrade`` word for word in ``/``, or around several locations, asks each server of
+    ordinary pages for it too.
     """
-    connection = sent_header(one.scope, one.module, "connection")
-    is_for_all = connection is None or connection.args[1].lower() == "upgrade"
-    return not is_for_all or not is_front(one.scope) or _stays_open(one) or _names_it(one)
+    line = sent_header(one.scope, one.module, "connection")
+    is_copied = line is None or line.args[1].lower() == "upgrade"
+    own = one.scope.own.block or Block([])
+    is_for_all = is_copied and (
+        is_front(one.scope) or line not in own.all(f"{one.module}_set_header")
+    )
+    return not is_for_all or _stays_open(one) or _names_it(one)
 
 
 def _stays_open(one: Pass) -> bool:
@@ -86,8 +92,8 @@ RULE = Rule(
     whole_tree=True,
     about="How often nginx is reloaded is a fact that no command here gathers. Long downloads do "
     "the same, but cannot be told from the configuration. Connection upgrade word for word in "
-    "location / is copied for all requests: there a long proxy_read_timeout or a name has to speak "
-    "of WebSockets, but in the profile strict.",
+    "location /, or around several, is copied for all requests: there a long proxy_read_timeout or "
+    "a name has to speak of WebSockets, but in the profile strict.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % "worker_shutdown_timeout 10m;"),
     check=check,
