@@ -177,6 +177,37 @@ def test_recommend_and_validate_take_the_prefix_too(
         assert wanted in run.stderr
 
 
+_OF_A_TREE: dict[str, tuple[str, ...]] = {
+    "audit": ("--facts", "none"),
+    "recommend": (),
+    "plan": (),
+    "validate": ("--against", "conf/nginx.conf"),
+    "rehearse": ("conf/nginx.conf",),
+    "apply": ("--overlay", "../prefix/conf/nginx.conf=whole.conf", "--no-reload", "--trust-files"),
+}
+
+
+@pytest.mark.needs("nginx", "root")
+@pytest.mark.parametrize("command", _OF_A_TREE)
+def test_every_command_finds_the_includes_below_the_prefix(
+    run_cli: Run, two_trees: tuple[Path, Path], command: str
+) -> None:
+    """The one tree cannot be read, the other of the same names could."""
+    prefix, here = two_trees
+    for directory, text in ((prefix, "server { } }"), (here, "server { listen 18077; }")):
+        (directory / "conf" / "nginx.conf").write_text("events {} http { include sites/*.conf; }")
+        (directory / "conf" / "sites").mkdir()
+        (directory / "conf" / "sites" / "a.conf").write_text(text)
+    (here / "whole.conf").write_text("events {}")
+    rest = [*_OF_A_TREE[command], "-c", "conf/nginx.conf", "-p", "../prefix"]
+    if command == "apply":
+        rest += ["--nginx", "/usr/sbin/nginx", "--state-dir", str(here / "state")]
+    run = run_cli(command, *rest, cwd=here)
+    assert run.returncode == 3, run.stderr
+    assert "prefix/conf/sites/a.conf:1" in run.stdout + run.stderr
+    assert 'unexpected "}"' in run.stdout + run.stderr
+
+
 def test_a_pipe_without_a_writer_and_an_endless_device_are_no_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
