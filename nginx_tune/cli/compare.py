@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.cli.terminal import screen_bytes
 from nginx_tune.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def command(
     """
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.prove.compare import compare, comparison_status  # noqa: PLC0415
-    from nginx_tune.report.comparison import render_comparison  # noqa: PLC0415
+    from nginx_tune.report.comparison import comparison_screen  # noqa: PLC0415
 
     comparison = compare(
         _read(before),
@@ -52,7 +53,7 @@ def command(
         primary_metric=primary,
     )
     renderers = {
-        "console": lambda: render_comparison(comparison).encode(),
+        "console": lambda: screen_bytes(comparison_screen(comparison), formats, output),
         "json": lambda: encode(comparison),
     }
     write_result(renderers, formats, output)

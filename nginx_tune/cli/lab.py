@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.cli.terminal import text_bytes
 from nginx_tune.errors import ExitStatus
 
 
@@ -22,7 +23,10 @@ def list_command(formats: tuple[str, ...], output: str | None) -> None:
     from nginx_tune.store.labs import list_labs  # noqa: PLC0415
 
     labs = list_labs()
-    renderers = {"console": lambda: render_list(labs).encode(), "json": lambda: encode(labs)}
+    renderers = {
+        "console": lambda: text_bytes(render_list(labs), formats, output, is_page=False),
+        "json": lambda: encode(labs),
+    }
     write_result(renderers, formats, output)
 
 
@@ -36,6 +40,9 @@ def clean_command(*, images: bool, formats: tuple[str, ...], output: str | None)
     from nginx_tune.store.labs import clean_labs  # noqa: PLC0415
 
     labs = clean_labs(with_images=images)
-    renderers = {"console": lambda: render_cleaned(labs).encode(), "json": lambda: encode(labs)}
+    renderers = {
+        "console": lambda: text_bytes(render_cleaned(labs), formats, output, is_page=False),
+        "json": lambda: encode(labs),
+    }
     write_result(renderers, formats, output)
     return ExitStatus.UNDECIDED if labs.failures else ExitStatus.OK

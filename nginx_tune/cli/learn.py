@@ -13,13 +13,14 @@ from nginx_tune.cli.deciding import KINDS
 from nginx_tune.cli.output import output_options, write_file, write_result
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.cli.saying import say
+from nginx_tune.cli.terminal import screen_bytes
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.learnplan import LearnPlan
 from nginx_tune.documents.manifest import encode_manifest
 from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.learn.logs import LogFiles, choose_format, locations_of, read_logs
-from nginx_tune.report.workload import render_workload
+from nginx_tune.report.workload import workload_blocks
 from nginx_tune.workload.model_learnt import learnt_workload
 from nginx_tune.workload.model_manifest import manifest_of
 
@@ -110,7 +111,10 @@ def command(
             data = gzip.compress(data, mtime=0)
         write_file(Path(manifest_path), data, mode=_PRIVATE)
     write_result(
-        {"console": lambda: render_workload(workload), "json": lambda: encode(workload)},
+        {
+            "console": lambda: screen_bytes(workload_blocks(workload), formats, output),
+            "json": lambda: encode(workload),
+        },
         formats,
         output,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 
 import click
@@ -13,6 +14,7 @@ from nginx_tune.cli.histograms import (
     histogram_text,
 )
 from nginx_tune.cli.output import output_options, write_result
+from nginx_tune.cli.terminal import text_bytes
 from nginx_tune.errors import ExitStatus, UsageError
 
 Renderers = Mapping[str, Callable[[], bytes]]
@@ -52,12 +54,15 @@ def command(
         raise UsageError(f"{repeated} is given twice: it counts once")
     if logs and histograms:
         raise UsageError("--histogram is for measurements", hint="as probe -f json writes them")
-    renderers = _of_logs(contents) if logs else _of_measurements(files, contents, histograms)
+    text = functools.partial(text_bytes, formats=formats, output=output, is_page=False)
+    renderers = (
+        _of_logs(contents, text) if logs else _of_measurements(files, contents, histograms, text)
+    )
     write_result(renderers, formats, output)
     return ExitStatus.OK
 
 
-def _of_logs(contents: Mapping[str, bytes]) -> Renderers:
+def _of_logs(contents: Mapping[str, bytes], shown: Callable[[str], bytes]) -> Renderers:
     from nginx_tune.prove.histogram_log import LogFile, merge_histogram_logs  # noqa: PLC0415
     from nginx_tune.report.histogram_log import render_histogram_totals  # noqa: PLC0415
 
@@ -65,13 +70,16 @@ def _of_logs(contents: Mapping[str, bytes]) -> Renderers:
         [LogFile(name, data.decode("utf-8", "replace")) for name, data in contents.items()]
     )
     return {
-        "console": lambda: render_histogram_totals(merged.totals).encode(),
+        "console": lambda: shown(render_histogram_totals(merged.totals)),
         "hlog": merged.text.encode,
     }
 
 
 def _of_measurements(
-    files: tuple[str, ...], contents: Mapping[str, bytes], histograms: tuple[str, ...]
+    files: tuple[str, ...],
+    contents: Mapping[str, bytes],
+    histograms: tuple[str, ...],
+    shown: Callable[[str], bytes],
 ) -> Renderers:
     from nginx_tune.documents.base import decode, encode  # noqa: PLC0415
     from nginx_tune.documents.measurement import Measurement  # noqa: PLC0415
@@ -89,8 +97,7 @@ def _of_measurements(
     )
 
     def console() -> bytes:
-        text = render_measurement(merged) + histogram_text([merged], histograms)
-        return text.encode()
+        return shown(render_measurement(merged) + histogram_text([merged], histograms))
 
     return {
         "console": console,

@@ -7,6 +7,7 @@ import click
 from nginx_tune.cli.durations import parse_duration
 from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.cli.progress import progress_printer
+from nginx_tune.cli.terminal import screen_bytes
 from nginx_tune.errors import ExitStatus, UsageError
 
 _LONGEST_SECONDS = 24 * 3600.0
@@ -59,7 +60,7 @@ def command(
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.prove.objective import parse_allowed_seconds  # noqa: PLC0415
-    from nginx_tune.report.observation import render_observation  # noqa: PLC0415
+    from nginx_tune.report.observation import observation_blocks  # noqa: PLC0415
     from nginx_tune.report.observation_prometheus import (  # noqa: PLC0415
         render_observation_prometheus,
     )
@@ -80,7 +81,7 @@ def command(
     observed = observe(LiveHost(show), request, progress=show)
     observation = observed.observation
     renderers = {
-        "console": lambda: render_observation(observation).encode(),
+        "console": lambda: screen_bytes(observation_blocks(observation), formats, output),
         "json": lambda: encode(observation),
         "prometheus": lambda: render_observation_prometheus(observation),
     }

@@ -18,6 +18,7 @@ from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.cli.probe_options import given_options, plan_of, url_options
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.cli.saying import say
+from nginx_tune.cli.terminal import text_bytes
 from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
 
@@ -200,7 +201,7 @@ def _measure(
     def console() -> bytes:
         text = render_measurement(measurement, describe_load(plan, what))
         text += histogram_text([measurement], histograms)
-        return (text + render_gates(gates)).encode()
+        return text_bytes(text + render_gates(gates), formats, output, is_page=False)
 
     renderers = {
         "console": console,
@@ -268,7 +269,7 @@ def _search(
             on_step=lambda step: show(step_text(step)),
         )
     renderers = {
-        "console": lambda: render_capacity(capacity).encode(),
+        "console": lambda: text_bytes(render_capacity(capacity), formats, output, is_page=False),
         "json": lambda: encode(capacity),
     }
     write_result(renderers, formats, output)

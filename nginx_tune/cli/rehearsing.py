@@ -15,6 +15,7 @@ from nginx_tune.cli.nginx_choice import tell_choice
 from nginx_tune.cli.output import write_result
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.cli.storing import keep_run
+from nginx_tune.cli.terminal import text_bytes
 from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.cli.trees import full_path, read_configuration
 from nginx_tune.conf.tree import ConfTree, read_tree
@@ -76,7 +77,7 @@ def run_named(
     if not no_store:
         keep_run(ctx, rehearsal, kind="rehearse", name=named.title, clock=clock)
     renderers = {
-        "console": lambda: render_rehearsal(rehearsal).encode(errors="backslashreplace"),
+        "console": lambda: text_bytes(render_rehearsal(rehearsal), formats, output, is_page=False),
         "json": lambda: encode(rehearsal),
         "md": lambda: render_rehearsal_markdown(rehearsal).encode(errors="backslashreplace"),
     }

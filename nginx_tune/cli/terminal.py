@@ -53,12 +53,18 @@ def screen_bytes(screen: Screen, formats: Sequence[str], output: str | None) -> 
     return text.encode(terminal.encoding, "backslashreplace")
 
 
-def text_bytes(text: str, formats: Sequence[str], output: str | None) -> bytes:
-    """Lines for where they go: folded to a terminal, else as they are."""
+def text_bytes(
+    text: str, formats: Sequence[str], output: str | None, *, is_page: bool = True
+) -> bytes:
+    """Lines for where they go: folded to a terminal, else as they are.
+
+    ``is_page``: paragraphs are filled anew (``report.folding.fold_text``).
+    """
     to_file = any("=" in one for one in formats if one.partition("=")[0] == "console")
     if to_file or not is_screen(output):
-        return text.encode()
-    return fold_text(text, shutil.get_terminal_size().columns).encode()
+        return text.encode(errors="backslashreplace")
+    folded = fold_text(text, shutil.get_terminal_size().columns, is_page=is_page)
+    return folded.encode(errors="backslashreplace")
 
 
 def lay_out(screen: Screen, terminal: Console, *, verbose: bool) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from nginx_tune.documents.comparison import ComparedMetric, Comparison
 from nginx_tune.prove.windows import TRAFFIC
-from nginx_tune.report.columns import align
 from nginx_tune.report.quantities import metric_words, one_line, ratio_text, unit_text
+from nginx_tune.report.screen import Line, Screen, Table
 
 
-def render_comparison(comparison: Comparison) -> str:
-    """The comparison as text; its last line is the sentence."""
+def comparison_screen(comparison: Comparison) -> Screen:
+    """The comparison as a screen; its last line is the sentence."""
     header = ("metric", "before", "after", "ratio", "outcome")
     rows = [
         (
@@ -22,12 +22,11 @@ def render_comparison(comparison: Comparison) -> str:
         # What it all stands on comes first.
         for one in sorted(comparison.metrics, key=lambda one: one.name != TRAFFIC)
     ]
-    parts = [
-        align([header, *rows], right=(1, 2)),
-        "".join(f"warning: {one_line(warning)}\n" for warning in comparison.warnings),
-        comparison_sentence(comparison) + "\n",
+    return [
+        [Table([header, *rows], right=(1, 2))],
+        [Line(f"warning: {one_line(warning)}", "warning") for warning in comparison.warnings],
+        [Line(comparison_sentence(comparison), "answer")],
     ]
-    return "\n".join(part for part in parts if part)
 
 
 def comparison_sentence(comparison: Comparison) -> str:

@@ -45,14 +45,14 @@ def fold(text: str, width: int, *, hang: int = _HANG) -> list[str]:
     return [line.replace(_HELD, " ").rstrip() for line in lines] or [""]
 
 
-def fold_text(text: str, width: int) -> str:
+def fold_text(text: str, width: int, *, is_page: bool = True) -> str:
     """Text of several lines, those that are too long folded below where they begin.
 
     Cells stay in their column where it is wide enough. A page with paragraphs that are too wide
-    has them filled anew.
+    has them filled anew; of a list (``is_page`` false) each line stays one of its own.
     """
     lines = text.splitlines()
-    if any(len(line) > width and not _GAP.search(line) for line in lines):
+    if is_page and any(len(line) > width and not _GAP.search(line) for line in lines):
         lines = _unfilled(lines)
     return "".join(f"{one}\n" for line in lines for one in _folded_line(line, width))
 

@@ -6,7 +6,7 @@ from nginx_tune.documents.measured_server import LoopTurn, ServerMeasurement, Wa
 from nginx_tune.documents.observation import Cause, Observation
 from nginx_tune.prove.latency import QUANTILES, LatencySample, read_statistic
 from nginx_tune.report.quantities import one_line
-from nginx_tune.report.screen import Block, Line, Screen, Table, plain_text
+from nginx_tune.report.screen import Block, Line, Screen, Table
 from nginx_tune.report.text import bytes_text, number_text, seconds_text
 
 _NONE = "–"
@@ -20,10 +20,9 @@ _BEHIND = {
 }
 
 
-def render_observation(observation: Observation) -> str:
-    """The observation as text; its last lines name the causes."""
-    causes = [_cause(cause) for cause in observation.causes]
-    return plain_text([*_seen(observation), *causes])
+def observation_blocks(observation: Observation) -> Screen:
+    """The observation as a screen; its last lines name the causes."""
+    return [*_seen(observation), *(_cause(cause) for cause in observation.causes)]
 
 
 def observation_screen(observation: Observation) -> Screen:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from nginx_tune.documents.workload import LogSummary, Rejected, Traffic, Workload
 from nginx_tune.report.listing import plural
 from nginx_tune.report.quantities import one_line
-from nginx_tune.report.screen import Block, Line, Screen, Table, plain_text
+from nginx_tune.report.screen import Block, Line, Screen, Table
 from nginx_tune.report.text import bytes_text, number_text
 
 _MOST_LOCATIONS = 12
@@ -22,11 +22,6 @@ _REASONS = {
 }
 
 
-def render_workload(workload: Workload) -> bytes:
-    """The screen, UTF-8, with a final newline."""
-    return plain_text(_blocks(workload)).encode()
-
-
 def workload_screen(workload: Workload) -> Screen:
     """The same after a sentence: which kind of site it is, by how many requests."""
     said = f"The traffic is that of a {one_line(workload.kind)} site"
@@ -34,10 +29,11 @@ def workload_screen(workload: Workload) -> Screen:
         said += f", by {workload.log.requests:,} requests"
         if workload.log.span_seconds:
             said += f" in {workload.log.span_seconds:,} s"
-    return [[Line(f"{said}.", "answer")], *_blocks(workload)]
+    return [[Line(f"{said}.", "answer")], *workload_blocks(workload)]
 
 
-def _blocks(workload: Workload) -> Screen:
+def workload_blocks(workload: Workload) -> Screen:
+    """What was learnt, without the sentence."""
     # The names are padded: plain lines stand in the same columns as they always did.
     rows = [
         (name.ljust(_NAME_WIDTH), one_line(text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import fcntl
 import os
@@ -11,10 +12,15 @@ import struct
 import subprocess
 import sys
 import termios
+from pathlib import Path
 
 import pytest
 
+from nginx_tune.cli import terminal
+from nginx_tune.documents.base import encode
 from nginx_tune.documents.findings import Finding, Findings, NeedsFacts
+from nginx_tune.documents.measured_server import ServerMeasurement, ServerSecond
+from nginx_tune.documents.observation import Observation
 from nginx_tune.report.findings import render_findings
 from nginx_tune.report.folding import fold, fold_text
 
@@ -50,6 +56,60 @@ def test_no_line_is_wider_than_the_terminal(command: str, width: int) -> None:
     lines = _on_terminal(width, *command.split())
     assert lines
     assert [line for line in lines if len(line) > width and " " in line.strip()] == []
+
+
+@pytest.fixture
+def seen(tmp_path: Path) -> Path:
+    """Results of commands, with what makes their lines long."""
+    second = ServerSecond(second=0, cpu_seconds=0.5)
+    observation = Observation(
+        pid=1, duration_seconds=2.0, worker_processes=2,
+        server=ServerMeasurement(cpu_seconds=1.0, series=[second]),
+    )  # fmt: skip
+    (tmp_path / "seen.json").write_bytes(encode(observation))
+    request = '127.0.0.1 - - [01/Jan/2026:00:00:00 +0000] "GET /a HTTP/1.1" 200 5 "-" "-"'
+    (tmp_path / "access.log").write_text(f"{request}\n" * 9)
+    return tmp_path
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compare {0}/seen.json {0}/seen.json",
+        "learn {0}/access.log",
+        "probe http://127.0.0.1:1/ --allow-live --duration 100ms --warmup 0s --rate 50",
+        "lab list",
+    ],
+)
+def test_results_are_folded_too(
+    command: str, width: int, seen: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = seen / f"cache-of-{'x' * 60}"
+    (cache / "nginx-tune/lab").mkdir(mode=0o700, parents=True)
+    (cache / "nginx-tune/lab/0123456789abcdef01234567.img").write_bytes(b"x")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    lines = _on_terminal(width, "-q", *command.format(seen).split())
+    assert len(lines) > 1
+    assert "error" not in lines[0]
+    assert [line for line in lines if len(line) > width and " " in line.strip()] == []
+
+
+def test_every_result_for_people_knows_the_terminal() -> None:
+    """What a command writes for a console goes through a writer that folds it."""
+    folding = re.compile(r"screen_bytes|text_bytes|width=|_console|shown\(|(?<=: )console$")
+    for file in sorted(Path(terminal.__file__).parent.glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Dict):
+                for key, value in zip(node.keys, node.values, strict=True):
+                    if isinstance(key, ast.Constant) and key.value == "console":
+                        said = f"{file.stem}: {ast.unparse(value)}"
+                        assert folding.search(said), said
+
+
+def test_lines_of_a_list_stay_lines_of_their_own() -> None:
+    notes = [f"degraded: {f'{word} ' * 20}and so on for a while" for word in ("one", "two")]
+    assert "\ndegraded: two" in fold_text("\n".join(notes), 60, is_page=False)
 
 
 def test_a_pipe_gets_lines_as_they_are(run_cli: object) -> None:

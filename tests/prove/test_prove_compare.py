@@ -22,7 +22,8 @@ from nginx_tune.prove.bootstrap import Series, percentile_interval, resample
 from nginx_tune.prove.compare import compare, comparison_status
 from nginx_tune.prove.histogram import decode_histogram
 from nginx_tune.prove.tally import latency_of
-from nginx_tune.report.comparison import comparison_sentence, render_comparison
+from nginx_tune.report.comparison import comparison_screen, comparison_sentence
+from nginx_tune.report.screen import plain_text
 
 BLOCKED = "server.loop_turn_seconds.blocked_seconds"
 
@@ -61,7 +62,7 @@ def test_a_clear_gain_under_the_same_traffic() -> None:
         "server.cpu_seconds": "seconds_per_second",
         "server.cpu_seconds_per_request": "seconds",
     }
-    assert re.search(r"server.cpu_seconds +0\.\d+ s/s ", render_comparison(found))
+    assert re.search(r"server.cpu_seconds +0\.\d+ s/s ", plain_text(comparison_screen(found)))
 
 
 def test_a_loss_fails() -> None:
@@ -98,7 +99,7 @@ def test_a_control_takes_the_drift_away() -> None:
     assert changed.outcome == "better"
     assert changed.metrics[0].ratio == pytest.approx(0.1, rel=0.15)
     assert changed.controlled
-    assert "against the control" in render_comparison(changed)
+    assert "against the control" in plain_text(comparison_screen(changed))
 
 
 def test_the_same_server_twice_shows_no_difference() -> None:
