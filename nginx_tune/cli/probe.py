@@ -213,7 +213,16 @@ def _measure(
     write_result(renderers, formats, output)
     unanswered = unanswered_classes(measurement)
     if status is ExitStatus.OK and unanswered:
-        raise UndecidedError(f"not one good response: {', '.join(unanswered)}")
+        parts = [measurement.classes[name] for name in unanswered]
+        statuses = sorted(
+            {one for part in parts if part.errors.get("status") for one in part.statuses}
+        )
+        hint = (
+            f"--status {','.join(statuses)} where that is right"
+            if statuses and "://" in what
+            else ""
+        )
+        raise UndecidedError(f"not one good response: {', '.join(unanswered)}", hint=hint)
     return _gated(gates) if status is ExitStatus.OK else status
 
 

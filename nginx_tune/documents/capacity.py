@@ -27,6 +27,8 @@ class CapacityStep(Part, frozen=True, kw_only=True):
     """Value of each metric of the objective; seconds, or per second, or a count."""
     reason: str = ""
     flags: list[str] = []
+    good_requests: int | None = None
+    """Of all classes; null in documents of before this was told."""
 
 
 class Capacity(Document, frozen=True, kw_only=True, tag="nginx-tune/capacity/1"):

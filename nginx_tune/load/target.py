@@ -24,6 +24,9 @@ _PORTS = {"http": 80, "https": 443}
 _UNIX_URL = re.compile(r"(https?)://unix:(/[^:?#]+)(?::(/.*)?)?")
 """As in nginx's proxy_pass: scheme, socket, path."""
 
+_DROPPED = re.compile(r"[\t\r\n]|^[\0- ]")
+"""What urlsplit leaves out without a word: another path would be asked than the one given."""
+
 _LIVE_ABORT_RATIO = 0.2
 """A server that we did not start is left alone when it fails this share of the requests."""
 
@@ -46,6 +49,11 @@ def resolve_url(url: str, tls: Tls = _TLS, *, unix: str | None = None) -> Resolv
     name is looked up.
     Errors: UsageError for another scheme than http or https, a URL that is none, an unknown name.
     """
+    if _DROPPED.search(url):
+        raise UsageError(
+            f"{url!r} is no URL: it has a line break, a tab or a blank in front",
+            hint="in a path they are written %0A, %0D, %09 and %20",
+        )
     named = _UNIX_URL.fullmatch(url)
     if named is not None:
         if unix is not None:

@@ -2,7 +2,8 @@
 
 Pure: what was tried so far gives the next rate to try, or the answer. First the rate doubles (or
 halves) until one rate holds and another does not; then the gap is halved, in ratio, down to the
-precision; then the rate that held is tried again.
+precision; then the rate that held is tried again. While not one request had a good response the
+lowest rate comes next.
 
 A run is a sample. So a rate is bad only when two of at most three runs say so (one bad run can be
 a hiccup of the machine), and the answer has held twice (one good run can be luck). A rate that
@@ -70,6 +71,8 @@ def next_rate(steps: Sequence[CapacityStep], bounds: Bounds) -> float | None:
     if bracket.held is None:
         assert bracket.missed is not None  # noqa: S101  # each step is one or the other
         lower = max(bracket.missed / 2, bounds.lowest)
+        if not _any_good(steps):
+            lower = bounds.lowest  # most likely nothing is served at any rate: soon seen
         return lower if lower < bracket.missed else None
     if bracket.missed is None and bracket.held < bounds.highest:
         return min(bracket.held * 2, bounds.highest)
@@ -127,6 +130,10 @@ def _bracket(steps: Sequence[CapacityStep]) -> _Bracket:
     ]
     held = max((rate for rate in below if met[rate] and rate not in undecided), default=None)
     return _Bracket(held, missed, min(undecided, default=None))
+
+
+def _any_good(steps: Sequence[CapacityStep]) -> bool:
+    return any(step.good_requests != 0 for step in steps)
 
 
 def _held(steps: Sequence[CapacityStep], rate: float) -> int:

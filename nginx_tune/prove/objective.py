@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nginx_tune.documents.capacity import CapacityStep, LimitedBy
+from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.expression import COMPARE, Expression, parse_expression
@@ -49,8 +50,8 @@ class Objectives:
 def parse_objective(texts: Sequence[str], classes: Iterable[str]) -> Objectives:
     """The objective in some expressions; ``p99 <= 50ms`` without a class is meant of each.
 
-    Errors: UsageError for an expression that cannot be read, names an unknown metric or
-            compares runs.
+    Errors: UsageError for an expression that cannot be read, names an unknown metric, compares
+            runs or asks for what is worse.
     """
     names = list(classes)
     full = [
@@ -65,6 +66,13 @@ def parse_objective(texts: Sequence[str], classes: Iterable[str]) -> Objectives:
             raise UsageError(
                 f"'{expression.text}' is no objective of one run",
                 hint="for example 'p99 <= 50ms' or 'hot.p99 <= 50ms'",
+            )
+        is_less_better = find_metric(expression.name, names).better_when == "lower"
+        if is_less_better and expression.operator in (">", ">="):
+            turned = expression.operator.replace(">", "<")
+            raise UsageError(
+                f"'{expression.text.strip()}' is met by a server that is slow or fails",
+                hint=f"an objective bounds it from above: {turned}",
             )
     return Objectives(tuple(text.strip() for text in texts), expressions)
 
@@ -126,6 +134,7 @@ def judge_run(objective: Objectives, run: Measurement, rate_per_second: float) -
         measured=measured,
         reason="; ".join(reasons),
         flags=list(run.flags),
+        good_requests=sum(part.requests for part in run.classes.values()),
     )
 
 
@@ -150,8 +159,19 @@ def _waits_alone(expression: Expression, run: Measurement) -> bool:
 
 def _failures(run: Measurement) -> str:
     failed = {
-        name: f"{name}: {sum(part.errors.values()):,} failed, {part.censored:,} unanswered"
+        name: f"{name}: {sum(part.errors.values()):,} failed{_kinds(part)}, "
+        f"{part.censored:,} unanswered"
         for name, part in run.classes.items()
         if part.errors or part.censored
     }
     return "; ".join(failed.values())
+
+
+def _kinds(part: ClassMeasurement) -> str:
+    """How they failed, the most frequent first; by which status where none was right."""
+    statuses = "" if part.requests else f" {' '.join(part.statuses)}"
+    kinds = [
+        f"status{statuses}".strip() if kind == "status" else kind.replace("_", " ")
+        for kind, _ in sorted(part.errors.items(), key=lambda one: -one[1])
+    ]
+    return f" ({', '.join(kinds)})" if kinds else ""

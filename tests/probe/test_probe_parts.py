@@ -143,6 +143,12 @@ def test_a_url_becomes_an_address_and_a_path(
     assert (target.address, target.port, target.host, place.path) == (address, port, host, path)
 
 
+@pytest.mark.parametrize("url", ["{}a\nb", "{}a\r", "{}\ta", "\n{}a", " {}a", "{}a?b\rc"])
+def test_a_url_that_would_lose_a_character_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="is no URL: it has a line break, a tab"):
+        resolve_url(url.format("http://127.0.0.1/"))
+
+
 def _plan() -> LoadPlan:
     place = resolve_url("http://127.0.0.1:8080/")
     return plan_load(place.target, place.path, Load(rate=OfferedRate((50.0,)), duration_seconds=1))

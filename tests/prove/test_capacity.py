@@ -70,6 +70,40 @@ def test_an_objective_that_never_holds_ends_at_the_lowest_rate() -> None:
     assert len(steps) < 20
 
 
+def test_a_server_that_answers_nothing_well_is_soon_known() -> None:
+    """Nobody listens, or all is 404: four runs, not one after another down to the lowest rate."""
+
+    def tried(capacity: float) -> tuple[SearchOutcome, list[float]]:
+        steps: list[CapacityStep] = []
+        while (rate := next_rate(steps, BOUNDS)) is not None:
+            met = rate <= capacity
+            steps.append(CapacityStep(
+                rate_per_second=rate, met=met, limited_by=None if met else "failures",
+                good_requests=9 if met else 0,
+            ))  # fmt: skip
+        return settle(steps, BOUNDS), [step.rate_per_second for step in steps]
+
+    answer, rates = tried(0)
+    assert (rates, answer.limited_by) == ([100, 100, 1, 1], "failures")
+    answer, _ = tried(3)
+    assert answer.capacity_per_second == pytest.approx(3, rel=0.06)
+
+
+@pytest.mark.parametrize("text", ["p99 >= 20ms", "a.mean > 1s", "a.truncated >= 1"])
+def test_an_objective_that_slowness_meets_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is met by a server that is slow") as refused:
+        parse_objective([text], ["a"])
+    assert "from above: <" in refused.value.hint
+    assert parse_objective(["a.requests_per_second >= 5"], ["a"]).texts
+
+
+def test_a_run_that_fails_says_how() -> None:
+    part = ClassMeasurement(errors={"refused": 2, "status": 3}, statuses={"404": 2, "503": 1})
+    step = judge_run(parse_objective(["p50 <= 1s"], ["a"]), Measurement(classes={"a": part}), 9.0)
+    assert (step.limited_by, step.good_requests) == ("failures", 0)
+    assert "a: 5 failed (status 404 503, refused), 0 unanswered" in step.reason
+
+
 def test_one_bad_run_is_forgiven_and_one_good_run_is_not_believed() -> None:
     tried: list[float] = []
 
