@@ -232,7 +232,13 @@ class Run:
         command = [f"nginx-tune-{pid}-" for pid in (self.process.pid, *self.known)]
         return {
             "processes": [f"{pid} {_command_line(pid)}" for pid in self.processes()],
-            "loops": [line for line in loops.splitlines() if own in line or ".disk" in line],
+            # A disk whose mount has gone has no directory in its name any more: whose it was is
+            # not told, but another lab's that is there has its own.
+            "loops": [
+                line
+                for line in loops.splitlines()
+                if own in line or (".disk" in line and "nginx-tune-lab-" not in line)
+            ],
             "mounts": mounts,
             "cgroups": [str(group) for group in groups_named(*command)],
             "sockets": [
