@@ -16,6 +16,7 @@ Slot = Literal[
     "request_uri",
     "uri",
     "protocol",
+    "http3",
     "status",
     "bytes",
     "request_time",
@@ -30,7 +31,8 @@ Slot = Literal[
     "server",
     "upstream",
 ]
-"""What a field of a line is for; ``time`` is any of the three forms."""
+"""What a field of a line is for; ``time`` is any of the three forms, ``http3`` is set for HTTP/3
+alone."""
 
 Escape = Literal["default", "json", "none"]
 

@@ -219,7 +219,10 @@ def _versions(protocols: Mapping[str, int]) -> HttpVersion:
     if not any(known.values()):
         return HttpVersion()
     most = max(_VERSIONS, key=lambda version: known[version])
-    return HttpVersion(value=most, shares=_shares(protocols), provenance="learnt")
+    shares = _shares(protocols)
+    if known[most] < protocols.get("other", 0):  # of most requests it is not known
+        return HttpVersion(shares=shares, provenance="learnt")
+    return HttpVersion(value=most, shares=shares, provenance="learnt")
 
 
 def _summary(tally: Tally, plan: LearnPlan, span: int) -> LogSummary:

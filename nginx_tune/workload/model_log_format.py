@@ -29,6 +29,7 @@ _SLOTS: dict[str, Slot] = {
     "uri": "uri",
     "document_uri": "uri",
     "server_protocol": "protocol",
+    "http3": "http3",
     "status": "status",
     "body_bytes_sent": "bytes",
     "bytes_sent": "bytes",

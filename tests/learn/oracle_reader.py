@@ -250,6 +250,8 @@ class LogReader:
                 target = self._line.text(fields["request_uri"])
         elif target is not None:
             target = self._line.text(target)
+        if protocol is None and "http3" in fields:
+            protocol = b"other" if fields["http3"] in _NONE else b"HTTP/3.0"
         if method is not None:
             self._methods[method.decode() if method in _METHODS else "other"] += 1
         if protocol is not None and protocol not in _NONE:

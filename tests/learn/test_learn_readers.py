@@ -13,8 +13,10 @@ from synthetic_logs import FULL, Truth, lines_of
 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.learnplan import LearnPlan, LineFormat
+from nginx_tune.documents.workload import HttpVersion
 from nginx_tune.learn.logs import tally_by
 from nginx_tune.load.process import find_probe
+from nginx_tune.workload.model_learnt import learnt_workload
 from nginx_tune.workload.model_log_format import COMBINED, json_format, parse_log_format
 
 pytestmark = pytest.mark.needs("probe")
@@ -36,6 +38,7 @@ FORMATS: dict[str, LineFormat] = {
     "json": parse_log_format(JSON, escape="json"),
     "any-json": json_format(),
     "uri": parse_log_format("$msec|$uri$is_args$args|$status|$body_bytes_sent", escape="none"),
+    "http3": parse_log_format('$msec $http3 "$request_uri" $status $body_bytes_sent'),
     "no-time": parse_log_format('"$request" $status $body_bytes_sent'),
 }
 
@@ -72,8 +75,46 @@ GOOD = {
     ),
     "any-json": '{"@timestamp":"2026-11-20T19:26:34.5Z","path":"/x","status":"200","bytes":5}',
     "uri": "1790000000.123|/a?b|200|17",
+    "http3": '1790000000.123 h3 "/v" 200 17',
     "no-time": '"GET / HTTP/1.0" 200 3',
 }
+NOT_3 = HttpVersion().value
+"""What is taken where nobody says which of the others it was."""
+TOLD: dict[str, tuple[str, list[str], str, dict[str, float]]] = {
+    "$http3 alone": (
+        '$http3 "$request_uri" $status', ["h3", "h3", "-", "h3"], "3", {"3": 0.75, "other": 0.25}
+    ),
+    "most of them of who knows what": (
+        '$http3 "$request_uri" $status', ["-", "h3", "-", "-"], NOT_3, {"3": 0.25, "other": 0.75}
+    ),
+    "$server_protocol, which knows all": (
+        '$server_protocol $http3 "$request_uri" $status',
+        ["HTTP/3.0 h3", "HTTP/2.0 -", "HTTP/2.0 -", "HTTP/1.1 -"],
+        "2",
+        {"1.1": 0.25, "2": 0.5, "3": 0.25},
+    ),
+    "the request itself": (
+        '"$request" $http3 $status "$http_user_agent"',
+        ['"GET /v HTTP/3.0" h3', '"GET /v HTTP/3.0" h3'],
+        "3",
+        {"3": 1.0},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_who_speaks_http_3_is_told_by_its_variable_where_no_protocol_is_logged(name: str) -> None:
+    text, heads, value, shares = TOLD[name]
+    tail = ' 200 "-"' if '$request"' in text else ' "/v" 200'
+    data = "".join(f"{head}{tail}\n" for head in heads).encode()
+    plan = LearnPlan(format=parse_log_format(text))
+    tally = tally_by(find_probe(), iter([data]), plan)
+    assert encode(tally) == encode(tally_in_python(iter([data]), plan))
+    assert tally.requests == len(heads)
+    version = learnt_workload(tally, plan).http_version
+    assert (version.value, version.shares, version.provenance) == (value, shares, "learnt")
+
+
 HOSTILE = [
     b"",
     b"\r",

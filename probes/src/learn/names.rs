@@ -23,6 +23,9 @@ pub(crate) const CACHE: [&str; 8] = [
     "HIT",
     "SCARCE",
 ];
+/// What a request over HTTP/3 has in `$server_protocol`.
+pub(crate) const HTTP_3: &[u8] = b"HTTP/3.0";
+
 pub(crate) const OTHER: &str = "other";
 pub(crate) const NONE: &str = "none";
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::clock;
 use super::extent::{Extent, MOST_BYTES};
 use super::format::{Fields, Format};
-use super::names::{CACHE, METHODS, NONE, Names, OTHER, PROTOCOLS, TLS, is_none, name_of};
+use super::names::{CACHE, HTTP_3, METHODS, NONE, Names, OTHER, PROTOCOLS, TLS, is_none, name_of};
 use super::plan::{Plan, Slot};
 use super::sample::{Request, Sample};
 use super::sketch::{DistinctNumbers, ObjectTable};
@@ -166,7 +166,15 @@ impl<'p> Reader<'p> {
             .or(line.as_ref().map(|line| line.method));
         let protocol = fields
             .get(Slot::Protocol)
-            .or(line.as_ref().map(|line| line.protocol));
+            .or(line.as_ref().map(|line| line.protocol))
+            .or(fields.get(Slot::Http3).map(|told| {
+                // Empty for all others: which of these it was nobody says.
+                if is_none(told) {
+                    OTHER.as_bytes()
+                } else {
+                    HTTP_3
+                }
+            }));
         if let Some(method) = method {
             *self.methods.entry(name_of(method, &METHODS)).or_default() += 1;
         }
