@@ -32,7 +32,7 @@ from conforming.elsewhere import ELSEWHERE, elsewhere
 from conforming.generator import stopped_generator
 from conforming.loads import threads, timeouts, turns, users
 from conforming.rows import PLACE, PROBE_CPU, RATE, Check, Row, ground_truth, milliseconds, run
-from conforming.streams import streams
+from conforming.streams import streams_of
 
 from nginx_tune.observe.processes import read_listen_counters
 from nginx_tune.prove.histogram import decode_histogram
@@ -257,7 +257,8 @@ CHECKS: dict[str, Check] = {
     "21": turns,
     "22": users,
     "23": threads,
-    "24": streams,
+    "24": streams_of("24", "http2"),
+    "25": streams_of("25", "http3"),
     **{number: elsewhere(number) for number in ELSEWHERE},
 }
 CHECKS = {number: CHECKS[number] for number in sorted(CHECKS, key=int)}

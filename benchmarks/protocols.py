@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from nginx_tune.documents.loadplan import (
     Arrivals,
+    Caps,
     Http2,
     Http3,
     LoadClass,
@@ -51,6 +52,7 @@ http {{
     server {{
         listen 127.0.0.1:{port} quic reuseport; listen 127.0.0.1:{port} ssl; http2 on;
         root {dir}/files;
+        {server}
     }}
 }}
 """
@@ -84,7 +86,9 @@ def main() -> None:
             nginx.wait()
 
 
-def start_nginx(directory: Path, port: int, series: str) -> subprocess.Popen[bytes]:
+def start_nginx(
+    directory: Path, port: int, series: str, *, cpu: int | None = None, server: str = ""
+) -> subprocess.Popen[bytes]:
     (directory / "files").mkdir()
     for size in SIZES.values():
         (directory / "files" / str(size)).write_bytes(os.urandom(size))
@@ -101,11 +105,12 @@ def start_nginx(directory: Path, port: int, series: str) -> subprocess.Popen[byt
     subprocess.run(["openssl", "req", "-x509", *curve, *files], check=True, capture_output=True)
     user = "user root;" if os.geteuid() == 0 else ""
     conf = directory / "nginx.conf"
-    conf.write_text(CONF.format(dir=directory, port=port, user=user))
+    conf.write_text(CONF.format(dir=directory, port=port, user=user, server=server))
     matrix = Path(__file__).parent.parent / "tools" / "nginx-matrix"
     listed = subprocess.run([matrix, "--list"], capture_output=True, text=True, check=True).stdout
     program = dict(line.split(maxsplit=1) for line in listed.splitlines())[series]
-    process = subprocess.Popen([program, "-e", directory / "error.log", "-c", conf])
+    pinned = [] if cpu is None else ["taskset", "-c", str(cpu)]
+    process = subprocess.Popen([*pinned, program, "-e", directory / "error.log", "-c", conf])
     for _ in range(500):
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             break
@@ -120,7 +125,8 @@ def worker_cpu_seconds(directory: Path) -> float:
     return int(Path(f"/proc/{worker}/schedstat").read_text().split()[0]) / 1e9
 
 
-def run(protocol: str, size: int, port: int, directory: Path, seconds: float) -> Run:
+def plan_of(protocol: str, size: int, port: int, seconds: float) -> LoadPlan:
+    """40 users who ask for one file, on 40 connections or on 4 with 10 streams each."""
     streams = USERS // CONNECTIONS
     item = LoadClass(
         name="c",
@@ -130,13 +136,18 @@ def run(protocol: str, size: int, port: int, directory: Path, seconds: float) ->
         http2=Http2(streams=streams) if protocol == "HTTP/2" else None,
         http3=Http3(streams=streams) if protocol == "HTTP/3" else None,
     )
-    plan = LoadPlan(
+    return LoadPlan(
         target=Target(address="127.0.0.1", port=port, tls=Tls(verify=False)),
         classes=[item],
         duration_seconds=seconds,
         drain_seconds=0.0,
+        caps=Caps(bytes=1 << 50),
         permit=Permit(ports=[port]),
     )
+
+
+def run(protocol: str, size: int, port: int, directory: Path, seconds: float) -> Run:
+    plan = plan_of(protocol, size, port, seconds)
     before = worker_cpu_seconds(directory)
     measured = run_probe(plan)
     used = worker_cpu_seconds(directory) - before

@@ -59,11 +59,20 @@ ELSEWHERE: dict[str, tuple[str, list[str]]] = {
         "refused before any packet; caps hold; ends at once with a signal or its parent",
         [
             "probes/tests/process.rs::a_target_that_is_not_permitted_gets_no_packet",
+            "tests/probe/test_probe_packets.py::test_a_target_that_is_not_allowed_gets_no_packet",
             "probes/tests/plans.rs::redirects_are_not_followed",
             "probes/tests/process.rs::the_caps_hold_during_the_run",
             "probes/tests/process.rs::a_signal_ends_the_run_though_requests_wait_and_the_result_is_printed",
             "probes/tests/process.rs::it_ends_with_its_parent",
             "tests/probe/test_probe_command.py::test_the_probe_dies_with_a_killed_command",
+        ],
+    ),
+    "28": (
+        "a server that stands still once: what waited is counted, over HTTP/2 and HTTP/3 too",
+        [
+            "tests/probe/test_conformance.py::test_a_server_that_is_stopped_once_hides_no_arrival",
+            "tests/probe/test_probe_http2.py::test_what_a_stopped_server_delays_stands_in_the_latencies",
+            "tests/probe/test_probe_http3.py::test_what_a_stopped_server_delays_stands_in_the_latencies",
         ],
     ),
 }

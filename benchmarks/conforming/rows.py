@@ -64,6 +64,7 @@ __all__ = [
     "PROBE_CPU",
     "RATE",
     "REPOSITORY",
+    "SERVER_CPU",
     "Check",
     "Row",
     "Truth",
@@ -71,4 +72,5 @@ __all__ = [
     "milliseconds",
     "run",
     "run_classes",
+    "truth_plan",
 ]

@@ -20,6 +20,12 @@ class Nginx:
         return f"http://127.0.0.1:{self.port}{path}"
 
 
+def children(pid: int) -> list[int]:
+    """Of a master: its workers."""
+    said = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in said.split()]
+
+
 StartNginx = Callable[..., Nginx]
 
 

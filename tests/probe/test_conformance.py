@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import subprocess
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -20,7 +19,7 @@ import pytest
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 from probe_loads import StartNginx, load_class, load_plan
-from truth import ground_truth, truth_plan
+from truth import assert_stop_is_seen, ground_truth, stopped_once, truth_plan
 
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.loadplan import Arrivals, Stripe
@@ -50,29 +49,11 @@ def count_above(latency: Latency, seconds: float) -> int:
 
 
 def test_a_server_that_is_stopped_once_hides_no_arrival() -> None:
-    """Tene's Ctrl-Z: of a stop of s seconds, rate × (s - x) requests take longer than x."""
-    with ground_truth() as server:
-        stopped = []
-
-        def stop() -> None:
-            time.sleep(0.8)
-            begun = time.monotonic()
-            os.kill(server.process.pid, signal.SIGSTOP)
-            time.sleep(1.4)
-            os.kill(server.process.pid, signal.SIGCONT)
-            stopped.append(time.monotonic() - begun)
-
-        thread = threading.Thread(target=stop)
-        thread.start()
+    with ground_truth() as server, stopped_once([server.process.pid]) as seconds:
         measurement = run_probe(truth_plan(server.port, duration_seconds=3.0, connections=20))
-        thread.join()
     seen = measurement.classes["c"]
     assert seen.requests == seen.intended == 600
-    assert (seen.response_seconds.max or 0) > stopped[0] - 0.02
-    for beyond in (0.3, 0.7, 1.1):
-        truth = 200 * (stopped[0] - beyond)
-        # More by what else the machine held up.
-        assert truth - 10 < count_above(seen.response_seconds, beyond) < truth * CALIPER + 30
+    assert_stop_is_seen(seen.response_seconds, seconds[0], 200)
     # The service time of one connection at a time hides it.
     assert count_above(seen.service_seconds, 0.7) <= 20
 

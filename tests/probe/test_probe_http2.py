@@ -25,7 +25,8 @@ from http2_peer import (
     frame,
     http2_peer,
 )
-from probe_loads import SIZES, Nginx, StartNginx, load_class, load_plan
+from probe_loads import SIZES, Nginx, StartNginx, children, load_class, load_plan
+from truth import assert_stop_is_seen, stopped_once
 
 from nginx_tune.documents.loadplan import Arrivals, Http2, LoadClass, Paths, Tls
 from nginx_tune.documents.measured_class import ClassMeasurement
@@ -131,6 +132,18 @@ def test_no_more_streams_than_the_server_takes(start_nginx: StartNginx, free_por
     assert found.errors == {}
     assert found.http2 is not None
     assert (found.http2.most_streams, found.http2.peer_limit) == (3, 3)
+
+
+def test_what_a_stopped_server_delays_stands_in_the_latencies(nginx: Nginx) -> None:
+    """What was due waits on the clock, sent or not: three times as many as there are streams."""
+    item = over_http2("/1k", connections=1, http2=Http2(streams=100))
+    master = int((nginx.error_log.parent / "nginx.pid").read_text())
+    with stopped_once(children(master)) as seconds:
+        found = run_probe(load_plan(nginx, item, duration_seconds=3.0)).classes["c"]
+    assert (found.errors, found.requests, found.censored) == ({}, 600, 0)
+    assert_stop_is_seen(found.response_seconds, seconds[0], 200)
+    assert found.http2 is not None
+    assert found.http2.most_streams == 100
 
 
 @pytest.fixture

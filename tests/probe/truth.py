@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Permit, Target
+from nginx_tune.documents.measured_class import Latency
+from nginx_tune.prove.histogram import decode_histogram
 
 SERVER = Path(__file__).with_name("ground_truth.py")
 
@@ -41,6 +47,40 @@ def ground_truth(*options: object) -> Iterator[Truth]:
         finally:
             if process.poll() is None:
                 process.kill()
+
+
+@contextlib.contextmanager
+def stopped_once(pids: Sequence[int]) -> Iterator[list[float]]:
+    """Processes that stand still (SIGSTOP) from 0.8 s on for 1.4 s; how long it was, at the end."""
+    seconds: list[float] = []
+
+    def stop() -> None:
+        time.sleep(0.8)
+        begun = time.monotonic()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(1.4)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        seconds.append(time.monotonic() - begun)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    try:
+        yield seconds
+    finally:
+        thread.join()
+
+
+def assert_stop_is_seen(latency: Latency, stopped_seconds: float, rate: float) -> None:
+    """Tene's Ctrl-Z: of a stop of s seconds, rate × (s - x) requests take longer than x."""
+    assert (latency.max or 0) > stopped_seconds - 0.02
+    histogram = decode_histogram(latency.histogram)
+    for beyond in (0.3, 0.7, 1.1):
+        truth = rate * (stopped_seconds - beyond)
+        count = histogram.count_above(int(beyond * 1e9))
+        # More by what else the machine held up.
+        assert truth - 10 < count < truth * 1.05 + 30, (beyond, truth, count)
 
 
 def truth_plan(port: int, **changes: Any) -> LoadPlan:

@@ -1,5 +1,8 @@
 //! A server of QUIC that says what it is told, in memory, and the probe's end.
 
+#[path = "../../../tests/ground_truth/certificate.rs"]
+mod certificate;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,6 +17,7 @@ use quinn_proto::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use self::certificate::{CERTIFICATE, KEY};
 use crate::clock::Clock;
 use crate::exchange::Exchange;
 use crate::http3::{Client, Fault, Multiplex};
@@ -21,20 +25,6 @@ use crate::multiplexed::Ended;
 use crate::plan::{Endpoint as Place, Method, Streams, Target, Tls, TlsVersion};
 use crate::request::Request;
 use crate::tls::{self, Protocol};
-
-/// Of `localhost`, its own authority, and its key: for these tests alone.
-const CERTIFICATE: &str = concat!(
-    "MIIBfjCCASWgAwIBAgIUUro67oAgdBT9j/ORDZS1BkaAKtowCgYIKoZIzj0EAwIwFDESMBAGA1UEAwwJbG9jYWxob3N0MCAX",
-    "DTI2MTEyNDEyNDcyOFoYDzIxMjYxMDMxMTI0NzI4WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO",
-    "PQMBBwNCAAQ+C922xnWIUHCmrSSaqOZURHlEy5BbMzB1A2ilEzcBc5lWN49Osh3C2k/vl6Q7ul+AohTDAMDbA+GNpIaSWvJd",
-    "o1MwUTAdBgNVHQ4EFgQU+CpgT3lX6EuHMlX72SXLNDxHTJUwHwYDVR0jBBgwFoAU+CpgT3lX6EuHMlX72SXLNDxHTJUwDwYD",
-    "VR0TAQH/BAUwAwEB/zAKBggqhkjOPQQDAgNHADBEAiBBF0jU7DgyBAodupirL5EwUkzHswuStxLGdkdS+UGMxwIgXahJfQ83",
-    "Pm8HGpahHypfxhv2KmhiB9Zo2GCOEJwHmWs=",
-);
-const KEY: &str = concat!(
-    "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgAF4u1jS5IveLAlSr5N7B/7De6i0/ZRfC72WHvoeIaJ2hRANC",
-    "AAQ+C922xnWIUHCmrSSaqOZURHlEy5BbMzB1A2ilEzcBc5lWN49Osh3C2k/vl6Q7ul+AohTDAMDbA+GNpIaSWvJd",
-);
 
 /// What a server does next.
 #[derive(Debug, Clone)]
