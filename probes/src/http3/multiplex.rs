@@ -1,10 +1,12 @@
 //! One connection's streams: which requests are under way, and what came of them.
 
+mod reading;
+
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
 
-use quinn_proto::{Dir, Event, ReadError, StreamEvent, StreamId, VarInt};
+use quinn_proto::{Dir, Event, StreamEvent, StreamId, VarInt};
 
 use super::answer::Answer;
 use super::client::Client;
@@ -16,7 +18,7 @@ use super::traffic::Traffic;
 use crate::clock::{Clock, NEVER, Nanos};
 use crate::exchange::Exchange;
 use crate::failure::Failure;
-use crate::multiplexed::{End, Ended, Head, Known, Tally, cut_short};
+use crate::multiplexed::{Ended, Head, Known, Tally};
 use crate::plan::Streams;
 
 /// What a client says on its control stream: of which kind that is, and SETTINGS without a table, blocks
@@ -25,12 +27,7 @@ const CONTROL: &[u8] = &[0, 4, 9, 1, 0, 7, 0, 6, 0x80, 1, 0, 0];
 
 /// Codes of errors (RFC 9114 §8.1).
 const NO_ERROR: u32 = 0x100;
-const STREAM_CREATION_ERROR: VarInt = VarInt::from_u32(0x103);
-const REQUEST_REJECTED: VarInt = VarInt::from_u32(0x10b);
 const REQUEST_CANCELLED: VarInt = VarInt::from_u32(0x10c);
-
-/// A window with less left than this has run out, or nearly.
-const LITTLE_BYTES: u64 = 16 * 1024;
 
 /// The streams of a connection.
 #[derive(Debug)]
@@ -310,107 +307,6 @@ impl Multiplex {
             stream.unsent.drain(..count);
         }
         let _ = sending.finish();
-    }
-
-    /// Reads what has come for a request.
-    fn read(&mut self, id: StreamId, now: Nanos, ended: &mut Vec<Ended>) -> Result<u64, Fault> {
-        let Some(place) = self.streams.iter().position(|stream| stream.id == id) else {
-            // What was on its way when the request was given up.
-            return Ok(0);
-        };
-        let stream = &mut self.streams[place];
-        let mut receiving = self.quic.connection.recv_stream(id);
-        let Ok(mut chunks) = receiving.read(true) else {
-            return Ok(0);
-        };
-        if stream.taken.0 != self.flushes {
-            stream.taken = (self.flushes, 0);
-        }
-        let mut body_bytes = 0;
-        let end = loop {
-            match chunks.next(usize::MAX) {
-                Ok(Some(chunk)) => {
-                    stream.taken.1 += chunk.bytes.len() as u64;
-                    self.taken_bytes += chunk.bytes.len() as u64;
-                    body_bytes += stream.answer.feed(&chunk.bytes, now, &mut self.head)?;
-                }
-                Ok(None) => break Some(stream.answer.end()?),
-                Err(ReadError::Reset(REQUEST_REJECTED)) => {
-                    self.tally.refused += 1;
-                    break Some(End::Refused);
-                }
-                Err(ReadError::Reset(_)) => {
-                    self.tally.resets += 1;
-                    let failure = cut_short(&stream.answer.exchange, Failure::Reset);
-                    break Some(End::Failed(failure));
-                }
-                Err(ReadError::Blocked) => break None,
-            }
-        };
-        let _ = chunks.finalize();
-        let runs_low = |taken: u64, window: u32| {
-            // An eighth may have been read again and not be told yet.
-            let window = u64::from(window);
-            taken + LITTLE_BYTES > window - window / 8
-        };
-        let stalls = end.is_none() && runs_low(stream.taken.1, self.plan.stream_window_bytes)
-            || runs_low(self.taken_bytes, self.plan.connection_window_bytes);
-        self.tally.window_stalls += u64::from(stalls);
-        if let Some(end) = end {
-            let exchange = self.streams.swap_remove(place).answer.exchange;
-            ended.push(Ended { exchange, end });
-        }
-        Ok(body_bytes)
-    }
-
-    /// Reads what the server says of itself.
-    fn hear(&mut self, id: StreamId, ended: &mut Vec<Ended>) -> Result<(), Fault> {
-        let Some(place) = self.incoming.iter().position(|(own, _)| *own == id) else {
-            return Ok(());
-        };
-        let incoming = &mut self.incoming[place].1;
-        let mut receiving = self.quic.connection.recv_stream(id);
-        let Ok(mut chunks) = receiving.read(true) else {
-            return Ok(());
-        };
-        let is_over = loop {
-            match chunks.next(usize::MAX) {
-                Ok(Some(chunk)) => incoming.feed(&chunk.bytes, &mut self.peer)?,
-                Err(ReadError::Blocked) => break false,
-                Ok(None) | Err(ReadError::Reset(_)) => {
-                    incoming.end()?;
-                    break true;
-                }
-            }
-        };
-        let _ = chunks.finalize();
-        if incoming.is_unknown() || is_over {
-            if !is_over {
-                // Not to be read any more (RFC 9114 §6.2).
-                let _ = self
-                    .quic
-                    .connection
-                    .recv_stream(id)
-                    .stop(STREAM_CREATION_ERROR);
-            }
-            self.incoming.swap_remove(place);
-        }
-        if let Some(first) = self.peer.goaway {
-            self.leave(first, ended);
-        }
-        Ok(())
-    }
-
-    /// The server takes no more requests, and has not looked at those from `first` on.
-    fn leave(&mut self, first: u64, ended: &mut Vec<Ended>) {
-        self.tally.goaways += u64::from(!self.is_leaving);
-        self.is_leaving = true;
-        let unseen = self.cancel(|stream| VarInt::from(stream.id).into_inner() >= first);
-        self.tally.refused += unseen.len() as u64;
-        ended.extend(unseen.into_iter().map(|exchange| Ended {
-            exchange,
-            end: End::Unseen,
-        }));
     }
 
     /// Ends requests before their time, and tells the server.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{LONGEST_HEAD_BYTES, MOST_HEADERS};
+use super::head::{LONGEST_HEAD_BYTES, MOST_HEADERS};
 
 /// The bytes are not HTTP, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

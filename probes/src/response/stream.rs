@@ -1,6 +1,7 @@
 //! A response whose framing is beneath it: its head and body come apart (HTTP/2).
 
-use super::{Fields, NotHttp, Response, State};
+use super::fields::Fields;
+use super::{NotHttp, Response, State};
 use crate::failure::Failure;
 use crate::plan::Method;
 
