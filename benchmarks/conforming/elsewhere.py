@@ -67,6 +67,25 @@ ELSEWHERE: dict[str, tuple[str, list[str]]] = {
             "tests/probe/test_probe_command.py::test_the_probe_dies_with_a_killed_command",
         ],
     ),
+    "26": (
+        "servers of HTTP/2 and HTTP/3 that mean harm: each its failure, bounded memory, an end",
+        [
+            "probes/tests/hostile.rs::servers_of_http2_that_mean_harm_have_their_names",
+            "probes/tests/hostile.rs::servers_of_http3_that_mean_harm_have_their_names",
+        ],
+    ),
+    "27": (
+        "mutated frames, header blocks and event streams: nothing breaks, nothing grows",
+        [
+            "probes/src/http2/multiplex/tests.rs::mutated_frames_break_nothing",
+            "probes/src/http2/hpack/tests.rs::mutated_blocks_break_nothing",
+            "probes/src/http3/answer/tests.rs::mutated_streams_never_panic_and_cost_no_more_than_a_block",
+            "probes/src/http3/incoming/tests.rs::mutated_streams_never_panic",
+            "probes/src/http3/multiplex/tests.rs::mutated_words_of_a_server_never_panic",
+            "probes/src/http3/qpack.rs::mutated_blocks_break_nothing",
+            "probes/src/event_stream/mod.rs::mutated_bodies_break_nothing",
+        ],
+    ),
     "28": (
         "a server that stands still once: what waited is counted, over HTTP/2 and HTTP/3 too",
         [

@@ -153,6 +153,12 @@ impl Engine<'_> {
             }
         }
         self.settle(slot);
+        if self.was_of_no_use(slot, &ended) {
+            self.classes[index].spare_failed(now);
+            for unseen in &mut ended {
+                unseen.end = End::Refused;
+            }
+        }
         for ended in ended.drain(..) {
             self.end_stream(index, slot, ended, now);
         }
@@ -211,13 +217,22 @@ impl Engine<'_> {
                 class.recorder.secured_by_quic(connection.opened, took);
             }
             class.spares.retain(|&other| other != slot);
-            class.spare_failures = 0;
             if let (0, Some(carriers)) = (class.spares.len(), &mut class.carriers) {
                 if class.open >= class.plan.held() {
                     carriers.stand();
                 }
             }
         }
+    }
+
+    /// Whether the server left a connection without having looked at anything on it. One that always does
+    /// is not to be dialled as fast as can be, nor its requests sent again for ever.
+    fn was_of_no_use(&self, slot: u32, ended: &[Ended]) -> bool {
+        let connection = self.slots[slot as usize].connection.as_ref();
+        connection.is_some_and(|it| {
+            let is_done = it.carried.as_ref().is_some_and(Carrier::is_done);
+            is_done && it.served == 0 && ended.iter().all(|it| it.end == End::Unseen)
+        })
     }
 
     /// A stream ended: judge it, or send its request again.
@@ -231,6 +246,7 @@ impl Engine<'_> {
         }
         match end {
             End::Whole => {
+                class.spare_failures = 0;
                 let mut place = None;
                 if let Some(connection) = &mut self.slots[slot as usize].connection {
                     connection.served += 1;
@@ -313,11 +329,16 @@ impl Engine<'_> {
         };
         let (index, served) = (connection.class, connection.served);
         let exchanges = connection.carried.as_mut().map(Carrier::take_all);
+        let exchanges = exchanges.unwrap_or_default();
+        if served == 0 && exchanges.is_empty() {
+            // It was there for nothing: as if its handshake had failed.
+            self.classes[index].spare_failed(now);
+        }
         if let Some(carriers) = &mut self.classes[index].carriers {
             carriers.remove(slot);
         }
         self.close(slot);
-        for exchange in exchanges.into_iter().flatten() {
+        for exchange in exchanges {
             let is_closed = matches!(failure, Failure::Empty | Failure::Reset);
             // The race of a kept connection: it was closed before the server could see the request.
             let is_stale = is_closed && served > 0 && !exchange.response.has_started();

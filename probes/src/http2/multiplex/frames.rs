@@ -65,7 +65,6 @@ impl Multiplex {
         if !self.was_opened(head.stream) {
             return Err(Fault::Protocol);
         }
-        self.idle_frames = 0;
         let mut own = payload;
         if head.has(frame::PADDED) {
             own = frame::unpadded(own)?;
@@ -127,7 +126,7 @@ impl Multiplex {
             match status {
                 101 => return Err(Fault::Protocol),
                 100..=199 if end => return Err(Fault::Protocol),
-                100..=199 => return Ok(()),
+                100..=199 => return self.count_idle(),
                 _ => {}
             }
             if response.take_head(status, &headers[..count]).is_err() {
@@ -136,6 +135,7 @@ impl Multiplex {
         } else if !end {
             return Err(Fault::Protocol);
         }
+        self.idle_frames = 0;
         if end {
             self.end(place, ended);
         }
