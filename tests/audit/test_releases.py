@@ -156,3 +156,28 @@ def test_a_flag_that_later_got_more_words_was_always_one(
 ) -> None:
     found = audit(parse_text(f"events {{}} {text}"), linux(version=version), ALL).findings
     assert any(one.rule == "cf-parameter-unknown" for one in found) is is_refused
+
+
+_PARAMETERS = [
+    ("server { listen 80 fastopen=9; }", "1.5.7", "1.5.8"),
+    ("server { listen 80 proxy_protocol; }", "1.5.11", "1.5.12"),
+    ("proxy_cache_path /c keys_zone=a:1m use_temp_path=off;", "1.7.9", "1.7.10"),
+    ("server { listen 80 reuseport; }", "1.9.0", "1.9.1"),
+    ("server { listen 80 http2; }", "1.9.4", "1.9.5"),
+    ("upstream u { server 10.0.0.1 max_conns=9; }", "1.11.4", "1.11.5"),
+    ("proxy_cache_path /c keys_zone=a:1m manager_files=9;", "1.11.4", "1.11.5"),
+    ("proxy_cache_path /c keys_zone=a:1m min_free=1g;", "1.19.0", "1.19.1"),
+]
+
+
+@pytest.mark.parametrize(("text", "without", "first"), _PARAMETERS)
+def test_a_parameter_is_refused_to_the_last_release_without_it(
+    text: str, without: str, first: str
+) -> None:
+    """Older than any nginx that the proofs run on."""
+
+    def refused(version: str) -> bool:
+        found = audit(parse_text(HTTP % text), linux(version=version), ALL).findings
+        return any(one.rule == "cf-parameter-unknown" for one in found)
+
+    assert [refused(without), refused(first)] == [True, False]
