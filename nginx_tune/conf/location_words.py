@@ -30,16 +30,11 @@ def is_for_programs(scope: Scope) -> bool:
     return _each(scope, _is_for_programs)
 
 
-def is_for_websockets(scope: Scope) -> bool:
-    """Whether connections of WebSockets are opened here."""
-    return _each(scope, lambda words: not _WEBSOCKETS.isdisjoint(words))
-
-
 def is_for_own_files(scope: Scope) -> bool:
     """Whether a site's own scripts, styles, pictures and fonts are all that is had here."""
     location = _location(scope)
     if location is not None and location.args[0] in {"~", "~*"}:
-        found = _LAST_GROUP.search(location.args[-1])
+        found = _GROUP_OF_KINDS.search(location.args[-1])
         if found is not None and _KINDS.issuperset(found[1].split("|")):
             return True
     return _each(scope, lambda words: not _OWN_FILES.isdisjoint(words[-2:]))
@@ -86,18 +81,16 @@ def _is_for_programs(words: list[str]) -> bool:
 
 
 _GROUP = re.compile(r"\((?:\?:)?([\w./|-]+)\)", re.ASCII)
-_LAST_GROUP = re.compile(r"\((?:\?:)?([\w|]+)\)/", re.ASCII)
+_GROUP_OF_KINDS = re.compile(r"\((?:\?:)?([\w|]+)\)/", re.ASCII)
 _KINDS = frozenset({"css", "js", "img", "images", "fonts", "icons"})
 _VERSION = re.compile(r"v[0-9]{1,2}")
-_WEBSOCKETS = frozenset({
-    "ws", "wss", "websocket", "websockets", "socket", "socket.io", "sockjs", "sockjs-node",
-    "cable", "signalr", "hub", "hubs", "realtime", "live", "mqtt", "xmpp-websocket",
+_PROGRAMS = frozenset({
+    "ws", "wss", "websocket", "websockets", "socket.io", "sockjs", "sockjs-node", "cable",
+    "signalr", "mqtt", "xmpp-websocket", "api", "apis", "rest", "rpc", "jsonrpc", "json-rpc",
+    "trpc", "grpc", "graphql", "webhook", "webhooks", "ajax", "sse", "longpolling", "http-bind",
+    "xmlrpc", "xmlrpc.php", ".well-known", "_matrix", "_synapse", "remote.php", "webdav",
+    "caldav", "carddav", "livereload",
 })  # fmt: skip
-_PROGRAMS = _WEBSOCKETS - {"live", "realtime", "hub", "hubs", "socket"} | {
-    "api", "apis", "rest", "rpc", "jsonrpc", "json-rpc", "trpc", "grpc", "graphql", "webhook",
-    "webhooks", "ajax", "sse", "longpolling", "http-bind", "xmlrpc", "xmlrpc.php", ".well-known",
-    "_matrix", "_synapse", "remote.php", "webdav", "caldav", "carddav", "livereload",
-}  # fmt: skip
 _SHOWN = frozenset({
     "doc", "docs", "documentation", "swagger", "swagger-ui", "redoc", "explorer", "playground",
     "graphiql", "admin", "api-docs", "ui",
