@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from nginx_tune.documents.base import Document
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts
@@ -20,7 +22,7 @@ from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UsageError
-from nginx_tune.prove.blocks import pair_blocks
+from nginx_tune.prove.blocks import Blocks, pair_blocks
 from nginx_tune.prove.rounds import select_pairs
 from nginx_tune.report.page_parts import Figure, Plot, Section, Text
 from nginx_tune.report.page_screens import findings_screen, measurement_screen, plan_screen
@@ -88,6 +90,7 @@ def _validation(found: Validation, title: str = _TWO_ARMS, kind: str = "validati
     return Section(kind, title, base.screen, base.tag, base.tone, base.figures, plots, texts)
 
 
+_COMPARED = ("baseline", "candidate")
 _TONES = {"better": "good", "worse": "bad"}
 
 
@@ -111,7 +114,7 @@ def _figures(verdict: Verdict) -> list[Figure]:
         return []
     before, after = columns_of(primary)
     words = metric_words(primary.name)
-    bounds = {arm: "≥ " if arm in primary.at_least else "" for arm in ("baseline", "candidate")}
+    bounds = {arm: "≥ " if arm in primary.at_least else "" for arm in _COMPARED}
     shown = [
         Figure(
             f"{words}, baseline",
@@ -136,17 +139,42 @@ def _blocks_plots(verdict: Verdict, measurements: Sequence[Measurement]) -> list
     arms = len({one.arm for one in measurements})
     compared = select_pairs(measurements, max(arms, 1), against="baseline", arm="candidate")
     plots: list[Plot] = [plot for plot in [metrics_plot(verdict)] if plot]
+    counting = measurements
     try:
-        pairs = pairs_plot(verdict, pair_blocks(compared))
+        blocks = pair_blocks(compared)
+        pairs = pairs_plot(verdict, blocks)
+        counting = _counting(blocks, measurements, max(arms, 1))
     except UsageError:
         pairs = None  # blocks that are no pairs, of a document that somebody wrote by hand
-    return [*plots, *([pairs] if pairs else []), *_load_plots(measurements)]
+    return [*plots, *([pairs] if pairs else []), *_load_plots(measurements, counting)]
 
 
-def _load_plots(measurements: Sequence[Measurement]) -> list[Plot]:
-    """Of every class: by quantile, then by second, then by worker."""
+def _counting(blocks: Blocks, measurements: Sequence[Measurement], arms: int) -> list[Measurement]:
+    """Without the halves of discarded pairs, and without the classes that a pair is spoilt for.
+
+    A curve is of the same requests as the figures in the table.
+    """
+    spoilt = {pair.index: pair.spoilt for pair in blocks.pairs}
+    counting = []
+    for one in measurements:
+        if one.arm not in _COMPARED:
+            counting.append(one)
+        elif one.block // arms in spoilt:
+            left_out = spoilt[one.block // arms]
+            classes = {name: part for name, part in one.classes.items() if name not in left_out}
+            counting.append(replace(one, classes=classes))
+    return counting
+
+
+def _load_plots(
+    measurements: Sequence[Measurement], counting: Sequence[Measurement] | None = None
+) -> list[Plot]:
+    """Of every class: by quantile, then by second, then by worker.
+
+    ``counting``: the blocks that the quantiles are of; else all.
+    """
     return [
-        *quantile_plots(measurements),
+        *quantile_plots(measurements if counting is None else counting),
         *seconds_plots(measurements),
         *workers_plots(measurements),
     ]

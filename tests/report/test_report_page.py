@@ -246,6 +246,26 @@ def test_a_curve_ends_where_ten_samples_lie_beyond() -> None:
     assert colours == {"baseline": 0, "candidate": 1}
 
 
+@pytest.mark.parametrize(
+    ("flag", "requests"),
+    [
+        ("generator_cpu: the probe used 81 % of a CPU", 1000),
+        ("lateness: hot: the probe released arrivals late", 1000),
+        ("ack_stalls: hot: some pauses", 1200),
+    ],
+)
+def test_a_curve_is_of_the_requests_that_the_table_is_of(flag: str, requests: int) -> None:
+    """One half of a pair is flagged: the other half has no place in the curves either."""
+    validation = next(one for one in EVERY if isinstance(one, Validation))
+    raw = msgspec.to_builtins(validation)
+    (flagged,) = [one for one in raw["measurements"] if one["block"] == 3]
+    flagged["flags"] = [flag]
+    for one in raw["measurements"]:  # else a flag about the only class is about all
+        one["classes"]["memory"] = one["classes"]["hot"]
+    page = page_of(msgspec.convert(raw, Validation))
+    assert f"requests: baseline {requests:,}, candidate {requests:,}." in page.text
+
+
 @pytest.mark.parametrize("broken", ["", "!", "AAAA"])
 def test_a_histogram_that_cannot_be_read_leaves_the_rest(broken: str) -> None:
     validation = next(one for one in EVERY if isinstance(one, Validation))
