@@ -28,6 +28,7 @@ from nginx_tune.apply.target import (
 )
 from nginx_tune.apply.undo import recover, undo
 from nginx_tune.apply.watch import Canary, ask_canaries, check_url, watch
+from nginx_tune.documents.units import plural
 from nginx_tune.errors import NginxTuneError, UsageError
 from nginx_tune.host.door import Host
 from nginx_tune.turnover.address import AcceptingSocket, lost_addresses
@@ -239,7 +240,7 @@ class _Change:
         # From here on the files may be new: a rollback must look whether somebody told nginx.
         journal.append(Swapping())
         swap_in([one.entry for one in found])
-        self._say(f"{len(found)} files changed")
+        self._say(f"{plural(len(found), 'file')} changed")
 
     def _test(
         self,
@@ -289,8 +290,8 @@ class _Change:
             self._notes += seen.notes
             journal.append(_answered(seen))
             self._say(
-                f"{len(workers)} new workers, {seen.seen} seen to answer "
-                f"on {len(seen.places)} listeners"
+                f"{plural(len(workers), 'new worker')}, {seen.seen} seen to answer "
+                f"on {plural(len(seen.places), 'listener')}"
             )
             watch(
                 self._host,

@@ -46,3 +46,8 @@ def nginx_size(count: int) -> str:
         if count and count % size == 0:
             return f"{count // size}{unit}"
     return str(count)
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 disk``, ``2 disks``, ``1,000 disks``."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

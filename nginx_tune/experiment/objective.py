@@ -13,6 +13,7 @@ import msgspec
 from nginx_tune.documents.capacity import Capacity, CapacityStep
 from nginx_tune.documents.loadplan import Arrivals, LoadClass
 from nginx_tune.documents.progress import Step
+from nginx_tune.documents.units import plural
 from nginx_tune.experiment.experiment import Experiment
 from nginx_tune.experiment.session import Session
 from nginx_tune.load.capacity import LOWEST_PER_SECOND
@@ -81,7 +82,7 @@ def _answer(objective: Objectives, steps: Sequence[CapacityStep], bounds: Bounds
             capacity_per_second=None,
             at_least_per_second=held,
             limited_by="steps",
-            reason=f"time was up after {len(steps)} runs",
+            reason=f"time was up after {plural(len(steps), 'run')}",
         )
     return Capacity(objectives=texts, **answer._asdict(), steps=list(steps))
 

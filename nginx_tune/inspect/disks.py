@@ -10,7 +10,7 @@ from nginx_tune.documents.curve import DiskProbe
 from nginx_tune.documents.diskplan import DiskPlan, DiskRun
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.progress import Step
-from nginx_tune.documents.units import bytes_text, number_text
+from nginx_tune.documents.units import bytes_text, number_text, plural
 from nginx_tune.errors import MissingToolError, UndecidedError
 from nginx_tune.inspect.disk_curve import curve_of
 from nginx_tune.inspect.disk_files import LEAST_FILE_BYTES, choose_files
@@ -122,7 +122,7 @@ def _source(target: DiskTarget) -> _Source:
     if sample.bytes < _LEAST_BYTES and device is not None and _may_read(device):
         return _Source([os.path.realpath(device)], f"the whole device {device}")
     if sample.paths:
-        size = f"{len(sample.paths)} files of {bytes_text(sample.bytes)}"
+        size = f"{plural(len(sample.paths), 'file')} of {bytes_text(sample.bytes)}"
         where = " and ".join(target.directories)
         # Names of directories are bytes; what is no UTF-8 in them is shown escaped.
         where = where.encode(errors="surrogateescape").decode(errors="backslashreplace")

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nginx_tune.documents.capacity import CapacityStep, LimitedBy
+from nginx_tune.documents.units import plural
 
 MAJORITY = 2
 """Runs, of at most three, that settle a rate."""
@@ -91,7 +92,11 @@ def settle(steps: Sequence[CapacityStep], bounds: Bounds) -> SearchOutcome:
     held = bracket.held
     if held is not None and _held(steps, held) < MAJORITY:
         return SearchOutcome(
-            None, None, bracket.missed, "steps", f"{len(steps)} runs did not settle on a rate"
+            None,
+            None,
+            bracket.missed,
+            "steps",
+            f"{plural(len(steps), 'run')} did not settle on a rate",
         )
     if bracket.missed is None:
         reason = f"it holds at {_rate(bounds.highest)}, the highest rate that was allowed"
@@ -108,7 +113,7 @@ def settle(steps: Sequence[CapacityStep], bounds: Bounds) -> SearchOutcome:
         reason = f"what stops at {_rate(bracket.missed)} is not the server: {why}"
         return SearchOutcome(None, held, bracket.missed, limit, reason)
     if bracket.missed > held * (1 + bounds.precision_ratio):
-        reason = f"{len(steps)} runs did not come closer: {why}"
+        reason = f"{plural(len(steps), 'run')} did not come closer: {why}"
         return SearchOutcome(None, held, bracket.missed, "steps", reason)
     return SearchOutcome(held, held, bracket.missed, limit, f"at {_rate(bracket.missed)}: {why}")
 
@@ -116,7 +121,7 @@ def settle(steps: Sequence[CapacityStep], bounds: Bounds) -> SearchOutcome:
 def so_far(steps: Sequence[CapacityStep]) -> SearchOutcome:
     """What is known of a search that was interrupted: no capacity, but what held and what not."""
     bracket = _bracket(steps) if steps else _Bracket(None, None, None)
-    reason = f"interrupted after {len(steps)} runs"
+    reason = f"interrupted after {plural(len(steps), 'run')}"
     return SearchOutcome(None, bracket.held, bracket.missed, INTERRUPTED, reason)
 
 

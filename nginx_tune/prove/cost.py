@@ -55,9 +55,16 @@ class CostComparison(MetricPairs):
         most, least = _extremes(self.blocks.pairs)
         return (
             "the arms answered other mixes of requests: with the candidate "
-            f"{math.exp(most[0]):.3g} × as many of {most[1]}, "
-            f"{math.exp(least[0]):.3g} × as many of {least[1]}"
+            f"{_times(*most)}, {_times(*least)}"
         )
+
+
+def _times(log_ratio: float, name: str) -> str:
+    """How many of a class the candidate answered beside the baseline."""
+    if log_ratio == math.inf:
+        return f"requests of {name}, and the baseline none"
+    ratio = f"{math.exp(log_ratio):.3g}"
+    return f"as many of {name}" if ratio == "1" else f"{ratio} × as many of {name}"
 
 
 def _range_of(pair: Pair, log_ratio: float) -> tuple[float, float]:

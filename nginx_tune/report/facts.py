@@ -16,9 +16,9 @@ from nginx_tune.documents.facts import (
     Memory,
     PathStorage,
 )
+from nginx_tune.documents.units import plural
 from nginx_tune.report.curves import curve_blocks
 from nginx_tune.report.facts_nginx import listener_rows, nginx_lines
-from nginx_tune.report.listing import plural
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.screen import Block, Line, Screen, Table, plain_text
 from nginx_tune.report.text import bytes_text, number_text

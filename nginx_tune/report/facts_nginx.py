@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nginx_tune.documents.facts import Facts, Nginx, Running
 from nginx_tune.documents.listening import Listener
-from nginx_tune.report.listing import plural
+from nginx_tune.documents.units import plural
 from nginx_tune.report.nginx_choice import choice_lines
 
 MOST_LISTENERS = 12

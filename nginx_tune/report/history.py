@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nginx_tune.documents.history import ChangeRecord, History
+from nginx_tune.documents.units import plural
 from nginx_tune.report.text import plain
 
 _WORDS = {
@@ -29,8 +30,8 @@ def render_change(change: ChangeRecord) -> str:
     lines += [f"  {one.kind} {plain(one.path)}" for one in change.files]
     if change.new_workers is not None and change.state in {"kept", "awaiting"}:
         lines.append(
-            f"  {change.new_workers} new workers, {change.workers_seen} seen to answer, "
-            f"on {change.listeners} listeners"
+            f"  {plural(change.new_workers, 'new worker')}, {change.workers_seen} seen to answer, "
+            f"on {plural(change.listeners or 0, 'listener')}"
         )
     if change.reason:
         lines.append(f"  because: {plain(change.reason)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nginx_tune.documents.labs import KeptImage, LabRun, Labs
-from nginx_tune.documents.units import bytes_text
+from nginx_tune.documents.units import bytes_text, plural
 from nginx_tune.report.text import plain
 
 _HOUR_SECONDS = 3600
@@ -15,7 +15,7 @@ def render_list(labs: Labs) -> str:
     lines += [_image_line(image) for image in labs.images]
     total = sum(image.bytes for image in labs.images)
     lines.append(
-        f"{len(labs.images)} images kept, {bytes_text(total)} of at most "
+        f"{plural(len(labs.images), 'image')} kept, {bytes_text(total)} of at most "
         f"{bytes_text(labs.image_bytes_most)}"
     )
     if any(run.state == "dead" for run in labs.runs):

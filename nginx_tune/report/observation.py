@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nginx_tune.documents.measured_server import LoopTurn, ServerMeasurement, Waiting, WorkerUse
 from nginx_tune.documents.observation import Cause, Observation
+from nginx_tune.documents.units import plural
 from nginx_tune.prove.latency import QUANTILES, LatencySample, read_statistic
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.screen import Block, Line, Screen, Table
@@ -70,7 +71,7 @@ def _window(observation: Observation) -> Block:
     said = f"nginx {one_line(observation.nginx_version or '')}".strip()
     said += f", process {observation.pid}, {number_text(observation.duration_seconds)} s"
     choice = one_line(observation.nginx_choice)
-    lines = [Line(f"{said}, {observation.worker_processes} workers")]
+    lines = [Line(f"{said}, {plural(observation.worker_processes, 'worker')}")]
     return [*lines, *([Line(choice)] if choice else [])]
 
 

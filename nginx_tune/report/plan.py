@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.findings import Finding, NginxTest
 from nginx_tune.documents.plan import HostPart, Hunk, Plan, Refusal
+from nginx_tune.documents.units import plural
 from nginx_tune.report.diff import render_diff
 from nginx_tune.report.evidence import evidence_text
 from nginx_tune.report.text import plain
@@ -41,7 +42,9 @@ def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
     count = sum(len(file.hunks) for file in plan.files)
     parts = [f"# Plan for `{plain(plan.conf_path)}`\n"]
     parts.append(
-        f"{count} lines in {len(plan.files)} files.\n" if count else "Nothing is to be changed.\n"
+        f"{plural(count, 'line')} in {plural(len(plan.files), 'file')}.\n"
+        if count
+        else "Nothing is to be changed.\n"
     )
     for file in plan.files:
         parts.append(f"## `{plain(file.path)}`\n")

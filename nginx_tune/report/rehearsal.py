@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, Turnover
+from nginx_tune.documents.units import plural
 from nginx_tune.prove.rehearsal import last_answer, turnover_name
 from nginx_tune.report.columns import align
 from nginx_tune.report.screen import Line, Screen, Table
@@ -104,10 +105,12 @@ def _sentence(one: Turnover) -> str:
     failed = sum(one.failed.values())
     lost = sum(item.lost for item in one.held)
     losses = [f"{failed} of {failed + one.requests} requests failed"] if failed else []
-    losses += [f"{lost} held connections were lost"] if lost else []
+    was = "was" if lost == 1 else "were"
+    losses += [f"{plural(lost, 'held connection')} {was} lost"] if lost else []
     said = " and ".join(losses) if losses else "nothing was lost"
     left = (
-        f"; {one.workers_left} old workers are left after {seconds_text(one.watched_seconds)}"
+        f"; {plural(one.workers_left, 'old worker')} {'is' if one.workers_left == 1 else 'are'} "
+        f"left after {seconds_text(one.watched_seconds)}"
         if one.workers_left
         else ""
     )

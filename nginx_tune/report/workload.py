@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from nginx_tune.documents.units import plural
 from nginx_tune.documents.workload import LogSummary, Rejected, Traffic, Workload
-from nginx_tune.report.listing import plural
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.screen import Block, Line, Screen, Table
 from nginx_tune.report.text import bytes_text, number_text
@@ -26,7 +26,7 @@ def workload_screen(workload: Workload) -> Screen:
     """The same after a sentence: which kind of site it is, by how many requests."""
     said = f"The traffic is that of a {one_line(workload.kind)} site"
     if workload.log is not None:
-        said += f", by {workload.log.requests:,} requests"
+        said += f", by {plural(workload.log.requests, 'request')}"
         if workload.log.span_seconds:
             said += f" in {workload.log.span_seconds:,} s"
     return [[Line(f"{said}.", "answer")], *workload_blocks(workload)]

@@ -48,3 +48,7 @@ def test_the_first_change_can_be_followed_literally(root: Path) -> None:
     assert (top / "applied").read_text() != before
     assert (top / "nginx.conf").read_text() == before
     assert "every file is as it was; nginx: reloaded" in run.stdout
+    # As the page shows it.
+    for said in ("nginx-tune: 1 file changed", "2 new workers, 2 seen to answer on 1 listener\n"):
+        assert said in run.stderr
+        assert said.strip() in PAGE.read_text()

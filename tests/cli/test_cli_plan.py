@@ -109,7 +109,7 @@ def test_safe_fixes_of_the_audit_are_in_it_and_chosen_by_rule(run_cli: RunCli, c
     fixes = run_cli("plan", conf, "--facts", FACTS, "--only", "*-*", "--only", "cn")
     assert fixes.stdout == alone.stdout, fixes.stderr
     both = run_cli("plan", conf, "--facts", FACTS, "--only", "accept", "--only", "cn", "-f", "md")
-    assert "2 lines in 1 files" in both.stdout
+    assert "2 lines in 1 file." in both.stdout
 
 
 def test_a_file_that_links_have_included_twice_is_changed_once(

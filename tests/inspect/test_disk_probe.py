@@ -163,7 +163,7 @@ def test_a_disk_is_measured_through_its_files_and_a_busy_one_is_refused(tmp_path
     curve = next(disk.curve for disk in seen.storage.disks if disk.name == name)
     assert curve is not None
     assert curve.provenance == "measured"
-    assert curve.target.startswith("1 files of 80.0 MiB")
+    assert curve.target.startswith("1 file of 80.0 MiB")
     assert [point.depth for point in curve.points] == [1, 2, 4, 8, 16, 32, 64]
     assert curve.small_reads is not None
     assert not any(unknown.path.endswith(f"{name}/curve") for unknown in seen.unknown)

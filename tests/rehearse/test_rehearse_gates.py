@@ -151,7 +151,9 @@ def test_people_read_the_outcome_first_and_nothing_steers_a_terminal() -> None:
     text, page = render_rehearsal(found), render_rehearsal_markdown(found)
     assert "\x1b" not in text + page
     assert "reload: REFUSED, the old generation serves on: [emerg] a\\x1b[2Jb | c" in text
-    assert "reload back: taken, 10 of 1000 requests failed and 1 held connections were lost" in text
+    assert "reload back: taken, 10 of 1000 requests failed and 1 held connection was lost" in text
+    one = msgspec.structs.replace(found, turnovers=[msgspec.structs.replace(TAKEN, workers_left=1)])
+    assert "; 1 old worker is left after" in render_rehearsal(one)
     assert "gate FAILED: reload_back.lost == 0" in text
     width = {line.count("|") - line.count("\\|") for line in page.splitlines() if line[:1] == "|"}
     assert width == {4}, "a table of three columns"
