@@ -211,6 +211,9 @@ def _measure(
         **histogram_renderers([measurement], histograms),
     }
     write_result(renderers, formats, output)
+    broken = next((flag for flag in measurement.flags if flag.startswith("hlog: ")), None)
+    if status is ExitStatus.OK and histogram_log is not None and broken is not None:
+        raise UsageError(f"{histogram_log}: {broken.removeprefix('hlog: ')}")
     unanswered = unanswered_classes(measurement)
     if status is ExitStatus.OK and unanswered:
         parts = [measurement.classes[name] for name in unanswered]

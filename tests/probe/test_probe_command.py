@@ -79,6 +79,15 @@ def test_a_server_that_somebody_else_started_is_not_our_own(nginx: Nginx) -> Non
     assert not is_own_server(LiveHost(), "127.0.0.1", nginx.port)
 
 
+def test_a_log_that_could_not_be_written_is_no_success(nginx: Nginx, run_cli: RunCli) -> None:
+    """What was measured is shown all the same."""
+    load = ("--allow-live", "--rate", "50", *SHORT, "--hlog", "/dev/full")
+    run = run_cli("probe", nginx.url("/1k"), *load)
+    assert run.returncode == 2
+    assert "p99" in run.stdout
+    assert "/dev/full: the histogram log is not whole: No space left on device" in run.stderr
+
+
 def test_no_good_response_is_not_a_pass(nginx: Nginx, run_cli: RunCli) -> None:
     run = run_cli("probe", nginx.url("/none"), "--allow-live", "--rate", "50", *SHORT)
     assert run.returncode == 4
