@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,9 @@ import click
 from nginx_tune.cli.progress import clear_progress
 from nginx_tune.errors import UsageError, name_meant
 from nginx_tune.host.own_files import check_writable
+
+_STEERING = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|\xc2[\x80-\x9f]")
+"""Control characters, those of C1 in UTF-8 too, but for tabs and ends of lines."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -107,7 +111,7 @@ def write_result(
     for name, file in jobs:
         data = renderers[name]()
         if file is None or file == "-":
-            _write_standard_output(data)
+            _write_standard_output(data if name == "console" else _for_eyes(data))
         else:
             write_file(Path(file), data, mode=mode)
 
@@ -144,6 +148,17 @@ def _formats_hint(name: str, known: Collection[str]) -> str:
 def is_screen(output: str | None) -> bool:
     """Whether what goes to ``output`` is for a terminal."""
     return output is None and sys.stdout is not None and sys.stdout.isatty()
+
+
+def _for_eyes(data: bytes) -> bytes:
+    """What a file or a pipe gets byte by byte, with control characters made visible on a terminal.
+
+    A diff has the bytes of a configuration, and those may be another's: escapes that move the
+    cursor or name the window. (The writer of consoles has made its own visible.)
+    """
+    if not is_screen(None):
+        return data
+    return _STEERING.sub(lambda found: f"\\x{found[0][-1]:02x}".encode(), data)
 
 
 def _write_standard_output(data: bytes) -> None:

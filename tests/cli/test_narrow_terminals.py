@@ -24,6 +24,7 @@ from nginx_tune.documents.observation import Observation
 from nginx_tune.report.findings import render_findings
 from nginx_tune.report.folding import fold, fold_text
 
+FACTS = Path(__file__).resolve().parents[1] / "host" / "golden" / "sata-ssd.facts.json"
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 BROAD = "inspect --host nowhere.json --capture somewhere.json --path /srv/a/rather/long/directory"
 
@@ -93,6 +94,26 @@ def test_results_are_folded_too(
     assert len(lines) > 1
     assert "error" not in lines[0]
     assert [line for line in lines if len(line) > width and " " in line.strip()] == []
+
+
+@pytest.mark.parametrize("form", ["diff", "md", "json"])
+def test_no_result_steers_the_terminal(form: str, seen: Path) -> None:
+    """A diff has the bytes of a configuration; a pipe gets them, a terminal sees them."""
+    conf = seen / "nginx.conf"
+    name = "a\x1b]0;owned\x07\x1b[31m\xc2\x9b2J"
+    text = f"events {{}}\nhttp {{ access_log /a.log;\n server_name_in_redirect off; # {name}\n}}\n"
+    conf.write_bytes(text.encode("latin-1"))
+    (seen / "facts.json").write_bytes(FACTS.read_bytes())
+    asked = ("plan", str(conf), "--facts", str(seen / "facts.json"), "-f", form)
+    lines = "\n".join(_on_terminal(80, "-q", *asked))
+    assert "access_log" in lines
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lines)
+    if form != "json":
+        assert "a\\x1b]0;owned\\x07\\x1b[31m" in lines
+        command = [sys.executable, "-m", "nginx_tune", "-q", *asked]
+        assert (
+            b"\x1b]0;owned\x07" in subprocess.run(command, capture_output=True, check=True).stdout
+        )
 
 
 def test_every_result_for_people_knows_the_terminal() -> None:
