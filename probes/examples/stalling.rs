@@ -34,12 +34,12 @@ impl Stalls {
     fn wait(&self) {
         let start = {
             let mut start = self.start.lock().expect("no panic");
-            *start.get_or_insert_with(|| Instant::now() - self.stall)
+            *start.get_or_insert_with(Instant::now)
         };
-        let into = start.elapsed().as_nanos() % self.every.as_nanos();
+        let into = (start.elapsed() + self.stall).as_nanos() % self.every.as_nanos();
         let into = Duration::from_nanos(into as u64);
-        if into < self.stall {
-            thread::sleep(self.stall - into);
+        if let Some(left) = self.stall.checked_sub(into) {
+            thread::sleep(left);
         }
     }
 }

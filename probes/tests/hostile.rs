@@ -93,7 +93,7 @@ fn seen(address: SocketAddr, protocol: &str) -> Seen {
 }
 
 /// What is to come of a server: the failures that may be, `good` for requests that are answered, and words
-/// of a flag.
+/// of a flag. Where it errs before it is asked anything, requests wait for the next connection, some too long.
 type Verdict = (&'static str, &'static [&'static str], &'static str);
 
 /// Judges a run; all requests are somewhere, once.
@@ -297,7 +297,7 @@ fn servers_of_http2_that_mean_harm_have_their_names() {
         (("SETTINGS", &["parse"], idle), floods(settings())),
         (("PING", &["parse"], idle), floods(frame(PING, 0, 0, b"12345678"))),
         (("acknowledgements", &["parse"], idle), floods(frame(PING, 1, 0, b"12345678"))),
-        (("resets of a stream", &["parse", "reset"], idle), floods(frame(RST_STREAM, 0, 1, b"\0\0\0\x02"))),
+        (("resets of a stream", &["parse", "reset", "timeout"], idle), floods(frame(RST_STREAM, 0, 1, b"\0\0\0\x02"))),
         (("resets of no stream", &["parse"], "out of place"), floods(frame(RST_STREAM, 0, 999, b"\0\0\0\x02"))),
         (("windows", &["parse"], idle), floods(frame(WINDOW_UPDATE, 0, 1, b"\x7f\xff\xff\xff"))),
         (("empty parts of a block", &["parse"], idle), Http2::Floods(begin.clone(), frame(CONTINUATION, 0, 1, b""))),
@@ -528,10 +528,10 @@ fn servers_of_http3_that_mean_harm_have_their_names() {
         (("no streams at all", &["timeout"], ""), grants(Grant { streams: 0, ..some })),
         (("a window of zero of each stream", &["timeout"], ""), grants(Grant { stream_bytes: 0, ..some })),
         (("a window of zero for ever", &["timeout"], ""), grants(Grant { connection_bytes: 0, ..some })),
-        (("SETTINGS", &["parse"], "out of place"), floods(b"\x04\0", None)),
-        (("frames that nobody knows", &["parse"], "empty frames"), floods(b"\x21\0", None)),
+        (("SETTINGS", &["parse", "timeout"], "out of place"), floods(b"\x04\0", None)),
+        (("frames that nobody knows", &["parse", "timeout"], "empty frames"), floods(b"\x21\0", None)),
         (("GOAWAY", &["parse", "timeout"], ""), floods(b"\x07\x01\x04", None)),
-        (("frames of HTTP/2", &["parse"], "out of place"), floods(b"\x06\x08pingping", None)),
+        (("frames of HTTP/2", &["parse", "timeout"], "out of place"), floods(b"\x06\x08pingping", None)),
         (("interim answers", &["parse"], "empty frames"), floods(b"\x01\x04\0\0\xff\x00", Some(b""))),
         (("empty parts of a body", &["parse"], "empty frames"), floods(b"\0\0", head)),
         (("frames between parts of a body", &["parse"], "empty frames"), floods(b"\x21\0", head)),
@@ -548,7 +548,7 @@ fn servers_of_http3_that_mean_harm_have_their_names() {
         })),
         (("a block longer than is read", &["parse"], "more header fields"), answers(|it, id| answer(it, id, b"\x01\x80\x10\0\0", false))),
         (("a pushed answer", &["parse"], "number of a stream"), answers(|it, id| answer(it, id, b"\x05\x04\0\0\0\xd1", false))),
-        (("no settings", &["parse"], "no SETTINGS"), first(b"\0\x21\0")),
+        (("no settings", &["parse", "timeout"], "no SETTINGS"), first(b"\0\x21\0")),
         (("the control stream ends", &["parse"], "end of a stream"), says(settings, |it, _| {
             if let Some(id) = control(it, b"\x02") { it.send_stream(id).finish().ok(); }
         })),

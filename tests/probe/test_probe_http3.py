@@ -91,14 +91,15 @@ def listening(series: str, place: Path, server: str = "", workers: int = 1) -> I
     with subprocess.Popen([program, "-e", place / "error.log", "-c", conf]) as process:
         try:
             deadline = time.monotonic() + 20
-            while True:
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                    break
+            at_work: list[int] = []
+            # It listens before it has written who it is, and before its workers are there.
+            while len(at_work) < workers:
+                with contextlib.suppress(OSError, ValueError):
+                    at_work = children(int((place / "pid").read_text()))
                 assert process.poll() is None, (place / "error.log").read_text()
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
-            master = int((place / "pid").read_text())
-            yield Quic(Nginx(port, place / "error.log"), place / "access.log", children(master))
+            yield Quic(Nginx(port, place / "error.log"), place / "access.log", at_work)
         finally:
             process.terminate()
 

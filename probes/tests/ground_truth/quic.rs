@@ -159,7 +159,7 @@ struct Server<P> {
     socket: UdpSocket,
     peer: P,
     config: Arc<EndpointConfig>,
-    server: Arc<ServerConfig>,
+    terms: Arc<ServerConfig>,
     endpoint: Endpoint,
     open: HashMap<ConnectionHandle, Open>,
     handshakes: Arc<AtomicU64>,
@@ -172,13 +172,13 @@ impl<P: Peer> Server<P> {
         // Numbers that are taken for its own after it has forgotten them.
         config.cid_generator(|| Box::new(RandomConnectionIdGenerator::new(8)));
         let config = Arc::new(config);
-        let server = server_config(peer.grant());
-        let endpoint = Endpoint::new(config.clone(), Some(server.clone()), false, None);
+        let terms = server_config(peer.grant());
+        let endpoint = Endpoint::new(config.clone(), Some(terms.clone()), false, None);
         Self {
             socket,
             peer,
             config,
-            server,
+            terms,
             endpoint,
             open: HashMap::new(),
             handshakes,
@@ -224,7 +224,7 @@ impl<P: Peer> Server<P> {
         if self.peer.forgets() {
             self.open.clear();
             self.endpoint =
-                Endpoint::new(self.config.clone(), Some(self.server.clone()), false, None);
+                Endpoint::new(self.config.clone(), Some(self.terms.clone()), false, None);
         }
     }
 
