@@ -380,7 +380,8 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         "cn-shutdown-timeout", proxy('proxy_set_header Upgrade "";'), None, 0,
     ),
     "two WebSockets are told once": (
-        "cn-shutdown-timeout", proxy(f"{LIVES} location /b {{ proxy_pass http://app; }}"), None, 1,
+        "cn-shutdown-timeout",
+        proxy(f"proxy_read_timeout 1h; {LIVES} location /b {{ proxy_pass http://app; }}"), None, 1,
     ),
     "status by another module": (
         "ob-no-status", http("server { location / { vhost_traffic_status_display; } }"), None, 0,
