@@ -28,7 +28,7 @@ UPGRADE = (
 FOR_ALL = 'proxy_set_header Connection "upgrade"; '
 CACHED = (
     "server { listen 443 ssl; server_name a.org; location / { proxy_pass http://app; "
-    "proxy_set_header Host $host; proxy_cache pages; } }"
+    "proxy_set_header Host $host; proxy_cache pages; proxy_cache_key $scheme$uri$args; } }"
 )
 STATIC_DNS = "events {} http { server { location / { proxy_pass http://%s:8080; } } }"
 CLIENT = (
