@@ -28,7 +28,8 @@ from causing.injections import INJECTIONS, Injection, Skipped
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.observation import Observation
-from nginx_tune.report.observation import render_observation
+from nginx_tune.report.observation import observation_screen
+from nginx_tune.report.screen import plain_text
 
 ROOT = Path(__file__).resolve().parent.parent
 OF_THE_MACHINE = "cpu-steal"
@@ -101,7 +102,7 @@ def run(injection: Injection, bench: Bench, *, show: bool) -> tuple[str, str]:
     subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=180)
     seen = decode(Observation, file.read_bytes())
     if show:
-        print(render_observation(seen), file=sys.stderr)
+        print(plain_text(observation_screen(seen)), file=sys.stderr)
     return judge(injection, seen), ", ".join(cause.id for cause in seen.causes)
 
 
