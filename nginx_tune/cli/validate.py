@@ -173,7 +173,8 @@ def command(
     Both are run in turn under the same load (a hot file, random files, a location without a file,
     and every other server and location) in namespaces of their own: stubs answer for the servers
     that they ask, no request leaves the machine and nothing is written outside. Interrupted, it
-    judges and keeps what was measured so far.
+    judges and keeps what was measured so far. No bodies are sent (uploads): they would change the
+    state of real applications.
     """
     from nginx_tune.cli.labs import read_lab_plan  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.cli.validating import Wanted, run_experiment  # noqa: PLC0415

@@ -91,6 +91,10 @@ EVENTS_PATH = "/events"
 """Where the origin streams events."""
 
 
+UPLOADS_PATH = "/uploads"
+"""Where the origin takes bodies, and says how many bytes came (``X-Upload-Bytes``)."""
+
+
 class LabEvents(Part, frozen=True, kw_only=True):
     """Streams of events, as a model sends its tokens: ``/events`` of the origin.
 

@@ -144,6 +144,25 @@ class EventStream(Part, frozen=True, kw_only=True):
     without it is ``truncated``."""
 
 
+class Upload(Part, frozen=True, kw_only=True):
+    """The bodies of a class's requests, made as they are sent.
+
+    They go to servers that nginx-tune itself started, and to no other: neither ``permit`` nor an
+    option opens that. The probe looks who listens.
+    """
+
+    bytes: list[int]
+    """Sizes; each request draws one of them, all alike: a size that stands twice is drawn twice
+    as often."""
+    bytes_per_second: int = 0
+    """A slow client: most bytes that are sent on a connection (of HTTP/2 and HTTP/3: on a stream)
+    in a second; 0 for as fast as they are taken."""
+    chunked: bool = False
+    """Whether requests do not say how long their body is: HTTP/1.1 sends it in chunks."""
+    expect_continue: bool = False
+    """HTTP/1.1: whether the body waits for ``100 Continue``, for a second at most."""
+
+
 class Http3(Part, frozen=True, kw_only=True):
     """How a class speaks HTTP/3: over QUIC, to the same address and port by UDP."""
 
@@ -169,7 +188,8 @@ class LoadClass(Part, frozen=True, kw_only=True):
     in turn, as comparing workers wants. The users of a closed loop own theirs."""
     held_connections: int | None = None
     """With ``turns``: how many are held; more are opened when all are busy. Null holds all."""
-    method: Literal["GET", "HEAD"] = "GET"
+    method: Literal["GET", "HEAD", "POST", "PUT"] = "GET"
+    """``POST`` and ``PUT`` need ``upload``."""
     headers: dict[str, str] = {}
     status: list[int] = field(default_factory=lambda: [200])
     """Expected statuses; any other is a ``status`` failure."""
@@ -198,6 +218,8 @@ class LoadClass(Part, frozen=True, kw_only=True):
     """The same over QUIC, in the place of ``http2``; the target needs ``tls``."""
     event_stream: EventStream | None = None
     """Null looks at the first and the last byte alone."""
+    upload: Upload | None = None
+    """Null sends no body."""
 
 
 class Caps(Part, frozen=True, kw_only=True):
@@ -205,6 +227,7 @@ class Caps(Part, frozen=True, kw_only=True):
 
     seconds: float = 600.0
     bytes: int = 1 << 42
+    """Of bodies, received and sent."""
     requests: int = 100_000_000
     connections: int = 4096
     rate_per_second: float = 200_000.0

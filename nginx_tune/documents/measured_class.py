@@ -142,6 +142,29 @@ class EventStreams(Part, frozen=True, kw_only=True):
     """From when an event says it was sent until the probe read it."""
 
 
+class Uploads(Part, frozen=True, kw_only=True):
+    """The bodies that a class sent; a body counts as its request does, bytes as they go."""
+
+    bodies: int = 0
+    """Of which the last byte was handed over: to the socket, of HTTP/3 to QUIC."""
+    bytes: int = 0
+    """That were handed over in the measured time, of unfinished bodies too."""
+    bytes_per_second: float = 0.0
+    confirmed: int = 0
+    """Good answers that say (``X-Upload-Bytes``) that as much came as was sent; where they say
+    another number it is a failure (``upload``)."""
+    unconfirmed: int = 0
+    """Good answers that say nothing of it."""
+    early_answers: int = 0
+    """Answers that were whole before the body was handed over, such as 413: the rest was not
+    sent. They count as good where their status is expected."""
+    cut_off: int = 0
+    """Connections, or streams, that ended inside the body: ``reset``, ``empty``, ``truncated``."""
+    upload_seconds: Latency = Latency()
+    """From the intended start until the last byte was handed over; bodies that were given up
+    before are lower bounds."""
+
+
 class ClassMeasurement(Part, frozen=True, kw_only=True):
     """One request class."""
 
@@ -164,8 +187,8 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     """Age of the youngest of these: quantiles below it are exact."""
     errors: dict[str, int] = {}
     """Failures by kind: ``refused``, ``connect_timeout``, ``unreachable``, ``tls``, ``reset``,
-    ``empty``, ``truncated``, ``parse``, ``status``, ``length``, ``range``, ``hash``, ``timeout``,
-    ``local_ports``, ``descriptors``, ``other``."""
+    ``empty``, ``truncated``, ``parse``, ``status``, ``length``, ``range``, ``hash``, ``upload``,
+    ``timeout``, ``local_ports``, ``descriptors``, ``other``."""
     statuses: dict[str, int] = {}
     response_seconds: Latency = Latency()
     """From the intended start to the last body byte."""
@@ -194,6 +217,8 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     """Null for other protocols."""
     event_stream: EventStreams | None = None
     """Null where the plan does not watch the answers."""
+    upload: Uploads | None = None
+    """Null where requests have no bodies."""
     syn_retries: int = 0
     """TCP handshakes that were asked for again, warm-up included: 1, 3, 7 s of waiting."""
     retransmits: int = 0

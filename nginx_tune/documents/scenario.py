@@ -8,13 +8,13 @@ from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.decisions import DecisionId, Decisions, Setting
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.lab import Lab
-from nginx_tune.documents.loadplan import Arrivals, Http2, Http3
+from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, Upload
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Cause
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.documents.workload import Kind
 
-WITHOUT_FILE = frozenset({"memory", "events"})
+WITHOUT_FILE = frozenset({"memory", "events", "uploads"})
 """Sources of classes that read no file."""
 
 
@@ -22,9 +22,12 @@ class ScenarioClass(Part, frozen=True, kw_only=True):
     """A request class of a scenario; ``data`` names where its paths come from."""
 
     name: str
-    source: Literal["random", "hot", "memory", "events"]
+    source: Literal["random", "hot", "memory", "events", "uploads"]
     """``random``: all files, uniformly; ``hot``: one file, primed; ``memory``: no file;
-    ``events``: the origin's streams of events, watched while they come."""
+    ``events``: the origin's streams of events, watched while they come; ``uploads``: bodies that
+    the origin counts."""
+    upload: Upload | None = None
+    """Of ``uploads``: what is sent."""
     query: str = ""
     """Of ``events``: what the origin is asked for, such as ``buffering=no``."""
     arrivals: Arrivals

@@ -21,6 +21,9 @@ def check_experiment(spec: ExperimentSpec, source: str) -> None:
         "load.classes.source: events are those of a scenario's origin": any(
             item.source == "events" for item in spec.load.classes
         ),
+        "load.classes: uploads change what they are sent to: only scenarios send them": any(
+            item.source == "uploads" or item.upload is not None for item in spec.load.classes
+        ),
         f"pairs: not from 1 to {_MOST_PAIRS}": not 1 <= spec.pairs <= _MOST_PAIRS,
         "duration_seconds: not above 0": spec.duration_seconds <= 0,
         "warmup_seconds: below 0": (spec.warmup_seconds or 0) < 0,

@@ -3,7 +3,8 @@
 Its objects are made up from their names, the same bytes in every run, and cost no disk: what is
 slow about it is what the lab says. It answers GET and HEAD, keeps connections, and lets at most
 so many requests move at once; others wait their turn, as behind a real application. An object has
-an ETag, and whoever names it is told that nothing changed. ``/events`` streams (``event_origin``).
+an ETag, and whoever names it is told that nothing changed. ``/events`` streams (``event_origin``),
+``/uploads`` takes bodies and counts them (``upload_origin``).
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from nginx_tune.documents.lab import EVENTS_PATH, LabOrigin
+from nginx_tune.documents.lab import EVENTS_PATH, UPLOADS_PATH, LabOrigin
 from nginx_tune.lab.event_origin import stream_events
+from nginx_tune.lab.upload_origin import UPLOAD_METHODS, take_upload
 
 _BLOCK_BYTES = 1 << 20
 _PIECE_BYTES = 32 << 10
@@ -76,10 +78,15 @@ class Origin:
             writer.write(_BAD_REQUEST)
             return False
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
-        if len(words) != 3 or words[0] not in {"GET", "HEAD"}:  # noqa: PLR2004
+        if len(words) != 3 or words[0] not in {"GET", "HEAD", *UPLOAD_METHODS}:  # noqa: PLR2004
             writer.write(_BAD_REQUEST)
             return False
         path, _, query = words[1].partition("?")
+        if words[0] in UPLOAD_METHODS:
+            kept = path == UPLOADS_PATH and await take_upload(head, reader, writer)
+            if path != UPLOADS_PATH:
+                writer.write(_BAD_REQUEST)
+            return kept and words[2] != "HTTP/1.0"
         if (
             path == EVENTS_PATH and words[0] == "GET"
         ):  # for as long as it lasts: it takes nobody's turn

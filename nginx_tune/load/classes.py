@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from nginx_tune.documents.lab import EVENTS_PATH
+from nginx_tune.documents.lab import EVENTS_PATH, UPLOADS_PATH
 from nginx_tune.documents.loadplan import (
     Arrivals,
     EventStream,
@@ -101,6 +101,8 @@ def plan_load(
         elif item.source == "events":
             query = f"?{item.query}" if item.query else ""
             paths = Paths(kind="fixed", paths=[EVENTS_PATH + query])
+        elif item.source == "uploads":
+            paths = Paths(kind="fixed", paths=[UPLOADS_PATH])
         elif item.manifest:
             paths = Paths(kind="manifest", manifest=item.manifest)
         else:
@@ -124,6 +126,8 @@ def plan_load(
                 connection_use=item.connection_use,
                 held_connections=item.held_connections,
                 timeout_seconds=item.timeout_seconds,
+                method="POST" if item.source == "uploads" else "GET",
+                upload=item.upload,
                 headers=item.headers,
                 keepalive=item.keepalive,
                 http2=item.http2,

@@ -119,7 +119,9 @@ def permit_target(
     """The plan with what the caller permits, in place of what it permits itself.
 
     A plan is a file like any other: it may not open the guard rails on its own.
+    Errors: UsageError for bodies to a server that is not ours, and for what is no name or address.
     """
+    check_uploads(plan, host)
     targets = [plan.target, *(item.target for item in plan.classes if item.target is not None)]
     is_ours = all(_is_own(host, target) for target in targets)
     permit = Permit(
@@ -132,6 +134,24 @@ def permit_target(
     if not is_ours and abort is None:
         abort = _LIVE_ABORT_RATIO
     return msgspec.structs.replace(plan, permit=permit, abort_error_ratio=abort)
+
+
+def check_uploads(plan: LoadPlan, host: Host) -> None:
+    """Nothing where bodies go only to servers that nginx-tune started on this host.
+
+    They change what they are sent to, so nothing that a caller permits opens this. The probe asks
+    the kernel the same once more before it sends anything (``probes/src/own_servers.rs``).
+    Errors: UsageError that names the first class and server that it does not hold of.
+    """
+    for item in plan.classes:
+        target = item.target or plan.target
+        if item.upload is None or _is_own(host, target):
+            continue
+        whom = target.unix or f"{target.address} port {target.port}"
+        raise UsageError(
+            f"class '{item.name}' sends bodies, and {whom} is not a server that nginx-tune "
+            "started: they are sent to no other, whatever is allowed"
+        )
 
 
 def _is_own(host: Host, target: Target) -> bool:

@@ -24,6 +24,7 @@ from nginx_tune.prove.http2_streams import add_streams
 from nginx_tune.prove.imbalance import with_imbalance
 from nginx_tune.prove.latency import merge_latencies
 from nginx_tune.prove.tls_sessions import add_sessions
+from nginx_tune.prove.uploads import add_uploads
 
 MOST_SKEW_SECONDS = 0.1
 """Between the starts of load hosts; what clocks kept by NTP allow."""
@@ -196,6 +197,7 @@ def _merge_class(parts: Sequence[ClassMeasurement], rates: tuple[float, float]) 
         event_stream=add_event_streams(
             [part.event_stream for part in parts if part.event_stream is not None]
         ),
+        upload=add_uploads([part.upload for part in parts if part.upload is not None]),
     )
 
 

@@ -17,7 +17,7 @@ from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import BetterWhen, Unit
 from nginx_tune.errors import UsageError
-from nginx_tune.prove import event_streams
+from nginx_tune.prove import event_streams, uploads
 from nginx_tune.prove.derived import DERIVED, read_loop_turn_per_ttfb
 from nginx_tune.prove.latency import STATISTICS, LatencySample, Reading, read_statistic, sample_of
 
@@ -52,7 +52,7 @@ class _Number:
 
 FAILURE_KINDS = (
     "refused", "connect_timeout", "unreachable", "tls", "reset", "empty", "truncated", "parse",
-    "status", "length", "range", "hash", "timeout", "local_ports", "descriptors", "other",
+    "status", "length", "range", "hash", "upload", "timeout", "local_ports", "descriptors", "other",
 )  # fmt: skip
 
 _LATENCY_FIELDS = {
@@ -184,7 +184,9 @@ def metric_names(classes: Iterable[str]) -> list[str]:
         *(f"{_LOOP_TURN_PER_TTFB}.{statistic}" for statistic in STATISTICS),
         *(f"{kind}.{one}" for kind in event_streams.LATENCIES for one in STATISTICS),
         *_CLASS_NUMBERS,
+        *(f"{uploads.UPLOAD}.{statistic}" for statistic in STATISTICS),
         *event_streams.FIGURES,
+        *uploads.FIGURES,
         "errors",
         *(f"errors.{kind}" for kind in FAILURE_KINDS),
     ]
@@ -208,10 +210,14 @@ def default_metrics(blocks: Sequence[Measurement]) -> list[str]:
     watched = dict.fromkeys(
         name for block in blocks for name, part in block.classes.items() if part.event_stream
     )
+    sending = dict.fromkeys(
+        name for block in blocks for name, part in block.classes.items() if part.upload
+    )
     server = [f"server.{tail}" for tail in _DEFAULT_SERVER_METRICS]
     return [
         *(f"{name}.{tail}" for name in classes for tail in _DEFAULT_CLASS_METRICS),
         *(f"{name}.{tail}" for name in watched for tail in event_streams.DEFAULT),
+        *(f"{name}.{tail}" for name in sending for tail in uploads.DEFAULT),
         *(name for name in server if find_metric(name).read(blocks).value is not None),
     ]
 
@@ -250,7 +256,13 @@ def _class_metric(name: str, head: str, tail: str) -> Metric | None:
     if figure := event_streams.FIGURES.get(tail):
         read_figure = partial(event_streams.read_figure, name=head, figure=figure)
         return Metric(name, figure.unit, figure.better_when, read_figure)
+    if sent := uploads.FIGURES.get(tail):
+        read_sent = partial(uploads.read_number, name=head, number=sent)
+        return Metric(name, sent.unit, sent.better_when, read_sent)
     kind, dot, statistic = tail.rpartition(".")
+    if kind == uploads.UPLOAD and statistic in STATISTICS:
+        read_upload = partial(uploads.read_upload, name=head, statistic=statistic)
+        return Metric(name, "seconds", "lower", read_upload)
     if (watched := event_streams.LATENCIES.get(kind)) and statistic in STATISTICS:
         read_latency = partial(
             event_streams.read_latency, name=head, field=watched, statistic=statistic

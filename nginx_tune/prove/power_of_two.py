@@ -14,7 +14,7 @@ from nginx_tune.documents.histogram import Bucket, Histograms, LatencyHistogram
 from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.prove import event_streams
+from nginx_tune.prove import event_streams, uploads
 from nginx_tune.prove.blocks import counts_for
 from nginx_tune.prove.histogram import Histogram, decode_histogram
 from nginx_tune.prove.latency import LatencySample, merge_latencies, read_statistic, sample_of
@@ -33,6 +33,7 @@ _OF_CLASS = {
     ".failed": "failed_seconds",
 }
 _OF_WATCHED = {f".{word}": field for word, field in event_streams.LATENCIES.items()}
+_UPLOAD = f".{uploads.UPLOAD}"
 _OF_SERVER = {f"server.{field}": field for field in SERVER_LATENCIES}
 _LATENESS = "generator.lateness"
 _NANOSECONDS = 1e9
@@ -40,7 +41,9 @@ _NANOSECONDS = 1e9
 
 def latency_names(classes: Iterable[str]) -> list[str]:
     """Every latency that measurements with these classes can have."""
-    of_classes = [f"{name}{tail}" for name in classes for tail in (*_OF_CLASS, *_OF_WATCHED)]
+    of_classes = [
+        f"{name}{tail}" for name in classes for tail in (*_OF_CLASS, *_OF_WATCHED, _UPLOAD)
+    ]
     return [*of_classes, *_OF_SERVER, _LATENESS]
 
 
@@ -154,6 +157,9 @@ def _sample(block: Measurement, name: str) -> LatencySample | None:
         part = block.classes.get(name.removesuffix(tail))
         if name.endswith(tail) and part is not None and part.event_stream is not None:
             return event_streams.sample_of(part.event_stream, field)
+    part = block.classes.get(name.removesuffix(_UPLOAD))
+    if name.endswith(_UPLOAD) and part is not None and part.upload is not None:
+        return uploads.sample_of(part.upload)
     for tail, field in _OF_CLASS.items():
         head = name.removesuffix(tail)
         if name.endswith(tail) and head in block.classes:

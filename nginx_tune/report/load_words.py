@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan
+from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Upload
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.text import bytes_text, number_text, seconds_text
 
@@ -23,6 +23,7 @@ def describe_load(plan: LoadPlan, what: str) -> str:
     for item in plan.classes[:_MOST_CLASSES]:
         name = "" if alone else f"{one_line(item.name)}: "
         watched = ", answers watched while they come" if item.event_stream else ""
+        watched += f", each sends {body_text(item.upload)}" if item.upload else ""
         lines.append(f"  {name}{_loop(item.arrivals)}, {_connections(item)}{watched}")
     left = len(plan.classes) - _MOST_CLASSES
     if left > 0:
@@ -34,6 +35,14 @@ def describe_load(plan: LoadPlan, what: str) -> str:
         f"{number_text(caps.rate_per_second)}/s"
     )
     return "".join(f"{line}\n" for line in lines)
+
+
+def body_text(upload: Upload) -> str:
+    """What bodies are sent, and at what pace."""
+    least, most = min(upload.bytes, default=0), max(upload.bytes, default=0)
+    size = bytes_text(least) if least == most else f"{bytes_text(least)} to {bytes_text(most)}"
+    pace = f" at {bytes_text(upload.bytes_per_second)}/s" if upload.bytes_per_second else ""
+    return f"a body of {size}{pace}"
 
 
 def _length(plan: LoadPlan) -> str:

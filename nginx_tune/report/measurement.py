@@ -24,6 +24,7 @@ from nginx_tune.report.quantities import one_line
 from nginx_tune.report.shape import shape_of
 from nginx_tune.report.text import bytes_text, number_text, seconds_text
 from nginx_tune.report.tls import sessions_text
+from nginx_tune.report.uploads import render_uploads
 
 _NOT_MEASURED = "–"
 
@@ -66,6 +67,7 @@ def render_measurement(measurement: Measurement, asked: str = "") -> str:
         render_event_streams(
             {name: item.event_stream for name, item in classes.items() if item.event_stream}
         ),
+        render_uploads({name: item.upload for name, item in classes.items() if item.upload}),
         _shapes(classes),
         _hidden(classes, measurement.duration_seconds),
         "".join(failures),

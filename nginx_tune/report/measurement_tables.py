@@ -10,6 +10,7 @@ from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.prove.event_streams import sample_of as whole_sample
 from nginx_tune.prove.latency import QUANTILES, LatencySample, read_statistic, sample_of
+from nginx_tune.prove.uploads import sample_of as upload_sample
 from nginx_tune.report.prometheus import Family, MetricSample, render_exposition
 from nginx_tune.report.quantities import one_line
 
@@ -64,6 +65,7 @@ def render_measurement_prometheus(measurement: Measurement) -> bytes:
             _summary("ttfb_seconds", "From when a request was due to its first byte.", classes),
             _summary("service_seconds", "From the send of a request to its last byte.", classes),
             *_watched(classes),
+            *_sent(classes),
         ]
     )
 
@@ -106,6 +108,33 @@ def _watched(classes: dict[str, ClassMeasurement]) -> list[Family]:
                 field, text, {name: whole_sample(one, field) for name, one in parts.items()}
             )
             for field, text in _WATCHED.items()
+        ),
+    ]
+
+
+def _sent(classes: dict[str, ClassMeasurement]) -> list[Family]:
+    """Of bodies that were sent; none where none were."""
+    parts = {name: item.upload for name, item in classes.items() if item.upload}
+    if not parts:
+        return []
+    sent = tuple(MetricSample(one.bytes, {"class": name}) for name, one in parts.items())
+    ends = tuple(
+        MetricSample(count, {"class": name, "end": end})
+        for name, one in parts.items()
+        for end, count in (
+            ("confirmed", one.confirmed),
+            ("unconfirmed", one.unconfirmed),
+            ("early_answer", one.early_answers),
+            ("cut_off", one.cut_off),
+        )
+    )
+    return [
+        Family(f"{_PREFIX}sent_body_bytes", "gauge", "Bytes of bodies sent.", sent),
+        Family(f"{_PREFIX}uploads", "gauge", "Bodies sent by their end.", ends),
+        _summary_of(
+            "upload_seconds",
+            "From when a request was due until its body was handed over.",
+            {name: upload_sample(one) for name, one in parts.items()},
         ),
     ]
 

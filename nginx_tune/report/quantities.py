@@ -36,6 +36,7 @@ _LATENCIES = {
     "first_body": "time to the body",
     "gap": "gap between pieces",
     "event_delay": "delay of events",
+    "upload": "time to send the body",
 }
 _STATISTICS = {
     "p50": "median",

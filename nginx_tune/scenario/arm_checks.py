@@ -64,6 +64,12 @@ def _check_arm(scenario: Scenario, name: str, spec: ArmSpec, check: Check) -> No
             not is_events or scenario.lab.topology == "proxy",
             "classes.source: events are the origin's: lab.topology proxy",
         )
+        is_uploads = item.source == "uploads"
+        check(
+            not is_uploads or scenario.lab.topology == "proxy",
+            "classes.source: uploads go to the origin: lab.topology proxy",
+        )
+        check(is_uploads == (item.upload is not None), "classes.upload: of uploads, and only there")
         check(is_events or not item.query, "classes.query: only of events")
         check(
             _QUERY.fullmatch(item.query) is not None,

@@ -1,5 +1,6 @@
 //! What makes a connection carry many requests at once: HTTP/2 or HTTP/3.
 
+use crate::clock::Nanos;
 use crate::exchange::Exchange;
 use crate::multiplexed::{Known, Tally};
 use crate::{http2, http3};
@@ -75,6 +76,17 @@ impl Carrier {
     /// Sends a request whose header block this is.
     pub fn open(&mut self, exchange: Exchange, block: &[u8]) {
         both!(self, streams => streams.open(exchange, block));
+    }
+
+    /// Makes as much of the bodies of its requests as the server and their pace let go now, up to a
+    /// piece of all together: how many bytes, and when their pace lets more go.
+    pub fn fill(&mut self, now: Nanos) -> (u64, Nanos) {
+        both!(self, streams => streams.fill(now))
+    }
+
+    /// Bytes of bodies that went since this was last asked; takes note of bodies that are handed over.
+    pub fn take_sent_body(&mut self, now: Nanos) -> u64 {
+        both!(self, streams => streams.take_sent_body(now))
     }
 
     /// Gives up the exchanges of which `is_due` says so, and tells the server.

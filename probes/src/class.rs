@@ -22,6 +22,7 @@ use crate::response::{NotHttp, Response};
 use crate::source::Source;
 use crate::tls::{Client, Protocol};
 use crate::trickle::Trickle;
+use crate::upload::{self, Upload};
 
 /// One class at work.
 #[derive(Debug)]
@@ -66,6 +67,8 @@ pub struct Class<'p> {
     template: Template,
     /// Which connections are closed after a response.
     closing: Chance,
+    /// Draws the lengths of its requests' bodies.
+    lengths: Chance,
     /// Bodies that are compared with files.
     bodies: Option<Bodies<'p>>,
     /// Of a slow client.
@@ -88,6 +91,7 @@ impl<'p> Class<'p> {
         let users = plan.stripe.share(class.arrivals.users());
         let mut recorder = Recorder::new(plan.window());
         recorder.event_streams = class.event_stream.is_some().then(Box::<Tally>::default);
+        recorder.uploads = class.upload.is_some().then(Box::<upload::Tally>::default);
         let target = plan.target_of(class);
         let (protocol, coding) = match (class.http2, class.http3) {
             (None, None) => (Protocol::Http1, Coding::default()),
@@ -125,6 +129,7 @@ impl<'p> Class<'p> {
             proxy_protocol: target.proxy_protocol,
             template: Template::new(class, target),
             closing: Chance::new(plan.seed, &class.name, Purpose::Close),
+            lengths: Chance::new(plan.seed, &class.name, Purpose::Upload),
             bodies: Bodies::new(class, plan.seed),
             trickle: class.read_bytes_per_second.map(Trickle::new),
             compared: None,
@@ -234,16 +239,36 @@ impl<'p> Class<'p> {
     /// Writes a request over `buffer`, to be sent on a connection that has served so many.
     pub fn render(&self, request: &Request, served: u64, buffer: &mut Vec<u8>) {
         let last = self.is_last(request, served);
-        self.template
-            .render(&self.picker.object(request), last, buffer);
+        self.template.render(
+            &self.picker.object(request),
+            self.body_bytes(request),
+            last,
+            buffer,
+        );
     }
 
     /// Writes the header block of a request over `buffer`, where the class has streams.
     pub fn render_block(&self, request: &Request, buffer: &mut Vec<u8>) {
         if let Some(carriers) = &self.carriers {
             let object = self.picker.object(request);
-            carriers.block.render(&object, buffer);
+            carriers
+                .block
+                .render(&object, self.body_bytes(request), buffer);
         }
+    }
+
+    /// How long the body of a request is; none where it has none.
+    fn body_bytes(&self, request: &Request) -> Option<u64> {
+        let sizes = &self.plan.upload.as_ref()?.bytes;
+        let drawn = self.lengths.below(request.index, sizes.len() as u64);
+        sizes.get(drawn as usize).copied()
+    }
+
+    /// The body of a request that is sent now; none where it has none.
+    pub fn upload(&self, request: &Request, now: Nanos) -> Option<Box<Upload>> {
+        let plan = self.plan.upload.as_ref()?;
+        let bytes = self.body_bytes(request)?;
+        Some(Box::new(Upload::new(bytes, plan, now)))
     }
 
     /// Whether the connection that has served so many is closed after this request.
@@ -311,7 +336,9 @@ impl<'p> Class<'p> {
         let Exchange {
             request, response, ..
         } = exchange;
-        let fault = self.fault(response, request);
+        let fault = self
+            .fault(response, request)
+            .or_else(|| exchange.fault_of_upload());
         self.recorder.answered(request, response.status());
         if let (Some(worker), Some(place)) = (response.worker(), place) {
             let good = fault.is_none();

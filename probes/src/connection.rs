@@ -4,13 +4,14 @@ use std::io::{self, Write as _};
 use std::net::TcpStream;
 
 use crate::carrier::Carrier;
-use crate::clock::Nanos;
+use crate::clock::{NEVER, Nanos};
 use crate::exchange::Exchange;
 use crate::http3::Multiplex;
 use crate::plan::{Endpoint, ProxyProtocol};
 use crate::request::{Reached, Request};
 use crate::sys;
 use crate::tls::Session;
+use crate::upload::PIECE_BYTES;
 
 /// Where a connection stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +51,19 @@ pub enum Transport {
 /// What TLS encrypts at once.
 const RECORD_BYTES: usize = 16 * 1024;
 
+/// What became of a try to send more of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sending {
+    /// So many bytes more are on their way.
+    Went(u64),
+    /// The socket takes no more now.
+    Blocked,
+    /// Its pace lets none go before this.
+    Rests(Nanos),
+    /// All of it is handed over.
+    Done,
+}
+
 /// One client connection.
 #[derive(Debug)]
 pub struct Connection {
@@ -71,6 +85,8 @@ pub struct Connection {
     pub carried: Option<Carrier>,
     /// Whether the poller tells when the socket takes more of what they have to send.
     pub has_rest: bool,
+    /// When bodies go on that it sends, by their pace; `NEVER` where that is not what they wait for.
+    pub goes_on: Nanos,
     /// What it was opened for.
     pub purpose: Purpose,
     /// Whether the kernel stamps what arrives.
@@ -105,6 +121,7 @@ impl Connection {
             exchange: Exchange::new(request),
             carried: None,
             has_rest: false,
+            goes_on: NEVER,
             purpose,
             is_stamped: false,
             is_roomy: false,
@@ -143,6 +160,35 @@ impl Connection {
         Ok(self.unsent.is_empty())
     }
 
+    /// Sends what may go of its request's body at once; `scratch` is for the framing.
+    ///
+    /// # Errors
+    /// Of the socket.
+    pub fn send_body(&mut self, now: Nanos, scratch: &mut Vec<u8>) -> io::Result<Sending> {
+        let broken = self.exchange.upload.as_ref().and_then(|it| it.broken);
+        if broken.is_some() || (self.has_unsent() && !self.send_rest()?) {
+            return Ok(Sending::Blocked);
+        }
+        let most = if self.tls.is_some() {
+            RECORD_BYTES as u64
+        } else {
+            PIECE_BYTES
+        };
+        let Some(upload) = &mut self.exchange.upload else {
+            return Ok(Sending::Done);
+        };
+        if upload.is_made() {
+            return Ok(Sending::Done);
+        }
+        let count = upload.allowed(now, most);
+        if count == 0 && upload.bytes() > 0 {
+            return Ok(Sending::Rests(upload.next_moment()));
+        }
+        let bytes = upload.framed(count, scratch);
+        self.send(bytes)?;
+        Ok(Sending::Went(count))
+    }
+
     /// Sends what its streams have to send; whether all of it is on its way.
     pub fn send_carried(&mut self) -> io::Result<bool> {
         let carried = match &mut self.carried {
@@ -150,19 +196,22 @@ impl Connection {
             Some(Carrier::Http2(carried)) => carried,
             Some(Carrier::Http3(carried)) => return send_datagrams(&mut self.stream, carried),
         };
-        let out = carried.unsent();
         if let Some(tls) = &mut self.tls {
             // A session takes no more than its buffer holds.
-            while tls.flush(&mut self.stream)? && !out.is_empty() {
+            while tls.flush(&mut self.stream)? && !carried.unsent().is_empty() {
+                let out = carried.unsent();
                 let count = out.len().min(RECORD_BYTES);
                 tls.send(&mut self.stream, &out[..count])?;
-                out.drain(..count);
+                carried.sent(count);
             }
-            return Ok(out.is_empty() && !tls.has_unsent());
+            return Ok(carried.unsent().is_empty() && !tls.has_unsent());
         }
-        let sent = write_some(&mut self.stream, out)?;
-        out.drain(..sent);
-        Ok(out.is_empty())
+        if carried.unsent().is_empty() {
+            return Ok(true);
+        }
+        let sent = write_some(&mut self.stream, carried.unsent())?;
+        carried.sent(sent);
+        Ok(carried.unsent().is_empty())
     }
 
     /// Whether streams are under way on it.

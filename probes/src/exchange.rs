@@ -4,9 +4,11 @@ use std::ops::Range;
 
 use crate::clock::{MILLISECOND, NEVER, Nanos};
 use crate::event_stream::Watch;
+use crate::failure::Failure;
 use crate::plan::Method;
 use crate::request::{Reached, Request};
 use crate::response::Response;
+use crate::upload::Upload;
 
 /// A pause inside a response that is as long as Linux delays an acknowledgement for which the
 /// server waits: 40 ms and what a busy machine adds.
@@ -29,6 +31,8 @@ pub struct Exchange {
     pub receive_lag: Option<Nanos>,
     /// Pauses inside the response that look like a delayed acknowledgement.
     pub stalls: u32,
+    /// The request's body; none where it has none.
+    pub upload: Option<Box<Upload>>,
 }
 
 impl Exchange {
@@ -42,6 +46,7 @@ impl Exchange {
             wants_stamp: false,
             receive_lag: None,
             stalls: 0,
+            upload: None,
         }
     }
 
@@ -50,6 +55,7 @@ impl Exchange {
         self.first_byte = 0;
         self.receive_lag = None;
         self.response.expect(method);
+        self.upload = None;
     }
 
     /// Takes note that bytes of the response have come.
@@ -82,7 +88,21 @@ impl Exchange {
         Reached {
             sent: true,
             first_byte: self.first_byte,
+            is_uploaded: !self.is_uploading(),
         }
+    }
+
+    /// Whether a part of its body was not handed over.
+    pub fn is_uploading(&self) -> bool {
+        let upload = self.upload.as_deref();
+        upload.is_some_and(|upload| !upload.is_handed_over())
+    }
+
+    /// What is wrong where the server says how much it got.
+    pub fn fault_of_upload(&self) -> Option<Failure> {
+        let sent = self.upload.as_deref()?.bytes();
+        let got = self.response.upload_bytes()?;
+        (got != sent).then_some(Failure::Upload)
     }
 }
 

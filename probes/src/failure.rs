@@ -29,6 +29,8 @@ pub enum Failure {
     Range,
     /// A body that differs from the file.
     Hash,
+    /// The server got another number of bytes than were sent.
+    Upload,
     /// No complete reply before the timeout.
     Timeout,
     /// This host has no free local port.
@@ -43,7 +45,7 @@ pub enum Failure {
 
 impl Failure {
     /// All kinds.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Refused,
         Self::ConnectTimeout,
         Self::Unreachable,
@@ -56,6 +58,7 @@ impl Failure {
         Self::Length,
         Self::Range,
         Self::Hash,
+        Self::Upload,
         Self::Timeout,
         Self::LocalPorts,
         Self::Descriptors,
@@ -85,6 +88,7 @@ impl Failure {
             Self::Length => "length",
             Self::Range => "range",
             Self::Hash => "hash",
+            Self::Upload => "upload",
             Self::Timeout => "timeout",
             Self::LocalPorts => "local_ports",
             Self::Descriptors => "descriptors",

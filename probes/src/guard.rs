@@ -6,7 +6,8 @@ use std::num::NonZero;
 use std::thread;
 
 use crate::error::Error;
-use crate::plan::{Endpoint, Permit, Plan};
+use crate::own_servers::{Carrying, is_own_server, is_own_socket};
+use crate::plan::{Class, Endpoint, Permit, Plan};
 use crate::sources;
 use crate::sys;
 
@@ -29,6 +30,9 @@ pub enum Place {
 /// so many connections.
 pub fn check(plan: &Plan) -> Result<Place, Error> {
     let own = sys::own_addresses().map_err(|error| Error::System("own addresses", error))?;
+    for class in plan.classes.iter().filter(|it| it.upload.is_some()) {
+        check_upload(class, &plan.target_of(class).endpoint, &own)?;
+    }
     let mut place = Place::Here;
     for target in plan.targets() {
         let found = match &target.endpoint {
@@ -54,6 +58,35 @@ pub fn check(plan: &Plan) -> Result<Place, Error> {
         ));
     }
     Ok(place)
+}
+
+/// Refuses bodies for any server but one that nginx-tune started on this host, whatever is permitted: they
+/// change what they are sent to. The plan has no say in it, and no option.
+fn check_upload(class: &Class, endpoint: &Endpoint, own: &[IpAddr]) -> Result<(), Error> {
+    let carrying = if class.http3.is_some() {
+        Carrying::Udp
+    } else {
+        Carrying::Tcp
+    };
+    let (is_ours, whom) = match endpoint {
+        Endpoint::Internet(at) => {
+            let address = at.ip().to_canonical();
+            let is_here = address.is_loopback() || own.contains(&address);
+            (
+                is_here && is_own_server(address, at.port(), carrying),
+                format!("{address} port {}", at.port()),
+            )
+        }
+        Endpoint::Unix(path) => (is_own_socket(path), path.clone()),
+    };
+    if is_ours {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "class {:?} sends bodies, and {whom} is not a server that nginx-tune started: they are sent to no \
+         other, whatever is allowed",
+        class.name
+    )))
 }
 
 /// Whether a target is permitted.

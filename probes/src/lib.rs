@@ -40,6 +40,7 @@ pub mod manifest;
 pub mod multiplexed;
 #[cfg(test)]
 mod mutations;
+pub mod own_servers;
 pub mod paths;
 pub mod pauses;
 pub mod plan;
@@ -58,6 +59,7 @@ pub mod surroundings;
 pub mod sys;
 pub mod tls;
 pub mod trickle;
+pub mod upload;
 pub mod validity;
 pub mod workers;
 pub mod zipf;

@@ -14,6 +14,7 @@ use crate::multiplexed::Tally;
 use crate::plan::Plan;
 use crate::recorder::{Recorder, Second};
 use crate::surroundings::clock_source;
+use crate::upload;
 use crate::validity::flags;
 use crate::workers::Share;
 
@@ -138,6 +139,7 @@ fn of_class(class: &Class<'_>, measured: Nanos) -> Value {
             document
         }),
         "event_stream": record.event_streams.as_deref().map(of_event_streams),
+        "upload": record.uploads.as_deref().map(|tally| of_uploads(tally, per_second(tally.bytes))),
         "bodies": class.compared.map(|bodies| json!({
             "compared": bodies.compared,
             "differing": bodies.differing,
@@ -172,6 +174,19 @@ fn of_event_streams(tally: &event_stream::Tally) -> Value {
         "first_body_seconds": tally.first_body.document(),
         "gap_seconds": tally.gap.document(),
         "event_delay_seconds": tally.event_delay.document(),
+    })
+}
+
+fn of_uploads(tally: &upload::Tally, bytes_per_second: f64) -> Value {
+    json!({
+        "bodies": tally.bodies,
+        "bytes": tally.bytes,
+        "bytes_per_second": bytes_per_second,
+        "confirmed": tally.confirmed,
+        "unconfirmed": tally.unconfirmed,
+        "early_answers": tally.early_answers,
+        "cut_off": tally.cut_off,
+        "upload_seconds": tally.upload.document(),
     })
 }
 

@@ -39,6 +39,16 @@ impl Resting {
         self.0.push(Reverse((until, token)));
     }
 
+    /// How many rest.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether none does.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// When the next one wakes.
     pub fn next_moment(&self) -> Nanos {
         self.0.peek().map_or(NEVER, |Reverse((until, _))| *until)

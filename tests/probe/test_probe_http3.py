@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,7 +68,15 @@ class Quic(NamedTuple):
 
 
 @contextlib.contextmanager
-def listening(series: str, place: Path, server: str = "", workers: int = 1) -> Iterator[Quic]:
+def listening(
+    series: str,
+    place: Path,
+    server: str = "",
+    workers: int = 1,
+    *,
+    argv: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> Iterator[Quic]:
     listed = subprocess.run([MATRIX, "--list"], capture_output=True, text=True, check=True).stdout
     program = dict(line.split(maxsplit=1) for line in listed.splitlines())[series]
     (place / "files").mkdir()
@@ -88,7 +96,9 @@ def listening(series: str, place: Path, server: str = "", workers: int = 1) -> I
     conf = place / "nginx.conf"
     user = "user root;" if os.geteuid() == 0 else ""
     conf.write_text(CONF.format(user=user, dir=place, port=port, server=server, workers=workers))
-    with subprocess.Popen([program, "-e", place / "error.log", "-c", conf]) as process:
+    command = [*argv, program, "-e", str(place / "error.log"), "-c", str(conf)]
+    with subprocess.Popen(command, env=env) as process:
+        master = process.pid
         try:
             deadline = time.monotonic() + 20
             at_work: list[int] = []
@@ -101,6 +111,8 @@ def listening(series: str, place: Path, server: str = "", workers: int = 1) -> I
                 time.sleep(0.02)
             yield Quic(Nginx(port, place / "error.log"), place / "access.log", at_work)
         finally:
+            # What starts nginx is not always nginx itself.
+            os.kill(master, signal.SIGTERM)
             process.terminate()
 
 

@@ -14,7 +14,7 @@ import pytest
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 from nginx_tune.documents.facts import Nginx
-from nginx_tune.documents.loadplan import Arrivals, Http2, Http3
+from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, Upload
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, FurtherArm, Scenario, ScenarioClass, ScenarioRun
@@ -35,7 +35,7 @@ RunCli = Callable[..., subprocess.CompletedProcess[str]]
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = {scenario.name: scenario for scenario in list_scenarios()}
 
-WITHOUT_ROWS = {"event-stream", "http2-cold-files", "protocols", "quic-reload"}
+WITHOUT_ROWS = {"event-stream", "http2-cold-files", "protocols", "quic-reload", "upload-spill"}
 
 in_the_lab = pytest.mark.needs("root", "nginx", "loop", "blkio", "probe")
 
@@ -71,6 +71,13 @@ H3 = ScenarioClass(
     source="random",
     connections=1,
     http3=Http3(streams=1),
+    arrivals=Arrivals(kind="closed", users=1),
+)
+UPLOADS = ScenarioClass(
+    name="uploads",
+    source="uploads",
+    upload=Upload(bytes=[1]),
+    connections=1,
     arrivals=Arrivals(kind="closed", users=1),
 )
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
@@ -161,6 +168,18 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "the same without a rate": (
         {"classes": [msgspec.structs.replace(H3, http3=None, beside_memory=1)]},
         "classes.beside_memory: only of random files",
+    ),
+    "uploads without an origin": (
+        {"classes": [UPLOADS]},
+        "uploads go to the origin: lab.topology proxy",
+    ),
+    "uploads of nothing": (
+        {"classes": [msgspec.structs.replace(UPLOADS, upload=None)]},
+        "lab.topology proxy",
+    ),
+    "a body of another class": (
+        {"classes": [msgspec.structs.replace(UPLOADS, source="hot")]},
+        "classes.upload: of uploads, and only there",
     ),
     "a stand-in with settings": (
         {"arms": [FurtherArm(name="other", stand_in="raw-epoll-accept", series="1.18")]},

@@ -39,6 +39,7 @@ mod side;
 mod start;
 mod streams;
 mod traffic;
+mod uploads;
 
 use self::acknowledge::{Unacknowledged, still_waits};
 use self::ending::INTERRUPTED_DRAIN;
@@ -90,6 +91,8 @@ pub struct Engine<'p> {
     rendered: Vec<u8>,
     sources: Sources,
     resting: Resting,
+    /// Connections on which bodies go on, by their pace.
+    paced: Resting,
     ballast: Ballast,
     start_skew_seconds: Option<f64>,
     /// The earliest arrival or retry of any class.
@@ -158,6 +161,7 @@ impl<'p> Engine<'p> {
             rendered: Vec::new(),
             sources: Sources::new(plan.targets()),
             resting: Resting::default(),
+            paced: Resting::default(),
             ballast: Ballast::new(plan.idle_connections),
             start_skew_seconds: None,
             next_release: 0,
@@ -202,6 +206,7 @@ impl<'p> Engine<'p> {
             self.fill_ballast(now);
             self.hold(now);
             self.wake(now);
+            self.pace_bodies(now);
             self.ring(now);
             self.release(now);
             self.expire(now);
@@ -321,6 +326,7 @@ impl<'p> Engine<'p> {
             .min(self.next_release)
             .min(acknowledge)
             .min(self.resting.next_moment())
+            .min(self.paced.next_moment())
             .min(self.alarms.next_moment())
             .min(self.ballast.next_moment());
         let now = self.clock.now();
@@ -372,7 +378,8 @@ fn closed_users(plan: &Plan) -> Option<usize> {
     classes.try_fold(0, |users, class| {
         let arrivals = &class.arrivals;
         // Who waits for events wants to see them as they come.
-        (arrivals.is_closed() && class.event_stream.is_none())
+        // And who sends a body wants to go on as soon as it may.
+        (arrivals.is_closed() && class.event_stream.is_none() && class.upload.is_none())
             .then(|| users + plan.stripe.share(arrivals.users()))
     })
 }

@@ -45,6 +45,7 @@ impl Engine<'_> {
         if let Some(watch) = class.watch() {
             exchange.response.watch_body(watch);
         }
+        exchange.upload = class.upload(&request, request.sent);
         carried.open(exchange, &self.rendered);
         let has_room = carried.has_room();
         carried.known_mut().has_room = has_room;
@@ -64,29 +65,36 @@ impl Engine<'_> {
         }
     }
 
-    /// Sends what a connection has to send, and has the poller tell when the socket takes the rest.
-    pub(super) fn flush_carried(&mut self, slot: u32) {
+    /// Sends what a connection has to send already, and has the poller tell when the socket takes the
+    /// rest; whether all of it is on its way.
+    pub(super) fn flush_once(&mut self, slot: u32) -> bool {
         let Slot {
             generation,
             connection: Some(connection),
         } = &mut self.slots[slot as usize]
         else {
-            return;
+            return false;
         };
         let had_rest = connection.has_rest;
-        match connection.send_carried() {
+        let sent = connection.send_carried();
+        match sent {
             Ok(is_sent) if is_sent == had_rest => {
                 connection.has_rest = !is_sent;
                 let interest = if is_sent { ANSWERS } else { ANSWERS | WRITABLE };
                 let token = token(slot, *generation);
                 if let Err(error) = self.poller.modify(&connection.stream, token, interest) {
-                    return self.lose_carrier(slot, Failure::from(&error));
+                    self.lose_carrier(slot, Failure::from(&error));
+                    return false;
                 }
             }
             Ok(_) => {}
-            Err(error) => return self.lose_carrier(slot, Failure::from(&error)),
+            Err(error) => {
+                self.lose_carrier(slot, Failure::from(&error));
+                return false;
+            }
         }
         self.set_alarm(slot);
+        matches!(sent, Ok(true))
     }
 
     /// A connection stands: say how the probe speaks, and hear what has come of the server already.
@@ -237,7 +245,8 @@ impl Engine<'_> {
 
     /// A stream ended: judge it, or send its request again.
     fn end_stream(&mut self, index: usize, slot: u32, ended: Ended, now: Nanos) {
-        let Ended { exchange, end } = ended;
+        let Ended { mut exchange, end } = ended;
+        self.note_last(index, &mut exchange);
         let request = exchange.request;
         let class = &mut self.classes[index];
         class.in_flight -= 1;
@@ -341,7 +350,10 @@ impl Engine<'_> {
         for exchange in exchanges {
             let is_closed = matches!(failure, Failure::Empty | Failure::Reset);
             // The race of a kept connection: it was closed before the server could see the request.
-            let is_stale = is_closed && served > 0 && !exchange.response.has_started();
+            let is_stale = is_closed
+                && served > 0
+                && !exchange.response.has_started()
+                && self.classes[index].plan.method.may_repeat();
             let end = if is_stale {
                 End::Refused
             } else if is_closed && exchange.response.has_started() {

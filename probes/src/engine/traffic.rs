@@ -70,8 +70,10 @@ impl Engine<'_> {
         }
         let sent = self.clock.now();
         connection.exchange.request.sent = sent;
+        connection.exchange.upload = class.upload(&connection.exchange.request, sent);
         connection.exchange.wants_stamp = connection.is_stamped && self.receiver.wants_stamp(sent);
         match connection.send(&self.rendered) {
+            Ok(_) if connection.exchange.upload.is_some() => self.send_body(slot),
             Ok(true) => {}
             Ok(false) => {
                 let token = token(slot, *generation);
@@ -95,11 +97,21 @@ impl Engine<'_> {
             Some(Phase::Securing) if self.is_quic(slot) => self.carry(slot, event, &mut now),
             Some(Phase::Securing) => self.secure(slot),
             Some(Phase::Busy) => {
-                if event.is_writable() {
-                    self.send_rest(slot);
-                }
-                if event.is_readable() && self.slots[slot as usize].generation == generation {
-                    self.receive(slot, event, &mut now);
+                if self.is_uploading(slot) {
+                    // Where both ends break off, what the server said comes first.
+                    if event.is_readable() {
+                        self.receive(slot, event, &mut now);
+                    }
+                    if event.is_writable() && self.slots[slot as usize].generation == generation {
+                        self.send_body(slot);
+                    }
+                } else {
+                    if event.is_writable() {
+                        self.send_rest(slot);
+                    }
+                    if event.is_readable() && self.slots[slot as usize].generation == generation {
+                        self.receive(slot, event, &mut now);
+                    }
                 }
             }
             Some(Phase::Carrying) => self.carry(slot, event, &mut now),
@@ -134,7 +146,7 @@ impl Engine<'_> {
     }
 
     /// Reads what has come on a busy connection.
-    fn receive(&mut self, slot: u32, event: Event, now: &mut Nanos) {
+    pub(super) fn receive(&mut self, slot: u32, event: Event, now: &mut Nanos) {
         let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
             return;
         };
@@ -160,7 +172,9 @@ impl Engine<'_> {
         }
         match received {
             Received::Waiting => {
-                if let Some(trickle) = trickle {
+                if connection.exchange.is_uploading() {
+                    self.hear_whether_wanted(slot, *now);
+                } else if let Some(trickle) = trickle {
                     self.rest(slot, self.clock.now() + trickle.rest);
                 } else if self.receiver.acknowledges_quickly()
                     && connection.transport == Transport::Tcp
@@ -226,7 +240,9 @@ impl Engine<'_> {
         class.recorder.stray += u64::from(stray);
         class.in_flight -= 1;
         let first_byte = connection.exchange.first_byte;
-        let keeps = response.keeps_connection() && !class.is_last(&request, connection.served);
+        let keeps = response.keeps_connection()
+            && !connection.exchange.is_uploading()
+            && !class.is_last(&request, connection.served);
         if let Some(lag) = connection.exchange.receive_lag {
             class.recorder.stamped(&request, first_byte, lag);
         }
@@ -284,7 +300,8 @@ impl Engine<'_> {
         let Some((class, mut request, reached)) = self.take_back(slot) else {
             return;
         };
-        if request.retries > 0 || !self.may_send() {
+        let may_repeat = self.classes[class].plan.method.may_repeat();
+        if request.retries > 0 || !may_repeat || !self.may_send() {
             return self.fail(class, &request, reached, Failure::Reset);
         }
         self.classes[class].recorder.retries(&request);
@@ -293,11 +310,16 @@ impl Engine<'_> {
     }
 
     /// Closes a connection whose request has failed, or that failed before it had one.
-    pub(super) fn lose(&mut self, slot: u32, failure: Failure) {
+    pub(super) fn lose(&mut self, slot: u32, mut failure: Failure) {
         if self.is_spare(slot) {
             return self.lose_spare(slot, failure);
         }
         let response = self.slots[slot as usize].connection.as_ref();
+        let upload = response.and_then(|it| it.exchange.upload.as_ref());
+        // An error of the socket is told once, and was told by the send.
+        if let (Failure::Empty, Some(said)) = (failure, upload.and_then(|it| it.broken)) {
+            failure = said;
+        }
         let now = self.clock.now();
         let (status, not_http) = response.map_or((0, None), |connection| {
             if connection.phase == Phase::Busy {

@@ -2,6 +2,7 @@
 
 mod bodies;
 mod frames;
+mod uploads;
 
 use std::mem;
 
@@ -12,6 +13,8 @@ use crate::clock::Nanos;
 use crate::exchange::Exchange;
 use crate::multiplexed::{End, Ended, Head, Known, Tally};
 use crate::plan::Streams;
+
+use self::uploads::Uploads;
 
 /// What a client says first (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -53,6 +56,7 @@ pub struct Multiplex {
     /// What is to be sent.
     out: Vec<u8>,
     tally: Tally,
+    uploads: Uploads,
     /// What its class knows of it.
     pub known: Known,
 }
@@ -62,6 +66,10 @@ struct Stream {
     number: u32,
     exchange: Exchange,
     taken_bytes: u32,
+    /// What the server still takes of the request's body.
+    send_window: i64,
+    /// How much is to be sent until the body's end is; none while that was not made, or is told.
+    ends_behind: Option<usize>,
 }
 
 impl Multiplex {
@@ -92,6 +100,7 @@ impl Multiplex {
             idle_frames: 0,
             out,
             tally: Tally::default(),
+            uploads: Uploads::default(),
             known: Known::default(),
         };
         let more = plan.connection_window_bytes - FIRST_WINDOW_BYTES;
@@ -140,9 +149,9 @@ impl Multiplex {
         &mut self.out
     }
 
-    /// Whether something is to be sent.
+    /// Whether something is to be sent, or may be.
     pub fn has_unsent(&self) -> bool {
-        !self.out.is_empty()
+        !self.out.is_empty() || self.has_bodies()
     }
 
     /// What was counted.
@@ -151,8 +160,12 @@ impl Multiplex {
     }
 
     /// Sends a request whose header block this is.
-    pub fn open(&mut self, exchange: Exchange, block: &[u8]) {
+    pub fn open(&mut self, mut exchange: Exchange, block: &[u8]) {
         let number = self.next_stream;
+        let has_body = exchange.upload.as_ref().is_some_and(|it| it.bytes() > 0);
+        if exchange.upload.is_some() {
+            self.begin_body();
+        }
         self.next_stream += 2;
         let mut kind = frame::HEADERS;
         let mut rest = block;
@@ -160,7 +173,7 @@ impl Multiplex {
             let (own, tail) = rest.split_at(rest.len().min(LONGEST_BYTES));
             rest = tail;
             let mut flags = 0;
-            if kind == frame::HEADERS {
+            if kind == frame::HEADERS && !has_body {
                 flags |= frame::END_STREAM;
             }
             if rest.is_empty() {
@@ -173,10 +186,17 @@ impl Multiplex {
             }
             kind = frame::CONTINUATION;
         }
+        let is_empty = exchange.upload.as_mut().filter(|_| !has_body);
+        let ends_behind = is_empty.map(|upload| {
+            upload.take(0);
+            self.out.len()
+        });
         self.streams.push(Stream {
             number,
             exchange,
             taken_bytes: 0,
+            send_window: self.uploads.first_window,
+            ends_behind,
         });
         let beside = self.streams.len() as u64;
         self.tally.streams += 1;
@@ -256,7 +276,9 @@ impl Multiplex {
 
     /// A response is whole, or is said to be.
     fn end(&mut self, place: usize, ended: &mut Vec<Ended>) {
-        let mut exchange = self.streams.swap_remove(place).exchange;
+        let stream = self.streams.swap_remove(place);
+        let mut exchange = stream.exchange;
+        self.drop_body(stream.number, exchange.is_uploading());
         let end = match exchange.response.end_stream() {
             None => End::Whole,
             Some(failure) => End::Failed(failure),

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::upload::check_method;
 use super::{
     Arrivals, Class, ConnectionUse, Keepalive, LONGEST_TEXT_BYTES, PathKind, Plan, Stripe,
 };
@@ -40,6 +41,15 @@ impl Plan {
         require(
             self.start_at_unix_seconds.is_none_or(f64::is_finite),
             || "start_at_unix_seconds must be a moment".into(),
+        )?;
+        // Whose the server is, is looked at once, before the run.
+        require(
+            self.start_at_unix_seconds.is_none()
+                || self.classes.iter().all(|it| it.upload.is_none()),
+            || {
+                "start_at_unix_seconds does not go with upload: the server may be another's by then"
+                    .into()
+            },
         )?;
         require((1..=MOST_THREADS).contains(&self.threads), || {
             format!("threads must lie between 1 and {MOST_THREADS}")
@@ -176,6 +186,7 @@ impl Class {
         if let Some(stream) = &self.event_stream {
             stream.check(self)?;
         }
+        check_method(self)?;
         self.paths.check(self.ranges)
     }
 

@@ -18,12 +18,14 @@ mod paths;
 mod read;
 mod streams;
 mod target;
+mod upload;
 
 pub use self::arrivals::{Arrivals, Gaps, Profile, Step};
 pub use self::event_stream::EventStream;
 pub use self::paths::{ByteRange, PathKind, Paths, Ranges, is_path};
 pub use self::streams::Streams;
 pub use self::target::{Endpoint, ProxyProtocol, Target, Tls, TlsVersion};
+pub use self::upload::Upload;
 
 /// The schema that a plan must name.
 pub const SCHEMA: &str = "nginx-tune/loadplan/1";
@@ -111,6 +113,8 @@ pub struct Class {
     pub http3: Option<Streams>,
     /// How its answers are watched while they come; none looks at their last byte alone.
     pub event_stream: Option<EventStream>,
+    /// The bodies of its requests; none where these have none.
+    pub upload: Option<Upload>,
 }
 
 /// Receive buffer of a slow client, unless its plan says another.
@@ -165,7 +169,8 @@ pub enum Keepalive {
     Random(f64),
 }
 
-/// Request method: only those that change nothing.
+/// Request method. Those with a body change what they ask: only a server of our own is asked so
+/// (`guard`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Method {
     /// With body.
@@ -173,6 +178,10 @@ pub enum Method {
     Get,
     /// Without body.
     Head,
+    /// Its request has a body.
+    Post,
+    /// Its request has a body, and may come twice.
+    Put,
 }
 
 impl Method {
@@ -181,6 +190,8 @@ impl Method {
         match self {
             Self::Get => "GET",
             Self::Head => "HEAD",
+            Self::Post => "POST",
+            Self::Put => "PUT",
         }
     }
 }
@@ -190,7 +201,7 @@ impl Method {
 pub struct Caps {
     /// Warm-up, measured time and drain together.
     pub seconds: f64,
-    /// Body bytes received.
+    /// Body bytes received and sent.
     pub bytes: u64,
     /// Requests sent.
     pub requests: u64,

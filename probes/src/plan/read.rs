@@ -80,6 +80,7 @@ impl Read for Class {
             http2: fields.optional("http2")?,
             http3: fields.optional("http3")?,
             event_stream: fields.optional("event_stream")?,
+            upload: fields.optional("upload")?,
         };
         fields.end()?;
         Ok(class)
@@ -121,7 +122,11 @@ impl Read for Method {
         match value.as_str() {
             Some("GET") => Ok(Self::Get),
             Some("HEAD") => Ok(Self::Head),
-            _ => Err(Error::Plan(format!("{place} must be GET or HEAD"))),
+            Some("POST") => Ok(Self::Post),
+            Some("PUT") => Ok(Self::Put),
+            _ => Err(Error::Plan(format!(
+                "{place} must be GET, HEAD, POST or PUT"
+            ))),
         }
     }
 }

@@ -22,6 +22,7 @@ impl Recorder {
 
     /// A request is over; `failure` is what is wrong with it.
     pub fn close_body(&mut self, exchange: &Exchange, failure: Option<Failure>, now: Nanos) {
+        self.close_upload(exchange, failure);
         if !exchange.has_begun() {
             return;
         }

@@ -16,10 +16,12 @@ use crate::latencies::Latencies;
 use crate::multiplexed::Tally;
 use crate::request::{Reached, Request};
 use crate::tls::{Agreed, Session};
+use crate::upload;
 use crate::workers::Workers;
 
 mod event_streams;
 mod series;
+mod uploads;
 
 pub use self::series::{Second, Series, first_second_end};
 
@@ -81,6 +83,8 @@ pub struct Recorder {
     pub traffic: Option<Traffic>,
     /// What its watched bodies came to, where it has such.
     pub event_streams: Option<Box<event_stream::Tally>>,
+    /// What the bodies of its requests came to, where they have such.
+    pub uploads: Option<Box<upload::Tally>>,
     /// The measured time, second by second.
     pub series: Series,
 }
@@ -118,6 +122,7 @@ impl Recorder {
             streams: None,
             traffic: None,
             event_streams: None,
+            uploads: None,
         }
     }
 
@@ -163,6 +168,9 @@ impl Recorder {
             self.traffic.get_or_insert_default().add(theirs);
         }
         if let (Some(own), Some(theirs)) = (&mut self.event_streams, &other.event_streams) {
+            own.add(theirs);
+        }
+        if let (Some(own), Some(theirs)) = (&mut self.uploads, &other.uploads) {
             own.add(theirs);
         }
         self.series.add(&other.series);
@@ -303,6 +311,7 @@ impl Recorder {
                 self.latencies.unanswered(request, reached, now);
                 // Had it begun, no time would have been up.
                 self.body_not_begun(age);
+                self.not_uploaded(reached, age);
             }
         }
         self.series.failed(failure.is_by_time().then_some(age), now);
@@ -324,6 +333,7 @@ impl Recorder {
             self.unfinished_from = self.unfinished_from.min(age);
             self.latencies.unanswered(request, reached, now);
             self.body_not_begun(age);
+            self.not_uploaded(reached, age);
         }
     }
 

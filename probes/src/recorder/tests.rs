@@ -10,6 +10,7 @@ fn begun(first_byte: Nanos) -> Reached {
     Reached {
         sent: true,
         first_byte,
+        is_uploaded: true,
     }
 }
 

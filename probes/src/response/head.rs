@@ -62,7 +62,10 @@ impl Response {
             // Nobody asked to change the protocol.
             0..=99 | 101 => return Err(NotHttp::Status(status)),
             // An interim response: the final one follows.
-            102..=199 | 100 => return Ok(Some(length)),
+            102..=199 | 100 => {
+                self.interim = status;
+                return Ok(Some(length));
+            }
             _ => {}
         }
         let fields = Fields::read(head.headers)?;
@@ -71,6 +74,7 @@ impl Response {
         self.content_range = fields.range;
         self.encoded = fields.encoded;
         self.worker = fields.worker;
+        self.upload_bytes = fields.upload;
         self.keepalive = if head.version == Some(1) {
             !fields.close
         } else {

@@ -43,6 +43,9 @@ pub struct Response {
     watch: Option<Box<Watch>>,
     keepalive: bool,
     worker: Option<u64>,
+    upload_bytes: Option<u64>,
+    /// The status of the last interim response; 0 without one.
+    interim: u16,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +76,8 @@ impl Response {
             watch: None,
             keepalive: false,
             worker: None,
+            upload_bytes: None,
+            interim: 0,
         }
     }
 
@@ -93,6 +98,8 @@ impl Response {
         self.watch = None;
         self.keepalive = false;
         self.worker = None;
+        self.upload_bytes = None;
+        self.interim = 0;
     }
 
     /// Has the body's checksum made; then none of it may be dropped unseen.
@@ -158,6 +165,16 @@ impl Response {
     /// The number in `X-Probe-Worker`.
     pub fn worker(&self) -> Option<u64> {
         self.worker
+    }
+
+    /// The number in `X-Upload-Bytes`: what came of the request's body, as the far side counted it.
+    pub fn upload_bytes(&self) -> Option<u64> {
+        self.upload_bytes
+    }
+
+    /// Whether the server has said that it wants the request's body (`100 Continue`).
+    pub fn wants_body(&self) -> bool {
+        self.interim == 100
     }
 
     /// How many of the next bytes can be nothing but payload.
@@ -272,7 +289,7 @@ impl Response {
         let got = match self.method {
             _ if has_no_body || self.encoded => return None,
             Method::Head => self.declared_bytes?,
-            Method::Get => self.body_bytes,
+            Method::Get | Method::Post | Method::Put => self.body_bytes,
         };
         (got != expected).then_some(Failure::Length)
     }

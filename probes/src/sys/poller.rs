@@ -29,6 +29,15 @@ pub struct Event {
 }
 
 impl Event {
+    /// What would be told of a connection that broke.
+    pub fn ended(token: u64) -> Self {
+        let bits = libc::EPOLLIN | libc::EPOLLERR;
+        Self {
+            token,
+            ready: bits as u32,
+        }
+    }
+
     /// Whether a read would not block (data, end or error).
     pub fn is_readable(self) -> bool {
         let bits = libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR;

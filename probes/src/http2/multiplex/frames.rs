@@ -47,10 +47,10 @@ impl Multiplex {
             frame::SETTINGS => self.settings(head, payload),
             frame::PING => self.ping(head, payload),
             frame::GOAWAY => self.goaway(head, payload, ended),
-            frame::WINDOW_UPDATE if payload.len() != 4 => Err(Fault::FrameSize),
+            frame::WINDOW_UPDATE => self.window_update(head, payload),
             frame::PRIORITY if payload.len() != 5 => Err(Fault::FrameSize),
             frame::PUSH_PROMISE => Err(Fault::Protocol),
-            // The probe sends no bodies, so it needs no window; of other kinds nothing is known.
+            // Of other kinds nothing is known.
             _ => Ok(()),
         }
     }
@@ -182,6 +182,7 @@ impl Multiplex {
             match name {
                 MAX_CONCURRENT_STREAMS => self.peer_limit = Some(value),
                 INITIAL_WINDOW_SIZE if value > LAST_STREAM => return Err(Fault::FlowControl),
+                INITIAL_WINDOW_SIZE => self.first_window(value)?,
                 _ => {}
             }
         }

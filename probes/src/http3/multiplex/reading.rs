@@ -2,7 +2,7 @@
 
 use quinn_proto::{ReadError, StreamId, VarInt};
 
-use super::Multiplex;
+use super::{Multiplex, REQUEST_CANCELLED};
 use crate::clock::Nanos;
 use crate::failure::Failure;
 use crate::http3::fault::Fault;
@@ -67,6 +67,14 @@ impl Multiplex {
         self.tally.window_stalls += u64::from(stalls);
         if let Some(end) = end {
             let exchange = self.streams.swap_remove(place).answer.exchange;
+            if exchange.is_uploading() {
+                // The server wants no more of its body.
+                let _ = self
+                    .quic
+                    .connection
+                    .send_stream(id)
+                    .reset(REQUEST_CANCELLED);
+            }
             ended.push(Ended { exchange, end });
         }
         Ok(body_bytes)
