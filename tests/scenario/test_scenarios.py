@@ -94,6 +94,23 @@ def test_page_cache_fits_leaves_thread_pools_off(run_cli: RunCli) -> None:
 
 
 @in_the_lab
+@pytest.mark.needs("fuse")
+def test_bodies_that_spill_hold_the_loop_up_and_none_is_lost(run_cli: RunCli) -> None:
+    result = run(run_cli, "upload-spill", "--duration", "4s")
+    for block in result.measurements:
+        sent = block.classes["uploads"]
+        assert sent.upload is not None
+        assert (sent.errors, sent.upload.unconfirmed) == ({}, 0), block.arm
+        assert sent.upload.confirmed == sent.requests == sent.intended - sent.censored > 0
+    blocked = {block.arm: block.server.loop_turn_seconds for block in result.measurements}
+    seconds = {arm: turns.blocked_seconds or 0.0 for arm, turns in blocked.items() if turns}
+    # The disk is what the loop waits for, with thread pools and aio_write too.
+    assert min(seconds["baseline"], seconds["aio-write"]) > 10 * max(
+        seconds["candidate"], seconds["unbuffered"]
+    )
+
+
+@in_the_lab
 def test_ctrl_c_ends_a_scenario_with_130_and_leaves_nothing(tmp_path: Path) -> None:
     marks = set(groups_named("nginx-tune-"))
     process = subprocess.Popen(
