@@ -31,8 +31,9 @@ With the word learn: reads lines of access logs from standard input as a file sa
 (nginx-tune/learnplan/1) and prints what they tell (nginx-tune/tally/1).
 
 Only servers that nginx-tune started on this host are asked, unless the plan permits
-others. The probe ends with the process that started it. SIGINT and SIGTERM end the
-run within a second; the result up to then is printed.
+others; bodies (POST, PUT) are sent to no others at all. The probe ends with the process
+that started it. SIGINT and SIGTERM end the run within a second; the result up to then
+is printed.
 
 Options:
   --progress-fd N  one JSON line a second (or step) on this open descriptor

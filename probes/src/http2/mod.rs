@@ -2,7 +2,7 @@
 //!
 //! By hand: what needs a runtime of its own (`h2`) does not fit under a schedule, and no crate has the
 //! header compression alone, bounded and kept up. Only what a
-//! client of GET and HEAD needs is here: it sends no body, nothing compressed and no priorities.
+//! client needs that has no pages to draw is here: it sends nothing compressed and no priorities.
 
 mod fault;
 mod frame;

@@ -1,7 +1,7 @@
 //! HTTP/3 as a client speaks it: datagrams in, ended exchanges out; no socket (RFC 9114, 9204).
 //!
 //! QUIC is quinn-proto's, which has neither sockets nor threads. What is above it is here, and only what
-//! a client of GET and HEAD needs: it sends no body, nothing compressed, gives no table and takes no pushes.
+//! a client needs that draws no pages: it sends nothing compressed, gives no table and takes no pushes.
 
 mod answer;
 mod client;
