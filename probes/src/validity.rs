@@ -146,8 +146,10 @@ fn class_flags(class: &Class<'_>) -> Vec<String> {
     let name = &class.plan.name;
     let mut flags = Vec::new();
     let late = record.latencies.lateness.quantile(0.99).unwrap_or(0);
-    let p99 = record.latencies.response.quantile(0.99).unwrap_or(0);
-    if late > LATENESS_FLOOR && late as f64 > MOST_LATENESS_RATIO * p99 as f64 {
+    // Where nothing was answered there is no latency that it could spoil.
+    let p99 = record.latencies.response.quantile(0.99);
+    let spoilt = p99.filter(|&p99| late as f64 > MOST_LATENESS_RATIO * p99 as f64);
+    if let Some(p99) = spoilt.filter(|_| late > LATENESS_FLOOR) {
         flags.push(format!(
             "lateness: {name}: the probe released arrivals up to {:.2} ms late (p99) where the \
              response p99 is {:.2} ms",

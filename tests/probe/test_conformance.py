@@ -22,7 +22,7 @@ from probe_loads import StartNginx, load_class, load_plan
 from truth import assert_stop_is_seen, ground_truth, stopped_once, truth_plan
 
 from nginx_tune.documents.base import decode, encode
-from nginx_tune.documents.loadplan import Arrivals, Stripe
+from nginx_tune.documents.loadplan import Arrivals, LoadPlan, Stripe
 from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
@@ -58,30 +58,44 @@ def test_a_server_that_is_stopped_once_hides_no_arrival() -> None:
     assert count_above(seen.service_seconds, 0.7) <= 20
 
 
+def run_stopped(plan: LoadPlan) -> Measurement:
+    """What a probe measures that stands still for 0.3 s after its first second."""
+    command = [find_probe(), "--progress-fd", "2"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(encode(plan))
+        process.stdin.close()
+        process.stderr.readline()  # a second of it is over
+        os.kill(process.pid, signal.SIGSTOP)
+        time.sleep(0.3)
+        os.kill(process.pid, signal.SIGCONT)
+        assert process.stdout is not None
+        return msgspec.json.decode(process.stdout.read(), type=Measurement)
+
+
 def test_a_probe_that_is_stopped_says_so() -> None:
     """The stop is in the response times, which count from the intended start, and flagged."""
     with ground_truth() as server:
-        plan = truth_plan(server.port)
-        command = [find_probe(), "--progress-fd", "2"]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as process:
-            assert process.stdin is not None
-            assert process.stderr is not None
-            process.stdin.write(encode(plan))
-            process.stdin.close()
-            process.stderr.readline()  # a second of it is over
-            os.kill(process.pid, signal.SIGSTOP)
-            time.sleep(0.3)
-            os.kill(process.pid, signal.SIGCONT)
-            assert process.stdout is not None
-            measurement = msgspec.json.decode(process.stdout.read(), type=Measurement)
+        measurement = run_stopped(truth_plan(server.port))
     seen = measurement.classes["c"]
     assert seen.requests == 400
     assert (seen.lateness_seconds.max or 0) >= 0.29
     assert (seen.response_seconds.max or 0) >= 0.29
     assert count_above(seen.lateness_seconds, 0.1) >= 30
     assert any(flag.startswith("lateness: c: ") for flag in measurement.flags)
+
+
+def test_a_stopped_probe_says_nothing_of_a_latency_that_nobody_saw() -> None:
+    with ground_truth() as server:
+        plan = truth_plan(server.port)
+    measurement = run_stopped(plan)  # nobody listens there any more
+    seen = measurement.classes["c"]
+    assert (seen.requests, seen.response_seconds.count) == (0, 0)
+    assert (seen.lateness_seconds.max or 0) >= 0.29
+    assert not any(flag.startswith("lateness: c: ") for flag in measurement.flags)
 
 
 def test_what_is_never_answered_is_censored_and_its_quantiles_are_bounds() -> None:
