@@ -26,7 +26,12 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 _TIME_PART = re.compile(r"([0-9]*)(ms|[yMwdhms ]?) *")
 _STEPS = {"y": 1, "M": 2, "w": 3, "d": 4, "h": 5, "m": 6, "s": 7, "ms": 8, " ": 9, "": 9}
 _LONGEST = 18
-"""Digits that are sure to fit; nothing is said of longer ones."""
+"""Digits that are sure to fit; of longer ones it is only said when they surely do not."""
+_LARGEST = 2**63 - 1
+"""NGX_MAX_INT_T_VALUE of 64 bits; builds of 32 bits take less. Source: ngx_atoi, ngx_atoof."""
+_COUNTED = frozenset({"size", "complex-size", "off", "msec", "sec", "num", "bufs"})
+_LEADING = re.compile(r"0*([0-9]*)([kKmMgG]?)")
+_BYTES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _MAY_REPEAT = frozenset({"bits"})
 _WORDS = {
     "flag": "on or off",
@@ -75,7 +80,7 @@ class Grammar(NamedTuple):
 
     def _takes_word(self, text: str, at: int) -> bool:
         if sum(map(str.isdigit, text)) > _LONGEST:
-            return True
+            return self.kind not in _COUNTED or not self._overflows(text)
         match self.kind:
             case "flag":
                 return text.lower() in {"on", "off"}
@@ -93,6 +98,18 @@ class Grammar(NamedTuple):
             case "enum" | "bits":
                 return text.lower() in map(str.lower, self.words)
         return True
+
+    def _overflows(self, text: str) -> bool:
+        """Whether the number at its beginning is more than nginx can hold."""
+        found = _LEADING.match(text)
+        if found is None:
+            return False
+        digits, unit = found.groups()
+        if len(digits) > len(str(_LARGEST)):
+            return True
+        is_time = self.kind in {"msec", "sec"}  # there m and M are minutes and months
+        scale = 1 if is_time else _BYTES.get(unit.lower(), 1)
+        return int(digits or 0) * scale > _LARGEST
 
     def _is_number(self, text: str) -> bool:
         if _NUMBER.fullmatch(text) is None:

@@ -72,6 +72,28 @@ def test_times_at_random_are_taken_as_nginx_takes_them(tmp_path: Path, seed: int
             assert is_time(text, in_seconds=in_seconds) is said, (name, text)
 
 
+LARGE = [
+    (name, f"{digits}{unit}")
+    for name in ("proxy_read_timeout", "client_max_body_size", "keepalive_requests")
+    for digits in ("9223372036854775807", "9223372036854775808", "0" * 30 + "7", "9" * 23)
+    for unit in ("", "k", "m")
+    if not unit or name != "keepalive_requests"
+] + [("client_max_body_size", "9007199254740992k"), ("client_max_body_size", "9" * 3000)]
+
+
+@pytest.mark.needs("nginx", "root", "x86-64")
+def test_numbers_that_nginx_cannot_hold_are_refused_and_no_others(tmp_path: Path) -> None:
+    said = set()
+    for name, value in LARGE:
+        taken = any(one.takes([value]) for one in grammars_of(name))
+        accepted = _accepted(f"events {{}} http {{ {name} {value}; }}", tmp_path)
+        assert taken or not accepted, f"{name} {value[:40]}: nginx takes it"
+        said.add((taken, accepted))
+        if len(value.lstrip("0").rstrip("km")) > 19:
+            assert not taken, f"{name} {value[:40]}: nginx refuses it, and nothing is said"
+    assert {(True, True), (False, False)} <= said
+
+
 def test_words_of_an_enumeration_differ_by_version() -> None:
     old, new = sorted(grammars_of("proxy_http_version"), key=lambda one: max(one.versions))
     assert not old.takes(["2"])
