@@ -19,6 +19,8 @@ pub enum Fault {
     TooManyFields,
     /// More of a body than the window allowed.
     FlowControl,
+    /// A window larger than 2^31 - 1 (RFC 9113 §6.9.1).
+    Window,
     /// Frames without end that carry nothing.
     Flood,
 }
@@ -28,7 +30,7 @@ impl Fault {
     pub(super) fn code(self) -> u32 {
         match self {
             Self::Http1 | Self::Preface | Self::Protocol => 0x1,
-            Self::FlowControl => 0x3,
+            Self::FlowControl | Self::Window => 0x3,
             Self::FrameSize => 0x6,
             Self::Compression => 0x9,
             Self::TooManyFields | Self::Flood => 0xb,
@@ -47,6 +49,7 @@ impl Fault {
             Self::Compression => "a header block that cannot be decompressed",
             Self::TooManyFields => "more header fields, or longer ones, than are read",
             Self::FlowControl => "more of a body than the window allowed",
+            Self::Window => "a window for bodies beyond the largest that there may be",
             Self::Flood => "frames without end that carry nothing",
         }
     }

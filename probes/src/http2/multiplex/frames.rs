@@ -181,7 +181,7 @@ impl Multiplex {
             let value = u32::from_be_bytes([setting[2], setting[3], setting[4], setting[5]]);
             match name {
                 MAX_CONCURRENT_STREAMS => self.peer_limit = Some(value),
-                INITIAL_WINDOW_SIZE if value > LAST_STREAM => return Err(Fault::FlowControl),
+                INITIAL_WINDOW_SIZE if value > LAST_STREAM => return Err(Fault::Window),
                 INITIAL_WINDOW_SIZE => self.first_window(value)?,
                 _ => {}
             }

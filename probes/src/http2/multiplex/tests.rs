@@ -292,7 +292,7 @@ fn what_is_no_http_2_says_which() {
         (one(frame::SETTINGS, 0, 1, b""), Fault::Protocol),
         (
             one(frame::SETTINGS, 0, 0, b"\0\x04\x80\0\0\0"),
-            Fault::FlowControl,
+            Fault::Window,
         ),
         (one(frame::PING, 0, 0, b"1"), Fault::FrameSize),
         (one(frame::GOAWAY, 0, 0, b"1"), Fault::FrameSize),
@@ -529,8 +529,8 @@ fn bodies_go_as_far_as_both_windows_let_them() {
 fn a_window_that_grows_by_nothing_or_too_far_is_a_fault() {
     for (updates, fault) in [
         (vec![more(0, 0)], Fault::Protocol),
-        (vec![more(0, 0x7fff_ffff)], Fault::FlowControl),
-        (vec![more(1, 0x7fff_ffff)], Fault::FlowControl),
+        (vec![more(0, 0x7fff_ffff)], Fault::Window),
+        (vec![more(1, 0x7fff_ffff)], Fault::Window),
     ] {
         let mut carried = asked();
         assert_eq!(fed(&mut carried, &updates), Err(fault));

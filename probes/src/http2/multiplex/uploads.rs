@@ -153,7 +153,7 @@ impl Multiplex {
         };
         *window += more;
         if *window > LARGEST_WINDOW {
-            return Err(Fault::FlowControl);
+            return Err(Fault::Window);
         }
         Ok(())
     }
@@ -166,7 +166,7 @@ impl Multiplex {
         for stream in &mut self.streams {
             stream.send_window += more;
             if stream.send_window > LARGEST_WINDOW {
-                return Err(Fault::FlowControl);
+                return Err(Fault::Window);
             }
         }
         Ok(())
