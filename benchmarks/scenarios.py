@@ -3,7 +3,7 @@
     sudo python benchmarks/scenarios.py -o DIR [--only NAME]... [--write]
     python benchmarks/scenarios.py -o DIR --no-runs --write
 
-Each runs as it is written (some 25 minutes in all on two CPUs), bounded by three times what its
+Each runs as it is written (some 45 minutes in all on two CPUs), bounded by three times what its
 blocks take; its document goes to DIR/NAME.json, and one that is there already is not run again.
 A scenario whose claims do not hold, whose run ends in an error or takes too long stands in the
 table as that. ``--write`` puts the tables between their marks in README.md and
