@@ -105,14 +105,16 @@ def listening(
             # It listens before it has written who it is, and before its workers are there.
             while len(at_work) < workers:
                 with contextlib.suppress(OSError, ValueError):
-                    at_work = children(int((place / "pid").read_text()))
+                    master = int((place / "pid").read_text())
+                    at_work = children(master)
                 assert process.poll() is None, (place / "error.log").read_text()
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
             yield Quic(Nginx(port, place / "error.log"), place / "access.log", at_work)
         finally:
-            # What starts nginx is not always nginx itself.
-            os.kill(master, signal.SIGTERM)
+            # What starts nginx is not always nginx itself, and does not end it.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(master, signal.SIGTERM)
             process.terminate()
 
 
