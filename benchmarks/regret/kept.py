@@ -1,0 +1,229 @@
+"""Cells drawn at random that were run: what is kept of each, and the table of all.
+
+    sudo python benchmarks/regret/draw.py --seed S --count N --results DIR   run cells
+    python benchmarks/regret/kept.py --add DIR    keep them, renew the table
+    python benchmarks/regret/kept.py              renew the table alone
+
+Kept cells are the lines of benchmarks/regret/drawn.jsonl: each candidate's value in every round,
+what was decided and predicted before the first block, and what was measured. The cell itself is
+not kept: its name holds the seed that draws it, and a digest tells whether it still does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import draw
+import matrix
+import msgspec
+import predicted
+import run
+import scoring
+import table
+from scenarios import put
+from scenarios import table as markdown
+
+from nginx_tune.documents.base import decode
+from nginx_tune.documents.scenario import Scenario, ScenarioRun
+from nginx_tune.prove.metrics import find_metric
+
+HERE = Path(__file__).parent
+KEPT = HERE / "drawn.jsonl"
+PAGE = HERE.parent / "README.md"
+ASKED_CELLS = 40
+
+
+class KeptNumber(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A predicted quantity, its range, and what was measured."""
+
+    metric: str
+    expected: float
+    low: float
+    high: float
+    measured: float
+
+    @property
+    def inside(self) -> bool:
+        """Whether the measured value lies in the range."""
+        return self.low <= self.measured <= self.high
+
+
+class KeptCell(msgspec.Struct, frozen=True):
+    """One drawn cell that was run."""
+
+    name: str
+    digest: str
+    """Of the drawn cell; see ``digest_of``."""
+    ended: str
+    nginx: str
+    kernel: str
+    metric: str
+    better: scoring.Better
+    rounds: dict[str, list[float]]
+    """Each candidate's value of the metric in every valid round."""
+    decided: dict[str, str]
+    """The verdict of each decision that sets or would set something."""
+    numbers: list[KeptNumber]
+
+
+def digest_of(cell: dict[str, Any]) -> str:
+    """Twelve hex digits that change when another cell is drawn for the same name."""
+    return hashlib.sha256(msgspec.json.encode(cell, order="deterministic")).hexdigest()[:12]
+
+
+def drawn(name: str) -> dict[str, Any]:
+    """The cell of that name, ``drawn-SEED-NUMBER``.
+
+    Errors: ValueError for another name.
+    """
+    kind, seed, number = name.split("-")
+    if kind != "drawn":
+        raise ValueError(f"'{name}' is no drawn cell")
+    return dict(draw.draw_cells(int(seed), int(number) + 1))[name]
+
+
+def scenario_named(name: str) -> Scenario:
+    """A drawn cell as the scenario that runs it."""
+    tables = msgspec.toml.decode((HERE / "candidates.toml").read_bytes())
+    candidates = matrix.read_candidates(tables)
+    return matrix.scenario_of(name, drawn(name), candidates, rounds=run.ROUNDS)
+
+
+def kept(measured: ScenarioRun, scenario: Scenario, ended: datetime) -> KeptCell:
+    """What of a run is kept."""
+    environment = measured.verdict.environment
+    metric = scenario.primary_metric
+    return KeptCell(
+        name=measured.name,
+        digest=digest_of(drawn(measured.name)),
+        ended=ended.isoformat(timespec="seconds"),
+        nginx=environment.nginx_version or "",
+        kernel=environment.kernel_release or "",
+        metric=metric,
+        better="higher" if find_metric(metric).better_when == "higher" else "lower",
+        rounds={
+            arm: [_short(value) for value in values]
+            for arm, values in table.rounds_of(measured.measurements, metric).items()
+        },
+        decided={
+            one.id: one.verdict
+            for one in measured.prediction.decisions
+            if one.settings or one.proposed
+        },
+        numbers=list(_numbers(measured, scenario)),
+    )
+
+
+def _numbers(measured: ScenarioRun, scenario: Scenario) -> Iterable[KeptNumber]:
+    ratios = [one.metric for one in measured.predictions if one.metric.startswith("ratio(")]
+    names = [predicted.HIT_RATIO, predicted.BLOCKED_RATIO, *ratios]
+    for name, one in zip(names, predicted.compare_all(measured, scenario), strict=True):
+        values = (one.predicted, one.low, one.high, one.measured)
+        told = [_short(value) for value in values if value is not None]
+        if len(told) == len(values):
+            yield KeptNumber(name, *told)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def read(file: Path) -> list[KeptCell]:
+    """All kept cells."""
+    if not file.exists():
+        return []
+    return [msgspec.json.decode(line, type=KeptCell) for line in file.read_bytes().splitlines()]
+
+
+def add(file: Path, found: Iterable[KeptCell]) -> int:
+    """Keep those that are new or were run again; how many they were."""
+    there = {one.name: one for one in read(file)}
+    new = [one for one in found if there.get(one.name) != one]
+    there.update({one.name: one for one in new})
+    lines = [msgspec.json.encode(there[name]) for name in sorted(there)]
+    file.write_bytes(b"".join(line + b"\n" for line in lines))
+    return len(new)
+
+
+def found_in(directory: Path) -> list[KeptCell]:
+    """The drawn cells whose documents lie in a directory."""
+    cells = []
+    for file in sorted(directory.glob("drawn-*.json")):
+        ended = datetime.fromtimestamp(file.stat().st_mtime, timezone.utc)
+        measured = decode(ScenarioRun, file.read_bytes(), source=str(file))
+        cells.append(kept(measured, scenario_named(measured.name), ended))
+    return cells
+
+
+def score(cell: KeptCell) -> scoring.CellScore | None:
+    """How the recommendation did; none where too few rounds are valid."""
+    if len(cell.rounds.get("stock", ())) < scoring.FEWEST_ROUNDS:
+        return None
+    return scoring.score_cell(cell.name, cell.rounds, cell.better)
+
+
+def summary(cells: Sequence[KeptCell]) -> str:
+    """What benchmarks/README.md shows: a sentence, and a line for each cell."""
+    if not cells:
+        return "No cell is kept.\n"
+    scores = {one.name: found for one in cells if (found := score(one)) is not None}
+    judged = {one.score.cell: one for one in scoring.judge_cells(list(scores.values()))}
+    worse = sum(one.stock_high < 1 for one in scores.values())
+    near = sum(one.regret <= scoring.TOLERATED for one in scores.values())
+    beyond = sum(one.outcome == "worse" for one in judged.values())
+    numbers = [number for cell in cells for number in cell.numbers]
+    inside = sum(number.inside for number in numbers)
+    dates = sorted(cell.ended[:10] for cell in cells)
+    said = (
+        f"{len(cells)} cells, {dates[0]} to {dates[-1]} ({ASKED_CELLS} are wanted), {len(scores)} "
+        f"with rounds enough to score: {worse} worse than stock beyond noise, {near} within "
+        f"{scoring.TOLERATED:.0%} of the best candidate, {beyond} clearly further from it; "
+        f"{inside} of {len(numbers)} predictions inside their range.\n"
+    )
+    head = ["cell", "what", "over stock", "regret", "predictions inside", "outside"]
+    rows = [_row(cell, judged.get(cell.name)) for cell in cells]
+    return f"{said}\n{markdown([head, *rows])}"
+
+
+def _row(cell: KeptCell, judged: scoring.Judged | None) -> list[str]:
+    outside = [
+        f"{one.metric} {one.measured:.3g} ({one.low:.3g} to {one.high:.3g})"
+        for one in cell.numbers
+        if not one.inside
+    ]
+    share = f"{sum(one.inside for one in cell.numbers)} of {len(cell.numbers)}"
+    title = str(drawn(cell.name)["title"]).removeprefix("Drawn: ")
+    if judged is None:
+        return [cell.name, title, "–", "too few rounds", share, ", ".join(outside)]
+    s = judged.score
+    over = f"{s.against_stock:.2f}× ({s.stock_low:.2f} to {s.stock_high:.2f})"
+    regret = f"{s.regret:+.1%} ({judged.outcome})"
+    return [
+        cell.name, title, f"**{over}**" if s.stock_high < 1 else over, regret, share,
+        ", ".join(outside),
+    ]  # fmt: skip
+
+
+def main() -> None:
+    """Keep what is asked, and renew the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--add", metavar="DIR", type=Path)
+    asked = parser.parse_args()
+    if asked.add is not None:
+        print(f"{add(KEPT, found_in(asked.add))} cells are new", file=sys.stderr)
+    text = summary(read(KEPT))
+    put(PAGE, "drawn cells", text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
