@@ -29,8 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 SIDE_BY_SIDE = {
-    "audit", "cli", "conf", "emit", "learn", "report", "secrets", "scenario/test_scenario_files.py",
-    "test_packaging.py",
+    "audit", "cli", "conf", "emit", "learn", "page", "report", "secrets",
+    "scenario/test_scenario_files.py", "test_packaging.py",
 }  # fmt: skip
 """Rooms, and files of other rooms, whose tests start an nginx each, and neither take time nor
 devices."""

@@ -15,9 +15,11 @@ LAYERS = [
     {"host"},
     {"sandbox"},
     {"conf", "workload", "observe", "lab", "nginx"},
+    {"model"},
     {"decide", "audit", "prove", "subject", "turnover"},
+    {"adopt", "causes"},
     {"report", "apply", "emit", "window", "load", "store"},
-    {"inspect", "learn"},
+    {"inspect", "learn", "page"},
     {"experiment"},
     {"validate", "scenario", "audit_input"},
     {"rehearse"},
@@ -27,7 +29,10 @@ LAYERS = [
 
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
-PURE_ROOMS = ("documents", "decide", "audit", "prove", "report", "emit", "conf")
+PURE_ROOMS = (
+    "documents", "conf", "model", "decide", "audit", "prove", "adopt", "causes", "report", "emit",
+    "page",
+)  # fmt: skip
 PURE_FILES = (
     "host/parse_*.py", "workload/model_*.py", "observe/parse_*.py", "apply/model_*.py",
     "apply/parse_*.py",

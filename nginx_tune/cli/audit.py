@@ -228,7 +228,7 @@ def _audit(facts: Facts | None, rules: Sequence[Rule], asked: _Asked, tree: Conf
 
 
 def _decide(tree: ConfTree, facts: Facts) -> Decisions:
-    from nginx_tune.decide.configured import decide_configured  # noqa: PLC0415  # seldom asked
+    from nginx_tune.adopt.configured import decide_configured  # noqa: PLC0415  # seldom asked
 
     return decide_configured(tree, facts)
 

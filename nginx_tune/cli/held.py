@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import click
 from msgspec.structs import replace
 
+from nginx_tune.adopt.changing import hold_against
+from nginx_tune.adopt.configured import roots_in
+from nginx_tune.adopt.kind_in import kind_in
+from nginx_tune.adopt.naming import site_in
 from nginx_tune.cli.deciding import Inputs, Standing, read_inputs
 from nginx_tune.cli.trees import full_path, host_configuration, read_configuration
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.decide.adopting import site_in
-from nginx_tune.decide.changing import hold_against
-from nginx_tune.decide.configured import roots_in
-from nginx_tune.decide.kind_in import kind_in
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.site import Site

@@ -11,6 +11,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
+from nginx_tune.adopt.changing import hold_against
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Rule
 from nginx_tune.audit.selection import select_rules
@@ -27,7 +28,6 @@ from nginx_tune.cli.saying import say
 from nginx_tune.cli.weaker_walls import weaker_walls_option
 from nginx_tune.conf.payload import encode_payload
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.decide.changing import hold_against
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import DecisionId, Decisions
 from nginx_tune.documents.findings import Finding, Findings

@@ -29,7 +29,7 @@ def command(*, files: tuple[str, ...], formats: tuple[str, ...], output: str | N
     Markdown, without plots.
     """
     from nginx_tune.cli.report_inputs import read_shown  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.report.page import render_page, render_report_markdown  # noqa: PLC0415
+    from nginx_tune.page.render import render_page, render_report_markdown  # noqa: PLC0415
 
     documents: list[Document] = [one for name in files for one in read_shown(name)]
     renderers = {

@@ -11,8 +11,8 @@ from nginx_tune.documents.base import Document, decode, schema_of
 from nginx_tune.documents.registry import DOCUMENTS
 from nginx_tune.documents.run import Run
 from nginx_tune.errors import UsageError
-from nginx_tune.report.embedded import embedded_documents
-from nginx_tune.report.page_sections import PAGE_KINDS, kinds_text
+from nginx_tune.page.embedded import embedded_documents
+from nginx_tune.page.sections import PAGE_KINDS, kinds_text
 from nginx_tune.store.runs import read_run
 
 _PAGE_ENDINGS = (".html", ".htm")

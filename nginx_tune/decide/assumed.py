@@ -13,11 +13,11 @@ from nginx_tune.decide.answer import (
     FACTS_COMMAND,
     LEARN_COMMAND,
 )
-from nginx_tune.decide.model_blocking import predict
-from nginx_tune.decide.model_cache import zipf_classes
-from nginx_tune.decide.model_disk import ModelDisk
-from nginx_tune.decide.model_inputs import BlockingInputs
 from nginx_tune.decide.situation import Situation
+from nginx_tune.model.blocking import predict
+from nginx_tune.model.cache import zipf_classes
+from nginx_tune.model.disk import ModelDisk
+from nginx_tune.model.inputs import BlockingInputs
 
 
 def flips_on_assumptions(s: Situation, i: BlockingInputs) -> bool:

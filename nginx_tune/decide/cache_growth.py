@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nginx_tune.conf.caches import KEYS_PER_MEBIBYTE
-from nginx_tune.decide.model_cache_size import (
-    SMALLEST_ZONE_MEBIBYTES,
-    keyed_bytes,
-    most_zone_mebibytes,
-)
 from nginx_tune.decide.storage import DataPath
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import CacheBounds
 from nginx_tune.documents.units import bytes_text
+from nginx_tune.model.cache_size import (
+    SMALLEST_ZONE_MEBIBYTES,
+    keyed_bytes,
+    most_zone_mebibytes,
+)
 
 MEBIBYTE = 1 << 20
 GIBIBYTE = 1 << 30

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nginx_tune.decide.http3 import slots_of_a_client
-from nginx_tune.decide.model_pool import peak_per_worker
 from nginx_tune.decide.situation import Situation
+from nginx_tune.model.pool import peak_per_worker
 
 USUAL_CONNECTIONS = 4096
 """Connection slots of a worker where the peak is not known to need more: a slot costs 432

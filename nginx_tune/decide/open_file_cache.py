@@ -21,23 +21,23 @@ from typing import Final
 
 from nginx_tune.decide.answer import FACTS_COMMAND, not_applicable, setting, validate_command
 from nginx_tune.decide.descriptors import plan_descriptors
-from nginx_tune.decide.model_cache import (
-    PopularityClass,
-    hit_ratio,
-    hit_ratio_after,
-    zipf_classes,
-)
-from nginx_tune.decide.model_names import (
-    forgets_names,
-    open_seconds,
-    request_seconds,
-    shared_descriptor_seconds,
-)
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import replaced_by_others
 from nginx_tune.documents.decisions import Decision, Predicted
+from nginx_tune.model.cache import (
+    PopularityClass,
+    hit_ratio,
+    hit_ratio_after,
+    zipf_classes,
+)
+from nginx_tune.model.names import (
+    forgets_names,
+    open_seconds,
+    request_seconds,
+    shared_descriptor_seconds,
+)
 
 ID: Final = "open-file-cache"
 WORTH_RATIO = 0.2

@@ -15,14 +15,14 @@ from typing import Final
 
 from nginx_tune.decide.answer import FACTS_COMMAND, not_applicable, setting, validate_command
 from nginx_tune.decide.cache_layout import cache_settings
-from nginx_tune.decide.model_isolation import DiskReaders, responses_apart, responses_shared
-from nginx_tune.decide.model_pool import DEFAULT_QUEUE, DEFAULT_THREADS
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.thread_pool_size import IGNORED_KNEE, cold_text, exceeds_knee
 from nginx_tune.documents.decisions import Decision, Evidence, Predicted, Setting
 from nginx_tune.documents.site import root_locations
+from nginx_tune.model.isolation import DiskReaders, responses_apart, responses_shared
+from nginx_tune.model.pool import DEFAULT_QUEUE, DEFAULT_THREADS
 
 ID: Final = "per-disk-pools"
 SLOW_FACTOR = 10.0

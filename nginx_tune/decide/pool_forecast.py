@@ -13,12 +13,12 @@ from dataclasses import replace
 from msgspec.structs import replace as replace_struct
 
 from nginx_tune.decide.assumed import corners
-from nginx_tune.decide.model_blocking import Prediction, cpu_ratio, predict, predict_measured
-from nginx_tune.decide.model_inputs import BlockingInputs, hit_range
-from nginx_tune.decide.model_names import least_name_reads, open_blocked_ratio
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Predicted
+from nginx_tune.model.blocking import Prediction, cpu_ratio, predict, predict_measured
+from nginx_tune.model.inputs import BlockingInputs, hit_range
+from nginx_tune.model.names import least_name_reads, open_blocked_ratio
 
 _HOT_FACTOR = 3.0
 """The model's error in the time of a hot request: LAB-NOTES §1 and the scenarios came out within

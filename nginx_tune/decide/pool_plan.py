@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nginx_tune.decide.assumed import assumptions, flips_on_assumptions
-from nginx_tune.decide.model_blocking import Prediction, predict_measured
-from nginx_tune.decide.model_inputs import BlockingInputs, miss_ratio
-from nginx_tune.decide.model_pool import (
+from nginx_tune.decide.situation import Situation
+from nginx_tune.decide.storage import IN_MEMORY, Independence, judge_independence
+from nginx_tune.documents.decisions import Verdict
+from nginx_tune.model.blocking import Prediction, predict_measured
+from nginx_tune.model.inputs import BlockingInputs, miss_ratio
+from nginx_tune.model.pool import (
     DEFAULT_THREADS,
     MAX_THREADS_ALL_WORKERS,
     PER_DISK_THREADS,
@@ -23,10 +26,7 @@ from nginx_tune.decide.model_pool import (
     size_hot_pool,
     size_pool,
 )
-from nginx_tune.decide.model_protocol import USUAL_READ_AHEAD_BYTES
-from nginx_tune.decide.situation import Situation
-from nginx_tune.decide.storage import IN_MEMORY, Independence, judge_independence
-from nginx_tune.documents.decisions import Verdict
+from nginx_tune.model.protocol import USUAL_READ_AHEAD_BYTES
 
 SINGLE_POOL = "io-pool-single-many-disks"
 """The audit's rule that one pool for several disks goes against."""

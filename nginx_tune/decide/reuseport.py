@@ -18,12 +18,6 @@ from typing import Final
 
 from nginx_tune.decide.answer import LEARN_COMMAND, not_applicable, setting, validate_command
 from nginx_tune.decide.build import version_evidence
-from nginx_tune.decide.model_accept import (
-    own_queue_wait,
-    shared_queue_wait,
-    stall_wait_own,
-    stall_wait_shared,
-)
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
@@ -34,6 +28,12 @@ from nginx_tune.documents.decisions import (
     Evidence,
     HostSetting,
     Predicted,
+)
+from nginx_tune.model.accept import (
+    own_queue_wait,
+    shared_queue_wait,
+    stall_wait_own,
+    stall_wait_shared,
 )
 
 ID: Final = "reuseport"

@@ -14,13 +14,13 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.decide.answer import not_applicable, setting, validate_command
-from nginx_tune.decide.model_disk import ModelDisk
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import on_shared_folder
 from nginx_tune.documents.decisions import Decision, Predicted
 from nginx_tune.documents.units import bytes_text, nginx_size, seconds_text
+from nginx_tune.model.disk import ModelDisk
 
 ID: Final = "sendfile-max-chunk"
 SMALLEST_BYTES = 512 << 10

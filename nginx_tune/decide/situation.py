@@ -8,12 +8,6 @@ from functools import cached_property
 
 from nginx_tune.decide.build import Build, build_of
 from nginx_tune.decide.cache_growth import CacheHost, CacheSize, cache_size
-from nginx_tune.decide.model_blocking import Prediction, predict
-from nginx_tune.decide.model_cache import PopularityClass, curve_classes, zipf_classes
-from nginx_tune.decide.model_disk import ModelDisk, disk_model, disk_models, disks_together
-from nginx_tune.decide.model_inputs import HALF_PAGE_BYTES, PAGE_BYTES, BlockingInputs, CacheAge
-from nginx_tune.decide.model_protocol import ReadPath, read_path, turn_bytes
-from nginx_tune.decide.model_sizes import SizeGroup, size_groups
 from nginx_tune.decide.observed import Seen, see
 from nginx_tune.decide.quantity import Quantity
 from nginx_tune.decide.storage import DataPath, data_paths, on_shared_folder
@@ -22,6 +16,12 @@ from nginx_tune.documents.facts import Disk, Facts
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
+from nginx_tune.model.blocking import Prediction, predict
+from nginx_tune.model.cache import PopularityClass, curve_classes, zipf_classes
+from nginx_tune.model.disk import ModelDisk, disk_model, disk_models, disks_together
+from nginx_tune.model.inputs import HALF_PAGE_BYTES, PAGE_BYTES, BlockingInputs, CacheAge
+from nginx_tune.model.protocol import ReadPath, read_path, turn_bytes
+from nginx_tune.model.sizes import SizeGroup, size_groups
 
 MAX_WORKERS = 512
 _OF_THE_HOST = ("seen", "build", "data_paths", "disk", "disks_by_path", "disk_knee", "_disks")

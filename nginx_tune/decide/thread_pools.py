@@ -18,9 +18,6 @@ from nginx_tune.decide.answer import FACTS_COMMAND, setting, validate_command
 from nginx_tune.decide.assumed import corners, flips_on_assumptions
 from nginx_tune.decide.break_even import find_flip
 from nginx_tune.decide.build import version_evidence
-from nginx_tune.decide.model_blocking import Prediction, predict_measured
-from nginx_tune.decide.model_ceiling import find_ceiling
-from nginx_tune.decide.model_inputs import BlockingInputs
 from nginx_tune.decide.plausible import MOST_COUNT
 from nginx_tune.decide.pool_forecast import (
     forecast_blocking,
@@ -43,6 +40,9 @@ from nginx_tune.documents.decisions import (
     Setting,
     Verdict,
 )
+from nginx_tune.model.blocking import Prediction, predict_measured
+from nginx_tune.model.ceiling import find_ceiling
+from nginx_tune.model.inputs import BlockingInputs
 
 LEAST_GAIN = 1.5
 """Below this a prediction is worth no number."""

@@ -15,11 +15,11 @@ import math
 from typing import Final
 
 from nginx_tune.decide.answer import not_applicable, setting
-from nginx_tune.decide.model_pool import peak_per_worker
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision, Setting
+from nginx_tune.model.pool import peak_per_worker
 
 ID: Final = "upstream-keepalive"
 SMALLEST = 16

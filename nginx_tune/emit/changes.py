@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as changed
 from typing import NamedTuple
 
+from nginx_tune.adopt.naming import needed_line
+from nginx_tune.adopt.placing import SettingPlace, UnplacedError, find_places
+from nginx_tune.adopt.standing import Standing, own_blocks
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.edits import (
     Edit,
@@ -25,9 +28,6 @@ from nginx_tune.conf.edits import (
     set_arguments,
 )
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.decide.adopting import needed_line
-from nginx_tune.decide.placing import SettingPlace, UnplacedError, find_places
-from nginx_tune.decide.standing import Standing, own_blocks
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 from nginx_tune.documents.plan import Hunk, PlannedFile, Refusal
 from nginx_tune.emit.quoting import comment

@@ -15,8 +15,8 @@ from nginx_tune.documents.decisions import DecisionId, Decisions, Predicted
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, PredictionResult
 from nginx_tune.errors import UsageError
+from nginx_tune.prove.blocked import measure_blocked
 from nginx_tune.prove.blocks import Blocks, pair_blocks
-from nginx_tune.prove.cause_parts import measure_blocked
 from nginx_tune.prove.comparison import MetricPairs
 from nginx_tune.prove.expression import Expression, parse_expression
 from nginx_tune.prove.latency import Reading

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from nginx_tune.decide.model_cache import zipf_classes
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.scenario import WITHOUT_FILE, Scenario, ScenarioClass
 from nginx_tune.documents.workload import CurveShare, Popularity
+from nginx_tune.model.cache import zipf_classes
 
 _EVEN = 1e-9
 """An exponent that spreads requests evenly, over the same ranks as any other."""

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from nginx_tune.audit.storage import outermost
+from nginx_tune.causes.arms import find_arm_causes
 from nginx_tune.decide import decide
 from nginx_tune.documents.experiment import ExperimentSpec
 from nginx_tune.documents.facts import Nginx
@@ -30,7 +31,6 @@ from nginx_tune.lab.walls import Walls, given_up
 from nginx_tune.load.classes import ServedFile, hot_urls, plan_load
 from nginx_tune.nginx.binary import read_build
 from nginx_tune.nginx.choice import runnable_program
-from nginx_tune.prove.arm_causes import find_arm_causes
 from nginx_tune.prove.claim_rounds import with_rounds
 from nginx_tune.prove.gates import judge_claims
 from nginx_tune.prove.predictions import judge_predictions

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.written_paths import written_paths
+from nginx_tune.causes.naming import find_causes
+from nginx_tune.causes.parts import ALLOWED_SECONDS
 from nginx_tune.conf.error_log import error_logs
 from nginx_tune.conf.served import served_paths
 from nginx_tune.conf.status_pages import status_locations
@@ -27,8 +29,6 @@ from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.nginx.processes import find_masters
 from nginx_tune.observe.loop_turns import Means
 from nginx_tune.observe.status_page import StatusPage
-from nginx_tune.prove.cause_parts import ALLOWED_SECONDS
-from nginx_tune.prove.causes import find_causes
 from nginx_tune.subject.subject import MOST_BYTES
 from nginx_tune.window.disks import watched_disks
 from nginx_tune.window.moment import Subjects

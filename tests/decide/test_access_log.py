@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from situations import host, load, site
 
+from nginx_tune.adopt.changing import hold_against
+from nginx_tune.adopt.naming import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import decide
-from nginx_tune.decide.adopting import site_in
-from nginx_tune.decide.changing import hold_against
 from nginx_tune.documents.decisions import Decision
 
 

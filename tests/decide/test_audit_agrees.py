@@ -15,12 +15,12 @@ import pytest
 from situations import GIBIBYTE, MEBIBYTE, dataset, host, load, site
 from test_law import drawn
 
+from nginx_tune.adopt.configured import decide_configured
 from nginx_tune.audit.decided import REFUSED, Decided
 from nginx_tune.audit.engine import audit
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site, decide, engine
 from nginx_tune.decide.build import build_of
-from nginx_tune.decide.configured import decide_configured
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Finding

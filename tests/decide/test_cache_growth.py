@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from situations import GIBIBYTE, MEBIBYTE, host, load, site
 
+from nginx_tune.adopt.naming import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import decide
-from nginx_tune.decide.adopting import site_in
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Dataset, PathStorage

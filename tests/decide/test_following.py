@@ -22,11 +22,11 @@ from situations import (
 )
 from test_properties import ANY_SITE, QUICK, any_facts, any_workload
 
+from nginx_tune.adopt.changing import hold_against
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.registry import ALL
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site, decide
-from nginx_tune.decide.changing import hold_against
 from nginx_tune.documents.curve import Curve, CurvePoint
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import Facts, Kernel

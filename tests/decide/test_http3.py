@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from situations import FLAGS, MEBIBYTE, host, load, nginx, site
 
+from nginx_tune.adopt.changing import hold_against
+from nginx_tune.adopt.naming import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site, decide
-from nginx_tune.decide.adopting import site_in
-from nginx_tune.decide.changing import hold_against
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import Facts, Kernel
 from nginx_tune.documents.site import Site, SiteTls

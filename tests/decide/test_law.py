@@ -32,14 +32,14 @@ from nginx_tune.decide import decide, engine
 from nginx_tune.decide.assumed import flips_on_assumptions
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.decide.law import WIDEST, is_prediction, says_harm
-from nginx_tune.decide.model_blocking import predict
-from nginx_tune.decide.model_cache_size import LARGEST_ZONE_MEBIBYTES
-from nginx_tune.decide.model_pool import MAX_THREADS_ALL_WORKERS
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision, Decisions, Predicted, Setting
 from nginx_tune.documents.facts import Facts, PathStorage, Sizes
 from nginx_tune.documents.site import Site, SiteTls
 from nginx_tune.documents.workload import HttpVersion, RoundTrip, TlsUse, Workload
+from nginx_tune.model.blocking import predict
+from nginx_tune.model.cache_size import LARGEST_ZONE_MEBIBYTES
+from nginx_tune.model.pool import MAX_THREADS_ALL_WORKERS
 
 COUNT = int(os.environ.get("NGINX_TUNE_GRID", "400"))
 SEED = int(os.environ.get("NGINX_TUNE_SEED", "14"))

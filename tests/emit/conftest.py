@@ -1,4 +1,4 @@
-"""What tests with a real nginx share; the situations of tests/decide are at hand."""
+"""What tests with a real nginx share; the helpers of tests/audit are at hand."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-for room in ("decide", "audit"):
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / room))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "audit"))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "decide"))
+sys.path.insert(0, str(HERE.parent))
 
 import msgspec  # noqa: E402
 from situations import (  # noqa: E402

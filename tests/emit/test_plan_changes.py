@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from nginx_tune.adopt.changing import hold_against
+from nginx_tune.adopt.naming import site_in
 from nginx_tune.audit_input.overlaid import Overlaid
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.decide import complete_site, decide
-from nginx_tune.decide.adopting import site_in
 from nginx_tune.decide.answer import setting
-from nginx_tune.decide.changing import hold_against
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.decisions import Decision, Decisions
 from nginx_tune.documents.facts import Facts

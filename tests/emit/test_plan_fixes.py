@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from test_plan_changes import contents, decided, facts_of, planned, read, write
 
+from nginx_tune.adopt.changing import hold_against
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Hit, MissingFacts, Rule
 from nginx_tune.conf.edits import Edit, remove, set_arguments
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.decide.changing import hold_against
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings
 from nginx_tune.emit.changes import Changes

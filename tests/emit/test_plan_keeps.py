@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from test_plan_changes import contents, decided, facts_of, planned, read, write
 
+from nginx_tune.adopt.changing import hold_against
 from nginx_tune.conf.scopes import scopes
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.decide.changing import hold_against
 
 HOST = "raid10-4hdd"
 CONF = """\

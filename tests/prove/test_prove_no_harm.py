@@ -11,12 +11,12 @@ import random
 import pytest
 from msgspec.structs import fields, replace
 
+from nginx_tune.causes.naming import find_causes
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measured_server import ServerMeasurement, ServerSecond, WorkerUse
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Observation
 from nginx_tune.errors import ExitStatus
-from nginx_tune.prove.causes import find_causes
 from nginx_tune.prove.compare import compare
 from nginx_tune.prove.metrics import default_metrics, find_metric
 from nginx_tune.prove.outcome import NO_SIDE

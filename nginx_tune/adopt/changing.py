@@ -1,0 +1,186 @@
+"""Decisions as changes of a configuration: what stands already falls away, what is left has places.
+
+What stands against a decision (``multi_accept on``, threads where all data fits in memory) gets the
+line that undoes it (``undoing``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from nginx_tune.adopt.limits import descriptors_for
+from nginx_tune.adopt.naming import adapted, with_needs
+from nginx_tune.adopt.quic import with_own_quic
+from nginx_tune.adopt.standing import (
+    AT_LEAST,
+    KEPT,
+    Standing,
+    holds,
+    listen_holds,
+    own_blocks,
+    own_connection,
+)
+from nginx_tune.adopt.streams import with_own_streams
+from nginx_tune.adopt.undoing import UNDO
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.quantities import parse_bytes
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Setting, Verdict
+
+_FILTERS = ("sub_filter", "subs_filter", "ssi", "image_filter", "xslt_stylesheet")
+
+
+def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
+    """The decisions as changes of the configuration ``tree``.
+
+    Shape: what stands already is ``keep`` without settings; the other settings are those that
+           are missing or differ.
+    """
+    standing = Standing(tree)
+    limits = descriptors_for(decisions, tree)
+    held = [_held(_as_chosen(limits(one), tree), standing) for one in decisions.decisions]
+    return replace(decisions, decisions=with_needs(held, tree))
+
+
+def _as_chosen(decision: Decision, tree: ConfTree) -> Decision:
+    """The decision; a log that needs no buffer and workers that are bound stay as they are.
+
+    Of HTTP/3 what listens already is looked at, and no listener is made up; streams whose events
+    come through are left.
+    """
+    if decision.id == "http3":
+        return with_own_quic(decision, tree)
+    if decision.id == "streaming":
+        return with_own_streams(decision, tree)
+    if decision.id == "access-log" and decision.verdict in ("keep", "not_applicable"):
+        return replace(decision, settings=[])
+    if bound := _bound_workers(decision, tree):
+        said = f"Left as it is: {bound} binds each worker. {decision.summary}"
+        return replace(decision, verdict="keep", settings=[], summary=said)
+    return decision
+
+
+def _held(decision: Decision, standing: Standing) -> Decision:
+    undo = UNDO.get(decision.id)
+    undone = undo(decision, standing) if undo else []
+    if undone:
+        return _undone(decision, undone)
+    if decision.verdict in ("not_applicable", "not_enough_evidence") or not decision.settings:
+        return decision
+    decision = adapted(decision, standing.tree, caches=standing.caches)
+    left: list[Setting] = []
+    evidence: list[Evidence] = []
+    verdict: Verdict = decision.verdict
+    for wanted in decision.settings:
+        if wanted.directive == "listen":
+            stands, line = listen_holds(wanted, standing), None
+        else:
+            apart = own_blocks(decision, wanted.directive)
+            found = standing.lines(wanted, apart)
+            differing = [line for line in found if not holds(line, wanted)]
+            stands, line = not differing, differing[0] if differing else None
+        if not stands:
+            apart = own_blocks(decision, wanted.directive)
+            places = standing.places(wanted, apart)
+            if not places and wanted.context in ("server", "location", "upstream"):
+                continue  # nothing in the configuration that it is for
+            left.append(replace(wanted, places=places))
+            if line is not None:
+                evidence.append(_as_evidence(line))
+                verdict = _direction(line, wanted) or verdict
+    if not left:
+        said = f"Already so{_more(decision, standing)}. {decision.summary}"
+        return replace(decision, verdict="keep", settings=[], summary=said)
+    if verdict == "keep":
+        verdict = "set"
+    return replace(
+        decision,
+        verdict=verdict,
+        settings=left,
+        evidence=[*decision.evidence, *evidence],
+        risks=[*decision.risks, *_filtered(decision, standing), *_left_alone(decision, standing)],
+    )
+
+
+def _bound_workers(decision: Decision, tree: ConfTree) -> str:
+    """The line that gives each worker its CPUs: more workers would all get the last one's.
+
+    Source: ngx_get_cpu_affinity(). Empty where there is none, and for other decisions.
+    """
+    if not any(s.directive == "worker_processes" for s in decision.settings):
+        return ""
+    line = tree.main.first("worker_cpu_affinity")
+    return "" if line is None or line.value == "auto" else f"{line.file}:{line.line} {line}"
+
+
+def _left_alone(decision: Decision, standing: Standing) -> list[str]:
+    """The locations whose connections to upstreams are as somebody wanted them."""
+    if not any(s.directive in KEPT for s in decision.settings):
+        return []
+    lines = (own_connection(scope) for scope in standing.answering)
+    return [
+        f"{place} stays, so connections from there are not kept"
+        for place in dict.fromkeys(f"{one.file}:{one.line} {one}" for one in lines if one)
+    ]
+
+
+def _more(decision: Decision, standing: Standing) -> str:
+    """The larger numbers that stand, where less was decided."""
+    found = {
+        str(line): None
+        for wanted in decision.settings
+        if wanted.directive in AT_LEAST
+        for line in standing.lines(wanted)
+        if line is not None and line.args != tuple(wanted.args)
+    }
+    return f", with more: {', '.join(found)} stays" if found else ""
+
+
+def _filtered(decision: Decision, standing: Standing) -> list[str]:
+    """Where a filter cuts bodies into pieces, each of which would be a task for a thread.
+
+    Traced with sub_filter (docs/behaviour.md): each piece of text between two replacements is a
+    ``sendfile()`` of its own.
+    """
+    if decision.id != "thread-pools":
+        return []
+    lines = {
+        f"{line.file}:{line.line} {line}": None
+        for scope in standing.answering
+        for name in _FILTERS
+        if (line := scope.effective(name)) and line.value.lower() != "off"
+    }
+    return [
+        f"{place} cuts bodies into pieces, and each would be sent by a thread's task: aio off "
+        "where it holds"
+        for place in lines
+    ]
+
+
+def _direction(line: Directive, wanted: Setting) -> Verdict | None:
+    """Whether a number is to be raised or lowered; null for what is no number."""
+    have = parse_bytes(line.value) if len(line.args) == 1 else None
+    want = parse_bytes(wanted.args[0]) if len(wanted.args) == 1 else None
+    if have is None or want is None or have == want:
+        return None
+    return "raise" if have < want else "lower"
+
+
+def _undone(decision: Decision, undone: Sequence[tuple[Directive, list[Setting]]]) -> Decision:
+    lines = [line for line, _ in undone]
+    settings = {(s.directive, s.block, *s.args): s for _, made in undone for s in made}
+    found = "; ".join(dict.fromkeys(map(str, lines)))
+    return replace(
+        decision,
+        verdict="disable",
+        summary=f"Take out {found}. {decision.summary}",
+        settings=list(settings.values()),
+        evidence=[*decision.evidence, *map(_as_evidence, lines)],
+    )
+
+
+def _as_evidence(line: Directive) -> Evidence:
+    fact = f"{line.file}:{line.line}"
+    return Evidence(fact=fact, value=str(line), provenance="declared")

@@ -1,0 +1,255 @@
+"""Decisions in the names of an existing configuration.
+
+A generated file names its own upstreams, zones, formats and directories. Held against a site,
+a setting must name what is there: nothing that the site has not, no cache inside another (its
+loader deletes every file that is none of its own: ngx_http_file_cache_manage_file()), and what a
+setting cannot do without is said beside it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from nginx_tune.adopt.cache import object_bytes, with_own_words
+from nginx_tune.adopt.streams import streams_in
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.listeners import listeners
+from nginx_tune.conf.log_formats import log_formats
+from nginx_tune.conf.quantities import parse_bytes
+from nginx_tune.conf.scopes import http_blocks, http_directives, scopes
+from nginx_tune.conf.thread_pools import declared_pools
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.upstreams import upstreams
+from nginx_tune.documents.decisions import Decision, Setting
+from nginx_tune.documents.site import CacheBounds, Site, SiteTls, Upstream
+
+_OWN_FORMATS = ("combined", "main")
+_CHOICE = "$disk"
+"""The variable of the tool's own split over caches."""
+
+
+def site_in(tree: ConfTree, site: Site) -> Site:
+    """The site with what the configuration has where the operator named nothing."""
+    secure = [server for one in listeners(tree) if one.is_tls for server in one.servers]
+    tls = site.tls
+    if tls is None and secure:
+        certificates = (_path(tree, one, "ssl_certificate") for one in secure)
+        keys = (_path(tree, one, "ssl_certificate_key") for one in secure)
+        tls = SiteTls(
+            certificate=next(filter(None, certificates), "/"),
+            certificate_key=next(filter(None, keys), "/"),
+        )
+    named = [
+        Upstream(name=one.name, servers=[" ".join(line.args) for line in one.servers])
+        for one in upstreams(tree)
+        if one.servers
+    ]
+    return replace(
+        site,
+        tls=tls,
+        http3=site.http3 or any(one.is_quic for one in listeners(tree)),
+        upstreams=site.upstreams or named,
+        streams=site.streams or streams_in(tree),
+        cache_dirs=site.cache_dirs or list(_caches(tree)),
+        cache_bounds={path: _bounds(line) for path, line in _caches(tree).items()}
+        | site.cache_bounds,
+        access_log=site.access_log or _access_log(tree),
+    )
+
+
+def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
+    """The decision with the site's own names; what names anything that is not there is left out.
+
+    ``caches`` says that requests are cached already: then the site chooses its caches itself.
+    """
+    settings, risks = list(decision.settings), list(decision.risks)
+    if caches:
+        # Another key than the one that stands, nginx's own too, would have all fetched anew and
+        # lose what that one tells apart: a cookie, a language, the server that was chosen.
+        settings = [s for s in settings if s.directive != "proxy_cache_key"]
+    if caches and not _splits(tree):
+        if any(s.directive == "split_clients" for s in settings):
+            risks.append(
+                "the site chooses among its caches itself: a pool for each disk goes with that "
+                "choice, by hand"
+            )
+            settings = [_one_pool(s) for s in settings if not _is_choice(s)]
+        settings = [s for s in settings if s.directive != "proxy_cache"]
+    left: list[Setting] = []
+    small: list[str] = []
+    mean = object_bytes(decision)
+    for one in settings:
+        if inside := _around(one, tree):
+            risks.append(f"no cache in {one.args[0]}: it shares files with that of {inside}")
+        elif (own := _renamed(one, tree)) is not None:
+            line = _caches(tree).get(one.args[0]) if one.directive == "proxy_cache_path" else None
+            if line is not None:
+                own, enlarged, beyond = with_own_words(own, line, mean)
+                small += [enlarged] if enlarged else []
+                risks += [beyond] if beyond else []
+            left.append(own)
+    if small:
+        summary = f"{'; '.join(small)}. {decision.summary}"
+        decision = replace(decision, verdict="raise", summary=summary)
+    return replace(decision, settings=left, risks=risks)
+
+
+def with_needs(decisions: Sequence[Decision], tree: ConfTree) -> list[Decision]:
+    """The decisions, each setting with what it names: where it is, or the line to add."""
+    every = [s for d in decisions for s in d.settings]
+    return [
+        replace(d, settings=[replace(s, needs=list(_needs(s, every, tree))) for s in d.settings])
+        for d in decisions
+    ]
+
+
+def _is_choice(s: Setting) -> bool:
+    return s.directive == "split_clients" or (
+        s.directive == "thread_pool" and s.args[0].startswith("pool_")
+    )
+
+
+def _splits(tree: ConfTree) -> bool:
+    """Whether the configuration spreads its caches as a generated one does."""
+    return any(
+        line.name == "split_clients" and line.args[1:2] == (_CHOICE,)
+        for line in http_directives(tree)
+    )
+
+
+def _one_pool(s: Setting) -> Setting:
+    if s.directive == "aio" and _CHOICE in "".join(s.args):
+        return replace(s, args=["threads"])
+    return s
+
+
+def _renamed(s: Setting, tree: ConfTree) -> Setting | None:
+    """The setting in the site's names; None where what it is for is not there, or has its own."""
+    if s.context == "upstream":
+        return s if _has_use(s, tree) else None
+    if s.directive == "access_log" and s.args[0] != "off":
+        return replace(s, args=[s.args[0], _format(s, tree), *s.args[2:]])
+    if s.directive == "proxy_cache_path" and (line := _caches(tree).get(s.args[0])) is not None:
+        return replace(s, args=[line.value, *s.args[1:]])
+    return s
+
+
+def _has_use(s: Setting, tree: ConfTree) -> bool:
+    groups = [one for one in upstreams(tree) if not s.block or one.name == s.block.lower()]
+    if s.directive == "zone":
+        return any(one.block.first("zone") is None for one in groups)
+    return bool(groups)
+
+
+def _format(s: Setting, tree: ConfTree) -> str:
+    """The format that the site writes this log in, else one that it has."""
+    formats = log_formats(tree)
+    used = [
+        arg
+        for line in http_directives(tree)
+        if line.name == "access_log" and line.value == s.args[0]
+        for arg in line.args[1:2]
+        if "=" not in arg and (arg in formats or arg in _OWN_FORMATS)
+    ]
+    wanted = s.args[1] if len(s.args) > 1 else _OWN_FORMATS[0]
+    return used[0] if used else wanted if wanted in formats else _OWN_FORMATS[0]
+
+
+def _around(s: Setting, tree: ConfTree) -> str:
+    """The cache of the site that a new directory lies in, or around; empty for none."""
+    if s.directive != "proxy_cache_path" or s.args[0] in _caches(tree):
+        return ""
+    wanted = posixpath.normpath(s.args[0])
+    return next(
+        (path for path in _caches(tree) if posixpath.commonpath([path, wanted]) in (path, wanted)),
+        "",
+    )
+
+
+def _needs(s: Setting, every: Sequence[Setting], tree: ConfTree) -> Iterator[str]:
+    if s.directive == "aio" and s.args[:1] and s.args[0].startswith("threads"):
+        name = s.args[0].partition("=")[2] or "default"
+        yield from _pools(name, every, tree)
+    words = " ".join(s.args)
+    if _CHOICE in words and s.directive != "split_clients":
+        yield from (needed_line(one) for one in every if one.directive == "split_clients")
+    if s.directive == "proxy_cache":
+        zones = [one for one in every if one.directive == "proxy_cache_path"]
+        yield from (
+            needed_line(one) for one in zones if _CHOICE in words or _names_zone(one, words)
+        )
+    if s.directive == "access_log" and len(s.args) > 1:
+        yield from (
+            f"log_format {s.args[1]} ({line.file}:{line.line})"
+            for line in http_directives(tree)
+            if line.name == "log_format" and line.value == s.args[1]
+        )
+    if s.directive == "keepalive":
+        beside = ("proxy_http_version", "proxy_set_header")
+        yield from (needed_line(one) for one in every if one.directive in beside)
+
+
+def _names_zone(s: Setting, name: str) -> bool:
+    return any(arg.startswith(f"keys_zone={name}:") for arg in s.args)
+
+
+def _pools(name: str, every: Sequence[Setting], tree: ConfTree) -> Iterator[str]:
+    declared = declared_pools(tree)
+    wanted = [
+        one
+        for one in every
+        if one.directive == "thread_pool"
+        and (one.args[0] == name or (_CHOICE in name and one.args[0].startswith("pool_")))
+    ]
+    if wanted:
+        yield from map(needed_line, wanted)
+    elif name in declared:
+        line = declared[name].directive
+        yield f"thread_pool {name} ({line.file}:{line.line})"
+    elif name == "default":
+        yield "thread_pool default (nginx's own, 32 threads)"
+
+
+def needed_line(s: Setting) -> str:
+    """A setting as others name it that cannot do without it."""
+    words = " ".join([s.directive, *(arg or '""' for arg in s.args)])
+    return f"{words} ({f'{s.context} {s.block}'.strip()})"
+
+
+def _caches(tree: ConfTree) -> dict[str, Directive]:
+    """The caches' directories, whole, with their lines."""
+    return {
+        path: line
+        for http in http_blocks(tree)
+        for line in (http.block.all("proxy_cache_path") if http.block else ())
+        if line.args and (path := tree.full_path(line.value)) is not None
+    }
+
+
+def _bounds(line: Directive) -> CacheBounds:
+    words = {arg.partition("=")[0]: arg.partition("=")[2] for arg in line.args[1:]}
+    return CacheBounds(
+        max_bytes=parse_bytes(words.get("max_size", "")) or None,
+        min_free_bytes=parse_bytes(words.get("min_free", "")) or None,
+    )
+
+
+def _access_log(tree: ConfTree) -> str | None:
+    """Where lines go: to the first file that http or a server names, else wherever they go.
+
+    Shape: ``off`` where nothing is logged; null where the build's default holds.
+    """
+    blocks = [*http_blocks(tree), *(s.own for s in scopes(tree))]
+    found = [line.value for each in blocks if each.block for line in each.block.all("access_log")]
+    files = [one for one in found if one.startswith("/") and "$" not in one]
+    own = [one for one in files if not one.startswith(("/dev/", "/proc/"))]
+    sinks = [one for one in found if one not in ("off", *files)]
+    return next(iter([*own, *files, *sinks, *found]), None)
+
+
+def _path(tree: ConfTree, server: Directive, name: str) -> str | None:
+    line = server.block.first(name) if server.block else None
+    return None if line is None or "$" in line.value else tree.full_path(line.value)

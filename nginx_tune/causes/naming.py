@@ -1,0 +1,109 @@
+"""What a window over a server shows: named, with the figures it stands on and what is not known.
+
+Load average, iowait and the size of processes are no evidence: all three rise when thread pools
+help. What counts is the main threads: a worker's loop serves nobody while it waits for a disk,
+computes, sleeps or is stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from nginx_tune.causes import cpu, elsewhere, loop, lost
+from nginx_tune.causes.parts import (
+    ALLOWED_SECONDS,
+    CauseWindow,
+    longest_text,
+    percent,
+)
+from nginx_tune.documents.base import Unknown
+from nginx_tune.documents.measured_server import ServerMeasurement
+from nginx_tune.documents.observation import Cause
+from nginx_tune.documents.units import number_text, seconds_text
+from nginx_tune.prove.blocked import measure_blocked
+
+_LEAST_SECONDS = 1.0
+
+_LOOKS: tuple[Callable[[CauseWindow], Cause | None], ...] = (
+    lost.read_errors,
+    lost.pool_overflow,
+    lost.exhausted,
+    lost.no_descriptors,
+    loop.stopped,
+    lost.accept_overflow,
+    loop.blocked_on_disk,
+    cpu.throttled,
+    cpu.held_by_cpu,
+    loop.asleep_in_call,
+    lost.queue_wait,
+    cpu.saturated,
+    cpu.contention,
+    elsewhere.failing_upstream,
+    elsewhere.slow_upstream,
+    elsewhere.slow_resolver,
+    elsewhere.uneven,
+    cpu.stolen,
+)
+"""Lost requests first, then what holds all of a loop, then what holds some requests."""
+
+
+def find_causes(
+    server: ServerMeasurement,
+    *,
+    duration_seconds: float,
+    unknown: Sequence[Unknown] = (),
+    allowed_seconds: float = ALLOWED_SECONDS,
+) -> list[Cause]:
+    """The causes that the figures show, lost requests first; one entry when they show none.
+
+    ``allowed_seconds`` is what a request may take: longer turns, and waits of a tenth of it, are
+    never passed over.
+    Errors: UsageError for a malformed histogram.
+    """
+    if duration_seconds < _LEAST_SECONDS or not server.workers:
+        short = f"{number_text(duration_seconds)} s" if server.workers else "no worker was seen"
+        return [_not_enough([f"the window: {short}"])]
+    window = CauseWindow(server, duration_seconds, allowed_seconds)
+    causes = [cause for look in _LOOKS if (cause := look(window)) is not None]
+    if causes:
+        return causes
+    blocked = measure_blocked(server, duration_seconds)
+    if blocked is None:
+        reasons = [one.reason for one in unknown if one.path.endswith("/loop_turn_seconds")]
+        return [_not_enough(reasons or ["how long the main threads waited for disks"])]
+    behind = elsewhere.slow_disk_in_pools(window) or elsewhere.not_known(window)
+    if behind is not None:
+        return [behind]
+    if window.turns is not None and not window.turns.count:
+        idle = _not_enough(["what traffic would show: no loop had a turn in this window"])
+        said = "nothing was asked of the server in this window"
+        return [replace(idle, summary=said, next_command="nginx-tune observe --duration 5min")]
+    said = f"main threads waited for disks {percent(blocked)} of the time"
+    if window.turns is not None:
+        wait = seconds_text(window.arrival_wait_seconds)
+        said += f", an arrival waits {wait} for its loop, the longest turn took "
+        said += longest_text(window.turns)
+    return [
+        Cause(
+            id="nothing-found",
+            summary=f"{said}: nothing in this window holds the loops up",
+            confidence="medium" if blocked.method == "samples" else "high",
+            evidence=loop.blocking_evidence(window, blocked),
+            not_known=[
+                "what a busier hour would show",
+                *(["how long single turns were"] if window.turns is None else []),
+            ],
+        )
+    ]
+
+
+def _not_enough(lacking: list[str]) -> Cause:
+    return Cause(
+        id="not-enough-evidence",
+        summary="too little could be measured to name a cause",
+        confidence="low",
+        not_known=lacking,
+        next_command="nginx-tune doctor",
+    )

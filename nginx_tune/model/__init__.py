@@ -1,0 +1,1 @@
+"""What nginx and its host do under load, as formulas with their sources; pure."""

@@ -1,0 +1,354 @@
+"""What cold reads on the event loop do to everybody else, and what offloading them costs.
+
+A worker is one loop. Without thread pools a page-cache miss holds the loop for one read, so
+
+- when the request rate is known and the loop keeps up, the victims wait as in an M/G/1 queue
+  whose service times are the cold reads;
+- when clients wait for their answers (a closed loop of N transfers), the loop is blocked nearly
+  always: one turn serves every active transfer one chunk, so a turn lasts as long as all cold
+  chunks in it, and a hot file of k chunks needs k turns.
+
+With thread pools the loop only hands over, at a price per read, and hot requests proceed at
+memory speed as long as some thread is free for them (``model_pool``).
+
+Calibration, LAB-NOTES §1 and §2 (nginx 1.22.1, one worker): hot mean 0.9-1.0 s without pools
+where 20 cold transfers share a disk of 80 MB/s and 400 reads/s; 18-20 µs of CPU for a 1-KB
+request and 36-38 µs with a pool. The source's own host (A2-A7) is a test, not a calibration.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from nginx_tune.model.inputs import BlockingInputs, miss_ratio
+from nginx_tune.model.pool import CACHE_SHARE_FOR_COLD
+from nginx_tune.model.waiting import LoopWait, loop_wait, peak_under_way
+from nginx_tune.model.way import first_reads, way_bound
+
+OFFLOAD_SECONDS = 18e-6
+"""Handing one read to a thread and taking it back. Source: LAB-NOTES §2, 1-KB requests."""
+REQUEST_CPU_SECONDS = 19e-6
+"""CPU of one small static request. Source: LAB-NOTES §2."""
+DISK_READ_CPU_SECONDS = 37e-6
+"""CPU of a read that goes to the disk beyond that of one from memory: 35 to 40 µs for 24 KB of
+ext4 on a virtio disk, kernel 6.18."""
+SEND_CPU_BYTES_PER_SECOND = 12e9
+"""CPU side of sending cached bytes. Source: LAB-NOTES §2, 100-KB requests take 4-12 µs more."""
+MEMORY_BYTES_PER_SECOND = 3e9
+"""Cached bytes that one worker gets into sockets: 913-1081 x 4 MiB/s (LAB-NOTES §1), less a
+margin, since there the pool threads used a second core."""
+SCHEDULING_TAIL_SECONDS = 2e-3
+"""p99 of an in-memory answer on a busy host whose loops never block. Source: LAB-NOTES §9."""
+BUSY_HOST_SECONDS = 0.3e-3
+"""Mean of any answer on a busy host whose loops never block. Source: LAB-NOTES §1, 0.26-0.46 ms."""
+MARGIN = 2.0
+"""Pools pay when blocking costs others this many times what offloading costs."""
+_SATURATED = 0.95
+_MOST_FILES = 128
+"""Files under way at once that are reckoned with, at least."""
+_NEGLIGIBLE = 1e-9
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model expects of one worker's clients, without and with thread pools."""
+
+    hit_ratio: float
+    reads_per_request: float
+    """Times that one cold object holds a loop without pools."""
+    tasks_per_request: float
+    hold_seconds: float
+    """Time one cold read holds the loop, disk contention included."""
+    blocked_ratio: float
+    """Share of the time in which a loop without pools stands in a disk read."""
+    wait_off_seconds: float
+    """Mean wait of one event behind cold reads, without pools."""
+    memory_p99_off_seconds: float
+    memory_p99_on_seconds: float
+    hot_off_seconds: float
+    """Mean time of one memory-resident request, without pools."""
+    hot_on_seconds: float
+    cold_ratio: float
+    """Cold bytes per second with pools over without."""
+    cold_lost_ratio: float
+    """Of the cold bytes a second with pools, those left where windows are lost that a loop which
+    has not accepted all of them yet does not lose."""
+    cold_transfers: float
+    """Transfers that miss the page cache at once, whole server, with pools on."""
+    cold_peak: float
+    """The same at its peak: more in less than a thousandth of the time."""
+    closed_loop: bool
+    """Clients wait for their answers, so faster answers are more requests."""
+    can_offload: bool = True
+
+    @property
+    def gain(self) -> float:
+        """What one response waits behind cold reads over the price of offloading its reads."""
+        waits = self.wait_off_seconds * self.reads_per_request
+        return waits / (OFFLOAD_SECONDS * self.tasks_per_request)
+
+    @property
+    def pools_pay(self) -> bool:
+        """Whether offloading costs clearly less than blocking."""
+        return self.can_offload and self.gain > MARGIN
+
+
+def predict(i: BlockingInputs) -> Prediction:
+    """The model's answer for these inputs."""
+    miss = miss_ratio(i)
+    reads = i.holds_per_miss
+    read_bytes = i.hold_bytes
+    hold = i.disk.read_seconds(read_bytes)
+    copy = read_bytes / MEMORY_BYTES_PER_SECOND
+    in_flight = (i.concurrency or 0.0) / i.workers
+    cold = _cold_per_turn(i, miss)
+    closed_hold = hold * max(1.0, min(i.workers, cold * i.workers) / i.disk.heads)
+    cold = min(cold, _accepted_per_loop(i, miss, closed_hold) * miss)
+    turn = cold * closed_hold
+    waits_for_answers = i.rate_per_second is None
+    bound = way_bound(i, reads * (turn + in_flight * copy))
+    missing = miss
+    if bound is not None:
+        i = replace(i, rate_per_second=bound)
+        missing = min(1.0, cold / in_flight) if waits_for_answers else miss
+    open_hold, utilisation = open_reads(i, (i.rate_per_second or 0.0) * missing * reads)
+    ahead = None if bound is None else first_reads(i, bound, missing)
+    if ahead is not None:
+        open_hold, utilisation = ahead
+    open_loop = i.rate_per_second is not None and utilisation < _SATURATED
+    if open_loop:
+        hold_seen = open_hold
+        blocked, wait, tail = _open_wait(i, utilisation, open_hold, missing)
+        if in_flight:
+            wait = min(wait, turn)
+    else:
+        hold_seen, wait = closed_hold, turn
+        # A turn ends when the slowest of its reads does; two turns bound the unlucky arrival.
+        tail = turn * 1.5
+        blocked = turn / (turn + in_flight * copy) if turn else 0.0
+    window_seconds = i.disk.read_seconds(i.disk_read_bytes)
+    transfers = cold_transfers(i, miss, i.disk_reads_per_miss, window_seconds)
+    hot_copy = reads * copy + i.tasks_per_request * OFFLOAD_SECONDS
+    shared = _shared_send_seconds(i, transfers if bound is None else 0.0)
+    return Prediction(
+        hit_ratio=1.0 - miss,
+        reads_per_request=reads,
+        tasks_per_request=i.tasks_per_request,
+        hold_seconds=hold_seen,
+        blocked_ratio=min(1.0, blocked),
+        wait_off_seconds=wait,
+        memory_p99_off_seconds=tail + SCHEDULING_TAIL_SECONDS,
+        memory_p99_on_seconds=SCHEDULING_TAIL_SECONDS,
+        # Memory and link are shared with pools and without.
+        hot_off_seconds=BUSY_HOST_SECONDS + max(reads * (wait + copy), shared),
+        hot_on_seconds=BUSY_HOST_SECONDS + max(hot_copy, shared),
+        cold_ratio=_cold_ratio(i, transfers) if miss else 1.0,
+        cold_lost_ratio=(1 + lost_windows(i, cold * i.workers)) / (1 + lost_windows(i, transfers)),
+        cold_transfers=transfers,
+        cold_peak=_cold_peak(i, miss, transfers),
+        closed_loop=waits_for_answers or not open_loop,
+        can_offload=i.can_offload,
+    )
+
+
+def _open_wait(i: BlockingInputs, utilisation: float, hold: float, miss: float) -> LoopWait:
+    """Waits where requests come by themselves.
+
+    A loop runs into a stall with the first read of a cold object; those that follow wait with it.
+    """
+    arrivals = (i.rate_per_second or 0.0) * miss / i.workers
+    return loop_wait(
+        utilisation, hold, i.disk.spread, stalls=i.disk.stalls, reads_per_second=arrivals
+    )
+
+
+def open_reads(i: BlockingInputs, reads_per_second: float) -> tuple[float, float]:
+    """Time that one cold read holds its loop, and the share of time that each loop stands in them.
+
+    The first read of a file positions the disk; those that follow go on where it stands, unless
+    something else was read in between. A loop turns to another of its transfers after each of its
+    reads. Another loop comes in after each turn of the read-ahead, of which a long read takes
+    several: a head that serves two loops goes to and fro between their files, both take longer, and
+    so more of them overlap. The number of files under way is a birth-death process; each is on some
+    loop (``_spread``) and some head by chance. Loops are all blocked where it grows without end.
+    Stalls of the disk are left out.
+
+    Source: M/M(n)/1, Kleinrock, Queueing Systems 1 (1975), 3.2, held against a simulated disk in
+            tests/model/test_model_simulated.py.
+    """
+    reads, turns, heads = i.holds_per_miss, i.turns_per_miss, max(1.0, i.disk.heads)
+    files_per_second = reads_per_second / reads
+    latency = i.disk.latency_seconds
+    if i.disk.stalls is not None:
+        latency *= 1.0 - i.disk.stalls.ratio
+    transfer = reads * i.hold_bytes / i.disk.bytes_per_second
+    if files_per_second <= 0:
+        return (latency + transfer) / reads, 0.0
+    fastest = min(i.workers, heads) / (latency + transfer)
+    if files_per_second >= fastest:
+        return i.workers / reads_per_second, 1.0
+    most = max(_MOST_FILES, 4 * math.ceil(min(i.workers, heads)))
+    weight = total = 1.0
+    active_loops = 0.0
+    for files in range(1, most + 1):
+        active, loop_apart, elsewhere = _spread(files, i.workers)
+        head_apart = (1 - elsewhere / heads) ** (files - 1)
+        positions = 1 + (reads - 1) * (1 - loop_apart * head_apart)
+        positions += (turns - reads) * (1 - head_apart)
+        per_second = min(active, heads) / (latency * positions + transfer)
+        weight *= files_per_second / per_second
+        total += weight
+        if math.isinf(total) or (files == most and files_per_second >= per_second):
+            return i.workers / reads_per_second, 1.0
+        active_loops += weight * active
+        if weight < _NEGLIGIBLE * total and files_per_second < per_second:
+            break
+    blocked = active_loops / total / i.workers
+    return blocked * i.workers / reads_per_second, blocked
+
+
+def _spread(files: int, loops: int) -> tuple[float, float, float]:
+    """How so many files under way lie on the loops, each on that of its connection.
+
+    The mean number of loops that have any, the chance that a file has its loop to itself, and the
+    chance that another one is elsewhere. Workers that share a listen queue do not share it evenly:
+    the kernel wakes first who came last to wait, and a kept connection stays where it is (B2, B3).
+    Who gets how much cannot be known beforehand, so every division counts as much as any other.
+
+    Source: Bose-Einstein statistics, Feller, An Introduction to Probability Theory 1 (1968), II.5
+            and V.2 (Polya's urn).
+    """
+    active = loops * files / (loops + files - 1)
+    elsewhere = (loops - 1) / (loops + 1)
+    if files == 1:
+        return active, 1.0, elsewhere
+    alone = loops * (loops - 1) / ((loops + files - 1) * (loops + files - 2))
+    return active, alone, elsewhere
+
+
+def predict_measured(i: BlockingInputs, blocked_ratio: float) -> Prediction:
+    """The answer where the share of blocked time was measured on the running server.
+
+    The measured share stands in the place of rate, popularity and cache; the time of one read is
+    still the disk's.
+    """
+    base = predict(i)
+    hold = i.disk.read_seconds(i.hold_bytes)
+    bounded = min(blocked_ratio, _SATURATED)
+    _, wait, tail = loop_wait(bounded, hold, i.disk.spread)
+    copy = i.hold_bytes / MEMORY_BYTES_PER_SECOND
+    return replace(
+        base,
+        hold_seconds=hold,
+        blocked_ratio=blocked_ratio,
+        wait_off_seconds=wait,
+        memory_p99_off_seconds=tail + SCHEDULING_TAIL_SECONDS,
+        hot_off_seconds=BUSY_HOST_SECONDS
+        + max(
+            base.reads_per_request * (wait + copy),
+            _shared_send_seconds(i, base.cold_transfers),
+        ),
+        closed_loop=False,
+    )
+
+
+def cold_transfers(i: BlockingInputs, miss: float, reads: float, hold: float) -> float:
+    """Transfers that miss the page cache at once, whole server, once pools let them overlap.
+
+    By Little's law from the rate while the disk keeps up; otherwise clients wait for the disk
+    and nearly every transfer in flight is a cold one.
+    """
+    if miss <= 0:
+        return 0.0
+    if i.cold_concurrency is not None:
+        return i.cold_concurrency
+    if i.rate_per_second is not None:
+        disk_use = i.rate_per_second * miss * reads * hold / i.disk.heads
+        if disk_use < _SATURATED:
+            outstanding = i.rate_per_second * miss * reads * hold / (1 - disk_use)
+            return min(outstanding, i.concurrency or math.inf)
+    if i.concurrency is None:
+        return i.workers * i.disk.heads
+    cold_time = miss * hold * max(1.0, i.concurrency * miss / i.disk.heads)
+    hot_time = (1 - miss) * i.disk_read_bytes / MEMORY_BYTES_PER_SECOND
+    return i.concurrency * cold_time / (cold_time + hot_time)
+
+
+def _cold_peak(i: BlockingInputs, miss: float, transfers: float) -> float:
+    """Peak of the cold transfers that a known rate brings once pools let them overlap.
+
+    Overlapping reads take turns at a head, a window of the read-ahead each, and every turn
+    positions it anew. Where the disk does not bear that, only the clients bound what piles up.
+    """
+    if i.cold_concurrency is not None or i.rate_per_second is None or miss <= 0:
+        return transfers
+    turns = i.turns_per_miss
+    each = turns * i.disk.read_seconds(i.object_bytes / turns)
+    peak = peak_under_way(i.rate_per_second * miss, each, i.disk.heads, i.disk.stalls)
+    bounded = min(peak, i.concurrency or math.inf)
+    return max(transfers, bounded) if math.isfinite(bounded) else transfers
+
+
+def _cold_per_turn(i: BlockingInputs, miss: float) -> float:
+    """Cold chunks in one turn of one worker's loop."""
+    if miss <= 0:
+        return 0.0
+    if i.cold_concurrency is not None:
+        missing = miss if i.cold_by_popularity else 1.0
+        return missing * i.cold_concurrency / i.workers
+    return miss * (i.concurrency or 0.0) / i.workers
+
+
+def _accepted_per_loop(i: BlockingInputs, miss: float, hold: float) -> float:
+    """Transfers that a loop without pools has accepted, where all clients came at once.
+
+    It accepts one connection in a turn (``multi_accept`` is off), and a turn takes as long as the
+    reads of those that are there: n of them are there after ``hold`` times n^2 / 2.
+    Source: ngx_event_accept(); thread-pools-cold-heavy, where 100 clients came at once and files
+            were sent in 0.8 s, not in five, to those that were accepted.
+    """
+    if i.since_seconds is None or miss <= 0 or hold <= 0:
+        return math.inf
+    return math.sqrt(2 * i.since_seconds / (miss * hold))
+
+
+def lost_windows(i: BlockingInputs, transfers: float) -> float:
+    """Share of what is read ahead that is pushed out before it is sent, and is read again.
+
+    Each transfer has a read under way and one ahead of it; what was read once has about half of the
+    page cache. Transfers take turns, so that from the edge on all of it is lost.
+    Source: thread-pools-cold-heavy: of 84 MB/s read 42 were sent with 100 transfers in 192 MiB, 84
+            with 20 (thread-pools); the kernel counted as many pages read for a second time.
+    """
+    room = CACHE_SHARE_FOR_COLD * i.page_cache_bytes
+    crowding = 2 * min(i.read_bytes, i.object_bytes) * transfers / room
+    return min(1.0, max(0.0, 2 * crowding - 1))
+
+
+def _shared_send_seconds(i: BlockingInputs, cold: float) -> float:
+    """Time of a hot request when all of them share the memory bandwidth and the link."""
+    hot = max(0.0, (i.concurrency or 0.0) - cold)
+    shared = i.workers * MEMORY_BYTES_PER_SECOND
+    if i.way_bytes_per_second is not None:
+        shared = min(shared, i.way_bytes_per_second)
+    return hot * i.object_bytes / shared
+
+
+def _cold_ratio(i: BlockingInputs, transfers: float) -> float:
+    """Reads the disk has at once with pools over without: blocking allows one a worker."""
+    without = min(float(i.workers), i.disk.heads, max(1.0, transfers))
+    with_pools = min(max(transfers, 1.0), i.disk.heads)
+    return max(1.0, with_pools / without)
+
+
+def cpu_ratio(
+    tasks_per_request: float, object_bytes: float, *, of_files: float = 1.0, disk_reads: float = 0.0
+) -> float:
+    """CPU per request with pools over without.
+
+    ``of_files`` of the requests are for files, each with ``disk_reads`` on average.
+    """
+    base = REQUEST_CPU_SECONDS + of_files * object_bytes / SEND_CPU_BYTES_PER_SECOND
+    base += of_files * disk_reads * DISK_READ_CPU_SECONDS
+    return (base + of_files * tasks_per_request * OFFLOAD_SECONDS) / base

@@ -1,0 +1,1 @@
+"""Where the parts of a plot lie, in percent."""

@@ -1,0 +1,166 @@
+"""What the model makes of a disk's measured curve."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+
+import pytest
+
+from nginx_tune.documents.curve import Curve, CurvePoint, SharedCurve, Sweep
+from nginx_tune.documents.facts import Disk, DiskClass
+from nginx_tune.model.disk import TYPICAL, disk_model, disk_models, disks_together
+
+KIB = 1 << 10
+DEPTHS = [1, 2, 4, 8, 16, 32, 64]
+
+
+def measured(
+    start_seconds: float,
+    bytes_per_second: float,
+    channels: int,
+    *,
+    read_bytes: int = 128 * KIB,
+    bus_bytes_per_second: float = math.inf,
+    stream_bytes_per_second: float | None = None,
+) -> Curve:
+    """What the probe sees of a disk whose truth is known: channels behind one bus."""
+
+    def sweep(size: int) -> Sweep:
+        single = 1 / (start_seconds + size / bytes_per_second)
+        rates = [min(min(d, channels) * single, bus_bytes_per_second / size) for d in DEPTHS]
+        points = [
+            CurvePoint(depth=d, reads_per_second=rate)
+            for d, rate in zip(DEPTHS, rates, strict=True)
+        ]
+        return Sweep(read_bytes=size, points=points, plateau_reads_per_second=rates[-1])
+
+    main = sweep(read_bytes)
+    return Curve(
+        read_bytes=read_bytes,
+        points=main.points,
+        plateau_reads_per_second=main.plateau_reads_per_second,
+        small_reads=sweep(4 * KIB),
+        sequential_bytes_per_second=stream_bytes_per_second or bytes_per_second,
+    )
+
+
+def probed(times: list[float], quantiles: int = 3) -> Curve:
+    """What a probe says of reads that took these times, one after the other."""
+    ordered = sorted(times)
+    count = len(ordered)
+    p50, p99, p999 = (ordered[int(q * count)] for q in (0.5, 0.99, 0.999))
+    point = CurvePoint(
+        depth=1,
+        reads_per_second=count / math.fsum(ordered),
+        p50_seconds=p50,
+        p99_seconds=p99,
+        p999_seconds=p999 if quantiles > 2 else None,
+        max_seconds=ordered[-1],
+        reads=count,
+        outliers=sum(time > 10 * p50 for time in ordered),
+    )
+    return Curve(read_bytes=128 * KIB, points=[point], sequential_bytes_per_second=500e6)
+
+
+def draw(kind: str, rng: random.Random) -> float:
+    """The time of one read."""
+    if kind == "one head":
+        return 0.008 * rng.uniform(0.5, 1.5)
+    if kind == "exponential":
+        return rng.expovariate(1 / 0.001)
+    if kind == "pauses":
+        return 0.0002 + (rng.expovariate(1 / 0.004) if rng.random() < 0.001 else 0.0)
+    return 0.0004 * rng.uniform(0.9, 1.1) + (0.2 if rng.random() < 0.0004 else 0.0)
+
+
+@pytest.mark.parametrize("kind", ["one head", "exponential", "pauses", "stalls"])
+def test_the_spread_of_a_disk_is_that_of_its_reads(kind: str) -> None:
+    rng = random.Random(47)
+    times = [draw(kind, rng) for _ in range(50_000)]
+    true = statistics.pstdev(times) / statistics.fmean(times)
+    model = disk_model(Disk(name="d", class_="ssd", curve=probed(times)))
+    assert model.spread == pytest.approx(true, rel=0.35)
+
+
+@pytest.mark.parametrize(("kind", "stands"), [("pauses", False), ("stalls", True)])
+def test_a_disk_that_stands_still_is_told_from_reads_that_take_longer(
+    kind: str, *, stands: bool
+) -> None:
+    rng = random.Random(48)
+    model = disk_model(
+        Disk(name="d", class_="ssd", curve=probed([draw(kind, rng) for _ in range(50_000)]))
+    )
+    assert (model.stalls is not None) == stands
+    if model.stalls is not None:
+        assert model.stalls.seconds == pytest.approx(0.2, rel=0.05)
+        assert model.stalls.ratio == pytest.approx(0.2 / 1.2, rel=0.35)
+
+
+def test_what_is_rare_is_as_the_class_has_it_where_too_few_reads_were_made() -> None:
+    times = [draw("pauses", random.Random(1)) for _ in range(2000)]
+    model = disk_model(Disk(name="d", class_="ssd", curve=probed(times, quantiles=2)))
+    assert model.spread == TYPICAL["ssd"].spread
+
+
+TRUTHS = [
+    pytest.param("hdd", 8e-3, 150e6, 1, math.inf, id="hdd"),
+    pytest.param("ssd", 90e-6, 500e6, 8, 540e6, id="sata-ssd"),
+    pytest.param("nvme", 80e-6, 2.6e9, 32, 6e9, id="nvme"),
+    pytest.param("virtual", 1e-6, 20e6, 1, 20e6, id="throttled-bandwidth"),
+]
+
+
+@pytest.mark.parametrize(("kind", "start", "speed", "channels", "bus"), TRUTHS)
+def test_a_measured_disk_is_found_again(
+    kind: DiskClass, start: float, speed: float, channels: int, bus: float
+) -> None:
+    curve = measured(start, speed, channels, bus_bytes_per_second=bus)
+    model = disk_model(Disk(name="d", class_=kind, curve=curve))
+    # A read of 4 KiB is taken for all start.
+    assert model.latency_seconds == pytest.approx(start + 4 * KIB / speed, rel=0.01)
+    assert model.read_seconds(128 * KIB) == pytest.approx(start + 128 * KIB / speed, rel=0.05)
+    plateau = curve.points[-1].reads_per_second
+    assert model.reads_per_second(128 * KIB) == pytest.approx(plateau, rel=0.05)
+    # A larger read cannot move more than the bus, or than all channels together.
+    most = min(channels * speed, bus)
+    assert model.reads_per_second(512 * KIB) * 512 * KIB <= 1.05 * most
+    assert model.provenance == "measured"
+
+
+def test_a_stream_that_contradicts_the_reads_is_not_believed() -> None:
+    # A stream at 0.9 GB/s would need 146 µs for 128 KiB; the whole read takes 107 µs.
+    curve = measured(60e-6, 2.8e9, 4, stream_bytes_per_second=0.9e9)
+    model = disk_model(Disk(name="d", class_="virtual", curve=curve))
+    assert model.latency_seconds == pytest.approx(60e-6, rel=0.05)
+    assert model.bytes_per_second == pytest.approx(2.8e9, rel=0.05)
+
+
+def test_without_small_reads_the_stream_tells_the_share_of_the_bytes() -> None:
+    curve = Curve(
+        read_bytes=128 * KIB,
+        points=[CurvePoint(depth=1, reads_per_second=100.0)],
+        sequential_bytes_per_second=131_072_000.0,
+    )
+    model = disk_model(Disk(name="d", class_="hdd", curve=curve))
+    assert model.latency_seconds == pytest.approx(0.009)
+
+
+def test_one_lucky_point_makes_no_heads() -> None:
+    rates = [100.0, 100.0, 125.0, 98.0]
+    points = [CurvePoint(depth=1 << n, reads_per_second=rate) for n, rate in enumerate(rates)]
+    curve = Curve(read_bytes=4096, points=points, plateau_reads_per_second=105.0)
+    assert disk_model(Disk(name="d", curve=curve)).heads == pytest.approx(1.05)
+    assert disk_model(Disk(name="d", curve=curve)).name == "d"
+
+
+def test_what_was_measured_as_one_counts_once() -> None:
+    disks = [Disk(name=name, class_="hdd") for name in ("sda", "sdb", "sdc")]
+    array = SharedCurve(disks=["sda", "sdb"], curve=measured(8e-3, 150e6, 2))
+    models = disk_models(disks, [array])
+    assert [model.name for model in models] == ["sda+sdb", "sdc"]
+    assert models[0].heads == pytest.approx(2)
+    assert disks_together(models).heads == pytest.approx(2 + TYPICAL["hdd"].heads)
+    # An array of which a disk does not serve these paths says nothing about the others.
+    assert [model.name for model in disk_models(disks[1:], [array])] == ["sdb", "sdc"]

@@ -1,0 +1,473 @@
+"""The page of a report: its numbers are the document's, text stays text, nothing is fetched."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hours import hour
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pages import RATE, Page, blocks, documents
+
+from nginx_tune.documents.base import Document, decode, encode
+from nginx_tune.documents.curve import Curve, CurvePoint
+from nginx_tune.documents.facts import Disk, Facts, Storage
+from nginx_tune.documents.history import History
+from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
+from nginx_tune.documents.observation import Observation
+from nginx_tune.documents.plan import Plan
+from nginx_tune.documents.run import Run
+from nginx_tune.documents.scenario import ScenarioRun
+from nginx_tune.documents.validation import Validation
+from nginx_tune.documents.verdict import Verdict
+from nginx_tune.page.embedded import embedded_documents
+from nginx_tune.page.plot.axis import LogAxis
+from nginx_tune.page.plot.disk import disk_plots
+from nginx_tune.page.plot.quantiles import quantile_plots
+from nginx_tune.page.plot.ratios import metrics_plot
+from nginx_tune.page.plot.seconds import loop_plot, seconds_plots
+from nginx_tune.page.plot.workers import workers_plots
+from nginx_tune.page.render import render_page, render_report_markdown
+from nginx_tune.prove.histogram import decode_histogram, merge_histograms
+from nginx_tune.report.text import seconds_text
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+EVERY = documents()
+IDS = [type(one).__name__ for one in EVERY]
+HOSTILE = (
+    "<script>alert(1)</script>", "</style><img src=x onerror=alert(1)>", '" onload="alert(1)',
+    "' autofocus onfocus='x", "<!--", "-->", "</script>", "]]>", "<svg/onload=x>", "&lt;b&gt;",
+    "{{ 7 * 7 }}{% raw %}", "\x1b[31mred", "a\u202eb\u2066c", "\x00\x07", "javascript:x",
+    "</title></textarea><base href=//x>",
+)  # fmt: skip
+OWN_TAGS = {
+    "html", "head", "meta", "title", "style", "body", "a", "header", "p", "span", "nav", "ol", "li",
+    "main", "section", "h1", "h2", "h3", "dl", "div", "dt", "dd", "figure", "figcaption", "svg",
+    "line", "rect", "circle", "polyline", "table", "thead", "tbody", "tr", "th", "td", "details",
+    "summary", "pre", "code", "footer", "script",
+}  # fmt: skip
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def page_of(*shown: Document) -> Page:
+    return Page(render_page(shown).decode())
+
+
+def poisoned(value: Any, text: str, kind: type[Document]) -> Any:
+    """The document with this text in every string that may be any string."""
+    raw = msgspec.to_builtins(value)
+
+    def put(holder: Any, key: Any) -> None:
+        old = holder[key]
+        if isinstance(old, dict | list):
+            for below in list(old) if isinstance(old, dict) else range(len(old)):
+                put(old, below)
+        elif isinstance(old, str) and key not in ("schema", "histogram", "primary_metric"):
+            holder[key] = text
+            try:
+                msgspec.convert(raw, kind)
+            except msgspec.ValidationError:
+                holder[key] = old  # one of a few words
+
+    for key in list(raw):
+        put(raw, key)
+    return msgspec.convert(raw, kind)
+
+
+def harmless(page: Page, texts: str) -> None:
+    assert {tag for tag, _ in page.elements} <= OWN_TAGS
+    for tag, attributes in page.elements:
+        assert not [name for name in attributes if name.startswith("on") or name == "src"]
+        if tag == "script":
+            kinds = ("application/json", "application/x-bzip2-base85")
+            assert attributes["type"] in kinds
+        if tag == "a":
+            assert (attributes["href"] or "").startswith("#s")
+    assert not CONTROL.search(texts)
+
+
+@pytest.mark.parametrize("document", EVERY, ids=IDS)
+def test_text_of_any_field_stays_text(document: Document) -> None:
+    tags = Counter(tag for tag, _ in page_of(document).elements)
+    for text in HOSTILE:
+        bad = poisoned(document, text, type(document))
+        written = render_page([bad]).decode()
+        page = Page(written)
+        harmless(page, written)
+        made = Counter(tag for tag, _ in page.elements)
+        # The lines of a configuration are counted: each is an element.
+        assert {t: n for t, n in made.items() if t != "span"}.keys() <= tags.keys() | {"details"}
+        assert decode(type(document), embedded_documents(written, source="p")[0]) == bad
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.text(max_size=40), st.integers(0, len(EVERY) - 1))
+def test_any_text_stays_text(text: str, number: int) -> None:
+    kind = type(EVERY[number])
+    try:
+        bad = poisoned(EVERY[number], text, kind)
+        written = render_page([bad]).decode()
+    except UnicodeEncodeError:
+        return  # lone surrogates are in no document
+    harmless(Page(written), written)
+
+
+@pytest.mark.parametrize("document", EVERY, ids=IDS)
+def test_the_document_in_a_page_is_the_document(document: Document) -> None:
+    page = render_page([document]).decode()
+    found = embedded_documents(page, source="p")
+    assert [encode(decode(type(document), one)) for one in found] == [encode(document)]
+    assert page.count("<h1") == 1
+    assert "://" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+
+
+def test_the_numbers_of_a_page_are_the_documents() -> None:
+    run = next(one for one in EVERY if isinstance(one, Run))
+    verdict = run.result.verdict
+    primary = next(one for one in verdict.metrics if one.name == RATE)
+    page = page_of(run)
+    assert page.values("data-value") == [
+        primary.baseline_middle, primary.candidate_middle, primary.ratio,
+    ]  # fmt: skip
+    rates = [one.classes["hot"].requests_per_second for one in run.result.measurements]
+    pairs = [after / before for before, after in zip(rates[::2], rates[1::2], strict=True)]
+    metrics = [one.ratio for one in verdict.metrics]
+    assert page.values("data-ratio") == [*metrics, *pairs, primary.ratio]
+
+
+@pytest.mark.parametrize(("own", "colour"), [("better", "good"), ("inconclusive", "plain")])
+def test_the_large_ratio_has_the_colour_of_its_metric(own: Any, colour: str) -> None:
+    """Where another metric makes the whole worse, what became better is not bad."""
+    verdict = next(one for one in EVERY if isinstance(one, Run)).result.verdict
+    metrics = [
+        msgspec.structs.replace(one, outcome=own) if one.name == verdict.primary_metric else one
+        for one in verdict.metrics
+    ]
+    worse = msgspec.structs.replace(verdict, outcome="worse", metrics=metrics)
+    page = render_page([worse]).decode()
+    assert re.findall(r'<div class="key (\w+)">', page) == [colour]
+    assert 'class="tag bad"' in page
+
+
+def test_pairs_of_a_scenario_with_more_arms_are_its_rounds() -> None:
+    scenario = next(one for one in EVERY if isinstance(one, ScenarioRun))
+    more = []
+    for round_number in range(6):
+        before, after = scenario.measurements[2 * round_number : 2 * round_number + 2]
+        place = {"other": round_number % 3}
+        rest = [n for n in range(3) if n != place["other"]]
+        for number, (arm, block) in enumerate(
+            [("other", before), ("baseline", before), ("candidate", after)]
+        ):
+            where = place["other"] if number == 0 else rest[number - 1]
+            more.append(msgspec.structs.replace(block, arm=arm, block=3 * round_number + where))
+    page = page_of(msgspec.structs.replace(scenario, measurements=more))
+    assert page.values("data-ratio") == page_of(scenario).values("data-ratio")
+
+
+def test_a_measured_disk_is_drawn_by_depth() -> None:
+    facts = next(one for one in EVERY if isinstance(one, Facts))
+    rates, times, *small = disk_plots(facts.storage)
+    assert len(small) == 2
+    assert [tick.text for tick in rates.x_ticks] == ["1", "2", "4", "8"]
+    assert [curve.name for curve in rates.curves] == ["1,600/s"]
+    # Twice the depth is twice the reads here: on two logarithmic axes a straight line.
+    (line,) = rates.curves[0].segments
+    places = [tuple(map(float, point.split(","))) for point in line.split()]
+    steps = [(b[0] - a[0], a[1] - b[1]) for a, b in itertools.pairwise(places)]
+    assert all(step == pytest.approx(steps[0], abs=0.02) for step in steps)
+    # The first depth has no p99: its curve begins later than the median's.
+    begins = {curve.name[:3]: curve.segments[0].split(",")[0] for curve in times.curves}
+    assert float(begins["p50"]) == 0 < float(begins["p99"])
+    assert "The knee is at depth 4." in small[0].caption
+
+
+def test_a_rate_that_wavers_by_a_tenth_looks_level() -> None:
+    points = [
+        CurvePoint(depth=depth, reads_per_second=rate)
+        for depth, rate in ((1, 1000.0), (2, 1100.0), (4, 990.0))
+    ]
+    disk = Disk(name="sda", curve=Curve(read_bytes=4096, points=points))
+    (plot,) = disk_plots(Storage(disks=[disk]))
+    heights = [float(point.split(",")[1]) for point in plot.curves[0].segments[0].split()]
+    assert max(heights) - min(heights) < 6
+
+
+def test_loop_turns_are_drawn_from_their_histogram() -> None:
+    seen = next(one for one in EVERY if isinstance(one, Observation))
+    page = page_of(seen)
+    assert "Loop turns" in page.text
+    assert [tag for tag, _ in page.elements].count("polyline") >= 1
+    raw = msgspec.to_builtins(seen)
+    raw["server"]["loop_turn_seconds"]["histogram"] = "!"
+    assert "loop-blocked-on-disk: the loop waits" in page_of(msgspec.convert(raw, Observation)).text
+
+
+def test_marks_lie_where_the_axis_says() -> None:
+    verdict = next(one for one in EVERY if isinstance(one, Verdict))
+    plot = metrics_plot(verdict)
+    assert plot is not None
+    ratio = {row.mark.label: row for row in plot.rows}["hot requests/s · primary"]
+    assert plot.one < ratio.at
+    assert ratio.low is not None
+    assert ratio.high is not None
+    assert ratio.low <= ratio.at <= ratio.high
+    # A tick's place and its text agree with the marks: 1× is a tick, where the line is.
+    assert {tick.percent for tick in plot.ticks if tick.text == "1×"} == {plot.one}
+    axis = LogAxis(0.01, 100.0)
+    assert [axis.percent(v) for v in (0.0, 0.01, 1.0, 100.0, 1e9)] == [0, 0, 50, 100, 100]
+
+
+def test_a_curve_ends_where_ten_samples_lie_beyond() -> None:
+    measured = blocks()
+    (plot,) = quantile_plots(measured)
+    names = [curve.name for curve in plot.curves]
+    for arm in ("baseline", "candidate"):
+        texts = [
+            one.classes["hot"].response_seconds.histogram for one in measured if one.arm == arm
+        ]
+        merged = merge_histograms(map(decode_histogram, texts))
+        assert merged is not None
+        assert merged.total == 1200
+        last = merged.value_at(1190 / 1200)
+        assert last is not None
+        assert f"{arm} {seconds_text(last / 1e9)}" in names
+    colours = {curve.name.split()[0]: curve.number for curve in plot.curves}
+    assert colours == {"baseline": 0, "candidate": 1}
+
+
+@pytest.mark.parametrize(
+    ("flag", "requests"),
+    [
+        ("generator_cpu: the probe used 81 % of a CPU", 1000),
+        ("lateness: hot: the probe released arrivals late", 1000),
+        ("ack_stalls: hot: some pauses", 1200),
+    ],
+)
+def test_a_curve_is_of_the_requests_that_the_table_is_of(flag: str, requests: int) -> None:
+    """One half of a pair is flagged: the other half has no place in the curves either."""
+    validation = next(one for one in EVERY if isinstance(one, Validation))
+    raw = msgspec.to_builtins(validation)
+    (flagged,) = [one for one in raw["measurements"] if one["block"] == 3]
+    flagged["flags"] = [flag]
+    for one in raw["measurements"]:  # else a flag about the only class is about all
+        one["classes"]["memory"] = one["classes"]["hot"]
+    page = page_of(msgspec.convert(raw, Validation))
+    assert f"requests: baseline {requests:,}, candidate {requests:,}." in page.text
+
+
+@pytest.mark.parametrize("broken", ["", "!", "AAAA"])
+def test_a_histogram_that_cannot_be_read_leaves_the_rest(broken: str) -> None:
+    validation = next(one for one in EVERY if isinstance(one, Validation))
+    raw = msgspec.to_builtins(validation)
+    for one in raw["measurements"]:
+        one["classes"]["hot"]["response_seconds"]["histogram"] = broken
+    page = page_of(msgspec.convert(raw, Validation))
+    assert "Latency of hot" not in page.text
+    assert "hot requests/s is" in page.text
+
+
+def test_seconds_are_drawn_block_after_block_and_what_failed_is_marked() -> None:
+    (plot,) = seconds_plots(blocks(6))
+    # Twelve blocks of four seconds; a failure in both halves of the first four pairs.
+    assert list(plot.marks) == [
+        round(100 * (4 * block + block // 2 + 0.5) / 48, 1) for block in range(8)
+    ]
+    assert "16 failed, in 8 seconds" in plot.caption
+    curves = {curve.name: curve for curve in plot.curves}
+    assert set(curves) == {"baseline p50", "baseline p99", "candidate p50", "candidate p99"}
+    strong = curves["candidate p99"]
+    assert len(strong.segments) == 6
+    begins = [float(segment.split(",")[0]) for segment in strong.segments]
+    assert begins == [round(100 * (4 * block + 0.5) / 48, 2) for block in range(1, 12, 2)]
+    # Above in the plot is slower: p99 above p50, the baseline above the candidate.
+    assert strong.end[1] < curves["candidate p50"].end[1]
+    assert curves["baseline p99"].end[1] < strong.end[1]
+
+
+def test_a_gap_is_a_gap_and_a_long_run_has_few_points() -> None:
+    (block, *_) = blocks(1)
+
+    def of(seconds: range, slow: int) -> Measurement:
+        series = [
+            SeriesPoint(
+                second=n, classes={"hot": ClassSecond(p50=0.1, p99=5.0 if n == slow else 0.2)}
+            )
+            for n in seconds
+        ]
+        return msgspec.structs.replace(block, series=series)
+
+    gap = [*of(range(5), -1).series, *of(range(9, 12), -1).series]
+    (plot,) = seconds_plots([msgspec.structs.replace(block, series=gap)])
+    assert [len(curve.segments) for curve in plot.curves] == [2, 2]
+    (plot,) = seconds_plots([of(range(3600), 1801)])
+    assert all(len(curve.segments[0].split()) == 300 for curve in plot.curves)
+    assert "Of each 12 seconds" in plot.caption
+    heights = [float(point.split(",")[1]) for point in plot.curves[0].segments[0].split()]
+    assert heights.index(min(heights)) == 1801 // 12
+    assert [tick.text for tick in plot.x_ticks][:3] == ["0 s", "10 min", "20 min"]
+
+
+def test_workers_are_bars_with_those_that_did_nothing() -> None:
+    (plot,) = workers_plots(blocks(2))
+    assert [bar.label for bar in plot.bars] == ["baseline", "candidate"]
+    for bar in plot.bars:
+        assert list(bar.shares) == [0.75, 0.25, 0.0]
+        assert bar.said == "75 %, 25 %, 0 %"
+        assert [(piece.left, piece.width) for piece in bar.pieces] == [(0, 75), (75, 25), (100, 0)]
+    only = [msgspec.structs.replace(one, classes={}) for one in blocks(1)]
+    assert workers_plots(only) == []
+
+
+def test_loop_turns_of_each_second_are_drawn() -> None:
+    seen = next(one for one in EVERY if isinstance(one, Observation))
+    plot = loop_plot(seen.server.series)
+    assert plot is not None
+    assert [curve.name for curve in plot.curves] == ["longest", "p99"]
+    assert loop_plot(seen.server.series[:2]) is None
+
+
+def test_zero_and_enormous_numbers_have_a_page() -> None:
+    scenario = next(one for one in EVERY if isinstance(one, ScenarioRun))
+    raw = msgspec.to_builtins(scenario)
+    for value in (0.0, -1.0, 5e-324, 1e308):
+        for metric in raw["verdict"]["metrics"]:
+            metric |= {"ratio": value, "low": value, "high": value, "baseline": value}
+        raw["predictions"][0] |= {"measured": value, "low": value, "measured_low": value}
+        page = page_of(msgspec.convert(raw, ScenarioRun))
+        assert "nan" not in page.text.split()
+
+
+def test_the_markdown_says_the_same() -> None:
+    text = render_report_markdown(EVERY).decode()
+    assert text.count("\n## ") + text.startswith("## ") == len(EVERY)
+    assert "**With the candidate, hot requests/s is" in text
+    assert "<" not in re.sub(r"\\<", "", text)
+
+
+def test_through_the_command_line(run_cli: RunCli, tmp_path: Path) -> None:
+    run = next(one for one in EVERY if isinstance(one, Run))
+    source, page, ticket = (tmp_path / name for name in ("run.json", "r.html", "t.md"))
+    source.write_bytes(encode(run))
+    assert run_cli("report", str(source), "-o", str(page)).returncode == 0
+    assert page.stat().st_mode & 0o777 == 0o600
+    assert page.read_bytes() == render_page([run])
+    assert run_cli("runs", "show", str(page), "-f", "json").stdout.encode() == encode(run)
+    assert run_cli("report", str(page), "-f", "json").stdout.encode() == encode(run)
+    assert run_cli("report", str(page), "-o", str(ticket)).returncode == 0
+    assert ticket.read_bytes() == render_report_markdown([run])
+
+
+def test_what_no_page_shows_is_refused_in_one_line(run_cli: RunCli, tmp_path: Path) -> None:
+    contents = {
+        "history.json": encode(History()),
+        "other.json": b'{"schema": "nginx-tune/new/9"}',
+        "none.json": b"[]",
+        "broken.json": b"{",
+        "empty.html": b"<!doctype html>",
+        "missing.json": None,
+    }
+    said = {}
+    for name, data in contents.items():
+        if data is not None:
+            (tmp_path / name).write_bytes(data)
+        done = run_cli("report", str(tmp_path / name))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.count("\n") == 1
+        said[name] = done.stderr
+    assert "nginx-tune's history document, which a report does not show" in said["history.json"]
+    assert "'nginx-tune/new/9'" in said["other.json"]
+    findings = render_page([EVERY[IDS.index("Findings")]])
+    (tmp_path / "findings.html").write_bytes(findings)
+    shown = run_cli("runs", "show", str(tmp_path / "findings.html"))
+    assert shown.returncode == 2
+    assert "no stored run in this page" in shown.stderr
+
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "reports").glob("*.html"))
+
+
+@pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: page.stem)
+def test_an_example_is_a_run_that_this_version_reads(page: Path) -> None:
+    (data,) = embedded_documents(page.read_text(), source=page.name)
+    run = decode(Run, data)
+    assert run.summary.name == page.stem
+    assert page.stat().st_size <= 600_000
+    assert f"`{page.stem}`" in page.with_name("README.md").read_text()
+
+
+def test_a_page_of_an_hour_of_eight_arms_and_four_classes_is_below_two_megabytes() -> None:
+    run = hour()
+    page = render_page([run])
+    assert len(page) <= 2_000_000
+    (data,) = embedded_documents(page.decode(), source="p")
+    assert decode(Run, data) == run
+    # A point costs about ten bytes: the plots grow with arms and classes, not with the hour.
+    markup = len(page) - page.index(b'class="document"')
+    assert len(page) - markup < 200_000
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 3
+
+
+@pytest.mark.needs("chromium")
+def test_a_browser_opens_it_without_a_word_and_nothing_is_wider_than_a_phone() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        page = Path(place) / "page.html"
+        page.write_bytes(render_page(EVERY))
+        # A frame as narrow as a phone, and a word to the outer page of what lies past its edge.
+        outer = Path(place) / "outer.html"
+        inner = html.escape(page.read_text(), quote=True)
+        outer.write_text(
+            f'<iframe id=f style="width:400px;height:900px;border:0" srcdoc="{inner}"></iframe>'
+            "<p id=w></p><script>onload=()=>{const d=f.contentDocument.documentElement;"
+            "w.textContent=`wide ${d.scrollWidth} of ${d.clientWidth}`}</script>"
+        )
+        done = [
+            subprocess.run(
+                ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu",
+                 f"--user-data-dir={place}/profile", "--enable-logging=stderr", "--v=0",
+                 "--dump-dom", f"file://{shown}"],
+                capture_output=True, text=True, check=True, timeout=60,
+            )
+            for shown in (page, outer)
+        ]  # fmt: skip
+    assert "CONSOLE" not in done[0].stderr
+    assert "</footer>" in done[0].stdout
+    found = re.search(r'"w">wide (\d+) of (\d+)', done[1].stdout)
+    assert found is not None
+    wide, seen = map(int, found.groups())
+    assert 350 < seen <= 400
+    assert wide == seen
+
+
+def test_a_page_of_a_plan_does_not_carry_the_files(run_cli: RunCli, tmp_path: Path) -> None:
+    """They hold what the configuration holds; nothing of it is seen on the page."""
+    conf, plan, page = (tmp_path / name for name in ("nginx.conf", "plan.json", "page.html"))
+    conf.write_text(
+        "events {} http { server { listen 8080; location / { proxy_pass http://127.0.0.1:81; "
+        'proxy_set_header Authorization "Basic c2Vrcml0"; } } }'
+    )
+    made = run_cli("-q", "plan", conf, "--kind", "proxy", "-f", "json", "-o", plan)
+    assert made.returncode == 0, made.stderr
+    assert b"c2Vrcml0" in decode(Plan, plan.read_bytes()).files[0].content
+    assert run_cli("report", plan, "-o", page).returncode == 0
+    sent = run_cli("report", page, "-f", "json")
+    files = decode(Plan, sent.stdout.encode()).files
+    assert [(file.path, file.content) for file in files] == [(str(conf), b"")]
+    assert files[0].hunks
+    (tmp_path / "sent.json").write_text(sent.stdout)
+    refused = run_cli("rehearse", "--plan", tmp_path / "sent.json")
+    assert refused.returncode == 2
+    assert "its content is left out, as in a page of 'report'" in refused.stderr

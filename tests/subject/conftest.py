@@ -1,8 +1,0 @@
-"""The situations of tests/decide are at hand."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "decide"))
