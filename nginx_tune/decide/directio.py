@@ -45,6 +45,7 @@ WORTH_RATIO = 0.75
 LEAST_BUFFER_BYTES = 256 << 10
 """A direct read of less, without read-ahead, wastes a disk that positions."""
 _MOST_BYTES = 1 << 62
+_MOST_TIMES = 1e6
 
 
 class DirectPlan(NamedTuple):
@@ -94,7 +95,7 @@ def decide_directio(s: Situation, plan: PoolPlan) -> Decision:
             id=ID,
             verdict="disable",
             summary=f"Left unset: with files over {size} past the page cache the disk would work "
-            f"{best.forecast.disk_ratio:.2g} times as much.",
+            f"{_times_as_much(best.forecast.disk_ratio)}.",
             evidence=evidence,
             predicted=predicted,
             confidence="medium",
@@ -141,6 +142,11 @@ def decide_directio(s: Situation, plan: PoolPlan) -> Decision:
         ],
         next_command=validate_command(s),
     )
+
+
+def _times_as_much(ratio: float) -> str:
+    """In words: a disk that has nothing to do has no multiple of it."""
+    return f"{ratio:.2g} times as much" if ratio < _MOST_TIMES else "where memory has all of it now"
 
 
 def plan_direct(s: Situation, plan: PoolPlan) -> DirectPlan | None:
@@ -213,7 +219,7 @@ def _on_xfs(s: Situation) -> bool:
 
 
 def _predicted(f: DirectForecast) -> list[Predicted]:
-    ratio = min(f.disk_ratio, 1e6)
+    ratio = min(f.disk_ratio, _MOST_TIMES)
     return [
         Predicted(
             metric="page_cache.hit_ratio of smaller files",

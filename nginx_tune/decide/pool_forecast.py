@@ -16,7 +16,13 @@ from nginx_tune.decide.assumed import corners
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Predicted
-from nginx_tune.model.blocking import Prediction, cpu_ratio, predict, predict_measured
+from nginx_tune.model.blocking import (
+    BUSY_HOST_SECONDS,
+    Prediction,
+    cpu_ratio,
+    predict,
+    predict_measured,
+)
 from nginx_tune.model.inputs import BlockingInputs, hit_range
 from nginx_tune.model.names import least_name_reads, open_blocked_ratio
 
@@ -86,6 +92,9 @@ def forecast_gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predi
     """Expected ratios; the range spans the assumed inputs and the model's own error."""
     moved = [] if measured(s) else corners(s, i)
     cases = [prediction_of(s, i), *(predict(case) for case in moved)]
+    if cases[0].only_turns:  # what a pool adds to a large answer, no small one sees
+        waits = [BUSY_HOST_SECONDS / (BUSY_HOST_SECONDS + p.turn_wait_seconds) for p in cases]
+        return [_span("ratio(memory.mean)", waits, _HOT_FACTOR)]
     if plan.hot_reads_proceed:
         mean = [min(1.0, p.hot_on_seconds / p.hot_off_seconds) for p in cases]
         hot_mean = _span("ratio(hot.mean)", mean, _HOT_FACTOR)
@@ -193,6 +202,7 @@ def forecast_cost(s: Situation, i: BlockingInputs, p: Prediction) -> list[Predic
         i.object_bytes,
         of_files=files / (files + others) if files and others else 1.0,
         disk_reads=(1 - p.hit_ratio) * i.disk_reads_per_miss,
+        encrypts=i.encrypts,
     )
     added = expected - 1
     return [

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nginx_tune.decide.assumed import assumptions, flips_on_assumptions
+from nginx_tune.decide.quantity import Quantity
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import IN_MEMORY, Independence, judge_independence
 from nginx_tune.documents.decisions import Verdict
@@ -191,6 +192,10 @@ def judge_pools(s: Situation) -> PoolJudgement:
         return PoolJudgement(
             "not_enough_evidence", "the scan of the data did not finish in its time"
         )
+    if s.prediction.turns_are_felt and s.prediction.can_offload:
+        waits = Quantity("", s.prediction.turn_wait_seconds, "s").text
+        why = f"large answers are read and sent in one turn, and others wait {waits} behind them"
+        return _unless_assumed(s, s.blocking_inputs, PoolJudgement("enable", why))
     if miss_ratio(s.blocking_inputs) <= 0:
         return PoolJudgement("disable", f"dataset fits in the page cache ({data} of {cache})")
     if s.prediction.pools_pay:

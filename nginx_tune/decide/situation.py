@@ -346,6 +346,8 @@ class Situation:
             think_seconds=self.workload.concurrency.think_seconds or 0.0,
             link_bytes_per_second=self.link_bytes_per_second.value,
             client_bytes_per_second=self.workload.concurrency.client_bytes_per_second,
+            clients_keep_pace=self.workload.concurrency.clients_keep_pace,
+            encrypts=self.tls and self.read_path.name == "buffers",
             sizes=self._size_groups,
             page_waste_bytes=self._page_waste_bytes(mean.value),
             names_take_memory=not self.facts.memory.names_apart,

@@ -111,7 +111,8 @@ def _lines(s: Situation, location: str, silence: float | None) -> list[Setting]:
         found.append(setting(ID, "location", "proxy_cache", "off", reason=why, block=location))
     if silence is not None and silence * _ROOM > _READ_TIMEOUT_SECONDS:
         seconds = math.ceil(min(_MOST_SECONDS, silence * _ROOM))
-        why = f"a stream may say nothing for {silence:g} s"
+        said = f"for {silence:g} s" if silence < _MOST_SECONDS else "for as long as it likes"
+        why = f"a stream may say nothing {said}"
         timeout = f"{seconds}s"
         found.append(
             setting(ID, "location", "proxy_read_timeout", timeout, reason=why, block=location)

@@ -14,6 +14,9 @@ instead of the model. Never off the loop, pool or not: open(), stat(), TLS, gzip
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 from nginx_tune.decide.answer import FACTS_COMMAND, setting, validate_command
 from nginx_tune.decide.assumed import corners, flips_on_assumptions
 from nginx_tune.decide.break_even import find_flip
@@ -40,7 +43,7 @@ from nginx_tune.documents.decisions import (
     Setting,
     Verdict,
 )
-from nginx_tune.model.blocking import Prediction, predict_measured
+from nginx_tune.model.blocking import OFFLOAD_SECONDS, Prediction, predict, predict_measured
 from nginx_tune.model.ceiling import find_ceiling
 from nginx_tune.model.inputs import BlockingInputs
 
@@ -82,7 +85,7 @@ def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
         evidence=_evidence(s, prediction),
         predicted=predicted,
         confidence=_confidence(s, s.blocking_inputs),
-        flips_when=[_flip_text(b) for b in break_evens] or [_NO_FLIP],
+        flips_when=[*map(_flip_text, break_evens), *_pace_flip(s, s.blocking_inputs)] or [_NO_FLIP],
         break_evens=break_evens,
         risks=_risks(s, plan),
         next_command=validate_command(s),
@@ -131,7 +134,7 @@ def _gain_text(plan: PoolPlan, predicted: list[Predicted]) -> str:
     """The gain in words, by the careful end of its range."""
     if not plan.hot_reads_proceed:
         return "only requests that read no file gain, since hot reads queue behind cold ones"
-    slowest = next(p.high for p in predicted if p.metric == "ratio(hot.mean)")
+    slowest = next((p.high for p in predicted if p.metric == "ratio(hot.mean)"), math.inf)
     if slowest > 1 / LEAST_GAIN:
         return "requests that need no disk may be answered sooner"
     sooner = 1 / slowest
@@ -202,7 +205,13 @@ def _evidence(s: Situation, p: Prediction) -> list[Evidence]:
         unit="bytes",
         provenance=s.workload.tls.provenance,
     )
-    return [*facts, path, *_residency(s), *known(hold), *_ceiling(s, p)]
+    turns = Quantity(
+        "wait behind large answers that are sent in one turn (model)",
+        p.turn_wait_seconds or None,
+        "s",
+        _origin(s),
+    )
+    return [*facts, path, *_residency(s), *known(hold, turns), *_ceiling(s, p)]
 
 
 def _ceiling(s: Situation, p: Prediction) -> list[Evidence]:
@@ -290,6 +299,18 @@ def _flip_text(b: BreakEven) -> str:
     return f"{b.fact}: {said} {at}; you have {now}"
 
 
+def _pace_flip(s: Situation, i: BlockingInputs) -> list[str]:
+    """That large answers would hold the loop, if clients took them as fast as they are sent."""
+    if i.clients_keep_pace or measured(s):
+        return []
+    fast = predict(replace(i, clients_keep_pace=True))
+    if not fast.turns_are_felt or not fast.can_offload or predict(i).pools_pay:
+        return []
+    waits = Quantity("", fast.turn_wait_seconds, "s").text
+    said = "pools pay where clients take large answers as fast as they are sent"
+    return [f"concurrency.clients_keep_pace: {said}; others wait {waits} behind them"]
+
+
 def _confidence(s: Situation, i: BlockingInputs) -> Confidence:
     """High with known inputs; medium when the assumed ones could be far off without harm."""
     if measured(s):
@@ -314,6 +335,10 @@ def _risks(s: Situation, plan: PoolPlan) -> list[str]:
         risks.append("on flash the gain is in rare stalls; small files may gain nothing (C6)")
     if s.tls:
         risks.append("kernel TLS would send from the loop again (NGINX-FACTS 2.6): leave it off")
+    if s.prediction is not None and s.prediction.only_turns:
+        each = s.prediction.tasks_per_request * OFFLOAD_SECONDS
+        took = Quantity("", each, "s").text
+        risks.append(f"a large answer itself takes {took} more of CPU time on average, and longer")
     if not plan.hot_reads_proceed:
         risks.append(
             "hot reads queue behind cold ones: name the hot locations in [site] hot_locations"

@@ -96,6 +96,9 @@ class Concurrency(Part, frozen=True, kw_only=True):
     for what memory holds: all of them may miss at once, on average the share that does not hit."""
     client_bytes_per_second: float | None = None
     """What one client takes at most, where clients are slow."""
+    clients_keep_pace: bool = False
+    """Whether clients take an answer as fast as it is sent, however large: those on the server's
+    own network do."""
     since_seconds: float | None = None
     """For how long clients have been coming, where they all came at once; null for long."""
     think_seconds: float | None = None

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 
 from nginx_tune.model.inputs import BlockingInputs, miss_ratio
 from nginx_tune.model.pool import CACHE_SHARE_FOR_COLD
+from nginx_tune.model.turns import ENCRYPTED_BYTES_PER_SECOND, turn_wait_seconds
 from nginx_tune.model.waiting import LoopWait, loop_wait, peak_under_way
 from nginx_tune.model.way import first_reads, way_bound
 
@@ -64,6 +65,8 @@ class Prediction:
     """Share of the time in which a loop without pools stands in a disk read."""
     wait_off_seconds: float
     """Mean wait of one event behind cold reads, without pools."""
+    turn_wait_seconds: float
+    """The same behind large answers from memory that are sent in one turn."""
     memory_p99_off_seconds: float
     memory_p99_on_seconds: float
     hot_off_seconds: float
@@ -90,8 +93,18 @@ class Prediction:
 
     @property
     def pools_pay(self) -> bool:
-        """Whether offloading costs clearly less than blocking."""
-        return self.can_offload and self.gain > MARGIN
+        """Whether offloading costs clearly less than blocking, or ends turns that others feel."""
+        return self.can_offload and (self.gain > MARGIN or self.turns_are_felt)
+
+    @property
+    def turns_are_felt(self) -> bool:
+        """Whether others wait longer behind large answers than their own take otherwise."""
+        return self.turn_wait_seconds > BUSY_HOST_SECONDS
+
+    @property
+    def only_turns(self) -> bool:
+        """Whether those alone make pools pay, for all but the large answers themselves."""
+        return self.turns_are_felt and self.gain <= MARGIN
 
 
 def predict(i: BlockingInputs) -> Prediction:
@@ -131,6 +144,7 @@ def predict(i: BlockingInputs) -> Prediction:
     transfers = cold_transfers(i, miss, i.disk_reads_per_miss, window_seconds)
     hot_copy = reads * copy + i.tasks_per_request * OFFLOAD_SECONDS
     shared = _shared_send_seconds(i, transfers if bound is None else 0.0)
+    turns = turn_wait_seconds(i, i.tasks_per_request * OFFLOAD_SECONDS)
     return Prediction(
         hit_ratio=1.0 - miss,
         reads_per_request=reads,
@@ -138,10 +152,11 @@ def predict(i: BlockingInputs) -> Prediction:
         hold_seconds=hold_seen,
         blocked_ratio=min(1.0, blocked),
         wait_off_seconds=wait,
+        turn_wait_seconds=turns,
         memory_p99_off_seconds=tail + SCHEDULING_TAIL_SECONDS,
         memory_p99_on_seconds=SCHEDULING_TAIL_SECONDS,
         # Memory and link are shared with pools and without.
-        hot_off_seconds=BUSY_HOST_SECONDS + max(reads * (wait + copy), shared),
+        hot_off_seconds=BUSY_HOST_SECONDS + turns + max(reads * (wait + copy), shared),
         hot_on_seconds=BUSY_HOST_SECONDS + max(hot_copy, shared),
         cold_ratio=_cold_ratio(i, transfers) if miss else 1.0,
         cold_lost_ratio=(1 + lost_windows(i, cold * i.workers)) / (1 + lost_windows(i, transfers)),
@@ -343,12 +358,18 @@ def _cold_ratio(i: BlockingInputs, transfers: float) -> float:
 
 
 def cpu_ratio(
-    tasks_per_request: float, object_bytes: float, *, of_files: float = 1.0, disk_reads: float = 0.0
+    tasks_per_request: float,
+    object_bytes: float,
+    *,
+    of_files: float = 1.0,
+    disk_reads: float = 0.0,
+    encrypts: bool = False,
 ) -> float:
     """CPU per request with pools over without.
 
     ``of_files`` of the requests are for files, each with ``disk_reads`` on average.
     """
-    base = REQUEST_CPU_SECONDS + of_files * object_bytes / SEND_CPU_BYTES_PER_SECOND
+    speed = ENCRYPTED_BYTES_PER_SECOND if encrypts else SEND_CPU_BYTES_PER_SECOND
+    base = REQUEST_CPU_SECONDS + of_files * object_bytes / speed
     base += of_files * disk_reads * DISK_READ_CPU_SECONDS
     return (base + of_files * tasks_per_request * OFFLOAD_SECONDS) / base

@@ -81,6 +81,10 @@ class BlockingInputs:
     link_bytes_per_second: float | None = None
     client_bytes_per_second: float | None = None
     """What one client takes at most."""
+    clients_keep_pace: bool = False
+    """Whether clients take an answer as fast as it is sent, however large."""
+    encrypts: bool = False
+    """Whether the worker encrypts bodies itself."""
     sizes: tuple[SizeGroup, ...] = ()
     """Sizes of the objects about their mean; empty for one size."""
     page_waste_bytes: float = HALF_PAGE_BYTES

@@ -42,7 +42,7 @@ def declare_popularity(scenario: Scenario) -> Popularity:
     rated = all(c.arrivals.rate_per_second is not None for c in reading)
     counted = reading if rated else [c for c in reading if c.source == "random"]
     files = _files_by_disk(scenario.lab)
-    known = _known_requests(scenario, reading) if rated else None
+    known = _known_requests(scenario, counted)
     asked = Popularity(
         exponent=0.0,
         requests_seen=known,
@@ -76,12 +76,16 @@ def requested_mean_bytes(scenario: Scenario) -> float | None:
     return sum((rate or 0.0) / total * files[_disk_of(c, files)].mean_bytes for c, rate in parts)
 
 
-def _known_requests(scenario: Scenario, reading: Sequence[ScenarioClass]) -> float | None:
-    """Requests that a block's page cache has seen in the middle of what is measured."""
-    if scenario.starts == "warm":
+def _known_requests(scenario: Scenario, counted: Sequence[ScenarioClass]) -> float | None:
+    """Requests of these that a block's page cache has seen in the middle of what is measured.
+
+    None where it has seen all files before, and where some of who asks waits for answers.
+    """
+    rates = [c.arrivals.rate_per_second for c in counted]
+    if scenario.starts == "warm" or None in rates:
         return None
     seconds = scenario.warmup_seconds + scenario.duration_seconds / 2
-    return seconds * sum(c.arrivals.rate_per_second or 0.0 for c in reading) or None
+    return seconds * sum(rate or 0.0 for rate in rates) or None
 
 
 def _files_by_disk(lab: Lab) -> dict[str, _Files]:

@@ -57,6 +57,8 @@ def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
             cold_peak=float(_users([c for c in closed if c.source == "random"])) or None,
             cold_by_popularity=True,
             client_bytes_per_second=_taken_by_client(reading),
+            clients_keep_pace=scenario.lab.topology != "link"
+            and all(c.read_bytes_per_second is None for c in reading),
             since_seconds=scenario.warmup_seconds + scenario.duration_seconds / 2,
             think_seconds=thinking[0] if thinking else None,
             provenance="declared",

@@ -115,6 +115,7 @@ def _concurrency(given: Concurrency, profile: Profile) -> Concurrency:
         cold_peak=given.cold_peak,
         cold_by_popularity=given.cold_by_popularity,
         client_bytes_per_second=given.client_bytes_per_second,
+        clients_keep_pace=given.clients_keep_pace,
         provenance="assumed",
     )
 

@@ -92,6 +92,8 @@ def drawn(rng: random.Random) -> tuple[Facts, Workload, Site]:
         rate=rng.choice([None, 0.0, 1.0, 50.0, 2000.0, 40_000.0]),
     )
     workload = _provenances(rng, workload)
+    pace = msgspec.structs.replace(workload.concurrency, clients_keep_pace=rng.random() < 0.3)
+    workload = msgspec.structs.replace(workload, concurrency=pace)
     directories = [f"/srv/{n}" for n in range(1, disks + 1)]
     parts: dict[str, Any] = {"roots": directories, "hot_locations": rng.choice([[], ["/hot/"]])}
     if rng.random() < 0.4:
@@ -239,6 +241,7 @@ def _contradictions(d: Decision) -> list[str]:
     if d.verdict == "disable" and d.proposed:
         found.append(f"{d.id}: disabled and proposed")
     texts = [d.summary, *(line.reason for line in [*d.settings, *d.proposed])]
+    found += [f"{d.id}: no number: {t!r}" for t in texts if re.search(r"\b(inf|nan)\b", t)]
     found += [f"{d.id}: threads for nothing: {t!r}" for t in texts if re.search(r"\b0 cold", t)]
     if not all(math.isfinite(x) for p in d.predicted for x in (p.low, p.expected, p.high)):
         found.append(f"{d.id}: {d.predicted}")
