@@ -15,8 +15,7 @@ from nginx_tune.cli.probe_transport import TRANSPORT_OPTIONS, resolve_place
 from nginx_tune.errors import UsageError
 
 if TYPE_CHECKING:
-    from nginx_tune.documents.loadplan import EventStream, LoadPlan
-    from nginx_tune.load.one_class import Targets
+    from nginx_tune.documents.loadplan import EventStream, LoadPlan, Paths
 
 
 _OPTIONS = [
@@ -262,14 +261,14 @@ def _warmup(options: Mapping[str, Any], *, replays: bool) -> float:
     return parse_duration(options["warmup"])
 
 
-def _asked(path: str, options: Mapping[str, Any]) -> tuple[Targets, float | None]:
+def _asked(path: str, options: Mapping[str, Any]) -> tuple[Paths, float | None]:
     """What is asked for, and how long a manifest's recording is."""
+    from nginx_tune.documents.loadplan import Paths  # noqa: PLC0415
     from nginx_tune.load.asked_paths import (  # noqa: PLC0415
         find_files,
         read_manifest_head,
         read_paths,
     )
-    from nginx_tune.load.one_class import Targets  # noqa: PLC0415
 
     source, root = options["paths_from"], options["document_root"]
     head = None if source is None else read_manifest_head(source)
@@ -277,16 +276,18 @@ def _asked(path: str, options: Mapping[str, Any]) -> tuple[Targets, float | None
         if options["pick"] or options["zipf"] is not None or root is not None:
             raise UsageError("--pick, --zipf and --document-root go with a list, not a manifest")
         seconds = head.get("duration_seconds")
-        return Targets(manifest=str(source)), seconds if isinstance(seconds, (int, float)) else None
+        recorded = Paths(kind="manifest", manifest=str(source))
+        return recorded, seconds if isinstance(seconds, (int, float)) else None
     if options["replay"] or options["speed"] is not None:
         raise UsageError("--replay and --speed go with a manifest", hint="--paths-from MANIFEST")
     if source is None and (options["pick"] or options["zipf"] is not None):
         raise UsageError("--pick and --zipf go with --paths-from")
     if options["zipf"] is not None and options["pick"] not in (None, "zipf"):
         raise UsageError("--zipf goes with --pick zipf")
-    paths = [] if source is None else read_paths(source)
-    sizes, files = (None, None) if root is None else find_files(root, paths or [path])
-    pick: Literal["uniform", "zipf", "once"] = options["pick"] or (
-        "uniform" if options["zipf"] is None else "zipf"
-    )
-    return Targets(paths=paths, bytes=sizes, files=files, pick=pick, exponent=options["zipf"]), None
+    paths = [path] if source is None else read_paths(source)
+    sizes, files = (None, None) if root is None else find_files(root, paths)
+    kind: Literal["fixed", "uniform", "zipf", "once"] = "fixed"
+    if source is not None:
+        kind = options["pick"] or ("uniform" if options["zipf"] is None else "zipf")
+    exponent = (options["zipf"] or 1.0) if kind == "zipf" else None
+    return Paths(kind=kind, paths=paths, exponent=exponent, bytes=sizes, files=files), None

@@ -221,7 +221,7 @@ def _site_load(
 ) -> SiteLoad:
     """What is asked for: what the caller names, else a hot file, random ones, every other place."""
     from nginx_tune.documents.experiment import Protocol  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.validate.protocols import over_protocols  # noqa: PLC0415
+    from nginx_tune.validate.site_load import over_protocols  # noqa: PLC0415
 
     wanted: list[Protocol] = [*(["2"] if http2 else []), *(["3"] if http3 else [])]  # type: ignore[list-item]
     return over_protocols(_load_named(manifest, workload, speed), wanted)

@@ -118,8 +118,8 @@ class ByteRanges(Part, frozen=True, kw_only=True):
     bytes: int | None = None
 
 
-class Http2(Part, frozen=True, kw_only=True):
-    """How a class speaks HTTP/2: over TLS by ALPN, else at once ("prior knowledge")."""
+class Multiplexed(Part, frozen=True, kw_only=True):
+    """Connections that carry many requests at once."""
 
     streams: int = 100
     """Requests at once on a connection; fewer where the server wants fewer."""
@@ -127,6 +127,14 @@ class Http2(Part, frozen=True, kw_only=True):
     """What the server may send of a response before the probe has read it: Chromium's."""
     connection_window_bytes: int = 15 << 20
     """The same of all responses on a connection together."""
+
+
+class Http2(Multiplexed, frozen=True, kw_only=True):
+    """How a class speaks HTTP/2: over TLS by ALPN, else at once ("prior knowledge")."""
+
+
+class Http3(Multiplexed, frozen=True, kw_only=True):
+    """How a class speaks HTTP/3: over QUIC, to the same address and port by UDP."""
 
 
 class EventStream(Part, frozen=True, kw_only=True):
@@ -163,23 +171,14 @@ class Upload(Part, frozen=True, kw_only=True):
     """HTTP/1.1: whether the body waits for ``100 Continue``, for a second at most."""
 
 
-class Http3(Part, frozen=True, kw_only=True):
-    """How a class speaks HTTP/3: over QUIC, to the same address and port by UDP."""
+class RequestClass(Part, frozen=True, kw_only=True):
+    """Requests that are measured together: when they are due, over which connections they go.
 
-    streams: int = 100
-    """Requests at once on a connection; fewer where the server wants fewer."""
-    stream_window_bytes: int = 6 << 20
-    """What the server may send of a response before the probe has read it: Chromium's."""
-    connection_window_bytes: int = 15 << 20
-    """The same of all responses on a connection together."""
-
-
-class LoadClass(Part, frozen=True, kw_only=True):
-    """One request class with its own connections."""
+    A scenario says it of the data that it asks for, a load plan of the paths.
+    """
 
     name: str
     arrivals: Arrivals
-    paths: Paths
     connections: int
     """Cap on connections; arrivals at the cap wait with their intended time."""
     connection_use: Literal["latest", "turns"] = "latest"
@@ -188,22 +187,35 @@ class LoadClass(Part, frozen=True, kw_only=True):
     in turn, as comparing workers wants. The users of a closed loop own theirs."""
     held_connections: int | None = None
     """With ``turns``: how many are held; more are opened when all are busy. Null holds all."""
-    method: Literal["GET", "HEAD", "POST", "PUT"] = "GET"
-    """``POST`` and ``PUT`` need ``upload``."""
     headers: dict[str, str] = {}
-    status: list[int] = field(default_factory=lambda: [200])
-    """Expected statuses; any other is a ``status`` failure."""
     timeout_seconds: float = 30.0
     """From the intended start."""
     keepalive: bool = True
     """Whether a connection serves more than one request."""
+    read_bytes_per_second: int | None = None
+    """A slow client: most bytes that are read from a connection in a second."""
+    http2: Http2 | None = None
+    """Null is HTTP/1.1. All connections are held from the start and used in turn, or by the same
+    users; ``connection_use``, ``keepalive`` and slow clients are of HTTP/1.1 alone."""
+    http3: Http3 | None = None
+    """The same over QUIC, in the place of ``http2``; the target needs ``tls``."""
+    upload: Upload | None = None
+    """Null sends no body."""
+
+
+class LoadClass(RequestClass, frozen=True, kw_only=True):
+    """One request class with its own connections."""
+
+    paths: Paths
+    method: Literal["GET", "HEAD", "POST", "PUT"] = "GET"
+    """``POST`` and ``PUT`` need ``upload``."""
+    status: list[int] = field(default_factory=lambda: [200])
+    """Expected statuses; any other is a ``status`` failure."""
     keepalive_requests: int | None = None
     """The probe closes a connection after so many requests."""
     close_probability: float | None = None
     """The probe closes a connection after a response with this probability."""
     range: ByteRanges | None = None
-    read_bytes_per_second: int | None = None
-    """A slow client: most bytes that are read from a connection in a second."""
     receive_buffer_bytes: int | None = None
     """Receive buffer of the sockets (SO_RCVBUF); null leaves it to the kernel, or is 4 KiB for
     a slow client."""
@@ -211,15 +223,8 @@ class LoadClass(Part, frozen=True, kw_only=True):
     """Share of the bodies that are compared with ``paths.files``, besides the first per file."""
     target: Target | None = None
     """A server of its own; null is the plan's."""
-    http2: Http2 | None = None
-    """Null is HTTP/1.1. All connections are held from the start and used in turn, or by the same
-    users; ``connection_use``, ``keepalive`` and slow clients are of HTTP/1.1 alone."""
-    http3: Http3 | None = None
-    """The same over QUIC, in the place of ``http2``; the target needs ``tls``."""
     event_stream: EventStream | None = None
     """Null looks at the first and the last byte alone."""
-    upload: Upload | None = None
-    """Null sends no body."""
 
 
 class Caps(Part, frozen=True, kw_only=True):

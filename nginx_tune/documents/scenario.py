@@ -8,7 +8,7 @@ from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.decisions import DecisionId, Decisions, Setting
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.lab import Lab
-from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, Upload
+from nginx_tune.documents.loadplan import RequestClass
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Cause
 from nginx_tune.documents.verdict import Verdict
@@ -18,38 +18,25 @@ WITHOUT_FILE = frozenset({"memory", "events", "uploads"})
 """Sources of classes that read no file."""
 
 
-class ScenarioClass(Part, frozen=True, kw_only=True):
-    """A request class of a scenario; ``data`` names where its paths come from."""
+class ScenarioClass(RequestClass, frozen=True, kw_only=True):
+    """A request class of a scenario; ``source`` says where its paths come from.
 
-    name: str
+    Of HTTP/2 the listener must be one: ``listen … http2`` or ``http2 on``, in a lab with TLS;
+    without TLS ``http2 on`` alone, since what asks once speaks HTTP/1.1. Of HTTP/3 ``listen …
+    quic``, in a lab with TLS.
+    """
+
     source: Literal["random", "hot", "memory", "events", "uploads"]
     """``random``: all files, uniformly; ``hot``: one file, primed; ``memory``: no file;
-    ``events``: the origin's streams of events, watched while they come; ``uploads``: bodies that
-    the origin counts."""
-    upload: Upload | None = None
-    """Of ``uploads``: what is sent."""
+    ``events``: the origin's streams of events, watched while they come; ``uploads``: bodies
+    (``upload``) that the origin counts."""
+    timeout_seconds: float = 60.0
     query: str = ""
     """Of ``events``: what the origin is asked for, such as ``buffering=no``."""
-    arrivals: Arrivals
-    connections: int
-    connection_use: Literal["latest", "turns"] = "latest"
-    """Of an open loop. ``latest``: the idle connection last used, and one more when all are busy,
-    so that a few carry nearly all; ``turns``: connections are held open from the start and used
-    in turn, as comparing workers wants. The users of a closed loop own theirs."""
-    held_connections: int | None = None
-    """With ``turns``: how many are held; more are opened when all are busy. Null holds all."""
-    timeout_seconds: float = 60.0
     disk: str = ""
     """Disk whose files are asked for; empty for the first. Where the scenario has
     ``cached_files``, those of them that the split by the key gives to this disk's cache; empty for
     objects that no cache has."""
-    keepalive: bool = True
-    http2: Http2 | None = None
-    """Null is HTTP/1.1. The listener must speak it: ``listen … http2`` or ``http2 on``, in a lab
-    with TLS; without TLS ``http2 on`` alone, since what asks once speaks HTTP/1.1."""
-    http3: Http3 | None = None
-    """The same over QUIC, in the place of ``http2``: ``listen … quic``, in a lab with TLS."""
-    headers: dict[str, str] = {}
     first_files: int | None = None
     """Of the files, only so many of the first are asked for; null for all."""
     manifest: str = ""
@@ -60,8 +47,6 @@ class ScenarioClass(Part, frozen=True, kw_only=True):
     """Whether each random file is asked for once, in shuffled order, before any is again."""
     beside_memory: int = 0
     """For each random file so many requests of what needs no file, on the same connections."""
-    read_bytes_per_second: int | None = None
-    """A slow client: most bytes that are read from a connection in a second."""
     checks_length: bool = True
     """Whether a body must be as long as its file; not so when nginx compresses it."""
 

@@ -15,6 +15,7 @@ from nginx_tune.documents.loadplan import (
     LoadPlan,
     Paths,
     Permit,
+    RequestClass,
     Target,
 )
 from nginx_tune.documents.scenario import ScenarioClass
@@ -118,22 +119,11 @@ def plan_load(
                 paths = _beside_memory(paths, memory_url, item.beside_memory)
         planned.append(
             LoadClass(
-                name=item.name,
-                arrivals=item.arrivals,
+                **{name: getattr(item, name) for name in RequestClass.__struct_fields__},
                 paths=paths,
                 status=_STATUSES_OF_MEMORY if item.source == "memory" else [200],
-                connections=item.connections,
-                connection_use=item.connection_use,
-                held_connections=item.held_connections,
-                timeout_seconds=item.timeout_seconds,
                 method="POST" if item.source == "uploads" else "GET",
-                upload=item.upload,
-                headers=item.headers,
-                keepalive=item.keepalive,
-                http2=item.http2,
-                http3=item.http3,
                 event_stream=_STAMPED if item.source == "events" else None,
-                read_bytes_per_second=item.read_bytes_per_second,
             )
         )
     return LoadPlan(

@@ -64,18 +64,6 @@ class OfferedRate:
 
 
 @dataclass(frozen=True)
-class Targets:
-    """What is asked for: paths, or a manifest; the URL's own path when both are empty."""
-
-    paths: Sequence[str] = ()
-    bytes: Sequence[int] | None = None
-    files: Sequence[str] | None = None
-    manifest: str | None = None
-    pick: Literal["uniform", "zipf", "once"] = "uniform"
-    exponent: float | None = None
-
-
-@dataclass(frozen=True)
 class Load:
     """All that can be said of a load of one class."""
 
@@ -91,7 +79,8 @@ class Load:
     gaps: Literal["constant", "poisson"] = "poisson"
     replay_speed: float | None = None
     most_connections: int | None = None
-    asked: Targets = field(default_factory=Targets)
+    asked: Paths | None = None
+    """Null asks for the URL's own path."""
     method: Literal["GET", "HEAD"] = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
     status: Sequence[int] = (200,)
@@ -147,26 +136,33 @@ def plan_load(target: Target, path: str, load: Load) -> LoadPlan:
     most = most or (OPEN_LOOP_CONNECTIONS if is_open else CLOSED_LOOP_USERS)
     if held is not None and most < held:
         raise UsageError(f"{held} connections are to be held, and {most} is the most there may be")
-    main = LoadClass(
-        name="url",
-        arrivals=arrivals,
-        paths=_paths(path, load.asked),
-        connections=most,
+    main = msgspec.structs.replace(
+        _class(path, load, arrivals, most),
         connection_use="turns" if held is not None else "latest",
         held_connections=held,
+        keepalive=load.keepalive.kept,
+        keepalive_requests=load.keepalive.requests,
+        close_probability=load.keepalive.close_probability,
+        read_bytes_per_second=load.read_bytes_per_second,
+    )
+    return _plan(target, load, main, *_new_connections(path, load))
+
+
+def _class(path: str, load: Load, arrivals: Arrivals, connections: int) -> LoadClass:
+    """What a class is over any protocol."""
+    return LoadClass(
+        name="url",
+        arrivals=arrivals,
+        paths=load.asked or Paths(kind="fixed", paths=[path]),
+        connections=connections,
         method=load.method,
         headers=dict(load.headers),
         status=list(load.status),
         timeout_seconds=load.timeout_seconds,
-        keepalive=load.keepalive.kept,
-        keepalive_requests=load.keepalive.requests,
-        close_probability=load.keepalive.close_probability,
         range=load.range,
-        read_bytes_per_second=load.read_bytes_per_second,
         hash_ratio=load.hash_ratio,
         event_stream=load.event_stream,
     )
-    return _plan(target, load, main, *_new_connections(path, load))
 
 
 def _class_with_streams(target: Target, path: str, load: Load) -> LoadClass:
@@ -195,20 +191,10 @@ def _class_with_streams(target: Target, path: str, load: Load) -> LoadClass:
     else:
         connections = load.connections or MULTIPLEXED_CONNECTIONS
         streams = load.streams or MULTIPLEXED_STREAMS
-    return LoadClass(
-        name="url",
-        arrivals=arrivals,
-        paths=_paths(path, load.asked),
-        connections=connections,
+    return msgspec.structs.replace(
+        _class(path, load, arrivals, connections),
         http2=Http2(streams=streams) if load.http2 else None,
         http3=Http3(streams=streams) if load.http3 else None,
-        method=load.method,
-        headers=dict(load.headers),
-        status=list(load.status),
-        timeout_seconds=load.timeout_seconds,
-        range=load.range,
-        hash_ratio=load.hash_ratio,
-        event_stream=load.event_stream,
     )
 
 
@@ -246,7 +232,7 @@ def _plan(target: Target, load: Load, *classes: LoadClass) -> LoadPlan:
 
 def _arrivals(load: Load) -> Arrivals:
     if load.replay_speed is not None:
-        if load.asked.manifest is None:
+        if load.asked is None or load.asked.manifest is None:
             raise UsageError("only a manifest can be replayed", hint="give --paths-from MANIFEST")
         return Arrivals(kind="replay", speed=load.replay_speed)
     if load.rate is None:
@@ -271,20 +257,6 @@ def _steps(load: Load) -> list[RateStep]:
         return [*steps, ramp]
     length = load.duration_seconds / len(load.rate.values)
     return [*steps, *(RateStep(seconds=length, rate_per_second=r) for r in load.rate.values)]
-
-
-def _paths(path: str, asked: Targets) -> Paths:
-    if asked.manifest is not None:
-        return Paths(kind="manifest", manifest=asked.manifest)
-    listed = list(asked.paths) or [path]
-    kind = asked.pick if asked.paths else "fixed"
-    return Paths(
-        kind=kind,
-        paths=listed,
-        exponent=(asked.exponent or 1.0) if kind == "zipf" else None,
-        bytes=None if asked.bytes is None else list(asked.bytes),
-        files=None if asked.files is None else list(asked.files),
-    )
 
 
 def _new_connections(path: str, load: Load) -> list[LoadClass]:

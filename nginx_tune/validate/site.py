@@ -16,10 +16,8 @@ from nginx_tune.experiment.target import EntryPoint, plan_entry
 from nginx_tune.prove.gates import check_expressions
 from nginx_tune.prove.objective import parse_objective
 from nginx_tune.validate.asks import Ask, common_asks, plan_asks
-from nginx_tune.validate.further import MOST
 from nginx_tune.validate.lost import lost_listeners
-from nginx_tune.validate.protocols import class_names, wanted_protocols
-from nginx_tune.validate.site_load import share_of, with_rest
+from nginx_tune.validate.site_load import MOST, class_names, share_of, wanted_protocols, with_rest
 
 MOST_LOOKED_AT = 200
 """Places that are asked once: one that hangs takes seconds."""

@@ -40,14 +40,20 @@ from nginx_tune.load.classes import ServedFile, hot_urls, plan_load
 from nginx_tune.nginx.choice import runnable_program
 from nginx_tune.validate.asks import Ask
 from nginx_tune.validate.codings import accepted_codings, compression_notes, with_codings
-from nginx_tune.validate.further import MOST_FILES, plan_class, with_further
 from nginx_tune.validate.lost import is_loaded, lost_answer
 from nginx_tune.validate.outgoing import plan_outgoing, unspoken
-from nginx_tune.validate.protocols import at_listeners, offered, protocol_note, with_protocol
 from nginx_tune.validate.replay_data import Replay, make_replay
 from nginx_tune.validate.replayed_files import Placing, passes_of
 from nginx_tune.validate.site import SitePair
-from nginx_tune.validate.site_load import share_of
+from nginx_tune.validate.site_load import (
+    MOST_FILES,
+    at_listeners,
+    offered,
+    plan_classes,
+    protocol_note,
+    share_of,
+    with_further,
+)
 from nginx_tune.validate.stage_notes import (
     absent_notes,
     asked_notes,
@@ -309,10 +315,9 @@ def _further(
         rate = None if share is None else share * (site.load.rate_per_second or 0.0)
         protocols = offered(pair, site.load.protocols)
         for arm, ask in zip(arms, pair, strict=True):
-            item = plan_class(ask, status=status, files=files[ask.name], rate_per_second=rate)
-            further[arm.name] += [
-                with_protocol(item, ask.spoken, one, len(protocols)) for one in protocols
-            ]
+            further[arm.name] += plan_classes(
+                ask, protocols, status=status, files=files[ask.name], rate_per_second=rate
+            )
     return further, asked, refused, lost
 
 

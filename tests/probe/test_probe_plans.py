@@ -31,7 +31,7 @@ from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.load.asked_paths import find_files, read_paths
-from nginx_tune.load.one_class import Keepalive, Load, OfferedRate, Targets, plan_load
+from nginx_tune.load.one_class import Keepalive, Load, OfferedRate, plan_load
 from nginx_tune.load.rate import plan_at_rate
 from nginx_tune.load.target import resolve_url
 
@@ -324,6 +324,6 @@ def test_a_load_at_another_rate_keeps_its_shares() -> None:
     assert [c.arrivals.rate_per_second for c in faster.classes] == [300, 100]
     assert faster.duration_seconds == 13
     assert faster.seed == 9
-    closed = plan_load(place.target, place.path, Load(connections=3, asked=Targets()))
+    closed = plan_load(place.target, place.path, Load(connections=3))
     with pytest.raises(UsageError, match="needs a class with a rate"):
         plan_at_rate(closed, 10, samples=0, seed=1)

@@ -15,17 +15,17 @@ from nginx_tune.experiment.worker_header import with_worker_header
 from nginx_tune.lab.stub_server import RESOLVED, resolve
 from nginx_tune.load.classes import ServedFile, plan_load
 from nginx_tune.validate.asks import Ask, Asks, common_asks, plan_asks
-from nginx_tune.validate.further import plan_class
 from nginx_tune.validate.outgoing import plan_outgoing, unspoken
-from nginx_tune.validate.protocols import (
+from nginx_tune.validate.site_load import (
     at_listeners,
     class_names,
+    default_load,
     offered,
     over_protocols,
+    plan_classes,
     protocol_note,
-    with_protocol,
+    replay_load,
 )
-from nginx_tune.validate.site_load import default_load, replay_load
 
 
 class Files:
@@ -212,11 +212,12 @@ def test_a_place_is_asked_over_what_both_arms_offer() -> None:
     assert class_names((ask, poorer), ["2", "3"]) == ["n"]
     assert offered((ask, poorer), ["2", "3"]) == ["2"]
     assert offered((ask, poorer), ["3"]) == [None]
-    item = plan_class(ask, status=200, files=[], rate_per_second=8.0)
-    over = with_protocol(item, both, "3", 2)
+    _, over = plan_classes(ask, ["2", "3"], status=200, files=[], rate_per_second=8.0)
     assert (over.name, over.target, over.http3) == ("n-http3", both.http3, Http3())
     assert over.arrivals.rate_per_second == 4.0
-    assert with_protocol(item, both, None, 1) == item
+    (plain,) = plan_classes(ask, [None], status=200, files=[], rate_per_second=8.0)
+    assert (plain.name, plain.target, plain.http3) == ("n", ask.target, None)
+    assert plain.arrivals.rate_per_second == 8.0
 
 
 def test_classes_go_to_the_listener_that_speaks_their_protocol() -> None:
