@@ -26,7 +26,7 @@ ID: Final = "output-buffers"
 def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
     """The decision."""
     folder = on_shared_folder(s.facts.storage)
-    if s.kind == "proxy" or not (s.tls or folder):
+    if s.kind == "proxy" or not (s.tls or folder or (s.cleartext_http2 and plan.on)):
         return not_applicable(
             ID,
             "Files leave through sendfile, which uses no buffers.",
@@ -74,6 +74,6 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
             )
         ],
         confidence="medium",
-        flips_when=["sendfile can be used" if folder else "the site stops speaking TLS"],
+        flips_when=["the site stops speaking TLS" if s.tls else "sendfile can be used"],
         risks=[f"each transfer holds up to {nginx_size(size * BUFFERS)} of memory"],
     )

@@ -265,7 +265,7 @@ def _ruled_out(s: Situation) -> PoolJudgement | None:
             f"nginx {build.text} can send wrong bodies with aio threads and sendfile",
             flips="nginx is 1.11.4 or newer",
         )
-    if s.workload.http_version.value == "2" and not s.tls and not build.at_least(1, 21, 5):
+    if s.cleartext_http2 and not build.at_least(1, 21, 5):
         return PoolJudgement(
             "not_applicable",
             f"nginx {build.text} can hang with cleartext HTTP/2, sendfile and aio",

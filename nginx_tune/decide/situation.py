@@ -302,6 +302,11 @@ class Situation:
         )
 
     @property
+    def cleartext_http2(self) -> bool:
+        """Whether clients speak HTTP/2 without TLS, as a balancer in front may."""
+        return self.workload.http_version.value == "2" and not self.tls
+
+    @property
     def link_bytes_per_second(self) -> Quantity:
         """Fastest link that is up and whose speed is known."""
         speeds = [

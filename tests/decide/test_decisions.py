@@ -189,6 +189,26 @@ def test_cleartext_http2_waits_for_the_fix() -> None:
     assert one(new, "thread-pools").verdict == "enable"
 
 
+@pytest.mark.parametrize(("version", "arg"), [("1.1", "on"), ("2", "off")])
+def test_pools_read_for_cleartext_http2_without_sendfile(version: str, arg: str) -> None:
+    """Of such a connection one sendfile() is in the pool at a time (http2-cold-files)."""
+    workload = msgspec.structs.replace(load(), http_version=HttpVersion(value=version))
+    decisions = decide(host(), workload, site=site())
+    assert [s.args for s in one(decisions, "sendfile").settings] == [[arg]]
+    buffers, chunk = one(decisions, "output-buffers"), one(decisions, "sendfile-max-chunk")
+    assert (buffers.verdict == "not_applicable") == (version == "1.1")
+    assert (chunk.verdict == "not_applicable") == (version == "2")
+
+
+def test_cleartext_http2_keeps_sendfile_where_no_pool_reads() -> None:
+    workload = msgspec.structs.replace(
+        load(data_bytes=GIBIBYTE), http_version=HttpVersion(value="2")
+    )
+    decisions = decide(host(), workload, site=site())
+    assert one(decisions, "thread-pools").verdict == "disable"
+    assert [s.args for s in one(decisions, "sendfile").settings] == [["on"]]
+
+
 def test_load_average_iowait_and_virtual_size_are_no_input() -> None:
     """A6: a host can only say so through facts, and no fact holds them."""
     fields = msgspec.json.schema(Facts)
