@@ -27,6 +27,11 @@ impl Trickle {
             rest: rest as Nanos,
         }
     }
+
+    /// The rest after a read of so many bytes, few of which may have been there.
+    pub fn rest_after(&self, bytes: u64) -> Nanos {
+        (u128::from(self.rest) * u128::from(bytes) / u128::from(self.bytes)) as Nanos
+    }
 }
 
 /// Connections that rest, by their token, the next to wake first.
@@ -78,6 +83,14 @@ mod tests {
         ] {
             assert_eq!(Trickle::new(rate), Trickle { bytes, rest }, "{rate}");
         }
+    }
+
+    #[test]
+    fn a_read_that_found_little_is_followed_by_a_short_rest() {
+        let trickle = Trickle::new(1_000_000);
+        assert_eq!(trickle.rest_after(0), 0);
+        assert_eq!(trickle.rest_after(5_000), 5 * MILLISECOND);
+        assert_eq!(trickle.rest_after(20_000), trickle.rest);
     }
 
     #[test]

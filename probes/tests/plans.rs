@@ -211,6 +211,38 @@ fn a_slow_client_reads_no_faster_than_it_was_told() {
 }
 
 #[test]
+fn a_slow_client_does_not_rest_after_a_header_as_after_a_whole_read() {
+    let server = Server::start(|ask| {
+        let answer = ok(1_000);
+        let header = if ask.path == "/pieces" {
+            answer.len() - 1_000
+        } else {
+            0
+        };
+        ask.stream.set_nodelay(true).ok();
+        ask.stream.write_all(&answer[..header]).ok();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        ask.stream.write_all(&answer[header..]).ok();
+        Then::Keep
+    });
+    let mut plan = plan(&server);
+    plan["classes"]
+        .as_array_mut()
+        .unwrap()
+        .push(class("pieces"));
+    for (number, path) in ["/whole", "/pieces"].into_iter().enumerate() {
+        plan["classes"][number]["arrivals"] = closed(1);
+        plan["classes"][number]["paths"]["paths"] = json!([path]);
+        plan["classes"][number]["read_bytes_per_second"] = json!(80_000);
+    }
+    let measurement = run(&plan);
+    let answered = |name: &str| number(&measurement["classes"][name], "requests");
+    // Either is read at once; with a rest of 20 ms after the header there were one for twenty.
+    let (whole, pieces) = (answered("c"), answered("pieces"));
+    assert!(pieces > whole / 4.0, "{pieces} beside {whole}");
+}
+
+#[test]
 fn idle_connections_stay_open_and_are_opened_again() {
     let server = Server::answering(ok(1));
     let mut plan = plan(&server);

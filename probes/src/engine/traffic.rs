@@ -174,8 +174,8 @@ impl Engine<'_> {
             Received::Waiting => {
                 if connection.exchange.is_uploading() {
                     self.hear_whether_wanted(slot, *now);
-                } else if let Some(trickle) = trickle {
-                    self.rest(slot, self.clock.now() + trickle.rest);
+                } else if let Some(trickle) = trickle.filter(|_| bytes > 0) {
+                    self.rest(slot, self.clock.now() + trickle.rest_after(bytes));
                 } else if self.receiver.acknowledges_quickly()
                     && connection.transport == Transport::Tcp
                     && connection.exchange.first_byte != 0
@@ -184,8 +184,8 @@ impl Engine<'_> {
                         .push(event.token, connection.exchange.last_byte);
                 }
             }
-            Received::Unfinished => match trickle {
-                Some(trickle) => self.rest(slot, *now + trickle.rest),
+            Received::Unfinished => match trickle.filter(|_| bytes > 0) {
+                Some(trickle) => self.rest(slot, *now + trickle.rest_after(bytes)),
                 None => self.unread.push(event),
             },
             Received::Complete { stray, ended } => self.complete(slot, stray, ended, *now),
