@@ -25,8 +25,8 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.experiment.arm import Arm, Conduct
 from nginx_tune.experiment.experiment import Experiment, run_pairs
 from nginx_tune.experiment.modules import MODULE_INSIDE
-from nginx_tune.experiment.places import plan_places
 from nginx_tune.experiment.session import Session
+from nginx_tune.experiment.view import plan_places
 from nginx_tune.host.live import LiveHost
 from nginx_tune.lab.enclosure import HostNeeds
 from nginx_tune.lab.walls import Walls

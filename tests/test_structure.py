@@ -44,7 +44,7 @@ EDGES = {
     "load": {"asked_paths", "own_servers", "probe", "process", "target", "watched"},
     "inspect": {"disk_files", "disks", "live_facts"},
     "experiment": {
-        "arm_server", "block", "cache_files", "first_answers", "held_clients", "held_kinds",
+        "arm_server", "block", "first_answers", "held_clients", "held_kinds",
         "inside", "memory_watch", "one_request", "page_cache", "rehearsing", "room",
         "scratch_server", "sequential", "session", "shown_files", "site_files", "survey", "taking",
         "trial",

@@ -7,12 +7,11 @@ from functools import cached_property
 
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.listeners import listeners, tls_servers
-from nginx_tune.conf.passes import address_in
 from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.scopes import Scope, http_blocks, http_directives, scopes
 from nginx_tune.conf.served import served_paths
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.conf.upstreams import upstreams
+from nginx_tune.conf.upstreams import address_in, upstreams
 from nginx_tune.documents.decisions import Decision, Place, Setting
 
 AT_LEAST = frozenset({"worker_rlimit_nofile", "worker_connections", "keepalive"})

@@ -17,8 +17,7 @@ from nginx_tune.conf.error_log import error_logs
 from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.errors import UsageError
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Missing, attempt
+from nginx_tune.host.door import Host, Missing, attempt
 from nginx_tune.host.parse_nginx import VersionOutput, parse_start_options
 from nginx_tune.host.parse_process import parse_parent_pid
 from nginx_tune.nginx.binary import read_build

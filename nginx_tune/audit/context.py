@@ -13,13 +13,12 @@ from nginx_tune.conf.caches import Cache, Caching, caches, caching
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import ListenAddress, listeners
 from nginx_tune.conf.location_words import path_of
-from nginx_tune.conf.passes import Pass, passes
 from nginx_tune.conf.scopes import Scope, http_blocks, scopes
 from nginx_tune.conf.served import Served, served_paths
 from nginx_tune.conf.thread_pools import aio_lines
 from nginx_tune.conf.tls import TlsListener, tls_listeners
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.conf.upstreams import UpstreamBlock, upstreams
+from nginx_tune.conf.upstreams import Pass, UpstreamBlock, passes, upstreams
 from nginx_tune.conf.variables import Variables
 from nginx_tune.documents.facts import Facts
 

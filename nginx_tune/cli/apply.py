@@ -12,9 +12,8 @@ import click
 
 from nginx_tune.cli.audit_options import read_overlays
 from nginx_tune.cli.change_options import state_of, state_option, write_change
-from nginx_tune.cli.conf_names import prefix_option
-from nginx_tune.cli.durations import parse_duration
 from nginx_tune.cli.nginx_choice import nginx_options
+from nginx_tune.cli.options import parse_duration, prefix_option
 from nginx_tune.cli.output import output_options
 from nginx_tune.cli.saying import say
 from nginx_tune.cli.termination import as_interrupt

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import click
 
-from nginx_tune.cli.conf_names import prefix_option
 from nginx_tune.cli.inputs import read_bytes
 from nginx_tune.cli.nginx_choice import nginx_options
-from nginx_tune.cli.nginx_version import nginx_version_option, read_version
-from nginx_tune.cli.option_group import option_group
-from nginx_tune.cli.weaker_walls import weaker_walls_option
+from nginx_tune.cli.options import (
+    nginx_version_option,
+    option_group,
+    prefix_option,
+    read_version,
+    weaker_walls_option,
+)
 
 _OPTIONS = (
     click.argument("conf", required=False),

@@ -14,8 +14,7 @@ from nginx_tune.adopt.kind_in import KindFound
 from nginx_tune.audit.storage import outermost
 from nginx_tune.cli.inputs import read_document, read_toml
 from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
-from nginx_tune.cli.nginx_version import nginx_version_option
-from nginx_tune.cli.option_group import option_group
+from nginx_tune.cli.options import nginx_version_option, option_group
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts, Nginx, with_nginx_version

@@ -22,7 +22,6 @@ from nginx_tune.report.cause_pages import (
     render_cause_markdown,
     render_cause_text,
 )
-from nginx_tune.report.columns import align
 from nginx_tune.report.metric_page import (
     render_metric_list,
     render_metric_markdown,
@@ -44,6 +43,7 @@ from nginx_tune.report.scenario_page import (
     summarise,
 )
 from nginx_tune.report.screen import Screen
+from nginx_tune.report.text import align
 
 if TYPE_CHECKING:
     from nginx_tune.decide.sweep import SweepStep

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from nginx_tune.cli.conf_names import prefix_option
 from nginx_tune.cli.deciding import KINDS
+from nginx_tune.cli.options import prefix_option
 from nginx_tune.cli.output import output_options, write_file, write_result
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.cli.saying import say

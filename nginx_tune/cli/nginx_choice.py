@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from nginx_tune.cli.option_group import option_group
+from nginx_tune.cli.options import option_group
 from nginx_tune.cli.saying import say
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.errors import UsageError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from nginx_tune.cli.durations import parse_duration
+from nginx_tune.cli.options import parse_duration
 from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.cli.terminal import screen_bytes

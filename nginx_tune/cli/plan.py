@@ -15,9 +15,9 @@ from nginx_tune.adopt.changing import hold_against
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Rule
 from nginx_tune.audit.selection import select_rules
-from nginx_tune.cli.conf_names import prefix_option
 from nginx_tune.cli.deciding import deciding_options
 from nginx_tune.cli.held import Held, read_held
+from nginx_tune.cli.options import prefix_option, weaker_walls_option
 from nginx_tune.cli.output import (
     output_files,
     output_options,
@@ -25,7 +25,6 @@ from nginx_tune.cli.output import (
     write_result,
 )
 from nginx_tune.cli.saying import say
-from nginx_tune.cli.weaker_walls import weaker_walls_option
 from nginx_tune.conf.payload import encode_payload
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from nginx_tune.cli.durations import parse_duration
-from nginx_tune.cli.option_group import option_group
+from nginx_tune.cli.options import option_group, parse_duration
 from nginx_tune.cli.probe_transport import TRANSPORT_OPTIONS, resolve_place
 from nginx_tune.errors import UsageError
 

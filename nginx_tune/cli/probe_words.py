@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from nginx_tune.cli.durations import parse_duration
+from nginx_tune.cli.options import parse_duration
 from nginx_tune.documents.loadplan import ByteRanges, Stripe
 from nginx_tune.errors import UsageError
 from nginx_tune.load.bounds import CAP_NAMES

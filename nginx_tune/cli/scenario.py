@@ -7,12 +7,12 @@ import shutil
 import click
 
 from nginx_tune.cli.nginx_choice import against_nginx_option, nginx_options, tell_choice
+from nginx_tune.cli.options import weaker_walls_option
 from nginx_tune.cli.output import is_screen, output_options, write_result
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.cli.storing import keep_run, store_option
 from nginx_tune.cli.terminal import screen_bytes
 from nginx_tune.cli.termination import as_interrupt
-from nginx_tune.cli.weaker_walls import weaker_walls_option
 from nginx_tune.errors import ExitStatus, UsageError
 
 
@@ -109,8 +109,8 @@ def run_command(  # one parameter an option
 
     FILE is a scenario of your own, or what 'validate --dry-run' wrote: that runs as validate does.
     """
-    from nginx_tune.cli.durations import parse_duration  # noqa: PLC0415  # heavy imports below
     from nginx_tune.cli.inputs import read_toml  # noqa: PLC0415
+    from nginx_tune.cli.options import parse_duration  # noqa: PLC0415  # heavy imports below
     from nginx_tune.cli.validating import Wanted, run_experiment  # noqa: PLC0415
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.documents.experiment import ExperimentSpec  # noqa: PLC0415

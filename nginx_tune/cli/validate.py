@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nginx_tune.cli.conf_names import prefix_option
-from nginx_tune.cli.durations import parse_duration
 from nginx_tune.cli.inputs import refuse_document
 from nginx_tune.cli.nginx_choice import against_nginx_option, nginx_options
+from nginx_tune.cli.options import parse_duration, prefix_option, weaker_walls_option
 from nginx_tune.cli.output import output_options
 from nginx_tune.cli.storing import store_option
-from nginx_tune.cli.weaker_walls import weaker_walls_option
 from nginx_tune.errors import ExitStatus, UsageError
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.passes import Pass
 from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.scopes import http_blocks
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.upstreams import Pass
 from nginx_tune.conf.variables import Variables
 
 MODULES = ("proxy", "fastcgi", "uwsgi", "scgi")

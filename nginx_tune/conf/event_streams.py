@@ -6,8 +6,8 @@ import re
 
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.media_types import EVENT_STREAM
-from nginx_tune.conf.passes import sent_header
 from nginx_tune.conf.scopes import Scope
+from nginx_tune.conf.upstreams import sent_header
 
 ASKED_OFF = "x-accel-buffering"
 _PATH = re.compile(

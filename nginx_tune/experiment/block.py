@@ -6,9 +6,10 @@ import contextlib
 import errno
 import http.client
 import os
+import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,7 +22,6 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.progress import Progress
 from nginx_tune.errors import UndecidedError
 from nginx_tune.experiment.arm_server import kernel_settings, reloading, start_stand_in
-from nginx_tune.experiment.cache_files import wait_for_cached
 from nginx_tune.experiment.one_request import TargetConnection
 from nginx_tune.experiment.operations import BlockRequest
 from nginx_tune.experiment.page_cache import make_cold, make_full, make_warm, resident_bytes
@@ -42,6 +42,36 @@ from nginx_tune.prove.interference import with_interference
 from nginx_tune.report.probe_steps import block_step
 from nginx_tune.window.moment import Subjects, disk_names
 from nginx_tune.window.watch import ServerWatch
+
+_NAME = re.compile(r"[0-9a-f]{32}")
+"""The MD5 of a key; what is being written is named otherwise."""
+_POLL_SECONDS = 0.05
+
+
+def wait_for_cached(directories: Sequence[str], count: int, *, patience_seconds: float) -> None:
+    """Wait until the caches hold so many responses.
+
+    nginx takes a response into its cache after the client has all of it: with ``aio_write`` some
+    are still being written when the last one was read.
+    Errors: UndecidedError when they do not come.
+    """
+    deadline = time.monotonic() + patience_seconds
+    while (held := _held(directories)) < count:
+        if time.monotonic() > deadline:
+            raise UndecidedError(
+                f"of {count} responses that were asked for the caches took {held}",
+                hint="they must be cacheable, and the disks have room for them (room_bytes)",
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _held(directories: Sequence[str]) -> int:
+    return sum(
+        1
+        for directory in directories
+        for path in Path(directory).rglob("*")
+        if _NAME.fullmatch(path.name) is not None
+    )
 
 
 def run_block(request: BlockRequest, lab: OpenLab, progress: Progress) -> Measurement:

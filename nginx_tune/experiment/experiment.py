@@ -13,8 +13,8 @@ from nginx_tune.documents.progress import Glance, Step
 from nginx_tune.experiment.arm import Arm
 from nginx_tune.experiment.session import Session
 from nginx_tune.load.classes import for_seconds
+from nginx_tune.prove.blocks import count_valid, schedule_rounds
 from nginx_tune.prove.latency import read_statistic, sample_of
-from nginx_tune.prove.rounds import count_valid, schedule_rounds
 from nginx_tune.prove.steady import warmup_seconds, with_steadiness
 
 _MOST_ROUNDS = 1000

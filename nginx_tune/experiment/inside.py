@@ -38,11 +38,36 @@ from nginx_tune.experiment.operations import (
     TrialRequest,
     Tried,
 )
+from nginx_tune.experiment.room import make_room
 from nginx_tune.experiment.shown_files import ShownFiles
+from nginx_tune.experiment.trial import give_names
 from nginx_tune.lab import mounts
+from nginx_tune.lab.addresses import take_addresses
 from nginx_tune.lab.enclosure import Enclosure, HostNeeds
 from nginx_tune.lab.lifetime import die_with_parent
+from nginx_tune.lab.mounts import STATE
 from nginx_tune.lab.operation import Hello, OperationIdentity, answer_line, read_request
+from nginx_tune.lab.stubs import start_stubs
+
+
+def make_environment(
+    request: EnvironmentRequest, directory: Path, enclosure: Enclosure, shown: ShownFiles
+) -> MadeEnvironment:
+    """Make it; what there is now."""
+    take_addresses(request.addresses)
+    shown.lay(request.shown, directory)
+    make_room(request.sockets, enclosure)
+    names: list[str] = []
+    for arm, argv in request.commands.items():
+        shown.turn_to(arm)
+        names += give_names(argv, directory, enclosure)
+    stubs = start_stubs(
+        request.outgoing, request.binary, STATE / "stubs", request.cpus, echoes=request.echoes
+    )
+    for path, ours in stubs.sockets.items():
+        enclosure.show_instead(path, ours)
+    return MadeEnvironment(names=names, stubs=stubs)
+
 
 if TYPE_CHECKING:
     from nginx_tune.lab.opened import OpenLab
@@ -119,7 +144,7 @@ class Inside:
 
     def environment(self, request: EnvironmentRequest) -> MadeEnvironment:
         """Have what configurations need around them."""
-        from nginx_tune.experiment.environment import make_environment  # noqa: PLC0415
+        from nginx_tune.experiment.inside import make_environment  # noqa: PLC0415
 
         return make_environment(request, self._directory, self._enclosure, self._shown)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Missing, attempt
+from nginx_tune.host.door import Host, Missing, attempt
 from nginx_tune.host.parse_cgroup import Membership, membership_for, parse_membership
 from nginx_tune.host.parse_mountinfo import Mount, is_inside, parse_mountinfo
 

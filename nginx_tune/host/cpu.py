@@ -11,8 +11,7 @@ from nginx_tune.documents.facts import Cpu
 from nginx_tune.host.cgroup import ControlGroup, read_group
 from nginx_tune.host.cpu_policy import read_frequency_driver, read_governors, read_isolated
 from nginx_tune.host.cpu_time import read_steal_ratio, read_throttled
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Gaps, Missing, attempt, known
+from nginx_tune.host.door import Gaps, Host, Missing, attempt, known
 from nginx_tune.host.parse_cgroup import parse_cfs_quota, parse_cpu_max
 from nginx_tune.host.parse_process import parse_status
 from nginx_tune.host.parse_values import parse_id_list

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Missing, attempt
+from nginx_tune.host.door import Host, Missing, attempt
 from nginx_tune.host.parse_values import parse_id_list
 
 POLICIES = "/sys/devices/system/cpu/cpufreq"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from nginx_tune.documents.facts import Throttled
 from nginx_tune.host.cgroup import read_group
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Missing, attempt
+from nginx_tune.host.door import Host, Missing, attempt
 from nginx_tune.host.parse_cpu_time import parse_host_cpu, parse_throttling
 
 

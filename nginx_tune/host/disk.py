@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from nginx_tune.documents.facts import Disk
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Gaps, Missing, attempt, known
+from nginx_tune.host.door import Gaps, Host, Missing, attempt, known
 from nginx_tune.host.parse_block import Identity, classify
 from nginx_tune.host.parse_values import parse_choice, parse_integer
 from nginx_tune.host.placement import read_numa_node

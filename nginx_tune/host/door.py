@@ -2,12 +2,15 @@
 
 ``LiveHost`` is this machine, ``RecordedHost`` replays a capture, ``RecordingHost`` wraps a live
 one and keeps every answer. Readers take a Host, so any machine can stand in a test.
+
+Parsers return ``Missing(reason)`` in place of a value that is not known. Readers turn it into null
+and keep the reason in ``Gaps``, by JSON pointer relative to the part they return.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 from nginx_tune.documents.facts import Dataset, Link
 from nginx_tune.documents.listening import Listening
@@ -110,3 +113,37 @@ class Host(Protocol):
         self, path: str, *, budget_seconds: float, sample_ratio: float = 1.0
     ) -> Dataset:
         """Walk a tree of files: counts, size distribution and page-cache residency."""
+
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+Gaps = dict[str, str]
+"""Reason by JSON pointer, relative to the part it came with: ``{"/total_bytes": "…"}``."""
+
+
+class Missing(NamedTuple):
+    """In place of a value that could not be read."""
+
+    reason: str
+
+
+def attempt(ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Missing:
+    """The answer to ``ask(…)``, or why the host could not give it."""
+    try:
+        return ask(*args, **kwargs)
+    except HostReadError as error:
+        return Missing(str(error))
+
+
+def known(value: T | Missing, gaps: Gaps, pointer: str) -> T | None:
+    """The value; for a missing one null, its reason kept under ``pointer``."""
+    if isinstance(value, Missing):
+        gaps[pointer] = value.reason
+        return None
+    return value
+
+
+def under(prefix: str, gaps: Gaps) -> Gaps:
+    """The same gaps seen from further up: each pointer behind ``prefix``."""
+    return {prefix + pointer: reason for pointer, reason in gaps.items()}

@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 
 OUTER_PROC_VARIABLE = "NGINX_TUNE_OUTER_PROC"
 """Names the descriptor of the /proc of the initial process namespace."""

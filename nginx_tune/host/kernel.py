@@ -7,8 +7,7 @@ import re
 from msgspec.structs import replace
 
 from nginx_tune.documents.facts import Kernel, Limits
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Gaps, Missing, attempt, known
+from nginx_tune.host.door import Gaps, Host, Missing, attempt, known
 from nginx_tune.host.parse_process import parse_capabilities, parse_open_files, parse_status
 from nginx_tune.host.parse_values import parse_integer, parse_release
 from nginx_tune.host.unit_limits import read_unit_limits

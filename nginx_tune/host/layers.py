@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from nginx_tune.documents.facts import Array, Layer
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Gaps, Missing, attempt, known
+from nginx_tune.host.door import Gaps, Host, Missing, attempt, known
 from nginx_tune.host.parse_layers import (
     parse_dm_kind,
     parse_dm_table,

@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from nginx_tune.documents.facts import Network
 from nginx_tune.documents.listening import Listener, Listening, ListenSocket
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Gaps, Missing, attempt, known
+from nginx_tune.host.door import Gaps, Host, Missing, attempt, known
 from nginx_tune.host.parse_listeners import parse_listeners, parse_socket_link
 from nginx_tune.host.parse_netstat import parse_netstat
 

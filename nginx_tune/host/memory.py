@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from nginx_tune.documents.facts import Memory
 from nginx_tune.host import parse_meminfo
 from nginx_tune.host.cgroup import ControlGroup, group_at, read_group
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Gaps, Missing, attempt, known
+from nginx_tune.host.door import Gaps, Host, Missing, attempt, known
 from nginx_tune.host.parse_cgroup import (
     parse_memory_limit,
     parse_memory_stat,

@@ -9,8 +9,7 @@ import msgspec
 
 from nginx_tune.documents.facts import Link, Network, Queues
 from nginx_tune.errors import UsageError
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Gaps, Missing, attempt, known
+from nginx_tune.host.door import Gaps, Host, Missing, attempt, known
 from nginx_tune.host.parse_network_use import has_cpus
 from nginx_tune.host.parse_values import parse_integer
 from nginx_tune.host.placement import Interrupts, read_interrupts, read_numa_node

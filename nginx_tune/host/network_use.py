@@ -5,8 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from nginx_tune.documents.facts import Network, Tcp
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Gaps, Missing, attempt, known
+from nginx_tune.host.door import Gaps, Host, Missing, attempt, known
 from nginx_tune.host.parse_netstat import parse_netstat
 from nginx_tune.host.parse_network_use import parse_softnet, parse_tcp_mem, parse_tcp_pages
 from nginx_tune.host.parse_values import parse_integer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 
 _TABLE_LINE = re.compile(r"^(.+?): [0-9]+ [0-9]+ ([\w-]+)", re.MULTILINE)
 _DISKSTATS = re.compile(

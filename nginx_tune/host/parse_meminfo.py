@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 
 _LINE = re.compile(r"^([\w()]+):\s+([0-9]{1,18})( kB)?$", re.MULTILINE)
 

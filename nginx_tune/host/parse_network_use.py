@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from nginx_tune.documents.facts import Softnet
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 
 _SOFTNET = re.compile(r"([0-9a-f]{8}) ([0-9a-f]{8}) ([0-9a-f]{8})(?: [0-9a-f]{8})*")
 _MASK = re.compile(r"[0-9a-f,]*[1-9a-f][0-9a-f,]*")

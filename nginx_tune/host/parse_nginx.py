@@ -6,7 +6,7 @@ import posixpath
 import re
 from typing import NamedTuple
 
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 
 _VERSION = re.compile(
     r"^(?:\w+) version: ([\w-]+)/([0-9][\w.-]*)(?: \((nginx-plus-[\w.-]+)\))?", re.MULTILINE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _RANGE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")

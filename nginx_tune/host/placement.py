@@ -5,8 +5,7 @@ from __future__ import annotations
 import posixpath
 from typing import NamedTuple
 
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Missing, attempt
+from nginx_tune.host.door import Host, Missing, attempt
 from nginx_tune.host.parse_values import parse_id_list, parse_integer
 
 MOST_INTERRUPTS = 1024

@@ -19,8 +19,7 @@ import msgspec
 
 from nginx_tune.documents.facts import Array, Disk, Layer, PathStorage, Storage
 from nginx_tune.host.disk import read_disk, read_read_ahead_bytes
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Gaps, Missing, attempt, known, under
+from nginx_tune.host.door import Gaps, Host, Missing, attempt, known, under
 from nginx_tune.host.layers import read_array, read_layer
 from nginx_tune.host.parse_block import Classification, classify_filesystem
 from nginx_tune.host.parse_layers import parse_zpool_devices

@@ -11,8 +11,7 @@ from __future__ import annotations
 import posixpath
 from typing import NamedTuple
 
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Missing, attempt
+from nginx_tune.host.door import Host, Missing, attempt
 from nginx_tune.host.parse_mountinfo import Mount, parse_mountinfo
 
 _MOST_STEPS = 200

@@ -8,7 +8,7 @@ import msgspec
 
 from nginx_tune.documents.curve import DiskProbe, SharedCurve
 from nginx_tune.documents.facts import Facts
-from nginx_tune.host.gaps import Gaps, under
+from nginx_tune.host.door import Gaps, under
 from nginx_tune.inspect.disk_curve import curve_gaps
 from nginx_tune.inspect.facts import seal_facts
 

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from nginx_tune.documents.doctor import Check, Doctor
 from nginx_tune.errors import MissingToolError
 from nginx_tune.host.cgroup import ControlGroup, read_group
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Missing, attempt
+from nginx_tune.host.door import Host, Missing, attempt
 from nginx_tune.host.global_ids import INITIAL_NAMESPACE
 from nginx_tune.host.parse_process import parse_status
 from nginx_tune.inspect.doctor_finding import Checked, with_capability

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nginx_tune.documents.doctor import CheckStatus
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Missing, attempt
+from nginx_tune.host.door import Host, Missing, attempt
 from nginx_tune.host.parse_process import parse_capabilities, parse_status
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Missing, attempt
+from nginx_tune.host.door import Host, Missing, attempt
 from nginx_tune.inspect.doctor_finding import Checked, with_capability
 
 _TRACEFS = ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")

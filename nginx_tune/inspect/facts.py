@@ -10,8 +10,7 @@ import msgspec
 from nginx_tune.documents.facts import Dataset, Facts
 from nginx_tune.errors import UsageError
 from nginx_tune.host.cpu import read_cpu, with_workers
-from nginx_tune.host.door import Host, HostReadError
-from nginx_tune.host.gaps import Gaps, under
+from nginx_tune.host.door import Gaps, Host, HostReadError, under
 from nginx_tune.host.kernel import of_nginx, read_kernel, read_limits
 from nginx_tune.host.listeners import add_counters, ask_listening, read_listeners
 from nginx_tune.host.memory import read_memory

@@ -11,8 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from nginx_tune.host.door import Host, HostReadError
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Host, HostReadError, Missing
 from nginx_tune.host.parse_listeners import (
     ListeningSocket,
     parse_listeners,

@@ -14,8 +14,7 @@ from typing import Literal, NamedTuple
 
 from nginx_tune.documents.facts import Nginx, NginxCandidate
 from nginx_tune.errors import MissingToolError, UndecidedError, UsageError
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Missing, attempt
+from nginx_tune.host.door import Host, Missing, attempt
 from nginx_tune.host.nginx_names import NAMES
 from nginx_tune.host.parse_nginx import parse_start_options
 from nginx_tune.host.parse_process import parse_status

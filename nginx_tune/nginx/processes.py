@@ -7,8 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from nginx_tune.documents.facts import Instance, Running, Worker
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Gaps, Missing, attempt, known, under
+from nginx_tune.host.door import Gaps, Host, Missing, attempt, known, under
 from nginx_tune.host.nginx_names import COMMS
 from nginx_tune.host.parse_netstat import parse_tls_stat
 from nginx_tune.host.parse_nginx import Title, parse_start_options, parse_title

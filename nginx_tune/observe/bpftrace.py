@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Mapping
 
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 from nginx_tune.host.lifetime import die_with_parent
 from nginx_tune.host.programs import ProgramError, find_program, start_text_program
 from nginx_tune.observe.calls import threads_in_turns

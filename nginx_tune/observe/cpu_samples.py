@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 from nginx_tune.observe.parse_samples import KERNEL, CodeMap, parse_samples
 
 _CALL = {"x86_64": 298}

@@ -12,7 +12,7 @@ import stat
 from collections import Counter
 from collections.abc import Sequence
 
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 from nginx_tune.observe.parse_error_log import ErrorLogCounts, parse_error_log
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY

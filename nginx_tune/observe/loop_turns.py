@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 from nginx_tune.host.global_ids import read_global_ids
 from nginx_tune.observe.bpftrace import BpftraceTurns, missing_bpftrace
 from nginx_tune.observe.trace_pipe import TracefsTurns

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 from nginx_tune.host.global_ids import read_global_ids
 from nginx_tune.observe.parse_opens import NameCalls, OpenReader
 from nginx_tune.observe.tracefs import TraceFs, TraceInstance, open_tracefs

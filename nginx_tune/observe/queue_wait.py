@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 from nginx_tune.host.global_ids import read_global_ids
 from nginx_tune.observe.bpftrace import Program, missing_bpftrace
 from nginx_tune.observe.parse_bpftrace import MarkReading, value_counts

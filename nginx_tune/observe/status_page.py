@@ -6,7 +6,7 @@ import http.client
 import ssl
 from typing import NamedTuple
 
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 from nginx_tune.observe.parse_counters import StatusCounters, parse_stub_status
 
 _SECONDS = 2.0

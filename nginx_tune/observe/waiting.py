@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 from nginx_tune.host.namespaces import in_network_of
 from nginx_tune.host.parse_listeners import parse_socket_link
 from nginx_tune.observe.parse_sock_diag import (

@@ -34,8 +34,7 @@ from nginx_tune.page.site_sections import (
     observation_section,
     workload_section,
 )
-from nginx_tune.prove.blocks import Blocks, pair_blocks
-from nginx_tune.prove.rounds import select_pairs
+from nginx_tune.prove.blocks import Blocks, pair_blocks, select_pairs
 from nginx_tune.report.quantities import interval_text, metric_words, one_line, value_text
 from nginx_tune.report.rehearsal import rehearsal_screen
 from nginx_tune.report.runs import started_text

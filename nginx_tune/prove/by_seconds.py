@@ -28,7 +28,7 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import MetricVerdict, Outcome, SecondsCheck
 from nginx_tune.prove.blocks import Blocks
 from nginx_tune.prove.bootstrap import Series, percentile_interval, resample
-from nginx_tune.prove.outcome import Criterion
+from nginx_tune.prove.comparison import Criterion
 from nginx_tune.prove.steady import whole_seconds
 from nginx_tune.prove.windows import read_window
 

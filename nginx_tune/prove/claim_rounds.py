@@ -12,10 +12,9 @@ import msgspec
 
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, ClaimResult
-from nginx_tune.prove.blocks import Blocks, pair_blocks
+from nginx_tune.prove.blocks import Blocks, pair_blocks, select_pairs
 from nginx_tune.prove.expression import Expression, parse_expression
 from nginx_tune.prove.gates import answer_expression
-from nginx_tune.prove.rounds import select_pairs
 
 _MEASURED = ("candidate", "baseline", "ratio")
 """Sources of what a single round can answer."""

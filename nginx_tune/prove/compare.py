@@ -20,8 +20,7 @@ from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.verdict import Outcome
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.prove.bootstrap import FEWEST_SECONDS, percentile_interval, resample
-from nginx_tune.prove.comparison import CUT_OFF
-from nginx_tune.prove.outcome import MARGIN, stands
+from nginx_tune.prove.comparison import CUT_OFF, MARGIN, stands
 from nginx_tune.prove.statistics import ALPHA
 from nginx_tune.prove.windows import SERVER, TRAFFIC, ComparedWindow, read_window, unit_and_side
 

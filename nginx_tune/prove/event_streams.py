@@ -6,10 +6,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from nginx_tune.documents.measured_class import EventStreams, Latency
+from nginx_tune.documents.measured_class import EventStreams
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import BetterWhen, Unit
-from nginx_tune.prove.latency import LatencySample, Reading, merge_latencies, read_statistic
+from nginx_tune.prove.latency import (
+    Reading,
+    merge_latencies,
+    own_sample,
+    read_statistic,
+)
 
 LATENCIES = {
     "first_body": "first_body_seconds",
@@ -70,13 +75,7 @@ def read_latency(blocks: Sequence[Measurement], name: str, field: str, statistic
     parts, reason = _parts(blocks, name)
     if reason:
         return Reading(None, reason)
-    return read_statistic([sample_of(part, field) for part in parts], statistic)
-
-
-def sample_of(part: EventStreams, field: str) -> LatencySample:
-    """The latency in ``field``, with its own lower bounds."""
-    latency: Latency = getattr(part, field)
-    return LatencySample(latency, latency.censored, latency.censored_from_seconds)
+    return read_statistic([own_sample(getattr(part, field)) for part in parts], statistic)
 
 
 def _parts(blocks: Sequence[Measurement], name: str) -> tuple[list[EventStreams], str]:

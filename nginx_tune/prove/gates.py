@@ -16,13 +16,11 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, ClaimResult
 from nginx_tune.documents.verdict import GateResult, Unit
 from nginx_tune.errors import UsageError
-from nginx_tune.prove.blocks import Blocks, degraded_by, pair_blocks
-from nginx_tune.prove.comparison import MetricPairs
+from nginx_tune.prove.blocks import Blocks, degraded_by, pair_blocks, select_pairs
+from nginx_tune.prove.comparison import MetricPairs, outcome_of, p_value_of
 from nginx_tune.prove.expression import COMPARE, Dimension, Expression, parse_expression
 from nginx_tune.prove.latency import Reading
 from nginx_tune.prove.metrics import find_metric
-from nginx_tune.prove.outcome import outcome_of, p_value_of
-from nginx_tune.prove.rounds import select_pairs
 from nginx_tune.prove.statistics import fewest_pairs
 
 _DIMENSIONS: dict[Unit, tuple[Dimension, ...]] = {

@@ -17,7 +17,7 @@ import math
 from typing import NamedTuple
 
 from nginx_tune.documents.verdict import MetricVerdict
-from nginx_tune.prove.outcome import MARGIN
+from nginx_tune.prove.comparison import MARGIN
 from nginx_tune.prove.statistics import ALPHA, fewest_pairs
 
 FIRST_ALPHA = 2.0**-6

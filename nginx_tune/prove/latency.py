@@ -65,6 +65,11 @@ class LatencySample:
     """Age of the youngest request cut off."""
 
 
+def own_sample(latency: Latency) -> LatencySample:
+    """A latency with the lower bounds that it tells itself."""
+    return LatencySample(latency, latency.censored, latency.censored_from_seconds)
+
+
 def sample_of(part: ClassMeasurement, field: str) -> LatencySample:
     """The latency of a class in ``field``, with its own unfinished requests.
 
@@ -72,7 +77,7 @@ def sample_of(part: ClassMeasurement, field: str) -> LatencySample:
     """
     latency: Latency = getattr(part, field)
     if part.response_seconds.censored >= part.censored:
-        return LatencySample(latency, latency.censored, latency.censored_from_seconds)
+        return own_sample(latency)
     return LatencySample(latency, part.censored, part.censored_from_seconds)
 
 

@@ -11,20 +11,41 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
 from nginx_tune.documents.loadplan import Stripe
-from nginx_tune.documents.measured_class import ClassMeasurement, Latency, WorkerShare
+from nginx_tune.documents.measured_class import ClassMeasurement, Http2Streams, Latency, WorkerShare
 from nginx_tune.documents.measured_server import ServerMeasurement, WorkerUse
 from nginx_tune.documents.measurement import Agent, ClassSecond, Generator, Measurement, SeriesPoint
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.event_streams import add_event_streams
-from nginx_tune.prove.http2_streams import add_streams
 from nginx_tune.prove.imbalance import with_imbalance
 from nginx_tune.prove.latency import merge_latencies
 from nginx_tune.prove.tls_sessions import add_sessions
 from nginx_tune.prove.uploads import add_uploads
+
+Streams = TypeVar("Streams", bound=Http2Streams)
+
+_NO_SUMS = frozenset({"most_streams", "mean_streams", "peer_limit"})
+
+
+def add_streams(parts: Sequence[Streams]) -> Streams | None:
+    """The sum; None of none."""
+    if not parts:
+        return None
+    streams = sum(part.streams for part in parts)
+    limits = [part.peer_limit for part in parts if part.peer_limit is not None]
+    counts = [name for name in parts[0].__struct_fields__ if name not in _NO_SUMS]
+    return msgspec.structs.replace(
+        parts[0],
+        most_streams=max(part.most_streams for part in parts),
+        mean_streams=sum(part.mean_streams * part.streams for part in parts) / max(streams, 1),
+        peer_limit=min(limits, default=None),
+        **{name: sum(getattr(part, name) for part in parts) for name in counts},
+    )
+
 
 MOST_SKEW_SECONDS = 0.1
 """Between the starts of load hosts; what clocks kept by NTP allow."""

@@ -17,7 +17,13 @@ from nginx_tune.errors import UsageError
 from nginx_tune.prove import event_streams, uploads
 from nginx_tune.prove.blocks import counts_for
 from nginx_tune.prove.histogram import Histogram, decode_histogram
-from nginx_tune.prove.latency import LatencySample, merge_latencies, read_statistic, sample_of
+from nginx_tune.prove.latency import (
+    LatencySample,
+    merge_latencies,
+    own_sample,
+    read_statistic,
+    sample_of,
+)
 from nginx_tune.prove.metrics import SERVER_LATENCIES
 
 EVERY = "all"
@@ -156,10 +162,10 @@ def _sample(block: Measurement, name: str) -> LatencySample | None:
     for tail, field in _OF_WATCHED.items():
         part = block.classes.get(name.removesuffix(tail))
         if name.endswith(tail) and part is not None and part.event_stream is not None:
-            return event_streams.sample_of(part.event_stream, field)
+            return own_sample(getattr(part.event_stream, field))
     part = block.classes.get(name.removesuffix(_UPLOAD))
     if name.endswith(_UPLOAD) and part is not None and part.upload is not None:
-        return uploads.sample_of(part.upload)
+        return own_sample(part.upload.upload_seconds)
     for tail, field in _OF_CLASS.items():
         head = name.removesuffix(tail)
         if name.endswith(tail) and head in block.classes:

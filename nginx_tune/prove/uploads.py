@@ -6,10 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nginx_tune.documents.measured_class import Latency, Uploads
+from nginx_tune.documents.measured_class import Uploads
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import BetterWhen, Unit
-from nginx_tune.prove.latency import LatencySample, Reading, merge_latencies, read_statistic
+from nginx_tune.prove.latency import (
+    Reading,
+    merge_latencies,
+    own_sample,
+    read_statistic,
+)
 
 UPLOAD = "upload"
 """The latency, by the word of gates: until the last byte of the body was handed over."""
@@ -58,13 +63,7 @@ def read_upload(blocks: Sequence[Measurement], name: str, statistic: str) -> Rea
     parts, reason = _sent(blocks, name)
     if reason:
         return Reading(None, reason)
-    return read_statistic([sample_of(part) for part in parts], statistic)
-
-
-def sample_of(part: Uploads) -> LatencySample:
-    """The time until bodies were handed over, with its own lower bounds."""
-    latency: Latency = part.upload_seconds
-    return LatencySample(latency, latency.censored, latency.censored_from_seconds)
+    return read_statistic([own_sample(part.upload_seconds) for part in parts], statistic)
 
 
 def _sent(blocks: Sequence[Measurement], name: str) -> tuple[list[Uploads], str]:

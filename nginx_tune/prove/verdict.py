@@ -26,12 +26,17 @@ from nginx_tune.documents.verdict import Environment, MetricVerdict, Outcome, Ve
 from nginx_tune.errors import ExitStatus, UsageError, worst
 from nginx_tune.prove.blocks import Blocks, flag_warnings, pair_blocks
 from nginx_tune.prove.by_seconds import with_seconds_checks
-from nginx_tune.prove.comparison import MetricPairs
+from nginx_tune.prove.comparison import (
+    MARGIN,
+    Criterion,
+    MetricPairs,
+    is_noise,
+    outcome_of,
+    p_value_of,
+)
 from nginx_tune.prove.cost import COST, CostComparison
 from nginx_tune.prove.gates import judge_gates
 from nginx_tune.prove.metrics import default_metrics, find_metric
-from nginx_tune.prove.outcome import MARGIN, Criterion, is_noise, outcome_of, p_value_of
-from nginx_tune.prove.read_errors import find_read_errors
 from nginx_tune.prove.statistics import (
     ALPHA,
     pairs_needed,
@@ -39,6 +44,39 @@ from nginx_tune.prove.statistics import (
 )
 from nginx_tune.prove.tls_sessions import sessions_by_arm
 from nginx_tune.prove.together import step_down
+
+
+def find_read_errors(measurements: Sequence[Measurement]) -> str:
+    """What disks failed in which arms, in some words; empty when none did.
+
+    A failed read ends a response early or refuses it, and a retried one takes time, wherever the
+    bad places of the disk happen to lie under what an arm asks for: better and worse then say
+    nothing of the configuration. One failed read in one block is enough, in any block: none can
+    be left out without choosing by the result.
+    """
+    arms = dict.fromkeys(block.arm for block in measurements)
+    told = [_told([block for block in measurements if block.arm == arm]) for arm in arms]
+    found = [f"{arm}: {text}" for arm, text in zip(arms, told, strict=True) if text]
+    return f"disks failed reads (EIO): {'; '.join(found)}" if found else ""
+
+
+def _told(blocks: Sequence[Measurement]) -> str:
+    failing = [block for block in blocks if _disk_failed(block)]
+    if not failing:
+        return ""
+    by_disk: dict[str, int] = {}
+    for block in failing:
+        for disk, count in block.server.disk_read_errors.items():
+            by_disk[disk] = by_disk.get(disk, 0) + count
+    lines = sum(block.server.read_errors or 0 for block in failing)
+    parts = [f"{count:,} of {disk}" for disk, count in sorted(by_disk.items())]
+    parts += [f"{lines:,} in nginx's error log"] if lines else []
+    return f"{', '.join(parts)}, in {len(failing)} of {len(blocks)} blocks"
+
+
+def _disk_failed(block: Measurement) -> bool:
+    return bool(block.server.read_errors or sum(block.server.disk_read_errors.values()))
+
 
 _MORE_FAILURES = 0.001
 """Failed requests in a thousand that the candidate may have more than the baseline."""

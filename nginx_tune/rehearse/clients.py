@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from nginx_tune.conf.passes import Pass, passes
 from nginx_tune.conf.scopes import scopes
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.upstreams import Pass, passes
 from nginx_tune.conf.variables import Variables
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Target
 from nginx_tune.documents.rehearsal import HeldKind

@@ -22,7 +22,7 @@ from nginx_tune.experiment.target import written_files
 from nginx_tune.lab.foreign_code import refuse_foreign_code
 from nginx_tune.lab.spec import LabPlan
 from nginx_tune.lab.walls import Walls
-from nginx_tune.nginx.builds import build_title
+from nginx_tune.nginx.binary import build_title
 from nginx_tune.nginx.choice import runnable_program
 from nginx_tune.prove.rehearsal import judge_rehearsal
 from nginx_tune.rehearse.bpf import BPF_NOTE, wants_bpf, without_bpf

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from nginx_tune.documents.capacity import Capacity, CapacityStep
-from nginx_tune.report.columns import align
 from nginx_tune.report.quantities import one_line
-from nginx_tune.report.text import number_text, seconds_text
+from nginx_tune.report.text import align, number_text, seconds_text
 
 _LIMITS = {
     "objective": "objective",

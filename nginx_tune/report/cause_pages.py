@@ -6,8 +6,8 @@ from functools import cache
 
 import msgspec
 
-from nginx_tune.report.columns import align
 from nginx_tune.report.package_pages import item, read_pages, section
+from nginx_tune.report.text import align
 
 
 class CausePage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

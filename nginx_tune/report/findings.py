@@ -9,8 +9,7 @@ from nginx_tune.documents.findings import Finding, Findings, Severity
 from nginx_tune.report.evidence import evidence_text
 from nginx_tune.report.excerpt import Sources, excerpt
 from nginx_tune.report.folding import fold
-from nginx_tune.report.text import plain
-from nginx_tune.report.walls import weaker_walls_text
+from nginx_tune.report.text import plain, weaker_walls_text
 
 PLACES_SHOWN = 5
 """Of one rule; the rest is counted."""

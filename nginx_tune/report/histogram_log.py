@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nginx_tune.prove.histogram import Histogram
-from nginx_tune.report.columns import align
 from nginx_tune.report.quantities import one_line
-from nginx_tune.report.text import seconds_text
+from nginx_tune.report.text import align, seconds_text
 
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 _NANOSECONDS = 1e9

@@ -16,15 +16,17 @@ from nginx_tune.prove.latency import (
     read_statistic,
     sample_of,
 )
-from nginx_tune.report.columns import align
-from nginx_tune.report.event_streams import render_event_streams
-from nginx_tune.report.http2 import streams_text
-from nginx_tune.report.measurement_parts import render_agents, render_workers
+from nginx_tune.report.measurement_parts import (
+    render_agents,
+    render_event_streams,
+    render_uploads,
+    render_workers,
+    sessions_text,
+    shape_of,
+    streams_text,
+)
 from nginx_tune.report.quantities import one_line
-from nginx_tune.report.shape import shape_of
-from nginx_tune.report.text import bytes_text, number_text, seconds_text
-from nginx_tune.report.tls import sessions_text
-from nginx_tune.report.uploads import render_uploads
+from nginx_tune.report.text import align, bytes_text, number_text, seconds_text
 
 _NOT_MEASURED = "–"
 

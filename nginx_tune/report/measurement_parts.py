@@ -1,15 +1,187 @@
-"""The parts of a ``measurement`` by server worker and by load host, as text."""
+"""The parts of a ``measurement`` as text: by worker and load host, and by what a class is."""
 
 from __future__ import annotations
 
-from nginx_tune.documents.measured_class import ClassMeasurement, Imbalance
+import math
+from collections.abc import Mapping, Sequence
+
+from nginx_tune.documents.measured_class import (
+    ClassMeasurement,
+    EventStreams,
+    Http2Streams,
+    Http3Streams,
+    Imbalance,
+    Latency,
+    TlsSessions,
+    Uploads,
+)
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.prove.latency import LatencySample, read_statistic
-from nginx_tune.report.columns import align
+from nginx_tune.prove.histogram import decode_histogram
+from nginx_tune.prove.latency import LatencySample, own_sample, read_statistic
 from nginx_tune.report.quantities import one_line
-from nginx_tune.report.text import number_text, seconds_text
+from nginx_tune.report.text import align, bytes_text, number_text, seconds_text
 
 _NOT_MEASURED = "–"
+_BARS = "▁▂▃▄▅▆▇█"
+_BINS = 32
+_NANOSECONDS = 1e9
+
+
+def shape_of(latency: Latency) -> str:
+    """From the least to the largest value in bins of equal ratio, each as high as its share.
+
+    A bin with any sample shows: its height goes by the root of its share. Empty when all values
+    are alike, or none is there.
+    """
+    if not latency.histogram or latency.count < 2:  # noqa: PLR2004  # no shape
+        return ""
+    histogram = decode_histogram(latency.histogram)
+    values = [(histogram.layout.middle_value(i) or 1, n) for i, n in histogram.counts.items()]
+    least, most = values[0][0], values[-1][0]
+    if most <= least:
+        return ""
+    bins = [0] * _BINS
+    span = math.log(most / least)
+    for value, count in values:
+        bins[min(int(math.log(value / least) / span * _BINS), _BINS - 1)] += count
+    top = math.sqrt(max(bins))
+    bars = "".join(
+        _BARS[min(int(math.sqrt(n) / top * len(_BARS)), len(_BARS) - 1)] if n else " " for n in bins
+    )
+    return f"{seconds_text(least / _NANOSECONDS)} {bars} {seconds_text(most / _NANOSECONDS)}"
+
+
+def streams_text(streams: Http2Streams, connections: int) -> str:
+    """Its connections and streams, and what the server refused or reset."""
+    protocol = "HTTP/3" if isinstance(streams, Http3Streams) else "HTTP/2"
+    said = [
+        f"{protocol}, {connections:,} connections opened",
+        f"streams at once {streams.mean_streams:.1f} on average, {streams.most_streams:,} at most",
+    ]
+    if streams.peer_limit is not None:
+        said.append(f"the server takes {streams.peer_limit:,}")
+    if streams.goaways:
+        said.append(f"it left {streams.goaways:,} connections (GOAWAY)")
+    if streams.refused:
+        said.append(f"{streams.refused:,} requests that it had not looked at were sent again")
+    if streams.resets:
+        said.append(f"{streams.resets:,} streams reset")
+    if streams.window_stalls:
+        said.append(f"the probe's own windows ran low {streams.window_stalls:,} times")
+    if isinstance(streams, Http3Streams):
+        said.extend(_beneath(streams))
+    return "; ".join(said)
+
+
+def _beneath(streams: Http3Streams) -> list[str]:
+    """Handshakes and datagrams."""
+    said = [
+        f"{streams.handshakes:,} handshakes",
+        f"{streams.datagrams_sent:,} datagrams sent and {streams.datagrams_received:,} received",
+    ]
+    if streams.lost_packets:
+        said.append(f"{streams.lost_packets:,} packets of the probe lost")
+    if streams.dropped_datagrams:
+        said.append(f"{streams.dropped_datagrams:,} datagrams found the probe's buffer full")
+    return said
+
+
+def sessions_text(sessions: Sequence[TlsSessions]) -> str:
+    """``TLS 1.3 TLS_AES_256_GCM_SHA384``; of several each with its connections."""
+    if len(sessions) == 1:
+        return f"TLS {_agreed(sessions[0])}"
+    said = (f"{_agreed(one)} ({one.connections:,} connections)" for one in sessions)
+    return "TLS " + ", ".join(said)
+
+
+def arms_text(by_arm: Mapping[str, Sequence[TlsSessions]]) -> str:
+    """What both arms agreed on, or each where that is not the same; empty without TLS."""
+    kinds = {tuple(sorted(map(_agreed, sessions))) for sessions in by_arm.values()}
+    if len(kinds) == 1:
+        agreed = sorted({_agreed(one) for sessions in by_arm.values() for one in sessions})
+        return f"TLS {', '.join(agreed)}"
+    return "; ".join(f"{one_line(arm)}: {sessions_text(one)}" for arm, one in by_arm.items())
+
+
+def _agreed(one: TlsSessions) -> str:
+    return f"{one_line(one.version)} {one_line(one.cipher)}".strip()
+
+
+_STATISTICS = ("p50", "p99", "max")
+
+
+def render_uploads(classes: dict[str, Uploads]) -> str:
+    """How long bodies took to be handed over, how much was sent, what became of them."""
+    rows = [
+        (
+            name,
+            "last byte of the body sent",
+            *(_statistic(one.upload_seconds, it) for it in _STATISTICS),
+        )
+        for name, one in classes.items()
+        if one.upload_seconds.count
+    ]
+    header = ("class", "time to the", *_STATISTICS)
+    table = align([header, *rows], right=range(2, len(header))) if rows else ""
+    return table + "".join(f"{name}: {_sent(one)}\n" for name, one in classes.items())
+
+
+def _sent(one: Uploads) -> str:
+    said = [f"{one.bodies:,} bodies sent whole", f"{bytes_text(one.bytes_per_second)}/s sent"]
+    if one.confirmed:
+        said.append(f"{one.confirmed:,} counted whole by the far side")
+    if one.early_answers:
+        said.append(f"{one.early_answers:,} answered before the body was sent")
+    if one.cut_off:
+        said.append(f"{one.cut_off:,} cut off inside the body")
+    return "; ".join(said)
+
+
+_LABELS = {
+    "first_body_seconds": "first byte of the body",
+    "gap_seconds": "next piece of it",
+    "event_delay_seconds": "event, from when it says it was sent",
+}
+
+
+def render_event_streams(classes: dict[str, EventStreams]) -> str:
+    """When bodies began, how long they stood still, how long events were on their way."""
+    rows = [
+        (
+            name if row == 0 else "",
+            label,
+            *(_statistic(getattr(one, field), s) for s in _STATISTICS),
+        )
+        for name, one in classes.items()
+        for row, (field, label) in enumerate(_LABELS.items())
+        if getattr(one, field).count
+    ]
+    header = ("class", "time to the", *_STATISTICS)
+    table = align([header, *rows], right=range(2, len(header))) if rows else ""
+    return table + "".join(f"{name}: {_watched(one)}\n" for name, one in classes.items())
+
+
+def _watched(one: EventStreams) -> str:
+    said = [
+        f"{one.begun:,} bodies began, at most {one.most_open:,} at once",
+        f"{one.whole:,} ended whole, {one.cut:,} were cut off with the measured time",
+    ]
+    if one.early_ends:
+        said.append(f"{one.early_ends:,} ended early")
+    if one.events and one.pieces:
+        each = number_text(one.events / one.pieces)
+        said.append(f"{one.events:,} events in {one.pieces:,} pieces ({each} in each)")
+    if one.events_ahead:
+        said.append(f"{one.events_ahead:,} stamped by another clock")
+    return "; ".join(said)
+
+
+def _statistic(latency: Latency, statistic: str) -> str:
+    reading = read_statistic([own_sample(latency)], statistic)
+    if reading.seen is None:
+        return _NOT_MEASURED
+    return f"{'≥ ' if reading.is_bound else ''}{seconds_text(reading.seen)}"
+
 
 _MOST_WORKERS = 32
 """Rows of one class; of more workers the busiest are shown."""

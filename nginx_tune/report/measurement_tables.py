@@ -8,9 +8,13 @@ from collections.abc import Callable
 
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.prove.event_streams import sample_of as whole_sample
-from nginx_tune.prove.latency import QUANTILES, LatencySample, read_statistic, sample_of
-from nginx_tune.prove.uploads import sample_of as upload_sample
+from nginx_tune.prove.latency import (
+    QUANTILES,
+    LatencySample,
+    own_sample,
+    read_statistic,
+    sample_of,
+)
 from nginx_tune.report.prometheus import Family, MetricSample, render_exposition
 from nginx_tune.report.quantities import one_line
 
@@ -105,7 +109,7 @@ def _watched(classes: dict[str, ClassMeasurement]) -> list[Family]:
         Family(f"{_PREFIX}bodies", "gauge", "Watched bodies by their end.", counts),
         *(
             _summary_of(
-                field, text, {name: whole_sample(one, field) for name, one in parts.items()}
+                field, text, {name: own_sample(getattr(one, field)) for name, one in parts.items()}
             )
             for field, text in _WATCHED.items()
         ),
@@ -134,7 +138,7 @@ def _sent(classes: dict[str, ClassMeasurement]) -> list[Family]:
         _summary_of(
             "upload_seconds",
             "From when a request was due until its body was handed over.",
-            {name: upload_sample(one) for name, one in parts.items()},
+            {name: own_sample(one.upload_seconds) for name, one in parts.items()},
         ),
     ]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from nginx_tune.prove.comparison import NO_SIDE
 from nginx_tune.prove.latency import STATISTICS
 from nginx_tune.prove.metrics import FAILURE_KINDS, find_metric
-from nginx_tune.prove.outcome import NO_SIDE
-from nginx_tune.report.columns import align
 from nginx_tune.report.metric_pages import MetricPage, example_of
 from nginx_tune.report.package_pages import item, section
+from nginx_tune.report.text import align
 
 _WORDS = {
     "CLASS": "a class of requests of the load, such as hot, cold or memory; total is all of them",

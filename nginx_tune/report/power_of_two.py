@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from nginx_tune.documents.histogram import Histograms, LatencyHistogram
-from nginx_tune.report.columns import align
 from nginx_tune.report.markup import markdown_table, markdown_text
 from nginx_tune.report.quantities import one_line
-from nginx_tune.report.text import seconds_text
+from nginx_tune.report.text import align, seconds_text
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FULL = "█"

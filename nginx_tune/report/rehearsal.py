@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, Turnover
 from nginx_tune.documents.units import plural
 from nginx_tune.prove.rehearsal import last_answer, turnover_name
-from nginx_tune.report.columns import align
 from nginx_tune.report.screen import Line, Screen, Table
-from nginx_tune.report.text import bytes_text, number_text, plain, seconds_text
+from nginx_tune.report.text import align, bytes_text, number_text, plain, seconds_text
 
 _NOTHING = "–"
 _MOST_FAULTS = 3

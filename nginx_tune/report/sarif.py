@@ -17,7 +17,7 @@ from nginx_tune.report.evidence import evidence_text
 from nginx_tune.report.markup import one_line, uri
 from nginx_tune.report.rule_index import rules_by_id
 from nginx_tune.report.rule_page import render_markdown_page
-from nginx_tune.report.walls import weaker_walls_text
+from nginx_tune.report.text import weaker_walls_text
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 

@@ -8,8 +8,7 @@ from nginx_tune.report.quantities import measured_text, one_line, ratio_text
 from nginx_tune.report.scenario_page import expected_text
 from nginx_tune.report.screen import Block, Line, Part, Screen, Table, plain_text
 from nginx_tune.report.text import number_text
-from nginx_tune.report.verdict import environment_block, particulars
-from nginx_tune.report.verdict_sentence import verdict_sentence
+from nginx_tune.report.verdict import environment_block, particulars, verdict_sentence
 
 _SILENT = ("keep", "not_applicable", "not_enough_evidence")
 """Verdicts that predict nothing."""

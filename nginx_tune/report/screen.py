@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from nginx_tune.report.columns import align
 from nginx_tune.report.markup import markdown_table, markdown_text
+from nginx_tune.report.text import align
 
 Role = Literal["answer", "heading", "text", "warning", "note"]
 """What a line is for: the answer is the sentence to quote; notes may be folded away."""

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from nginx_tune.documents.source_rows import SourceRow, SourceRows
-from nginx_tune.report.columns import align
 from nginx_tune.report.markup import markdown_table
+from nginx_tune.report.text import align
 
 _HEAD = ("row", "fact", "source", "shown", "by")
 _SHARES = (("fact", 3), ("figure", 2), ("by", 4))

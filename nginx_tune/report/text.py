@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
 from nginx_tune.documents.units import bytes_text, number_text, seconds_text
 
@@ -15,3 +16,23 @@ def plain(text: str) -> str:
 
 
 __all__ = ["bytes_text", "number_text", "plain", "seconds_text"]
+
+
+def align(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: int = 0) -> str:
+    """The rows as lines, columns two spaces apart; those in ``right`` end under each other."""
+    if not rows:
+        return ""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append((" " * indent + "  ".join(cells)).rstrip() + "\n")
+    return "".join(lines)
+
+
+def weaker_walls_text(walls: Iterable[str]) -> str:
+    """One line for a result that was reached without them."""
+    return f"walls given up where this host cannot have them: {', '.join(walls)}"

@@ -22,19 +22,18 @@ from nginx_tune.errors import UndecidedError
 from nginx_tune.experiment.arm import Arm
 from nginx_tune.experiment.experiment import Experiment, run_pairs
 from nginx_tune.experiment.modules import MODULE_INSIDE
-from nginx_tune.experiment.places import plan_places
 from nginx_tune.experiment.session import ORIGIN, Session
-from nginx_tune.experiment.view import build_prefix, merge_views, plan_view
+from nginx_tune.experiment.view import build_prefix, merge_views, plan_places, plan_view
 from nginx_tune.host.live import LiveHost
 from nginx_tune.lab.environment import LOOPBACK
 from nginx_tune.lab.walls import Walls, given_up
 from nginx_tune.load.classes import ServedFile, hot_urls, plan_load
 from nginx_tune.nginx.binary import read_build
 from nginx_tune.nginx.choice import runnable_program
+from nginx_tune.prove.blocks import select_pairs
 from nginx_tune.prove.claim_rounds import with_rounds
 from nginx_tune.prove.gates import judge_claims
 from nginx_tune.prove.predictions import judge_predictions
-from nginx_tune.prove.rounds import select_pairs
 from nginx_tune.prove.verdict import judge
 from nginx_tune.scenario.arms import (
     ERROR_LOG,

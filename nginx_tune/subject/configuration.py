@@ -10,8 +10,7 @@ from nginx_tune.conf.tree import read_tree
 from nginx_tune.documents.capture import Answer
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.errors import UndecidedError
-from nginx_tune.host.door import Host, HostReadError
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Host, HostReadError, Missing
 from nginx_tune.host.recording import RecordingHost, to_bytes
 from nginx_tune.host.redaction import escaped, from_bytes
 from nginx_tune.host.view import View, view_of

@@ -15,8 +15,7 @@ import time
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import attempt
+from nginx_tune.host.door import Host, attempt
 from nginx_tune.turnover.address import AcceptingSocket
 from nginx_tune.turnover.model_process import Process
 from nginx_tune.turnover.parse_reload import accepted_inode

@@ -6,10 +6,9 @@ import ipaddress
 from collections.abc import Iterator
 
 from nginx_tune.conf.listeners import listeners, port_of
-from nginx_tune.conf.passes import Pass, passes
 from nginx_tune.conf.scopes import http_directives, scopes
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.conf.upstreams import is_loopback, is_unix, upstreams
+from nginx_tune.conf.upstreams import Pass, is_loopback, is_unix, passes, upstreams
 from nginx_tune.conf.variables import Variables
 from nginx_tune.lab.environment import Outgoing, Protocol
 from nginx_tune.lab.stub_server import RESOLVED

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.locations import LocationMatcher
-from nginx_tune.conf.passes import passes
 from nginx_tune.conf.scopes import scopes
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.upstreams import passes
 from nginx_tune.conf.variables import Variables
 from nginx_tune.documents.manifest import ManifestRequest
 

@@ -17,7 +17,6 @@ from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.experiment.arm import Arm, Conduct
 from nginx_tune.experiment.experiment import Experiment
 from nginx_tune.experiment.operations import Question
-from nginx_tune.experiment.places import outermost, required_directories, written_places
 from nginx_tune.experiment.session import Session
 from nginx_tune.experiment.site_files import as_url, lab_files, served_files, shown
 from nginx_tune.experiment.target import listen_addresses, listen_sockets
@@ -26,8 +25,11 @@ from nginx_tune.experiment.view import (
     merge_views,
     module_files,
     opened_files,
+    outermost,
     plan_view,
+    required_directories,
     written_directories,
+    written_places,
 )
 from nginx_tune.experiment.worker_header import HEADER, with_worker_header
 from nginx_tune.lab.enclosure import HostNeeds
@@ -39,7 +41,6 @@ from nginx_tune.lab.walls import Walls
 from nginx_tune.load.classes import ServedFile, hot_urls, plan_load
 from nginx_tune.nginx.choice import runnable_program
 from nginx_tune.validate.asks import Ask
-from nginx_tune.validate.codings import accepted_codings, compression_notes, with_codings
 from nginx_tune.validate.lost import is_loaded, lost_answer
 from nginx_tune.validate.outgoing import plan_outgoing, unspoken
 from nginx_tune.validate.replay_data import Replay, make_replay
@@ -56,10 +57,13 @@ from nginx_tune.validate.site_load import (
 )
 from nginx_tune.validate.stage_notes import (
     absent_notes,
+    accepted_codings,
     asked_notes,
+    compression_notes,
     place_notes,
     prefix_notes,
     stub_notes,
+    with_codings,
 )
 
 

@@ -1,27 +1,36 @@
-"""From what was measured of two configurations to the validation that is stored and shown."""
+"""Two configurations: their experiment run, and the validation that is stored and shown."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
 from nginx_tune.conf.secrets import redact_tree
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.capacity import Capacity
+from nginx_tune.documents.experiment import ExperimentSpec
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.progress import part_of
 from nginx_tune.documents.scenario import ArmText
 from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Environment, Stopped
-from nginx_tune.experiment.sequential import Looking
+from nginx_tune.experiment.experiment import find_warmup, run_pairs
+from nginx_tune.experiment.modules import MODULE_INSIDE
+from nginx_tune.experiment.objective import search_arms
+from nginx_tune.experiment.sequential import Deadline, Looking
 from nginx_tune.experiment.site_files import shown
-from nginx_tune.lab.walls import given_up
-from nginx_tune.nginx.builds import LinkedBuild, build_differences
+from nginx_tune.lab.spec import LabPlan
+from nginx_tune.lab.walls import Walls, given_up
+from nginx_tune.nginx.binary import LinkedBuild, build_differences
 from nginx_tune.prove.interim import FIRST_ALPHA
 from nginx_tune.prove.statistics import ALPHA
 from nginx_tune.prove.verdict import judge, measure_noise_floor
+from nginx_tune.validate.site import SitePair, read_site
+from nginx_tune.validate.stage import Stage, open_stage
 
 
 @dataclass
@@ -114,3 +123,157 @@ def _dump(tree: ConfTree) -> str:
         f"# configuration file {shown(file)}:\n{data.decode(errors='replace')}"
         for file, data in redact_tree(tree).items()
     )
+
+
+_SHARE_OF_PAIRS = 0.5
+"""Of the time, when an objective's search wants the rest."""
+
+
+class Sides(NamedTuple):
+    """What a validation is of, besides its experiment."""
+
+    baseline: ConfTree
+    candidate: ConfTree
+    lab: LabPlan | None
+    """Host to emulate; None runs on this machine as it is."""
+    prefixes: tuple[str | None, str | None]
+    """The ``-p`` that the baseline's nginx and the candidate's get; None for the build's own."""
+    builds: tuple[LinkedBuild, LinkedBuild]
+    """What the baseline and the candidate are run by."""
+    planned: Mapping[str, bytes] = {}
+    """Files of the candidate that are the baseline's with other bytes, by their paths."""
+
+
+def run_validation(
+    spec: ExperimentSpec, sides: Sides, *, progress: Callable[[str], None]
+) -> Validation:
+    """Run both configurations interleaved and judge them.
+
+    Interrupted (KeyboardInterrupt), it judges what was measured so far and says so; before the
+    first block the interruption is raised on.
+    Errors: ConfigurationError for a tree that could not be parsed or that nginx rejects,
+            UndecidedError when there is nothing to load or a tool is missing, UsageError for a
+            gate that names an unknown metric (before anything runs).
+    """
+    deadline = Deadline(spec.max_seconds)
+    site = _read_site(spec, sides)
+    # A search for the capacity has the other half of the time.
+    share = _SHARE_OF_PAIRS if spec.objectives else 1.0
+    looking = Looking(site.primary_metric, deadline, first_pairs=spec.pairs, share=share)
+    measured = Measured(looking=looking if spec.max_seconds is not None else None)
+    try:
+        with Walls(MODULE_INSIDE, progress=progress) as walls:
+            stage = _open_stage(walls, site, spec, sides)
+            measured.notes = stage.notes
+            if spec.accept_lost:
+                measured.notes += [f"accepted: no longer served: {one}" for one in stage.lost]
+            else:
+                measured.lost = stage.lost
+            measured.lab = stage.session.lab.name
+            _measure(stage, spec, measured, deadline, progress)
+    except KeyboardInterrupt:
+        if not measured.blocks:
+            raise
+        measured.interrupted = True
+        progress("interrupted: what was measured so far is judged")
+    return conclude(
+        measured,
+        trees=site.trees,
+        primary_metric=site.primary_metric,
+        requires=spec.requires,
+        accept_worse=spec.accept_worse,
+        builds=sides.builds,
+        seed=spec.seed,
+    )
+
+
+def look_at(
+    spec: ExperimentSpec, sides: Sides, *, progress: Callable[[str], None]
+) -> ExperimentSpec:
+    """The experiment settled as a run would settle it, with what was found; nothing is measured.
+
+    Both configurations are started and asked once, in the same sandbox. Errors: a run's.
+    """
+    site = _read_site(spec, sides)
+    with Walls(MODULE_INSIDE, progress=progress) as walls:
+        stage = _open_stage(walls, site, spec, sides)
+        lab = stage.session.lab
+    # The files of recorded requests follow from the manifest.
+    data = [one for one in lab.data if not (site.load.manifest and one.sizes)]
+    return msgspec.structs.replace(
+        spec,
+        lab=msgspec.structs.replace(lab, data=data) if sides.lab else None,
+        primary_metric=site.primary_metric,
+        found=[*build_differences(*sides.builds), *stage.notes],
+        lost=stage.lost,
+    )
+
+
+def _read_site(spec: ExperimentSpec, sides: Sides) -> SitePair:
+    return read_site(
+        sides.baseline,
+        sides.candidate,
+        spec.load,
+        builds=(sides.builds[0].nginx, sides.builds[1].nginx),
+        primary_metric=spec.primary_metric,
+        requires=spec.requires,
+        objectives=spec.objectives,
+        accept_worse=spec.accept_worse,
+        planned=sides.planned,
+    )
+
+
+def _open_stage(walls: Walls, site: SitePair, spec: ExperimentSpec, sides: Sides) -> Stage:
+    return open_stage(walls, site, lab=sides.lab, prefixes=sides.prefixes, scale=spec.scale)
+
+
+def _measure(
+    stage: Stage,
+    spec: ExperimentSpec,
+    measured: Measured,
+    deadline: Deadline,
+    progress: Callable[[str], None],
+) -> None:
+    session, experiment = stage.session, stage.experiment
+    duration, warmup = spec.duration_seconds, spec.warmup_seconds
+    trial = 0 if warmup is not None else len(experiment.arms)
+    checked = len(experiment.arms) * spec.pairs if spec.self_check else 0
+    own = len(experiment.arms) * spec.pairs
+    # Pairs that are added until it is settled are not known in advance.
+    whole = None if measured.looking else trial + checked + own
+    if warmup is None:
+        warmup = find_warmup(
+            session,
+            experiment,
+            duration=duration,
+            seed=spec.seed,
+            progress=part_of(progress, 0, whole),
+        )
+    experiment = experiment.for_seconds(warmup=warmup, duration=duration)
+    if spec.self_check:
+        progress("self-check: the baseline against itself")
+        measured.checked = run_pairs(
+            session,
+            experiment.against_itself(),
+            pairs=spec.pairs,
+            seed=spec.seed + 1000,
+            progress=part_of(progress, trial, whole),
+        )
+    run_pairs(
+        session,
+        experiment,
+        pairs=spec.pairs,
+        seed=spec.seed,
+        progress=part_of(progress, trial + checked, whole),
+        goes_on=measured.looking.wants_more if measured.looking else None,
+        into=measured.blocks,
+    )
+    if spec.objectives:
+        measured.capacities = search_arms(
+            session,
+            experiment,
+            spec.objectives,
+            seed=spec.seed,
+            has_time=lambda: deadline.has(warmup + duration),
+            progress=progress,
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from nginx_tune.documents.measured_server import Quota
-from nginx_tune.host.gaps import Gaps, Missing
+from nginx_tune.host.door import Gaps, Missing
 from nginx_tune.window.window import Window
 
 

@@ -13,8 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from nginx_tune.documents.listening import Listening
 from nginx_tune.host.cgroup import read_group
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Missing, attempt
+from nginx_tune.host.door import Host, Missing, attempt
 from nginx_tune.host.namespaces import in_network_of
 from nginx_tune.host.parse_cpu_time import HostCpu, Throttling, parse_host_cpu, parse_throttling
 from nginx_tune.observe.block_delay import BlockDelayMeter, DelayReading

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from nginx_tune.documents.measured_class import Latency
-from nginx_tune.host.gaps import Gaps
+from nginx_tune.host.door import Gaps
 from nginx_tune.observe.parse_opens import NameCalls
 from nginx_tune.prove.tally import latency_of
 from nginx_tune.window.window import Window

@@ -21,8 +21,7 @@ from nginx_tune.documents.facts import Facts, Nginx, Running
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.progress import Step
 from nginx_tune.errors import UndecidedError
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Missing, attempt
+from nginx_tune.host.door import Host, Missing, attempt
 from nginx_tune.host.listeners import ask_listening, read_listeners
 from nginx_tune.host.view import View, view_of
 from nginx_tune.nginx.binary import read_nginx

@@ -16,7 +16,7 @@ from nginx_tune.documents.measured_server import (
     ServerSecond,
     StubStatus,
 )
-from nginx_tune.host.gaps import Gaps, Missing
+from nginx_tune.host.door import Gaps, Missing
 from nginx_tune.observe.block_delay import delay_between
 from nginx_tune.observe.queue_wait import QueueWaits
 from nginx_tune.prove.tally import latency_of

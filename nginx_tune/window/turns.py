@@ -6,7 +6,7 @@ from collections import Counter
 
 from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.measured_server import LoopTurn
-from nginx_tune.host.gaps import Gaps, Missing
+from nginx_tune.host.door import Gaps, Missing
 from nginx_tune.observe.turn_counts import WAITS, TurnCounts
 from nginx_tune.prove.histogram import rank_of
 from nginx_tune.prove.latency import QUANTILES

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from nginx_tune.documents.measured_server import HeldCall, Waiting
-from nginx_tune.host.gaps import Gaps, Missing
+from nginx_tune.host.door import Gaps, Missing
 from nginx_tune.window.window import Window
 
 _MOST_CALLS = 8

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nginx_tune.documents.measured_server import ServerMeasurement
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Gaps, Missing
+from nginx_tune.host.door import Gaps, Host, Missing
 from nginx_tune.observe.block_delay import BlockDelayMeter
 from nginx_tune.observe.cpu_samples import CpuSampler
 from nginx_tune.observe.held_connections import count_held

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeVar
 
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 from nginx_tune.observe.block_delay import delay_between
 from nginx_tune.observe.parse_error_log import ErrorLogCounts
 from nginx_tune.observe.parse_opens import NameCalls

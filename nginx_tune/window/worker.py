@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from nginx_tune.documents.measured_server import WorkerUse
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 from nginx_tune.observe.parse_counters import ThreadCpu
 from nginx_tune.observe.states import StateShares
 from nginx_tune.window.window import Window, difference

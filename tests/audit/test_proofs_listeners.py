@@ -20,7 +20,7 @@ from nginx_tune.audit.examples import linux
 from nginx_tune.documents.facts import Facts, Kernel
 from nginx_tune.documents.facts import Nginx as NginxFacts
 from nginx_tune.documents.listening import Listener
-from nginx_tune.host.gaps import attempt
+from nginx_tune.host.door import attempt
 from nginx_tune.host.listeners import read_listeners
 from nginx_tune.host.live import LiveHost
 

@@ -6,12 +6,20 @@ import pytest
 
 from nginx_tune.conf.caches import caches, caching
 from nginx_tune.conf.listeners import listeners
-from nginx_tune.conf.passes import Pass, lost_header, passes, sent_header
 from nginx_tune.conf.quantities import parse_bytes, parse_seconds
 from nginx_tune.conf.scopes import scopes
 from nginx_tune.conf.tls import tls_listeners
 from nginx_tune.conf.tree import ConfTree, parse_text
-from nginx_tune.conf.upstreams import host_of, is_resolved_once, stands_before, upstreams
+from nginx_tune.conf.upstreams import (
+    Pass,
+    host_of,
+    is_resolved_once,
+    lost_header,
+    passes,
+    sent_header,
+    stands_before,
+    upstreams,
+)
 from nginx_tune.conf.variables import Variables
 
 

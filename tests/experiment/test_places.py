@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.experiment.places import plan_places, required_directories
 from nginx_tune.experiment.target import written_files
-from nginx_tune.experiment.view import plan_view
+from nginx_tune.experiment.view import plan_places, plan_view, required_directories
 
 
 def test_places_are_what_the_build_and_the_configuration_write_to() -> None:

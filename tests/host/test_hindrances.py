@@ -21,7 +21,7 @@ from nginx_tune.documents.facts import Cpu, Facts, Memory, Network, Softnet, Swa
 from nginx_tune.documents.listening import Listener
 from nginx_tune.host.cpu_policy import read_frequency_driver, read_governors, read_isolated
 from nginx_tune.host.cpu_time import read_steal_ratio, read_throttled
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 from nginx_tune.host.network_use import add_network_use
 from nginx_tune.host.parse_network_use import (
     has_cpus,

@@ -15,8 +15,7 @@ import pytest
 
 from nginx_tune.documents.listening import Listening
 from nginx_tune.host import live_links
-from nginx_tune.host.door import MOST_BYTES, HostReadError
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import MOST_BYTES, HostReadError, Missing
 from nginx_tune.host.listeners import ask_listening
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.storage import read_storage

@@ -18,7 +18,7 @@ from nginx_tune.host import (
     parse_process,
     parse_values,
 )
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 from nginx_tune.host.network import parse_speed
 
 MEMINFO = "MemTotal:       24684084 kB\nMemFree:          1000 kB\nHugePages_Total:       3\n"

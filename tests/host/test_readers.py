@@ -18,8 +18,7 @@ from nginx_tune.documents.facts import Cpu, Facts, Link, Network, Storage
 from nginx_tune.documents.listening import Listening, ListenSocket
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.cpu import read_cpu, with_workers
-from nginx_tune.host.door import Host
-from nginx_tune.host.gaps import Gaps, Missing
+from nginx_tune.host.door import Gaps, Host, Missing
 from nginx_tune.host.kernel import read_limits
 from nginx_tune.host.layers import read_array, read_layer
 from nginx_tune.host.listeners import add_counters, read_listeners

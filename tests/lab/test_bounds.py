@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nginx_tune.cli.weaker_walls import _OPTION
+from nginx_tune.cli.options import _WEAKER_WALLS
 from nginx_tune.lab.kills import MemoryKills, count_memory_kills
 from nginx_tune.lab.namespace_refusals import explain_refusal, has_sys_admin
 from nginx_tune.sandbox.process_numbers import can_limit_numbers, has_own_numbers
@@ -81,7 +81,7 @@ def test_what_is_not_about_namespaces_keeps_its_words() -> None:
 
 
 def test_every_wall_that_can_be_given_up_can_be_named() -> None:
-    command = _OPTION(lambda: None)
+    command = _WEAKER_WALLS(lambda: None)
     (option,) = command.__click_params__  # type: ignore[attr-defined]
     assert list(option.type.choices) == list(Wall.__args__)  # type: ignore[attr-defined]
 

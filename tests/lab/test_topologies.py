@@ -20,7 +20,7 @@ import pytest
 from nginx_tune.documents.lab import Lab, LabDisk, LabLink, LabOrigin
 from nginx_tune.documents.loadplan import LoadPlan, Target, Tls
 from nginx_tune.documents.site import Site
-from nginx_tune.experiment.topology import place_plan, place_site
+from nginx_tune.experiment.session import place_plan, place_site
 from nginx_tune.lab.certificate import make_certificate
 from nginx_tune.lab.environment import Placement
 from nginx_tune.lab.origin import OriginRequest, origin_objects

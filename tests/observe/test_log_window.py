@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 from nginx_tune.observe.log_window import LogWindow, add_counts
 from nginx_tune.observe.parse_error_log import ErrorLogCounts
 

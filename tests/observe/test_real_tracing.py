@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 from nginx_tune.nginx.instance import RunningNginx, start_instance
 from nginx_tune.observe.block_delay import BlockDelayMeter, TaskStats, delay_between
 from nginx_tune.observe.calls import read_call

@@ -28,7 +28,7 @@ from nginx_tune.prove.hidden_stalls import hidden_stall
 from nginx_tune.prove.histogram import Histogram, Layout, encode_histogram
 from nginx_tune.report.load_words import describe_load
 from nginx_tune.report.measurement import render_measurement
-from nginx_tune.report.shape import shape_of
+from nginx_tune.report.measurement_parts import shape_of
 
 
 @pytest.mark.parametrize(

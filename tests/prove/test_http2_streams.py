@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nginx_tune.documents.measured_class import Http2Streams
-from nginx_tune.prove.http2_streams import add_streams
+from nginx_tune.prove.merge import add_streams
 
 
 def test_streams_add_and_the_mean_goes_by_their_number() -> None:

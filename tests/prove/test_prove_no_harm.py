@@ -18,8 +18,8 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Observation
 from nginx_tune.errors import ExitStatus
 from nginx_tune.prove.compare import compare
+from nginx_tune.prove.comparison import NO_SIDE
 from nginx_tune.prove.metrics import default_metrics, find_metric
-from nginx_tune.prove.outcome import NO_SIDE
 from nginx_tune.prove.verdict import judge, verdict_status
 
 NEUTRAL = (

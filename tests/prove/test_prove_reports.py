@@ -19,11 +19,10 @@ from nginx_tune.documents.verdict import (
     Verdict,
 )
 from nginx_tune.prove.cost import COST
-from nginx_tune.report.columns import align
 from nginx_tune.report.quantities import metric_words, ratio_text, value_text
 from nginx_tune.report.scenario import render_scenario_run
-from nginx_tune.report.verdict import render_verdict
-from nginx_tune.report.verdict_sentence import verdict_sentence
+from nginx_tune.report.text import align
+from nginx_tune.report.verdict import render_verdict, verdict_sentence
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -7,7 +7,12 @@ from itertools import combinations
 
 import pytest
 
-from nginx_tune.prove.two_samples import rank_sum_cumulative, rank_sum_p, shift_interval, shift_of
+from nginx_tune.prove.run_comparison import (
+    rank_sum_cumulative,
+    rank_sum_p,
+    shift_interval,
+    shift_of,
+)
 
 # Mann-Whitney U, two-sided 0.05: reject at or below; in most textbooks.
 CRITICAL = {(4, 4): 0, (5, 5): 2, (6, 6): 5, (8, 8): 13, (10, 10): 23, (5, 8): 6, (20, 20): 127}

@@ -19,7 +19,7 @@ from nginx_tune.prove.cost import _extremes
 from nginx_tune.report.measurement import render_measurement
 from nginx_tune.report.quantities import ratio_text
 from nginx_tune.report.scenario import render_scenario_run
-from nginx_tune.report.verdict_sentence import settles_text, verdict_sentence
+from nginx_tune.report.verdict import settles_text, verdict_sentence
 from tests.prove.test_prove_reports import RUN, UNSETTLED, VERDICTS
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]

@@ -19,8 +19,8 @@ from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, FurtherArm, Scenario, ScenarioClass, ScenarioRun
 from nginx_tune.errors import MissingToolError, UsageError
+from nginx_tune.prove.blocks import count_valid, schedule_rounds, select_pairs
 from nginx_tune.prove.gates import judge_claims
-from nginx_tune.prove.rounds import count_valid, schedule_rounds, select_pairs
 from nginx_tune.report.scenario_page import render_scenario_markdown, render_scenario_page
 from nginx_tune.scenario.arms import (
     arm_of_prediction,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.verdict import Environment, Verdict
-from nginx_tune.nginx.builds import LinkedBuild, build_differences
+from nginx_tune.nginx.binary import LinkedBuild, build_differences
 from nginx_tune.report.verdict import render_verdict
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]

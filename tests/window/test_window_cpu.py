@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 from nginx_tune.host.parse_cpu_time import HostCpu
 from nginx_tune.observe.block_delay import DelayReading
 from nginx_tune.window.cpu import plan_host_load, plan_iowait

@@ -10,8 +10,8 @@ from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.caches import Caching
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.passes import sent_header
 from nginx_tune.conf.quantities import parse_bytes
+from nginx_tune.conf.upstreams import sent_header
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.findings import Severity
 

@@ -8,7 +8,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.passes import Pass
+from nginx_tune.conf.upstreams import Pass
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

@@ -10,8 +10,8 @@ from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Block
 from nginx_tune.conf.location_words import is_front
-from nginx_tune.conf.passes import Pass, sent_header
 from nginx_tune.conf.quantities import parse_seconds
+from nginx_tune.conf.upstreams import Pass, sent_header
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

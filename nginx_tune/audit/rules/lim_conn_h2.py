@@ -8,9 +8,9 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import multiplexed_servers
-from nginx_tune.conf.passes import depth_of
 from nginx_tune.conf.quantities import parse_count
 from nginx_tune.conf.scopes import Scope
+from nginx_tune.conf.upstreams import depth_of
 from nginx_tune.documents.decisions import Evidence
 
 PAGE_STREAMS = 32

@@ -11,8 +11,8 @@ from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.storage import disk_classes_of, is_slow
 from nginx_tune.audit.written_paths import CLIENT_BODY, temp_path
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.passes import Pass
 from nginx_tune.conf.quantities import parse_bytes
+from nginx_tune.conf.upstreams import Pass
 from nginx_tune.documents.decisions import Evidence
 
 DEFAULT_LIMIT = 1 << 20

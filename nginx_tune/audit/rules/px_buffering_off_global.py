@@ -9,8 +9,8 @@ from nginx_tune.audit.declared import counted, written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.caches import MODULES
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.passes import Pass, depth_of
 from nginx_tune.conf.quantities import parse_bytes
+from nginx_tune.conf.upstreams import Pass, depth_of
 
 IN_SERVER = 1
 _OF_OBJECTS_BYTES = 1 << 30

@@ -11,7 +11,7 @@ from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.storage import disk_classes_of, is_slow
 from nginx_tune.audit.written_paths import temp_path
 from nginx_tune.conf.caches import MODULES
-from nginx_tune.conf.passes import Pass
+from nginx_tune.conf.upstreams import Pass
 from nginx_tune.documents.decisions import Evidence
 
 

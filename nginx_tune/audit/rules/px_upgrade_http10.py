@@ -10,7 +10,7 @@ from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.rules.up_keepalive_http10 import REUSES_SINCE
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.passes import Pass, sent_header
+from nginx_tune.conf.upstreams import Pass, sent_header
 from nginx_tune.documents.decisions import Evidence
 
 

@@ -8,8 +8,8 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.passes import sent_header
 from nginx_tune.conf.scopes import Scope
+from nginx_tune.conf.upstreams import sent_header
 
 _MODULES = frozenset({"proxy", "grpc"})
 _VARIABLE = "$ssl_early_data"

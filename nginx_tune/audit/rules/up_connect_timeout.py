@@ -8,9 +8,8 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.passes import Pass
 from nginx_tune.conf.quantities import parse_seconds
-from nginx_tune.conf.upstreams import host_of, is_loopback, is_to_be_named, is_unix
+from nginx_tune.conf.upstreams import Pass, host_of, is_loopback, is_to_be_named, is_unix
 
 LONGEST_SECONDS = 75.0
 KERNEL_SECONDS = 131.0

@@ -9,7 +9,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.passes import Pass
+from nginx_tune.conf.upstreams import Pass
 
 _FROM_A_PROXY = re.compile(
     r"\$\{?(?:http_x_forwarded_(?:for|proto|port)|http_x_real_ip|http_cf_connecting_ip"

@@ -9,9 +9,8 @@ from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.passes import Pass, lost_header, sent_header
 from nginx_tune.conf.status_pages import is_for_monitors
-from nginx_tune.conf.upstreams import UpstreamBlock
+from nginx_tune.conf.upstreams import Pass, UpstreamBlock, lost_header, sent_header
 from nginx_tune.documents.decisions import Evidence
 
 REUSES_SINCE = (1, 29, 7)

@@ -8,8 +8,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, default
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.passes import Pass, sent_header
-from nginx_tune.conf.upstreams import UpstreamBlock
+from nginx_tune.conf.upstreams import Pass, UpstreamBlock, sent_header
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

@@ -8,9 +8,15 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, written
 from nginx_tune.audit.needs import WHOLE_TREE
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.conf.passes import Pass, sent_header
 from nginx_tune.conf.status_pages import is_for_monitors
-from nginx_tune.conf.upstreams import host_of, is_loopback, is_to_be_named, is_unix
+from nginx_tune.conf.upstreams import (
+    Pass,
+    host_of,
+    is_loopback,
+    is_to_be_named,
+    is_unix,
+    sent_header,
+)
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

@@ -12,9 +12,8 @@ from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import worker_count
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.passes import Pass
 from nginx_tune.conf.quantities import parse_count
-from nginx_tune.conf.upstreams import is_unix
+from nginx_tune.conf.upstreams import Pass, is_unix
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Kernel
 

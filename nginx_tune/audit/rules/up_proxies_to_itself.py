@@ -9,8 +9,7 @@ from nginx_tune.audit.declared import written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Block
 from nginx_tune.conf.listeners import ListenAddress
-from nginx_tune.conf.passes import Pass
-from nginx_tune.conf.upstreams import host_of, is_loopback
+from nginx_tune.conf.upstreams import Pass, host_of, is_loopback
 
 _WILDCARDS = frozenset({"*", "[::]"})
 

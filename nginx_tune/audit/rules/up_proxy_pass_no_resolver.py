@@ -9,9 +9,8 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.passes import Pass
 from nginx_tune.conf.templates import is_placeholder
-from nginx_tune.conf.upstreams import host_of, is_resolved_once
+from nginx_tune.conf.upstreams import Pass, host_of, is_resolved_once
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

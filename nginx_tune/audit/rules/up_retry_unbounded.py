@@ -8,7 +8,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, default, written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.passes import Pass
+from nginx_tune.conf.upstreams import Pass
 from nginx_tune.documents.decisions import Evidence
 
 MANY_SERVERS = 5

@@ -1,0 +1,88 @@
+"""Options that several commands have, and how people write durations."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from nginx_tune.errors import UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+Option = Callable[[Any], Any]
+
+
+def option_group(options: Sequence[Option]) -> Callable[[F], F]:
+    """The decorator that adds these options to a command, in their order."""
+
+    def add(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+prefix_option = click.option(
+    "-p",
+    "prefix",
+    metavar="PREFIX",
+    help="Prefix path, as nginx's own -p: relative names stand on it, that of CONF too.",
+)
+
+
+_VERSION = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,4}){1,2}")
+
+nginx_version_option = click.option(
+    "--nginx-version",
+    "nginx_version",
+    metavar="V",
+    callback=lambda _ctx, option, value: read_version(option, value),
+    help="The nginx version it is for, such as 1.26.3; default: the facts'.",
+)
+
+
+def read_version(option: click.Parameter, value: str | None) -> str | None:
+    """A version as given; a usage error for what is none."""
+    if value is None or _VERSION.fullmatch(value):
+        return value
+    raise click.BadParameter(f"{value}: give a version such as 1.26.3", param=option)
+
+
+_WEAKER_WALLS = click.option(
+    "--weaker-walls",
+    "weaker_walls",
+    multiple=True,
+    type=click.Choice(["memory", "processes", "seccomp", "sockets"]),
+    help="Go on where this host cannot have that wall around nginx; the result says so.",
+)
+
+
+def weaker_walls_option(function: F) -> F:
+    """Add the option; the command itself is not called with it."""
+
+    @functools.wraps(function)
+    def called(*arguments: Any, weaker_walls: tuple[Any, ...], **options: Any) -> Any:
+        if weaker_walls:
+            from nginx_tune.lab.walls import give_up  # noqa: PLC0415  # only where asked for
+
+            give_up(weaker_walls)
+        return function(*arguments, **options)
+
+    wrapped: Any = _WEAKER_WALLS(called)
+    return wrapped  # type: ignore[no-any-return]  # the same but for its option
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+_FORM = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h|)")
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``10s``, ``1.5m``, ``200ms``; a bare number is seconds."""
+    match = _FORM.fullmatch(text.strip())
+    if match is None or float(match[1]) <= 0:
+        raise UsageError(f"'{text}' is no duration", hint="for example 10s, 1.5m, 200ms")
+    return float(match[1]) * _UNITS[match[2]]
