@@ -137,9 +137,17 @@ def _run_until_clear(scenario: Scenario, path: Path) -> None:
     few = max(scoring.FEWEST_ROUNDS, scenario.pairs // 2)
     run = _measured(msgspec.structs.replace(scenario, pairs=few))
     if few < scenario.pairs and not table.is_clear(table.Cell(scenario.name, scenario, run)):
-        more = msgspec.structs.replace(scenario, pairs=scenario.pairs - few, seed=scenario.seed + 1)
-        run = joined(run, _measured(more))
+        run = joined(run, _measured(_rest(scenario, few)))
     _keep(run, path)
+
+
+def _rest(scenario: Scenario, rounds: int) -> Scenario:
+    """The rounds after the first ones, none of which draws what one of these has drawn.
+
+    A round draws by the scenario's seed and its own number.
+    """
+    left = scenario.pairs - rounds
+    return msgspec.structs.replace(scenario, pairs=left, seed=scenario.seed + rounds)
 
 
 def joined(first: ScenarioRun, second: ScenarioRun) -> ScenarioRun:

@@ -140,3 +140,12 @@ def test_two_runs_are_joined_with_their_rounds_one_after_the_other() -> None:
 
     both = run.joined(one("a"), one("a"))
     assert [block.block for block in both.measurements] == [0, 1, 2, 3]
+
+
+def test_the_second_half_of_the_rounds_draws_what_the_first_has_not() -> None:
+    scenario = run._scenarios(["01-hdd-cold"], 8, None)["01-hdd-cold"]
+    rest = run._rest(scenario, 3)
+    first = {scenario.seed + number for number in range(3)}
+    second = {rest.seed + number for number in range(rest.pairs)}
+    assert rest.pairs == 5
+    assert not first & second
