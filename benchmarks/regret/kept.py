@@ -119,11 +119,12 @@ def kept(measured: ScenarioRun, scenario: Scenario, ended: datetime) -> KeptCell
             for one in measured.prediction.decisions
             if one.settings or one.proposed
         },
-        numbers=list(_numbers(measured, scenario)),
+        numbers=list(numbers_of(measured, scenario)),
     )
 
 
-def _numbers(measured: ScenarioRun, scenario: Scenario) -> Iterable[KeptNumber]:
+def numbers_of(measured: ScenarioRun, scenario: Scenario) -> Iterable[KeptNumber]:
+    """Each quantity that was predicted and measured."""
     ratios = [one.metric for one in measured.predictions if one.metric.startswith("ratio(")]
     names = [predicted.HIT_RATIO, predicted.BLOCKED_RATIO, *ratios]
     for name, one in zip(names, predicted.compare_all(measured, scenario), strict=True):

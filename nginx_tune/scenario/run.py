@@ -111,17 +111,10 @@ def run_scenario(
                 covers=outermost(covers),
                 view=merge_views(views),
             )
-            mounts = [disk.mount for disk in scenario.lab.disks if not disk.spare]
-            facts = declare_workers(session.facts(mounts), scenario.lab.worker_processes)
-            site = session.place(
-                Site(
-                    listen=[f"127.0.0.1:{PORT}"],
-                    server_names=[HOST],
-                    roots=mounts or ["/srv"],
-                    root_prefixes=_prefixes(scenario.lab),
-                    hot_locations=scenario.hot_locations,
-                )
+            facts = declare_workers(
+                session.facts(_mounts(scenario.lab)), scenario.lab.worker_processes
             )
+            site = session.place(asked_site(scenario))
             prediction = decide(facts, plan_workload(scenario, facts), site=site)
             served = _served(session, scenario)
             arms = make_arms(
@@ -195,6 +188,22 @@ def run_scenario(
         ],
         measurements=measurements,
     )
+
+
+def asked_site(scenario: Scenario) -> Site:
+    """What the decisions are told of the site, before the lab places it."""
+    mounts = _mounts(scenario.lab)
+    return Site(
+        listen=[f"127.0.0.1:{PORT}"],
+        server_names=[HOST],
+        roots=mounts or ["/srv"],
+        root_prefixes=_prefixes(scenario.lab),
+        hot_locations=scenario.hot_locations,
+    )
+
+
+def _mounts(lab: Lab) -> list[str]:
+    return [disk.mount for disk in lab.disks if not disk.spare]
 
 
 def _experiment(

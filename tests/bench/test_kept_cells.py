@@ -5,13 +5,24 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+
+from nginx_tune.documents.decisions import Decision, Decisions, Predicted
+from nginx_tune.documents.facts import Dataset, Facts, Kernel, Nginx
+from nginx_tune.documents.measured_server import ServerMeasurement, ServerSecond, WorkerUse
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.scenario import ScenarioRun
+from nginx_tune.documents.verdict import Environment, Verdict
+from nginx_tune.experiment.emulated import emulate
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks" / "regret"))
 
 import kept  # noqa: E402
+import remade  # noqa: E402
 from kept import KeptCell, KeptNumber, add, read, score, summary  # noqa: E402
+from predicted import BLOCKED_RATIO  # noqa: E402
 
 EVEN = [1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 1.01]
 
@@ -82,3 +93,61 @@ def test_the_table_in_benchmarks_is_of_the_kept_cells() -> None:
     text = (ROOT / "benchmarks" / "README.md").read_text()
     begin, end = "<!-- drawn cells -->\n", "<!-- end of drawn cells -->\n"
     assert text.partition(begin)[2].partition(end)[0] == summary(read(kept.KEPT))
+
+
+def number(metric: str, low: float, high: float, measured: float) -> KeptNumber:
+    return KeptNumber(metric, (low + high) / 2, low, high, measured)
+
+
+def test_what_is_predicted_again_stands_apart_from_what_was_predicted() -> None:
+    cells = [
+        remade.Remade(
+            "drawn-5-000",
+            before=[number("hits", 0.4, 0.6, 0.7), number("gone", 1.0, 2.0, 1.5)],
+            today=[number("hits", 0.5, 0.8, 0.7)],
+            verdicts={"thread-pools": ("disable", "enable")},
+        )
+    ]
+    text = remade.report(cells)
+    assert "| hits | 0.7 | **0.5 (0.4 to 0.6)** | 0.65 (0.5 to 0.8) |" in text
+    assert "| gone | 1.5 | 1.5 (1 to 2) | none |" in text
+    assert "thread-pools was disable, is enable" in text
+    assert "before the runs 1 of 2 inside; made again 1 of 1 inside." in text
+
+
+def test_a_prediction_is_made_again_from_the_facts_of_the_run_alone() -> None:
+    scenario = kept.scenario_named("drawn-4201-000")
+    facts = emulate(Facts(kernel=Kernel(system="Linux")), scenario.lab, cpus=1)
+    nginx = Nginx(version="1.22.1", flags=["--with-threads", "--with-http_ssl_module"])
+    data = Dataset(path="/srv/disk1", files=26, bytes=137_539_265, complete=True)
+    facts = msgspec.structs.replace(facts, nginx=nginx, datasets=[data])
+    verdict = Verdict(outcome="better", primary_metric="x", environment=Environment())
+    old = Decision(
+        id="thread-pools",
+        verdict="enable",
+        summary="",
+        predicted=[Predicted(metric=BLOCKED_RATIO, low=0.5, expected=0.6, high=0.7)],
+    )
+    block = Measurement(
+        block=0,
+        arm="baseline",
+        duration_seconds=1.0,
+        server=ServerMeasurement(
+            series=[ServerSecond(second=0, block_io_delay_seconds=0.01)],
+            workers=[WorkerUse(pid=1)],
+        ),
+    )
+    run = ScenarioRun(
+        name=scenario.name,
+        facts=facts,
+        prediction=Decisions(decisions=[old]),
+        verdict=verdict,
+        measurements=[block],
+    )
+    found = remade.remake(run, scenario)
+    (before,) = found.before
+    (today,) = found.today
+    assert (before.low, before.high, before.inside) == (0.5, 0.7, False)
+    assert before.measured == today.measured == 0.01
+    assert today.high < 0.5
+    assert found.verdicts["thread-pools"][0] == "enable"
