@@ -126,7 +126,7 @@ def predict(i: BlockingInputs) -> Prediction:
         i = replace(i, rate_per_second=bound)
         missing = min(1.0, cold / in_flight) if waits_for_answers else miss
     open_hold, utilisation = open_reads(i, (i.rate_per_second or 0.0) * missing * reads)
-    ahead = None if bound is None else first_reads(i, bound, missing)
+    ahead = first_reads(i, i.rate_per_second or 0.0, missing, is_bound=bound is not None)
     if ahead is not None:
         open_hold, utilisation = ahead
     open_loop = i.rate_per_second is not None and utilisation < _SATURATED

@@ -9,7 +9,7 @@ from nginx_tune.documents.facts import SizeBucket
 from nginx_tune.model.blocking import cpu_ratio, lost_windows, predict
 from nginx_tune.model.cache import zipf_classes
 from nginx_tune.model.disk import TYPICAL, ModelDisk, disks_together
-from nginx_tune.model.inputs import BlockingInputs
+from nginx_tune.model.inputs import BlockingInputs, miss_ratio
 from nginx_tune.model.sizes import mean_pieces, size_groups
 from nginx_tune.model.waiting import waiting_p99_seconds, waiting_seconds
 
@@ -194,6 +194,32 @@ def test_a_wider_link_never_blocks_less(rate: float | None) -> None:
     ]
     assert shares == sorted(shares)
     assert shares[0] < 0.01
+
+
+def test_a_link_that_is_not_full_holds_the_loop_for_first_reads_alone_too() -> None:
+    """drawn-4201-000: 5.3 MB over 200 Mbit/s, used to 93 %, of which one in eight is cold."""
+    cold = replace(SLOW_LINK, object_bytes=5.29e6, dataset_bytes=100 * 5.29e6, concurrency=None)
+    nearly = replace(cold, cold_concurrency=None, page_cache_bytes=515e6, rate_per_second=4.4)
+    assert 0.1 < miss_ratio(nearly) < 0.15
+    p = predict(nearly)
+    misses = 4.4 * miss_ratio(nearly)
+    # The disk has other files of these clients to read meanwhile, a twelfth of the time.
+    first = misses * nearly.disk.read_seconds(nearly.disk_read_bytes)
+    assert first < p.blocked_ratio < 1.3 * first
+    # With a faster way to the clients the disk is what each file waits for, all of it.
+    whole = misses * nearly.disk.read_seconds(5.29e6)
+    fast = predict(replace(nearly, link_bytes_per_second=1.25e9))
+    assert fast.blocked_ratio >= whole > 3 * p.blocked_ratio
+
+
+def test_slow_clients_with_a_rate_hold_the_loop_for_first_reads_alone() -> None:
+    slow = replace(SLOW_LINK, link_bytes_per_second=None, concurrency=None, rate_per_second=0.4)
+    slow = replace(slow, cold_concurrency=None)
+    whole = predict(slow).blocked_ratio
+    first = predict(replace(slow, client_bytes_per_second=1e6)).blocked_ratio
+    assert 0 < first < 0.2 * whole
+    # A client that takes faster than the disk gives is none that the disk waits for.
+    assert predict(replace(slow, client_bytes_per_second=1e9)).blocked_ratio == whole
 
 
 def test_clients_that_ask_by_the_popularity_hit_as_it_says() -> None:

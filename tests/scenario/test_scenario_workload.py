@@ -132,6 +132,21 @@ def test_of_a_block_that_starts_full_the_requests_count() -> None:
     assert not cold.began_full
 
 
+def test_a_hot_file_that_clients_wait_for_hides_no_cold_start() -> None:
+    """drawn-4201-004: 32 files that fit in memory, of which none is there as a block starts."""
+    hot = ScenarioClass(
+        name="hot", source="hot", connections=4, arrivals=Arrivals(kind="closed", users=4)
+    )
+    even = open_class("a", "random", 50)
+    asked = declared(many_files(), even, hot, warmup_seconds=1, duration_seconds=4)
+    assert asked.requests_seen == 150
+    waiting = ScenarioClass(
+        name="b", source="random", connections=4, arrivals=Arrivals(kind="closed", users=4)
+    )
+    asked = declared(many_files(), even, waiting, warmup_seconds=1, duration_seconds=4)
+    assert asked.requests_seen is None
+
+
 def test_who_waits_for_answers_is_counted_by_users_of_random_files() -> None:
     def closed(name: str, source: Literal["random", "hot"], users: int, **other: Any) -> Any:
         return ScenarioClass(
