@@ -115,6 +115,7 @@ HAS: dict[str, Callable[[], bool]] = {
     "nobody": _has_nobody,
     "tracefs": _has_tracefs,
     "cpus": lambda: (os.cpu_count() or 1) > 1,
+    "tun": lambda: _is_root() and Path("/dev/net/tun").exists() and _programs("ip")(),
     "x86-64": lambda: platform.machine() == "x86_64",
     "disk": lambda: all(map(on_a_disk, (Path(tempfile.gettempdir()), Path("/var/tmp")))),
     "cgroup-v1": _files("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/cpu"),

@@ -63,6 +63,18 @@ _OPTIONS = [
         "server wants fewer). Closed loop: M users on each (10).",
     ),
     click.option(
+        "--rebind-every",
+        metavar="TIME|N",
+        help="HTTP/3: each connection changes its UDP port after TIME (2s), or after N requests, "
+        "as a NAT does it that forgot its clients.",
+    ),
+    click.option(
+        "--migrate-every",
+        metavar="TIME|N",
+        help="HTTP/3: the same with another connection ID, as a client does it that goes to "
+        "another network.",
+    ),
+    click.option(
         "--event-stream",
         is_flag=True,
         help="Watch answers while they come (events, long polls, tokens): time to the body, gaps, "
@@ -205,6 +217,7 @@ def plan_of(
         http2=options["http2"],
         http3=options["http3"],
         streams=options["streams"],
+        migration=words.parse_migration(options["rebind_every"], options["migrate_every"]),
         connections=options["connections"],
         think_seconds=None if options["think"] is None else parse_duration(options["think"]),
         rate=rate,

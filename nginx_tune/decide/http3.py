@@ -12,7 +12,8 @@ With more than one worker a ``quic`` listener needs ``reuseport``: packets of on
 else come to any of them. Browsers learn of it by Alt-Svc, or by DNS. Of a stream no more than
 ``http3_stream_buffer_size`` (64 KiB) is under way, so that a download has at most that in a round
 trip: it is raised where the round trip and what clients take are known (``round_trip`` and
-``concurrency`` of the workload), never by a guess.
+``concurrency`` of the workload), never by a guess. ``observe`` measures the round trip at the
+clients that nginx has: the kernel keeps it for each of their connections (``tcpi_rtt``).
 """
 
 from __future__ import annotations
@@ -222,6 +223,7 @@ def _flips(s: Situation) -> list[str]:
     if s.round_trip.value is None or s.client_rate.value is None:
         found.append(
             "round_trip.p90_seconds and concurrency.client_bytes_per_second of the workload are "
-            "declared: then http3_stream_buffer_size follows, which is 64 KiB in a round trip"
+            "known (observe measures the first, at 100 client connections or more): then "
+            "http3_stream_buffer_size follows, which is 64 KiB in a round trip"
         )
     return found

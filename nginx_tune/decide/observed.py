@@ -17,7 +17,7 @@ from nginx_tune.decide.quantity import Quantity
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.listening import Listener
 from nginx_tune.documents.observation import Observation
-from nginx_tune.documents.workload import Workload
+from nginx_tune.documents.workload import RoundTrip, Workload
 
 _USUAL_PORTS = frozenset({80, 443})
 LEAST_SECONDS = 1.0
@@ -118,6 +118,16 @@ def with_observation(workload: Workload, observation: Observation | None) -> Wor
         seconds = server.cpu_seconds / status.requests
     if seconds and (cpu.provenance == "assumed" or cpu.mean_seconds is None):
         changes["cpu_per_request"] = replace(cpu, mean_seconds=seconds, provenance="measured")
+    trips, known = server.round_trips, workload.round_trip
+    is_open = known.provenance == "assumed" or known.p90_seconds is None
+    if is_open and trips is not None and trips.p90_seconds is not None:
+        changes["round_trip"] = RoundTrip(
+            p90_seconds=trips.p90_seconds,
+            p50_seconds=trips.p50_seconds,
+            p99_seconds=trips.p99_seconds,
+            source=f"tcpi_rtt of {trips.connections:,} client connections",
+            provenance="measured",
+        )
     return replace(workload, **changes) if changes else workload
 
 

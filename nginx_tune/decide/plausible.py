@@ -95,7 +95,9 @@ def plausible_workload(workload: Workload) -> Workload:
         connection_reuse=_nulled(
             workload.connection_reuse, _within(1, MOST_COUNT), "requests_per_connection"
         ),
-        round_trip=_nulled(workload.round_trip, _within(1e-6, 60), "p90_seconds"),
+        round_trip=_nulled(
+            workload.round_trip, _within(1e-6, 60), "p50_seconds", "p90_seconds", "p99_seconds"
+        ),
         cpu_per_request=_nulled(
             workload.cpu_per_request, _within(1e-9, 3600), "mean_seconds", "stdev_seconds"
         ),

@@ -256,7 +256,10 @@ class Situation:
     def round_trip(self) -> Quantity:
         """Seconds to most clients and back."""
         trip = self.workload.round_trip
-        return Quantity("workload.round_trip.p90_seconds", trip.p90_seconds, "s", trip.provenance)
+        fact = "workload.round_trip.p90_seconds"
+        if trip.source:
+            fact = f"{fact} ({trip.source})"
+        return Quantity(fact, trip.p90_seconds, "s", trip.provenance)
 
     @property
     def client_rate(self) -> Quantity:

@@ -133,8 +133,29 @@ class Http2(Multiplexed, frozen=True, kw_only=True):
     """How a class speaks HTTP/2: over TLS by ALPN, else at once ("prior knowledge")."""
 
 
+class Migration(Part, frozen=True, kw_only=True):
+    """When the connections of a class over QUIC change the UDP port that they come from.
+
+    A connection that the server has not followed yet changes no further. One of which the server
+    says nothing for ``timeout_seconds`` after a change is given up, and is lost by it.
+    """
+
+    kind: Literal["rebinding", "migration"] = "rebinding"
+    """``rebinding``: as a NAT does it that forgot its clients: with the same connection ID, and a
+    PING is what comes first from the new port. ``migration``: as a client does it that goes to
+    another network: with another connection ID, unless the server forbids it
+    (``disable_active_migration``; RFC 9000 §9)."""
+    every_seconds: float | None = None
+    """Of each connection, the first time after a part of it."""
+    every_requests: int | None = None
+    """After so many requests sent on a connection, while the last of them is under way."""
+
+
 class Http3(Multiplexed, frozen=True, kw_only=True):
     """How a class speaks HTTP/3: over QUIC, to the same address and port by UDP."""
+
+    migration: Migration | None = None
+    """Null keeps each connection on its port."""
 
 
 class EventStream(Part, frozen=True, kw_only=True):

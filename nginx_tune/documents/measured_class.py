@@ -107,6 +107,19 @@ class Http3Streams(Http2Streams, frozen=True, kw_only=True):
     dropped_datagrams: int = 0
     """Datagrams that came to this host and found the buffer of the probe's socket full: the server
     takes them for lost."""
+    migrations: int = 0
+    """Times that a connection changed the port that it comes from, as the plan says."""
+    followed_migrations: int = 0
+    """Of these, those after which the server acknowledged what came from the new port."""
+    lost_migrations: int = 0
+    """Of these, those that ended the connection: by a stateless reset, or no answer any more. What
+    is missing to ``migrations`` was under way at the end."""
+    path_challenges: int = 0
+    """Times that the server asked whether a new port is this connection's (PATH_CHALLENGE)."""
+    moved_requests: int = 0
+    """Requests that were under way at a change."""
+    moved_answers: int = 0
+    """Of these, those that were answered whole on the same connection."""
 
 
 class EventStreams(Part, frozen=True, kw_only=True):
@@ -205,6 +218,9 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     time to the first byte without the probe's own part."""
     connect_seconds: Latency = Latency()
     """From opening a connection to the end of the TCP handshake."""
+    round_trip_seconds: Latency = Latency()
+    """Of its connections, at every sixteenth answer of each: of TCP as the kernel has it
+    (``tcpi_rtt``), of QUIC as the probe has it (RFC 9002), both smoothed."""
     tls_seconds: Latency = Latency()
     """From opening a connection to the end of the TLS handshake, or of QUIC's."""
     tls_resumed: int = 0

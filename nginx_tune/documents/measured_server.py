@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from nginx_tune.documents.base import Part
 from nginx_tune.documents.measured_class import Latency
 
@@ -164,6 +166,21 @@ class Waiting(Part, frozen=True, kw_only=True):
     """Share of looks that found all of them so."""
 
 
+class RoundTrips(Part, frozen=True, kw_only=True):
+    """How far away clients are: of each connection that was seen, what its kernel had last.
+
+    A quantile with fewer than ten connections beyond it is null. A client behind a balancer is as
+    far as the balancer is.
+    """
+
+    source: Literal["tcp_info"] = "tcp_info"
+    """``tcp_info``: ``tcpi_rtt`` of the connections at nginx's own ports, by sock_diag."""
+    connections: int
+    p50_seconds: float | None = None
+    p90_seconds: float | None = None
+    p99_seconds: float | None = None
+
+
 class StubStatus(Part, frozen=True, kw_only=True):
     """What stub_status counted over the measured time."""
 
@@ -270,6 +287,8 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     held_calls: list[HeldCall] = []
     """What main threads were found waiting in; the most frequent first."""
     waiting: Waiting | None = None
+    round_trips: RoundTrips | None = None
+    """To the clients that were seen; null where none was, or the kernel does not tell."""
     has_resolver: bool | None = None
     """Whether nginx asks a name server while it serves (``resolver``)."""
     resident_bytes_before: int | None = None

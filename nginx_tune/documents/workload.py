@@ -145,6 +145,10 @@ class RoundTrip(Part, frozen=True, kw_only=True):
 
     p90_seconds: float | None = None
     """Nine in ten clients are nearer."""
+    p50_seconds: float | None = None
+    p99_seconds: float | None = None
+    source: str = ""
+    """From what it was measured, such as ``tcpi_rtt of 1,204 client connections``."""
     provenance: Provenance = "assumed"
 
 

@@ -17,6 +17,7 @@ from nginx_tune.documents.loadplan import (
     Http3,
     LoadClass,
     LoadPlan,
+    Migration,
     Paths,
     RateStep,
     Stripe,
@@ -72,6 +73,8 @@ class Load:
     streams: int | None = None
     """HTTP/2 and HTTP/3: requests at once on a connection; so many users of a closed loop
     on each."""
+    migration: Migration | None = None
+    """HTTP/3: when connections change their port."""
     connections: int | None = None
     """Closed loop: the users, each with its own; open loop: held open and used in turn."""
     think_seconds: float | None = None
@@ -122,6 +125,8 @@ def plan_load(target: Target, path: str, load: Load) -> LoadPlan:
         raise UsageError("rate and replay exclude each other", hint="a manifest has its own times")
     if load.http2 or load.http3:
         return _plan(target, load, _class_with_streams(target, path, load))
+    if load.migration is not None:
+        raise UsageError("only connections of QUIC change their port", hint="give --http3 too")
     if load.streams is not None:
         raise UsageError("streams are HTTP/2's and HTTP/3's", hint="give --http2 or --http3 too")
     arrivals = _arrivals(load)
@@ -173,6 +178,8 @@ def _class_with_streams(target: Target, path: str, load: Load) -> LoadClass:
     option = "--http3" if load.http3 else "--http2"
     if load.http2 and load.http3:
         raise UsageError("--http2 and --http3 exclude each other")
+    if load.migration is not None and not load.http3:
+        raise UsageError("only connections of QUIC change their port", hint="give --http3")
     if load.http3:
         _require_quic(target, load)
     for is_given, other in (
@@ -194,7 +201,7 @@ def _class_with_streams(target: Target, path: str, load: Load) -> LoadClass:
     return msgspec.structs.replace(
         _class(path, load, arrivals, connections),
         http2=Http2(streams=streams) if load.http2 else None,
-        http3=Http3(streams=streams) if load.http3 else None,
+        http3=Http3(streams=streams, migration=load.migration) if load.http3 else None,
     )
 
 

@@ -18,11 +18,13 @@ _PORTS = struct.Struct(">HH")
 _ATTRIBUTE = struct.Struct("=HH")
 _INFO = 2
 _LAST_DATA_SENT, _LAST_DATA_RECEIVED = 44, 52
+_ROUND_TRIP = 68
 _BYTES_ACKED, _BYTES_RECEIVED = 120, 128
 _BYTES = struct.Struct("=Q")
 _SYN = 1
 """The handshake of the side that connects counts as one byte acknowledged."""
 _MILLISECONDS = struct.Struct("=I")
+_MICROSECONDS = struct.Struct("=I")
 
 DONE, ERROR = 3, 2
 ESTABLISHED, SYN_SENT, CLOSE_WAIT = 1, 2, 8
@@ -44,6 +46,8 @@ class TcpSocket(NamedTuple):
     has_sent: bool = True
     has_received: bool = True
     """Whether any data went, or came, at all."""
+    round_trip_seconds: float | None = None
+    """Smoothed, as the kernel has it; null before it has measured any."""
 
 
 def parse_sockets(data: bytes) -> tuple[list[TcpSocket], bool]:
@@ -75,7 +79,7 @@ def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
 def _socket(payload: bytes) -> TcpSocket:
     port, peer_port = _PORTS.unpack_from(payload, 4)
     _, unsent, _, inode = _QUEUES.unpack_from(payload, _QUEUES_AT)
-    sent = received = None
+    sent = received = round_trip = None
     has_sent = has_received = True
     at = _MESSAGE
     while at + _ATTRIBUTE.size <= len(payload):
@@ -86,10 +90,22 @@ def _socket(payload: bytes) -> TcpSocket:
             start = at + _ATTRIBUTE.size
             sent = _MILLISECONDS.unpack_from(payload, start + _LAST_DATA_SENT)[0] / 1000
             received = _MILLISECONDS.unpack_from(payload, start + _LAST_DATA_RECEIVED)[0] / 1000
+            if length >= _ATTRIBUTE.size + _ROUND_TRIP + 4:
+                micros = _MICROSECONDS.unpack_from(payload, start + _ROUND_TRIP)[0]
+                round_trip = micros / 1e6 or None
             if length >= _ATTRIBUTE.size + _BYTES_RECEIVED + _BYTES.size:
                 has_sent = _BYTES.unpack_from(payload, start + _BYTES_ACKED)[0] > _SYN
                 has_received = _BYTES.unpack_from(payload, start + _BYTES_RECEIVED)[0] > 0
         at += (length + 3) & ~3
     return TcpSocket(
-        payload[1], port, peer_port, inode, unsent, sent, received, has_sent, has_received
+        payload[1],
+        port,
+        peer_port,
+        inode,
+        unsent,
+        sent,
+        received,
+        has_sent,
+        has_received,
+        round_trip,
     )

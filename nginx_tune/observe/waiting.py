@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 from typing import NamedTuple
 
 from nginx_tune.host.door import Missing
@@ -56,6 +57,8 @@ class WaitingLook(NamedTuple):
     pool_threads: int = 0
     pool_busy: int = 0
     """Threads of pools that are not asleep."""
+    round_trips: Mapping[int, float] = MappingProxyType({})
+    """Seconds to each client and back, by the inode of its connection (``tcpi_rtt``)."""
 
 
 def look_at_waiting(
@@ -103,6 +106,11 @@ def sort_waiting(
         connecting=sum(one.state == SYN_SENT for one in upstreams),
         connections={
             worker: sum(one.inode in inodes for one in mine) for worker, inodes in held.items()
+        },
+        round_trips={
+            one.inode: one.round_trip_seconds
+            for one in clients
+            if one.round_trip_seconds is not None and one.state == ESTABLISHED
         },
     )
 

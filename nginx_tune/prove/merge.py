@@ -193,7 +193,7 @@ _ADDED = (
 )  # fmt: skip
 _LATENCIES = (
     "response_seconds", "ttfb_seconds", "service_seconds", "failed_seconds", "lateness_seconds",
-    "arrival_seconds", "connect_seconds", "tls_seconds",
+    "arrival_seconds", "connect_seconds", "tls_seconds", "round_trip_seconds",
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import BetterWhen, Unit
 from nginx_tune.errors import UsageError
-from nginx_tune.prove import event_streams, uploads
+from nginx_tune.prove import event_streams, quic, uploads
 from nginx_tune.prove.derived import DERIVED, read_loop_turn_per_ttfb
 from nginx_tune.prove.latency import STATISTICS, LatencySample, Reading, read_statistic, sample_of
 
@@ -69,9 +69,11 @@ _LATENCY_FIELDS = {
     "connect_seconds": "connect_seconds",
     "tls": "tls_seconds",
     "tls_seconds": "tls_seconds",
+    "round_trip": "round_trip_seconds",
+    "round_trip_seconds": "round_trip_seconds",
 }
 
-_KINDS = ("ttfb", "service", "arrival", "connect", "tls")
+_KINDS = ("ttfb", "service", "arrival", "connect", "tls", "round_trip")
 """Of latencies, as gates spell them."""
 
 _CLASS_NUMBERS = {
@@ -187,6 +189,7 @@ def metric_names(classes: Iterable[str]) -> list[str]:
         *(f"{uploads.UPLOAD}.{statistic}" for statistic in STATISTICS),
         *event_streams.FIGURES,
         *uploads.FIGURES,
+        *quic.FIGURES,
         "errors",
         *(f"errors.{kind}" for kind in FAILURE_KINDS),
     ]
@@ -253,12 +256,8 @@ def _class_metric(name: str, head: str, tail: str) -> Metric | None:
     if tail.startswith("errors.") and (kind := tail.removeprefix("errors.")) in FAILURE_KINDS:
         number = _Number("count", "lower", math.fsum, tail)
         return _of_class(name, head, number, lambda part: float(part.errors.get(kind, 0)))
-    if figure := event_streams.FIGURES.get(tail):
-        read_figure = partial(event_streams.read_figure, name=head, figure=figure)
-        return Metric(name, figure.unit, figure.better_when, read_figure)
-    if sent := uploads.FIGURES.get(tail):
-        read_sent = partial(uploads.read_number, name=head, number=sent)
-        return Metric(name, sent.unit, sent.better_when, read_sent)
+    if figure := _figure(name, head, tail):
+        return figure
     kind, dot, statistic = tail.rpartition(".")
     if kind == uploads.UPLOAD and statistic in STATISTICS:
         read_upload = partial(uploads.read_upload, name=head, statistic=statistic)
@@ -274,6 +273,20 @@ def _class_metric(name: str, head: str, tail: str) -> Metric | None:
     if statistic not in STATISTICS or kind not in _LATENCY_FIELDS or bool(kind) != bool(dot):
         return None
     return _latency(name, head, _LATENCY_FIELDS[kind], statistic)
+
+
+def _figure(name: str, head: str, tail: str) -> Metric | None:
+    """Of what only some classes have: event streams, bodies, connections over QUIC."""
+    if figure := event_streams.FIGURES.get(tail):
+        read_figure = partial(event_streams.read_figure, name=head, figure=figure)
+        return Metric(name, figure.unit, figure.better_when, read_figure)
+    if sent := uploads.FIGURES.get(tail):
+        read_sent = partial(uploads.read_number, name=head, number=sent)
+        return Metric(name, sent.unit, sent.better_when, read_sent)
+    if beneath := quic.FIGURES.get(tail):
+        read_beneath = partial(quic.read_number, name=head, number=beneath)
+        return Metric(name, beneath.unit, beneath.better_when, read_beneath)
+    return None
 
 
 def _of_class(

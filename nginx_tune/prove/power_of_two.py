@@ -36,6 +36,7 @@ _OF_CLASS = {
     ".arrival": "arrival_seconds",
     ".connect": "connect_seconds",
     ".tls": "tls_seconds",
+    ".round_trip": "round_trip_seconds",
     ".failed": "failed_seconds",
 }
 _OF_WATCHED = {f".{word}": field for word, field in event_streams.LATENCIES.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Upload
+from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Migration, Upload
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.text import bytes_text, number_text, seconds_text
 
@@ -45,6 +45,16 @@ def body_text(upload: Upload) -> str:
     return f"a body of {size}{pace}"
 
 
+def migration_text(migration: Migration) -> str:
+    """When connections change their port, and how."""
+    every = [
+        *([seconds_text(migration.every_seconds)] if migration.every_seconds else []),
+        *([f"{migration.every_requests:,} requests"] if migration.every_requests else []),
+    ]
+    as_whom = "as by a NAT" if migration.kind == "rebinding" else "with another connection ID"
+    return f"each with another port every {' or '.join(every)}, {as_whom}"
+
+
 def _length(plan: LoadPlan) -> str:
     text = f"{number_text(plan.duration_seconds)} s"
     if plan.warmup_seconds:
@@ -80,9 +90,11 @@ def _connections(item: LoadClass) -> str:
     streams = item.http2 or item.http3
     if streams is not None:
         protocol = "HTTP/3" if item.http2 is None else "HTTP/2"
-        return (
+        text = (
             f"{protocol}, {item.connections:,} connections with up to {streams.streams:,} streams"
         )
+        migration = None if item.http3 is None else item.http3.migration
+        return text if migration is None else f"{text}, {migration_text(migration)}"
     if not item.keepalive:
         return f"a new connection for each request, up to {item.connections:,} at once"
     if item.arrivals.kind == "closed":

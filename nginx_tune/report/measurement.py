@@ -267,7 +267,17 @@ def _failures(name: str, item: ClassMeasurement) -> str:
         lines.append(f"{name}: {streams_text(streams, item.connections_opened)}")
     if item.tls_sessions or item.tls_seconds.count:
         lines.append(f"{name}: {_tls(item)}")
+    lines += _round_trips(name, item.round_trip_seconds)
     return "".join(f"{line}\n" for line in lines)
+
+
+def _round_trips(name: str, trips: Latency) -> list[str]:
+    """How far away the server is."""
+    shown = [
+        f"{seconds_text(value)} ({statistic})"
+        for statistic, value in (("p50", trips.p50), ("p99", trips.p99))
+    ]
+    return [f"{name}: round trip of its connections {', '.join(shown)}"] if trips.count else []
 
 
 def _tls(item: ClassMeasurement) -> str:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from nginx_tune.documents.measured_server import LoopTurn, ServerMeasurement, Waiting, WorkerUse
+from nginx_tune.documents.measured_server import (
+    LoopTurn,
+    RoundTrips,
+    ServerMeasurement,
+    Waiting,
+    WorkerUse,
+)
 from nginx_tune.documents.observation import Cause, Observation
 from nginx_tune.documents.units import plural
 from nginx_tune.prove.latency import QUANTILES, LatencySample, read_statistic
@@ -60,6 +66,7 @@ def _seen(observation: Observation) -> Screen:
         _waits(server.loop_turn_seconds),
         _counts(server),
         _waiting(server.waiting),
+        _round_trips(server.round_trips),
         _listeners(server),
         _disks(server),
         [Line(f"unfit: {one_line(flag)}", "warning") for flag in observation.flags],
@@ -163,6 +170,18 @@ def _waiting(waiting: Waiting | None) -> Block:
         busy = waiting.pool_busy_ratio * waiting.pool_threads
         said += f"; {number_text(busy)} of {waiting.pool_threads:.0f} pool threads are at work"
     return [Line(said)]
+
+
+def _round_trips(trips: RoundTrips | None) -> Block:
+    """How far away clients are."""
+    if trips is None:
+        return []
+    quantiles = {"p50": trips.p50_seconds, "p90": trips.p90_seconds, "p99": trips.p99_seconds}
+    shown = [
+        f"{name} {seconds_text(value)}" for name, value in quantiles.items() if value is not None
+    ]
+    found = ", ".join(shown) or "too few of them for a quantile"
+    return [Line(f"round trip to clients: {found} ({trips.connections:,} connections, tcpi_rtt)")]
 
 
 def _is_bound(turns: LoopTurn, name: str) -> bool:

@@ -49,6 +49,7 @@ def observation_families(observation: Observation) -> list[Family]:
 
 def _server(server: ServerMeasurement) -> list[Family]:
     status, turns, waiting = server.stub_status, server.loop_turn_seconds, server.waiting
+    trips = server.round_trips
     singles: list[tuple[str, str, float | None]] = [
         ("pool_overflow", "Tasks refused by full pool queues in the window.", server.pool_overflow),
         ("operations_too_slow", "Slow operations logged in the window.",
@@ -84,6 +85,10 @@ def _server(server: ServerMeasurement) -> list[Family]:
          waiting.clients_waiting if waiting else None),
         ("upstreams_waiting", "Upstream connections without an answer so far, mean over looks.",
          waiting.upstreams_waiting if waiting else None),
+        ("client_round_trip_p50_seconds", "Half of the client connections have a shorter one.",
+         trips.p50_seconds if trips else None),
+        ("client_round_trip_p90_seconds", "Nine in ten client connections have a shorter one.",
+         trips.p90_seconds if trips else None),
         ("pool_busy_ratio", "Share of pool threads that were at work, mean over looks.",
          waiting.pool_busy_ratio if waiting else None),
         ("observer_cpu_seconds", "CPU time that observing cost.", server.observer_cpu_seconds),

@@ -31,7 +31,7 @@ from nginx_tune.window.disk_use import plan_disks, read_bytes, written_bytes
 from nginx_tune.window.moment import Moment
 from nginx_tune.window.names import plan_names
 from nginx_tune.window.turns import plan_turns
-from nginx_tune.window.waiting import plan_held_calls, plan_waiting
+from nginx_tune.window.waiting import plan_held_calls, plan_round_trips, plan_waiting
 from nginx_tune.window.window import Window, difference, sum_known
 from nginx_tune.window.worker import plan_worker
 
@@ -103,6 +103,7 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
         swapped_in_pages=difference(first.swapped_in, last.swapped_in),
         held_calls=plan_held_calls(window),
         waiting=plan_waiting(window, gaps),
+        round_trips=plan_round_trips(one.waiting for one in window.moments),
         disk_read_bytes=read_bytes(first, last, window.subjects),
         disk_written_bytes=written_bytes(first, last, window.subjects),
         disks=plan_disks(window),

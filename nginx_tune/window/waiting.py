@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from nginx_tune.documents.measured_server import HeldCall, Waiting
+from nginx_tune.documents.measured_server import HeldCall, RoundTrips, Waiting
 from nginx_tune.host.door import Gaps, Missing
+from nginx_tune.observe.waiting import WaitingLook
 from nginx_tune.window.window import Window
 
 _MOST_CALLS = 8
+_LEAST_BEYOND = 10
+"""Samples beyond a quantile, without which it says nothing."""
 _APPENDED = "+"
 
 
@@ -47,6 +50,29 @@ def plan_waiting(window: Window, gaps: Gaps) -> Waiting | None:
             sum(one.pool_busy == one.pool_threads for one in pools) / len(pools) if pools else None
         ),
     )
+
+
+def plan_round_trips(looks: Iterable[WaitingLook | Missing]) -> RoundTrips | None:
+    """Of each client connection once, as it was seen last; null without any."""
+    last: dict[int, float] = {}
+    for one in looks:
+        if not isinstance(one, Missing):
+            last.update(one.round_trips)
+    if not last:
+        return None
+    seconds = sorted(last.values())
+    return RoundTrips(
+        connections=len(seconds),
+        p50_seconds=_quantile(seconds, 0.5),
+        p90_seconds=_quantile(seconds, 0.9),
+        p99_seconds=_quantile(seconds, 0.99),
+    )
+
+
+def _quantile(ascending: Sequence[float], q: float) -> float | None:
+    """The least value with a share ``q`` at or below it; null with too few beyond it."""
+    rank = math.ceil(q * len(ascending))
+    return ascending[rank - 1] if len(ascending) - rank >= _LEAST_BEYOND else None
 
 
 def plan_held_calls(window: Window) -> list[HeldCall]:

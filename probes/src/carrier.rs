@@ -73,6 +73,11 @@ impl Carrier {
         both!(self, streams => &mut streams.known)
     }
 
+    /// Whether it is to change its port by now.
+    pub fn moves_by(&self, now: Nanos) -> bool {
+        matches!(self, Self::Http3(streams) if streams.moves_by(now))
+    }
+
     /// Sends a request whose header block this is.
     pub fn open(&mut self, exchange: Exchange, block: &[u8]) {
         both!(self, streams => streams.open(exchange, block));

@@ -69,6 +69,8 @@ pub struct Class<'p> {
     closing: Chance,
     /// Draws the lengths of its requests' bodies.
     lengths: Chance,
+    /// When each connection first changes its port.
+    pub moving: Chance,
     /// Bodies that are compared with files.
     bodies: Option<Bodies<'p>>,
     /// Of a slow client.
@@ -130,6 +132,7 @@ impl<'p> Class<'p> {
             template: Template::new(class, target),
             closing: Chance::new(plan.seed, &class.name, Purpose::Close),
             lengths: Chance::new(plan.seed, &class.name, Purpose::Upload),
+            moving: Chance::new(plan.seed, &class.name, Purpose::Move),
             bodies: Bodies::new(class, plan.seed),
             trickle: class.read_bytes_per_second.map(Trickle::new),
             compared: None,

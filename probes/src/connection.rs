@@ -48,6 +48,9 @@ pub enum Transport {
     Udp,
 }
 
+/// Of so many answers on a connection the first is one at which its round trip is looked at.
+const ANSWERS_A_LOOK: u64 = 16;
+
 /// What TLS encrypts at once.
 const RECORD_BYTES: usize = 16 * 1024;
 
@@ -212,6 +215,18 @@ impl Connection {
         let sent = write_some(&mut self.stream, carried.unsent())?;
         carried.sent(sent);
         Ok(carried.unsent().is_empty())
+    }
+
+    /// Its round trip now, where this is an answer at which that is looked at.
+    pub fn round_trip(&self) -> Option<Nanos> {
+        if self.served % ANSWERS_A_LOOK != 1 {
+            return None;
+        }
+        match (&self.carried, self.transport) {
+            (Some(Carrier::Http3(carried)), _) => Some(carried.round_trip()),
+            (_, Transport::Tcp) => sys::round_trip(&self.stream).ok(),
+            (_, Transport::Udp | Transport::Unix) => None,
+        }
     }
 
     /// Whether streams are under way on it.

@@ -117,6 +117,7 @@ fn of_class(class: &Class<'_>, measured: Nanos) -> Value {
         "arrival_seconds": record.arrival.document(),
         "connect_seconds": record.connect.document(),
         "tls_seconds": record.secure.document(),
+        "round_trip_seconds": record.round_trip.document(),
         "tls_resumed": record.tls_resumed,
         "tls_sessions": tls_sessions(record),
         "syn_retries": record.syn_retries,
@@ -136,6 +137,12 @@ fn of_class(class: &Class<'_>, measured: Nanos) -> Value {
             document["datagrams_received"] = traffic.datagrams_received.into();
             document["lost_packets"] = traffic.lost_packets.into();
             document["dropped_datagrams"] = traffic.dropped_datagrams.into();
+            document["migrations"] = traffic.migrations.into();
+            document["followed_migrations"] = traffic.followed_migrations.into();
+            document["lost_migrations"] = traffic.lost_migrations.into();
+            document["path_challenges"] = traffic.path_challenges.into();
+            document["moved_requests"] = traffic.moved_requests.into();
+            document["moved_answers"] = traffic.moved_answers.into();
             document
         }),
         "event_stream": record.event_streams.as_deref().map(of_event_streams),

@@ -36,6 +36,7 @@ SERIES = ["1.26", "1.30"]
 
 CONF = """
 {user} daemon off; worker_processes {workers}; pid {dir}/pid; error_log {dir}/error.log info;
+{main}
 events {{ worker_connections 4096; }}
 http {{
     log_format asked '$http3 $status $body_bytes_sent $uri';
@@ -44,7 +45,7 @@ http {{
     uwsgi_temp_path {dir}/d; scgi_temp_path {dir}/e;
     ssl_certificate {dir}/cert.pem; ssl_certificate_key {dir}/key.pem;
     server {{
-        listen 127.0.0.1:{port} quic reuseport; listen 127.0.0.1:{port} ssl;
+        listen {address}:{port} quic reuseport; listen {address}:{port} ssl;
         root {dir}/files;
         {server}
     }}
@@ -74,6 +75,8 @@ def listening(
     server: str = "",
     workers: int = 1,
     *,
+    main: str = "",
+    address: str = "127.0.0.1",
     argv: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Quic]:
@@ -91,11 +94,14 @@ def listening(
         check=True, capture_output=True,
     )  # fmt: skip
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+        free.bind((address, 0))
         port = free.getsockname()[1]
     conf = place / "nginx.conf"
     user = "user root;" if os.geteuid() == 0 else ""
-    conf.write_text(CONF.format(user=user, dir=place, port=port, server=server, workers=workers))
+    text = CONF.format(
+        address=address, user=user, main=main, dir=place, port=port, server=server, workers=workers
+    )
+    conf.write_text(text)
     command = [*argv, program, "-e", str(place / "error.log"), "-c", str(conf)]
     with subprocess.Popen(command, env=env) as process:
         master = process.pid

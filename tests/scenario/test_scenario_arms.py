@@ -35,7 +35,14 @@ RunCli = Callable[..., subprocess.CompletedProcess[str]]
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = {scenario.name: scenario for scenario in list_scenarios()}
 
-WITHOUT_ROWS = {"event-stream", "http2-cold-files", "protocols", "quic-reload", "upload-spill"}
+WITHOUT_ROWS = {
+    "event-stream",
+    "http2-cold-files",
+    "protocols",
+    "quic-migration",
+    "quic-reload",
+    "upload-spill",
+}
 
 in_the_lab = pytest.mark.needs("root", "nginx", "loop", "blkio", "probe")
 

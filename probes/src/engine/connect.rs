@@ -90,7 +90,7 @@ impl Engine<'_> {
 
     /// Starts a connect, from another address of this host where this one has no free port; of QUIC also
     /// to whom.
-    fn connect(&mut self, class: usize) -> io::Result<(TcpStream, Option<SocketAddr>)> {
+    pub(super) fn connect(&mut self, class: usize) -> io::Result<(TcpStream, Option<SocketAddr>)> {
         let mut tries = 1;
         loop {
             let dial = Dial {

@@ -32,6 +32,7 @@ mod deadlines;
 mod ending;
 mod event_streams;
 mod hold;
+mod migrate;
 mod outcome;
 mod pace;
 mod quic;
@@ -82,6 +83,8 @@ pub struct Engine<'p> {
     ended: Vec<Ended>,
     /// When connections of QUIC are to be woken.
     alarms: Resting,
+    /// When connections of QUIC change their port, or have waited too long after that.
+    moves: Resting,
     /// Why the first session that failed did.
     tls_fault: Option<String>,
     /// Why the first connection of QUIC that failed did.
@@ -154,6 +157,7 @@ impl<'p> Engine<'p> {
             unflushed: Vec::new(),
             ended: Vec::new(),
             alarms: Resting::default(),
+            moves: Resting::default(),
             tls_fault: None,
             quic_fault: None,
             unacknowledged: Unacknowledged::default(),
@@ -208,6 +212,7 @@ impl<'p> Engine<'p> {
             self.wake(now);
             self.pace_bodies(now);
             self.ring(now);
+            self.migrate(now);
             self.release(now);
             self.expire(now);
             self.cut_event_streams(now);
@@ -328,6 +333,7 @@ impl<'p> Engine<'p> {
             .min(self.resting.next_moment())
             .min(self.paced.next_moment())
             .min(self.alarms.next_moment())
+            .min(self.moves.next_moment())
             .min(self.ballast.next_moment());
         let now = self.clock.now();
         for class in &self.classes {

@@ -49,6 +49,7 @@ impl Engine<'_> {
         carried.open(exchange, &self.rendered);
         let has_room = carried.has_room();
         carried.known_mut().has_room = has_room;
+        let moves = carried.moves_by(request.sent);
         if let (true, Some(carriers)) = (has_room, &mut class.carriers) {
             carriers.put(slot);
         }
@@ -56,6 +57,12 @@ impl Engine<'_> {
         class.in_flight += 1;
         self.total_sent += 1;
         self.unflushed.push(slot);
+        if moves {
+            self.moves.push(
+                request.sent,
+                token(slot, self.slots[slot as usize].generation),
+            );
+        }
     }
 
     /// Sends what the connections were given since this was last called.
@@ -216,6 +223,7 @@ impl Engine<'_> {
             return;
         };
         let is_settled = connection.carried.as_ref().is_some_and(Carrier::is_settled);
+        let mut moves = false;
         if connection.purpose == Purpose::Spare && is_settled {
             connection.purpose = Purpose::Request;
             let class = &mut self.classes[connection.class];
@@ -223,6 +231,7 @@ impl Engine<'_> {
                 connection.phase = Phase::Carrying;
                 let took = self.clock.now() - connection.opened;
                 class.recorder.secured_by_quic(connection.opened, took);
+                moves = true;
             }
             class.spares.retain(|&other| other != slot);
             if let (0, Some(carriers)) = (class.spares.len(), &mut class.carriers) {
@@ -230,6 +239,9 @@ impl Engine<'_> {
                     carriers.stand();
                 }
             }
+        }
+        if moves {
+            self.begin_moving(slot);
         }
     }
 
@@ -259,6 +271,9 @@ impl Engine<'_> {
                 let mut place = None;
                 if let Some(connection) = &mut self.slots[slot as usize].connection {
                     connection.served += 1;
+                    if let Some(round_trip) = connection.round_trip() {
+                        class.recorder.went_and_came(&request, round_trip);
+                    }
                     place = Some(&mut connection.worker);
                 }
                 let fault = class.judge(&exchange, place, now);

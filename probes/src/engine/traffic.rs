@@ -247,6 +247,9 @@ impl Engine<'_> {
             class.recorder.stamped(&request, first_byte, lag);
         }
         connection.served += 1;
+        if let Some(round_trip) = connection.round_trip() {
+            class.recorder.went_and_came(&request, round_trip);
+        }
         let fault = class.judge(&connection.exchange, Some(&mut connection.worker), now);
         class.recorder.close_body(&connection.exchange, fault, now);
         if keeps && !stray && !ended {

@@ -1,5 +1,6 @@
 //! One connection's streams: which requests are under way, and what came of them.
 
+mod moving;
 mod reading;
 
 use std::io;
@@ -8,6 +9,7 @@ use std::net::SocketAddr;
 
 use quinn_proto::{Dir, Event, StreamEvent, StreamId, VarInt};
 
+use self::moving::Moves;
 use super::answer::Answer;
 use super::client::Client;
 use super::fault::Fault;
@@ -51,6 +53,7 @@ pub struct Multiplex {
     /// Of all streams since the last of these.
     taken_bytes: u64,
     tally: Tally,
+    moves: Moves,
     /// Bytes of bodies since this was last asked.
     sent_bytes: u64,
     /// What its class knows of it.
@@ -67,6 +70,8 @@ struct Stream {
     unsent: Vec<u8>,
     /// Read since the flush of this number.
     taken: (u64, u64),
+    /// The connection changed its port while it was under way.
+    is_moved: bool,
 }
 
 impl Stream {
@@ -100,6 +105,7 @@ impl Multiplex {
             flushes: 0,
             taken_bytes: 0,
             tally: Tally::default(),
+            moves: Moves::default(),
             sent_bytes: 0,
             known: Known::default(),
             alarm: NEVER,
@@ -154,7 +160,7 @@ impl Multiplex {
     pub fn traffic(&self) -> Traffic {
         Traffic {
             handshakes: u64::from(self.is_settled),
-            ..self.quic.traffic()
+            ..self.moved(self.quic.traffic())
         }
     }
 
@@ -187,6 +193,7 @@ impl Multiplex {
             answer: Answer::new(exchange),
             unsent,
             taken: (self.flushes, 0),
+            is_moved: false,
         });
         self.write(id, now);
         self.reserve();
@@ -210,6 +217,7 @@ impl Multiplex {
     /// Takes a datagram that has come; what that came to is told by `advance`.
     pub fn take(&mut self, datagram: &[u8], now: Nanos) {
         self.quic.take(datagram, now);
+        self.note_following();
     }
 
     /// The next datagram to send, the same until it was.
@@ -226,6 +234,11 @@ impl Multiplex {
     /// The datagram was sent.
     pub fn sent(&mut self) {
         self.quic.sent();
+    }
+
+    /// Its round trip, smoothed.
+    pub fn round_trip(&self) -> Nanos {
+        self.quic.round_trip()
     }
 
     /// When it is to be woken, whatever comes.
@@ -269,7 +282,9 @@ impl Multiplex {
                     for id in ids {
                         body_bytes += self.read(id, now, ended)?;
                     }
-                    self.lost = Some(quic::lost(&reason, self.is_settled));
+                    let mut lost = quic::lost(&reason, self.is_settled);
+                    self.lose_the_way(&mut lost, &reason);
+                    self.lost = Some(lost);
                 }
                 Event::Stream(StreamEvent::Opened { dir: Dir::Uni }) => {
                     while let Some(id) = self.quic.connection.streams().accept(Dir::Uni) {

@@ -14,6 +14,7 @@ use crate::fields::Read;
 mod arrivals;
 mod check;
 mod event_stream;
+mod migration;
 mod paths;
 mod read;
 mod streams;
@@ -22,6 +23,7 @@ mod upload;
 
 pub use self::arrivals::{Arrivals, Gaps, Profile, Step};
 pub use self::event_stream::EventStream;
+pub use self::migration::{Migration, MigrationKind};
 pub use self::paths::{ByteRange, PathKind, Paths, Ranges, is_path};
 pub use self::streams::Streams;
 pub use self::target::{Endpoint, ProxyProtocol, Target, Tls, TlsVersion};

@@ -73,6 +73,8 @@ pub struct Recorder {
     pub arrival: Distribution,
     /// From there until the probe read it, of the same sample.
     pub receive_lag: Distribution,
+    /// Of its connections as their answers came, of a sample: of TCP the kernel's, of QUIC the probe's.
+    pub round_trip: Distribution,
     /// Connections on which the server sent bytes that nobody asked for.
     pub stray: u64,
     /// Pauses of 35 to 60 ms inside a response.
@@ -115,6 +117,7 @@ impl Recorder {
             retransmits: 0,
             arrival: Distribution::new(),
             receive_lag: Distribution::new(),
+            round_trip: Distribution::new(),
             connect: Distribution::new(),
             secure: Distribution::new(),
             stray: 0,
@@ -159,6 +162,7 @@ impl Recorder {
         self.secure.add(&other.secure);
         self.arrival.add(&other.arrival);
         self.receive_lag.add(&other.receive_lag);
+        self.round_trip.add(&other.round_trip);
         self.stray += other.stray;
         self.ack_stall_suspects += other.ack_stall_suspects;
         if let Some(theirs) = &other.streams {
@@ -234,6 +238,13 @@ impl Recorder {
             let arrival = first_byte.saturating_sub(lag);
             self.arrival.record(arrival.saturating_sub(request.sent));
             self.receive_lag.record(lag);
+        }
+    }
+
+    /// An answer to a request was whole on a connection with such a round trip.
+    pub fn went_and_came(&mut self, request: &Request, round_trip: Nanos) {
+        if self.measures(request.intended) {
+            self.round_trip.record(round_trip);
         }
     }
 
@@ -343,7 +354,7 @@ impl Recorder {
         self.streams.get_or_insert_default().add(&carried.tally());
         if let Some(traffic) = carried.traffic() {
             self.traffic.get_or_insert_default().add(&Traffic {
-                dropped_datagrams,
+                dropped_datagrams: traffic.dropped_datagrams + dropped_datagrams,
                 ..traffic
             });
         }

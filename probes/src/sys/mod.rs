@@ -27,7 +27,7 @@ pub use self::process::{
 };
 pub use self::socket::{
     Dial, acknowledge_quickly, connect, discard, make_room, own_addresses, receive_stamped,
-    retransmits, stamp_arrivals, unacknowledged_bytes,
+    retransmits, round_trip, stamp_arrivals, unacknowledged_bytes,
 };
 pub use self::unix::connect_unix;
 

@@ -214,9 +214,20 @@ pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
 }
 
 /// Segments that this host has sent again on a connection, those of the handshake among them.
+pub fn retransmits(socket: &TcpStream) -> io::Result<u64> {
+    Ok(u64::from(tcp_info(socket)?.tcpi_total_retrans))
+}
+
+/// The round trip of a connection as its kernel has it: smoothed, with what the peer's kernel puts
+/// acknowledgements off.
+pub fn round_trip(socket: &TcpStream) -> io::Result<Nanos> {
+    Ok(u64::from(tcp_info(socket)?.tcpi_rtt) * (SECOND / 1_000_000))
+}
+
+/// What the kernel says of a connection of TCP.
 ///
 /// Source: tcp(7), `TCP_INFO`.
-pub fn retransmits(socket: &TcpStream) -> io::Result<u64> {
+fn tcp_info(socket: &TcpStream) -> io::Result<libc::tcp_info> {
     // SAFETY: zeroed is a valid tcp_info; the kernel fills at most the length that is told.
     let info = unsafe {
         let mut info: libc::tcp_info = mem::zeroed();
@@ -230,7 +241,7 @@ pub fn retransmits(socket: &TcpStream) -> io::Result<u64> {
         ))?;
         info
     };
-    Ok(u64::from(info.tcpi_total_retrans))
+    Ok(info)
 }
 
 /// Has the kernel stamp what arrives on a connection with the time at which it did.

@@ -15,6 +15,7 @@ fn with(streams: usize) -> Multiplex {
         streams,
         stream_window_bytes: WINDOW,
         connection_window_bytes: 2 * WINDOW,
+        ..Streams::default()
     })
 }
 

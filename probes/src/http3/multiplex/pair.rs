@@ -43,6 +43,8 @@ pub(super) enum Say {
 pub(super) struct Pair {
     pub(super) client: Multiplex,
     pub(super) ended: Vec<Ended>,
+    /// Where the client's datagrams come from.
+    pub(super) from: SocketAddr,
     clock: Clock,
     endpoint: Endpoint,
     server: Option<(ConnectionHandle, Connection)>,
@@ -107,10 +109,11 @@ impl Pair {
     /// handshake.
     pub(super) fn new(most_streams: u8, plan: Streams, protocol: &[u8]) -> Self {
         let clock = Clock::start();
-        let [at, _] = addresses();
+        let [at, from] = addresses();
         let mut pair = Self {
             client: Multiplex::start(&client(plan), at, clock).expect("a connection"),
             ended: Vec::new(),
+            from,
             clock,
             endpoint: server(most_streams, protocol),
             server: None,
@@ -170,7 +173,7 @@ impl Pair {
 
     /// Carries datagrams until there are none; how many bytes of bodies came.
     pub(super) fn talk(&mut self) -> Result<u64, Fault> {
-        let [at, from] = addresses();
+        let ([at, _], from) = (addresses(), self.from);
         let (mut bytes, mut fault) = (0, None);
         loop {
             let mut moved = false;

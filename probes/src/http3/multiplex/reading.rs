@@ -66,7 +66,9 @@ impl Multiplex {
             || runs_low(self.taken_bytes, self.plan.connection_window_bytes);
         self.tally.window_stalls += u64::from(stalls);
         if let Some(end) = end {
-            let exchange = self.streams.swap_remove(place).answer.exchange;
+            let stream = self.streams.swap_remove(place);
+            self.moves.answers += u64::from(stream.is_moved && matches!(end, End::Whole));
+            let exchange = stream.answer.exchange;
             if exchange.is_uploading() {
                 // The server wants no more of its body.
                 let _ = self

@@ -1,0 +1,126 @@
+"""Distance, losses and reordering on the way to nginx: all is answered, and the way is told."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import pytest
+from far_link import OWN, PEER, Counts, Link, over
+from probe_loads import SIZES, Nginx, load_plan
+from test_probe_http3 import Quic, closed, listening, over_http3
+
+from nginx_tune.documents.loadplan import Http2, Http3, LoadClass, Paths, Permit, Target, Tls
+from nginx_tune.documents.measured_class import ClassMeasurement
+from nginx_tune.host.gaps import Missing
+from nginx_tune.load.probe import run_probe
+from nginx_tune.observe.waiting import WaitingLook, look_at_waiting
+from nginx_tune.window.waiting import plan_round_trips
+
+T = TypeVar("T")
+
+pytestmark = pytest.mark.needs("root", "nginx", "probe", "matrix", "openssl", "tun")
+
+
+def with_nginx(link: Link, place: Path, call: Callable[[Quic], T]) -> tuple[T, Counts]:
+    """What a call returns while nginx 1.30 serves at the other end of the link."""
+
+    def inside() -> T:
+        with listening("1.30", place, address=OWN) as quic:
+            return call(quic)
+
+    return over(link, inside)
+
+
+def ask(quic: Quic, item: LoadClass, seconds: float) -> ClassMeasurement:
+    """Asks the far end: each request has a minute."""
+    plan = load_plan(Nginx(quic.nginx.port, Path("/dev/null")), item)
+    plan = msgspec.structs.replace(
+        plan,
+        target=Target(address=PEER, port=quic.nginx.port, tls=Tls(verify=False)),
+        permit=Permit(hosts=[PEER]),
+        duration_seconds=seconds,
+        drain_seconds=60.0,
+    )
+    return run_probe(plan).classes["c"]
+
+
+def bodies(**changes: object) -> LoadClass:
+    """Forty requests for 100 KB, whose lengths are checked."""
+    paths = Paths(kind="fixed", paths=["/100k"], bytes=[SIZES["/100k"]])
+    plain = {"paths": paths, "timeout_seconds": 60.0, "http3": Http3(streams=10)}
+    return over_http3(**{**plain, **changes})
+
+
+@pytest.mark.parametrize("lost", [0.01, 0.05])
+def test_all_is_answered_in_spite_of_losses_and_reordering(lost: float, tmp_path: Path) -> None:
+    link = Link(delay_seconds=0.005, lost=lost, late=0.02)
+    found, counts = with_nginx(
+        link, tmp_path, lambda quic: ask(quic, bodies(arrivals=closed(6)), 2.0)
+    )
+    assert counts.lost > 5
+    assert counts.late > 5
+    assert (found.errors, found.censored) == ({}, 0)
+    assert found.requests >= 10
+    assert found.http3 is not None
+    assert found.http3.lost_packets > 0, "of the probe's own some were lost, and it knows"
+    assert found.http3.lost_packets <= counts.lost + counts.late
+    assert found.connections_opened == 2
+
+
+@pytest.mark.parametrize("protocol", ["http1", "http2", "http3"])
+def test_the_round_trip_is_that_of_the_link(protocol: str, tmp_path: Path) -> None:
+    """Of three protocols, by the kernel (TCP_INFO) and by QUIC: no less than twice the way."""
+    changes: dict[str, object] = {
+        "http1": {"http3": None, "connections": 4},
+        "http2": {"http3": None, "http2": Http2(streams=10)},
+        "http3": {},
+    }[protocol]
+    middle = []
+    for delay in (0.01, 0.06):
+        place = tmp_path / str(delay)
+        place.mkdir()
+        item = over_http3("/1k", arrivals=closed(4), **changes)
+        found, _ = with_nginx(
+            Link(delay_seconds=delay), place, lambda quic, item=item: ask(quic, item, 1.5)
+        )
+        assert found.errors == {}
+        trips = found.round_trip_seconds
+        assert trips.count >= 4
+        assert trips.p50 is not None
+        assert trips.p50 >= 2 * delay
+        middle.append(trips.p50)
+    assert middle[1] > middle[0]
+
+
+def test_the_kernel_knows_how_far_the_clients_of_a_running_nginx_are(tmp_path: Path) -> None:
+    """What ``observe`` reads: of each connection at nginx's ports its own round trip."""
+    delay = 0.03
+    item = over_http3("/1k", http3=None, arrivals=closed(120), connections=120)
+
+    def look(quic: Quic) -> WaitingLook | Missing:
+        asking = threading.Thread(target=ask, args=(quic, item, 2.0))
+        asking.start()
+        seen: WaitingLook | Missing = Missing("nobody came")
+        while asking.is_alive():
+            now = look_at_waiting(quic.workers[0], quic.workers, {quic.nginx.port})
+            if isinstance(now, WaitingLook) and now.clients == 120:
+                seen = now
+            time.sleep(0.1)
+        asking.join()
+        return seen
+
+    seen, _ = with_nginx(Link(delay_seconds=delay), tmp_path, look)
+    assert isinstance(seen, WaitingLook), seen
+    assert len(seen.round_trips) == 120
+    found = plan_round_trips([seen])
+    assert found is not None
+    assert found.connections == 120
+    assert found.p50_seconds is not None
+    assert found.p90_seconds is not None
+    assert 2 * delay <= found.p50_seconds <= found.p90_seconds
+    assert found.p99_seconds is None, "one connection beyond it says nothing"
