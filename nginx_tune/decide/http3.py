@@ -9,11 +9,13 @@ some six for a client that is idle and one more for each request; a reload takes
 clients of HTTP/3 in every release so far (scenario ``quic-reload``).
 
 With more than one worker a ``quic`` listener needs ``reuseport``: packets of one connection would
-else come to any of them. Browsers learn of it by Alt-Svc, or by DNS. Of a stream no more than
-``http3_stream_buffer_size`` (64 KiB) is under way, so that a download has at most that in a round
-trip: it is raised where the round trip and what clients take are known (``round_trip`` and
-``concurrency`` of the workload), never by a guess. ``observe`` measures the round trip at the
-clients that nginx has: the kernel keeps it for each of their connections (``tcpi_rtt``).
+else come to any of them. A client whose port changes (a NAT that forgot it) then comes to another
+worker, which does not know it (scenario ``quic-migration``). Browsers learn of it by Alt-Svc, or by
+DNS. Of a stream no more than ``http3_stream_buffer_size`` (64 KiB) is under way, so that a download
+has at most that in a round trip: it is raised where the round trip and what clients take are known
+(``round_trip`` and ``concurrency`` of the workload), never by a guess. ``observe`` measures the
+round trip at the clients that nginx has: the kernel keeps it for each of their connections
+(``tcpi_rtt``).
 """
 
 from __future__ import annotations
@@ -102,10 +104,27 @@ def decide_http3(s: Situation, _plan: PoolPlan) -> Decision:
                 f"an idle client takes some {_IDLE_SLOTS} slots of worker_connections, and each "
                 "request one more"
             ),
+            *_of_moving_clients(s),
             "UDP must come through: the firewall has to let the port in",
         ],
         next_command=LEARN_COMMAND if is_assumed else SHOW_COMMAND,
     )
+
+
+def _of_moving_clients(s: Situation) -> list[str]:
+    """What becomes of clients whose port changes, behind a NAT that forgets them."""
+    others = s.workers - 1
+    by_worker = (
+        f"a client whose UDP port changes comes to another worker {others} times of {s.workers}, "
+        "and loses its connection (reuseport without quic_bpf; scenario quic-migration)"
+    )
+    return [
+        *([by_worker] if others > 0 else []),
+        (
+            "its second change finds no connection ID where quic_active_connection_id_limit is 2, "
+            "the default"
+        ),
+    ]
 
 
 def offers_http3(s: Situation) -> bool:

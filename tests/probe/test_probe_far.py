@@ -30,7 +30,7 @@ def with_nginx(link: Link, place: Path, call: Callable[[Quic], T]) -> tuple[T, C
     """What a call returns while nginx 1.30 serves at the other end of the link."""
 
     def inside() -> T:
-        with listening("1.30", place, address=OWN) as quic:
+        with listening("1.30", place, "http2 on;", address=OWN) as quic:
             return call(quic)
 
     return over(link, inside)

@@ -377,6 +377,18 @@ def test_a_reload_takes_answers_over_http3_and_none_over_http2(run_cli: RunCli) 
 
 @in_the_lab
 @pytest.mark.needs("matrix")
+def test_clients_whose_port_changes_are_followed_by_one_worker_alone(run_cli: RunCli) -> None:
+    blocks = blocks_of(run(run_cli, "quic-migration", seconds="4s"))
+    quic = {arm: block.classes["h3"].http3 for arm, block in blocks.items()}
+    counted = {arm: one for arm, one in quic.items() if one is not None}
+    assert counted["baseline"].followed_migrations > 5
+    assert counted["baseline"].lost_migrations == 0
+    for arm in ("candidate", "four-older", "default-ids"):
+        assert counted[arm].lost_migrations > 0, arm
+
+
+@in_the_lab
+@pytest.mark.needs("matrix")
 def test_streams_of_a_cleartext_connection_wait_for_its_one_sendfile(run_cli: RunCli) -> None:
     result = run(run_cli, "http2-cold-files", seconds="3s")
     texts = {arm.arm: arm.nginx_conf for arm in result.arms}
