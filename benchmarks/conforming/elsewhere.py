@@ -94,6 +94,22 @@ ELSEWHERE: dict[str, tuple[str, list[str]]] = {
             "tests/probe/test_probe_http3.py::test_what_a_stopped_server_delays_stands_in_the_latencies",
         ],
     ),
+    "29": (
+        "1 % and 5 % of the packets lost, others late: all is answered; the round trip is the link's",
+        [
+            "tests/probe/test_probe_far.py::test_all_is_answered_in_spite_of_losses_and_reordering",
+            "tests/probe/test_probe_far.py::test_the_round_trip_is_that_of_the_link",
+        ],
+    ),
+    "30": (
+        "connections over QUIC whose port changes: followed, lost and moved as nginx has them",
+        [
+            "tests/probe/test_probe_migration.py::test_one_worker_follows_a_connection_to_its_new_port",
+            "tests/probe/test_probe_migration.py::test_a_second_change_finds_no_connection_id_left",
+            "tests/probe/test_probe_migration.py::test_workers_with_sockets_of_their_own_lose_connections",
+            "probes/src/http3/multiplex/tests.rs::a_server_follows_a_connection_to_its_new_port",
+        ],
+    ),
 }
 """By number: what is asked, and the tests (``file::function``) and benchmarks that ask it."""
 
