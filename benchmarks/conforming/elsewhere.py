@@ -95,7 +95,10 @@ ELSEWHERE: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "29": (
-        "1 % and 5 % of the packets lost, others late: all is answered; the round trip is the link's",
+        (
+            "1 % and 5 % of the packets lost, others late: all is answered, "
+            "the round trip is the link's"
+        ),
         [
             "tests/probe/test_probe_far.py::test_all_is_answered_in_spite_of_losses_and_reordering",
             "tests/probe/test_probe_far.py::test_the_round_trip_is_that_of_the_link",

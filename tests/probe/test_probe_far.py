@@ -16,7 +16,7 @@ from test_probe_http3 import Quic, closed, listening, over_http3
 
 from nginx_tune.documents.loadplan import Http2, Http3, LoadClass, Paths, Permit, Target, Tls
 from nginx_tune.documents.measured_class import ClassMeasurement
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 from nginx_tune.load.probe import run_probe
 from nginx_tune.observe.waiting import WaitingLook, look_at_waiting
 from nginx_tune.window.waiting import plan_round_trips

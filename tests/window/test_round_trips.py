@@ -12,7 +12,7 @@ from nginx_tune.documents.measured_server import RoundTrips, ServerMeasurement
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import RoundTrip, Workload
-from nginx_tune.host.gaps import Missing
+from nginx_tune.host.door import Missing
 from nginx_tune.observe.parse_sock_diag import TcpSocket
 from nginx_tune.observe.waiting import WaitingLook, sort_waiting
 from nginx_tune.report.observation import observation_blocks
