@@ -81,7 +81,7 @@ fn client(plan: Streams) -> Client {
     Client::new(&tls, plan).expect("a client of QUIC")
 }
 
-fn server(most_streams: u8, protocol: &[u8]) -> Endpoint {
+fn server(most_streams: u8, protocol: &[u8], lets_migrate: bool) -> Endpoint {
     let decoded = |text: &str| STANDARD.decode(text).expect("base64");
     let chain = vec![CertificateDer::from(decoded(CERTIFICATE))];
     let key = PrivateKeyDer::try_from(decoded(KEY)).expect("a key");
@@ -96,6 +96,7 @@ fn server(most_streams: u8, protocol: &[u8]) -> Endpoint {
     let mut transport = TransportConfig::default();
     transport.max_concurrent_bidi_streams(most_streams.into());
     config.transport_config(Arc::new(transport));
+    config.migration(lets_migrate);
     Endpoint::new(
         Arc::new(EndpointConfig::default()),
         Some(Arc::new(config)),
@@ -108,6 +109,15 @@ impl Pair {
     /// A server that takes so many requests at once, and a probe that sends as many as it may, after their
     /// handshake.
     pub(super) fn new(most_streams: u8, plan: Streams, protocol: &[u8]) -> Self {
+        Self::with(server(most_streams, protocol, true), plan)
+    }
+
+    /// The same of a server that lets no connection migrate.
+    pub(super) fn of_a_place(plan: Streams) -> Self {
+        Self::with(server(9, b"h3", false), plan)
+    }
+
+    fn with(endpoint: Endpoint, plan: Streams) -> Self {
         let clock = Clock::start();
         let [at, from] = addresses();
         let mut pair = Self {
@@ -115,7 +125,7 @@ impl Pair {
             ended: Vec::new(),
             from,
             clock,
-            endpoint: server(most_streams, protocol),
+            endpoint,
             server: None,
             control: None,
             requests: Vec::new(),

@@ -261,6 +261,30 @@ fn a_server_follows_a_connection_to_its_new_port() {
 }
 
 #[test]
+fn a_server_that_lets_no_connection_migrate_is_obeyed_and_a_nat_obeys_nobody() {
+    for (kind, moves) in [
+        (MigrationKind::Rebinding, true),
+        (MigrationKind::Migration, false),
+    ] {
+        let mut pair = Pair::of_a_place(Streams {
+            migration: Some(Migration {
+                kind,
+                every: SECOND,
+                every_requests: u64::MAX,
+            }),
+            ..Streams::default()
+        });
+        assert!(pair.client.is_settled());
+        assert_eq!(pair.client.change_port(0, SECOND), moves, "{kind:?}");
+        let changes = pair.client.traffic().migrations;
+        assert_eq!(
+            (changes, pair.client.unfollowed_since().is_some()),
+            (u64::from(moves), moves)
+        );
+    }
+}
+
+#[test]
 fn a_connection_that_nobody_follows_is_lost_by_that() {
     let mut pair = moving(MigrationKind::Rebinding, 2 * SECOND, u64::MAX);
     let first = pair.client.begin_moving(0.5, SECOND);
