@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ground_truth::{Server, Then, closed, command, number, ok, plan, run, run_raw};
+use ground_truth::{Server, Then, closed, command, number, ok, plan, run, run_by, run_raw, start};
 use serde_json::{Value, json};
 
 #[track_caller]
@@ -134,14 +134,7 @@ fn the_caps_hold_during_the_run() {
 }
 
 fn spawn(plan: &Value) -> Child {
-    let mut child = command()
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = child.stdin.take().unwrap();
-    input.write_all(plan.to_string().as_bytes()).unwrap();
-    child
+    start(&mut command(), plan)
 }
 
 fn signal(child: &Child, name: &str) {
@@ -225,17 +218,12 @@ fn progress_is_a_line_a_second_on_its_own_descriptor() {
     let server = Server::answering(ok(1));
     let mut plan = plan(&server);
     plan["duration_seconds"] = json!(2.5);
-    let mut child = Command::new("sh")
-        .args(["-c", "exec \"$0\" --progress-fd 3 3>&1 >/dev/null"])
-        .arg(command().get_program())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = child.stdin.take().unwrap();
-    input.write_all(plan.to_string().as_bytes()).unwrap();
-    drop(input);
-    let output = child.wait_with_output().unwrap();
+    let output = run_by(
+        Command::new("sh")
+            .args(["-c", "exec \"$0\" --progress-fd 3 3>&1 >/dev/null"])
+            .arg(command().get_program()),
+        &plan,
+    );
     assert!(output.status.success());
     let lines: Vec<Value> = String::from_utf8(output.stdout)
         .unwrap()
@@ -337,15 +325,7 @@ fn a_kernel_without_pwait2_measures_as_well() {
     let server = Server::answering(ok(100));
     let mut plan = plan(&server);
     plan["classes"][0]["arrivals"] = json!({"kind": "poisson", "rate_per_second": 500});
-    let mut child = without_pwait2(&mut command())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = child.stdin.take().unwrap();
-    input.write_all(plan.to_string().as_bytes()).unwrap();
-    drop(input);
-    let output = child.wait_with_output().unwrap();
+    let output = run_by(without_pwait2(&mut command()), &plan);
     assert!(output.status.success());
     let measurement: Value = serde_json::from_slice(&output.stdout).unwrap();
     let class = &measurement["classes"]["c"];
@@ -360,17 +340,10 @@ fn a_precise_run_on_one_cpu_is_refused() {
     let mut plan = plan(&server);
     plan["precise"] = json!(true);
     let cpu = first_allowed_cpu();
-    let mut child = Command::new("taskset")
-        .args(["-c", &cpu, env!("CARGO_BIN_EXE_nginx-tune-probe")])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = child.stdin.take().unwrap();
-    input.write_all(plan.to_string().as_bytes()).unwrap();
-    drop(input);
-    let output = child.wait_with_output().unwrap();
+    let output = run_by(
+        Command::new("taskset").args(["-c", &cpu, env!("CARGO_BIN_EXE_nginx-tune-probe")]),
+        &plan,
+    );
     assert_eq!(output.status.code(), Some(2));
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(

@@ -5,14 +5,14 @@
 mod ground_truth;
 
 use std::io::Write as _;
-use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ground_truth::{
-    Server, Then, command, number, ok, plan, run, run_class, run_raw, unless, within_four_tries,
+    Server, Then, command, number, ok, plan, run, run_by, run_class, run_raw, start, unless,
+    within_four_tries,
 };
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
@@ -143,16 +143,7 @@ fn ends_with_a_signal(threads: u64) {
     let mut plan = load(&server, threads);
     plan["duration_seconds"] = json!(60);
     let log = std::env::temp_dir().join(format!("probe-signal-{}.hlog", std::process::id()));
-    let mut child = command()
-        .arg("--hlog")
-        .arg(&log)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = child.stdin.take().unwrap();
-    input.write_all(plan.to_string().as_bytes()).unwrap();
-    drop(input);
+    let child = start(command().arg("--hlog").arg(&log), &plan);
     while server.asked().len() < 100 {
         thread::sleep(Duration::from_millis(10));
     }
@@ -194,17 +185,7 @@ fn one_log_has_what_all_threads_recorded() {
     let path = std::env::temp_dir().join(format!("probe-threads-{}.hlog", std::process::id()));
     let mut plan = load(&server, 3);
     plan["duration_seconds"] = json!(2.5);
-    let mut child = command()
-        .arg("--hlog")
-        .arg(&path)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = child.stdin.take().unwrap();
-    input.write_all(plan.to_string().as_bytes()).unwrap();
-    drop(input);
-    let output = child.wait_with_output().unwrap();
+    let output = run_by(command().arg("--hlog").arg(&path), &plan);
     assert!(output.status.success());
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     let log = std::fs::read(&path).unwrap();

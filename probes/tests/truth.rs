@@ -8,12 +8,11 @@
 mod ground_truth;
 
 use std::io::{Read as _, Write as _};
-use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ground_truth::{Server, Then, class, closed, command, number, ok, plan, run, run_class};
+use ground_truth::{Server, Then, class, closed, command, number, ok, plan, run, run_class, start};
 use nginx_tune_probe::plan::Plan;
 use nginx_tune_probe::schedule::Schedule;
 use serde_json::{Value, json};
@@ -150,14 +149,7 @@ fn a_signal_ends_the_waiting_for_the_start() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     plan["start_at_unix_seconds"] = json!(now.as_secs_f64() + 600.0);
     plan["idle_connections"] = json!(5);
-    let mut child = command()
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = child.stdin.take().unwrap();
-    input.write_all(plan.to_string().as_bytes()).unwrap();
-    drop(input);
+    let mut child = start(&mut command(), &plan);
     // Signals are caught before the waiting begins; until then one is deadly.
     let blocked = || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();

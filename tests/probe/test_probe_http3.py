@@ -232,6 +232,7 @@ def test_what_a_stopped_server_delays_stands_in_the_latencies(quic: Quic) -> Non
     assert found.http3.most_streams == 100
 
 
+@pytest.mark.alone  # compares times
 def test_waiting_for_a_stream_counts(tmp_path: Path) -> None:
     """One stream at a time, each of 50 ms at least: 100 arrivals a second queue up."""
     slow = "http3_max_concurrent_streams 1; limit_rate_after 0; location /100k { limit_rate 1m; }"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from captured_probe import FAR, OWN, captured
 from upload_loads import MARKED, UNMARKED, listening, sent, upload_class, upload_plan
 
 from nginx_tune.documents.base import encode
@@ -179,8 +179,8 @@ def test_not_one_packet_leaves_where_bodies_are_refused(tmp_path: Path) -> None:
     ]
     targets = [
         Target(address="127.0.0.1", port=port),
-        Target(address="10.254.0.1", port=port),  # an address of this host
-        Target(address="10.254.0.9", port=port),  # another host on the link
+        Target(address=OWN, port=port),  # an address of this host
+        Target(address=FAR, port=port),  # another host on the link
         Target(unix=socket_path),
     ]
     runs = []
@@ -188,7 +188,7 @@ def test_not_one_packet_leaves_where_bodies_are_refused(tmp_path: Path) -> None:
         plan = encode(forged(target)).decode()
         file = tmp_path / f"plan-{number}.json"
         file.write_text(plan)
-        leave = ["--allow-live", "--allow-target", "10.254.0.9"]
+        leave = ["--allow-live", "--allow-target", FAR]
         runs.append(([str(find_probe())], plan))
         runs.append(([sys.executable, "-m", "nginx_tune", "probe", str(file), *leave], ""))
     # That packets would be seen: the same without bodies, to the live server and the other host.
@@ -196,21 +196,12 @@ def test_not_one_packet_leaves_where_bodies_are_refused(tmp_path: Path) -> None:
         plain = upload_class("/plain", method="GET", upload=None, timeout_seconds=0.5)
         asking = msgspec.structs.replace(forged(target, drain_seconds=1.0), classes=[plain])
         runs.append(([str(find_probe())], encode(asking).decode()))
-    walls = ["unshare", "--net", sys.executable, HERE / "packets.py", json.dumps([servers, runs])]
-    done = subprocess.run(
-        walls,
-        capture_output=True,
-        text=True,
-        env={**UNMARKED, "PYTHONPATH": str(ROOT)},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
+    said = captured(*runs, servers=servers, env=UNMARKED)
     assert len(said) == len(runs)
     for one in said[:-2]:
-        assert (one["status"], one["packets"], one["before"]) == (2, 0, 0), one
-        assert REFUSED in one["errors"]
-        assert one["errors"].count("\n") == 1
+        assert (one.code, one.packets) == (2, []), one
+        assert REFUSED in one.stderr
+        assert one.stderr.count("\n") == 1
     for one in said[-2:]:
-        assert one["status"] == 0, one
-        assert one["packets"] > 0
+        assert one.code == 0, one
+        assert one.packets

@@ -60,6 +60,7 @@ def test_sizes_are_drawn_again_alike_and_put_is_a_method(server: Target) -> None
     assert 1_000_000 < drawn[0] < 20_000_000, "some of each"
 
 
+@pytest.mark.alone  # holds a pace
 def test_a_slow_client_takes_its_time_and_others_do_not_wait(server: Target) -> None:
     slow = upload_class("/plain", upload=Upload(bytes=[100_000], bytes_per_second=200_000))
     for _ in range(4):  # on a busy machine one may be spoilt
@@ -180,6 +181,7 @@ def test_nginx_refuses_a_body_that_is_too_large(
     assert (came.early_answers, came.bodies, came.cut_off) == (20, 0, 0)
 
 
+@pytest.mark.alone  # holds a pace
 def test_slow_streams_of_one_connection_have_a_pace_each(
     start_nginx: StartNginx, free_port: int, origin: int
 ) -> None:

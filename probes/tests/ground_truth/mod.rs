@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -193,7 +193,17 @@ pub fn closed(users: u64) -> Value {
 
 /// The probe, given a plan on standard input.
 pub fn run_raw(plan: &Value) -> Output {
-    let mut child = command()
+    run_by(&mut command(), plan)
+}
+
+/// What a command that runs the probe prints, given a plan.
+pub fn run_by(command: &mut Command, plan: &Value) -> Output {
+    start(command, plan).wait_with_output().unwrap()
+}
+
+/// The same, as it begins: the plan is written, and nothing more will be.
+pub fn start(command: &mut Command, plan: &Value) -> Child {
+    let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -201,8 +211,7 @@ pub fn run_raw(plan: &Value) -> Output {
         .unwrap();
     let mut input = child.stdin.take().unwrap();
     input.write_all(plan.to_string().as_bytes()).unwrap();
-    drop(input);
-    child.wait_with_output().unwrap()
+    child
 }
 
 pub fn command() -> Command {
