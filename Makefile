@@ -23,7 +23,7 @@ test:
 	@failed=0; \
 	$(MAKE) lint || failed=1; \
 	if ! command -v cargo >/dev/null; then echo "all Rust tests without cargo" | tee -a $(UNTESTED) >&2; \
-	else (cd probes && cargo test --release --locked --no-fail-fast) || failed=1; fi; \
+	else (cd probes && cargo test --profile checked --locked --no-fail-fast) || failed=1; fi; \
 	$(MAKE) pytest || failed=1; \
 	if [ -s $(UNTESTED) ]; then echo "Not tested on this machine:"; cat $(UNTESTED); \
 	else echo "Nothing was left untested on this machine."; fi; \

@@ -30,15 +30,19 @@ ROOT = Path(__file__).resolve().parent.parent
 
 SIDE_BY_SIDE = {
     "audit", "cli", "conf", "emit", "learn", "page", "report", "secrets",
+    "bench/test_copied_advice.py", "bench/test_version_table.py", "experiment/test_trials.py",
+    "nginx/test_split_clients.py", "probe/test_probe_packets.py", "sandbox/test_plan_filter.py",
     "scenario/test_scenario_files.py", "test_packaging.py",
 }  # fmt: skip
 """Rooms, and files of other rooms, whose tests start an nginx each, and neither take time nor
 devices."""
 PAIRED = {
     "apply", "examples", "store", "experiment/test_tls_lab.py", "host/test_trust.py",
-    "lab/test_bounds.py", "lab/test_other_users_directories.py", "lab/test_special_files.py",
+    "lab/test_bounds.py", "lab/test_images.py", "lab/test_other_users_directories.py",
+    "lab/test_special_files.py",
     "nginx/test_nginx_instance.py", "probe/test_probe_command.py", "probe/test_probe_http2.py",
-    "probe/test_probe_tls.py", "probe/test_probe_transport.py",
+    "probe/test_probe_http3.py", "probe/test_probe_tls.py", "probe/test_probe_transport.py",
+    "probe/test_probe_upload_guard.py", "probe/test_probe_uploads.py",
     "validate/test_validate_searches.py", "validate/test_validate_sites.py",
     "validate/test_validate_whole_sites.py",
 }  # fmt: skip

@@ -89,7 +89,7 @@ def test_it_needs_the_standard_library_alone(program: Path) -> None:
 
 
 MOVING = re.compile(
-    r"/memory/(available_bytes|page_cache_limit_bytes|dirty_\w+|consumers/\w+)"
+    r"/memory/(available_bytes|cgroup_usage_bytes|page_cache_limit_\w+|dirty_\w+|consumers/\w+)"
     r"|/storage/paths/\d+/available_bytes"
     r"|/cpu/(steal_ratio|throttled/\w+)|/memory/swaps/\d+/used_bytes"
     r"|/network/(softnet|tcp)/\w+|/network/conntrack_entries|/network/links/\d+/missed_packets"

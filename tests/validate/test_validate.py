@@ -99,7 +99,7 @@ def test_a_candidate_that_costs_more_cpu_is_worse_though_clients_hardly_see_it(
     )
     plain, dear = write(site, "plain.conf"), write(site, "dear.conf", location=costly)
     result = run_cli(
-        "-q", "validate", dear, "--against", plain, "--pairs", "10", "--duration", "600ms",
+        "-q", "validate", dear, "--against", plain, "--pairs", "8", "--duration", "600ms",
         "--warmup", "200ms", "-f", "json",
     )  # fmt: skip
     verdict = decode(Verdict, result.stdout.encode())
