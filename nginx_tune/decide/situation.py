@@ -19,6 +19,7 @@ from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.model.blocking import Prediction, predict
 from nginx_tune.model.cache import PopularityClass, curve_classes, zipf_classes
 from nginx_tune.model.disk import ModelDisk, disk_model, disk_models, disks_together
+from nginx_tune.model.filling import since_empty
 from nginx_tune.model.inputs import HALF_PAGE_BYTES, PAGE_BYTES, BlockingInputs, CacheAge
 from nginx_tune.model.protocol import ReadPath, read_path, turn_bytes
 from nginx_tune.model.sizes import SizeGroup, size_groups
@@ -335,7 +336,7 @@ class Situation:
         dataset, cache, mean = self.dataset_bytes, self.page_cache, self.object_bytes
         if not dataset.value or cache.value is None or not mean.value:
             return None
-        return BlockingInputs(
+        inputs = BlockingInputs(
             workers=self.workers,
             page_cache_bytes=cache.value,
             dataset_bytes=dataset.value,
@@ -366,6 +367,7 @@ class Situation:
                 self.workload.popularity.once,
             ),
         )
+        return since_empty(inputs) if self.workload.popularity.began_empty else inputs
 
     @cached_property
     def prediction(self) -> Prediction | None:

@@ -47,6 +47,9 @@ class Popularity(Part, frozen=True, kw_only=True):
     server that has run for long."""
     began_full: bool = False
     """Whether it was full then."""
+    began_empty: bool = False
+    """Whether it was empty when the clients of ``concurrency.since_seconds`` came, and nobody
+    counted their requests: who waits for answers asks as often as they come."""
     once: bool = False
     """Whether no object is asked for again before all have been."""
     provenance: Provenance = "assumed"

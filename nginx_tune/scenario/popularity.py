@@ -47,6 +47,7 @@ def declare_popularity(scenario: Scenario) -> Popularity:
         exponent=0.0,
         requests_seen=known,
         began_full=known is not None and scenario.starts == "full",
+        began_empty=known is None and bool(counted) and scenario.starts == "cold",
         once=bool(counted) and all(c.once for c in counted),
         provenance="declared",
     )
@@ -59,6 +60,7 @@ def declare_popularity(scenario: Scenario) -> Popularity:
         curve=_curve(counted, files),
         requests_seen=asked.requests_seen,
         began_full=asked.began_full,
+        began_empty=asked.began_empty,
         once=asked.once,
         provenance="declared",
     )

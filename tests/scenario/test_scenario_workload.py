@@ -145,6 +145,8 @@ def test_a_hot_file_that_clients_wait_for_hides_no_cold_start() -> None:
     )
     asked = declared(many_files(), even, waiting, warmup_seconds=1, duration_seconds=4)
     assert asked.requests_seen is None
+    assert asked.began_empty
+    assert not declared(many_files(), even, waiting, starts="warm").began_empty
 
 
 def test_who_waits_for_answers_is_counted_by_users_of_random_files() -> None:
