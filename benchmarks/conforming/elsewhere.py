@@ -70,8 +70,8 @@ ELSEWHERE: dict[str, tuple[str, list[str]]] = {
     "26": (
         "servers of HTTP/2 and HTTP/3 that mean harm: each its failure, bounded memory, an end",
         [
-            "probes/tests/hostile.rs::servers_of_http2_that_mean_harm_have_their_names",
-            "probes/tests/hostile.rs::servers_of_http3_that_mean_harm_have_their_names",
+            "probes/tests/hostile/http2.rs::servers_of_http2_that_mean_harm_have_their_names",
+            "probes/tests/hostile/http3.rs::servers_of_http3_that_mean_harm_have_their_names",
         ],
     ),
     "27": (
