@@ -138,7 +138,23 @@ _OPTIONS = [
         help="Compare lengths, and some bodies, with the files below DIR.",
     ),
     click.option(
-        "--slow-read", metavar="SIZE", help="Slow clients: read at most SIZE bytes a second."
+        "--slow-read",
+        metavar="SIZE",
+        help="Slow clients: read at most SIZE bytes a second from a connection (HTTP/2: of a "
+        "stream).",
+    ),
+    click.option(
+        "--slow-read-of",
+        type=click.Choice(["stream", "connection"]),
+        default="stream",
+        show_default=True,
+        help="HTTP/2: what --slow-read is the pace of.",
+    ),
+    click.option(
+        "--priority",
+        metavar="WORDS",
+        help="How urgent the answers are: weight=1…256 of each stream (HTTP/2), u=0…7 and i in "
+        "the header priority, with commas between: weight=220,u=1,i.",
     ),
     click.option(
         "--idle-connections",
@@ -232,6 +248,8 @@ def plan_of(
         keepalive=words.parse_keepalive(options["keepalive"]),
         range=None if options["byte_range"] is None else words.parse_range(options["byte_range"]),
         read_bytes_per_second=None if slow is None else words.parse_bytes(slow, "--slow-read"),
+        read_pace_of=options["slow_read_of"],
+        priority=None if options["priority"] is None else words.parse_priority(options["priority"]),
         event_stream=_event_stream(options),
         idle_connections=options["idle_connections"],
         new_connections_per_second=options["new_connections"],

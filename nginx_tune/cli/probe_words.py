@@ -6,7 +6,7 @@ import re
 from typing import Literal
 
 from nginx_tune.cli.options import parse_duration
-from nginx_tune.documents.loadplan import ByteRanges, Migration, Stripe
+from nginx_tune.documents.loadplan import ByteRanges, Migration, Priority, Stripe
 from nginx_tune.errors import UsageError
 from nginx_tune.load.bounds import CAP_NAMES
 from nginx_tune.load.one_class import Keepalive, OfferedRate
@@ -74,6 +74,32 @@ def parse_range(text: str) -> ByteRanges:
     if fixed is None or int(fixed[1]) > int(fixed[2]):
         raise UsageError(f"--range '{text}' is none", hint="for example 0-1023 or random:64k")
     return ByteRanges(kind="fixed", first=int(fixed[1]), last=int(fixed[2]))
+
+
+def parse_priority(text: str) -> Priority:
+    """``weight=220``, ``u=1``, ``u=1,i``, ``weight=220,u=1``."""
+    words = [word.strip().lower() for word in text.split(",")]
+    found = dict(word.split("=", 1) for word in words if "=" in word)
+    weight, urgency = found.pop("weight", None), found.pop("u", None)
+    flags = [word for word in words if "=" not in word]
+    fits = (
+        not found
+        and len(words) == len(set(words))
+        and flags in ([], ["i"])
+        and (weight is None or (re.fullmatch(r"\d{1,3}", weight) and 1 <= int(weight) <= 256))  # noqa: PLR2004
+        and (urgency is None or re.fullmatch(r"[0-7]", urgency))
+        and (urgency is not None or (weight is not None and not flags))
+    )
+    if not fits:
+        raise UsageError(
+            f"--priority '{text}' is none",
+            hint="weight=1…256 (HTTP/2), u=0…7 and i: for example weight=220,u=1,i",
+        )
+    return Priority(
+        weight=None if weight is None else int(weight),
+        urgency=None if urgency is None else int(urgency),
+        incremental=bool(flags),
+    )
 
 
 def parse_bytes(text: str, option: str) -> int:

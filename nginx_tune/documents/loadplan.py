@@ -192,6 +192,28 @@ class Upload(Part, frozen=True, kw_only=True):
     """HTTP/1.1: whether the body waits for ``100 Continue``, for a second at most."""
 
 
+class Priority(Part, frozen=True, kw_only=True):
+    """How urgent the answers to a class's requests are.
+
+    A weight is of HTTP/2 (the tree of RFC 7540 §5.3); an urgency goes in the header ``priority``
+    (RFC 9218) over any protocol. One of the two, or both.
+    """
+
+    weight: int | None = None
+    """From 1 to 256: the stream's part beside those that depend on the same."""
+    depends_on: list[str] = []
+    """Classes on the same connections: a stream depends on the newest of theirs that is under way,
+    on none where none is. A class may name itself."""
+    exclusive: bool = False
+    """Whether what had depended on that depends on this stream from then on."""
+    frame: Literal["headers", "priority"] = "headers"
+    """Whether HEADERS say it or a PRIORITY frame behind them."""
+    urgency: int | None = None
+    """From 0, the most urgent, to 7; 3 is what holds where nothing is said."""
+    incremental: bool = False
+    """Whether an answer is of use in parts, beside others as urgent."""
+
+
 class RequestClass(Part, frozen=True, kw_only=True):
     """Requests that are measured together: when they are due, over which connections they go.
 
@@ -202,6 +224,9 @@ class RequestClass(Part, frozen=True, kw_only=True):
     arrivals: Arrivals
     connections: int
     """Cap on connections; arrivals at the cap wait with their intended time."""
+    connections_of: str | None = None
+    """The class of HTTP/2 over whose connections the requests go, beside its own, as those of one
+    page; ``connections`` and ``http2`` are the same as there. Null has connections of its own."""
     connection_use: Literal["latest", "turns"] = "latest"
     """Of an open loop. ``latest``: the idle connection last used, and one more when all are busy,
     so that a few carry nearly all; ``turns``: connections are held open from the start and used
@@ -214,14 +239,20 @@ class RequestClass(Part, frozen=True, kw_only=True):
     keepalive: bool = True
     """Whether a connection serves more than one request."""
     read_bytes_per_second: int | None = None
-    """A slow client: most bytes that are read from a connection in a second."""
+    """A slow client: most bytes that are read from a connection in a second. Of HTTP/2 it gives its
+    windows back at that pace, and reads what comes at once."""
+    read_pace_of: Literal["stream", "connection"] = "stream"
+    """Of a slow client of HTTP/2: whether each stream has that pace, and others of the connection
+    are as fast as ever, or all streams of the connection together."""
     http2: Http2 | None = None
     """Null is HTTP/1.1. All connections are held from the start and used in turn, or by the same
-    users; ``connection_use``, ``keepalive`` and slow clients are of HTTP/1.1 alone."""
+    users; ``connection_use`` and ``keepalive`` are of HTTP/1.1 alone."""
     http3: Http3 | None = None
-    """The same over QUIC, in the place of ``http2``; the target needs ``tls``."""
+    """The same over QUIC, in the place of ``http2``; the target needs ``tls``. No slow clients."""
     upload: Upload | None = None
     """Null sends no body."""
+    priority: Priority | None = None
+    """Null says nothing of it."""
 
 
 class LoadClass(RequestClass, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from nginx_tune.documents.loadplan import (
     LoadPlan,
     Migration,
     Paths,
+    Priority,
     RateStep,
     Stripe,
     Target,
@@ -91,6 +92,8 @@ class Load:
     keepalive: Keepalive = field(default_factory=Keepalive)
     range: ByteRanges | None = None
     read_bytes_per_second: int | None = None
+    read_pace_of: Literal["stream", "connection"] = "stream"
+    priority: Priority | None = None
     hash_ratio: float = 0.01
     event_stream: EventStream | None = None
     idle_connections: int = 0
@@ -129,6 +132,10 @@ def plan_load(target: Target, path: str, load: Load) -> LoadPlan:
         raise UsageError("only connections of QUIC change their port", hint="give --http3 too")
     if load.streams is not None:
         raise UsageError("streams are HTTP/2's and HTTP/3's", hint="give --http2 or --http3 too")
+    if load.read_pace_of != "stream":
+        raise UsageError("--slow-read-of is of HTTP/2", hint="give --http2 too")
+    if load.priority is not None and load.priority.weight is not None:
+        raise UsageError("a weight is of HTTP/2", hint="give --http2 too, or an urgency (u=1)")
     arrivals = _arrivals(load)
     is_open = arrivals.kind != "closed"
     held = load.connections if is_open else None
@@ -148,7 +155,6 @@ def plan_load(target: Target, path: str, load: Load) -> LoadPlan:
         keepalive=load.keepalive.kept,
         keepalive_requests=load.keepalive.requests,
         close_probability=load.keepalive.close_probability,
-        read_bytes_per_second=load.read_bytes_per_second,
     )
     return _plan(target, load, main, *_new_connections(path, load))
 
@@ -167,6 +173,9 @@ def _class(path: str, load: Load, arrivals: Arrivals, connections: int) -> LoadC
         range=load.range,
         hash_ratio=load.hash_ratio,
         event_stream=load.event_stream,
+        read_bytes_per_second=load.read_bytes_per_second,
+        read_pace_of=load.read_pace_of,
+        priority=load.priority,
     )
 
 
@@ -180,12 +189,13 @@ def _class_with_streams(target: Target, path: str, load: Load) -> LoadClass:
         raise UsageError("--http2 and --http3 exclude each other")
     if load.migration is not None and not load.http3:
         raise UsageError("only connections of QUIC change their port", hint="give --http3")
+    if load.read_pace_of != "stream" and load.read_bytes_per_second is None:
+        raise UsageError("--slow-read-of goes with --slow-read")
     if load.http3:
         _require_quic(target, load)
     for is_given, other in (
         (load.keepalive != Keepalive(), "--keepalive"),
         (load.most_connections is not None, "--max-connections"),
-        (load.read_bytes_per_second is not None, "--slow-read"),
         (load.new_connections_per_second is not None, "--new-connections"),
     ):
         if is_given:
@@ -217,6 +227,7 @@ def _require_quic(target: Target, load: Load) -> None:
         (target.unix is not None, "a unix socket"),
         (target.proxy_protocol is not None, "--proxy-protocol"),
         (load.idle_connections > 0, "--idle-connections"),
+        (load.read_bytes_per_second is not None, "--slow-read"),
     ):
         if is_given:
             raise UsageError(f"{other} is of TCP, and does not go with --http3")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from nginx_tune.documents.scenario import ArmSpec, Scenario, ScenarioClass
+from nginx_tune.load.families import family_faults
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,31}", re.ASCII)
 _SERIES = re.compile(r"[0-9]+\.[0-9]+", re.ASCII)
@@ -44,6 +45,8 @@ def _check_arm(scenario: Scenario, name: str, spec: ArmSpec, check: Check) -> No
         not spec.classes or {item.name for item in spec.classes} == classes,
         f"{name}: its classes need the names of the scenario's: {', '.join(sorted(classes))}",
     )
+    for fault in (*family_faults(scenario.classes), *family_faults(spec.classes)):
+        check(False, fault)
     for item in (*scenario.classes, *spec.classes):
         check(item.first_files is None or item.first_files > 0, "classes.first_files: below 1")
         check(not item.once or item.source == "random", "classes.once: only of random files")
@@ -109,8 +112,11 @@ def _check_arm(scenario: Scenario, name: str, spec: ArmSpec, check: Check) -> No
 def _check_protocol(scenario: Scenario, item: ScenarioClass, check: Check) -> None:
     check(item.http2 is None or item.http3 is None, "classes: http2 and http3 exclude each other")
     check(item.http3 is None or scenario.lab.tls, "classes.http3: QUIC is encrypted: lab.tls")
-    one_protocol = item.http2 or item.http3
     check(
-        one_protocol is None or (item.keepalive and item.read_bytes_per_second is None),
-        "classes: keepalive and slow clients are of HTTP/1.1 alone",
+        (item.http2 is None and item.http3 is None) or item.keepalive,
+        "classes: keepalive is of HTTP/1.1 alone",
+    )
+    check(
+        item.http3 is None or item.read_bytes_per_second is None,
+        "classes: slow clients are of HTTP/1.1 and HTTP/2",
     )

@@ -13,6 +13,7 @@ from nginx_tune.documents.base import Document, schema_of
 from nginx_tune.documents.experiment import ExperimentSpec
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.errors import UsageError, name_meant
+from nginx_tune.load.families import family_faults
 
 _MOST_PAIRS = 100
 
@@ -33,6 +34,7 @@ def check_experiment(spec: ExperimentSpec, source: str) -> None:
         "load.classes: uploads change what they are sent to: only scenarios send them": any(
             item.source == "uploads" or item.upload is not None for item in spec.load.classes
         ),
+        **{f"load.{fault}": True for fault in family_faults(spec.load.classes)},
         f"pairs: not from 1 to {_MOST_PAIRS}": not 1 <= spec.pairs <= _MOST_PAIRS,
         "duration_seconds: not above 0": spec.duration_seconds <= 0,
         "warmup_seconds: below 0": (spec.warmup_seconds or 0) < 0,

@@ -128,7 +128,10 @@ def declare_workers(facts: Facts, workers: int) -> Facts:
 
 def _taken_by_client(reading: Sequence[ScenarioClass]) -> float | None:
     """What a client takes, on average, where all of them are slow."""
-    clients = [c.arrivals.users or c.connections for c in reading]
+    clients = [
+        c.connections if c.read_pace_of == "connection" else c.arrivals.users or c.connections
+        for c in reading
+    ]
     taken = [c.read_bytes_per_second for c in reading]
     if not sum(clients) or not all(taken):
         return None

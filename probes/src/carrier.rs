@@ -1,7 +1,8 @@
 //! What makes a connection carry many requests at once: HTTP/2 or HTTP/3.
 
-use crate::clock::Nanos;
+use crate::clock::{NEVER, Nanos};
 use crate::exchange::Exchange;
+use crate::http2::Manner;
 use crate::multiplexed::{Known, Tally};
 use crate::{http2, http3};
 
@@ -78,9 +79,21 @@ impl Carrier {
         matches!(self, Self::Http3(streams) if streams.moves_by(now))
     }
 
-    /// Sends a request whose header block this is.
-    pub fn open(&mut self, exchange: Exchange, block: &[u8]) {
-        both!(self, streams => streams.open(exchange, block));
+    /// Sends a request whose header block this is; only of HTTP/2 it is said how to answer it.
+    pub fn open(&mut self, exchange: Exchange, block: &[u8], manner: Option<&Manner>) {
+        match (self, manner) {
+            (Self::Http2(streams), Some(manner)) => streams.open(exchange, block, manner),
+            (Self::Http3(streams), _) => streams.open(exchange, block),
+            (Self::Http2(_), None) => debug_assert!(false, "a class of HTTP/2 has one"),
+        }
+    }
+
+    /// Gives back of the windows of slow clients what their pace gives now; when that gives more.
+    pub fn pace_windows(&mut self, now: Nanos) -> Nanos {
+        match self {
+            Self::Http2(streams) => streams.pace_windows(now),
+            Self::Http3(_) => NEVER,
+        }
     }
 
     /// Makes as much of the bodies of its requests as the server and their pace let go now, up to a

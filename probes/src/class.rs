@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::event_stream::{Tally, Watch};
 use crate::exchange::Exchange;
 use crate::failure::Failure;
+use crate::family::Family;
 use crate::http3;
 use crate::multiplexed::{Block, Carriers, Coding};
 use crate::paths::Picker;
@@ -53,6 +54,8 @@ pub struct Class<'p> {
     pub open: usize,
     /// Of these, those on which the server takes no more requests: others are opened in their place.
     pub leaving: usize,
+    /// The classes with which it shares connections.
+    pub family: Family,
     /// Requests on a connection.
     pub in_flight: usize,
     /// Requests that wait for a connection.
@@ -121,6 +124,7 @@ impl<'p> Class<'p> {
             spare_failures: 0,
             open: 0,
             leaving: 0,
+            family: Family::new(plan, plan.place_of(&class.name).unwrap_or(0)),
             in_flight: 0,
             pending: VecDeque::new(),
             timeout: nanos(class.timeout_seconds),
@@ -134,7 +138,10 @@ impl<'p> Class<'p> {
             lengths: Chance::new(plan.seed, &class.name, Purpose::Upload),
             moving: Chance::new(plan.seed, &class.name, Purpose::Move),
             bodies: Bodies::new(class, plan.seed),
-            trickle: class.read_bytes_per_second.map(Trickle::new),
+            trickle: class
+                .read_bytes_per_second
+                .filter(|_| class.streams().is_none())
+                .map(Trickle::new),
             compared: None,
             not_http: None,
             this_second: (0, 0),

@@ -100,6 +100,8 @@ pub struct Connection {
     pub served: u64,
     /// The place of the worker that answers on it, once known.
     pub worker: Option<u32>,
+    /// The same as classes know it that are guests on it.
+    guest_workers: Vec<(usize, Option<u32>)>,
     /// The end of a request that the socket did not take yet.
     unsent: Vec<u8>,
 }
@@ -130,6 +132,7 @@ impl Connection {
             is_roomy: false,
             served: 0,
             worker: None,
+            guest_workers: Vec::new(),
             unsent: Vec::new(),
         }
     }
@@ -227,6 +230,20 @@ impl Connection {
             (_, Transport::Tcp) => sys::round_trip(&self.stream).ok(),
             (_, Transport::Udp | Transport::Unix) => None,
         }
+    }
+
+    /// The place of the worker that answers on it, among those that a class knows.
+    pub fn worker_of(&mut self, class: usize) -> &mut Option<u32> {
+        if class == self.class {
+            return &mut self.worker;
+        }
+        let mut known = self.guest_workers.iter();
+        let at = known.position(|&(guest, _)| guest == class);
+        let at = at.unwrap_or_else(|| {
+            self.guest_workers.push((class, None));
+            self.guest_workers.len() - 1
+        });
+        &mut self.guest_workers[at].1
     }
 
     /// Whether streams are under way on it.

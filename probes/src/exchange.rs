@@ -19,12 +19,16 @@ const DELAYED_ACKNOWLEDGEMENT: Range<Nanos> = 35 * MILLISECOND..60 * MILLISECOND
 pub struct Exchange {
     /// The request; the last one when nothing is asked.
     pub request: Request,
+    /// Its class, by the place in the plan; of streams alone.
+    pub class: usize,
     /// What has come of the response.
     pub response: Response,
     /// When the response began, 0 while it has not.
     pub first_byte: Nanos,
     /// When the last bytes came.
     pub last_byte: Nanos,
+    /// Bytes of the body that its class was told of.
+    pub told_bytes: u64,
     /// Whether it is to be asked when the response began.
     pub wants_stamp: bool,
     /// For how long it had lain in the kernel then, where that was asked.
@@ -40,9 +44,11 @@ impl Exchange {
     pub fn new(request: Request) -> Self {
         Self {
             request,
+            class: 0,
             response: Response::new(),
             first_byte: 0,
             last_byte: 0,
+            told_bytes: 0,
             wants_stamp: false,
             receive_lag: None,
             stalls: 0,

@@ -29,6 +29,7 @@ pub mod error;
 pub mod event_stream;
 pub mod exchange;
 pub mod failure;
+pub mod family;
 pub mod fields;
 pub mod guard;
 pub mod http2;

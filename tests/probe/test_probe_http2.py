@@ -337,7 +337,6 @@ def test_a_hundred_streams_of_one_connection_wait_for_nobody() -> None:
         ({"http2": Http2(streams=0)}, "http2.streams"),
         ({"http2": Http2(stream_window_bytes=1000)}, "http2.stream_window_bytes"),
         ({"keepalive": False}, "keepalive"),
-        ({"read_bytes_per_second": 9}, "read_bytes_per_second"),
         ({"connection_use": "turns"}, "connection_use"),
         ({"arrivals": closed(21)}, "more users than connections"),
     ],
@@ -358,7 +357,7 @@ def test_the_command_speaks_it(run_cli: RunCli, nginx: Nginx) -> None:
     assert item["users"] == 10
     assert item["http2"]["most_streams"] <= 5
     for wrong, word in itertools.product(
-        [("--keepalive", "off"), ("--slow-read", "9"), ("--max-connections", "4")], ["HTTP/1.1"]
+        [("--keepalive", "off"), ("--max-connections", "4")], ["HTTP/1.1"]
     ):
         refused = run_cli(*asked, *options, *wrong)
         assert (refused.returncode, word in refused.stderr) == (2, True), refused.stderr

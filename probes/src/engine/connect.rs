@@ -52,7 +52,7 @@ impl Engine<'_> {
             connection.transport = Transport::Udp;
             connection.phase = Phase::Securing;
         } else if let Some(streams) = owner.plan.http2 {
-            let streams = http2::Multiplex::new(streams);
+            let streams = http2::Multiplex::new(streams, owner.family.windows);
             connection.carried = Some(Carrier::Http2(Box::new(streams)));
         }
         if owner.endpoint.is_unix() {

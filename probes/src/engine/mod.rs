@@ -27,6 +27,7 @@ use crate::sys::{self, Event, Poller, READABLE};
 use crate::trickle::Resting;
 
 mod acknowledge;
+mod carriers;
 mod connect;
 mod deadlines;
 mod ending;

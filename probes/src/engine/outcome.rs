@@ -101,11 +101,12 @@ impl<'p> Engine<'p> {
         let now = self.clock.now();
         for slot in &self.slots {
             if let Some(connection) = &slot.connection {
-                let recorder = &mut self.classes[connection.class].recorder;
-                recorder.retransmits += sys::retransmits(&connection.stream).unwrap_or(0);
                 for exchange in connection.carried.iter().flat_map(Carrier::exchanges) {
+                    let recorder = &mut self.classes[exchange.class].recorder;
                     recorder.censor(&exchange.request, exchange.reached(), now);
                 }
+                let recorder = &mut self.classes[connection.class].recorder;
+                recorder.retransmits += sys::retransmits(&connection.stream).unwrap_or(0);
                 if connection.carries_request() {
                     recorder.censor(&connection.exchange.request, connection.reached(), now);
                 }

@@ -5,13 +5,14 @@
 
 use super::{Engine, Slot, token};
 use crate::carrier::Carrier;
-use crate::clock::{NEVER, Nanos};
-use crate::connection::{Connection, Phase, Purpose, Transport};
+use crate::class::Class;
+use crate::clock::Nanos;
+use crate::connection::{Connection, Phase, Transport};
 use crate::exchange::Exchange;
 use crate::failure::Failure;
 use crate::multiplexed::{End, Ended};
 use crate::receive::Carried;
-use crate::request::{Reached, Request};
+use crate::request::Request;
 use crate::response::NotHttp;
 use crate::sys::{Event, WRITABLE};
 
@@ -24,12 +25,17 @@ const MOST_REFUSALS: u8 = 8;
 impl Engine<'_> {
     /// Gives a request to a connection with room, or lets it wait for one.
     pub(super) fn start_stream(&mut self, index: usize, mut request: Request) {
+        let owner = self.classes[index].family.owner;
+        // Guests have no connection of their own to stay with.
+        let user = if owner == index {
+            request.user
+        } else {
+            u32::MAX
+        };
+        let carriers = self.classes[owner].carriers.as_mut();
+        let slot = carriers.and_then(|them| them.take(user));
         let class = &mut self.classes[index];
-        let Some(slot) = class
-            .carriers
-            .as_mut()
-            .and_then(|them| them.take(request.user))
-        else {
+        let Some(slot) = slot else {
             return class.wait(request);
         };
         let Some(carried) = carried(&mut self.slots, slot) else {
@@ -38,6 +44,7 @@ impl Engine<'_> {
         class.render_block(&request, &mut self.rendered);
         request.sent = self.clock.now();
         let mut exchange = Exchange::new(request);
+        exchange.class = index;
         exchange.begin(class.plan.method);
         if class.samples_body(&request) {
             exchange.response.sample_body();
@@ -46,15 +53,15 @@ impl Engine<'_> {
             exchange.response.watch_body(watch);
         }
         exchange.upload = class.upload(&request, request.sent);
-        carried.open(exchange, &self.rendered);
+        carried.open(exchange, &self.rendered, class.family.manner.as_ref());
         let has_room = carried.has_room();
         carried.known_mut().has_room = has_room;
         let moves = carried.moves_by(request.sent);
-        if let (true, Some(carriers)) = (has_room, &mut class.carriers) {
-            carriers.put(slot);
-        }
         class.recorder.dispatched(&request);
         class.in_flight += 1;
+        if let (true, Some(carriers)) = (has_room, &mut self.classes[owner].carriers) {
+            carriers.put(slot);
+        }
         self.total_sent += 1;
         self.unflushed.push(slot);
         if moves {
@@ -156,8 +163,9 @@ impl Engine<'_> {
         let index = connection.class;
         self.total_bytes += bytes;
         if bytes > 0 {
+            let shared = share_of_guests(&mut self.classes, connection, &mut ended, now);
             let recorder = &mut self.classes[index].recorder;
-            recorder.received(bytes, now);
+            recorder.received(bytes.saturating_sub(shared), now);
             if recorder.event_streams.is_some() {
                 let under_way = connection.carried.iter_mut();
                 let under_way = under_way.flat_map(Carrier::exchanges_mut);
@@ -175,7 +183,7 @@ impl Engine<'_> {
             }
         }
         for ended in ended.drain(..) {
-            self.end_stream(index, slot, ended, now);
+            self.end_stream(slot, ended, now);
         }
         self.ended = ended;
         match state {
@@ -217,34 +225,6 @@ impl Engine<'_> {
         }
     }
 
-    /// A connection whose server has said how it speaks can carry requests.
-    fn settle(&mut self, slot: u32) {
-        let Some(connection) = &mut self.slots[slot as usize].connection else {
-            return;
-        };
-        let is_settled = connection.carried.as_ref().is_some_and(Carrier::is_settled);
-        let mut moves = false;
-        if connection.purpose == Purpose::Spare && is_settled {
-            connection.purpose = Purpose::Request;
-            let class = &mut self.classes[connection.class];
-            if connection.transport == Transport::Udp {
-                connection.phase = Phase::Carrying;
-                let took = self.clock.now() - connection.opened;
-                class.recorder.secured_by_quic(connection.opened, took);
-                moves = true;
-            }
-            class.spares.retain(|&other| other != slot);
-            if let (0, Some(carriers)) = (class.spares.len(), &mut class.carriers) {
-                if class.open >= class.plan.held() {
-                    carriers.stand();
-                }
-            }
-        }
-        if moves {
-            self.begin_moving(slot);
-        }
-    }
-
     /// Whether the server left a connection without having looked at anything on it. One that always does
     /// is not to be dialled as fast as can be, nor its requests sent again for ever.
     fn was_of_no_use(&self, slot: u32, ended: &[Ended]) -> bool {
@@ -256,13 +236,14 @@ impl Engine<'_> {
     }
 
     /// A stream ended: judge it, or send its request again.
-    fn end_stream(&mut self, index: usize, slot: u32, ended: Ended, now: Nanos) {
+    pub(super) fn end_stream(&mut self, slot: u32, ended: Ended, now: Nanos) {
         let Ended { mut exchange, end } = ended;
+        let index = exchange.class;
         self.note_last(index, &mut exchange);
         let request = exchange.request;
         let class = &mut self.classes[index];
         class.in_flight -= 1;
-        if class.quic.is_none() {
+        if class.quic.is_none() && class.plan.read_bytes_per_second.is_none() {
             class.recorder.ack_stall_suspects += u64::from(exchange.stalls);
         }
         match end {
@@ -274,7 +255,7 @@ impl Engine<'_> {
                     if let Some(round_trip) = connection.round_trip() {
                         class.recorder.went_and_came(&request, round_trip);
                     }
-                    place = Some(&mut connection.worker);
+                    place = Some(connection.worker_of(index));
                 }
                 let fault = class.judge(&exchange, place, now);
                 class.recorder.close_body(&exchange, fault, now);
@@ -311,119 +292,31 @@ impl Engine<'_> {
         class.await_deadline(&request);
         class.pending.push_front(request);
     }
+}
 
-    /// Counts a connection among those with room, if it is; closes it when it is done.
-    fn relist(&mut self, slot: u32) {
-        let Some(connection) = &mut self.slots[slot as usize].connection else {
-            return;
-        };
-        let index = connection.class;
-        let (Some(carried), Some(carriers)) =
-            (&mut connection.carried, &mut self.classes[index].carriers)
-        else {
-            return;
-        };
-        let has_room = carried.has_room();
-        let known = carried.known();
-        if has_room && !known.has_room {
-            carriers.put(slot);
-        } else if !has_room && known.has_room {
-            carriers.remove(slot);
-        }
-        carried.known_mut().has_room = has_room;
-        if carried.is_leaving() && !known.is_leaving {
-            carried.known_mut().is_leaving = true;
-            self.classes[index].leaving += 1;
-        }
-        if carried.is_done() {
-            self.close(slot);
-        } else if carried.has_unsent() {
-            self.unflushed.push(slot);
+/// Tells the guests of a connection's class how much of what came was theirs; how much of it was.
+fn share_of_guests(
+    classes: &mut [Class<'_>],
+    connection: &mut Connection,
+    ended: &mut [Ended],
+    now: Nanos,
+) -> u64 {
+    if classes[connection.class].family.guests.is_empty() {
+        return 0;
+    }
+    let under_way = connection.carried.iter_mut();
+    let under_way = under_way.flat_map(Carrier::exchanges_mut);
+    let over = ended.iter_mut().map(|it| &mut it.exchange);
+    let mut all = 0;
+    for exchange in under_way.chain(over) {
+        let bytes = exchange.response.body_bytes() - exchange.told_bytes;
+        if bytes > 0 && exchange.class != connection.class {
+            exchange.told_bytes += bytes;
+            classes[exchange.class].recorder.received(bytes, now);
+            all += bytes;
         }
     }
-
-    /// A connection is gone, and what was under way on it has failed.
-    pub(super) fn lose_carrier(&mut self, slot: u32, failure: Failure) {
-        let now = self.clock.now();
-        if self.is_spare(slot) {
-            return self.lose(slot, failure);
-        }
-        let Some(connection) = &mut self.slots[slot as usize].connection else {
-            return;
-        };
-        let (index, served) = (connection.class, connection.served);
-        let exchanges = connection.carried.as_mut().map(Carrier::take_all);
-        let exchanges = exchanges.unwrap_or_default();
-        if served == 0 && exchanges.is_empty() {
-            // It was there for nothing: as if its handshake had failed.
-            self.classes[index].spare_failed(now);
-        }
-        if let Some(carriers) = &mut self.classes[index].carriers {
-            carriers.remove(slot);
-        }
-        self.close(slot);
-        for exchange in exchanges {
-            let is_closed = matches!(failure, Failure::Empty | Failure::Reset);
-            // The race of a kept connection: it was closed before the server could see the request.
-            let is_stale = is_closed
-                && served > 0
-                && !exchange.response.has_started()
-                && self.classes[index].plan.method.may_repeat();
-            let end = if is_stale {
-                End::Refused
-            } else if is_closed && exchange.response.has_started() {
-                End::Failed(Failure::Truncated)
-            } else {
-                End::Failed(failure)
-            };
-            self.end_stream(index, slot, Ended { exchange, end }, now);
-        }
-        self.proceed(index);
-    }
-
-    /// The requests that wait fail as the connection did that they waited for, where there is no other.
-    pub(super) fn blame(&mut self, index: usize, failure: Failure) {
-        let class = &mut self.classes[index];
-        let Some(carriers) = &mut class.carriers else {
-            return;
-        };
-        carriers.stand();
-        if class.open > 0 {
-            return self.proceed(index);
-        }
-        for request in std::mem::take(&mut self.classes[index].pending) {
-            self.fail(index, &request, Reached::NOT_SENT, failure);
-        }
-    }
-
-    /// Gives up the streams of a class whose time is up; when the next one's is.
-    pub(super) fn expire_streams(&mut self, index: usize, now: Nanos, timeout: Nanos) -> Nanos {
-        let mut next = NEVER;
-        if self.classes[index].carriers.is_none() {
-            return next;
-        }
-        next = next.min(self.expire_handshakes(index, now, timeout));
-        for slot in 0..self.slots.len() as u32 {
-            let Some(connection) = &mut self.slots[slot as usize].connection else {
-                continue;
-            };
-            if connection.class != index {
-                continue;
-            }
-            let Some(carried) = &mut connection.carried else {
-                continue;
-            };
-            let given_up = carried.give_up(|exchange| exchange.deadline(timeout) <= now);
-            let left = carried.exchanges().map(|it| it.deadline(timeout)).min();
-            next = next.min(left.unwrap_or(NEVER));
-            for exchange in given_up {
-                let end = End::Failed(Failure::Timeout);
-                self.end_stream(index, slot, Ended { exchange, end }, now);
-            }
-            self.relist(slot);
-        }
-        next
-    }
+    all
 }
 
 /// The streams of a connection.

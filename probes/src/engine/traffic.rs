@@ -372,11 +372,13 @@ impl Engine<'_> {
 
     /// Goes on in a class: a connection, or room for one, has come free.
     pub(super) fn proceed(&mut self, class: usize) {
-        while self.classes[class].can_start() && self.may_send() {
-            let Some(request) = self.classes[class].pending.pop_front() else {
+        let owner = self.classes[class].family.owner;
+        while self.classes[owner].can_start() && self.may_send() {
+            let next = self.next_waiting(owner);
+            let Some(request) = self.classes[next].pending.pop_front() else {
                 break;
             };
-            self.start(class, request);
+            self.start(next, request);
         }
         // The user of a closed loop is ready for the next request.
         let next = self.classes[class].next_release(self.stop_at);

@@ -128,11 +128,23 @@ impl Engine<'_> {
 
     /// Sends what a connection has to send, and has the poller tell when the socket takes the rest.
     pub(super) fn flush_carried(&mut self, slot: u32) {
-        let connection = self.slots[slot as usize].connection.as_ref();
-        if connection.is_some_and(|it| self.classes[it.class].plan.upload.is_some()) {
+        let Some(connection) = &self.slots[slot as usize].connection else {
+            return;
+        };
+        let class = &self.classes[connection.class];
+        let (has_bodies, is_slow) = (class.plan.upload.is_some(), class.family.windows.are_paced);
+        let mut next = NEVER;
+        if is_slow {
+            let now = self.clock.now();
+            next = self.carrier(slot).map_or(NEVER, |it| it.pace_windows(now));
+        }
+        if has_bodies {
             self.flush_uploads(slot);
         } else {
             self.flush_once(slot);
+        }
+        if next != NEVER && self.carrier(slot).is_some() {
+            self.go_on_at(slot, next);
         }
     }
 

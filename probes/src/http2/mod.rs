@@ -2,7 +2,7 @@
 //!
 //! By hand: what needs a runtime of its own (`h2`) does not fit under a schedule, and no crate has the
 //! header compression alone, bounded and kept up. Only what a
-//! client needs that has no pages to draw is here: it sends nothing compressed and no priorities.
+//! client needs that has no pages to draw is here: it sends nothing compressed.
 
 mod fault;
 mod frame;
@@ -10,4 +10,4 @@ mod hpack;
 mod multiplex;
 
 pub use self::fault::Fault;
-pub use self::multiplex::Multiplex;
+pub use self::multiplex::{Manner, Multiplex, Place, Windows, slow_window};

@@ -2,7 +2,9 @@
 
 mod bodies;
 mod frames;
+mod priorities;
 mod uploads;
+mod windows;
 
 use std::mem;
 
@@ -14,7 +16,10 @@ use crate::exchange::Exchange;
 use crate::multiplexed::{End, Ended, Head, Known, Tally};
 use crate::plan::Streams;
 
+pub use self::priorities::Place;
 use self::uploads::Uploads;
+use self::windows::Window;
+pub use self::windows::slow_window;
 
 /// What a client says first (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -35,6 +40,28 @@ const LAST_STREAM: u32 = 0x7fff_ffff;
 /// Frames in a row that carry nothing of a response.
 const MOST_IDLE_FRAMES: u32 = 10_000;
 
+/// How a connection's windows are at first, where a client of them is slow.
+#[derive(Debug, Clone, Copy)]
+pub struct Windows {
+    /// The smallest of a stream.
+    pub stream_bytes: u32,
+    /// The pace of the whole connection, where it has one.
+    pub bytes_per_second: Option<u64>,
+    /// Whether anything on it has a pace.
+    pub are_paced: bool,
+}
+
+/// How a request is to be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manner {
+    /// What may be sent of the answer before it was read.
+    pub window_bytes: u32,
+    /// The pace at which it is read then; none reads at once.
+    pub bytes_per_second: Option<u64>,
+    /// How urgent it is; none says nothing.
+    pub place: Option<Place>,
+}
+
 /// The streams of a connection.
 #[derive(Debug)]
 pub struct Multiplex {
@@ -50,8 +77,10 @@ pub struct Multiplex {
     peer_limit: Option<u32>,
     /// The server takes no more streams.
     is_leaving: bool,
-    /// Received since the server was last told that it may send as much again.
-    taken_bytes: u32,
+    window: Window,
+    /// What a stream's window is before it is told of more.
+    first_bytes: u32,
+    are_paced: bool,
     idle_frames: u32,
     /// What is to be sent.
     out: Vec<u8>,
@@ -65,7 +94,7 @@ pub struct Multiplex {
 struct Stream {
     number: u32,
     exchange: Exchange,
-    taken_bytes: u32,
+    window: Window,
     /// What the server still takes of the request's body.
     send_window: i64,
     /// How much is to be sent until the body's end is; none while that was not made, or is told.
@@ -74,11 +103,11 @@ struct Stream {
 
 impl Multiplex {
     /// A connection on which the client has just begun to speak.
-    pub fn new(plan: Streams) -> Self {
+    pub fn new(plan: Streams, windows: Windows) -> Self {
         let mut out = PREFACE.to_vec();
         let settings = [
             (ENABLE_PUSH, 0),
-            (INITIAL_WINDOW_SIZE, plan.stream_window_bytes),
+            (INITIAL_WINDOW_SIZE, windows.stream_bytes),
         ];
         frame::begin(6 * settings.len(), frame::SETTINGS, 0, 0, &mut out);
         for (name, value) in settings {
@@ -96,7 +125,12 @@ impl Multiplex {
             is_settled: false,
             peer_limit: None,
             is_leaving: false,
-            taken_bytes: 0,
+            window: match windows.bytes_per_second {
+                None => Window::new(plan.connection_window_bytes),
+                Some(pace) => Window::paced(FIRST_WINDOW_BYTES, pace),
+            },
+            first_bytes: windows.stream_bytes,
+            are_paced: windows.are_paced,
             idle_frames: 0,
             out,
             tally: Tally::default(),
@@ -104,7 +138,7 @@ impl Multiplex {
             known: Known::default(),
         };
         let more = plan.connection_window_bytes - FIRST_WINDOW_BYTES;
-        if more > 0 {
+        if more > 0 && !own.window.is_paced() {
             own.tell_window(0, more);
         }
         own
@@ -151,7 +185,7 @@ impl Multiplex {
 
     /// Whether something is to be sent, or may be.
     pub fn has_unsent(&self) -> bool {
-        !self.out.is_empty() || self.has_bodies()
+        !self.out.is_empty() || self.has_bodies() || self.are_paced
     }
 
     /// What was counted.
@@ -160,7 +194,7 @@ impl Multiplex {
     }
 
     /// Sends a request whose header block this is.
-    pub fn open(&mut self, mut exchange: Exchange, block: &[u8]) {
+    pub fn open(&mut self, mut exchange: Exchange, block: &[u8], manner: &Manner) {
         let number = self.next_stream;
         let has_body = exchange.upload.as_ref().is_some_and(|it| it.bytes() > 0);
         if exchange.upload.is_some() {
@@ -169,22 +203,39 @@ impl Multiplex {
         self.next_stream += 2;
         let mut kind = frame::HEADERS;
         let mut rest = block;
+        let said = manner.place.as_ref().map(|it| (it.apart, self.written(it)));
         loop {
-            let (own, tail) = rest.split_at(rest.len().min(LONGEST_BYTES));
+            let place = match said {
+                Some((false, ref said)) if kind == frame::HEADERS => &said[..],
+                _ => &[],
+            };
+            let (own, tail) = rest.split_at(rest.len().min(LONGEST_BYTES - place.len()));
             rest = tail;
             let mut flags = 0;
             if kind == frame::HEADERS && !has_body {
                 flags |= frame::END_STREAM;
             }
+            if !place.is_empty() {
+                flags |= frame::PRIORITIZED;
+            }
             if rest.is_empty() {
                 flags |= frame::END_HEADERS;
             }
-            frame::begin(own.len(), kind, flags, number, &mut self.out);
+            let length = place.len() + own.len();
+            frame::begin(length, kind, flags, number, &mut self.out);
+            self.out.extend_from_slice(place);
             self.out.extend_from_slice(own);
             if rest.is_empty() {
                 break;
             }
             kind = frame::CONTINUATION;
+        }
+        if let Some((true, said)) = said {
+            self.prioritise(number, said);
+        }
+        let more = manner.window_bytes - self.first_bytes;
+        if more > 0 {
+            self.tell_window(number, more);
         }
         let is_empty = exchange.upload.as_mut().filter(|_| !has_body);
         let ends_behind = is_empty.map(|upload| {
@@ -194,7 +245,10 @@ impl Multiplex {
         self.streams.push(Stream {
             number,
             exchange,
-            taken_bytes: 0,
+            window: match manner.bytes_per_second {
+                None => Window::new(manner.window_bytes),
+                Some(pace) => Window::paced(manner.window_bytes, pace),
+            },
             send_window: self.uploads.first_window,
             ends_behind,
         });

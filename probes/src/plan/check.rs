@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::upload::check_method;
 use super::{
-    Arrivals, Class, ConnectionUse, Keepalive, LONGEST_TEXT_BYTES, PathKind, Plan, Stripe,
+    Arrivals, Class, ConnectionUse, Keepalive, LONGEST_TEXT_BYTES, PaceOf, PathKind, Plan, Stripe,
 };
 use crate::error::Error;
 
@@ -82,6 +82,7 @@ impl Plan {
             })?;
             class
                 .check(self.stripe)
+                .and_then(|()| self.check_family(class))
                 .map_err(|message| Error::Plan(format!("class {:?}: {message}", class.name)))?;
         }
         self.check_caps()
@@ -187,12 +188,19 @@ impl Class {
             stream.check(self)?;
         }
         check_method(self)?;
+        if let Some(priority) = &self.priority {
+            priority.check(self)?;
+        }
         self.paths.check(self.ranges)
     }
 
     /// What only HTTP/1.1 has here does not go with streams.
     fn check_streams(&self) -> Result<(), String> {
+        let is_one_stream = self.read_pace_of == PaceOf::Stream;
         let (protocol, streams) = match (self.http2, self.http3) {
+            (None, None) if !is_one_stream => {
+                return Err("has read_pace_of connection, which is of http2".into());
+            }
             (None, None) => return Ok(()),
             (Some(streams), None) => ("http2", streams),
             (None, Some(streams)) => ("http3", streams),
@@ -206,7 +214,7 @@ impl Class {
             ),
             (self.keepalive != Keepalive::Forever, "keepalive"),
             (
-                self.read_bytes_per_second.is_some(),
+                self.read_bytes_per_second.is_some() && self.http3.is_some(),
                 "read_bytes_per_second",
             ),
         ];

@@ -14,8 +14,10 @@ use crate::fields::Read;
 mod arrivals;
 mod check;
 mod event_stream;
+mod family;
 mod migration;
 mod paths;
+mod priority;
 mod read;
 mod streams;
 mod target;
@@ -25,6 +27,7 @@ pub use self::arrivals::{Arrivals, Gaps, Profile, Step};
 pub use self::event_stream::EventStream;
 pub use self::migration::{Migration, MigrationKind};
 pub use self::paths::{ByteRange, PathKind, Paths, Ranges, is_path};
+pub use self::priority::{Priority, Tree};
 pub use self::streams::Streams;
 pub use self::target::{Endpoint, ProxyProtocol, Target, Tls, TlsVersion};
 pub use self::upload::Upload;
@@ -87,6 +90,8 @@ pub struct Class {
     pub paths: Paths,
     /// Cap on connections; arrivals at the cap wait with their intended time.
     pub connections: usize,
+    /// The class whose connections its requests go over, in the place of its own.
+    pub connections_of: Option<String>,
     /// Which idle connection an open loop takes.
     pub connection_use: ConnectionUse,
     /// How many of them are held from the start, where they are used in turn; none holds all.
@@ -103,8 +108,10 @@ pub struct Class {
     pub keepalive: Keepalive,
     /// Which part of each object is asked for; none for all of it.
     pub ranges: Option<Ranges>,
-    /// Most bytes that are read from a connection in a second: a slow client.
+    /// Most bytes that are read in a second: a slow client.
     pub read_bytes_per_second: Option<u64>,
+    /// Of HTTP/2: what is read so slowly. Of HTTP/1.1 the two are one.
+    pub read_pace_of: PaceOf,
     /// Receive buffer of its sockets (`SO_RCVBUF`); none leaves it to the kernel.
     pub receive_buffer_bytes: Option<usize>,
     /// Share of the responses whose body is compared with the local file.
@@ -117,6 +124,18 @@ pub struct Class {
     pub event_stream: Option<EventStream>,
     /// The bodies of its requests; none where these have none.
     pub upload: Option<Upload>,
+    /// How urgent its answers are; none says nothing of it.
+    pub priority: Option<Priority>,
+}
+
+/// What a slow client of HTTP/2 gives back slowly.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PaceOf {
+    /// The window of each stream: others of the connection are as fast as ever.
+    #[default]
+    Stream,
+    /// That of the connection, and so all streams on it together.
+    Connection,
 }
 
 /// Receive buffer of a slow client, unless its plan says another.
@@ -130,6 +149,9 @@ impl Class {
 
     /// How many connections are held open, whether there is something to send or not.
     pub fn held(&self) -> usize {
+        if self.connections_of.is_some() {
+            return 0;
+        }
         if self.streams().is_some() {
             return self.connections;
         }
@@ -141,7 +163,10 @@ impl Class {
 
     /// The receive buffer of its sockets; none leaves it to the kernel.
     pub fn receive_buffer_bytes(&self) -> Option<usize> {
-        let slow = self.read_bytes_per_second;
+        // Windows are what is slow where there are streams.
+        let slow = self
+            .read_bytes_per_second
+            .filter(|_| self.streams().is_none());
         self.receive_buffer_bytes
             .or(slow.map(|_| SLOW_RECEIVE_BUFFER_BYTES))
     }
@@ -357,11 +382,10 @@ impl Plan {
 
     /// Connections that there may be at once.
     pub fn connections(&self) -> usize {
-        self.classes
-            .iter()
-            .fold(self.idle_connections, |sum, class| {
-                sum.saturating_add(class.connections)
-            })
+        let own = self.classes.iter().filter(|it| it.connections_of.is_none());
+        own.fold(self.idle_connections, |sum, class| {
+            sum.saturating_add(class.connections)
+        })
     }
 }
 

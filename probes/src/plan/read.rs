@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Caps, Class, ConnectionUse, Keepalive, Method, Permit, Plan, SCHEMA, Stripe};
+use super::{Caps, Class, ConnectionUse, Keepalive, Method, PaceOf, Permit, Plan, SCHEMA, Stripe};
 use crate::error::Error;
 use crate::fields::{Fields, Read};
 
@@ -60,12 +60,13 @@ fn digest(plan: &Value) -> String {
 impl Read for Class {
     fn read(value: Value, place: &str) -> Result<Self, Error> {
         let mut fields = Fields::of(value, place)?;
-        let class = Self {
+        let mut class = Self {
             name: fields.required("name")?,
             target: fields.optional("target")?,
             arrivals: fields.required("arrivals")?,
             paths: fields.required("paths")?,
             connections: fields.required("connections")?,
+            connections_of: fields.optional("connections_of")?,
             connection_use: fields.or("connection_use", ConnectionUse::default())?,
             held_connections: fields.optional("held_connections")?,
             method: fields.or("method", Method::Get)?,
@@ -75,14 +76,26 @@ impl Read for Class {
             keepalive: keepalive(&mut fields)?,
             ranges: fields.optional("range")?,
             read_bytes_per_second: fields.optional("read_bytes_per_second")?,
+            read_pace_of: fields.or("read_pace_of", PaceOf::default())?,
             receive_buffer_bytes: fields.optional("receive_buffer_bytes")?,
             hash_ratio: fields.or("hash_ratio", 0.01)?,
             http2: fields.optional("http2")?,
             http3: fields.optional("http3")?,
             event_stream: fields.optional("event_stream")?,
             upload: fields.optional("upload")?,
+            priority: fields.optional("priority")?,
         };
         fields.end()?;
+        let mut headers = class.headers.keys();
+        let has_own = headers.any(|it| it.eq_ignore_ascii_case("priority"));
+        if let Some(text) = class.priority.as_ref().and_then(|it| it.header.clone()) {
+            if has_own {
+                return Err(Error::Plan(format!(
+                    "{place} has priority.urgency and a header Priority, and can send one"
+                )));
+            }
+            class.headers.insert("priority".into(), text);
+        }
         Ok(class)
     }
 }
@@ -104,6 +117,16 @@ fn keepalive(fields: &mut Fields) -> Result<Keepalive, Error> {
             "keepalive",
             "false, keepalive_requests and close_probability exclude each other",
         )),
+    }
+}
+
+impl Read for PaceOf {
+    fn read(value: Value, place: &str) -> Result<Self, Error> {
+        match value.as_str() {
+            Some("stream") => Ok(Self::Stream),
+            Some("connection") => Ok(Self::Connection),
+            _ => Err(Error::Plan(format!("{place} must be stream or connection"))),
+        }
     }
 }
 

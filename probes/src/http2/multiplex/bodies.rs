@@ -1,9 +1,8 @@
 //! Parts of bodies, and the windows that they fill (RFC 9113 §5.2, §6.9).
 
-use std::mem;
-
 use super::Multiplex;
-use crate::clock::Nanos;
+use super::windows::Window;
+use crate::clock::{NEVER, Nanos};
 use crate::http2::fault::Fault;
 use crate::http2::frame::LONGEST_BYTES;
 use crate::multiplexed::Ended;
@@ -28,15 +27,10 @@ impl Multiplex {
             self.idle_frames = 0;
         }
         let counted = counted as u32;
-        self.taken_bytes += counted;
-        let connection_window = self.plan.connection_window_bytes;
-        if self.taken_bytes > connection_window {
-            return Err(Fault::FlowControl);
-        }
-        let left = connection_window - self.taken_bytes;
-        self.tally.window_stalls += u64::from(counted > 0 && (left as usize) < LONGEST_BYTES);
-        if self.taken_bytes >= connection_window / 2 {
-            let taken = mem::take(&mut self.taken_bytes);
+        self.window.take(counted, now)?;
+        let is_short = |window: &Window| counted > 0 && window.is_short(LONGEST_BYTES as u32);
+        self.tally.window_stalls += u64::from(is_short(&self.window));
+        if let Some(taken) = self.window.give_back() {
             self.tell_window(0, taken);
         }
         let Some(place) = self.place(number) else {
@@ -44,11 +38,7 @@ impl Multiplex {
             return Ok(());
         };
         let stream = &mut self.streams[place];
-        stream.taken_bytes += counted;
-        let stream_window = self.plan.stream_window_bytes;
-        if stream.taken_bytes > stream_window {
-            return Err(Fault::FlowControl);
-        }
+        stream.window.take(counted, now)?;
         stream.exchange.came(now);
         if stream.exchange.response.take_body(bytes).is_err() {
             return Err(Fault::Protocol);
@@ -57,12 +47,31 @@ impl Multiplex {
             self.end(place, ended);
             return Ok(());
         }
-        let left = stream_window - stream.taken_bytes;
-        self.tally.window_stalls += u64::from(counted > 0 && (left as usize) < LONGEST_BYTES);
-        if stream.taken_bytes >= stream_window / 2 {
-            let taken = mem::take(&mut stream.taken_bytes);
+        self.tally.window_stalls += u64::from(is_short(&stream.window));
+        if let Some(taken) = stream.window.give_back() {
             self.tell_window(number, taken);
         }
         Ok(())
+    }
+
+    /// Gives back of the windows of slow clients what their pace gives now; when that gives more.
+    pub fn pace_windows(&mut self, now: Nanos) -> Nanos {
+        if !self.are_paced {
+            return NEVER;
+        }
+        let (more, mut next) = self.window.pace(now);
+        if more > 0 {
+            self.tell_window(0, more);
+        }
+        for place in 0..self.streams.len() {
+            let stream = &mut self.streams[place];
+            let (more, moment) = stream.window.pace(now);
+            next = next.min(moment);
+            if more > 0 {
+                let number = stream.number;
+                self.tell_window(number, more);
+            }
+        }
+        next
     }
 }

@@ -1,0 +1,35 @@
+//! How urgent streams are, as the tree of RFC 7540 has it (§5.3, §6.3; RFC 9113 deprecates it, and
+//! nginx still sorts its frames by it).
+
+use super::Multiplex;
+use crate::http2::frame;
+
+/// Where a stream stands in the tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// From 1 to 256.
+    pub weight: u16,
+    /// Classes, by their places in the plan, of which the newest stream is the one that it depends on.
+    pub depends_on: Vec<usize>,
+    /// Whether it comes between that and what had depended on it.
+    pub exclusive: bool,
+    /// Whether it is said in a frame of its own.
+    pub apart: bool,
+}
+
+impl Multiplex {
+    /// The five bytes that say it of a stream that is opened now.
+    pub(super) fn written(&self, place: &Place) -> [u8; 5] {
+        let streams = self.streams.iter();
+        let of_them = streams.filter(|it| place.depends_on.contains(&it.exchange.class));
+        let newest = of_them.map(|it| it.number).max().unwrap_or(0);
+        let [a, b, c, d] = (newest | u32::from(place.exclusive) << 31).to_be_bytes();
+        [a, b, c, d, (place.weight - 1) as u8]
+    }
+
+    /// Says it in a frame of its own.
+    pub(super) fn prioritise(&mut self, number: u32, said: [u8; 5]) {
+        frame::begin(5, frame::PRIORITY, 0, number, &mut self.out);
+        self.out.extend_from_slice(&said);
+    }
+}

@@ -1,0 +1,57 @@
+//! Classes whose requests go over the connections of another.
+
+use super::{Class, PaceOf, Plan};
+
+impl Plan {
+    /// The class whose connections carry a class's requests: mostly its own.
+    pub fn owner_of(&self, index: usize) -> usize {
+        let name = self.classes[index].connections_of.as_deref();
+        name.and_then(|name| self.place_of(name)).unwrap_or(index)
+    }
+
+    /// The place of a class.
+    pub fn place_of(&self, name: &str) -> Option<usize> {
+        self.classes.iter().position(|class| class.name == name)
+    }
+
+    /// Whether a class can go over the connections that it names, and its streams depend on those there.
+    pub(super) fn check_family(&self, class: &Class) -> Result<(), String> {
+        let family = class.connections_of.as_ref().unwrap_or(&class.name);
+        let tree = class.priority.as_ref().and_then(|it| it.tree.as_ref());
+        for name in tree.iter().flat_map(|it| &it.depends_on) {
+            let place = self.place_of(name).map(|it| &self.classes[it]);
+            let theirs = place.map(|it| it.connections_of.as_ref().unwrap_or(&it.name));
+            if theirs != Some(family) {
+                return Err(format!(
+                    "has priority.depends_on {name:?}, which is no class on its connections"
+                ));
+            }
+        }
+        let Some(name) = &class.connections_of else {
+            return Ok(());
+        };
+        let owner = self.place_of(name).map(|it| &self.classes[it]);
+        let owner = owner.filter(|it| it.connections_of.is_none() && it.http2.is_some());
+        let Some(owner) = owner else {
+            return Err(format!(
+                "has connections_of {name:?}, which is no class of http2 with connections of its own"
+            ));
+        };
+        let what = if class.http2 != owner.http2 {
+            "speaks http2 otherwise than"
+        } else if class.target.is_some() {
+            "has a target, and the server is that of"
+        } else if class.connections != owner.connections {
+            "has another number of connections than"
+        } else if class.read_pace_of == PaceOf::Connection {
+            "has read_pace_of connection, and its connections are those of"
+        } else if [class, owner].iter().any(|it| it.upload.is_some()) {
+            "has upload, or so has"
+        } else if [class, owner].iter().any(|it| it.event_stream.is_some()) {
+            "has event_stream, or so has"
+        } else {
+            return Ok(());
+        };
+        Err(format!("{what} {name:?}, over whose connections it goes"))
+    }
+}
