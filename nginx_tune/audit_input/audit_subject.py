@@ -18,8 +18,7 @@ from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.findings import NginxTest
 from nginx_tune.experiment.view import module_files, opened_files, plan_view
 from nginx_tune.host.door import Host, HostReadError
-from nginx_tune.lab.foreign_code import refuse_foreign_code
-from nginx_tune.lab.special_files import refuse_special_files
+from nginx_tune.lab.refused import refuse_foreign_code, refuse_special_files
 from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.nginx.choice import runnable_program
 from nginx_tune.subject.subject import (

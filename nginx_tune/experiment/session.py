@@ -44,9 +44,9 @@ from nginx_tune.lab.cgroups import why_no_controller
 from nginx_tune.lab.dirty import lift_dirty_limit
 from nginx_tune.lab.enclosure import HostNeeds
 from nginx_tune.lab.environment import LOOPBACK, Outgoing, Placement
-from nginx_tune.lab.foreign_code import refuse_foreign_code
 from nginx_tune.lab.kinds import is_limited, settle_kinds
 from nginx_tune.lab.modelled import find_missing
+from nginx_tune.lab.refused import refuse_foreign_code
 from nginx_tune.lab.walls import Walls
 from nginx_tune.load.classes import ServedFile
 

@@ -17,7 +17,7 @@ from nginx_tune.documents.experiment import Protocol
 from nginx_tune.documents.loadplan import ProxyProtocol, Target, Tls
 from nginx_tune.errors import UndecidedError
 from nginx_tune.lab.environment import LOOPBACK
-from nginx_tune.lab.special_files import is_own_stream
+from nginx_tune.lab.refused import is_own_stream
 
 _WRITTEN = {
     "access_log": 0,

@@ -19,7 +19,7 @@ from nginx_tune.experiment.arm import Conduct
 from nginx_tune.experiment.modules import MODULE_INSIDE
 from nginx_tune.experiment.operations import RehearseRequest, Side
 from nginx_tune.experiment.target import written_files
-from nginx_tune.lab.foreign_code import refuse_foreign_code
+from nginx_tune.lab.refused import refuse_foreign_code
 from nginx_tune.lab.spec import LabPlan
 from nginx_tune.lab.walls import Walls
 from nginx_tune.nginx.binary import build_title

@@ -34,9 +34,8 @@ from nginx_tune.experiment.view import (
 from nginx_tune.experiment.worker_header import HEADER, with_worker_header
 from nginx_tune.lab.enclosure import HostNeeds
 from nginx_tune.lab.environment import Outgoing
-from nginx_tune.lab.foreign_code import refuse_foreign_code
+from nginx_tune.lab.refused import refuse_foreign_code, refuse_special_files
 from nginx_tune.lab.spec import LabPlan, PlannedLab, Shape
-from nginx_tune.lab.special_files import refuse_special_files
 from nginx_tune.lab.walls import Walls
 from nginx_tune.load.classes import ServedFile, hot_urls, plan_load
 from nginx_tune.nginx.choice import runnable_program

@@ -1,4 +1,9 @@
-"""Files that nginx would wait at for ever: pipes among its logs, certificates and includes."""
+"""What nginx is not started with: code that others could have written, files it would hang at.
+
+The walls hold what runs in them; that somebody else's code is not even tried as root is the belt
+beside them, the same for a module as for the program that loads it. Pipes among logs, certificates
+and includes would be waited at for ever.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,37 @@ import os
 import re
 import stat
 from collections.abc import Iterable
+from pathlib import Path
 
-from nginx_tune.errors import ConfigurationError
+from nginx_tune.errors import ConfigurationError, UndecidedError
+from nginx_tune.host.programs import is_vouched_for, why_not_run
+
+
+def refuse_foreign_code(binary: str, modules: Iterable[str]) -> None:
+    """See that nobody but root could have written nginx and what ``load_module`` names.
+
+    Who vouches for the program (``--trust``) vouches for what it loads.
+    Errors: UndecidedError that names the first.
+    """
+    if is_vouched_for(binary):
+        return
+    # What is not there nginx itself complains of.
+    for path in (binary, *filter(_is_there, modules)):
+        why = why_not_run(path)
+        if why:
+            raise UndecidedError(
+                f"not run as root: {path}: {why}" if path not in why else f"not run as root: {why}",
+                hint="give it to root with all directories above it, run this as its owner, or "
+                "take your own word with --nginx BIN --trust",
+            )
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):
+        return False
+
 
 _STREAM = re.compile("/dev/std(out|err)|(/dev|/proc/self)/fd/[12]")
 _KINDS = ((stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a block device"))
