@@ -34,6 +34,13 @@ prefix_option = click.option(
 )
 
 
+lab_option = click.option(
+    "--lab",
+    metavar="SPEC",
+    help="Emulate a host with generated data (needs root): a class (hdd, ssd, nvme, memory), a "
+    "TOML file that describes one, or the facts of one (JSON).",
+)
+
 _VERSION = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,4}){1,2}")
 
 nginx_version_option = click.option(

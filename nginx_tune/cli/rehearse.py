@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nginx_tune.cli.nginx_choice import nginx_options
-from nginx_tune.cli.options import parse_duration, prefix_option, weaker_walls_option
+from nginx_tune.cli.options import lab_option, parse_duration, prefix_option, weaker_walls_option
 from nginx_tune.cli.output import output_options
 from nginx_tune.cli.storing import store_option
 from nginx_tune.errors import ExitStatus, UsageError
@@ -97,12 +97,7 @@ _MOST_HELD = 2000
     metavar="NAME=VALUE",
     help="Of the sandbox's network, e.g. net.ipv4.tcp_migrate_req=1; may repeat.",
 )
-@click.option(
-    "--lab",
-    metavar="SPEC",
-    help="Emulate a host with generated data (needs root): a class (hdd, ssd, nvme, memory), a "
-    "TOML file that describes one, or the facts of one (JSON).",
-)
+@lab_option
 @click.option(
     "--scale",
     type=click.FloatRange(0, 1, min_open=True),

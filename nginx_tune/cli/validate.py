@@ -9,7 +9,7 @@ import click
 
 from nginx_tune.cli.inputs import refuse_document
 from nginx_tune.cli.nginx_choice import against_nginx_option, nginx_options
-from nginx_tune.cli.options import parse_duration, prefix_option, weaker_walls_option
+from nginx_tune.cli.options import lab_option, parse_duration, prefix_option, weaker_walls_option
 from nginx_tune.cli.output import output_options
 from nginx_tune.cli.storing import store_option
 from nginx_tune.errors import ExitStatus, UsageError
@@ -33,12 +33,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="A plan ('plan -f json'): the configuration that it changes, against itself with it.",
 )
-@click.option(
-    "--lab",
-    metavar="SPEC",
-    help="Emulate a host with generated data (needs root): a class (hdd, ssd, nvme, memory), a "
-    "TOML file that describes one, or the facts of one (JSON).",
-)
+@lab_option
 @click.option(
     "--scale",
     type=click.FloatRange(0, 1, min_open=True),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from recorded_hosts import capture_file
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 HOSTS = Path(__file__).resolve().parent.parent / "host"
@@ -26,8 +27,8 @@ def test_this_host_as_json(run_cli: Run) -> None:
     assert any(link["name"] == "lo" for link in facts["network"]["links"])
 
 
-def test_one_screen_for_people(run_cli: Run) -> None:
-    said = run_cli("inspect", "--host", HOSTS / "three-disk-node.json")
+def test_one_screen_for_people(run_cli: Run, tmp_path: Path) -> None:
+    said = run_cli("inspect", "--host", capture_file("three-disk-node", tmp_path))
     assert said.returncode == 0
     assert "3 independent disks" in said.stdout
     assert "10 Gbit/s" in said.stdout
@@ -73,7 +74,7 @@ def test_a_capture_does_not_widen_a_file_that_was_there(run_cli: Run, tmp_path: 
 
 
 def test_facts_go_to_a_file_and_a_screen_at_once(run_cli: Run, tmp_path: Path) -> None:
-    host = HOSTS / "virtio-vm.json"
+    host = capture_file("virtio-vm", tmp_path)
     said = run_cli("inspect", "--host", host, "-f", "console", "-f", f"json={tmp_path}/facts.json")
     assert said.returncode == 0
     assert "virtio" in said.stdout
@@ -110,8 +111,9 @@ def test_a_capture_holds_configurations_only_when_asked(run_cli: Run, tmp_path: 
         assert any(question.endswith(".conf") for question in asked[1])
 
 
-def test_a_declared_link_speed(run_cli: Run) -> None:
-    arguments = ("--host", HOSTS / "virtio-vm.json", "--link-speed", "eth0=2.5G", "-f", "json")
+def test_a_declared_link_speed(run_cli: Run, tmp_path: Path) -> None:
+    capture = capture_file("virtio-vm", tmp_path)
+    arguments = ("--host", capture, "--link-speed", "eth0=2.5G", "-f", "json")
     said = run_cli("inspect", *arguments)
     links = {link["name"]: link for link in json.loads(said.stdout)["network"]["links"]}
     assert links["eth0"]["speed_bits_per_second"] == 2_500_000_000

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from recorded_hosts import capture_file
 from situations import FLAGS, GIBIBYTE, MEBIBYTE, dataset, host, load, nginx, site
 
 from nginx_tune.documents.base import encode
@@ -16,7 +17,6 @@ from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-HOSTS = Path(__file__).resolve().parent.parent / "host"
 
 
 @pytest.fixture
@@ -153,7 +153,9 @@ def test_toml_and_settings_file_give_the_same_site(
 
 def test_three_disks_by_their_capture(run_cli: Run, tmp_path: Path) -> None:
     """A16: facts of a recorded node, piped."""
-    facts = run_cli("inspect", "--host", HOSTS / "three-disk-node.json", "-f", "json").stdout
+    facts = run_cli(
+        "inspect", "--host", capture_file("three-disk-node", tmp_path), "-f", "json"
+    ).stdout
     text = run_cli("generate", "--facts", "-", "--kind", "cache", stdin=facts).stdout
     for number in (1, 2, 3):
         assert f"thread_pool pool_{number} threads=16 " in text
@@ -165,7 +167,9 @@ def test_three_disks_by_their_capture(run_cli: Run, tmp_path: Path) -> None:
 
 @pytest.mark.needs("nginx", "root")
 def test_three_named_directories_pass_the_real_nginx(run_cli: Run, tmp_path: Path) -> None:
-    facts = run_cli("inspect", "--host", HOSTS / "three-disk-node.json", "-f", "json").stdout
+    facts = run_cli(
+        "inspect", "--host", capture_file("three-disk-node", tmp_path), "-f", "json"
+    ).stdout
     places = [tmp_path / name for name in ("d1", "d2", "d3")]
     for place in places:
         place.mkdir()

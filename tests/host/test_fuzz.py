@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from recorded_hosts import NAMES, read_capture
 
-from nginx_tune.documents.base import decode, encode
+from nginx_tune.documents.base import encode
 from nginx_tune.documents.capture import Answer, Capture
 from nginx_tune.errors import UsageError
 from nginx_tune.host import (
@@ -26,12 +26,7 @@ from nginx_tune.host import (
 from nginx_tune.host.redact import redact
 from nginx_tune.inspect.inspection import replay
 
-HERE = Path(__file__).resolve().parent
-CAPTURES = {
-    path.stem: decode(Capture, path.read_bytes())
-    for path in sorted(HERE.glob("*.json"))
-    if ".facts" not in path.name
-}
+CAPTURES = {name: read_capture(name) for name in NAMES}
 
 JUNK = st.one_of(
     st.text(max_size=60),

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from needs import lacks
+from recorded_hosts import capture_file, golden_facts
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 NAMES = ["three-disk-node", "container-nginx", "kvm-guest", "silent-sysfs"]
@@ -30,8 +30,8 @@ def replayed(capture: Path, *, environment: dict[str, str], directory: Path) -> 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_with_no_environment_and_from_elsewhere(name: str, tmp_path: Path) -> None:
-    golden = (HERE / f"golden/{name}.facts.json").read_bytes()
-    capture = HERE / f"{name}.json"
+    golden = golden_facts(name)
+    capture = capture_file(name, tmp_path)
     assert replayed(capture, environment={}, directory=Path("/")) == golden
     odd = {"LC_ALL": "C", "PYTHONHASHSEED": "1", "TZ": "Asia/Kathmandu", "HOME": "/nowhere"}
     assert replayed(capture, environment=odd, directory=tmp_path) == golden
@@ -63,7 +63,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("python", OTHERS, ids=str)
-def test_by_another_python(python: Path) -> None:
+def test_by_another_python(python: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ready = subprocess.run(
         [python, "-c", "import click, msgspec"], capture_output=True, check=False, env=environment
@@ -72,7 +72,8 @@ def test_by_another_python(python: Path) -> None:
         lacks("other-pythons", "no click and msgspec for them")
     for name in NAMES:
         said = subprocess.run(
-            [python, "-m", "nginx_tune", "inspect", "--host", HERE / f"{name}.json", "-f", "json"],
+            [python, "-m", "nginx_tune", "inspect", "--host", capture_file(name, tmp_path),
+             "-f", "json"],
             capture_output=True, check=True, env=environment,
         )  # fmt: skip
-        assert said.stdout == (HERE / f"golden/{name}.facts.json").read_bytes()
+        assert said.stdout == golden_facts(name)

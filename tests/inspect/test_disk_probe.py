@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from loop_disks import MIB, limited, loop_over, make_data, modelled, run_fio
 from needs import lacks
+from recorded_hosts import capture_file
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.curve import Curve
@@ -263,8 +264,8 @@ def test_memory_has_no_curve(run_cli: RunCli) -> None:
     assert "in memory" in reasons[f"/storage/disks/{index}/curve"]
 
 
-def test_disks_are_this_hosts(run_cli: RunCli) -> None:
-    host = Path(__file__).resolve().parent.parent / "host" / "three-disk-node.json"
+def test_disks_are_this_hosts(run_cli: RunCli, tmp_path: Path) -> None:
+    host = capture_file("three-disk-node", tmp_path)
     said = run_cli("inspect", "--host", host, "--disks")
     assert said.returncode == 2
     assert "does not go with --host" in said.stderr
