@@ -133,6 +133,9 @@ def _summary(plan: PoolPlan, predicted: list[Predicted]) -> str:
 def _gain_text(plan: PoolPlan, predicted: list[Predicted]) -> str:
     """The gain in words, by the careful end of its range."""
     if not plan.hot_reads_proceed:
+        cold = (p.low for p in predicted if p.metric == "ratio(cold.bytes_per_second)")
+        if next(cold, 0.0) > 1:
+            return "the disks read more at once, and what reads no file gains; hot reads queue"
         return "only requests that read no file gain, since hot reads queue behind cold ones"
     slowest = next((p.high for p in predicted if p.metric == "ratio(hot.mean)"), math.inf)
     if slowest > 1 / LEAST_GAIN:

@@ -65,4 +65,6 @@ MEASURED = (
     Measured("08-cpu-heavy-short-connections", BLOCKED, 0.001),
     Measured("09-long-keepalive", HITS, 0.998),
     Measured("09-long-keepalive", BLOCKED, 0.0),
+    Measured("11-large-files-over-tls", BLOCKED, 0.034),
+    Measured("12-slow-disk-nothing-in-memory", BLOCKED, 0.995),
 )

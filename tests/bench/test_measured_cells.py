@@ -129,6 +129,19 @@ def test_what_once_lay_outside_is_inside(name: str, metric: str) -> None:
             assert p.low <= one.value <= p.high
 
 
+@pytest.mark.parametrize("name", ["11-large-files-over-tls", "12-slow-disk-nothing-in-memory"])
+def test_cells_that_lost_without_pools_have_them(name: str) -> None:
+    assert pools_for(name).verdict == "enable"
+
+
+def test_no_text_says_that_others_gain_nothing_where_cold_transfers_do() -> None:
+    """drawn-4201-012: one pool for four disks, which had read for one loop at a time."""
+    said = pools_for("12-slow-disk-nothing-in-memory").summary
+    assert predicted("12-slow-disk-nothing-in-memory", "ratio(cold.bytes_per_second)").low > 1
+    assert "the disks read more at once" in said
+    assert "only requests that read no file gain" not in said
+
+
 def test_a_range_says_something() -> None:
     for name, metric, _ in MEASURED:
         p = predicted(name, metric)
