@@ -129,13 +129,16 @@ def predict(i: BlockingInputs) -> Prediction:
     ahead = first_reads(i, i.rate_per_second or 0.0, missing, is_bound=bound is not None)
     if ahead is not None:
         open_hold, utilisation = ahead
-    open_loop = i.rate_per_second is not None and utilisation < _SATURATED
+    saturates = i.rate_per_second is not None and utilisation >= _SATURATED
+    open_loop = i.rate_per_second is not None and not saturates
     if open_loop:
         hold_seen = open_hold
         blocked, wait, tail = _open_wait(i, utilisation, open_hold, missing)
         if in_flight:
             wait = min(wait, turn)
     else:
+        if saturates and not turn:  # more and more pile up, however many there are
+            turn = closed_hold
         hold_seen, wait = closed_hold, turn
         # A turn ends when the slowest of its reads does; two turns bound the unlucky arrival.
         tail = turn * 1.5

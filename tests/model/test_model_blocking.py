@@ -230,6 +230,27 @@ def test_clients_that_ask_by_the_popularity_hit_as_it_says() -> None:
     assert some_hit.cold_peak == all_miss.cold_peak
 
 
+@pytest.mark.parametrize("rate", [0.2, 1.0, 4.0])
+@pytest.mark.parametrize("clients", [None, 12.0])
+def test_nor_does_one_that_the_requests_do_not_fill(rate: float, clients: float | None) -> None:
+    known = replace(SLOW_LINK, rate_per_second=rate, concurrency=clients, cold_concurrency=None)
+    shares = [
+        predict(replace(known, link_bytes_per_second=10 ** (5 + n / 4))).blocked_ratio
+        for n in range(30)
+    ]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.01
+
+
+def test_a_rate_that_no_disk_bears_blocks_loops_whoever_sends_it() -> None:
+    """How many clients there are is not known, and is no reason to foretell no wait at all."""
+    crowd = replace(SLOW_LINK, link_bytes_per_second=None, concurrency=None, cold_concurrency=None)
+    p = predict(replace(crowd, rate_per_second=400.0))
+    assert p.blocked_ratio == pytest.approx(1.0)
+    assert p.wait_off_seconds >= crowd.disk.read_seconds(crowd.hold_bytes)
+    assert p.pools_pay
+
+
 def test_files_of_several_sizes_take_more_reads_than_their_mean() -> None:
     """Nine files of 4 KiB for one of 4 MiB: nine reads, and eight for the large one."""
     few_large = size_groups(
