@@ -43,8 +43,11 @@ SCHEDULING_TAIL_SECONDS = 2e-3
 """p99 of an in-memory answer on a busy host whose loops never block. Source: LAB-NOTES §9."""
 BUSY_HOST_SECONDS = 0.3e-3
 """Mean of any answer on a busy host whose loops never block. Source: LAB-NOTES §1, 0.26-0.46 ms."""
-MARGIN = 2.0
-"""Pools pay when blocking costs others this many times what offloading costs."""
+MARGIN = 3.5
+"""Pools pay when blocking costs others this many times the CPU that offloading costs: a response
+waits for more than CPU at each hand-over, since a thread has to wake up, and then the loop.
+Source: cells drawn at random, all in memory or nearly: hot answers took 50 to 60 us longer for one
+read (drawn-4201-008, -014), 400 us for five (-009), three to five times ``OFFLOAD_SECONDS``."""
 _SATURATED = 0.95
 _MOST_FILES = 128
 """Files under way at once that are reckoned with, at least."""

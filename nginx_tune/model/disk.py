@@ -232,12 +232,17 @@ def _latency_and_bandwidth(
     return start, bandwidth
 
 
+_LEAST_SURE: tuple[Provenance, ...] = ("assumed", "declared", "learnt", "measured")
+
+
 def disks_together(disks: Sequence[ModelDisk]) -> ModelDisk:
-    """Several disks that share the reads evenly: as slow as the mean, as parallel as all."""
+    """Several disks that share the reads evenly: as slow as the mean, as parallel as all.
+
+    They are known as well as the one that is known least.
+    """
     if not disks:
         return TYPICAL["unknown"]
     count = len(disks)
-    measured = all(d.provenance == "measured" for d in disks)
     stalls = [d.stalls for d in disks if d.stalls is not None]
     return ModelDisk(
         latency_seconds=sum(d.latency_seconds for d in disks) / count,
@@ -245,7 +250,7 @@ def disks_together(disks: Sequence[ModelDisk]) -> ModelDisk:
         heads=sum(d.heads for d in disks),
         spread=max(d.spread for d in disks),
         name="+".join(d.name for d in disks),
-        provenance="measured" if measured else disks[0].provenance if count == 1 else "assumed",
+        provenance=min((d.provenance for d in disks), key=_LEAST_SURE.index),
         # As often as the mean disk: of the reads, each disk's stalls meet only its own.
         stalls=Stalls(
             sum(one.ratio for one in stalls) / count,

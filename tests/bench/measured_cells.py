@@ -67,4 +67,10 @@ MEASURED = (
     Measured("09-long-keepalive", BLOCKED, 0.0),
     Measured("11-large-files-over-tls", BLOCKED, 0.034),
     Measured("12-slow-disk-nothing-in-memory", BLOCKED, 0.995),
+    Measured("drawn-4201-000", BLOCKED, 0.0103),
+    Measured("drawn-4201-002", BLOCKED, 0.172),
+    Measured("drawn-4201-009", BLOCKED, 0.00658),
+    Measured("drawn-4201-010", HITS, 0.648),
+    Measured("drawn-4201-010", BLOCKED, 0.0200),
+    Measured("drawn-4201-013", BLOCKED, 0.0270),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from dataclasses import replace
 
 import pytest
 
@@ -164,3 +165,12 @@ def test_what_was_measured_as_one_counts_once() -> None:
     assert disks_together(models).heads == pytest.approx(2 + TYPICAL["hdd"].heads)
     # An array of which a disk does not serve these paths says nothing about the others.
     assert [model.name for model in disk_models(disks[1:], [array])] == ["sdb", "sdc"]
+
+
+def test_several_disks_are_known_as_well_as_the_least_known() -> None:
+    declared = replace(TYPICAL["hdd"], provenance="declared")
+    measured = replace(TYPICAL["ssd"], provenance="measured")
+    assert disks_together([declared, declared]).provenance == "declared"
+    assert disks_together([measured, declared]).provenance == "declared"
+    assert disks_together([measured, measured]).provenance == "measured"
+    assert disks_together([measured, TYPICAL["hdd"], declared]).provenance == "assumed"
