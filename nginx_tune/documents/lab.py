@@ -110,7 +110,7 @@ class LabEvents(Part, frozen=True, kw_only=True):
 
 
 class LabOrigin(Part, frozen=True, kw_only=True):
-    """The server behind nginx in the topology ``proxy``."""
+    """The server behind nginx in the topology ``proxy``, and in ``link`` with ``origin_behind``."""
 
     delay_seconds: float = 0.1
     """Of each request, before the first byte."""
@@ -146,7 +146,14 @@ class Lab(Document, frozen=True, kw_only=True, tag="nginx-tune/lab/1"):
     in front of ``origin``, its cache on the first disk that is writable."""
     link: LabLink = LabLink()
     origin: LabOrigin = LabOrigin()
+    origin_behind: bool = False
+    """In the topology ``link``: whether nginx stands in front of ``origin``, as in ``proxy``."""
     tls: bool = False
     """Whether clients speak TLS, with a certificate made for the run."""
     seed: int = 1
     """Of the disks' random times and of the data."""
+
+
+def has_origin(lab: Lab) -> bool:
+    """Whether nginx stands in front of an origin."""
+    return lab.topology == "proxy" or (lab.topology == "link" and lab.origin_behind)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.lab import Lab, has_origin
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.programs import own_module, start_text_program
 from nginx_tune.lab.certificate import Certificate, make_certificate
@@ -31,7 +31,7 @@ class Topology:
         certificate: Certificate | None = None
         if lab.tls:
             certificate = make_certificate(directory, names=["localhost", LOOPBACK, address])
-        is_proxy = lab.topology == "proxy"
+        is_proxy = has_origin(lab)
         self.placement = Placement(
             address=address,
             origin=self._start_origin(lab) if is_proxy else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from nginx_tune.documents.lab import has_origin
 from nginx_tune.documents.scenario import ArmSpec, Scenario, ScenarioClass
 from nginx_tune.load.families import family_faults
 
@@ -64,13 +65,13 @@ def _check_arm(scenario: Scenario, name: str, spec: ArmSpec, check: Check) -> No
         _check_protocol(scenario, item, check)
         is_events = item.source == "events"
         check(
-            not is_events or scenario.lab.topology == "proxy",
-            "classes.source: events are the origin's: lab.topology proxy",
+            not is_events or has_origin(scenario.lab),
+            "classes.source: events are the origin's: lab.topology proxy, or origin_behind a link",
         )
         is_uploads = item.source == "uploads"
         check(
-            not is_uploads or scenario.lab.topology == "proxy",
-            "classes.source: uploads go to the origin: lab.topology proxy",
+            not is_uploads or has_origin(scenario.lab),
+            "classes.source: uploads go to the origin: lab.topology proxy, or origin_behind a link",
         )
         check(is_uploads == (item.upload is not None), "classes.upload: of uploads, and only there")
         check(is_events or not item.query, "classes.query: only of events")

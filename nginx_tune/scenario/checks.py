@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.lab import Lab, has_origin
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.errors import UsageError
 from nginx_tune.lab.check import check_lab
@@ -48,7 +48,7 @@ def _check_lab(lab: Lab) -> None:
             disk.writable or any(item.disk == disk.name for item in lab.data),
             f"lab.data: none on disk {disk.name}",
         )
-    if lab.topology == "proxy":
+    if has_origin(lab):
         _check(any(disk.writable for disk in lab.disks), "lab.disks: none is writable, for a cache")
 
 

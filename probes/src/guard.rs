@@ -6,7 +6,7 @@ use std::num::NonZero;
 use std::thread;
 
 use crate::error::Error;
-use crate::own_servers::{Carrying, is_own_server, is_own_socket};
+use crate::own_servers::{Carrying, is_own_server, is_own_server_over_a_link, is_own_socket};
 use crate::plan::{Class, Endpoint, Permit, Plan};
 use crate::sources;
 use crate::sys;
@@ -73,7 +73,11 @@ fn check_upload(class: &Class, endpoint: &Endpoint, own: &[IpAddr]) -> Result<()
             let address = at.ip().to_canonical();
             let is_here = address.is_loopback() || own.contains(&address);
             (
-                is_here && is_own_server(address, at.port(), carrying),
+                if is_here {
+                    is_own_server(address, at.port(), carrying)
+                } else {
+                    is_own_server_over_a_link(address, at.port(), carrying)
+                },
                 format!("{address} port {}", at.port()),
             )
         }

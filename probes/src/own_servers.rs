@@ -7,7 +7,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
+
+use crate::sys;
 
 /// Set for every process that a lab starts (`nginx_tune/lab/lifetime.py`).
 const MARK: &[u8] = b"NGINX_TUNE_LAB=";
@@ -28,18 +31,65 @@ pub enum Carrying {
     Udp,
 }
 
+/// The same of a server in another network namespace of this host, as the clients of a lab's link see it.
+///
+/// What is sent there has to end there: it goes over a veth pair, with no router between, whose other
+/// end lies in the namespace, and the address is that namespace's own. So says the kernel; another host
+/// of the same address is no such end.
+pub fn is_own_server_over_a_link(address: IpAddr, port: u16, carrying: Carrying) -> bool {
+    let IpAddr::V4(address) = address.to_canonical() else {
+        return false;
+    };
+    let mut looked_at = HashSet::from([namespace_of("self")]);
+    for pid in pids() {
+        let namespace = namespace_of(&pid.to_string());
+        if namespace.is_none() || !looked_at.insert(namespace) {
+            continue;
+        }
+        if sys::leads_to(address, pid).unwrap_or(false) {
+            let local = format!("/proc/{pid}/net/fib_trie");
+            let local = fs::read_to_string(local).unwrap_or_default();
+            return has_local(&local, address)
+                && are_own(&takers(&pid.to_string(), address.into(), port, carrying));
+        }
+    }
+    false
+}
+
+fn namespace_of(process: &str) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{process}/ns/net")).ok()
+}
+
+/// Whether an address is one of the namespace's own (`net/ipv4/fib_trie.c`, `fib_trie_seq_show`).
+fn has_local(text: &str, address: Ipv4Addr) -> bool {
+    let place = format!("|-- {address}");
+    let mut lines = text.lines().map(str::trim);
+    let mut is_there = false;
+    lines.any(|line| {
+        if line.starts_with("|--") || line.starts_with("+--") {
+            is_there = line == place;
+        }
+        is_there && line == "/32 host LOCAL"
+    })
+}
+
 /// Whether all who listen on an address and port were started by nginx-tune; false for nobody.
 pub fn is_own_server(address: IpAddr, port: u16, carrying: Carrying) -> bool {
+    are_own(&takers("self", address, port, carrying))
+}
+
+/// The sockets of a process's network namespace that may take what is sent to an address and port.
+fn takers(process: &str, address: IpAddr, port: u16, carrying: Carrying) -> HashSet<u64> {
     let (tables, state) = match carrying {
         Carrying::Tcp => (["tcp", "tcp6"], LISTENS),
         Carrying::Udp => (["udp", "udp6"], UNCONNECTED),
     };
     let mut sockets = HashSet::new();
     for table in tables {
-        let text = fs::read_to_string(format!("/proc/self/net/{table}")).unwrap_or_default();
+        let text = fs::read_to_string(format!("/proc/{process}/net/{table}")).unwrap_or_default();
         sockets.extend(listeners(&text, state, address, port));
     }
-    are_own(&sockets)
+    sockets
 }
 
 /// Whether all who listen at a unix socket's path were started by nginx-tune; false for nobody.
@@ -159,7 +209,10 @@ fn parent(stat: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Carrying, is_own_server, is_own_socket, listeners, parent, unix_listeners};
+    use super::{
+        Carrying, has_local, is_own_server, is_own_server_over_a_link, is_own_socket, listeners,
+        parent, unix_listeners,
+    };
     use std::net::{TcpListener, UdpSocket};
     use std::os::unix::net::UnixListener;
 
@@ -216,5 +269,31 @@ mod tests {
         assert!(!is_own_socket(path.to_str().unwrap()));
         drop(unix);
         assert!(std::fs::remove_file(path).is_ok());
+    }
+
+    #[test]
+    fn only_an_own_address_ends_in_a_namespace() {
+        let table = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n\
+             \x20    |-- 198.18.0.1\n        /32 host LOCAL\n     |-- 198.18.0.3\n        /32 link BROADCAST\n";
+        for (address, is_there) in [
+            ("198.18.0.1", true),
+            ("198.18.0.3", false),
+            ("198.18.0.11", false),
+            ("0.0.0.0", false),
+        ] {
+            assert_eq!(
+                has_local(table, address.parse().unwrap()),
+                is_there,
+                "{address}"
+            );
+        }
+    }
+
+    #[test]
+    fn nobody_listens_over_a_link_that_is_not_there() {
+        for address in ["127.0.0.1", "198.18.255.1", "::1"] {
+            let address = address.parse().unwrap();
+            assert!(!is_own_server_over_a_link(address, 80, Carrying::Tcp));
+        }
     }
 }

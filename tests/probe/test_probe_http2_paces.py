@@ -116,7 +116,7 @@ def ratio_of_waits(nginx: Nginx, urgent: Priority, others: Priority) -> float:
             heavy(**slow, priority=others if with_it else None),
             beside(priority=urgent if with_it else None, arrivals=few),
         )
-        found = whole(nginx, *classes, seconds=3.0)["small"]
+        found = measure(nginx, *classes).classes["small"]
         wait = found.response_seconds.p50
         assert (found.errors, wait is not None) == ({}, True)
         waits.append(wait or 0.0)

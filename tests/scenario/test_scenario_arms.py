@@ -14,7 +14,7 @@ import pytest
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 from nginx_tune.documents.facts import Nginx
-from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, Upload
+from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, Priority, Upload
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, FurtherArm, Scenario, ScenarioClass, ScenarioRun
@@ -187,6 +187,18 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "a body of another class": (
         {"classes": [msgspec.structs.replace(UPLOADS, source="hot")]},
         "classes.upload: of uploads, and only there",
+    ),
+    "slow clients over QUIC": (
+        {"classes": [msgspec.structs.replace(H3, read_bytes_per_second=9)], "lab": IN_TLS},
+        "slow clients are of HTTP/1.1 and HTTP/2",
+    ),
+    "connections of nobody": (
+        {"classes": [msgspec.structs.replace(H3, http3=None, connections_of="other")]},
+        "classes.connections_of: no class of HTTP/2",
+    ),
+    "a weight over HTTP/1.1": (
+        {"classes": [msgspec.structs.replace(H3, http3=None, priority=Priority(weight=9))]},
+        "classes.priority: weight: of HTTP/2 alone",
     ),
     "a stand-in with settings": (
         {"arms": [FurtherArm(name="other", stand_in="raw-epoll-accept", series="1.18")]},

@@ -108,3 +108,46 @@ def test_the_plain_arm_of_a_proxy_caches_what_the_origin_has(
     assert "aio" not in plain
     for arm in ("baseline", "candidate"):
         assert served(result, arm)["files"].bytes >= 30000
+
+
+LINK = (
+    'topology = "link"\norigin_behind = true\nlink = { bits_per_second = 40000000 }\ntls = true\n'
+)
+UPLOADS = """
+[[classes]]
+name = "uploads"
+source = "uploads"
+upload = {{ bytes = [300000] }}
+connections = 2
+{protocol}
+arrivals = {{ kind = "closed", users = 2 }}
+"""
+HTTP2 = """
+[[{arm}.settings]]
+context = "server"
+directive = "listen"
+args = ["http2"]
+"""
+
+
+@pytest.mark.needs("root", "nginx", "loop", "probe", "openssl", "ip")
+@pytest.mark.parametrize("protocol", ["", "http2 = { streams = 4 }"])
+def test_bodies_go_over_a_link_and_are_counted(
+    run_cli: RunCli, tmp_path: Path, protocol: str
+) -> None:
+    file = tmp_path / "uploads.toml"
+    parts = {"kind": "proxy", "lab": LINK + PROXY.partition("\n")[2], "disk": CACHE, "data": ""}
+    text = SHORT.format(**parts) + UPLOADS.format(protocol=protocol)
+    if protocol:
+        text += "".join(HTTP2.format(arm=arm) for arm in ("baseline", "candidate"))
+    file.write_text(text)
+    result = run_cli("-q", "scenario", "run", file, "-f", "json", timeout=240)
+    assert result.returncode in {0, 1, 4}, result.stderr
+    block = decode(ScenarioRun, result.stdout.encode()).measurements[-1]
+    uploads = block.classes["uploads"]
+    assert (uploads.errors, uploads.truncated) == ({}, 0)
+    assert uploads.upload is not None
+    assert uploads.upload.confirmed == uploads.requests > 2
+    assert (uploads.http2 is not None) == bool(protocol)
+    # What the link lets through in the time, and what lay before it.
+    assert uploads.requests * 300_000 * 8 / 1.5 < 2 * 40_000_000

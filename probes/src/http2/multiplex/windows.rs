@@ -116,8 +116,9 @@ impl Window {
             return (0, NEVER);
         };
         let owed = taken - pace.beyond;
-        let earned = u128::from(pace.bytes_per_second) * u128::from(now - pace.since);
-        let earned = (earned / u128::from(SECOND)) as u64 - pace.given;
+        let earned = u128::from(pace.bytes_per_second) * u128::from(now.saturating_sub(pace.since));
+        let earned = (earned / u128::from(SECOND)) as u64;
+        let earned = earned.saturating_sub(pace.given);
         let more = earned.min(u64::from(owed)) as u32;
         let more = if more >= pace.piece.min(owed) {
             more

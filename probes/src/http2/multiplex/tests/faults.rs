@@ -1,6 +1,6 @@
 //! What is no HTTP/2.
 
-use super::{ask, asked, body, fed, head, one, settings, with};
+use super::{WINDOW, ask, asked, body, fed, head, one, settings, slow, with};
 use crate::http2::fault::Fault;
 use crate::http2::frame;
 use crate::multiplexed::End;
@@ -132,7 +132,9 @@ fn mutated_frames_break_nothing() {
             ]
             .concat(),
         ];
-        let mut carried = with(2);
+        // The windows of every other connection are given back at a pace.
+        let pace = (some.below(2) == 0).then_some(100);
+        let mut carried = slow(2, pace, WINDOW);
         let limit = settings(some.below(200) as u8);
         fed(&mut carried, &[limit]).expect("settings");
         while carried.has_room() {
@@ -145,6 +147,7 @@ fn mutated_frames_break_nothing() {
                 .pieces(&bytes)
                 .into_iter()
                 .try_for_each(|piece| carried.feed(piece, 1, &mut ended).map(drop));
+            carried.pace_windows(1 + some.below(1 << 40) as u64);
             let kept = carried.unsent().len()
                 + carried.block.as_ref().map_or(0, |it| it.2.capacity())
                 + carried.reader.kept_bytes()
