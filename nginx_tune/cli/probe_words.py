@@ -84,7 +84,7 @@ def parse_priority(text: str) -> Priority:
     flags = [word for word in words if "=" not in word]
     fits = (
         not found
-        and len(words) == len(set(words))
+        and len(words) == len({word.split("=")[0] for word in words})
         and flags in ([], ["i"])
         and (weight is None or (re.fullmatch(r"\d{1,3}", weight) and 1 <= int(weight) <= 256))  # noqa: PLR2004
         and (urgency is None or re.fullmatch(r"[0-7]", urgency))

@@ -174,14 +174,18 @@ def test_words_that_are_no_priority_are_refused(words: str) -> None:
         ({}, {"connections_of": "nobody"}, "connections_of"),
         ({}, {"connections": 2}, "connections"),
         ({}, {"http2": Http2(streams=9)}, "http2"),
-        ({"http2": None}, {"http2": None}, "connections_of"),
+        ({"http2": None, "connections": 4}, {"http2": None, "connections": 4}, "connections_of"),
         ({}, {"read_bytes_per_second": 9, "read_pace_of": "connection"}, "read_pace_of"),
         ({}, {"priority": Priority(weight=257)}, "weight"),
         ({}, {"priority": Priority(weight=1, depends_on=["url"])}, "depends_on"),
         ({}, {"priority": Priority(exclusive=True)}, "weight"),
         ({}, {"priority": Priority(urgency=8)}, "urgency"),
         ({}, {"priority": Priority(urgency=1), "headers": {"Priority": "i"}}, "riority"),
-        ({"read_pace_of": "connection", "http2": None}, {"connections_of": None}, "read_pace_of"),
+        (
+            {"read_pace_of": "connection", "http2": None, "connections": 4},
+            {"connections_of": None},
+            "read_pace_of",
+        ),
     ],
 )
 def test_both_sides_refuse_what_cannot_be(
