@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import abc
 import asyncio
-import base64
-import hashlib
 import os
 import socket
 import struct
@@ -20,6 +18,8 @@ from typing import Literal, cast
 
 import msgspec
 
+from nginx_tune.lab.websocket_frames import CLOSE, FrameReader, echo_of, switching
+
 BODY_BYTES = 2048
 RESOLVED = "192.0.2.1"
 """Every name's address: of no network there is (RFC 5737)."""
@@ -27,14 +27,11 @@ RESOLVED = "192.0.2.1"
 _BODY = b"x" * BODY_BYTES
 _CGI = b"Status: 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n"
 _HTTP = b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n"
-_SWITCHES = (
-    b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-    b"Sec-WebSocket-Accept: %s\r\n\r\n"
-)
-_KEY_ENDS_IN = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _FCGI_END, _FCGI_STDIN, _FCGI_STDOUT = 3, 5, 6
 _FCGI_HEADER = struct.Struct("!BBHHBx")
 _UWSGI_HEADER = struct.Struct("<BHB")
+_FINAL_FRAME = 0x80
+"""Of the first byte of a frame; text that is no frame has it not."""
 _ENDLESS = 1 << 24
 """No head of a request is longer."""
 
@@ -127,9 +124,13 @@ class Uwsgi(_Application):
 
 
 class Echo(_Application):
-    """Takes an upgraded connection, and sends back what comes."""
+    """Takes an upgraded connection, and sends back what comes.
+
+    Frames of WebSocket come back as a server's, anything else as it is.
+    """
 
     is_upgraded = False
+    frames: FrameReader | None = None
 
     def answer_seen(self) -> None:
         """Answer what is whole of what has come."""
@@ -137,21 +138,23 @@ class Echo(_Application):
             head, end, rest = self.seen.partition(b"\r\n\r\n")
             if not end:
                 return
-            self.transport.write(_SWITCHES % accept_key(head))
+            self.transport.write(switching(head))
             self.is_upgraded, self.seen = True, rest
-        if self.seen:
-            self.transport.write(self.seen)
-            self.seen = b""
-
-
-def accept_key(head: bytes) -> bytes:
-    """What proves to a client of WebSocket that its request was understood.
-
-    Source: RFC 6455, section 4.2.2.
-    """
-    pairs = (line.partition(b":") for line in head.split(b"\r\n"))
-    key = next((v.strip() for n, _, v in pairs if n.lower() == b"sec-websocket-key"), b"")
-    return base64.b64encode(hashlib.sha1(key + _KEY_ENDS_IN, usedforsecurity=False).digest())
+        data, self.seen = self.seen, b""
+        if not data:
+            return
+        if self.frames is None and data[0] & _FINAL_FRAME:
+            self.frames = FrameReader()
+        if self.frames is None:
+            self.transport.write(data)
+            return
+        try:
+            for frame in self.frames.feed(data):
+                self.transport.write(echo_of(frame))
+                if frame.opcode == CLOSE:
+                    self.transport.close()
+        except ValueError:
+            self.transport.abort()
 
 
 class Resolver(asyncio.DatagramProtocol):
