@@ -214,6 +214,21 @@ class Priority(Part, frozen=True, kw_only=True):
     """Whether an answer is of use in parts, beside others as urgent."""
 
 
+class WebSocket(Part, frozen=True, kw_only=True):
+    """How a class sends messages over WebSockets (RFC 6455), each of which awaits its echo.
+
+    An arrival is a message: it goes to the connection that was used least recently. Messages go to
+    servers that nginx-tune itself started, and to no other, as bodies do.
+    """
+
+    message_bytes: int = 128
+    """Of each message, up to 1 MiB."""
+    text: bool = False
+    """Whether messages are text; else they are binary."""
+    messages: int = 100
+    """Of one connection, on their way at once; more wait with their intended time."""
+
+
 class RequestClass(Part, frozen=True, kw_only=True):
     """Requests that are measured together: when they are due, over which connections they go.
 
@@ -253,6 +268,9 @@ class RequestClass(Part, frozen=True, kw_only=True):
     """Null sends no body."""
     priority: Priority | None = None
     """Null says nothing of it."""
+    websocket: WebSocket | None = None
+    """Null sends requests of HTTP. All connections are held from the start; of a load plan each is
+    opened at the paths (of kind ``fixed``) in turn."""
 
 
 class LoadClass(RequestClass, frozen=True, kw_only=True):

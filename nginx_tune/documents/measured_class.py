@@ -178,6 +178,45 @@ class Uploads(Part, frozen=True, kw_only=True):
     before are lower bounds."""
 
 
+class WebSockets(Part, frozen=True, kw_only=True):
+    """The WebSockets of a class; each of its requests is a message that awaits its echo.
+
+    What happens counts in the measured time in which it is seen; openings count in the warm-up too.
+    """
+
+    opened: int = 0
+    refused: dict[str, int] = {}
+    """Openings that were answered with another status than 101, by that."""
+    echoes: int = 0
+    """That came whole for a message that was awaited, be they right or not (``echo``)."""
+    late: int = 0
+    """Echoes of messages whose time was up before (``timeout``)."""
+    unasked: int = 0
+    """Messages while none was awaited, such as a greeting."""
+    pings: int = 0
+    fragmented: int = 0
+    """Messages that came in several frames."""
+    most_messages: int = 0
+    """Most that were on their way at once on a connection."""
+    early_ends: int = 0
+    """WebSockets that stood and ended before the run did: the sum of the next ones."""
+    closes: dict[str, int] = {}
+    """Close frames of the server by code; 1005 is one without a code."""
+    tcp_ends: int = 0
+    """Ends of TCP, or of TLS, without a close frame: so nginx ends a WebSocket."""
+    resets: int = 0
+    faults: int = 0
+    """That the probe left, because what came was no WebSocket (``parse``)."""
+    silent: int = 0
+    """That the probe left, because as many messages as may be on their way had all timed out."""
+    opening_seconds: Latency = Latency()
+    """From opening a connection to the server's 101."""
+    gap_seconds: Latency = Latency()
+    """From one message of a connection to the next; what came at once is one. A silence that the
+    end cut off while an echo was awaited is there, as a lower bound, where it was longer than every
+    gap that ended."""
+
+
 class ClassMeasurement(Part, frozen=True, kw_only=True):
     """One request class."""
 
@@ -201,7 +240,8 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     errors: dict[str, int] = {}
     """Failures by kind: ``refused``, ``connect_timeout``, ``unreachable``, ``tls``, ``reset``,
     ``empty``, ``truncated``, ``parse``, ``status``, ``length``, ``range``, ``hash``, ``upload``,
-    ``timeout``, ``local_ports``, ``descriptors``, ``other``."""
+    ``upgrade``, ``closed``, ``echo``, ``timeout``, ``local_ports``, ``descriptors``, ``backlog``,
+    ``other``."""
     statuses: dict[str, int] = {}
     response_seconds: Latency = Latency()
     """From the intended start to the last body byte."""
@@ -235,6 +275,8 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     """Null where the plan does not watch the answers."""
     upload: Uploads | None = None
     """Null where requests have no bodies."""
+    websocket: WebSockets | None = None
+    """Null where requests are no messages. The class's latencies are then those of echoes."""
     syn_retries: int = 0
     """TCP handshakes that were asked for again, warm-up included: 1, 3, 7 s of waiting."""
     retransmits: int = 0

@@ -23,6 +23,7 @@ from nginx_tune.documents.loadplan import (
     RateStep,
     Stripe,
     Target,
+    WebSocket,
 )
 from nginx_tune.errors import UsageError
 
@@ -96,6 +97,7 @@ class Load:
     priority: Priority | None = None
     hash_ratio: float = 0.01
     event_stream: EventStream | None = None
+    websocket: WebSocket | None = None
     idle_connections: int = 0
     new_connections_per_second: float | None = None
     duration_seconds: float = 10.0
@@ -130,6 +132,8 @@ def plan_load(target: Target, path: str, load: Load) -> LoadPlan:
         return _plan(target, load, _class_with_streams(target, path, load))
     if load.migration is not None:
         raise UsageError("only connections of QUIC change their port", hint="give --http3 too")
+    if load.websocket is not None:
+        return _plan(target, load, _class_of_messages(path, load))
     if load.streams is not None:
         raise UsageError("streams are HTTP/2's and HTTP/3's", hint="give --http2 or --http3 too")
     if load.read_pace_of != "stream":
@@ -212,6 +216,29 @@ def _class_with_streams(target: Target, path: str, load: Load) -> LoadClass:
         _class(path, load, arrivals, connections),
         http2=Http2(streams=streams) if load.http2 else None,
         http3=Http3(streams=streams, migration=load.migration) if load.http3 else None,
+    )
+
+
+def _class_of_messages(path: str, load: Load) -> LoadClass:
+    """A class whose requests are messages; ``streams``: so many of a connection at once."""
+    arrivals = _arrivals(load)
+    is_closed = arrivals.kind == "closed"
+    websocket = load.websocket
+    if websocket is not None and load.streams is not None:
+        websocket = msgspec.structs.replace(websocket, messages=load.streams)
+    if is_closed:
+        connections = load.connections or CLOSED_LOOP_USERS
+        arrivals = msgspec.structs.replace(arrivals, users=connections * (load.streams or 1))
+    else:
+        connections = load.connections or MULTIPLEXED_CONNECTIONS
+    return LoadClass(
+        name="url",
+        arrivals=arrivals,
+        paths=_paths(path, load.asked),
+        connections=connections,
+        headers=dict(load.headers),
+        timeout_seconds=load.timeout_seconds,
+        websocket=websocket,
     )
 
 

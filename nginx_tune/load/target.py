@@ -137,7 +137,7 @@ def permit_target(
 
 
 def check_uploads(plan: LoadPlan, host: Host) -> None:
-    """Nothing where bodies go only to servers that nginx-tune started on this host.
+    """Nothing where bodies and messages go only to servers that nginx-tune started on this host.
 
     They change what they are sent to, so nothing that a caller permits opens this. The probe asks
     the kernel the same once more before it sends anything (``probes/src/own_servers.rs``).
@@ -145,11 +145,12 @@ def check_uploads(plan: LoadPlan, host: Host) -> None:
     """
     for item in plan.classes:
         target = item.target or plan.target
-        if item.upload is None or _is_own(host, target):
+        if (item.upload is None and item.websocket is None) or _is_own(host, target):
             continue
+        what = "bodies" if item.websocket is None else "messages"
         whom = target.unix or f"{target.address} port {target.port}"
         raise UsageError(
-            f"class '{item.name}' sends bodies, and {whom} is not a server that nginx-tune "
+            f"class '{item.name}' sends {what}, and {whom} is not a server that nginx-tune "
             "started: they are sent to no other, whatever is allowed"
         )
 

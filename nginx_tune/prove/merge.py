@@ -25,6 +25,7 @@ from nginx_tune.prove.imbalance import with_imbalance
 from nginx_tune.prove.latency import merge_latencies
 from nginx_tune.prove.tls_sessions import add_sessions
 from nginx_tune.prove.uploads import add_uploads
+from nginx_tune.prove.websockets import add_websockets
 
 Streams = TypeVar("Streams", bound=Http2Streams)
 
@@ -219,6 +220,7 @@ def _merge_class(parts: Sequence[ClassMeasurement], rates: tuple[float, float]) 
             [part.event_stream for part in parts if part.event_stream is not None]
         ),
         upload=add_uploads([part.upload for part in parts if part.upload is not None]),
+        websocket=add_websockets([part.websocket for part in parts if part.websocket is not None]),
     )
 
 

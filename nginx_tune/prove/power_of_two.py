@@ -14,7 +14,7 @@ from nginx_tune.documents.histogram import Bucket, Histograms, LatencyHistogram
 from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
-from nginx_tune.prove import event_streams, uploads
+from nginx_tune.prove import event_streams, uploads, websockets
 from nginx_tune.prove.blocks import counts_for
 from nginx_tune.prove.histogram import Histogram, decode_histogram
 from nginx_tune.prove.latency import (
@@ -40,6 +40,7 @@ _OF_CLASS = {
     ".failed": "failed_seconds",
 }
 _OF_WATCHED = {f".{word}": field for word, field in event_streams.LATENCIES.items()}
+_OF_WEBSOCKETS = {f".{word}": field for word, field in websockets.LATENCIES.items()}
 _UPLOAD = f".{uploads.UPLOAD}"
 _OF_SERVER = {f"server.{field}": field for field in SERVER_LATENCIES}
 _LATENESS = "generator.lateness"
@@ -48,9 +49,8 @@ _NANOSECONDS = 1e9
 
 def latency_names(classes: Iterable[str]) -> list[str]:
     """Every latency that measurements with these classes can have."""
-    of_classes = [
-        f"{name}{tail}" for name in classes for tail in (*_OF_CLASS, *_OF_WATCHED, _UPLOAD)
-    ]
+    tails = (*_OF_CLASS, *_OF_WATCHED, *_OF_WEBSOCKETS, _UPLOAD)
+    of_classes = [f"{name}{tail}" for name in classes for tail in tails]
     return [*of_classes, *_OF_SERVER, _LATENESS]
 
 
@@ -160,13 +160,9 @@ def _sample(block: Measurement, name: str) -> LatencySample | None:
         return LatencySample(
             found, found.censored if found.at_least else 0, found.censored_from_seconds
         )
-    for tail, field in _OF_WATCHED.items():
-        part = block.classes.get(name.removesuffix(tail))
-        if name.endswith(tail) and part is not None and part.event_stream is not None:
-            return own_sample(getattr(part.event_stream, field))
-    part = block.classes.get(name.removesuffix(_UPLOAD))
-    if name.endswith(_UPLOAD) and part is not None and part.upload is not None:
-        return own_sample(part.upload.upload_seconds)
+    special = _special_sample(block, name)
+    if special is not None:
+        return special
     for tail, field in _OF_CLASS.items():
         head = name.removesuffix(tail)
         if name.endswith(tail) and head in block.classes:
@@ -174,4 +170,19 @@ def _sample(block: Measurement, name: str) -> LatencySample | None:
             return (
                 LatencySample(part.failed_seconds) if tail == ".failed" else sample_of(part, field)
             )
+    return None
+
+
+def _special_sample(block: Measurement, name: str) -> LatencySample | None:
+    """A latency that only classes have that watch, send bodies or send messages."""
+    head, _, word = name.rpartition(".")
+    part = block.classes.get(head)
+    if part is None:
+        return None
+    if part.event_stream is not None and (field := event_streams.LATENCIES.get(word)):
+        return own_sample(getattr(part.event_stream, field))
+    if part.websocket is not None and (field := websockets.LATENCIES.get(word)):
+        return own_sample(getattr(part.websocket, field))
+    if part.upload is not None and word == uploads.UPLOAD:
+        return own_sample(part.upload.upload_seconds)
     return None

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Migration, Upload
+from nginx_tune.documents.loadplan import (
+    Arrivals,
+    LoadClass,
+    LoadPlan,
+    Migration,
+    Upload,
+    WebSocket,
+)
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.text import bytes_text, number_text, seconds_text
 
@@ -24,6 +31,7 @@ def describe_load(plan: LoadPlan, what: str) -> str:
         name = "" if alone else f"{one_line(item.name)}: "
         watched = ", answers watched while they come" if item.event_stream else ""
         watched += f", each sends {body_text(item.upload)}" if item.upload else ""
+        watched += f", {message_text(item.websocket)}" if item.websocket else ""
         lines.append(f"  {name}{_loop(item.arrivals)}, {_connections(item)}{watched}")
     left = len(plan.classes) - _MOST_CLASSES
     if left > 0:
@@ -53,6 +61,12 @@ def migration_text(migration: Migration) -> str:
     ]
     as_whom = "as by a NAT" if migration.kind == "rebinding" else "with another connection ID"
     return f"each with another port every {' or '.join(every)}, {as_whom}"
+
+
+def message_text(websocket: WebSocket) -> str:
+    """What messages are sent."""
+    kind = "text" if websocket.text else "binary"
+    return f"each a {kind} message of {bytes_text(websocket.message_bytes)} that awaits its echo"
 
 
 def _length(plan: LoadPlan) -> str:
@@ -87,6 +101,9 @@ def _step(rate: float, to: float | None) -> str:
 
 
 def _connections(item: LoadClass) -> str:
+    if item.websocket is not None:
+        most = item.websocket.messages
+        return f"{item.connections:,} WebSockets with up to {most:,} messages on their way"
     streams = item.http2 or item.http3
     if streams is not None:
         protocol = "HTTP/3" if item.http2 is None else "HTTP/2"

@@ -27,6 +27,7 @@ from nginx_tune.report.measurement_parts import (
 )
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.text import align, bytes_text, number_text, seconds_text
+from nginx_tune.report.websockets import render_websockets
 
 _NOT_MEASURED = "–"
 
@@ -70,6 +71,9 @@ def render_measurement(measurement: Measurement, asked: str = "") -> str:
             {name: item.event_stream for name, item in classes.items() if item.event_stream}
         ),
         render_uploads({name: item.upload for name, item in classes.items() if item.upload}),
+        render_websockets(
+            {name: item.websocket for name, item in classes.items() if item.websocket}
+        ),
         _shapes(classes),
         _hidden(classes, measurement.duration_seconds),
         "".join(failures),

@@ -1,9 +1,10 @@
-//! What makes a connection carry many requests at once: HTTP/2 or HTTP/3.
+//! What makes a connection carry many requests at once: HTTP/2, HTTP/3 or a WebSocket.
 
 use crate::clock::{NEVER, Nanos};
 use crate::exchange::Exchange;
 use crate::http2::Manner;
 use crate::multiplexed::{Known, Tally};
+use crate::websocket;
 use crate::{http2, http3};
 
 /// The streams of a connection.
@@ -13,14 +14,17 @@ pub enum Carrier {
     Http2(Box<http2::Multiplex>),
     /// Over QUIC.
     Http3(Box<http3::Multiplex>),
+    /// Over TCP, where each request is a message.
+    WebSocket(Box<websocket::Channel>),
 }
 
-/// The same of both.
-macro_rules! both {
+/// The same of all.
+macro_rules! all {
     ($own:expr, $streams:ident => $what:expr) => {
         match $own {
             Carrier::Http2($streams) => $what,
             Carrier::Http3($streams) => $what,
+            Carrier::WebSocket($streams) => $what,
         }
     };
 }
@@ -28,50 +32,58 @@ macro_rules! both {
 impl Carrier {
     /// Whether the server has said how it wants to speak, so that requests can be sent.
     pub fn is_settled(&self) -> bool {
-        both!(self, streams => streams.is_settled())
+        all!(self, streams => streams.is_settled())
     }
 
     /// Whether one more request can be sent.
     pub fn has_room(&self) -> bool {
-        both!(self, streams => streams.has_room())
+        all!(self, streams => streams.has_room())
     }
 
     /// Whether the server takes no more on it.
     pub fn is_leaving(&self) -> bool {
-        both!(self, streams => streams.is_leaving())
+        match self {
+            Self::Http2(streams) => streams.is_leaving(),
+            Self::Http3(streams) => streams.is_leaving(),
+            Self::WebSocket(_) => false,
+        }
     }
 
     /// Whether it will carry nothing any more.
     pub fn is_done(&self) -> bool {
-        both!(self, streams => streams.is_done())
+        all!(self, streams => streams.is_done())
     }
 
     /// Whether something may be to be sent.
     pub fn has_unsent(&self) -> bool {
-        both!(self, streams => streams.has_unsent())
+        all!(self, streams => streams.has_unsent())
     }
 
     /// What was counted of its streams.
     pub fn tally(&self) -> Tally {
-        both!(self, streams => streams.tally())
+        match self {
+            Self::Http2(streams) => streams.tally(),
+            Self::Http3(streams) => streams.tally(),
+            Self::WebSocket(_) => Tally::default(),
+        }
     }
 
     /// What was counted beneath them, of QUIC.
     pub fn traffic(&self) -> Option<http3::Traffic> {
         match self {
-            Self::Http2(_) => None,
+            Self::Http2(_) | Self::WebSocket(_) => None,
             Self::Http3(streams) => Some(streams.traffic()),
         }
     }
 
     /// What its class knows of it.
     pub fn known(&self) -> Known {
-        both!(self, streams => streams.known)
+        all!(self, streams => streams.known)
     }
 
     /// The same, to be changed.
     pub fn known_mut(&mut self) -> &mut Known {
-        both!(self, streams => &mut streams.known)
+        all!(self, streams => &mut streams.known)
     }
 
     /// Whether it is to change its port by now.
@@ -84,6 +96,7 @@ impl Carrier {
         match (self, manner) {
             (Self::Http2(streams), Some(manner)) => streams.open(exchange, block, manner),
             (Self::Http3(streams), _) => streams.open(exchange, block),
+            (Self::WebSocket(channel), _) => channel.open(exchange),
             (Self::Http2(_), None) => debug_assert!(false, "a class of HTTP/2 has one"),
         }
     }
@@ -92,48 +105,58 @@ impl Carrier {
     pub fn pace_windows(&mut self, now: Nanos) -> Nanos {
         match self {
             Self::Http2(streams) => streams.pace_windows(now),
-            Self::Http3(_) => NEVER,
+            Self::Http3(_) | Self::WebSocket(_) => NEVER,
         }
     }
 
     /// Makes as much of the bodies of its requests as the server and their pace let go now, up to a
     /// piece of all together: how many bytes, and when their pace lets more go.
     pub fn fill(&mut self, now: Nanos) -> (u64, Nanos) {
-        both!(self, streams => streams.fill(now))
+        match self {
+            Self::Http2(streams) => streams.fill(now),
+            Self::Http3(streams) => streams.fill(now),
+            Self::WebSocket(_) => (0, NEVER),
+        }
     }
 
     /// Bytes of bodies that went since this was last asked; takes note of bodies that are handed over.
     pub fn take_sent_body(&mut self, now: Nanos) -> u64 {
-        both!(self, streams => streams.take_sent_body(now))
+        match self {
+            Self::Http2(streams) => streams.take_sent_body(now),
+            Self::Http3(streams) => streams.take_sent_body(now),
+            Self::WebSocket(_) => 0,
+        }
     }
 
     /// Gives up the exchanges of which `is_due` says so, and tells the server.
     pub fn give_up(&mut self, is_due: impl Fn(&Exchange) -> bool) -> Vec<Exchange> {
-        both!(self, streams => streams.give_up(is_due))
+        all!(self, streams => streams.give_up(is_due))
     }
 
     /// Takes all that was under way: the connection is gone.
     pub fn take_all(&mut self) -> Vec<Exchange> {
-        both!(self, streams => streams.take_all())
+        all!(self, streams => streams.take_all())
     }
 
     /// What is under way.
     pub fn exchanges(&self) -> impl Iterator<Item = &Exchange> {
-        let (two, three) = match self {
-            Self::Http2(streams) => (Some(streams.exchanges()), None),
-            Self::Http3(streams) => (None, Some(streams.exchanges())),
+        let (two, three, messages) = match self {
+            Self::Http2(streams) => (Some(streams.exchanges()), None, None),
+            Self::Http3(streams) => (None, Some(streams.exchanges()), None),
+            Self::WebSocket(channel) => (None, None, Some(channel.exchanges())),
         };
-        let two = two.into_iter().flatten();
-        two.chain(three.into_iter().flatten())
+        let streams = two.into_iter().flatten().chain(three.into_iter().flatten());
+        streams.chain(messages.into_iter().flatten())
     }
 
     /// The same, to take note of what has come.
     pub fn exchanges_mut(&mut self) -> impl Iterator<Item = &mut Exchange> {
-        let (two, three) = match self {
-            Self::Http2(streams) => (Some(streams.exchanges_mut()), None),
-            Self::Http3(streams) => (None, Some(streams.exchanges_mut())),
+        let (two, three, messages) = match self {
+            Self::Http2(streams) => (Some(streams.exchanges_mut()), None, None),
+            Self::Http3(streams) => (None, Some(streams.exchanges_mut()), None),
+            Self::WebSocket(channel) => (None, None, Some(channel.exchanges_mut())),
         };
-        let two = two.into_iter().flatten();
-        two.chain(three.into_iter().flatten())
+        let streams = two.into_iter().flatten().chain(three.into_iter().flatten());
+        streams.chain(messages.into_iter().flatten())
     }
 }

@@ -30,7 +30,7 @@ pub enum Place {
 /// so many connections.
 pub fn check(plan: &Plan) -> Result<Place, Error> {
     let own = sys::own_addresses().map_err(|error| Error::System("own addresses", error))?;
-    for class in plan.classes.iter().filter(|it| it.upload.is_some()) {
+    for class in plan.classes.iter().filter(|it| it.sends_data()) {
         check_upload(class, &plan.target_of(class).endpoint, &own)?;
     }
     let mut place = Place::Here;
@@ -60,7 +60,7 @@ pub fn check(plan: &Plan) -> Result<Place, Error> {
     Ok(place)
 }
 
-/// Refuses bodies for any server but one that nginx-tune started on this host, whatever is permitted: they
+/// Refuses bodies, and messages over WebSockets, for any server but one that nginx-tune started on this host, whatever is permitted: they
 /// change what they are sent to. The plan has no say in it, and no option.
 fn check_upload(class: &Class, endpoint: &Endpoint, own: &[IpAddr]) -> Result<(), Error> {
     let carrying = if class.http3.is_some() {
@@ -87,9 +87,14 @@ fn check_upload(class: &Class, endpoint: &Endpoint, own: &[IpAddr]) -> Result<()
         return Ok(());
     }
     Err(Error::Refused(format!(
-        "class {:?} sends bodies, and {whom} is not a server that nginx-tune started: they are sent to no \
+        "class {:?} sends {}, and {whom} is not a server that nginx-tune started: they are sent to no \
          other, whatever is allowed",
-        class.name
+        class.name,
+        if class.websocket.is_some() {
+            "messages"
+        } else {
+            "bodies"
+        }
     )))
 }
 

@@ -270,3 +270,44 @@ fn threads_add_what_they_saw() {
     let gaps = number(&class, "event_stream.gap_seconds.count");
     assert_eq!(gaps, number(&class, "event_stream.pieces") - 6.0);
 }
+
+#[test]
+fn a_long_poll_is_measured_from_when_it_is_answered_and_its_timeouts_are_counted() {
+    // Held for 0.3 s; each fifth of a client for longer than a poll may take.
+    let server = Server::start(|ask| {
+        let late = ask.earlier % 5 == 4;
+        thread::sleep(Duration::from_millis(if late { 900 } else { 300 }));
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnews";
+        ask.stream.write_all(answer).ok();
+        Then::Keep
+    });
+    let mut value = streams(&server, 4, 3.0);
+    value["classes"][0]["event_stream"] = json!({});
+    value["classes"][0]["timeout_seconds"] = json!(0.6);
+    value["drain_seconds"] = json!(2.0);
+    within_four_tries(|| {
+        let run = ground_truth::run(&value);
+        let class = &run["classes"]["c"];
+        let timeouts = number(class, "errors.timeout");
+        assert_eq!(
+            class["errors"],
+            json!({"timeout": timeouts as u64}),
+            "{class}"
+        );
+        // Each client has four answers and then a timeout, in 1.8 s and a pause.
+        unless((4.0..=8.0).contains(&timeouts), || format!("{class}"))?;
+        let held = number(class, "event_stream.first_body_seconds.p50");
+        unless((held / 0.3 - 1.0).abs() < 0.03, || format!("held {held}"))?;
+        assert_eq!(number(class, "event_stream.early_ends"), 0.0);
+        assert_eq!(
+            number(class, "event_stream.first_body_seconds.censored"),
+            timeouts
+        );
+        let flags = run["flags"].to_string();
+        assert!(
+            !flags.contains("ack_stalls") && !flags.contains("lateness"),
+            "{flags}"
+        );
+        Ok(())
+    });
+}

@@ -30,9 +30,12 @@ impl Engine<'_> {
         if connection.purpose == Purpose::Spare && is_settled {
             connection.purpose = Purpose::Request;
             let class = &mut self.classes[connection.class];
+            let took = self.clock.now() - connection.opened;
+            if let Some(tally) = &mut class.recorder.websockets {
+                tally.opened(took);
+            }
             if connection.transport == Transport::Udp {
                 connection.phase = Phase::Carrying;
-                let took = self.clock.now() - connection.opened;
                 class.recorder.secured_by_quic(connection.opened, took);
                 moves = true;
             }
@@ -72,6 +75,7 @@ impl Engine<'_> {
             self.classes[index].leaving += 1;
         }
         if carried.is_done() {
+            self.note_silent(slot);
             self.close(slot);
         } else if carried.has_unsent() {
             self.unflushed.push(slot);
@@ -84,6 +88,7 @@ impl Engine<'_> {
         if self.is_spare(slot) {
             return self.lose(slot, failure);
         }
+        let failure = self.end_websocket(slot, failure);
         let Some(connection) = &mut self.slots[slot as usize].connection else {
             return;
         };

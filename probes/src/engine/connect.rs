@@ -13,6 +13,7 @@ use crate::request::{Reached, Request};
 use crate::sources;
 use crate::sys::{self, Dial, Event, WRITABLE};
 use crate::tls::Client;
+use crate::websocket::{Channel, entropy};
 use crate::{http2, http3};
 
 /// A handshake that takes so long was asked for more than once: a kernel waits for a second.
@@ -54,6 +55,9 @@ impl Engine<'_> {
         } else if let Some(streams) = owner.plan.http2 {
             let streams = http2::Multiplex::new(streams, owner.family.windows);
             connection.carried = Some(Carrier::Http2(Box::new(streams)));
+        } else if let Some(plan) = owner.plan.websocket {
+            let channel = Channel::new(plan, owner.opening(opened), entropy());
+            connection.carried = Some(Carrier::WebSocket(Box::new(channel)));
         }
         if owner.endpoint.is_unix() {
             connection.transport = Transport::Unix;
@@ -76,12 +80,14 @@ impl Engine<'_> {
             return Ok(());
         };
         let token = token(slot, place.generation);
+        let class = &mut self.classes[connection.class];
+        if class.quic.is_some() || class.plan.websocket.is_some() {
+            let deadline = connection.opened.saturating_add(class.timeout);
+            class.next_deadline = class.next_deadline.min(deadline);
+        }
         if connection.transport == Transport::Udp {
             self.poller.add(&connection.stream, token, ANSWERS)?;
             self.unflushed.push(slot);
-            let class = &mut self.classes[connection.class];
-            let deadline = connection.opened.saturating_add(class.timeout);
-            class.next_deadline = class.next_deadline.min(deadline);
             return Ok(());
         }
         self.poller

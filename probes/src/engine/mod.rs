@@ -42,6 +42,7 @@ mod start;
 mod streams;
 mod traffic;
 mod uploads;
+mod websockets;
 
 use self::acknowledge::{Unacknowledged, still_waits};
 use self::ending::INTERRUPTED_DRAIN;
@@ -386,7 +387,7 @@ fn closed_users(plan: &Plan) -> Option<usize> {
         let arrivals = &class.arrivals;
         // Who waits for events wants to see them as they come.
         // And who sends a body wants to go on as soon as it may.
-        (arrivals.is_closed() && class.event_stream.is_none() && class.upload.is_none())
+        (arrivals.is_closed() && class.event_stream.is_none() && !class.sends_data())
             .then(|| users + plan.stripe.share(arrivals.users()))
     })
 }

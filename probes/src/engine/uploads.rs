@@ -233,7 +233,7 @@ impl Engine<'_> {
         }
     }
 
-    fn count_sent(&mut self, index: usize, bytes: u64, now: Nanos) {
+    pub(super) fn count_sent(&mut self, index: usize, bytes: u64, now: Nanos) {
         self.classes[index].recorder.sent_body(bytes, now);
         self.total_bytes += bytes;
         if bytes > 0 && self.total_bytes >= self.plan.caps.bytes {

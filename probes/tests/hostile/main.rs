@@ -1,4 +1,4 @@
-//! Servers of HTTP/2 and HTTP/3 that mean harm: each has its name among the failures, costs bounded memory
+//! Servers of HTTP/2, HTTP/3 and WebSocket that mean harm: each has its name among the failures, costs bounded memory
 //! and time, and breaks nothing.
 
 #[path = "../ground_truth/mod.rs"]
@@ -7,6 +7,9 @@ mod http2;
 mod http3;
 #[path = "../ground_truth/quic.rs"]
 mod quic;
+#[path = "../ground_truth/websocket.rs"]
+mod websocket;
+mod websockets;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -51,7 +54,7 @@ fn seen(address: SocketAddr, protocol: &str) -> Seen {
             "paths": {"kind": "fixed", "paths": ["/"]},
             "connections": 1,
             "timeout_seconds": 0.4,
-            protocol: {"streams": 100},
+            protocol: if protocol == "websocket" { json!({}) } else { json!({"streams": 100}) },
         }],
         "duration_seconds": 0.3,
         "drain_seconds": 2,
