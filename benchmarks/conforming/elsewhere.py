@@ -68,10 +68,11 @@ ELSEWHERE: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "26": (
-        "servers of HTTP/2 and HTTP/3 that mean harm: each its failure, bounded memory, an end",
+        "servers of HTTP/2, HTTP/3 and WebSocket that mean harm: each its failure, bounded, an end",
         [
             "probes/tests/hostile/http2.rs::servers_of_http2_that_mean_harm_have_their_names",
             "probes/tests/hostile/http3.rs::servers_of_http3_that_mean_harm_have_their_names",
+            "probes/tests/hostile/websockets.rs::servers_of_websocket_that_mean_harm_have_their_names",
         ],
     ),
     "27": (
@@ -84,6 +85,9 @@ ELSEWHERE: dict[str, tuple[str, list[str]]] = {
             "probes/src/http3/multiplex/tests.rs::mutated_words_of_a_server_never_panic",
             "probes/src/http3/qpack.rs::mutated_blocks_break_nothing",
             "probes/src/event_stream/mod.rs::mutated_bodies_break_nothing",
+            "probes/src/websocket/frame.rs::mutated_frames_are_read_alike_however_they_are_cut",
+            "probes/src/websocket/handshake.rs::mutated_answers_are_read_alike_however_they_are_cut",
+            "probes/src/websocket/channel/tests.rs::mutated_words_of_a_server_break_nothing",
         ],
     ),
     "28": (

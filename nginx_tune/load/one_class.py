@@ -231,15 +231,7 @@ def _class_of_messages(path: str, load: Load) -> LoadClass:
         arrivals = msgspec.structs.replace(arrivals, users=connections * (load.streams or 1))
     else:
         connections = load.connections or MULTIPLEXED_CONNECTIONS
-    return LoadClass(
-        name="url",
-        arrivals=arrivals,
-        paths=_paths(path, load.asked),
-        connections=connections,
-        headers=dict(load.headers),
-        timeout_seconds=load.timeout_seconds,
-        websocket=websocket,
-    )
+    return msgspec.structs.replace(_class(path, load, arrivals, connections), websocket=websocket)
 
 
 def _require_quic(target: Target, load: Load) -> None:
