@@ -14,7 +14,7 @@ from nginx_tune.documents.observation import Cause
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.documents.workload import Kind
 
-WITHOUT_FILE = frozenset({"memory", "events", "uploads"})
+WITHOUT_FILE = frozenset({"memory", "events", "uploads", "websocket"})
 """Sources of classes that read no file."""
 
 
@@ -26,10 +26,10 @@ class ScenarioClass(RequestClass, frozen=True, kw_only=True):
     quic``, in a lab with TLS.
     """
 
-    source: Literal["random", "hot", "memory", "events", "uploads"]
+    source: Literal["random", "hot", "memory", "events", "uploads", "websocket"]
     """``random``: all files, uniformly; ``hot``: one file, primed; ``memory``: no file;
     ``events``: the origin's streams of events, watched while they come; ``uploads``: bodies
-    (``upload``) that the origin counts."""
+    (``upload``) that the origin counts; ``websocket``: messages that the origin echoes."""
     timeout_seconds: float = 60.0
     query: str = ""
     """Of ``events``: what the origin is asked for, such as ``buffering=no``."""

@@ -14,7 +14,7 @@ import pytest
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 from nginx_tune.documents.facts import Nginx
-from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, Priority, Upload
+from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, Priority, Upload, WebSocket
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Claim, FurtherArm, Scenario, ScenarioClass, ScenarioRun
@@ -42,6 +42,7 @@ WITHOUT_ROWS = {
     "quic-migration",
     "quic-reload",
     "upload-spill",
+    "websocket",
 }
 
 in_the_lab = pytest.mark.needs("root", "nginx", "loop", "blkio", "probe")
@@ -84,6 +85,13 @@ UPLOADS = ScenarioClass(
     name="uploads",
     source="uploads",
     upload=Upload(bytes=[1]),
+    connections=1,
+    arrivals=Arrivals(kind="closed", users=1),
+)
+CHAT = ScenarioClass(
+    name="chat",
+    source="websocket",
+    websocket=WebSocket(),
     connections=1,
     arrivals=Arrivals(kind="closed", users=1),
 )
@@ -199,6 +207,21 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "a weight over HTTP/1.1": (
         {"classes": [msgspec.structs.replace(H3, http3=None, priority=Priority(weight=9))]},
         "classes.priority: weight: of HTTP/2 alone",
+    ),
+    "WebSockets without an origin": (
+        {"classes": [CHAT]},
+        "WebSockets go to the origin: lab.topology proxy",
+    ),
+    "messages of another class": (
+        {"classes": [msgspec.structs.replace(CHAT, source="hot")]},
+        "classes.websocket: of websocket, and only there",
+    ),
+    "messages over HTTP/2": (
+        {
+            "classes": [msgspec.structs.replace(CHAT, http2=Http2(streams=1))],
+            "lab": msgspec.structs.replace(SCENARIOS["websocket"].lab, tls=True),
+        },
+        "classes.websocket: over HTTP/1.1 alone",
     ),
     "a stand-in with settings": (
         {"arms": [FurtherArm(name="other", stand_in="raw-epoll-accept", series="1.18")]},
