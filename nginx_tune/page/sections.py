@@ -170,13 +170,10 @@ def _load_plots(
 ) -> list[Plot]:
     """Of every class: by quantile, then by second, then by worker.
 
-    ``counting``: the blocks that the quantiles are of; else all.
+    ``counting``: the blocks that the figures are of; else all.
     """
-    return [
-        *quantile_plots(measurements if counting is None else counting),
-        *seconds_plots(measurements),
-        *workers_plots(measurements),
-    ]
+    of = measurements if counting is None else counting
+    return [*quantile_plots(of), *seconds_plots(measurements, of), *workers_plots(of)]
 
 
 def _arm_texts(arms: Sequence[ArmText]) -> list[Text]:

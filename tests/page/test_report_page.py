@@ -32,12 +32,14 @@ from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.page.embedded import embedded_documents
 from nginx_tune.page.plot.axis import LogAxis
+from nginx_tune.page.plot.curves import CurvePlot
 from nginx_tune.page.plot.disk import disk_plots
 from nginx_tune.page.plot.quantiles import quantile_plots
 from nginx_tune.page.plot.ratios import metrics_plot
 from nginx_tune.page.plot.seconds import loop_plot, seconds_plots
-from nginx_tune.page.plot.workers import workers_plots
+from nginx_tune.page.plot.workers import SharesPlot, workers_plots
 from nginx_tune.page.render import render_page, render_report_markdown
+from nginx_tune.page.sections import section_of
 from nginx_tune.prove.histogram import decode_histogram, merge_histograms
 from nginx_tune.report.text import seconds_text
 
@@ -264,6 +266,32 @@ def test_a_curve_is_of_the_requests_that_the_table_is_of(flag: str, requests: in
         one["classes"]["memory"] = one["classes"]["hot"]
     page = page_of(msgspec.convert(raw, Validation))
     assert f"requests: baseline {requests:,}, candidate {requests:,}." in page.text
+
+
+def test_a_pair_that_does_not_count_is_grey_and_has_no_curve_by_second_nor_by_worker() -> None:
+    validation = next(one for one in EVERY if isinstance(one, Validation))
+    raw = msgspec.to_builtins(validation)
+    (flagged,) = [one for one in raw["measurements"] if one["block"] == 3]
+    flagged["flags"] = ["generator_cpu: the probe used 81 % of a CPU"]
+    flagged["classes"]["hot"]["workers"] = {"7": 200}
+    changed = msgspec.convert(raw, Validation)
+    plots = section_of(changed).plots
+    (seconds,) = [plot for plot in plots if isinstance(plot, CurvePlot) and plot.marks]
+    # Blocks 2 and 3 of twelve, of four seconds each.
+    assert list(seconds.grey) == [(round(100 * 8 / 48, 2), round(100 * 8 / 48, 2))]
+    assert "2 blocks of pairs that do not count" in seconds.caption
+    assert "12 failed, in 6 seconds" in seconds.caption
+    for curve in seconds.curves:
+        assert len(curve.segments) == 5
+        for segment in curve.segments:
+            for point in segment.split():
+                assert not 100 * 8 / 48 < float(point.split(",")[0]) < 100 * 16 / 48
+    (workers,) = [plot for plot in plots if isinstance(plot, SharesPlot)]
+    assert [list(bar.shares) for bar in workers.bars] == [[0.75, 0.25, 0.0]] * 2
+    grey = [a for _, a in page_of(changed).elements if a.get("class") == "uncounted"]
+    assert [(a["x"], a["width"]) for a in grey] == [("16.67", "16.67")]
+    (whole,) = [p for p in section_of(validation).plots if isinstance(p, CurvePlot) and p.marks]
+    assert (list(whole.grey), "Grey" in whole.caption) == ([], False)
 
 
 @pytest.mark.parametrize("broken", ["", "!", "AAAA"])

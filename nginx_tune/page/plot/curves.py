@@ -39,6 +39,8 @@ class CurvePlot:
     height_rem: float = _LEAST_HEIGHT_REM
     marks: Sequence[float] = ()
     """In percent from the left: where something failed."""
+    grey: Sequence[tuple[float, float]] = ()
+    """In percent, from the left and wide: what does not count, and has no curve."""
     kind: str = "lines"
 
 

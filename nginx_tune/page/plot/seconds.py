@@ -1,14 +1,19 @@
-"""Latency by second of a run, block after block, and where requests failed."""
+"""Latency by second of a run, block after block, and where requests failed.
+
+A block that does not count has its time, but no curve: what is drawn is what the figures are of.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 
 from nginx_tune.documents.measured_server import ServerSecond
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.units import plural
 from nginx_tune.page.plot.axis import LogAxis, Tick, log_axis
 from nginx_tune.page.plot.curves import (
     CurveLine,
@@ -40,15 +45,25 @@ class _Line:
     stretches: list[list[tuple[float, float]]] = field(default_factory=list)
 
 
-def seconds_plots(measurements: Sequence[Measurement]) -> list[CurvePlot]:
-    """One for each request class that has seconds; blocks one after another, as they ran."""
+def seconds_plots(
+    measurements: Sequence[Measurement], counting: Sequence[Measurement] | None = None
+) -> list[CurvePlot]:
+    """One for each request class that has seconds; blocks one after another, as they ran.
+
+    ``counting``: the blocks, with the classes, that count; else all.
+    """
     blocks = sorted((one for one in measurements if one.series), key=lambda one: one.block)
     lengths = [max(point.second for point in one.series) + 1 for one in blocks]
     if not 0 <= sum(lengths) < 1 << 31 or sum(lengths) < _FEWEST_SECONDS:
         return []
-    starts = [sum(lengths[:number]) for number in range(len(lengths))]
+    starts = list(accumulate(lengths, initial=0))
+    of = measurements if counting is None else counting
+    counted = {(one.block, name) for one in of for name in one.classes}
     classes = dict.fromkeys(name for one in blocks for name in one.classes)
-    plots = [_of_class(name, blocks, starts, sum(lengths)) for name in classes]
+    plots = [
+        _of_class(name, blocks, starts, [(one.block, name) in counted for one in blocks])
+        for name in classes
+    ]
     return [plot for plot in plots if plot is not None]
 
 
@@ -69,8 +84,10 @@ def loop_plot(series: Sequence[ServerSecond]) -> CurvePlot | None:
 
 
 def _of_class(
-    name: str, blocks: Sequence[Measurement], starts: Sequence[int], whole: int
+    name: str, blocks: Sequence[Measurement], starts: Sequence[int], counts: Sequence[bool]
 ) -> CurvePlot | None:
+    """``starts``: the first second of each block, and the end of the last."""
+    whole = starts[-1]
     width = math.ceil(whole / _MOST_POINTS)
     arms = sorted({one.arm for one in blocks}, key=place_of_arm)
     lines = {}
@@ -82,7 +99,11 @@ def _of_class(
             _Line(f"{shown} p50".strip(), colour, True),
         )
     failed: dict[int, int] = {}
-    for block, start in zip(blocks, starts, strict=True):
+    grey = []
+    for block, (start, end), is_counted in zip(blocks, pairwise(starts), counts, strict=True):
+        if not is_counted:
+            grey.append((start, end))
+            continue
         seconds = [(one.second, one.classes[name]) for one in block.series if name in one.classes]
         p99, p50 = lines[block.arm]
         p99.stretches += _stretches([(n, one.p99) for n, one in seconds], start, width, max)
@@ -94,13 +115,15 @@ def _of_class(
         f"Of each {_each(width)}, blocks one after another as they ran: p99 strong, p50 thin"
         + ("; of several seconds the highest p99 and the middle p50. " if width > 1 else ". ")
         + _failures(failed)
+        + _left_out(grey)
     )
     drawn = [
         line
         for number, pair in enumerate(lines.values())
         for line in pair[: _drawn(number, len(arms))]
     ]
-    return _plot(f"By second: {one_line(name)}", caption, drawn, whole, sorted(failed))
+    plot = _plot(f"By second: {one_line(name)}", caption, drawn, whole, sorted(failed))
+    return plot and replace(plot, grey=[_across(*span, whole) for span in _joined(grey)])
 
 
 def _drawn(number: int, arms: int) -> int:
@@ -112,8 +135,14 @@ def _failures(failed: dict[int, int]) -> str:
     if not failed:
         return "No request failed."
     requests = number_text(sum(failed.values()))
-    seconds = f"{len(failed)} second{'' if len(failed) == 1 else 's'}"
-    return f"{requests} failed, in {seconds}: marked on the lower edge."
+    return f"{requests} failed, in {plural(len(failed), 'second')}: marked on the lower edge."
+
+
+def _left_out(grey: Sequence[tuple[int, int]]) -> str:
+    if not grey:
+        return ""
+    blocks = plural(len(grey), "block")
+    return f" Grey without a curve: {blocks} of pairs that do not count, as in the figures."
 
 
 def _each(width: int) -> str:
@@ -160,6 +189,21 @@ def _plot(
         height_rem,
         list(marks),
     )
+
+
+def _across(start: int, end: int, whole: int) -> tuple[float, float]:
+    """Where a span begins and how wide it is, in percent."""
+    return round(100 * start / whole, 2), round(100 * (end - start) / whole, 2)
+
+
+def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans that touch as one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in spans:
+        if joined and joined[-1][1] == start:
+            start = joined.pop()[0]  # noqa: PLW2901
+        joined.append((start, end))
+    return joined
 
 
 def _curve(line: _Line, up: LogAxis, whole: int) -> CurveLine:
