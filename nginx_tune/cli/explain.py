@@ -16,6 +16,7 @@ from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import ExitStatus, UsageError, name_meant
 from nginx_tune.prove.metrics import metric_names
+from nginx_tune.prove.nearest import nearest_metrics
 from nginx_tune.report.cause_pages import (
     cause_pages,
     render_cause_list,
@@ -47,6 +48,9 @@ from nginx_tune.report.text import align
 
 if TYPE_CHECKING:
     from nginx_tune.decide.sweep import SweepStep
+
+_EXAMPLE_CLASS = "hot"
+"""Where a name has no class of requests: one that the scenarios have."""
 
 
 @click.command()
@@ -196,7 +200,12 @@ def _scenarios() -> dict[str, Scenario]:
 
 
 def _unknown(name: str, known: list[str]) -> UsageError:
-    if _may_be_metric(name):
-        known = [*known, *metric_names(["CLASS", name.partition(".")[0]])]
-    hint = name_meant(name, known) or "nginx-tune explain lists what there is"
-    return UsageError(f"nothing is called '{name}'", hint=hint)
+    head, dot, _ = name.partition(".")
+    metrics = nearest_metrics(name, metric_names([head if dot else _EXAMPLE_CLASS]))
+    is_end = bool(metrics) and metrics[0].endswith(f".{name.lower()}")
+    near = "" if dot or is_end else name_meant(name, known)
+    if not near and metrics:
+        near = f"is {metrics[0]} meant?"
+    return UsageError(
+        f"nothing is called '{name}'", hint=near or "nginx-tune explain lists what there is"
+    )

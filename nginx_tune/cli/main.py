@@ -22,7 +22,7 @@ from nginx_tune.cli.settings import (
     refuse_empty,
 )
 from nginx_tune.cli.variables import PREFIX, check_variables
-from nginx_tune.errors import ExitStatus, NginxTuneError, UsageError
+from nginx_tune.errors import ExitStatus, NginxTuneError, UsageError, name_meant
 
 COMMANDS: dict[str, str] = {
     "inspect": "What this host is: CPUs, memory, disks, links, limits, nginx.",
@@ -152,9 +152,10 @@ def cli(
     settings = read_settings(config_path)
     for table in settings:
         if table not in COMMANDS and table != SITE_TABLE:
+            tables = [*COMMANDS, SITE_TABLE]
             raise UsageError(
                 f"settings file: no table or setting '{table}'",
-                hint=f"tables are {', '.join([*COMMANDS, SITE_TABLE])}",
+                hint=name_meant(table, tables) or f"tables are {', '.join(tables)}",
             )
     command = cli.get_command(ctx, name) if name in settings else None
     if command is not None:

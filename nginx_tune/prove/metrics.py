@@ -7,7 +7,6 @@ quantiles come from the added histograms. What was not measured has a reason ins
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from nginx_tune.errors import UsageError
 from nginx_tune.prove import event_streams, quic, uploads, websockets
 from nginx_tune.prove.derived import DERIVED, read_loop_turn_per_ttfb
 from nginx_tune.prove.latency import STATISTICS, LatencySample, Reading, read_statistic, sample_of
+from nginx_tune.prove.nearest import nearest_metrics
 
 Combine = Callable[[list[float]], float]
 
@@ -172,7 +172,7 @@ def find_metric(name: str, classes: Iterable[str] | None = None) -> Metric:
         if known is None or head in ("server", "generator", "total") or head in known:
             return metric
     names = metric_names(known or ["CLASS"])
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    near = nearest_metrics(name, names)
     hint = f"near it: {', '.join(near)}" if near else f"such as {', '.join(names[:3])}"
     if known:
         hint += f"; classes: {', '.join(known)}"

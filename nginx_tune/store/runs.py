@@ -26,7 +26,7 @@ from nginx_tune.documents.run import Run, RunKind, Runs, RunSummary, SkippedFile
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Verdict
-from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.errors import UndecidedError, UsageError, name_meant
 from nginx_tune.host.own_files import why_not_own
 from nginx_tune.prove.rehearsal import worst_outcome
 
@@ -155,7 +155,9 @@ def read_run(name: str, directory: Path | None = None) -> Run:
         name = runs[0].id
     if len(name) < _FEWEST_DIGITS or set(name) - set("0123456789abcdef"):
         raise UsageError(
-            f"'{name[:60]}' is no run", hint="an id from 'nginx-tune runs list', 'last' or a file"
+            f"'{name[:60]}' is no run",
+            hint=name_meant(name, ["last"])
+            or "an id from 'nginx-tune runs list', 'last' or a file",
         )
     matches = [path for path in _files(place) if path.name.startswith(name) and path.is_file()]
     if len(matches) != 1:

@@ -154,7 +154,7 @@ def test_the_settings_file_can_be_named(run_cli: Run, tmp_path: Path) -> None:
     ("settings", "said"),
     [
         ('[recommend]\nkinds = "media"\n', "no setting 'kinds'"),
-        ('[recomend]\nkind = "media"\n', "no table or setting 'recomend'"),
+        ('[recomend]\nkind = "media"\n', "no table or setting 'recomend' (is recommend meant?)"),
         ("recommend = 3\n", "recommend is not a table"),
         ("[recommend]\nkind = 3\n", "--kind"),
         ('[recommend]\nkind = ["media"]\n', "expected one value"),

@@ -184,6 +184,9 @@ def test_what_is_unknown_says_why(blocks: list[Measurement]) -> None:
         ("server.pool_overflows", "server.pool_overflow"),
         ("hot.errors.timout", "hot.errors.timeout"),
         ("cold.p99", "hot.p99"),
+        ("p99", "near it: hot.p99, memory.p99, "),
+        ("p999.9", "hot.p999"),
+        ("overflow", "server.pool_overflow"),
     ],
 )
 def test_a_misspelt_metric_gets_its_neighbours(name: str, near: str) -> None:
