@@ -11,7 +11,7 @@ from nginx_tune.causes.parts import (
 )
 from nginx_tune.documents.measured_server import ServerMeasurement, WorkerUse
 from nginx_tune.documents.observation import Cause, CauseEvidence
-from nginx_tune.documents.units import seconds_text
+from nginx_tune.documents.units import percent_text, seconds_text
 from nginx_tune.prove.blocked import mean
 
 _SATURATED = 0.9
@@ -34,7 +34,7 @@ def held_by_cpu(window: CauseWindow) -> Cause | None:
         id="loop-held-by-cpu",
         summary=f"turns compute for up to {longest_text(turns)} at a time, and everybody else on "
         f"the loop waits: {seconds_text(wait)} on average; the busiest main thread computed "
-        f"{busiest * 100:.0f} % of the window{ran}",
+        f"{percent_text(busiest)} of the window{ran}",
         confidence="high" if window.exceeds(window.wait_by("computing")) else "medium",
         evidence=[
             *turn_figures(window),
@@ -59,7 +59,7 @@ def saturated(window: CauseWindow) -> Cause | None:
     ran, not_known = _ran(window.server)
     return Cause(
         id="cpu-saturated",
-        summary=f"{len(busy)} of {len(shares)} workers computed {max(busy) * 100:.0f} % of the "
+        summary=f"{len(busy)} of {len(shares)} workers computed {percent_text(max(busy))} of the "
         f"window: their loops are busy, not blocked{ran}",
         confidence="high",
         evidence=[
@@ -80,9 +80,10 @@ def throttled(window: CauseWindow) -> Cause | None:
         return None
     return Cause(
         id="cpu-throttled",
-        summary=f"the control group's CPU quota was used up in {share * 100:.0f} % of its periods "
-        f"({quota.throttled_periods:,} of {quota.periods:,}), and all of nginx stood still for the "
-        "rest of each: raise the quota (cpu.max, CPUQuota=, limits.cpu), or have fewer workers",
+        summary=f"the control group's CPU quota was used up in {percent_text(share)} of its "
+        f"periods ({quota.throttled_periods:,} of {quota.periods:,}), and all of nginx stood still "
+        "for the rest of each: raise the quota (cpu.max, CPUQuota=, limits.cpu), or have fewer "
+        "workers",
         confidence="high",
         evidence=figures(
             ("throttled periods", quota.throttled_periods, ""),
@@ -110,8 +111,8 @@ def contention(window: CauseWindow) -> Cause | None:
         return None
     return Cause(
         id="cpu-contention",
-        summary=f"main threads were ready to run and had no CPU {mean(shares) * 100:.0f} % of "
-        f"the window (worst: {max(shares) * 100:.0f} %)",
+        summary=f"main threads were ready to run and had no CPU {percent_text(mean(shares))} of "
+        f"the window (worst: {percent_text(max(shares))})",
         confidence="high" if max(shares) >= _CONTENDED else "medium",
         evidence=[
             *figures(("server.run_queue_seconds", server.run_queue_seconds, "seconds")),
@@ -128,7 +129,7 @@ def stolen(window: CauseWindow) -> Cause | None:
         return None
     return Cause(
         id="cpu-steal",
-        summary=f"the hypervisor gave {ratio * 100:.3g} % of this machine's CPU time to others: "
+        summary=f"the hypervisor gave {percent_text(ratio)} of this machine's CPU time to others: "
         "turns last longer for it, and nothing in nginx changes that",
         confidence="high",
         evidence=figures(("server.steal_ratio", ratio, "ratio")),
@@ -178,7 +179,7 @@ def _ran(server: ServerMeasurement) -> tuple[str, list[str]]:
     if not known:
         return "", [lacking]
     user = max(known, key=lambda one: one[1])[0]
-    return f", {user * 100:.0f} % of that outside the kernel", [lacking]
+    return f", {percent_text(user)} of that outside the kernel", [lacking]
 
 
 def _samples(server: ServerMeasurement) -> list[CauseEvidence]:

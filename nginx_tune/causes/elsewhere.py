@@ -7,7 +7,7 @@ import math
 from nginx_tune.causes.parts import CauseWindow, figures, longest_text, turn_figures
 from nginx_tune.documents.measured_server import Waiting, WorkerUse
 from nginx_tune.documents.observation import Cause
-from nginx_tune.documents.units import number_text, seconds_text
+from nginx_tune.documents.units import number_text, percent_text, seconds_text
 
 _FEWEST_WAITING = 1.0
 """Requests without an answer at a time, on average, from which their wait is named."""
@@ -147,8 +147,8 @@ def uneven(window: CauseWindow) -> Cause | None:
         return None
     return Cause(
         id="uneven-workers",
-        summary=f"one worker holds {share * 100:.0f} % of {held:,.0f} connections, "
-        f"an even share is {100 / len(workers):.0f} %",
+        summary=f"one worker holds {percent_text(share, 2)} of {held:,.0f} connections, "
+        f"an even share is {percent_text(1 / len(workers), 2)}",
         confidence="medium",
         evidence=figures(("busiest worker's share of connections", share, "ratio")),
         not_known=["whether its connections are also the busier ones"],
@@ -179,8 +179,8 @@ def not_known(window: CauseWindow) -> Cause | None:
     ]
     if turns is None and busiest >= _MUCH * window.seconds:
         said.append(
-            f"a main thread computed {busiest / window.seconds * 100:.0f} % of the window, and "
-            "nothing told how long its turns were"
+            f"a main thread computed {percent_text(busiest / window.seconds, 2)} of the window, "
+            "and nothing told how long its turns were"
         )
     if not said:
         return None

@@ -17,7 +17,7 @@ from nginx_tune.causes.parts import (
 )
 from nginx_tune.documents.measured_server import HeldCall, ServerMeasurement
 from nginx_tune.documents.observation import Cause, CauseEvidence, CauseId
-from nginx_tune.documents.units import bytes_text, number_text
+from nginx_tune.documents.units import bytes_text, number_text, percent_text
 from nginx_tune.prove.blocked import Blocked, measure_blocked
 
 BLOCKED_RATIO = 0.05
@@ -176,7 +176,7 @@ def asleep_in_call(window: CauseWindow) -> Cause | None:
     calls = ", ".join(dict.fromkeys(f"{one.call}{file}" for one, file in on.items()))
     return Cause(
         id="loop-asleep-in-call",
-        summary=f"{main_threads(workers)} slept inside turns {share * 100:.3g} % of the window"
+        summary=f"{main_threads(workers)} slept inside turns {percent_text(share)} of the window"
         f"{f', in {calls}' if calls else ''}; longest turn {longest_text(turns)}: "
         f"{_READER_LAGS if asleep and asleep[0].call in _WRITES else _WAITS_ITSELF}",
         confidence="high" if calls else "medium",
@@ -194,7 +194,7 @@ def stopped(window: CauseWindow) -> Cause | None:
             ratios[worker.pid] = ratio
     if not ratios:
         return None
-    who = ", ".join(f"{pid} ({ratio * 100:.3g} %)" for pid, ratio in ratios.items())
+    who = ", ".join(f"{pid} ({percent_text(ratio)})" for pid, ratio in ratios.items())
     return Cause(
         id="worker-stopped",
         summary=f"workers were stopped for a share of the window: {who}; its connections wait, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nginx_tune.causes.parts import CauseWindow, figures
 from nginx_tune.documents.observation import Cause
-from nginx_tune.documents.units import seconds_text
+from nginx_tune.documents.units import percent_text, seconds_text
 
 _LONG_WAIT_SECONDS = 0.01
 _MOSTLY = 0.5
@@ -159,8 +159,8 @@ def queue_wait(window: CauseWindow) -> Cause | None:
     return Cause(
         id="pool-queue-wait",
         summary=f"all of the pools' {waiting.pool_threads:.0f} threads were at work in "
-        f"{waiting.pool_full_ratio * 100:.0f} % of {waiting.looks} looks: tasks queue behind them, "
-        "hot reads behind cold ones",
+        f"{percent_text(waiting.pool_full_ratio, 2)} of {waiting.looks} looks: tasks queue behind "
+        "them, hot reads behind cold ones",
         confidence="medium",
         evidence=figures(
             ("share of looks that found every pool thread at work", waiting.pool_full_ratio,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from nginx_tune.documents.measured_server import DiskUse, LoopTurn, ServerMeasurement
 from nginx_tune.documents.observation import CauseEvidence
-from nginx_tune.documents.units import seconds_text
+from nginx_tune.documents.units import percent_text, seconds_text
 from nginx_tune.prove.blocked import Blocked
 from nginx_tune.prove.histogram import decode_histogram
 from nginx_tune.prove.latency import LatencySample, read_statistic
@@ -138,7 +138,7 @@ def what_ran(samples: Mapping[str, int]) -> str:
         by_word[word] = by_word.get(word, 0) + count
     ordered = sorted(by_word.items(), key=lambda item: -item[1])
     shown = [(word, n / total) for word, n in ordered[:3] if n >= _SHOWN * total]
-    return ", ".join(f"{share * 100:.0f} % {word}" for word, share in shown)
+    return ", ".join(f"{percent_text(share, 2)} {word}" for word, share in shown)
 
 
 def _word(library: str) -> str:
@@ -208,9 +208,10 @@ _PARTS = {
 
 def percent(blocked: Blocked) -> str:
     """With its error, and with the worst worker where that is another figure."""
-    error = "" if blocked.error is None else f" ± {blocked.error * 100:.1g}"
-    worst = f" (worst: {blocked.worst * 100:.3g} %)" if blocked.worst > 1.2 * blocked.ratio else ""
-    return f"{blocked.ratio * 100:.3g}{error} %{worst}"
+    worst = (
+        f" (worst: {percent_text(blocked.worst)})" if blocked.worst > 1.2 * blocked.ratio else ""
+    )
+    return percent_text(blocked.ratio, error=blocked.error) + worst
 
 
 def main_threads(count: int) -> str:

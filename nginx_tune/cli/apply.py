@@ -13,6 +13,7 @@ import click
 from nginx_tune.cli.audit_options import read_overlays
 from nginx_tune.cli.change_options import state_of, state_option, write_change
 from nginx_tune.cli.nginx_choice import nginx_options
+from nginx_tune.cli.numbers import DURATION, Whole
 from nginx_tune.cli.options import parse_duration, prefix_option
 from nginx_tune.cli.output import output_options
 from nginx_tune.cli.saying import say
@@ -45,13 +46,14 @@ _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": Exit
 @nginx_options
 @click.option(
     "--pid",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     metavar="PID",
     help="The nginx master that is told, where several run.",
 )
 @click.option(
     "--watch",
     "watch",
+    type=DURATION,
     metavar="TIME",
     default="30s",
     show_default=True,
@@ -68,6 +70,7 @@ _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": Exit
 @click.option(
     "--confirm",
     "confirm",
+    type=DURATION,
     metavar="TIME",
     help="Return, and take it back after so long unless 'nginx-tune confirm' comes.",
 )
@@ -78,6 +81,7 @@ _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": Exit
 )
 @click.option(
     "--reload-time",
+    type=DURATION,
     metavar="TIME",
     default="15s",
     show_default=True,

@@ -9,6 +9,7 @@ import click
 
 from nginx_tune.cli.inputs import read_bytes
 from nginx_tune.cli.nginx_choice import nginx_options
+from nginx_tune.cli.numbers import Whole
 from nginx_tune.cli.options import (
     nginx_version_option,
     option_group,
@@ -40,7 +41,7 @@ _OPTIONS = (
     ),
     click.option(
         "--pid",
-        type=click.IntRange(min=1),
+        type=Whole(min=1),
         metavar="PID",
         help="The nginx master whose configuration and facts are meant, where several run.",
     ),

@@ -10,6 +10,7 @@ import msgspec
 
 from nginx_tune.cli.inputs import read_document
 from nginx_tune.cli.nginx_choice import nginx_options
+from nginx_tune.cli.numbers import FiniteNumber, Whole
 from nginx_tune.cli.output import output_options, write_file, write_result
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.cli.terminal import screen_bytes
@@ -70,7 +71,7 @@ def _absolute(_: click.Context, __: click.Parameter, values: tuple[str, ...]) ->
 @nginx_options
 @click.option(
     "--pid",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     metavar="PID",
     help="The nginx master; paths are then taken as it sees them, in a container too.",
 )
@@ -84,7 +85,7 @@ def _absolute(_: click.Context, __: click.Parameter, values: tuple[str, ...]) ->
 )
 @click.option(
     "--dataset-seconds",
-    type=click.FloatRange(min=0.1),
+    type=FiniteNumber(min=0.1),
     default=10.0,
     show_default=True,
     metavar="N",
@@ -93,7 +94,7 @@ def _absolute(_: click.Context, __: click.Parameter, values: tuple[str, ...]) ->
 @click.option(
     "--dataset-sample",
     "sample_ratio",
-    type=click.FloatRange(min=0.0001, max=1.0),
+    type=FiniteNumber(min=0.0001, max=1.0),
     default=1.0,
     metavar="RATIO",
     help="Count all files of a dataset, but ask only this share for their size.",
@@ -111,7 +112,7 @@ def _absolute(_: click.Context, __: click.Parameter, values: tuple[str, ...]) ->
 )
 @click.option(
     "--disk-seconds",
-    type=click.FloatRange(min=2.0, max=600.0),
+    type=FiniteNumber(min=2.0, max=600.0),
     default=10.0,
     show_default=True,
     metavar="N",

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from nginx_tune.cli.deciding import KINDS
+from nginx_tune.cli.numbers import Whole
 from nginx_tune.cli.options import prefix_option
 from nginx_tune.cli.output import output_options, write_file, write_result
 from nginx_tune.cli.progress import progress_printer
@@ -47,7 +48,7 @@ _PLACES = 1 << 16
               help="Write requests to replay there (.gz packs them).")  # fmt: skip
 @click.option(
     "--manifest-requests",
-    type=click.IntRange(1, 5_000_000),
+    type=Whole(1, 5_000_000),
     default=100_000,
     show_default=True,
     metavar="N",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from nginx_tune.cli.numbers import DURATION, Whole
 from nginx_tune.cli.options import parse_duration
 from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.cli.progress import progress_printer
@@ -14,8 +15,10 @@ _LONGEST_SECONDS = 24 * 3600.0
 
 
 @click.command()
-@click.option("--duration", default="30s", show_default=True, metavar="TIME", help="Window.")
-@click.option("--pid", type=click.IntRange(min=1), metavar="PID", help="The nginx master.")
+@click.option(
+    "--duration", default="30s", show_default=True, type=DURATION, metavar="TIME", help="Window."
+)
+@click.option("--pid", type=Whole(min=1), metavar="PID", help="The nginx master.")
 @click.option(
     "--tracing",
     "means",

@@ -84,12 +84,21 @@ def weaker_walls_option(function: F) -> F:
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
-_FORM = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h|)")
+_FORM = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|)")
+_LONGEST_SECONDS = 366 * 86400.0
+_LONGEST_TEXT = 60
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of ``10s``, ``1.5m``, ``200ms``; a bare number is seconds."""
+    """Seconds of ``10s``, ``1.5m``, ``200ms``; a bare number is seconds.
+
+    Errors: UsageError for anything else, for nothing and for more than a year.
+    """
     match = _FORM.fullmatch(text.strip())
-    if match is None or float(match[1]) <= 0:
-        raise UsageError(f"'{text}' is no duration", hint="for example 10s, 1.5m, 200ms")
-    return float(match[1]) * _UNITS[match[2]]
+    shown = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
+    seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    if match is None or seconds <= 0:
+        raise UsageError(f"'{shown}' is no duration", hint="for example 10s, 1.5m, 200ms")
+    if seconds > _LONGEST_SECONDS:
+        raise UsageError(f"'{shown}' is too long", hint="a year, 8784h, is the longest")
+    return seconds

@@ -14,6 +14,7 @@ from nginx_tune.cli.histograms import (
     histogram_renderers,
     histogram_text,
 )
+from nginx_tune.cli.numbers import FiniteNumber
 from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.cli.probe_options import given_options, plan_of, url_options
 from nginx_tune.cli.progress import progress_printer
@@ -62,7 +63,7 @@ _URL_WITHOUT_SCHEME = re.compile(r"[\w.-]+(:\d{1,5})?(/.*)?|\[[0-9a-fA-F:.]+\](:
 )
 @click.option(
     "--max-rate",
-    type=click.FloatRange(min=1),
+    type=FiniteNumber(min=1),
     metavar="R",
     help="No higher than this in a search.",
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from nginx_tune.cli.numbers import DURATION, Duration, FiniteNumber, Whole
 from nginx_tune.cli.options import option_group, parse_duration
 from nginx_tune.cli.probe_transport import TRANSPORT_OPTIONS, resolve_place
 from nginx_tune.errors import UsageError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _OPTIONS = [
     click.option(
         "--connections",
-        type=click.IntRange(1, 100_000),
+        type=Whole(1, 100_000),
         metavar="N",
         help="Closed loop: N users, each with a connection of its own and the next request after "
         "the last (default 10). With --rate: N connections held open and used in turn.",
@@ -39,7 +40,7 @@ _OPTIONS = [
     ),
     click.option(
         "--max-connections",
-        type=click.IntRange(1, 100_000),
+        type=Whole(1, 100_000),
         metavar="N",
         help="Open loop: one more connection is opened when all are busy, up to N (default 1000, "
         "or as many as are held); then arrivals wait, with their intended time.",
@@ -57,7 +58,7 @@ _OPTIONS = [
     ),
     click.option(
         "--streams",
-        type=click.IntRange(1, 10_000),
+        type=Whole(1, 10_000),
         metavar="M",
         help="HTTP/2, HTTP/3: at most M requests at once on a connection (100; fewer where the "
         "server wants fewer). Closed loop: M users on each (10).",
@@ -100,18 +101,37 @@ _OPTIONS = [
     ),
     click.option(
         "--message-bytes",
-        type=click.IntRange(1, 1 << 20),
+        type=Whole(1, 1 << 20),
         metavar="BYTES",
         help="Of --websocket: of each message (128).",
     ),
     click.option("--text", is_flag=True, help="Of --websocket: messages of text, not binary."),
-    click.option("--think", metavar="TIME", help="Closed loop: pause after each response."),
-    click.option("--duration", default="10s", show_default=True, metavar="TIME", help="Measured."),
     click.option(
-        "--warmup", default="1s", show_default=True, metavar="TIME", help="Before it; 0 for none."
+        "--think", type=DURATION, metavar="TIME", help="Closed loop: pause after each response."
     ),
     click.option(
-        "--timeout", default="30s", show_default=True, metavar="TIME", help="Of a request."
+        "--duration",
+        default="10s",
+        show_default=True,
+        type=DURATION,
+        metavar="TIME",
+        help="Measured.",
+    ),
+    click.option(
+        "--warmup",
+        default="1s",
+        show_default=True,
+        type=Duration("0", "0s"),
+        metavar="TIME",
+        help="Before it; 0 for none.",
+    ),
+    click.option(
+        "--timeout",
+        default="30s",
+        show_default=True,
+        type=DURATION,
+        metavar="TIME",
+        help="Of a request.",
     ),
     click.option("-I", "--head", is_flag=True, help="Ask by HEAD."),
     click.option(
@@ -139,11 +159,9 @@ _OPTIONS = [
         type=click.Choice(["uniform", "zipf", "once"]),
         help="From a list: all alike (default), by popularity, or each once and over again.",
     ),
-    click.option("--zipf", type=click.FloatRange(0, 20), metavar="S", help="Exponent (1)."),
+    click.option("--zipf", type=FiniteNumber(0, 20), metavar="S", help="Exponent (1)."),
     click.option("--replay", is_flag=True, help="Ask when the manifest's requests were recorded."),
-    click.option(
-        "--speed", type=click.FloatRange(0.001, 1000), metavar="X", help="Of a replay (1)."
-    ),
+    click.option("--speed", type=FiniteNumber(0.001, 1000), metavar="X", help="Of a replay (1)."),
     click.option(
         "--document-root",
         type=click.Path(path_type=Path, file_okay=False),
@@ -171,21 +189,21 @@ _OPTIONS = [
     ),
     click.option(
         "--idle-connections",
-        type=click.IntRange(0, 1_000_000),
+        type=Whole(0, 1_000_000),
         default=0,
         metavar="N",
         help="Hold N more connections open that ask nothing.",
     ),
     click.option(
         "--new-connections",
-        type=click.FloatRange(min=0, min_open=True),
+        type=FiniteNumber(min=0, min_open=True),
         metavar="R",
         help="Besides, R requests a second each on a new connection (class 'connect').",
     ),
     *TRANSPORT_OPTIONS,
     click.option(
         "--threads",
-        type=click.IntRange(1, 256),
+        type=Whole(1, 256),
         metavar="N",
         help="Threads side by side on one schedule (default by the rate, and half of the CPUs at "
         "most).",
@@ -195,7 +213,7 @@ _OPTIONS = [
         is_flag=True,
         help="Spin, not sleep, just before an arrival is due; takes a free CPU.",
     ),
-    click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0)),
+    click.option("--seed", default=1, show_default=True, type=Whole(min=0)),
 ]
 
 

@@ -11,8 +11,9 @@ from nginx_tune.errors import UsageError
 from nginx_tune.load.bounds import CAP_NAMES
 from nginx_tune.load.one_class import Keepalive, OfferedRate
 
-_NUMBER = r"\d{1,9}(?:\.\d{1,6})?(?:[eE]\+?\d)?"
-_BYTES = re.compile(r"(\d{1,12})\s*([kKmMgG]?)(?:i?[bB])?")
+_NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,6})?(?:[eE]\+?[0-9])?"
+_BYTES = re.compile(r"([0-9]{1,12})\s*([kKmMgG]?)(?:i?[bB])?")
+_MOMENT = re.compile(r"[0-9]{1,11}(?:\.[0-9]{1,9})?")
 _SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -33,8 +34,8 @@ def parse_keepalive(text: str) -> Keepalive:
     word = text.strip().lower()
     if word in ("on", "off"):
         return Keepalive(kept=word == "on")
-    chance = re.fullmatch(r"1/(\d{1,9})", word)
-    number = re.fullmatch(r"\d{1,9}", word)
+    chance = re.fullmatch(r"1/([0-9]{1,9})", word)
+    number = re.fullmatch(r"[0-9]{1,9}", word)
     if chance and int(chance[1]) > 0:
         return Keepalive(close_probability=1 / int(chance[1]))
     if number and int(word) > 0:
@@ -70,7 +71,7 @@ def parse_range(text: str) -> ByteRanges:
     if word.startswith("random:"):
         size = parse_bytes(word.removeprefix("random:"), "--range")
         return ByteRanges(kind="random", bytes=size)
-    fixed = re.fullmatch(r"(\d{1,15})-(\d{1,15})", word)
+    fixed = re.fullmatch(r"([0-9]{1,15})-([0-9]{1,15})", word)
     if fixed is None or int(fixed[1]) > int(fixed[2]):
         raise UsageError(f"--range '{text}' is none", hint="for example 0-1023 or random:64k")
     return ByteRanges(kind="fixed", first=int(fixed[1]), last=int(fixed[2]))
@@ -123,7 +124,7 @@ def parse_caps(texts: tuple[str, ...]) -> dict[str, float]:
             caps[name] = parse_duration(value)
         elif name == "bytes":
             caps[name] = parse_bytes(value, "--cap bytes")
-        elif re.fullmatch(r"[1-9]\d{0,14}", value):
+        elif re.fullmatch(r"[1-9][0-9]{0,14}", value):
             caps[name] = int(value)
         else:
             raise UsageError(f"--cap '{text}': no whole number above 0")
@@ -143,7 +144,7 @@ def parse_headers(texts: tuple[str, ...]) -> dict[str, str]:
 
 def parse_stripe(text: str) -> Stripe:
     """``2/3``: the second of three load hosts."""
-    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
+    match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text.strip())
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise UsageError(f"--stripe '{text}' is none", hint="2/3 is the second of three")
     return Stripe(index=int(match[1]) - 1, count=int(match[2]))
@@ -152,7 +153,7 @@ def parse_stripe(text: str) -> Stripe:
 def parse_statuses(text: str) -> list[int]:
     """``200`` or ``200,304``."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(re.fullmatch(r"[1-5]\d\d", part) for part in parts):
+    if not all(re.fullmatch(r"[1-5][0-9][0-9]", part) for part in parts):
         raise UsageError(f"--status '{text}' is none", hint="for example 200 or 200,304")
     return [int(part) for part in parts]
 
@@ -162,10 +163,8 @@ def parse_moment(text: str) -> float:
     from datetime import datetime  # noqa: PLC0415  # rarely needed
 
     word = text.strip()
-    try:
+    if _MOMENT.fullmatch(word):
         return float(word)
-    except ValueError:
-        pass
     try:
         moment = datetime.fromisoformat(word.replace("Z", "+00:00"))
     except ValueError:

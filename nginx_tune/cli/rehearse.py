@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nginx_tune.cli.nginx_choice import nginx_options
+from nginx_tune.cli.numbers import DURATION, FiniteNumber, Whole
 from nginx_tune.cli.options import lab_option, parse_duration, prefix_option, weaker_walls_option
 from nginx_tune.cli.output import output_options
 from nginx_tune.cli.storing import store_option
@@ -59,34 +60,45 @@ _MOST_HELD = 2000
     "--rate",
     default=200.0,
     show_default=True,
-    type=click.FloatRange(1, 50_000),
+    type=FiniteNumber(1, 50_000),
     help="Requests a second, over all that is asked.",
 )
 @click.option(
     "--idle",
     default=20,
     show_default=True,
-    type=click.IntRange(0, _MOST_HELD),
+    type=Whole(0, _MOST_HELD),
     help="Connections kept open that ask nothing.",
 )
 @click.option(
     "--active",
     default=4,
     show_default=True,
-    type=click.IntRange(0, _MOST_HELD),
+    type=Whole(0, _MOST_HELD),
     help="Long connections of each kind that the site can hold: kept alive and asked on, "
     "WebSocket, slow download, slow upload.",
 )
 @click.option(
-    "--before", default="3s", show_default=True, metavar="TIME", help="Load before the change."
+    "--before",
+    default="3s",
+    show_default=True,
+    type=DURATION,
+    metavar="TIME",
+    help="Load before the change.",
 )
 @click.option(
-    "--after", default="3s", show_default=True, metavar="TIME", help="Load after the watch."
+    "--after",
+    default="3s",
+    show_default=True,
+    type=DURATION,
+    metavar="TIME",
+    help="Load after the watch.",
 )
 @click.option(
     "--drain",
     default="15s",
     show_default=True,
+    type=DURATION,
     metavar="TIME",
     help="Watch until the old workers are gone, or for so long.",
 )
@@ -100,7 +112,7 @@ _MOST_HELD = 2000
 @lab_option
 @click.option(
     "--scale",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=FiniteNumber(0, 1, min_open=True),
     help="Share of data and memory that a lab made from facts keeps.",
 )
 @click.option(

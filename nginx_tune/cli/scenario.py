@@ -7,6 +7,7 @@ import shutil
 import click
 
 from nginx_tune.cli.nginx_choice import against_nginx_option, nginx_options, tell_choice
+from nginx_tune.cli.numbers import DURATION, Whole
 from nginx_tune.cli.options import weaker_walls_option
 from nginx_tune.cli.output import is_screen, output_options, write_result
 from nginx_tune.cli.progress import progress_printer
@@ -83,9 +84,15 @@ def show_command(name: str) -> None:
 
 @command.command("run")
 @click.argument("name", metavar="NAME|FILE")
-@click.option("--pairs", type=click.IntRange(1, 100), help="Pairs of blocks (scenario's own).")
-@click.option("--duration", "duration", metavar="TIME", help="Measured time of a block, e.g. 8s.")
-@click.option("--seed", type=int, help="Order of blocks and requests (scenario's own).")
+@click.option("--pairs", type=Whole(1, 100), help="Pairs of blocks (scenario's own).")
+@click.option(
+    "--duration",
+    "duration",
+    type=DURATION,
+    metavar="TIME",
+    help="Measured time of a block, e.g. 8s.",
+)
+@click.option("--seed", type=Whole(), help="Order of blocks and requests (scenario's own).")
 @nginx_options
 @against_nginx_option
 @weaker_walls_option

@@ -9,6 +9,7 @@ import click
 
 from nginx_tune.cli.inputs import refuse_document
 from nginx_tune.cli.nginx_choice import against_nginx_option, nginx_options
+from nginx_tune.cli.numbers import DURATION, Duration, FiniteNumber, Whole
 from nginx_tune.cli.options import lab_option, parse_duration, prefix_option, weaker_walls_option
 from nginx_tune.cli.output import output_options
 from nginx_tune.cli.storing import store_option
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 @lab_option
 @click.option(
     "--scale",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=FiniteNumber(0, 1, min_open=True),
     help="Share of data and memory that a lab made from facts keeps, or of the objects of a "
     "manifest (default: about 1 GiB).",
 )
@@ -61,17 +62,21 @@ if TYPE_CHECKING:
     help="The candidate may serve less: addresses, servers and locations that it answers no longer "
     "make it worse otherwise.",
 )
-@click.option("--pairs", default=6, show_default=True, type=click.IntRange(1, 100))
-@click.option("--duration", default="8s", show_default=True, metavar="TIME", help="Of a block.")
+@click.option("--pairs", default=6, show_default=True, type=Whole(1, 100))
+@click.option(
+    "--duration", default="8s", show_default=True, type=DURATION, metavar="TIME", help="Of a block."
+)
 @click.option(
     "--warmup",
     default="2s",
     show_default=True,
+    type=Duration("auto"),
     metavar="TIME|auto",
     help="Of a block; auto measures first when it is steady.",
 )
 @click.option(
     "--max-time",
+    type=DURATION,
     metavar="TIME",
     help="Add pairs (from --pairs, at least 7, on) until it is settled or this is over.",
 )
@@ -104,7 +109,7 @@ if TYPE_CHECKING:
     "--speed",
     default=1.0,
     show_default=True,
-    type=click.FloatRange(0.01, 1000),
+    type=FiniteNumber(0.01, 1000),
     help="Of the replay: recorded seconds that pass in a second.",
 )
 @click.option(
@@ -112,7 +117,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Ask at the rate and popularity of a workload ('learn', JSON).",
 )
-@click.option("--seed", default=1, show_default=True, type=int)
+@click.option("--seed", default=1, show_default=True, type=Whole())
 @click.option("--self-check", is_flag=True, help="Measure the noise floor first (A against A).")
 @click.option(
     "--dry-run",

@@ -15,7 +15,7 @@ from nginx_tune.conf.caches import KEYS_PER_MEBIBYTE
 from nginx_tune.decide.storage import DataPath
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import CacheBounds
-from nginx_tune.documents.units import bytes_text
+from nginx_tune.documents.units import bytes_text, percent_text
 from nginx_tune.model.cache_size import (
     SMALLEST_ZONE_MEBIBYTES,
     keyed_bytes,
@@ -133,7 +133,7 @@ def _most_bytes(host: CacheHost, place: DataPath) -> tuple[int, str]:
     if room is not None and room < usable:
         return _whole(room), _room_reason(host, place)
     size = _whole(min(LARGEST_GIBIBYTES * GIBIBYTE, usable))
-    return size, f"{SHARE_OF_DISK:.0%} of {bytes_text(min(leaves) / sharers)}"
+    return size, f"{percent_text(SHARE_OF_DISK, 2)} of {bytes_text(min(leaves) / sharers)}"
 
 
 def _room_bytes(host: CacheHost, place: DataPath) -> float | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from nginx_tune.decide.http3 import slots_of_a_client
 from nginx_tune.decide.situation import Situation
+from nginx_tune.documents.units import percent_text
 from nginx_tune.model.pool import peak_per_worker
 
 USUAL_CONNECTIONS = 4096
@@ -98,7 +99,9 @@ def _connections(s: Situation, slots: int, per_connection: float, ceiling: int) 
     memory = s.facts.memory.cgroup_limit_bytes or s.facts.memory.total_bytes
     if memory:
         room = int(MEMORY_SHARE * memory / CONNECTION_BYTES / s.workers)
-        bounds.append((room, f"{MEMORY_SHARE:.0%} of memory at {CONNECTION_BYTES} bytes each"))
+        bounds.append(
+            (room, f"{percent_text(MEMORY_SHARE, 2)} of memory at {CONNECTION_BYTES} bytes each")
+        )
     most, reason = min(bounds)
     if wanted <= most:
         return wanted, ""

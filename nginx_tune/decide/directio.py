@@ -28,7 +28,7 @@ from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import BreakEven, Decision, Evidence, Predicted
 from nginx_tune.documents.facts import SizeBucket
-from nginx_tune.documents.units import bytes_text, nginx_size
+from nginx_tune.documents.units import bytes_text, nginx_size, percent_text
 from nginx_tune.model.directio import (
     DirectForecast,
     DirectInputs,
@@ -106,9 +106,9 @@ def decide_directio(s: Situation, plan: PoolPlan) -> Decision:
         id=ID,
         verdict="not_enough_evidence",
         summary=f"Left unset: with files over {size} past the page cache "
-        f"{best.forecast.small_hit_ratio:.0%} of the requests for smaller ones would find theirs "
-        f"in memory, not {best.forecast.hit_ratio:.0%}, if large files are asked for as evenly as "
-        "small ones; one popular large file turns that.",
+        f"{percent_text(best.forecast.small_hit_ratio, 2)} of the requests for smaller ones would "
+        f"find theirs in memory, not {percent_text(best.forecast.hit_ratio, 2)}, if large files "
+        "are asked for as evenly as small ones; one popular large file turns that.",
         proposed=[
             setting(
                 ID,

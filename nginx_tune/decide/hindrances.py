@@ -12,6 +12,7 @@ from typing import Final
 from nginx_tune.decide.hindrance import Hindrance
 from nginx_tune.decide.hindrances_network import link_hindrances, network_hindrances
 from nginx_tune.documents.facts import Cpu, Facts, Memory
+from nginx_tune.documents.units import percent_text, seconds_text
 
 THROTTLED_RATIO: Final = 0.01
 STEAL_RATIO: Final = 0.01
@@ -40,14 +41,15 @@ def _cpu(facts: Facts) -> Iterator[Hindrance]:
         yield Hindrance(
             "cpu.throttled",
             f"the CPU quota of {cpu.throttled.directory} held its processes back in "
-            f"{100 * share:.2g} % of the periods, {cpu.throttled.throttled_seconds:.3g} s in all",
+            f"{percent_text(share, 2)} of the periods, "
+            f"{seconds_text(cpu.throttled.throttled_seconds)} in all",
             "a worker that is held back answers none of its connections until the next period",
             "a higher limit, or no more workers than CPUs of the limit",
         )
     if cpu.steal_ratio is not None and cpu.steal_ratio >= STEAL_RATIO:
         yield Hindrance(
             "cpu.steal_ratio",
-            f"the hypervisor gave {100 * cpu.steal_ratio:.2g} % of the CPU time to others",
+            f"the hypervisor gave {percent_text(cpu.steal_ratio, 2)} of the CPU time to others",
             "workers stand still meanwhile, which no setting of nginx mends",
             "a guest with CPUs of its own",
         )

@@ -8,6 +8,7 @@ from typing import Final
 from nginx_tune.decide.hindrance import Hindrance
 from nginx_tune.documents.facts import Facts, Link, Network
 from nginx_tune.documents.listening import Listener
+from nginx_tune.documents.units import percent_text
 
 RETRANSMITTED_RATIO: Final = 0.01
 FEW_SEGMENTS: Final = 10_000
@@ -35,7 +36,7 @@ def network_hindrances(facts: Facts) -> Iterator[Hindrance]:
     if sent and again is not None and sent >= FEW_SEGMENTS and again >= RETRANSMITTED_RATIO * sent:
         yield Hindrance(
             "network.tcp.segments_retransmitted",
-            f"{100 * again / sent:.2g} % of the TCP segments were sent again",
+            f"{percent_text(again / sent, 2)} of the TCP segments were sent again",
             "slow clients or a lossy path: latency that no setting of nginx explains",
             "look at the paths (ss -ti) before nginx is changed",
         )

@@ -26,6 +26,7 @@ from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import replaced_by_others
 from nginx_tune.documents.decisions import Decision, Predicted
+from nginx_tune.documents.units import percent_text
 from nginx_tune.model.cache import (
     PopularityClass,
     hit_ratio,
@@ -84,12 +85,14 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
         return Decision(
             id=ID,
             verdict="disable",
-            summary=f"Left off: {budget} descriptors for {files.text} would save {saved:.0%} of "
-            "the opens.",
+            summary=f"Left off: {budget} descriptors for {files.text} would save "
+            f"{percent_text(saved, 2)} of the opens.",
             evidence=evidence,
             predicted=predicted,
             confidence="medium",
-            flips_when=[f"a worker can spare descriptors for {WORTH_RATIO:.0%} of the requests"],
+            flips_when=[
+                f"a worker can spare descriptors for {percent_text(WORTH_RATIO, 2)} of the requests"
+            ],
         )
     if not plan.pays:
         return Decision(
@@ -101,7 +104,7 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
             confidence="medium" if files.provenance != "assumed" else "low",
             flips_when=["directories are so many or so deep that their entries are read from disk"],
         )
-    reason = f"saves {saved:.0%} of open(), which no pool takes off the loop"
+    reason = f"saves {percent_text(saved, 2)} of open(), which no pool takes off the loop"
     return Decision(
         id=ID,
         verdict="enable",
@@ -217,8 +220,8 @@ def _little(plan: OpenFiles) -> str:
     if plan.harms:
         return "cold files that several clients read at once would lose their read-ahead"
     if plan.of_request < WORTH_OF_REQUEST:
-        return f"it would save {plan.of_request:.1%} of a request's time on the loop"
-    return f"it would save {plan.of_loop or 0.0:.2%} of a loop's time"
+        return f"it would save {percent_text(plan.of_request, 2)} of a request's time on the loop"
+    return f"it would save {percent_text(plan.of_loop or 0.0, 2)} of a loop's time"
 
 
 def open_files(s: Situation) -> int:

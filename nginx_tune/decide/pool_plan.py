@@ -14,6 +14,7 @@ from nginx_tune.decide.quantity import Quantity
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import IN_MEMORY, Independence, judge_independence
 from nginx_tune.documents.decisions import Verdict
+from nginx_tune.documents.units import percent_text
 from nginx_tune.model.blocking import Prediction, predict_measured
 from nginx_tune.model.inputs import BlockingInputs, miss_ratio
 from nginx_tune.model.pool import (
@@ -183,7 +184,7 @@ def judge_pools(s: Situation) -> PoolJudgement:
         return PoolJudgement("not_enough_evidence", "neither request rate nor concurrency is known")
     blocked = s.seen.blocked_without_pools
     if blocked is not None:
-        share = f"loops stand in disk reads {blocked:.2%} of the time (measured)"
+        share = f"loops stand in disk reads {percent_text(blocked, 2)} of the time (measured)"
         if predict_measured(s.blocking_inputs, blocked).pools_pay:
             return PoolJudgement("enable", share)
         return PoolJudgement("disable", f"{share}, which costs less than offloading every read")

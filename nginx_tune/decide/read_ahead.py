@@ -19,7 +19,7 @@ from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Confidence, Decision, Evidence, Predicted, Verdict
-from nginx_tune.documents.units import bytes_text
+from nginx_tune.documents.units import bytes_text, percent_text
 from nginx_tune.model.disk import ModelDisk
 from nginx_tune.model.pool import CACHE_SHARE_FOR_COLD
 from nginx_tune.model.protocol import USUAL_READ_AHEAD_BYTES
@@ -78,7 +78,7 @@ def decide_read_ahead(s: Situation, _plan: PoolPlan) -> Decision:
         )
         return _change(s, "lower", window, most, reason, evidence=evidence)
     if window.value > wanted * WORTH_FACTOR and partial > MANY_PARTS:
-        reason = f"{partial:.0%} of the requests are for parts of files"
+        reason = f"{percent_text(partial, 2)} of the requests are for parts of files"
         return _change(s, "lower", window, wanted, reason, evidence=evidence)
     small = size.value is not None and size.value <= window.value * WORTH_FACTOR
     if window.value * WORTH_FACTOR <= wanted and not small and partial <= MANY_PARTS:

@@ -29,6 +29,7 @@ from nginx_tune.documents.decisions import (
     HostSetting,
     Predicted,
 )
+from nginx_tune.documents.units import percent_text
 from nginx_tune.model.accept import (
     own_queue_wait,
     shared_queue_wait,
@@ -184,15 +185,15 @@ def _ruled_out(s: Situation, plan: PoolPlan) -> Decision | None:
         return Decision(
             id=ID,
             verdict="disable",
-            summary=f"Off: cold reads block each loop {blocked:.0%} of the time, and a queue of "
-            "its own would wait behind that.",
+            summary=f"Off: cold reads block each loop {percent_text(blocked, 2)} of the time, "
+            "and a queue of its own would wait behind that.",
             evidence=known(
                 Quantity("share of time a loop is blocked", blocked, "", provenance),
                 Quantity("workers", s.workers),
             ),
             predicted=_stalls(s, blocked),
             confidence="high" if provenance == "measured" else "medium",
-            flips_when=[f"loops are blocked less than {MOST_BLOCKED:.0%} of the time"],
+            flips_when=[f"loops are blocked less than {percent_text(MOST_BLOCKED, 2)} of the time"],
         )
     return None
 

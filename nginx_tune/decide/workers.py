@@ -19,6 +19,7 @@ from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Cpu
+from nginx_tune.documents.units import percent_text
 
 ID: Final = "workers"
 
@@ -84,7 +85,7 @@ def _held_back(cpu: Cpu) -> list[str]:
     share = throttled_share(cpu)
     if cpu.throttled is None or share is None or share < THROTTLED_RATIO:
         return []
-    held = f"the quota of {cpu.throttled.directory} held its group back in {100 * share:.2g} %"
+    held = f"the quota of {cpu.throttled.directory} held its group back in {percent_text(share, 2)}"
     return [f"{held} of the periods: fewer workers add no CPU time, a higher limit does"]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 _STEPS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_LEAST_PERCENT = 0.01
+_WHOLE = 100
 _NGINX_STEPS = ((1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k"))
 
 
@@ -35,6 +37,31 @@ def number_text(value: float | None) -> str:
     if abs(value) >= 999.5:  # noqa: PLR2004  # would be rounded up to 1e+03
         return f"{value:,.0f}"
     return f"{value:.3g}"
+
+
+def percent_text(ratio: float | None, digits: int = 3, *, error: float | None = None) -> str:
+    """A share: ``97.2 %``, ``0.4 %``, ``12.5 ± 0.3 %``; ``?`` when not known.
+
+    A share that is not all is never rounded up to 100 %, and one that is not nothing never to 0 %.
+    """
+    if ratio is None:
+        return "?"
+    percent = 100 * ratio
+    if error:
+        return f"{_percent_number(percent, digits)} ± {100 * error:.1g} %"
+    if 0 < abs(percent) < _LEAST_PERCENT:
+        return f"< {_LEAST_PERCENT:g} %"
+    text = _percent_number(percent, digits)
+    if percent < _WHOLE and text == f"{_WHOLE}":
+        # One step below it, at as many digits.
+        return f"> {_WHOLE - 10.0 ** (2 - digits):g} %"
+    return f"{text} %"
+
+
+def _percent_number(percent: float, digits: int) -> str:
+    if abs(percent) >= 10.0 ** (digits - 1) - 0.05:  # would be rounded up to 1e+02
+        return f"{percent:,.0f}"
+    return f"{percent:.{digits}g}"
 
 
 def nginx_size(count: int) -> str:

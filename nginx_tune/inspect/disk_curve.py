@@ -9,7 +9,7 @@ import msgspec
 
 from nginx_tune.documents.curve import Curve, CurvePoint, Sweep
 from nginx_tune.documents.diskplan import DiskRun, DiskStepRun
-from nginx_tune.documents.units import seconds_text
+from nginx_tune.documents.units import percent_text, seconds_text
 from nginx_tune.inspect.disk_run import SMALL_READ_BYTES
 from nginx_tune.prove.knee import find_knee, plateau_reads_per_second
 
@@ -35,8 +35,8 @@ def curve_of(run: DiskRun, *, read_bytes: int, filesystem: str, target: str) -> 
     accounted = not filesystem.startswith(_UNACCOUNTED)
     if accounted and share is not None and share < _LEAST_DEVICE_RATIO:
         return (
-            f"only {100 * share:.0f} % of the bytes came from a disk: the files have holes, or "
-            "a cache answers"
+            f"only {percent_text(share, 2)} of the bytes came from a disk: the files have holes, "
+            "or a cache answers"
         )
     small = _sweep(done, SMALL_READ_BYTES)
     sequential = [step.bytes_per_second for step in done if step.kind == "sequential"]
@@ -107,7 +107,7 @@ def _notes(steps: Sequence[DiskStepRun], *, accounted: bool) -> list[str]:
         if step.errors:
             notes.append(f"errors: {step.errors} reads of {where} failed")
         if step.cpu_ratio > _MOST_CPU_RATIO:
-            used = f"{100 * step.cpu_ratio:.0f} %"
+            used = percent_text(step.cpu_ratio, 2)
             notes.append(f"cpu: the probe used {used} of the CPUs for {where}: it was the limit")
     return [*notes, *_stalls(steps)]
 

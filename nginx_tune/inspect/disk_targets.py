@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from nginx_tune.documents.curve import DiskProbe
 from nginx_tune.documents.facts import Array, Disk, Facts, Layer, PathStorage, Storage
+from nginx_tune.documents.units import percent_text
 from nginx_tune.inspect.disk_run import ReadSize, deepest, read_bytes_for
 
 MOST_BUSY_RATIO = 0.2
@@ -95,7 +96,7 @@ def _unfit_disk(disk: Disk) -> str | None:
     if disk.class_ == "network":
         return f"{disk.name} is a network volume ({disk.class_reason})"
     if disk.utilisation_ratio is not None and disk.utilisation_ratio > MOST_BUSY_RATIO:
-        return f"{disk.name} is {100 * disk.utilisation_ratio:.0f} % busy"
+        return f"{disk.name} is {percent_text(disk.utilisation_ratio, 2)} busy"
     return None
 
 

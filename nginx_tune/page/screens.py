@@ -9,7 +9,7 @@ from nginx_tune.documents.plan import Plan
 from nginx_tune.report.findings import summary_text
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.screen import Block, Line, Part, Screen, Table
-from nginx_tune.report.text import bytes_text, number_text, seconds_text
+from nginx_tune.report.text import bytes_text, number_text, percent_text, seconds_text
 
 _SHOWN = ("p50", "p90", "p99", "p999", "max")
 _EFFECTS = {
@@ -38,7 +38,7 @@ def measurement_screen(measurement: Measurement) -> Screen:
         [
             Line(
                 f"measured for {number_text(measurement.duration_seconds)} s, seed "
-                f"{measurement.seed}; the probe used {generator.cpu_ratio * 100:.3g} % of a CPU"
+                f"{measurement.seed}; the probe used {percent_text(generator.cpu_ratio)} of a CPU"
             )
         ],
     ]

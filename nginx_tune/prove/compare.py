@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from nginx_tune.documents.comparison import ComparedMetric, Comparison
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Observation
+from nginx_tune.documents.units import percent_text
 from nginx_tune.documents.verdict import Outcome
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.prove.bootstrap import FEWEST_SECONDS, percentile_interval, resample
@@ -250,7 +251,7 @@ def _outcome(ratio: float, low: float, high: float, direction: str) -> tuple[Out
     if low <= 1 <= high:
         return "inconclusive", "the interval holds 1"
     if 1 / edge <= ratio <= edge:
-        return "inconclusive", f"less than the smallest effect worth having, {MARGIN * 100:.0f} %"
+        return "inconclusive", f"less than the smallest effect worth having, {percent_text(MARGIN)}"
     return _direction(ratio > 1, direction), ""
 
 

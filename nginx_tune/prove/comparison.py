@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from nginx_tune.documents.units import percent_text
 from nginx_tune.documents.verdict import BetterWhen, Outcome
 from nginx_tune.prove.blocks import Blocks
 from nginx_tune.prove.latency import Reading
@@ -253,10 +254,10 @@ def _outcome_of_ratios(
         return "inconclusive", "the interval holds 1"
     estimate = hodges_lehmann(comparison.log_ratios)
     if abs(estimate) <= edge:
-        share = f"{bar.margin * 100:.0f} %"
+        share = percent_text(bar.margin)
         return "inconclusive", f"less than the smallest effect worth having, {share}"
     if is_noise(comparison.log_ratios, bar.margin, bar.floor):
-        return "inconclusive", f"within the noise of this host, {bar.floor * 100:.0f} %"
+        return "inconclusive", f"within the noise of this host, {percent_text(bar.floor, 2)}"
     # One metric needs no correction, and its interval has decided.
     if bar.tests > 1 and (p is None or p > bar.alpha):
         return "inconclusive", (

@@ -134,9 +134,9 @@ class _Parser:
             self._end()
             return Expression(self.text.strip(), source, name, sign, word=word)
         limit = float(self._take(_NUMBER, "a number"))
-        if not math.isfinite(limit):
-            raise self._wrong("the number is too large")
         dimension, factor = self._unit()
+        if not math.isfinite(limit * factor):
+            raise self._wrong("the number is too large")
         self._end()
         return Expression(
             self.text.strip(), source, name, sign, limit=limit * factor, dimension=dimension

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.units import percent_text
 
 MOST_FOREIGN_RATIO = 0.1
 """Share of the host's CPU time above which a result is degraded."""
@@ -28,7 +29,7 @@ def with_interference(measurement: Measurement, server_cpu_seconds: float | None
     flags = list(measurement.flags)
     if foreign > MOST_FOREIGN_RATIO:
         flags.append(
-            f"foreign_cpu: others than the probe and the server used {foreign * 100:.0f} % of "
+            f"foreign_cpu: others than the probe and the server used {percent_text(foreign, 2)} of "
             "the host's CPU time"
         )
     return msgspec.structs.replace(

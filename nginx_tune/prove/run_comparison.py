@@ -20,6 +20,7 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.rehearsal import Rehearsal
 from nginx_tune.documents.run import Run, RunComparison, RunMetric, RunSummary
 from nginx_tune.documents.scenario import ScenarioRun
+from nginx_tune.documents.units import percent_text
 from nginx_tune.documents.validation import Validation
 from nginx_tune.documents.verdict import Outcome
 from nginx_tune.errors import ExitStatus, UsageError
@@ -252,7 +253,7 @@ def _outcome(
     if low <= 0 <= high:
         return "inconclusive", "the interval holds 1"
     if abs(shift) <= edge:
-        return "inconclusive", f"less than the smallest effect worth having, {MARGIN * 100:.0f} %"
+        return "inconclusive", f"less than the smallest effect worth having, {percent_text(MARGIN)}"
     if p > ALPHA:
         return "inconclusive", "not significant among this many metrics"
     return ("better" if (shift > 0) is grew_is_better else "worse"), ""

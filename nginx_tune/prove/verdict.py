@@ -22,6 +22,7 @@ from nginx_tune.documents.capacity import Capacity
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import ScenarioRun
+from nginx_tune.documents.units import percent_text
 from nginx_tune.documents.verdict import Environment, MetricVerdict, Outcome, Verdict
 from nginx_tune.errors import ExitStatus, UsageError, worst
 from nginx_tune.prove.blocks import Blocks, flag_warnings, pair_blocks
@@ -367,7 +368,7 @@ def _failing_class(blocks: Blocks) -> str:
             (_failed(pair.baseline, name), _failed(pair.candidate, name)) for pair in blocks.pairs
         ]
         if all(candidate > baseline + _MORE_FAILURES for baseline, candidate in shares):
-            low = f"{100 * min(candidate for _, candidate in shares):.1f} %"
+            low = percent_text(min(candidate for _, candidate in shares))
             return f"{name}: at least {low} of the candidate's requests failed in every block"
     return ""
 

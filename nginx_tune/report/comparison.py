@@ -6,6 +6,7 @@ from nginx_tune.documents.comparison import ComparedMetric, Comparison
 from nginx_tune.prove.windows import TRAFFIC
 from nginx_tune.report.quantities import metric_words, one_line, ratio_text, unit_text
 from nginx_tune.report.screen import Line, Screen, Table
+from nginx_tune.report.text import percent_text
 
 
 def comparison_screen(comparison: Comparison) -> Screen:
@@ -38,7 +39,9 @@ def comparison_sentence(comparison: Comparison) -> str:
     primary = found[0]
     basis = "against the control" if comparison.controlled else "without a control"
     if primary.level is not None:
-        basis += f", {primary.level * 100:.3g} % interval from blocks of {primary.seconds} seconds"
+        basis += (
+            f", {percent_text(primary.level)} interval from blocks of {primary.seconds} seconds"
+        )
     said = f"{words} is {_ratio(primary)} what it was ({basis})"
     if primary.ratio is None:
         said = f"{words} cannot be set against what it was ({basis})"

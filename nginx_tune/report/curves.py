@@ -6,7 +6,7 @@ from nginx_tune.documents.curve import Curve, CurvePoint, Sweep
 from nginx_tune.documents.facts import Storage
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.screen import Block, Line, Part, Table
-from nginx_tune.report.text import bytes_text, number_text, seconds_text
+from nginx_tune.report.text import bytes_text, number_text, percent_text, seconds_text
 
 _HEAD = ("depth", "reads/s", "±", "p50", "p99", "p99.9", "max", "outliers")
 _NUMBERS = range(len(_HEAD))
@@ -55,7 +55,7 @@ def _sweep(sweep: Sweep) -> Block:
 
 
 def _point(point: CurvePoint) -> tuple[str, ...]:
-    spread = "" if point.deviation_ratio is None else f"{100 * point.deviation_ratio:.0f} %"
+    spread = "" if point.deviation_ratio is None else percent_text(point.deviation_ratio, 2)
     return (
         str(point.depth),
         number_text(point.reads_per_second),

@@ -21,7 +21,7 @@ from nginx_tune.report.curves import curve_blocks
 from nginx_tune.report.facts_nginx import listener_rows, nginx_lines
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.screen import Block, Line, Screen, Table, plain_text
-from nginx_tune.report.text import bytes_text, number_text
+from nginx_tune.report.text import bytes_text, number_text, percent_text
 
 _CONSUMERS = {
     "anonymous": "programs",
@@ -215,7 +215,7 @@ def _path(path: PathStorage) -> Sequence[str]:
 def _array(array: Array) -> Sequence[str]:
     state = array.sync_action or "?"
     if array.sync_done_ratio is not None:
-        state += f" {100 * array.sync_done_ratio:.0f} %"
+        state += f" {percent_text(array.sync_done_ratio, 2)}"
     if array.level in {"raid0", "linear"}:
         return array.name, array.level, f"{_count(array.members)} disks without redundancy", ""
     missing = "degraded state not known"
@@ -231,7 +231,7 @@ def _disk(disk: Disk) -> Sequence[str]:
         bytes_text(disk.size_bytes) if disk.size_bytes else "",
         _depth(disk),
         f"read-ahead {bytes_text(disk.read_ahead_bytes)}" if disk.read_ahead_bytes else "",
-        "" if disk.utilisation_ratio is None else f"{100 * disk.utilisation_ratio:.0f} % busy",
+        "" if disk.utilisation_ratio is None else f"{percent_text(disk.utilisation_ratio, 2)} busy",
         disk.class_reason,
     )
 
@@ -271,15 +271,15 @@ def _dataset(dataset: Dataset) -> Sequence[str]:
     residency = dataset.residency
     sampled = ""
     if dataset.bytes_error_ratio:
-        sampled = f" ± {100 * dataset.bytes_error_ratio:.2g} %"
+        sampled = f" ± {percent_text(dataset.bytes_error_ratio, 2)}"
     if dataset.sample_ratio < 1:
-        sampled += f" (of {100 * dataset.sample_ratio:.2g} % of the files)"
+        sampled += f" (of {percent_text(dataset.sample_ratio, 2)} of the files)"
     held = "residency not known"
     if residency.ratio is not None:
-        error = f" ± {100 * residency.error_ratio:.2g}" if residency.error_ratio else ""
-        held = f"{100 * residency.ratio:.3g}{error} % in the page cache ({residency.method})"
+        part = percent_text(residency.ratio, error=residency.error_ratio)
+        held = f"{part} in the page cache ({residency.method})"
         if (residency.coverage_ratio or 1) < _NEARLY_ALL:
-            held += f", asked about {100 * residency.coverage_ratio:.2g} % of it"  # type: ignore[operator]
+            held += f", asked about {percent_text(residency.coverage_ratio, 2)} of it"
         held += "" if residency.trusted else ", not to be trusted"
     return (
         dataset.path,

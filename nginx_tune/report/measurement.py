@@ -26,7 +26,7 @@ from nginx_tune.report.measurement_parts import (
     streams_text,
 )
 from nginx_tune.report.quantities import one_line
-from nginx_tune.report.text import align, bytes_text, number_text, seconds_text
+from nginx_tune.report.text import align, bytes_text, number_text, percent_text, seconds_text
 from nginx_tune.report.websockets import render_websockets
 
 _NOT_MEASURED = "–"
@@ -136,8 +136,7 @@ def _verdict(name: str, item: ClassMeasurement) -> str:
             (f"{others:,} others are in none of them" if bounds else "they are in no latency")
             + (f" (counted as slowest they would make up {', '.join(unsure)})" if unsure else "")
         )
-    share = missing / max(item.intended, missing) * 100
-    percent = f"{share:.0f} %" if share >= 10 else f"{share:.2g} %"  # noqa: PLR2004  # no 1e+02
+    percent = percent_text(missing / max(item.intended, missing), 2)
     of = f"{missing:,} of {max(item.intended, missing):,} requests ({percent})"
     return f"{name}: {of} failed or were not finished; {'; '.join(parts)}\n"
 
@@ -310,7 +309,7 @@ def _apart(generator: Generator) -> str:
 
 
 def _generator(generator: Generator) -> str:
-    text = f"probe: {generator.cpu_ratio * 100:.0f} % of a CPU"
+    text = f"probe: {percent_text(generator.cpu_ratio, 2)} of a CPU"
     if generator.threads > 1:
         text += f" on {generator.threads} threads"
     late = generator.lateness_seconds
@@ -320,5 +319,5 @@ def _generator(generator: Generator) -> str:
     if lag.count:
         text += f", reads {seconds_text(lag.p50)} (p50) after the kernel"
     if generator.foreign_cpu_ratio is not None:
-        text += f", others {generator.foreign_cpu_ratio * 100:.0f} % of the host's CPUs"
+        text += f", others {percent_text(generator.foreign_cpu_ratio, 2)} of the host's CPUs"
     return text + f", {bytes_text(generator.max_rss_bytes)} of memory\n"

@@ -19,7 +19,7 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.prove.histogram import decode_histogram
 from nginx_tune.prove.latency import LatencySample, own_sample, read_statistic
 from nginx_tune.report.quantities import one_line
-from nginx_tune.report.text import align, bytes_text, number_text, seconds_text
+from nginx_tune.report.text import align, bytes_text, number_text, percent_text, seconds_text
 
 _NOT_MEASURED = "–"
 _BARS = "▁▂▃▄▅▆▇█"
@@ -224,7 +224,7 @@ def _worker_rows(name: str, part: ClassMeasurement) -> list[tuple[str, ...]]:
             "" if row else name,
             one_line(worker),
             f"{share.requests:,}",
-            f"{share.requests / total * 100:.0f} %",
+            percent_text(share.requests / total, 2),
             f"{share.connections:,}",
             *(_quantile(LatencySample(share.response_seconds), q) for q in ("p50", "p99")),
         )
@@ -245,7 +245,7 @@ def _quantile(sample: LatencySample, name: str) -> str:
 def _imbalance(imbalance: Imbalance) -> str:
     return (
         f"over {imbalance.workers} workers: busiest {imbalance.max_to_mean:.2f}× the mean, "
-        f"variation {imbalance.variation * 100:.0f} %, chance of as much by equal odds "
+        f"variation {percent_text(imbalance.variation, 2)}, chance of as much by equal odds "
         f"{_chance(imbalance.p_value)}"
     )
 
@@ -265,7 +265,7 @@ def render_agents(measurement: Measurement) -> str:
             f"{agent.stripe.index} of {agent.stripe.count}",
             f"{agent.requests:,}",
             f"{number_text(agent.requests_per_second)}/s",
-            f"{agent.cpu_ratio * 100:.0f} %",
+            percent_text(agent.cpu_ratio, 2),
             _NOT_MEASURED
             if agent.lateness_p99_seconds is None
             else seconds_text(agent.lateness_p99_seconds),

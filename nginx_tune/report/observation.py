@@ -14,7 +14,7 @@ from nginx_tune.documents.units import plural
 from nginx_tune.prove.latency import QUANTILES, LatencySample, read_statistic
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.screen import Block, Line, Screen, Table
-from nginx_tune.report.text import bytes_text, number_text, seconds_text
+from nginx_tune.report.text import bytes_text, number_text, percent_text, seconds_text
 
 _NONE = "–"
 _SHOWN = 0.01
@@ -86,7 +86,7 @@ def _figure(value: float, unit: str) -> str:
     if unit == "seconds":
         return seconds_text(value)
     if unit == "ratio":
-        return f"{value * 100:.3g} %"
+        return percent_text(value)
     return f"{number_text(value)} {one_line(unit)}".rstrip()
 
 
@@ -98,13 +98,14 @@ def _workers(server: ServerMeasurement, seconds: float) -> Block:
 
 
 def _worker_row(worker: WorkerUse, seconds: float) -> tuple[str, ...]:
-    error = "" if worker.state_d_error is None else f" ± {worker.state_d_error * 100:.1g}"
-    waits = _NONE if worker.state_d_ratio is None else f"{worker.state_d_ratio * 100:.3g}{error} %"
+    waits = _NONE
+    if worker.state_d_ratio is not None:
+        waits = percent_text(worker.state_d_ratio, error=worker.state_d_error)
     held = _NONE
     if worker.connections is not None:
         held = number_text(worker.connections)
         if worker.connection_ratio is not None:
-            held += f" ({worker.connection_ratio * 100:.0f} %)"
+            held += f" ({percent_text(worker.connection_ratio, 2)})"
     return (
         str(worker.pid),
         _share(worker.cpu_seconds, seconds),
@@ -119,7 +120,7 @@ def _worker_row(worker: WorkerUse, seconds: float) -> tuple[str, ...]:
 
 
 def _share(part: float | None, whole: float) -> str:
-    return _NONE if part is None or not whole else f"{part / whole * 100:.3g} %"
+    return _NONE if part is None or not whole else percent_text(part / whole)
 
 
 def _loop(turns: LoopTurn | None) -> Block:
@@ -133,9 +134,9 @@ def _loop(turns: LoopTurn | None) -> Block:
         )
         if value is not None
     )
-    blocked = "" if turns.blocked_ratio is None else f"; {turns.blocked_ratio * 100:.3g} % in D"
+    blocked = "" if turns.blocked_ratio is None else f"; {percent_text(turns.blocked_ratio)} in D"
     sampled = turns.traced_ratio
-    part = "" if sampled is None or sampled > 0.99 else f", {sampled * 100:.0f} % of the time"  # noqa: PLR2004
+    part = "" if sampled is None or sampled > 0.99 else f", {percent_text(sampled, 2)} of the time"  # noqa: PLR2004
     method = f" ({one_line(turns.method)}{part})" if turns.method else ""
     return [Line(f"loop turns: {turns.count:,}, {quantiles}{blocked}{method}")]
 
@@ -146,7 +147,7 @@ def _waits(turns: LoopTurn | None) -> Block:
         return []
     parts = sorted(turns.arrival_wait_by.items(), key=lambda item: -item[1])
     shown = [
-        f"{_BEHIND.get(part, part)} {seconds / turns.arrival_wait_seconds * 100:.0f} %"
+        f"{_BEHIND.get(part, part)} {percent_text(seconds / turns.arrival_wait_seconds, 2)}"
         for part, seconds in parts
         if seconds >= _SHOWN * turns.arrival_wait_seconds
     ]

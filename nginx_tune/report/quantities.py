@@ -8,7 +8,7 @@ from nginx_tune.documents.verdict import MetricVerdict, Unit
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.expression import Expression, parse_expression
 from nginx_tune.prove.metrics import find_metric
-from nginx_tune.report.text import bytes_text, number_text, plain, seconds_text
+from nginx_tune.report.text import bytes_text, number_text, percent_text, plain, seconds_text
 
 _MANY = 10.0
 """Of something in something: from here on no share any more."""
@@ -21,7 +21,7 @@ _TEXT: dict[Unit, Callable[[float], str]] = {
     "per_second": lambda value: f"{number_text(value)}/s",
     "seconds_per_second": lambda value: f"{number_text(value)} s/s",
     "count": number_text,
-    "ratio": lambda value: ratio_text(value) if value >= _MANY else f"{value * 100:.3g} %",
+    "ratio": lambda value: ratio_text(value) if value >= _MANY else percent_text(value),
 }
 
 _LATENCIES = {

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.audit.selection import severity_in
+from nginx_tune.report.text import percent_text
 
 WIDTH = 80
 
@@ -161,7 +162,7 @@ def _host(example: Example) -> str:
         said.append(f"{facts.memory.page_cache_limit_bytes >> 30} GiB for the page cache")
     said += [
         f"{one.path} of {(one.bytes or 0) >> 30} GiB, "
-        f"{100 * (one.residency.ratio or 0):.0f} % of it resident"
+        f"{percent_text(one.residency.ratio or 0.0, 2)} of it resident"
         for one in facts.datasets
     ]
     said += [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from nginx_tune.documents.units import bytes_text, number_text, seconds_text
+from nginx_tune.documents.units import bytes_text, number_text, percent_text, seconds_text
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -15,7 +15,7 @@ def plain(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
 
 
-__all__ = ["bytes_text", "number_text", "plain", "seconds_text"]
+__all__ = ["bytes_text", "number_text", "percent_text", "plain", "seconds_text"]
 
 
 def align(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: int = 0) -> str:

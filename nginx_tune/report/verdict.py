@@ -20,7 +20,7 @@ from nginx_tune.report.quantities import (
     value_text,
 )
 from nginx_tune.report.screen import Block, Line, Part, Screen, Table, plain_text
-from nginx_tune.report.text import number_text, weaker_walls_text
+from nginx_tune.report.text import number_text, percent_text, weaker_walls_text
 
 
 def verdict_sentence(verdict: Verdict) -> str:
@@ -110,7 +110,7 @@ def _named(reason: str) -> set[str]:
 
 def _basis(metric: MetricVerdict) -> str:
     pairs = pairs_text(metric.pairs)
-    return pairs if metric.level is None else f"{pairs}, {metric.level * 100:.0f} % interval"
+    return pairs if metric.level is None else f"{pairs}, {percent_text(metric.level, 2)} interval"
 
 
 def _gate_words(gates: list[GateResult]) -> str:

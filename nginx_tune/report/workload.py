@@ -8,7 +8,7 @@ from nginx_tune.documents.units import plural
 from nginx_tune.documents.workload import LogSummary, Rejected, Traffic, Workload
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.screen import Block, Line, Screen, Table
-from nginx_tune.report.text import bytes_text, number_text
+from nginx_tune.report.text import bytes_text, number_text, percent_text
 
 _MOST_LOCATIONS = 12
 _NAME_WIDTH = 11
@@ -76,7 +76,7 @@ def _traffic(workload: Workload) -> Iterator[tuple[str, str]]:
             (
                 f"Zipf {popularity.exponent:.2f} ± {popularity.exponent_error or 0:.2g} "
                 f"over the first {popularity.fitted_objects:,} objects, "
-                f"off by at most {_percent(popularity.fit_distance_ratio)} of their requests"
+                f"off by at most {percent_text(popularity.fit_distance_ratio, 2)} of their requests"
             ),
         )
     if popularity.working_set_50_bytes is not None:
@@ -86,7 +86,7 @@ def _traffic(workload: Workload) -> Iterator[tuple[str, str]]:
             f"{bytes_text(popularity.working_set_50_bytes)} for 50 % of requests, "
             f"{bytes_text(popularity.working_set_90_bytes)} for 90 %, "
             f"{bytes_text(popularity.working_set_99_bytes)} for 99 %"
-            + (f" (shares ± {_percent(error)}, from a sample)" if error else ""),
+            + (f" (shares ± {percent_text(error, 2)}, from a sample)" if error else ""),
         )
     sizes = workload.sizes
     if sizes.p50_bytes is not None:
@@ -95,7 +95,8 @@ def _traffic(workload: Workload) -> Iterator[tuple[str, str]]:
             (
                 f"mean {bytes_text(sizes.mean_bytes)}, p50 {bytes_text(sizes.p50_bytes)}, "
                 f"p90 {bytes_text(sizes.p90_bytes)}, p99 {bytes_text(sizes.p99_bytes)}; "
-                f"{_percent(sizes.sent_ratio)} of it sent, {_percent(sizes.partial_ratio)} ranges"
+                f"{percent_text(sizes.sent_ratio, 2)} of it sent, "
+                f"{percent_text(sizes.partial_ratio, 2)} ranges"
             ),
         )
     rate = workload.rate
@@ -124,7 +125,7 @@ def _traffic(workload: Workload) -> Iterator[tuple[str, str]]:
         yield (
             "connections",
             f"{number_text(reuse.requests_per_connection)} requests each"
-            + (f", {_percent(single)} with one alone" if single is not None else "")
+            + (f", {percent_text(single, 2)} with one alone" if single is not None else "")
             + f"; {number_text(reuse.connections_per_second)} new ones a second",
         )
     yield from _shares("http", workload.http_version.shares)
@@ -145,7 +146,7 @@ def _objects(workload: Workload) -> str:
 def _shares(name: str, shares: Mapping[str, float]) -> Iterator[tuple[str, str]]:
     if shares:
         ordered = sorted(shares.items(), key=lambda item: (-item[1], item[0]))
-        yield name, ", ".join(f"{key} {_percent(value)}" for key, value in ordered[:8])
+        yield name, ", ".join(f"{key} {percent_text(value, 2)}" for key, value in ordered[:8])
 
 
 def _locations(traffic: Traffic | None) -> Block:
@@ -154,8 +155,8 @@ def _locations(traffic: Traffic | None) -> Block:
     header = ("requests", "bytes", "server", "location", "place")
     rows = [
         (
-            _percent(share.requests_ratio),
-            _percent(share.bytes_ratio),
+            percent_text(share.requests_ratio, 2),
+            percent_text(share.bytes_ratio, 2),
             one_line(share.server) or "_",
             one_line(share.location) or "(none)",
             one_line(f"{share.file}:{share.line}"),
@@ -182,10 +183,3 @@ def _reason(rejected: Rejected) -> str:
     word = "line" if rejected.lines == 1 else "lines"
     reason = _REASONS.get(rejected.reason, one_line(rejected.reason))
     return f"{rejected.lines:,} {word} {reason} ({word} {places}{more})"
-
-
-def _percent(ratio: float | None) -> str:
-    if ratio is None:
-        return "?"
-    percent = ratio * 100
-    return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"  # noqa: PLR2004

@@ -61,7 +61,7 @@ def test_loops_seen_in_disk_reads_turn_pools_on_whatever_the_model_assumes() -> 
     )
     d = one(decisions, "thread-pools")
     assert (d.verdict, d.confidence) == ("enable", "high")
-    assert "5.00% of the time (measured)" in d.summary
+    assert "5 % of the time (measured)" in d.summary
     assert evidence(d)["share of time a loop stood in disk reads"] == (0.05, "measured")
 
 

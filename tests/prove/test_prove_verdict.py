@@ -301,7 +301,7 @@ def test_faster_but_failing_is_worse(make_blocks: MakeBlocks) -> None:
     verdict = judge(failing, primary_metric=RATE)
     assert of(verdict, RATE).outcome == "better"
     assert verdict.outcome == "worse"
-    assert "at least 10.0 % of the candidate's requests failed" in verdict.reason
+    assert "at least 10 % of the candidate's requests failed" in verdict.reason
 
 
 def test_a_verdict_is_read_back_from_its_json(make_blocks: MakeBlocks) -> None:

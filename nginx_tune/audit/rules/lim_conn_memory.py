@@ -9,6 +9,7 @@ from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import lacking, main_place, worker_connections, worker_count
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.documents.decisions import Evidence
+from nginx_tune.documents.units import percent_text
 
 CONNECTION_BYTES = 432
 """An ngx_connection_t with its two ngx_event_t, all of which are written to at start."""
@@ -46,7 +47,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         yield Hit(
             place,
             f"{workers.value} workers × {connections.value} connections take "
-            f"{round(100 * wanted / max(1, limit))} % of the memory at start",
+            f"{percent_text(wanted / max(1, limit), 2)} of the memory at start",
             [
                 workers.evidence,
                 connections.evidence,

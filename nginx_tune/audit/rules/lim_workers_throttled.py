@@ -12,6 +12,7 @@ from nginx_tune.audit.processes import fitting_workers, lacking, worker_count
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Facts, Throttled
+from nginx_tune.documents.units import percent_text
 
 _HELD_BACK = 0.01
 
@@ -32,7 +33,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     yield Hit(
         place,
         f"{workers.value} workers on the {fitting.value} CPUs of a quota, which held them back in "
-        f"{100 * ratio:.2g} % of its periods",
+        f"{percent_text(ratio, 2)} of its periods",
         [
             workers.evidence,
             fitting.evidence,

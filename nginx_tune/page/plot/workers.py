@@ -9,6 +9,7 @@ from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.page.plot.curves import place_of_arm
 from nginx_tune.report.quantities import one_line
+from nginx_tune.report.text import percent_text
 
 _MOST_SHOWN = 16
 """Workers of one bar; the others are one piece."""
@@ -85,10 +86,6 @@ def _bar(label: str, blocks: Sequence[Sequence[float]]) -> Bar:
         Piece(round(100 * sum(shown[:rank]), 2), round(100 * share, 2))
         for rank, share in enumerate(shown)
     ]
-    said = ", ".join(_percent(share) for share in means[:_MOST_SHOWN])
+    said = ", ".join(percent_text(share, 2) for share in means[:_MOST_SHOWN])
     more = f" and {most - _MOST_SHOWN} more" if most > _MOST_SHOWN else ""
     return Bar(label, said + more, pieces, means)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.01 or not share else "< 1 %"  # noqa: PLR2004

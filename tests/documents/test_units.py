@@ -1,0 +1,71 @@
+"""Quantities as people read them have one style."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nginx_tune
+from nginx_tune.documents.units import percent_text
+
+PACKAGE = Path(nginx_tune.__file__).parent
+OWN_STYLE = re.compile(r":[+.,]?[0-9.]*%\}|\}\s?%[^(%\w]|[0-9]%\"")
+"""A format of its own: ``:.2%}``, ``:.0f} %``."""
+ELSEWHERE = {
+    "documents/units.py": "the one place",
+    "prove/knee.py": "how much more, with its sign",
+    "audit/rules/io_split_no_default.py": "words of a configuration",
+    "decide/cache_layout.py": "words of a configuration",
+}
+
+
+@pytest.mark.parametrize(
+    ("ratio", "digits", "text"),
+    [
+        (0.0, 3, "0 %"),
+        (0.97234, 3, "97.2 %"),
+        (0.97234, 2, "97 %"),
+        (1.0, 3, "100 %"),
+        (1.0, 2, "100 %"),
+        (0.9999, 3, "> 99.9 %"),
+        (0.9999, 2, "> 99 %"),
+        (0.9994, 3, "99.9 %"),
+        (0.094, 2, "9.4 %"),
+        (0.0996, 2, "10 %"),
+        (0.00004, 3, "< 0.01 %"),
+        (0.0001, 3, "0.01 %"),
+        (12.346, 3, "1,235 %"),
+        (None, 3, "?"),
+    ],
+)
+def test_a_share_is_said_in_one_way(ratio: float | None, digits: int, text: str) -> None:
+    assert percent_text(ratio, digits) == text
+
+
+def test_a_share_with_its_error() -> None:
+    assert percent_text(0.125, error=0.0031) == "12.5 ± 0.3 %"
+    assert percent_text(0.125, error=0.0) == "12.5 %"
+
+
+@given(st.floats(0, 1), st.sampled_from([2, 3]))
+def test_what_is_not_all_is_never_all_and_what_is_something_never_nothing(
+    ratio: float, digits: int
+) -> None:
+    text = percent_text(ratio, digits)
+    assert (text == "100 %") == (ratio == 1)
+    assert (text == "0 %") == (ratio == 0)
+    said = float(text.removesuffix(" %").lstrip("<> "))
+    assert said == pytest.approx(100 * ratio, rel=0.06, abs=0.01)
+
+
+def test_no_other_file_says_percentages_in_a_style_of_its_own() -> None:
+    found = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if OWN_STYLE.search(path.read_text())
+    }
+    assert found == set(ELSEWHERE)
