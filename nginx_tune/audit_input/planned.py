@@ -26,6 +26,10 @@ def check_content(plan: Plan, name: str) -> dict[str, bytes]:
     Errors: UsageError where they are not those that were planned.
     """
     names = [plan.conf_path, plan.prefix or "", *(file.path for file in plan.files), *plan.reads]
+    if not plan.conf_path:
+        raise UsageError(
+            f"{name}: it names no configuration", hint="make it again: nginx-tune plan"
+        )
     if any("\0" in one for one in names):
         raise UsageError(f"{name}: it names a file by a zero byte")
     for file in plan.files:

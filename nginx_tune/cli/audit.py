@@ -30,6 +30,7 @@ from nginx_tune.cli.audit_options import audit_options, read_maps, read_overlays
 from nginx_tune.cli.inputs import read_bytes, read_document, read_pipe
 from nginx_tune.cli.nginx_choice import tell_choice
 from nginx_tune.cli.output import output_options, write_file, write_result
+from nginx_tune.cli.plans import read_plan
 from nginx_tune.cli.saying import say
 from nginx_tune.conf.directive import as_utf8
 from nginx_tune.conf.payload import is_payload
@@ -39,7 +40,6 @@ from nginx_tune.documents.baseline import Baseline
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts, with_nginx_version
 from nginx_tune.documents.findings import Findings, Severity
-from nginx_tune.documents.plan import Plan
 from nginx_tune.errors import ExitStatus, UndecidedError, worst
 from nginx_tune.host.door import Host
 from nginx_tune.host.live import LiveHost
@@ -169,7 +169,7 @@ def _subject(
     if plan_path is not None:
         if named is not None or overlays:
             raise click.UsageError("--plan names the files: leave CONF and --overlay out")
-        plan = read_document(Plan, plan_path)
+        plan = read_plan(plan_path)
         named, prefix = plan.conf_path, prefix or plan.prefix
         replaced = read_planned(plan, plan_path, ConfigurationFiles(host), prefix=prefix).files
     if pid is not None and (conf == "-" or facts_source not in {None, "live"}):

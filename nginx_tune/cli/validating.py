@@ -13,6 +13,7 @@ from nginx_tune.audit_input.planned import read_planned
 from nginx_tune.cli.inputs import read_document
 from nginx_tune.cli.nginx_choice import tell_choice
 from nginx_tune.cli.output import write_result
+from nginx_tune.cli.plans import read_plan
 from nginx_tune.cli.progress import progress_printer
 from nginx_tune.cli.storing import keep_run
 from nginx_tune.cli.terminal import screen_bytes
@@ -55,7 +56,7 @@ def read_sides(
     trees: tuple[ConfTree, ConfTree]
     names: tuple[str, ...]
     if spec.plan:
-        plan = read_document(Plan, spec.plan)
+        plan = read_plan(spec.plan)
         names = (plan.conf_path,)
         own = prefix or own_prefix(builds[1], *names)
         before, after, planned = read_planned(plan, spec.plan, ConfigurationFiles(host), prefix=own)

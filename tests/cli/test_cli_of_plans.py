@@ -75,6 +75,28 @@ def test_audit_sees_the_configuration_as_planned(
     assert (both.returncode, len(both.stderr.splitlines())) == (2, 1)
 
 
+def test_a_plan_that_changes_nothing_is_told_as_that(
+    run_cli: RunCli, conf: Path, planned: Path
+) -> None:
+    """It exits by what is found all the same: a pipeline without a change to make goes on."""
+    document = json.loads(planned.read_text())
+    planned.write_text(json.dumps({**document, "files": [], "reads": {}}))
+    said = f"{planned}: it changes no file: what follows is of {conf} as it stands"
+    words = ["audit", "--plan", planned, "--facts", "none", "--fail-on", "info"]
+    words += ["--select", "io-nopush-no-sendfile"]
+    for old, new, status in ("", "", 0), ("access_log off;", "tcp_nopush on;", 1):
+        conf.write_text(conf.read_text().replace(old, new))
+        run = run_cli(*words)
+        assert (run.returncode, said in run.stderr) == (status, True), run.stderr
+    assert said not in run_cli("-q", *words).stderr
+    planned.write_text(json.dumps({**document, "conf_path": ""}))
+    for command in ("audit", "validate", "apply"):
+        given = [command, planned] if command == "apply" else [command, "--plan", planned]
+        run = run_cli("-q", *given)
+        assert (run.returncode, len(run.stderr.splitlines())) == (2, 1)
+        assert "it names no configuration (make it again: nginx-tune plan)" in run.stderr
+
+
 @pytest.mark.parametrize("command", ["audit", "validate"])
 @pytest.mark.parametrize("name", ["nginx.conf", "more.conf"])
 def test_a_plan_that_is_out_of_date_is_refused(
