@@ -21,7 +21,7 @@ from nginx_tune.audit.rule import Hit, MissingFacts, Profile, Rule
 from nginx_tune.audit.selection import severity_in
 from nginx_tune.audit.suppression import read_suppressions, silencing
 from nginx_tune.audit.upgrade import CHANGED, changes
-from nginx_tune.conf.directive import as_utf8
+from nginx_tune.conf.directive import Directive, as_utf8
 from nginx_tune.conf.edits import Edit, EditSet
 from nginx_tune.conf.quoted import TreeSecrets
 from nginx_tune.conf.tree import ConfTree
@@ -235,12 +235,20 @@ def _finding(rule: Rule, hit: Hit, context: Context, secrets: TreeSecrets) -> Fi
         column=column,
         end_line=end_line,
         end_column=end_column,
+        block_line=_block_line(hit.place),
         message=secrets.hide(as_utf8(hit.message)),
         why=rule.why,
         evidence=list(_evidence(hit, secrets)),
         fix=secrets.hide(hit.fix) if hit.fix else rule.fix,
         fingerprint=_fingerprint(rule, hit, context.tree.path),
     )
+
+
+def _block_line(place: Directive) -> int:
+    outer = place.parent
+    if outer is None or outer.source.file != place.source.file:
+        return 0
+    return outer.source.place(outer.start)[0]
 
 
 def _evidence(hit: Hit, secrets: TreeSecrets) -> Iterator[Evidence]:

@@ -32,6 +32,8 @@ class Finding(Part, frozen=True, kw_only=True):
     end_line: int = 1
     end_column: int = 1
     """Just past the directive's ``;`` or ``{``."""
+    block_line: int | None = None
+    """Where the block that it stands in begins, in this file; 0 outside of any."""
     message: str
     why: str
     evidence: list[Evidence] = []

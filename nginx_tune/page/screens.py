@@ -8,6 +8,7 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.plan import Plan
 from nginx_tune.report.findings import summary_text
 from nginx_tune.report.quantities import one_line
+from nginx_tune.report.same_block import grouped, others_text
 from nginx_tune.report.screen import Block, Line, Part, Screen, Table
 from nginx_tune.report.text import bytes_text, number_text, percent_text, seconds_text
 
@@ -99,11 +100,12 @@ def _found(findings: Findings) -> Block:
         (
             one.severity,
             f"{_place(one.file, one.line)}",
-            f"{one_line(one.message)} [{one_line(one.rule)}]",
+            "; ".join(filter(None, (f"{one_line(one.message)} [{one_line(one.rule)}]", others))),
             one_line(one.why),
             one_line(one.fix),
         )
-        for one in findings.findings
+        for group in grouped(findings.findings)
+        for one, others in [(group[0], others_text(group))]
     ]
     return [Line("findings", "heading"), Table(rows)]
 

@@ -6,9 +6,11 @@ from collections import Counter
 from itertools import groupby
 
 from nginx_tune.documents.findings import Finding, Findings, Severity
+from nginx_tune.documents.units import plural
 from nginx_tune.report.evidence import evidence_text
 from nginx_tune.report.excerpt import Sources, excerpt
 from nginx_tune.report.folding import fold
+from nginx_tune.report.same_block import grouped, others_text
 from nginx_tune.report.text import plain, weaker_walls_text
 
 PLACES_SHOWN = 5
@@ -44,7 +46,9 @@ def render_findings(
 def _rule(findings: list[Finding], sources: Sources, *, color: bool, width: int | None) -> str:
     first = findings[0]
     lines = []
-    for finding in findings[:PLACES_SHOWN]:
+    groups = grouped(findings)
+    for group in groups[:PLACES_SHOWN]:
+        finding = group[0]
         label = f"{finding.severity}[{finding.rule}]"
         if color:
             label = f"\x1b[1;{_COLORS[finding.severity]}m{label}\x1b[0m"
@@ -52,8 +56,10 @@ def _rule(findings: list[Finding], sources: Sources, *, color: bool, width: int 
         lines += excerpt(finding, sources, width=width)
         lines.append(_field("", finding.message, width))
         lines.append(_field("evidence", "; ".join(map(evidence_text, finding.evidence)), width))
-    if len(findings) > PLACES_SHOWN:
-        lines.append(f"  and {len(findings) - PLACES_SHOWN} more places (-f json lists them)")
+        if others := others_text(group):
+            lines.append(_field("", others, width))
+    if left := sum(map(len, groups[PLACES_SHOWN:])):
+        lines.append(f"  and {plural(left, 'more place')} (-f json lists them)")
     lines += [_field("why", first.why, width), _field("fix", first.fix, width), ""]
     return "\n".join(lines)
 
@@ -123,8 +129,8 @@ def _silenced(findings: Findings) -> str:
 
 
 def _counted(severity: str, count: int) -> str:
-    plural = "s" if count > 1 and severity in {"error", "warning"} else ""
-    return f"{count} {severity}{plural}"
+    ending = "s" if count > 1 and severity in {"error", "warning"} else ""
+    return f"{count} {severity}{ending}"
 
 
 def _needs(findings: Findings, *, width: int | None, verbose: bool) -> str:

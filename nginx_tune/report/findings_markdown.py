@@ -5,9 +5,11 @@ from __future__ import annotations
 from itertools import groupby
 
 from nginx_tune.documents.findings import Finding, Findings
+from nginx_tune.documents.units import plural
 from nginx_tune.report.evidence import evidence_text
 from nginx_tune.report.findings import summary_text
 from nginx_tune.report.markup import markdown_code, markdown_text
+from nginx_tune.report.same_block import grouped, others_text
 
 PLACES_SHOWN = 20
 """Of one rule; the rest is counted."""
@@ -49,14 +51,18 @@ def render_findings_markdown(findings: Findings) -> bytes:
 def _rule(found: list[Finding]) -> str:
     first = found[0]
     lines = [f"## {first.severity}: {markdown_code(first.rule)}\n"]
-    for one in found[:PLACES_SHOWN]:
+    groups = grouped(found)
+    for group in groups[:PLACES_SHOWN]:
+        one = group[0]
         evidence = "; ".join(map(evidence_text, one.evidence))
         lines.append(
             f"- {_place(one.file, one.line)}: {markdown_text(one.message)} "
             f"({markdown_text(evidence)})"
         )
-    if len(found) > PLACES_SHOWN:
-        lines.append(f"- and {len(found) - PLACES_SHOWN} more places")
+        if others := others_text(group):
+            lines.append(f"  - {markdown_text(others)}")
+    if left := sum(map(len, groups[PLACES_SHOWN:])):
+        lines.append(f"- and {plural(left, 'more place')}")
     lines.append(f"\n{markdown_text(first.why)}\n\n**Fix:** {markdown_text(first.fix)}\n")
     return "\n".join(lines)
 

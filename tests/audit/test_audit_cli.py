@@ -252,3 +252,25 @@ def test_fixes_that_nginx_refuses_are_left_out(run_cli: Run, conf: Path, tmp_pat
     dump = f"# configuration file {conf}:\n{conf.read_text()}"
     dumped = run_cli("audit", "-", "--fix-diff", stdin=dump)
     assert "not tried with this tree: a dump has no files here" in dumped.stderr
+
+
+def test_a_finding_knows_the_block_it_stands_in(run_cli: Run, tmp_path: Path) -> None:
+    """Not that of the file which includes it: no line of its own file says where that begins."""
+    (tmp_path / "more.conf").write_text("root /srv;\nkeepalive 4;\nindex a;\n")
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(
+        "events {}\nworker_shutdown_timeout 5s;\nhttp {\n  root /x;\n  upstream a {\n"
+        "    server 127.0.0.1:1;\n    root /srv;\n    include more.conf;\n  }\n}\nroot /y;\n"
+    )
+    select = ("--facts", "none", "--select", "cf-directive-misplaced")
+    run = run_cli("audit", conf, *select, "-f", "json")
+    places = {
+        (Path(one["file"]).name, one["line"]): one["block_line"]
+        for one in json.loads(run.stdout)["findings"]
+    }
+    assert places == {
+        ("nginx.conf", 7): 5,
+        ("nginx.conf", 11): 0,
+        ("more.conf", 1): 0,
+        ("more.conf", 3): 0,
+    }

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
+from msgspec.structs import replace
+
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.findings import Finding, Findings, NeedsFacts, Unparsed
+from nginx_tune.page.screens import findings_screen
 from nginx_tune.report.findings import PLACES_SHOWN, render_findings
+from nginx_tune.report.findings_markdown import render_findings_markdown
+from nginx_tune.report.sarif import render_sarif
+from nginx_tune.report.screen import Table
 
 FINDING = Finding(
     rule="io-chunk-unlimited",
@@ -46,6 +54,46 @@ def test_a_finding_with_its_place_evidence_reason_and_fix() -> None:
         "not checked for want of facts: a, b\n"
         "  get x\n"
     )
+
+
+def of_one_block(*names: str, block: int | None = 3) -> list[Finding]:
+    return [
+        replace(
+            FINDING, message=f'"{name}" is not allowed in upstream', line=4 + n, block_line=block
+        )
+        for n, name in enumerate(names)
+    ]
+
+
+def test_what_one_wrong_block_makes_is_one_entry_with_its_places() -> None:
+    one = of_one_block("root", "index", "in\x1bdex")
+    other = [replace(FINDING, message='"root" is not allowed in upstream', line=90, block_line=80)]
+    found = Findings(findings=[*one, *other], files_parsed=["a"])
+    more = '2 more of the kind in this block: line 5 "index", 6 "in\\x1bdex"'
+    text = render_findings(found)
+    assert text.count("nginx.conf:") == 2
+    assert f"  {more}\n" in text
+    assert "4 warnings in 1 file" in text
+    assert render_findings_markdown(found).decode().count("\n- ") == 2
+    (table,) = [part for block in findings_screen(found) for part in block if type(part) is Table]
+    assert len(table.rows) == 1 + 2
+    assert more in table.rows[1][2]
+    # Machines have each place still.
+    results = json.loads(render_sarif(found))["runs"][0]["results"]
+    assert [one["locations"][0]["physicalLocation"]["region"]["startLine"] for one in results] == [
+        4, 5, 6, 90,
+    ]  # fmt: skip
+
+
+def test_two_or_of_other_kinds_or_of_no_known_block_are_told_one_by_one() -> None:
+    for findings in (
+        of_one_block("root", "index"),
+        of_one_block("root", "index", "alias", block=None),
+        [replace(one, fix=f"fix {n}") for n, one in enumerate(of_one_block("a", "b", "c"))],
+    ):
+        text = render_findings(Findings(findings=findings))
+        assert text.count("nginx.conf:") == len(findings)
+        assert "of the kind" not in text
 
 
 def test_rules_without_facts_are_one_line() -> None:
