@@ -20,8 +20,8 @@ from nginx_tune.causes.parts import (
 )
 from nginx_tune.documents.base import Unknown
 from nginx_tune.documents.measured_server import ServerMeasurement
-from nginx_tune.documents.observation import Cause
-from nginx_tune.documents.units import number_text, seconds_text
+from nginx_tune.documents.observation import FEWEST_CPU_SECONDS, FEWEST_REQUESTS, Cause
+from nginx_tune.documents.units import number_text, plural, seconds_text
 from nginx_tune.prove.blocked import measure_blocked
 
 _LEAST_SECONDS = 1.0
@@ -76,10 +76,11 @@ def find_causes(
     behind = elsewhere.slow_disk_in_pools(window) or elsewhere.not_known(window)
     if behind is not None:
         return [behind]
-    if window.turns is not None and not window.turns.count:
-        idle = _not_enough(["what traffic would show: no loop had a turn in this window"])
-        said = "nothing was asked of the server in this window"
-        return [replace(idle, summary=said, next_command="nginx-tune observe --duration 5min")]
+    if idle := _idle(server):
+        lacking = _not_enough([f"what traffic would show: {idle[1]} in this window"])
+        return [
+            replace(lacking, summary=idle[0], next_command="nginx-tune observe --duration 5min")
+        ]
     said = f"main threads waited for disks {percent(blocked)} of the time"
     if window.turns is not None:
         wait = seconds_text(window.arrival_wait_seconds)
@@ -97,6 +98,21 @@ def find_causes(
             ],
         )
     ]
+
+
+def _idle(server: ServerMeasurement) -> tuple[str, str] | None:
+    """What is said of a server that had next to nothing to do, and by which figure."""
+    turns, status = server.loop_turn_seconds, server.stub_status
+    if turns is not None and not turns.count:
+        return "nothing was asked of the server in this window", "no loop had a turn"
+    if status is not None:
+        few, figure = status.requests < FEWEST_REQUESTS, plural(status.requests, "request")
+    elif turns is not None:
+        few, figure = turns.count < FEWEST_REQUESTS, plural(turns.count, "turn") + " of all loops"
+    else:
+        used = server.cpu_seconds
+        few, figure = used is not None and used < FEWEST_CPU_SECONDS, f"{seconds_text(used)} of CPU"
+    return ("next to nothing was asked of the server in this window", figure) if few else None
 
 
 def _not_enough(lacking: list[str]) -> Cause:

@@ -83,8 +83,8 @@ def weaker_walls_option(function: F) -> F:
     return wrapped  # type: ignore[no-any-return]  # the same but for its option
 
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
-_FORM = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|)")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "": 1.0}
+_FORM = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|min|m|h|)")
 _LONGEST_SECONDS = 366 * 86400.0
 _LONGEST_TEXT = 60
 

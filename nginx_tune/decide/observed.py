@@ -16,7 +16,7 @@ from nginx_tune.decide.hindrances_network import FEW_LOST
 from nginx_tune.decide.quantity import Quantity
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.listening import Listener
-from nginx_tune.documents.observation import Observation
+from nginx_tune.documents.observation import FEWEST_CPU_SECONDS, FEWEST_REQUESTS, Observation
 from nginx_tune.documents.workload import RoundTrip, Workload
 
 _USUAL_PORTS = frozenset({80, 443})
@@ -159,13 +159,14 @@ def _blocked(o: Observation) -> float | None:
 
 
 def _was_idle(o: Observation) -> bool:
-    """Whether the server had nothing to do: what it would wait for under traffic was not seen."""
+    """Whether it had next to nothing to do: what it would wait for under traffic was not seen."""
     server = o.server
     if server.stub_status is not None:
-        return not server.stub_status.requests  # our own looks, which take turns, left out
+        # Our own looks, which take turns, are left out.
+        return server.stub_status.requests < FEWEST_REQUESTS
     if server.loop_turn_seconds is not None:
-        return not server.loop_turn_seconds.count
-    return server.cpu_seconds == 0
+        return server.loop_turn_seconds.count < FEWEST_REQUESTS
+    return server.cpu_seconds is not None and server.cpu_seconds < FEWEST_CPU_SECONDS
 
 
 def _blocked_at_all(o: Observation) -> float | None:

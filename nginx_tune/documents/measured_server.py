@@ -307,6 +307,9 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     served_connections: dict[str, int] = {}
     """Connections that each process served in the measured time, where a log counted them."""
     series: list[ServerSecond] = []
+    observer_late_seconds: float | None = None
+    """How late a reading of the watch began at most: with no CPU left for it, what is sampled is
+    seen too seldom, and at other times than it says."""
     observer_cpu_seconds: float | None = None
     """CPU that watching cost: nginx-tune itself and its tracer, without what events cost inside
     nginx."""

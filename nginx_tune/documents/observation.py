@@ -57,6 +57,13 @@ class Cause(Part, frozen=True, kw_only=True):
     next_command: str = ""
 
 
+FEWEST_REQUESTS = 100
+"""In a window, or turns of loops where requests are not counted: with fewer it shows no traffic. Of
+a hundred the ten slowest are seen."""
+FEWEST_CPU_SECONDS = 0.005
+"""What a hundred small answers cost, where neither is counted."""
+
+
 class Observation(Document, frozen=True, kw_only=True, tag="nginx-tune/observation/1"):
     """A running nginx under its own traffic."""
 

@@ -24,7 +24,18 @@ def read_cpu_seconds(pid: int) -> float | None:
         if nanoseconds is None:
             return _cpu_from_ticks(pid)
         total += nanoseconds
-    return total / 1e9
+    return total / 1e9 if tasks else None
+
+
+def read_children(pid: int) -> frozenset[int] | None:
+    """The processes that a process has started and that are still there.
+
+    Source: proc_pid_task(5), children: with CONFIG_PROC_CHILDREN.
+    """
+    try:
+        return frozenset(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+    except (OSError, ValueError):
+        return None
 
 
 def _schedstat(path: Path) -> int | None:

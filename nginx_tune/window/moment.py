@@ -31,7 +31,7 @@ from nginx_tune.observe.parse_counters import (
     parse_thread_cpu,
     parse_virtual_bytes,
 )
-from nginx_tune.observe.processes import read_cpu_seconds, read_listen_counters
+from nginx_tune.observe.processes import read_children, read_cpu_seconds, read_listen_counters
 from nginx_tune.observe.status_page import StatusPage, read_status
 from nginx_tune.observe.waiting import WaitingLook, look_at_waiting
 
@@ -65,6 +65,8 @@ class Moment:
     at: float
     """Monotonic clock."""
     delays: DelayReading
+    children: frozenset[int] | None = None
+    """Of the master."""
     cpu_seconds: dict[int, float] = field(default_factory=dict)
     """All threads of each process, the master's too."""
     scheduling: dict[int, Scheduling] = field(default_factory=dict)
@@ -108,6 +110,7 @@ class MomentReader:
         return Moment(
             at=time.monotonic(),
             delays=self._meter.read(),
+            children=read_children(subjects.master),
             cpu_seconds=_known(
                 {pid: read_cpu_seconds(pid) for pid in (subjects.master, *subjects.workers)}
             ),

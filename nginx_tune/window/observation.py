@@ -18,8 +18,10 @@ from nginx_tune.conf.status_pages import status_locations
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.base import Unknown
 from nginx_tune.documents.facts import Facts, Nginx, Running
+from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.progress import Step
+from nginx_tune.documents.units import seconds_text
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.door import Host, Missing, attempt
 from nginx_tune.host.listeners import ask_listening, read_listeners
@@ -34,6 +36,7 @@ from nginx_tune.window.moment import Subjects
 from nginx_tune.window.watch import ServerWatch
 
 MOST_PATHS = 256
+_MOST_LATE_SECONDS = 0.5
 _MOST_LINKS = 40
 _STREAM = re.compile(r"/dev/(?P<name>stdout|stderr)|/(?:dev|proc/self)/fd/(?P<number>[0-9]{1,9})")
 """Where containers have their logs; for whoever opens it, it is a stream of his own."""
@@ -111,7 +114,7 @@ def observe(host: Host, request: WatchRequest, *, progress: Callable[[str], None
             unknown=unknown,
             allowed_seconds=request.objective_seconds or ALLOWED_SECONDS,
         ),
-        flags=_flags(host, running, subjects),
+        flags=[*_flags(host, running, subjects), *_late(server)],
         unknown=unknown,
     )
     return Observed(observation, interrupted)
@@ -126,6 +129,18 @@ def _flags(host: Host, running: Running, subjects: Subjects) -> list[str]:
     if fresh or not set(subjects.workers) <= set(now.workers):
         return [f"reloaded: {len(fresh)} workers are new since the window began"]
     return []
+
+
+def _late(server: ServerMeasurement) -> list[str]:
+    """Where there was no CPU for the watch itself."""
+    late = server.observer_late_seconds or 0.0
+    if late < _MOST_LATE_SECONDS:
+        return []
+    said = (
+        f"late: a reading began {seconds_text(late)} after it was due, since no CPU was free: "
+        "samples are too few, and single seconds are not what they say"
+    )
+    return [said]
 
 
 def _subjects(host: Host, nginx: Nginx, running: Running, request: WatchRequest) -> Subjects:

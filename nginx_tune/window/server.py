@@ -93,7 +93,7 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
         rename_seconds=names.renames,
         open_disk_reads=names.open_reads,
         pool_queue_wait_seconds=latency_of(wait.values) if isinstance(wait, QueueWaits) else None,
-        cpu_seconds=_cpu_seconds(window),
+        cpu_seconds=_cpu_seconds(window, gaps),
         run_queue_seconds=sum_known([worker.run_queue_seconds for worker in workers]),
         cpu_samples=plan_samples(window, gaps),
         quota=plan_quota(window),
@@ -115,6 +115,7 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
             _second(window, index, *pair) for index, pair in enumerate(pairwise(window.moments))
         ],
         observer_cpu_seconds=window.observer_cpu_seconds,
+        observer_late_seconds=window.observer_late_seconds,
     )
     return server, gaps
 
@@ -130,8 +131,19 @@ def _block_delay(window: Window, turns: LoopTurn | None, gaps: Gaps) -> tuple[fl
     return None, ""
 
 
-def _cpu_seconds(window: Window) -> float | None:
+def _cpu_seconds(window: Window, gaps: Gaps) -> float | None:
+    """Null where nginx started others in place of the workers that are watched: a reload.
+
+    They would do the work, and those that are watched next to nothing of it.
+    """
     first, last = window.moments[0], window.moments[-1]
+    if first.children is not None and last.children is not None:
+        fresh = len(last.children - first.children)
+        if fresh:
+            gaps["/cpu_seconds"] = (
+                f"new processes of nginx in the window, as after a reload: {fresh}"
+            )
+            return None
     pids = (window.subjects.master, *window.subjects.workers)
     return sum_known([difference(first.cpu_seconds.get(p), last.cpu_seconds.get(p)) for p in pids])
 

@@ -68,6 +68,7 @@ class ServerWatch:
         self._logs: list[LogWindow] = []
         self._held_before: dict[int, int] | None = None
         self._own_cpu = 0.0
+        self._late = 0.0
         self._finished = False
         self._ended = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True, name="server-watch")
@@ -98,14 +99,17 @@ class ServerWatch:
 
     def _tick(self) -> None:
         start = self._moments[0].at
-        second = 1
+        second, ready = 1, start
         while not self._ended.wait(max(0.0, start + second - time.monotonic())):
+            # What a reading itself takes, stub_status among it, is the server's; this is ours.
+            self._late = max(self._late, time.monotonic() - max(start + second, ready))
             self._d_ratios.append(self._sampler.mark())
             self._read()
             self._end_queue_wait_in_time()
             self._every_second(second)
             # A reading that took longer than a second makes one longer second, not several.
             second = max(second + 1, int(time.monotonic() - start) + 1)
+            ready = time.monotonic()
 
     def _read(self) -> None:
         if self._tracing.tracer is not None:
@@ -163,6 +167,7 @@ class ServerWatch:
                 queue_waits=self._queue_waits,
                 opens=opens,
                 observer_cpu_seconds=cost,
+                observer_late_seconds=self._late,
             )
         )
 

@@ -40,6 +40,7 @@ class Window:
     queue_waits: QueueWaits | Missing | None = None
     opens: NameCalls | Missing | None = None
     observer_cpu_seconds: float | None = None
+    observer_late_seconds: float | None = None
     held: Counter[BlockedState] = field(default_factory=Counter)
     """What main threads were found in, in looks."""
     cpu_samples: Counter[str] | Missing = NOT_ASKED

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
+import pytest
 from msgspec.structs import asdict, replace
 
 from nginx_tune.causes.naming import find_causes
@@ -44,6 +46,10 @@ QUIET = ServerMeasurement(
     pool_overflow=0, connections_exhausted=0, listen_overflows=0, listen_drops=0,
     loop_turn_seconds=turns({10_000: 5000}, 0.0), workers=[IDLE, IDLE],
 )  # fmt: skip
+
+
+def served(requests: int) -> StubStatus:
+    return StubStatus(requests=requests, requests_per_second=1.0, accepts=9, dropped=0, active=1)
 
 
 def ids(server: ServerMeasurement, seconds: float = 10.0) -> list[str]:
@@ -161,6 +167,34 @@ def test_too_little_is_said_to_be_too_little() -> None:
     )  # fmt: skip
     assert cause.next_command == "nginx-tune observe --duration 5min"
     assert ids(replace(QUIET, workers=[])) == ["not-enough-evidence"]
+
+
+@pytest.mark.parametrize(
+    ("figures", "is_idle", "figure"),
+    [
+        ({"loop_turn_seconds": turns({10_000: 99}, 0.0)}, True, "99 turns of all loops"),
+        ({"loop_turn_seconds": turns({10_000: 100}, 0.0)}, False, ""),
+        ({"stub_status": served(99)}, True, "99 requests"),
+        ({"stub_status": served(100)}, False, ""),
+        ({"loop_turn_seconds": None, "state_d_ratio": 0.0, "cpu_seconds": 0.004}, True, "4 ms"),
+        ({"loop_turn_seconds": None, "state_d_ratio": 0.0, "cpu_seconds": 0.2}, False, ""),
+    ],
+)
+def test_a_window_with_next_to_no_traffic_shows_nothing(
+    figures: dict[str, Any], figure: str, *, is_idle: bool
+) -> None:
+    """At three in the morning no loop waits for a disk: that is no finding."""
+    workers = [replace(IDLE, state_d_ratio=0.0, state_samples=2000, state_d_error=0.01)] * 2
+    (cause,) = find_causes(replace(QUIET, workers=workers, **figures), duration_seconds=10.0)
+    assert cause.id == ("not-enough-evidence" if is_idle else "nothing-found")
+    assert figure in " ".join(cause.not_known)
+    if is_idle:
+        assert cause.summary == "next to nothing was asked of the server in this window"
+
+
+def test_little_traffic_that_waits_is_found_all_the_same() -> None:
+    waits = replace(QUIET, loop_turn_seconds=turns({500_000_000: 12}, 6.0), workers=[blocked(0.6)])
+    assert ids(waits) == ["loop-blocked-on-disk"]
 
 
 def test_the_wait_of_an_arrival() -> None:

@@ -73,7 +73,7 @@ def is_meant(text: str, kind: Whole | FiniteNumber | Duration) -> bool:
     if isinstance(kind, Duration):
         unit = text.strip().lstrip("+-0123456789.").strip()
         number = text.strip()[: len(text.strip()) - len(unit)].strip() if unit else text.strip()
-        scale = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}.get(unit)
+        scale = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "": 1.0}.get(unit)
         if scale is None or not re.fullmatch(r"[0-9]+(\.[0-9]+)?", number):
             return False
         return 0 <= float(number) * scale <= 366 * 86400  # nothing is one of the words of some
@@ -125,7 +125,7 @@ def test_an_absurd_word_of_probe_is_one_line(
         assert option in said, told
 
 
-@pytest.mark.parametrize("text", ["1s", "1.5m", "200ms", " 10 s ", "8784h", "007"])
+@pytest.mark.parametrize("text", ["1s", "1.5m", "5min", "200ms", " 10 s ", "8784h", "007"])
 def test_what_people_mean_is_taken(text: str) -> None:
     assert parse_duration(text) > 0
 

@@ -83,6 +83,10 @@ def test_loops_seen_free_of_reads_leave_pools_off_whatever_the_model_assumes() -
         ({"stub_status": counted(0), "loop_turn_seconds": LoopTurn(count=30), "cpu_seconds": 0.01},
          {"stub_status": counted(900), "cpu_seconds": 0.3}),
         ({"cpu_seconds": 0.0}, {"cpu_seconds": 0.3}),
+        ({"loop_turn_seconds": LoopTurn(count=99, blocked_seconds=0.0, traced_ratio=1.0)},
+         {"loop_turn_seconds": LoopTurn(count=100, blocked_seconds=0.0, traced_ratio=1.0)}),
+        ({"stub_status": counted(99)}, {"stub_status": counted(100)}),
+        ({"cpu_seconds": 0.004}, {"cpu_seconds": 0.006}),
     ],
 )  # fmt: skip
 def test_loops_that_had_nothing_to_do_are_no_evidence(
