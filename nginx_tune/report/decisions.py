@@ -12,8 +12,8 @@ from nginx_tune.documents.decisions import (
     Predicted,
     Setting,
 )
-from nginx_tune.report.evidence import amount_text, value_text
-from nginx_tune.report.quantities import one_line
+from nginx_tune.report.evidence import value_text
+from nginx_tune.report.quantities import one_line, predicted_text
 from nginx_tune.report.screen import Block, Line, Screen, Table
 from nginx_tune.report.text import plain
 
@@ -150,5 +150,5 @@ def _evidence(e: Evidence) -> str:
 
 
 def _predicted(p: Predicted) -> str:
-    low, middle, high = (amount_text(v, p.unit) for v in (p.low, p.expected, p.high))
+    low, middle, high = (predicted_text(p.metric, v, p.unit) for v in (p.low, p.expected, p.high))
     return f"{p.metric}: {middle} [{low} – {high}]"

@@ -15,6 +15,8 @@ _GROUPS = ("scenario", "runs", "lab")
 """Commands whose next word belongs to their name."""
 _HELD = "\0"
 """A space at which no line ends; no text has it, since control characters are shown escaped."""
+_UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|[mµ]?s|[KMGT]?i?B(?:/s)?)(?![\w-]))")
+"""Between a number and its unit, which stand on one line."""
 _GAP = re.compile(r"\S(\s{2,})(?=\S)")
 _LEAST_CELL = 28
 """Columns that a last cell keeps beside the others; with less it goes below them."""
@@ -31,7 +33,8 @@ def fold(text: str, width: int, *, hang: int = _HANG) -> list[str]:
     a shell takes them.
     """
     lines: list[str] = []
-    for part in _COMMAND.sub(lambda found: _held(found[0], width - hang), text).split("\n"):
+    held = _COMMAND.sub(lambda found: _held(found[0], width - hang), _UNIT.sub(_HELD, text))
+    for part in held.split("\n"):
         first = " " * hang if lines else ""
         lines += textwrap.wrap(
             part.strip() if lines else part,

@@ -8,6 +8,7 @@ from nginx_tune.documents.verdict import MetricVerdict, Unit
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.expression import Expression, parse_expression
 from nginx_tune.prove.metrics import find_metric
+from nginx_tune.report.evidence import amount_text
 from nginx_tune.report.text import bytes_text, number_text, percent_text, plain, seconds_text
 
 _MANY = 10.0
@@ -70,6 +71,18 @@ def unit_text(unit: Unit | None, value: float | None) -> str:
 def ratio_text(ratio: float | None) -> str:
     """``231×``, ``1.04×``, ``0.0043×``; ``–`` for none."""
     return "–" if ratio is None else f"{_ratio_number(ratio)}×"
+
+
+def predicted_text(metric: str, value: float, unit: str = "") -> str:
+    """A predicted quantity as the measured one is said; ``unit`` is that of the documents."""
+    if unit:
+        return amount_text(value, unit)
+    if metric.startswith("ratio("):
+        return ratio_text(value)
+    name = metric.partition(" ")[0]
+    if name.endswith("_ratio") or name == "share":
+        return percent_text(value)
+    return value_text(name, value)
 
 
 def interval_text(verdict: MetricVerdict) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from nginx_tune.documents.decisions import Predicted
 from nginx_tune.documents.scenario import ArmCause, ClaimResult, PredictionResult, ScenarioRun
-from nginx_tune.report.quantities import measured_text, one_line, ratio_text
+from nginx_tune.report.quantities import measured_text, one_line, predicted_text
 from nginx_tune.report.scenario_page import expected_text
 from nginx_tune.report.screen import Block, Line, Part, Screen, Table, plain_text
-from nginx_tune.report.text import number_text
 from nginx_tune.report.verdict import environment_block, particulars, verdict_sentence
 
 _SILENT = ("keep", "not_applicable", "not_enough_evidence")
@@ -98,23 +99,28 @@ def _predictions(run: ScenarioRun) -> Screen:
 
 
 def _predicted(one: Predicted) -> str:
-    unit = f" {one_line(one.unit)}" if one.unit else ""
-    span = f"{number_text(one.low)}–{number_text(one.high)}"
-    return f"{one_line(one.metric)} = {number_text(one.expected)}{unit} ({span})"
+    low, expected, high = (
+        one_line(predicted_text(one.metric, value, one.unit))
+        for value in (one.low, one.expected, one.high)
+    )
+    return f"{one_line(one.metric)} = {expected} ({_span(low, high)})"
+
+
+def _span(low: str, high: str) -> str:
+    return f"{low} – {high}" if " " in low + high else f"{low}–{high}"
 
 
 def _prediction_row(one: PredictionResult) -> tuple[str, str, str, str, str]:
-    ratio = one.metric.startswith("ratio(")
-    text = ratio_text if ratio else number_text
+    text = partial(predicted_text, one.metric)
     place = "" if one.arm == "candidate" else f"{one_line(one.arm)}: "
     low, high = (text(value).removesuffix("×") for value in (one.low, one.high))
     measured = text(one.measured or 0.0)
     if one.measured_low is not None and one.measured_high is not None:
         bounds = (one.measured_low, one.measured_high)
-        measured += " [{}–{}]".format(*(text(v).removesuffix("×") for v in bounds))
+        measured += f" [{_span(*(text(v).removesuffix('×') for v in bounds))}]"
     return (
         place + one_line(one.metric),
-        f"{text(one.expected)} ({low}–{high})",
+        f"{text(one.expected)} ({_span(low, high)})",
         one_line(one.source_figure) or "–",
         measured,
         "inside" if one.inside else "OUTSIDE",

@@ -174,3 +174,12 @@ def test_carets_stand_below_what_they_are_about() -> None:
     shown, marks = (one for one in text.splitlines() if " | " in one)
     at = marks.index("^")
     assert shown[at : at + marks.count("^")] == "keepalive_timeout"
+
+
+@pytest.mark.parametrize("unit", ["%", "ms", "s", "µs", "MiB", "GiB/s"])
+def test_a_number_stands_on_one_line_with_its_unit(unit: str) -> None:
+    text = f"warning: others than the probe and the server used 94 {unit} of what there is"
+    for width in range(30, 80):
+        lines = fold(text, width)
+        assert " ".join(line.strip() for line in lines) == text
+        assert not any(line.endswith(" 94") for line in lines), width

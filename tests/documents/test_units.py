@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import nginx_tune
 from nginx_tune.documents.units import percent_text
+from nginx_tune.report.quantities import predicted_text
 
 PACKAGE = Path(nginx_tune.__file__).parent
 OWN_STYLE = re.compile(r":[+.,]?[0-9.]*%\}|\}\s?%[^(%\w]|[0-9]%\"")
@@ -44,6 +45,23 @@ ELSEWHERE = {
 )
 def test_a_share_is_said_in_one_way(ratio: float | None, digits: int, text: str) -> None:
     assert percent_text(ratio, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "unit", "text"),
+    [
+        ("ratio(hot.p99)", 0.0043, "", "0.0043×"),
+        ("server.loop_blocked_ratio without pools", 0.961, "", "96.1 %"),
+        ("page_cache.hit_ratio", 0.169, "", "16.9 %"),
+        ("share of opens saved", 1.0, "", "100 %"),
+        ("seconds of one cold chunk", 0.00625, "s", "6.25 ms"),
+        ("hot.requests_per_second", 32.9, "", "32.9/s"),
+    ],
+)
+def test_what_is_predicted_is_said_as_what_is_measured(
+    metric: str, value: float, unit: str, text: str
+) -> None:
+    assert predicted_text(metric, value, unit) == text
 
 
 def test_a_share_with_its_error() -> None:

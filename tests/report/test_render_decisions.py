@@ -28,7 +28,7 @@ def test_what_changes_comes_first_and_what_does_not_in_one_line() -> None:
         "    Offload file reads: misses hold the loop.\n"
         "    write       aio threads; (location)\n"
         "    because     page cache: 192.0 MiB (measured)\n"
-        "    predicted   ratio(hot.mean): 0.004 [0.001 – 0.02]\n"
+        "    predicted   ratio(hot.mean): 0.004× [0.001× – 0.02×]\n"
         "    flips when  pools pay above 172.9 MiB; you have 1.0 GiB\n"
         "    risk        overflow\n"
         "    next        nginx-tune validate nginx.conf\n"

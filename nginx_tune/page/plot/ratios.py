@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from nginx_tune.documents.scenario import PredictionResult
@@ -12,8 +13,13 @@ from nginx_tune.page.plot.axis import LogAxis, Tick, log_axis
 from nginx_tune.prove.blocks import Blocks
 from nginx_tune.prove.comparison import MetricPairs
 from nginx_tune.prove.metrics import find_metric
-from nginx_tune.report.quantities import interval_text, metric_words, one_line, ratio_text
-from nginx_tune.report.text import number_text
+from nginx_tune.report.quantities import (
+    interval_text,
+    metric_words,
+    one_line,
+    predicted_text,
+    ratio_text,
+)
 
 Tone = Literal["good", "bad", "plain"]
 _TONES: dict[str, Tone] = {"better": "good", "worse": "bad"}
@@ -121,7 +127,7 @@ def predictions_plot(predictions: Sequence[PredictionResult]) -> RatioPlot | Non
     for one in predictions:
         if one.measured is None or one.measured <= 0 or one.expected <= 0 or one.low <= 0:
             continue
-        text = ratio_text if one.metric.startswith("ratio(") else number_text
+        text = partial(predicted_text, one.metric)
         bounds = [
             None if bound is None or bound <= 0 else bound / one.expected
             for bound in (one.measured_low, one.measured_high)
