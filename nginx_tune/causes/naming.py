@@ -76,6 +76,11 @@ def find_causes(
     behind = elsewhere.slow_disk_in_pools(window) or elsewhere.not_known(window)
     if behind is not None:
         return [behind]
+    replaced = [one.reason for one in unknown if one.path.endswith("/server/cpu_seconds")]
+    if replaced:
+        lacking = _not_enough([f"what the others did: {one}" for one in replaced])
+        said = "workers were replaced in this window, and what took their place was not watched"
+        return [replace(lacking, summary=said, next_command="nginx-tune observe")]
     if idle := _idle(server):
         lacking = _not_enough([f"what traffic would show: {idle[1]} in this window"])
         return [

@@ -144,6 +144,9 @@ def _cpu_seconds(window: Window, gaps: Gaps) -> float | None:
                 f"new processes of nginx in the window, as after a reload: {fresh}"
             )
             return None
+    gone = sum(pid not in last.cpu_seconds for pid in window.subjects.workers)
+    if gone:
+        gaps["/cpu_seconds"] = f"workers that ended before the window did: {gone}"
     pids = (window.subjects.master, *window.subjects.workers)
     return sum_known([difference(first.cpu_seconds.get(p), last.cpu_seconds.get(p)) for p in pids])
 

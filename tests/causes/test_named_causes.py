@@ -192,6 +192,15 @@ def test_a_window_with_next_to_no_traffic_shows_nothing(
         assert cause.summary == "next to nothing was asked of the server in this window"
 
 
+def test_workers_that_were_replaced_are_no_idle_ones() -> None:
+    idle = replace(QUIET, loop_turn_seconds=LoopTurn(method="tracefs", traced_ratio=1.0))
+    gone = Unknown(path="/server/cpu_seconds", reason="workers that ended: 2")
+    (cause,) = find_causes(idle, duration_seconds=10.0, unknown=[gone])
+    assert cause.id == "not-enough-evidence"
+    assert cause.summary.startswith("workers were replaced in this window")
+    assert cause.not_known == ["what the others did: workers that ended: 2"]
+
+
 def test_little_traffic_that_waits_is_found_all_the_same() -> None:
     waits = replace(QUIET, loop_turn_seconds=turns({500_000_000: 12}, 6.0), workers=[blocked(0.6)])
     assert ids(waits) == ["loop-blocked-on-disk"]

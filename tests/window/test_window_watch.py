@@ -52,6 +52,18 @@ def test_workers_that_were_replaced_have_no_cpu_time(watch: ServerWatch) -> None
     assert gaps["/cpu_seconds"] == "new processes of nginx in the window, as after a reload: 1"
 
 
+def test_a_worker_that_ended_is_told() -> None:
+    with child() as process:
+        pass
+    with ServerWatch(
+        LiveHost(), Subjects(os.getpid(), [process.pid]), means="off", samples=False
+    ) as watch:
+        watch.start()
+        server, gaps = finished(watch)
+    assert server.cpu_seconds is None
+    assert gaps["/cpu_seconds"] == "workers that ended before the window did: 1"
+
+
 def test_a_child_that_only_ends_is_no_reload(watch: ServerWatch) -> None:
     """As the cache loader does after a minute."""
     with child() as process:
