@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from recorded_hosts import capture_bytes, golden_facts
 
 from nginx_tune.documents.facts import Facts
 
@@ -111,7 +112,7 @@ def test_the_host_that_a_row_names_has_the_fact(row: Row) -> None:
         # None that was recorded: each kind of them has a test of its own.
         assert row.fact.split("[")[0] in {"datasets", "error_logs"} or row.fact in UNSEEN
         return
-    facts = json.loads((HERE / f"golden/{row.sample}.facts.json").read_bytes())
+    facts = json.loads(golden_facts(row.sample))
     assert any(value not in (None, "", [], {}) for value in values(facts, row.fact.split(".")))
 
 
@@ -121,7 +122,7 @@ def test_what_a_row_says_is_recorded_is_recorded(row: Row) -> None:
     verbs = set() if row.recorded == "–" else set(row.recorded.split(", "))
     assert (row.collector == "yes") == bool(verbs - {"dataset", "activity"})
     if row.sample != "–":
-        capture = json.loads((HERE / f"{row.sample}.json").read_bytes())
+        capture = json.loads(capture_bytes(row.sample))
         asked = {question.split()[0] for question in capture["answers"]}
         assert not verbs or verbs & asked  # the others are asked where the first do not tell
 
