@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from recorded_hosts import read_capture
 
-from nginx_tune.documents.base import decode
-from nginx_tune.documents.capture import Capture
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.recording import RecordedHost
 from nginx_tune.host.storage import read_storage
@@ -21,7 +20,6 @@ from nginx_tune.window.disk_use import read_bytes
 from nginx_tune.window.disks import watched_disks
 from nginx_tune.window.moment import Moment, Subjects
 
-HOSTS = Path(__file__).parents[1] / "host"
 ASK = (
     "import json, sys; from nginx_tune.host.live import LiveHost; "
     "from nginx_tune.window.disks import watched_disks; "
@@ -58,7 +56,7 @@ def test_a_loop_on_a_loop_on_a_disk(tmp_path: Path) -> None:
 
 def test_members_of_an_array_stand_beside_each_other() -> None:
     for name in ("lvm-on-md", "raid10-4hdd"):
-        host = RecordedHost(decode(Capture, (HOSTS / f"{name}.json").read_bytes()).answers)
+        host = RecordedHost(read_capture(name).answers)
         mounts = [path.path for path in read_storage(host, [])[0].paths]
         names, on = watched_disks(host, mounts)
         assert len(names) >= 2, name
