@@ -78,7 +78,7 @@ ELSEWHERE: dict[str, tuple[str, list[str]]] = {
     "27": (
         "mutated frames, header blocks and event streams: nothing breaks, nothing grows",
         [
-            "probes/src/http2/multiplex/tests.rs::mutated_frames_break_nothing",
+            "probes/src/http2/multiplex/tests/faults.rs::mutated_frames_break_nothing",
             "probes/src/http2/hpack/tests.rs::mutated_blocks_break_nothing",
             "probes/src/http3/answer/tests.rs::mutated_streams_never_panic_and_cost_no_more_than_a_block",
             "probes/src/http3/incoming/tests.rs::mutated_streams_never_panic",

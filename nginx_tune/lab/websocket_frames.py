@@ -10,8 +10,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
-GOING_AWAY = 1001
+TEXT, BINARY, CLOSE, PING, PONG = 0x1, 0x2, 0x8, 0x9, 0xA
 
 _KEY_ENDS_IN = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _SWITCHES = (
