@@ -17,6 +17,7 @@ from nginx_tune.conf.served import served_paths
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.experiment.target import listen_sockets, written_files
 from nginx_tune.lab.enclosure import HostNeeds
+from nginx_tune.sandbox.spec import ResourceLimits
 
 _BUILD_FILES = ("--error-log-path", "--http-log-path", "--pid-path", "--lock-path")
 _BUILD_DIRECTORIES = (
@@ -176,7 +177,17 @@ def plan_view(
         ),
         uses_unix_sockets=any("unix:" in arg for line in lines for arg in line.args),
         transparent=any("transparent" in line.args[1:] for line in lines),
+        threads=max((sum(map(_threads, tree.main.walk())) for tree in trees), default=0),
     )
+
+
+def _threads(line: Directive) -> int:
+    """That a line gives each worker; what is no number nginx refuses."""
+    if line.name != "thread_pool":
+        return 0
+    said = [arg.removeprefix("threads=") for arg in line.args if arg.startswith("threads=")]
+    numbers = [int(text) for text in said if text.isascii() and text.isdecimal()]
+    return min(sum(numbers), ResourceLimits().processes)
 
 
 def merge_views(views: Sequence[HostNeeds]) -> HostNeeds:
@@ -186,6 +197,7 @@ def merge_views(views: Sequence[HostNeeds]) -> HostNeeds:
         written=sorted({path for view in views for path in view.written}),
         uses_unix_sockets=any(view.uses_unix_sockets for view in views),
         transparent=any(view.transparent for view in views),
+        threads=max((view.threads for view in views), default=0),
     )
 
 

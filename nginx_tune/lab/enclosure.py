@@ -23,6 +23,8 @@ class HostNeeds(msgspec.Struct, frozen=True, kw_only=True):
     uses_unix_sockets: bool = False
     transparent: bool = False
     """Whether it sends from other addresses than the host's."""
+    threads: int = 0
+    """In the pools of one worker."""
 
 
 class Enclosure:
@@ -105,6 +107,7 @@ class Enclosure:
             own=own,
             uses_unix_sockets=self._view.uses_unix_sockets,
             transparent=self._view.transparent,
+            threads=self._view.threads,
             limits=self._limits,
             weaker=self._weaker,
             instead=self._instead,

@@ -38,6 +38,7 @@ _NAMESPACES = (
 _STREAMS = ("/proc/self/fd/1", "/proc/self/fd/2")
 """``/dev/stdout`` and ``/dev/stderr`` are opened anew by those names."""
 _FAILED = 125
+_USUAL_STACK_BYTES = 8 << 20
 _SIGNALLED = 128
 
 
@@ -238,13 +239,21 @@ def _limit(wanted: Confinement, *, is_root: bool) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     size = wanted.limits.file_bytes
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-    size = wanted.limits.data_bytes
+    # A stack is a private mapping that may be written: RLIMIT_DATA counts all of it (Linux 4.7).
+    threads = min(wanted.threads, wanted.limits.processes)
+    size = wanted.limits.data_bytes + threads * _stack_bytes()
     resource.setrlimit(resource.RLIMIT_DATA, (size, size))
     if not is_root:
         # In a user namespace of its own these are counted by themselves (Linux 5.14).
         with contextlib.suppress(OSError, ValueError):
             most = wanted.limits.processes
             resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+
+
+def _stack_bytes() -> int:
+    """Of a thread that asks for no size: the soft limit. Source: pthread_create(3)."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    return _USUAL_STACK_BYTES if soft == resource.RLIM_INFINITY else soft
 
 
 def _close_all() -> None:

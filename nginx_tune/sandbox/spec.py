@@ -41,6 +41,9 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nginx opens sockets with a path: without need of them it cannot."""
     transparent: bool = False
     """Whether it sends from addresses that are not the host's (``proxy_bind … transparent``)."""
+    threads: int = 0
+    """Of one process, in the pools of its configuration: each has a stack, which counts as memory
+    of its own though next to nothing of it is ever used."""
     limits: ResourceLimits = ResourceLimits()
     weaker: list[Wall] = []
     """Walls that are given up where they cannot be had."""

@@ -28,6 +28,7 @@ from nginx_tune.host.live import LiveHost
 from nginx_tune.lab.environment import LOOPBACK
 from nginx_tune.lab.walls import Walls, given_up
 from nginx_tune.load.classes import ServedFile, hot_urls, plan_load
+from nginx_tune.model.pool import MAX_THREADS_ALL_WORKERS
 from nginx_tune.nginx.binary import read_build
 from nginx_tune.nginx.choice import runnable_program
 from nginx_tune.prove.blocks import select_pairs
@@ -100,6 +101,8 @@ def run_scenario(
         for place in plan_places(flags, [ERROR_LOG], prefix=build_prefix(flags, None))
     ]
     views = [plan_view([], flags, None, directory="/") for flags in builds]
+    # What the arms will be is decided in the lab.
+    view = msgspec.structs.replace(merge_views(views), threads=MAX_THREADS_ALL_WORKERS)
     measurements: list[Measurement] = []
     stopped: Stopped = "pairs"
     try:
@@ -109,7 +112,7 @@ def run_scenario(
                 scenario.lab,
                 binary=binary,
                 covers=outermost(covers),
-                view=merge_views(views),
+                view=view,
             )
             facts = declare_workers(
                 session.facts(_mounts(scenario.lab)), scenario.lab.worker_processes

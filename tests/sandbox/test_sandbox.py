@@ -271,3 +271,27 @@ def test_a_wall_that_can_be_had_stands_though_it_was_given_up(victim: Path, wall
         weaker=[wall],
     )
     assert json.loads(said.stdout)["got out by"] == []
+
+
+@needs_python
+@pytest.mark.parametrize("as_user", [False, True], ids=["root", "user"])
+@pytest.mark.parametrize(("threads", "said"), [(300, "started\n"), (0, "refused\n")])
+def test_stacks_of_threads_are_no_memory_that_is_used_up(
+    as_user: bool, threads: int, said: str
+) -> None:
+    """RLIMIT_DATA counts stacks: 256 threads of 8 MiB were all of it, and no worker started."""
+    script = """
+        import resource, threading
+        resource.setrlimit(resource.RLIMIT_STACK, (8 << 20, resource.RLIM_INFINITY))
+        threading.stack_size(8 << 20)
+        over = threading.Event()
+        try:
+            for _ in range(270):
+                threading.Thread(target=over.wait, daemon=True).start()
+            print("started")
+        except RuntimeError:
+            print("refused")
+        over.set()
+    """
+    found = run([PYTHON, "-I", "-c", textwrap.dedent(script)], as_user=as_user, threads=threads)
+    assert found.stdout == said, found.stderr
