@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 SIDE_BY_SIDE = {
-    "audit", "cli", "conf", "emit", "learn", "page", "report", "secrets",
+    "audit", "cli", "conf", "emit", "learn", "page", "report", "secrets", "terminal",
     "bench/test_copied_advice.py", "bench/test_version_table.py", "experiment/test_trials.py",
     "nginx/test_split_clients.py", "probe/test_probe_packets.py", "sandbox/test_plan_filter.py",
     "scenario/test_scenario_files.py", "test_packaging.py",

@@ -19,6 +19,7 @@ LAYERS = [
     {"decide", "audit", "prove", "subject", "turnover"},
     {"adopt", "causes"},
     {"report", "apply", "emit", "window", "load", "store"},
+    {"terminal"},
     {"inspect", "learn", "page"},
     {"experiment"},
     {"validate", "scenario", "audit_input"},

@@ -15,10 +15,10 @@ from nginx_tune.cli.change_options import state_of, state_option, write_change
 from nginx_tune.cli.nginx_choice import nginx_options
 from nginx_tune.cli.numbers import DURATION, Whole
 from nginx_tune.cli.options import parse_duration, prefix_option
-from nginx_tune.cli.output import output_options
-from nginx_tune.cli.saying import say
 from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.terminal.output import output_options
+from nginx_tune.terminal.saying import say
 
 if TYPE_CHECKING:
     from nginx_tune.apply.examine import Proposed

@@ -29,9 +29,7 @@ from nginx_tune.cli.audit_formats import FORMATS, audit_renderers, write_fix_dif
 from nginx_tune.cli.audit_options import audit_options, read_maps, read_overlays
 from nginx_tune.cli.inputs import read_bytes, read_document, read_pipe
 from nginx_tune.cli.nginx_choice import tell_choice
-from nginx_tune.cli.output import output_options, write_file, write_result
 from nginx_tune.cli.plans import read_plan
-from nginx_tune.cli.saying import say
 from nginx_tune.conf.directive import as_utf8
 from nginx_tune.conf.payload import is_payload
 from nginx_tune.conf.tree import ConfTree
@@ -45,6 +43,8 @@ from nginx_tune.host.door import Host
 from nginx_tune.host.live import LiveHost
 from nginx_tune.report.text import plain
 from nginx_tune.subject.subject import ConfigurationFiles
+from nginx_tune.terminal.output import output_options, write_file, write_result
+from nginx_tune.terminal.saying import say
 
 _HOST_FREE = (
     "this is not the configuration of this host's nginx, so it is audited by its text alone "

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nginx_tune.cli.output import write_result
-from nginx_tune.cli.saying import discard, say
-from nginx_tune.cli.terminal import text_bytes
 from nginx_tune.errors import NginxTuneError
+from nginx_tune.terminal.output import write_result
+from nginx_tune.terminal.saying import discard, say
+from nginx_tune.terminal.writer import text_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

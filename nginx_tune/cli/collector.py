@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from nginx_tune.cli.output import write_result
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.collector import render_collector
+from nginx_tune.terminal.output import write_result
 
 
 @click.command()

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nginx_tune.cli.output import output_options, write_result
-from nginx_tune.cli.terminal import screen_bytes
 from nginx_tune.errors import ExitStatus
+from nginx_tune.terminal.output import output_options, write_result
+from nginx_tune.terminal.writer import screen_bytes
 
 if TYPE_CHECKING:
     from nginx_tune.documents.measurement import Measurement

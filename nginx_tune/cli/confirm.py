@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from nginx_tune.cli.change_options import state_of, state_option, write_change
-from nginx_tune.cli.output import output_options
 from nginx_tune.errors import ExitStatus
+from nginx_tune.terminal.output import output_options
 
 
 @click.command()

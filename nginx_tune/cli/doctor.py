@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from nginx_tune.cli.output import output_options, write_result
-from nginx_tune.cli.terminal import text_bytes
 from nginx_tune.documents.base import encode
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.inspect.doctor import examine, names, unmet
 from nginx_tune.report.doctor import render_doctor
+from nginx_tune.terminal.output import output_options, write_result
+from nginx_tune.terminal.writer import text_bytes
 
 
 @click.command()

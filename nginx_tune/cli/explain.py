@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from nginx_tune.cli.inputs import read_document
-from nginx_tune.cli.output import output_options, write_result
-from nginx_tune.cli.terminal import screen_bytes, text_bytes
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.documents.site import Site
@@ -45,6 +43,8 @@ from nginx_tune.report.scenario_page import (
 )
 from nginx_tune.report.screen import Screen
 from nginx_tune.report.text import align
+from nginx_tune.terminal.output import output_options, write_result
+from nginx_tune.terminal.writer import screen_bytes, text_bytes
 
 if TYPE_CHECKING:
     from nginx_tune.decide.sweep import SweepStep

@@ -10,7 +10,6 @@ import click
 
 from nginx_tune.cli.deciding import Inputs, deciding_options, read_inputs
 from nginx_tune.cli.inputs import read_bytes
-from nginx_tune.cli.output import output_options, write_file, write_result
 from nginx_tune.decide.build import build_of
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Nginx
@@ -18,6 +17,7 @@ from nginx_tune.emit import emit_decided
 from nginx_tune.emit.provenance import Provenance
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.report.text import plain
+from nginx_tune.terminal.output import output_options, write_file, write_result
 
 _STATUS_MODULE = "--with-http_stub_status_module"
 

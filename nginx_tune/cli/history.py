@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from nginx_tune.cli.change_options import state_of, state_option, write_changes
-from nginx_tune.cli.output import output_options
+from nginx_tune.terminal.output import output_options
 
 
 @click.command()

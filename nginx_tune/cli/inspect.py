@@ -11,9 +11,6 @@ import msgspec
 from nginx_tune.cli.inputs import read_document
 from nginx_tune.cli.nginx_choice import nginx_options
 from nginx_tune.cli.numbers import FiniteNumber, Whole
-from nginx_tune.cli.output import output_options, write_file, write_result
-from nginx_tune.cli.progress import progress_printer
-from nginx_tune.cli.terminal import screen_bytes
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.capture import Capture, Request
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
@@ -24,6 +21,9 @@ from nginx_tune.inspect.disk_run import ReadSize
 from nginx_tune.inspect.inspection import inspect_host, record_host, replay
 from nginx_tune.report.facts import facts_blocks
 from nginx_tune.subject.standing import with_standing
+from nginx_tune.terminal.output import output_options, write_file, write_result
+from nginx_tune.terminal.progress import progress_printer
+from nginx_tune.terminal.writer import screen_bytes
 
 _PRIVATE = 0o600
 _WATCH_SECONDS = 1.0

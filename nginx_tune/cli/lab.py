@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from nginx_tune.cli.output import output_options, write_result
-from nginx_tune.cli.terminal import text_bytes
 from nginx_tune.errors import ExitStatus
+from nginx_tune.terminal.output import output_options, write_result
+from nginx_tune.terminal.writer import text_bytes
 
 
 @click.group()

@@ -11,10 +11,6 @@ import msgspec
 from nginx_tune.cli.deciding import KINDS
 from nginx_tune.cli.numbers import Whole
 from nginx_tune.cli.options import prefix_option
-from nginx_tune.cli.output import output_options, write_file, write_result
-from nginx_tune.cli.progress import progress_printer
-from nginx_tune.cli.saying import say
-from nginx_tune.cli.terminal import screen_bytes
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.learnplan import LearnPlan
 from nginx_tune.documents.manifest import encode_manifest
@@ -22,6 +18,10 @@ from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.learn.logs import LogFiles, choose_format, locations_of, read_logs
 from nginx_tune.report.workload import workload_blocks
+from nginx_tune.terminal.output import output_options, write_file, write_result
+from nginx_tune.terminal.progress import progress_printer
+from nginx_tune.terminal.saying import say
+from nginx_tune.terminal.writer import screen_bytes
 from nginx_tune.workload.model_learnt import learnt_workload
 from nginx_tune.workload.model_manifest import manifest_of
 

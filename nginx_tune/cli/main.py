@@ -140,7 +140,7 @@ def cli(
     from nginx_tune.host.own_files import settle_places  # noqa: PLC0415  # not for --help
 
     name = ctx.invoked_subcommand or ""
-    from nginx_tune.cli.saying import say  # noqa: PLC0415
+    from nginx_tune.terminal.saying import say  # noqa: PLC0415
 
     notes = settle_places()
     if any(variable.startswith(PREFIX) for variable in os.environ):
@@ -247,13 +247,13 @@ def _say_lacking(error: OSError) -> int:
 
 
 def _discard_result() -> None:
-    from nginx_tune.cli.saying import discard  # noqa: PLC0415  # only on the way out
+    from nginx_tune.terminal.saying import discard  # noqa: PLC0415  # only on the way out
 
     discard(sys.stdout)
 
 
 def _say(message: str, hint: str, status: ExitStatus) -> int:
-    from nginx_tune.cli.saying import say  # noqa: PLC0415  # only on the way out
+    from nginx_tune.terminal.saying import say  # noqa: PLC0415  # only on the way out
 
     say(message, hint)  # if nobody can read it, the status says it too
     return int(status)

@@ -13,9 +13,9 @@ from nginx_tune.cli.histograms import (
     histogram_renderers,
     histogram_text,
 )
-from nginx_tune.cli.output import output_options, write_result
-from nginx_tune.cli.terminal import text_bytes
 from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.terminal.output import output_options, write_result
+from nginx_tune.terminal.writer import text_bytes
 
 Renderers = Mapping[str, Callable[[], bytes]]
 

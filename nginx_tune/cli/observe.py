@@ -6,10 +6,10 @@ import click
 
 from nginx_tune.cli.numbers import DURATION, Whole
 from nginx_tune.cli.options import parse_duration
-from nginx_tune.cli.output import output_options, write_result
-from nginx_tune.cli.progress import progress_printer
-from nginx_tune.cli.terminal import screen_bytes
 from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.terminal.output import output_options, write_result
+from nginx_tune.terminal.progress import progress_printer
+from nginx_tune.terminal.writer import screen_bytes
 
 _LONGEST_SECONDS = 24 * 3600.0
 

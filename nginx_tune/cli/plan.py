@@ -18,13 +18,6 @@ from nginx_tune.audit.selection import select_rules
 from nginx_tune.cli.deciding import deciding_options
 from nginx_tune.cli.held import Held, read_held
 from nginx_tune.cli.options import prefix_option, weaker_walls_option
-from nginx_tune.cli.output import (
-    output_files,
-    output_options,
-    refuse_overwriting,
-    write_result,
-)
-from nginx_tune.cli.saying import say
 from nginx_tune.conf.payload import encode_payload
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
@@ -36,6 +29,13 @@ from nginx_tune.emit.host_parts import host_parts
 from nginx_tune.emit.reload_warnings import reload_warnings
 from nginx_tune.errors import ExitStatus, UsageError, name_meant
 from nginx_tune.report.plan import render_host_part, render_plan_diff, render_plan_markdown
+from nginx_tune.terminal.output import (
+    output_files,
+    output_options,
+    refuse_overwriting,
+    write_result,
+)
+from nginx_tune.terminal.saying import say
 
 FORMATS = ("diff", "md", "json", "crossplane", "sysctl", "unit")
 _PRIVATE = 0o600

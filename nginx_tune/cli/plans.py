@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from nginx_tune.cli.inputs import read_document
-from nginx_tune.cli.saying import say
 from nginx_tune.documents.plan import Plan
+from nginx_tune.terminal.saying import say
 
 
 def read_plan(path: str) -> Plan:

@@ -15,13 +15,13 @@ from nginx_tune.cli.histograms import (
     histogram_text,
 )
 from nginx_tune.cli.numbers import FiniteNumber
-from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.cli.probe_options import given_options, plan_of, url_options
-from nginx_tune.cli.progress import progress_printer
-from nginx_tune.cli.saying import say
-from nginx_tune.cli.terminal import text_bytes
 from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
+from nginx_tune.terminal.output import output_options, write_result
+from nginx_tune.terminal.progress import progress_printer
+from nginx_tune.terminal.saying import say
+from nginx_tune.terminal.writer import text_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

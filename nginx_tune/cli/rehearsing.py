@@ -12,10 +12,7 @@ from nginx_tune.audit_input.overlaid import Overlaid
 from nginx_tune.audit_input.planned import read_planned
 from nginx_tune.cli.inputs import read_document
 from nginx_tune.cli.nginx_choice import tell_choice
-from nginx_tune.cli.output import write_result
-from nginx_tune.cli.progress import progress_printer
 from nginx_tune.cli.storing import keep_run
-from nginx_tune.cli.terminal import text_bytes
 from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.cli.trees import full_path, read_configuration
 from nginx_tune.conf.tree import ConfTree, read_tree
@@ -31,6 +28,9 @@ from nginx_tune.rehearse.run import OldAndNew, run_rehearsal
 from nginx_tune.report.rehearsal import render_rehearsal, render_rehearsal_markdown
 from nginx_tune.store.runs import Clock
 from nginx_tune.subject.subject import ConfigurationFiles, own_prefix
+from nginx_tune.terminal.output import write_result
+from nginx_tune.terminal.progress import progress_printer
+from nginx_tune.terminal.writer import text_bytes
 
 if TYPE_CHECKING:
     from nginx_tune.rehearse.run import RehearseOptions

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nginx_tune.cli.output import output_options, write_result
 from nginx_tune.errors import ExitStatus
+from nginx_tune.terminal.output import output_options, write_result
 
 if TYPE_CHECKING:
     from nginx_tune.documents.base import Document

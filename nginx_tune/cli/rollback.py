@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from nginx_tune.cli.change_options import state_of, state_option, write_change, write_done
-from nginx_tune.cli.output import output_options
-from nginx_tune.cli.saying import say
 from nginx_tune.errors import UsageError
+from nginx_tune.terminal.output import output_options
+from nginx_tune.terminal.saying import say
 
 
 @click.command()

@@ -12,9 +12,9 @@ from nginx_tune.cli.histograms import (
     histogram_renderers,
     histogram_text,
 )
-from nginx_tune.cli.output import output_options, write_result
-from nginx_tune.cli.terminal import screen_bytes
 from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.terminal.output import output_options, write_result
+from nginx_tune.terminal.writer import screen_bytes
 
 if TYPE_CHECKING:
     from nginx_tune.documents.run import Run

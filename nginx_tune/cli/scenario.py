@@ -9,12 +9,12 @@ import click
 from nginx_tune.cli.nginx_choice import against_nginx_option, nginx_options, tell_choice
 from nginx_tune.cli.numbers import DURATION, Whole
 from nginx_tune.cli.options import weaker_walls_option
-from nginx_tune.cli.output import is_screen, output_options, write_result
-from nginx_tune.cli.progress import progress_printer
 from nginx_tune.cli.storing import keep_run, store_option
-from nginx_tune.cli.terminal import screen_bytes
 from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.terminal.output import is_screen, output_options, write_result
+from nginx_tune.terminal.progress import progress_printer
+from nginx_tune.terminal.writer import screen_bytes
 
 
 @click.group()

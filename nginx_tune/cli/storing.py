@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nginx_tune.cli.saying import say
+from nginx_tune.terminal.saying import say
 
 if TYPE_CHECKING:
     from nginx_tune.documents.run import RunKind

@@ -11,9 +11,9 @@ from nginx_tune.cli.inputs import refuse_document
 from nginx_tune.cli.nginx_choice import against_nginx_option, nginx_options
 from nginx_tune.cli.numbers import DURATION, Duration, FiniteNumber, Whole
 from nginx_tune.cli.options import lab_option, parse_duration, prefix_option, weaker_walls_option
-from nginx_tune.cli.output import output_options
 from nginx_tune.cli.storing import store_option
 from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.terminal.output import output_options
 
 if TYPE_CHECKING:
     from nginx_tune.documents.experiment import SiteLoad

@@ -12,11 +12,8 @@ import click
 from nginx_tune.audit_input.planned import read_planned
 from nginx_tune.cli.inputs import read_document
 from nginx_tune.cli.nginx_choice import tell_choice
-from nginx_tune.cli.output import write_result
 from nginx_tune.cli.plans import read_plan
-from nginx_tune.cli.progress import progress_printer
 from nginx_tune.cli.storing import keep_run
-from nginx_tune.cli.terminal import screen_bytes
 from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.cli.trees import full_path, host_configuration, read_configuration
 from nginx_tune.conf.tree import ConfTree
@@ -28,6 +25,9 @@ from nginx_tune.host.door import Host
 from nginx_tune.lab.spec import LabPlan
 from nginx_tune.nginx.binary import read_linked
 from nginx_tune.subject.subject import ConfigurationFiles, own_prefix
+from nginx_tune.terminal.output import write_result
+from nginx_tune.terminal.progress import progress_printer
+from nginx_tune.terminal.writer import screen_bytes
 from nginx_tune.validate.validation import Sides
 
 

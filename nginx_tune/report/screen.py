@@ -1,7 +1,7 @@
 """A screen as data: blocks of lines and tables, which a writer lays out for where they go.
 
 The plain writer is here: a log, a mail or ``diff`` shows its lines as a terminal does. A terminal
-has its own (``cli.terminal``), which knows its width. A screen is built from text that is safe to
+has its own (``terminal.writer``), which knows its width. A screen is built from text that is safe to
 print already (``one_line``).
 """
 

@@ -21,13 +21,13 @@ from programs_of_others import (
     write_program,
 )
 
-from nginx_tune.cli.output import write_file
 from nginx_tune.errors import UsageError
 from nginx_tune.host import programs
 from nginx_tune.host.door import HostReadError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.parse_elf import parse_elf
 from nginx_tune.host.trust import distrust, distrust_directory, distrust_process
+from nginx_tune.terminal.output import write_file
 
 pytestmark = pytest.mark.needs("root")
 

@@ -12,7 +12,6 @@ import pytest
 from corpus import Way, forms_of, ways
 
 from nginx_tune.cli.audit_formats import FORMATS
-from nginx_tune.cli.saying import shown_line
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.capture import Capture, Request
 from nginx_tune.documents.facts import Nginx
@@ -20,6 +19,7 @@ from nginx_tune.host.live import LiveHost
 from nginx_tune.host.redact import redact
 from nginx_tune.host.secret_texts import redact_text
 from nginx_tune.subject.configuration import read_configuration
+from nginx_tune.terminal.saying import shown_line
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 PACKAGE = Path(__file__).resolve().parents[2] / "nginx_tune"
@@ -176,8 +176,8 @@ def _calls(path: Path) -> list[ast.Call]:
 
 
 def test_nothing_is_said_past_the_one_way_out() -> None:
-    """Only ``cli/saying`` prints to standard error; progress and usage pages go through it."""
-    allowed = {"cli/saying.py", "cli/progress.py", "host/collect_command.py"}
+    """Only ``terminal/saying`` prints to standard error; progress and usage pages go through it."""
+    allowed = {"terminal/saying.py", "terminal/progress.py", "host/collect_command.py"}
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         name = str(path.relative_to(PACKAGE))

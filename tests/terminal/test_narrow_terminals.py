@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from nginx_tune.cli import terminal
+from nginx_tune import cli
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.findings import Finding, Findings, NeedsFacts
 from nginx_tune.documents.measured_server import ServerMeasurement, ServerSecond
@@ -119,7 +119,7 @@ def test_no_result_steers_the_terminal(form: str, seen: Path) -> None:
 def test_every_result_for_people_knows_the_terminal() -> None:
     """What a command writes for a console goes through a writer that folds it."""
     folding = re.compile(r"screen_bytes|text_bytes|width=|_console|shown\(|(?<=: )console$")
-    for file in sorted(Path(terminal.__file__).parent.glob("*.py")):
+    for file in sorted(Path(cli.__file__).parent.glob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Dict):
                 for key, value in zip(node.keys, node.values, strict=True):

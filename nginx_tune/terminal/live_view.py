@@ -20,10 +20,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from nginx_tune.cli.saying import discard, shown_line
 from nginx_tune.documents.progress import SHARE, Glance, Step
 from nginx_tune.documents.units import bytes_text, seconds_text
 from nginx_tune.report.spark import ASCII_BARS, BARS, left_text, sparkline
+from nginx_tune.terminal.saying import discard, shown_line
 
 _MOST_CLASSES = 6
 _MOST_POINTS = 200

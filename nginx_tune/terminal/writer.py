@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nginx_tune.cli.output import is_screen
 from nginx_tune.report.folding import fold, fold_text
 from nginx_tune.report.screen import Line, Screen, Table, plain_text
+from nginx_tune.terminal.output import is_screen
 
 if TYPE_CHECKING:
     from rich.console import Console

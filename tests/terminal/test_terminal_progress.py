@@ -12,14 +12,14 @@ import click
 import pytest
 from rich.console import Console
 
-from nginx_tune.cli.live_view import LiveView
-from nginx_tune.cli.progress import progress_printer
 from nginx_tune.documents.learnplan import LearnPlan
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target
 from nginx_tune.documents.progress import SHARE, Glance, Step, part_of
 from nginx_tune.learn.logs import LogFiles, choose_format, read_logs
 from nginx_tune.report.probe_steps import block_step, run_step
 from nginx_tune.report.spark import ASCII_BARS, BARS, left_text, sparkline
+from nginx_tune.terminal.live_view import LiveView
+from nginx_tune.terminal.progress import progress_printer
 
 CLASSES = {
     "hot": Glance(1200.5, 0.0012, 0),

@@ -12,9 +12,9 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from nginx_tune.cli.progress import clear_progress
 from nginx_tune.errors import UsageError, name_meant
 from nginx_tune.host.own_files import check_writable
+from nginx_tune.terminal.progress import clear_progress
 
 _STEERING = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|\xc2[\x80-\x9f]")
 """Control characters, those of C1 in UTF-8 too, but for tabs and ends of lines."""

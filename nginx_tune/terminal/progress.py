@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nginx_tune.cli.saying import discard, echo_line, shown_line
 from nginx_tune.documents.progress import Step
+from nginx_tune.terminal.saying import discard, echo_line, shown_line
 
 if TYPE_CHECKING:
-    from nginx_tune.cli.live_view import LiveView
+    from nginx_tune.terminal.live_view import LiveView
 
 _open: list[LiveView] = []
 """The display that stands on the terminal now, if there is one."""
@@ -38,7 +38,7 @@ def progress_printer(ctx: click.Context) -> Callable[[str], None]:
 
     def show(text: str) -> None:
         if not _open:
-            from nginx_tune.cli.live_view import open_view  # noqa: PLC0415  # rich, for a terminal
+            from nginx_tune.terminal.live_view import open_view  # noqa: PLC0415  # rich, for a terminal
 
             try:
                 _open.append(open_view(plain=plain))

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from nginx_tune.cli.terminal import lay_out
 from nginx_tune.report.scenario import scenario_screen
 from nginx_tune.report.screen import Line, Screen, Table, markdown, plain_text
 from nginx_tune.report.verdict import verdict_screen
+from nginx_tune.terminal.writer import lay_out
 from tests.prove.test_prove_reports import RUN, VERDICTS
 
 GOLDEN = Path(__file__).parent / "golden"
