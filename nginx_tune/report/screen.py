@@ -1,8 +1,8 @@
 """A screen as data: blocks of lines and tables, which a writer lays out for where they go.
 
 The plain writer is here: a log, a mail or ``diff`` shows its lines as a terminal does. A terminal
-has its own (``terminal.writer``), which knows its width. A screen is built from text that is safe to
-print already (``one_line``).
+has its own (``terminal.writer``), which knows its width. A screen is built from text that may be
+printed already (``one_line``).
 """
 
 from __future__ import annotations
