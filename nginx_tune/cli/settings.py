@@ -77,21 +77,25 @@ def refuse_empty(command: click.Command) -> None:
     ``-o "$OUT"`` would write where nobody asked, ``audit "$CONF"`` judge another file.
     """
     for parameter in command.params:
-        if isinstance(parameter.type, (click.types.StringParamType, click.Path)):
-            parameter.callback = _refusing(parameter.callback)
+        is_text = isinstance(parameter.type, (click.types.StringParamType, click.Path))
+        if is_text and not isinstance(parameter.callback, _NeverEmpty):  # once, however often asked
+            parameter.callback = _NeverEmpty(parameter.callback)
     if isinstance(command, click.Group):
         for below in command.commands.values():
             refuse_empty(below)
 
 
-def _refusing(callback: Callable[..., Any] | None) -> Callable[..., Any]:
-    def refuse(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+class _NeverEmpty:
+    """The callback of a parameter, asked only for what is not empty."""
+
+    def __init__(self, callback: Callable[..., Any] | None) -> None:
+        self._callback = callback
+
+    def __call__(self, context: click.Context, parameter: click.Parameter, value: Any) -> Any:
         values = value if isinstance(value, tuple) else (value,)
         if any(isinstance(one, (str, PurePath)) and str(one) == "" for one in values):
             raise click.BadParameter("empty: is a variable not set?", context, parameter)
-        return value if callback is None else callback(context, parameter, value)
-
-    return refuse
+        return value if self._callback is None else self._callback(context, parameter, value)
 
 
 def command_defaults(command: click.Command, table: Any, place: str) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class _Number:
 FAILURE_KINDS = (
     "refused", "connect_timeout", "unreachable", "tls", "reset", "empty", "truncated", "parse",
     "status", "length", "range", "hash", "upload", "upgrade", "closed", "echo", "timeout",
-    "local_ports", "descriptors", "other",
+    "local_ports", "descriptors", "backlog", "other",
 )  # fmt: skip
 
 _LATENCY_FIELDS = {
