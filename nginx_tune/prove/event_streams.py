@@ -12,8 +12,7 @@ from nginx_tune.documents.verdict import BetterWhen, Unit
 from nginx_tune.prove.latency import (
     Reading,
     merge_latencies,
-    own_sample,
-    read_statistic,
+    read_own,
 )
 
 LATENCIES = {
@@ -72,10 +71,7 @@ def read_figure(blocks: Sequence[Measurement], name: str, figure: WatchedNumber)
 
 def read_latency(blocks: Sequence[Measurement], name: str, field: str, statistic: str) -> Reading:
     """A statistic of a class's ``field``, of all blocks together."""
-    parts, reason = _parts(blocks, name)
-    if reason:
-        return Reading(None, reason)
-    return read_statistic([own_sample(getattr(part, field)) for part in parts], statistic)
+    return read_own(_parts(blocks, name), field, statistic)
 
 
 def _parts(blocks: Sequence[Measurement], name: str) -> tuple[list[EventStreams], str]:

@@ -8,8 +8,7 @@ them measured.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -25,7 +24,7 @@ from nginx_tune.prove.imbalance import with_imbalance
 from nginx_tune.prove.latency import merge_latencies
 from nginx_tune.prove.tls_sessions import add_sessions
 from nginx_tune.prove.uploads import add_uploads
-from nginx_tune.prove.websockets import add_websockets
+from nginx_tune.prove.websockets import add_counts, add_websockets
 
 Streams = TypeVar("Streams", bound=Http2Streams)
 
@@ -208,10 +207,10 @@ def _merge_class(parts: Sequence[ClassMeasurement], rates: tuple[float, float]) 
         requests_per_second=rates[0],
         bytes_per_second=rates[1],
         censored_from_seconds=min(ages, default=None),
-        errors=_sum(part.errors for part in parts),
-        statuses=_sum(part.statuses for part in parts),
+        errors=add_counts(part.errors for part in parts),
+        statuses=add_counts(part.statuses for part in parts),
         max_pending=max(part.max_pending for part in parts),
-        workers=_sum(part.workers for part in parts),
+        workers=add_counts(part.workers for part in parts),
         worker_shares=_merge_shares(parts),
         tls_sessions=add_sessions(part.tls_sessions for part in parts),
         http2=add_streams([part.http2 for part in parts if part.http2 is not None]),
@@ -222,13 +221,6 @@ def _merge_class(parts: Sequence[ClassMeasurement], rates: tuple[float, float]) 
         upload=add_uploads([part.upload for part in parts if part.upload is not None]),
         websocket=add_websockets([part.websocket for part in parts if part.websocket is not None]),
     )
-
-
-def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for count in counts:
-        total.update(count)
-    return dict(sorted(total.items()))
 
 
 def _merge_shares(parts: Sequence[ClassMeasurement]) -> dict[str, WorkerShare]:

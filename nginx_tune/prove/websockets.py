@@ -10,7 +10,7 @@ from typing import NamedTuple
 from nginx_tune.documents.measured_class import WebSockets
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import BetterWhen, Unit
-from nginx_tune.prove.latency import Reading, merge_latencies, own_sample, read_statistic
+from nginx_tune.prove.latency import Reading, merge_latencies, read_own
 
 LATENCIES = {"opening": "opening_seconds", "echo_gap": "gap_seconds"}
 """Fields by the words of gates. That of an echo is the class's own."""
@@ -55,10 +55,7 @@ def read_number(blocks: Sequence[Measurement], name: str, number: ChannelNumber)
 
 def read_latency(blocks: Sequence[Measurement], name: str, field: str, statistic: str) -> Reading:
     """A statistic of a class's ``field``, of all blocks together."""
-    parts, reason = _parts(blocks, name)
-    if reason:
-        return Reading(None, reason)
-    return read_statistic([own_sample(getattr(part, field)) for part in parts], statistic)
+    return read_own(_parts(blocks, name), field, statistic)
 
 
 def _total(value: int | Mapping[str, int]) -> int:
@@ -84,14 +81,15 @@ def add_websockets(parts: Sequence[WebSockets]) -> WebSockets | None:
     return WebSockets(
         **{field: sum(getattr(part, field) for part in parts) for field in _COUNTS},
         most_messages=max(part.most_messages for part in parts),
-        refused=_sum(part.refused for part in parts),
-        closes=_sum(part.closes for part in parts),
+        refused=add_counts(part.refused for part in parts),
+        closes=add_counts(part.closes for part in parts),
         opening_seconds=merge_latencies([part.opening_seconds for part in parts]),
         gap_seconds=merge_latencies([part.gap_seconds for part in parts]),
     )
 
 
-def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def add_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """All of them, kind by kind."""
     total: Counter[str] = Counter()
     for count in counts:
         total.update(count)
