@@ -7,12 +7,11 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from probe_loads import SIZES, Nginx, StartNginx
+from probe_loads import SIZES, Nginx, StartNginx, await_port
 
 CONF = """
 {user}
@@ -81,20 +80,10 @@ def start_nginx(tmp_path: Path) -> Iterator[StartNginx]:
             command = [*argv, nginx_binary(), "-e", str(log), "-c", str(conf)]
             process = subprocess.Popen(command, env={**os.environ, **(env or {})})
             stack.callback(_stop, process, tmp_path / "nginx.pid")
-            _await_port(port, process)
+            await_port(port, process)
             return Nginx(port, log)
 
         yield start
-
-
-def _await_port(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 20
-    while True:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def _stop(process: subprocess.Popen[bytes], pid_file: Path) -> None:
