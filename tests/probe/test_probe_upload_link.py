@@ -68,6 +68,8 @@ def started(
     finally:
         process.terminate()
         process.wait(20)
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 @contextlib.contextmanager
