@@ -23,7 +23,11 @@ from dataclasses import dataclass, replace
 
 from nginx_tune.model.inputs import BlockingInputs, miss_ratio
 from nginx_tune.model.pool import CACHE_SHARE_FOR_COLD
-from nginx_tune.model.turns import ENCRYPTED_BYTES_PER_SECOND, turn_wait_seconds
+from nginx_tune.model.turns import (
+    ENCRYPTED_BYTES_PER_SECOND,
+    MEMORY_BYTES_PER_SECOND,
+    turn_wait_seconds,
+)
 from nginx_tune.model.waiting import LoopWait, loop_wait, peak_under_way
 from nginx_tune.model.way import first_reads, way_bound
 
@@ -36,9 +40,6 @@ DISK_READ_CPU_SECONDS = 37e-6
 ext4 on a virtio disk, kernel 6.18."""
 SEND_CPU_BYTES_PER_SECOND = 12e9
 """CPU side of sending cached bytes. Source: LAB-NOTES §2, 100-KB requests take 4-12 µs more."""
-MEMORY_BYTES_PER_SECOND = 3e9
-"""Cached bytes that one worker gets into sockets: 913-1081 x 4 MiB/s (LAB-NOTES §1), less a
-margin, since there the pool threads used a second core."""
 SCHEDULING_TAIL_SECONDS = 2e-3
 """p99 of an in-memory answer on a busy host whose loops never block. Source: LAB-NOTES §9."""
 BUSY_HOST_SECONDS = 0.3e-3

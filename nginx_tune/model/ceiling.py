@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nginx_tune.model.blocking import MEMORY_BYTES_PER_SECOND, Prediction
+from nginx_tune.model.blocking import Prediction
 from nginx_tune.model.inputs import BlockingInputs
+from nginx_tune.model.turns import MEMORY_BYTES_PER_SECOND
 
 
 class Ceiling(NamedTuple):

@@ -8,7 +8,7 @@ entries come on top, where a scan counted the directories.
 
 from __future__ import annotations
 
-from nginx_tune.model.blocking import MEMORY_BYTES_PER_SECOND, REQUEST_CPU_SECONDS
+from nginx_tune.model.blocking import REQUEST_CPU_SECONDS
 from nginx_tune.model.cache import cold_overlap
 from nginx_tune.model.inputs import (
     BlockingInputs,
@@ -16,6 +16,7 @@ from nginx_tune.model.inputs import (
     resident_objects,
     usable_objects,
 )
+from nginx_tune.model.turns import MEMORY_BYTES_PER_SECOND
 
 OPEN_SECONDS = 5e-6
 """open(), fstat() and close() of a known name. Source: LAB-NOTES §8, 3000 names in 13 ms."""

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from nginx_tune.model.inputs import BlockingInputs
 
-COPIED_BYTES_PER_SECOND = 3e9
-"""Cached bytes that one worker gets into sockets. Source: LAB-NOTES §1."""
+MEMORY_BYTES_PER_SECOND = 3e9
+"""Cached bytes that one worker gets into sockets: 913-1081 x 4 MiB/s (LAB-NOTES §1), less a
+margin, since there the pool threads used a second core."""
 ENCRYPTED_BYTES_PER_SECOND = 1.2e9
 """The same over TLS, AES-256-GCM with AES-NI: 2 ms of CPU for 2.6 MB, nginx 1.22.1."""
 _BEARABLE = 0.7
@@ -24,7 +25,7 @@ short, and pools take more of it."""
 
 def send_seconds(i: BlockingInputs, size_bytes: float) -> float:
     """CPU time for sending so many bytes."""
-    return size_bytes / (ENCRYPTED_BYTES_PER_SECOND if i.encrypts else COPIED_BYTES_PER_SECOND)
+    return size_bytes / (ENCRYPTED_BYTES_PER_SECOND if i.encrypts else MEMORY_BYTES_PER_SECOND)
 
 
 def turn_wait_seconds(i: BlockingInputs, offload_seconds: float) -> float:

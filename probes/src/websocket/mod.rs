@@ -10,13 +10,15 @@ mod fault;
 mod frame;
 mod handshake;
 mod message;
+mod news;
 mod tally;
 
 use std::hash::{BuildHasher as _, RandomState};
 
-pub use self::channel::{Channel, News, Over};
+pub use self::channel::Channel;
 pub use self::fault::Fault;
 pub use self::handshake::Opening;
+pub use self::news::{News, Over};
 pub use self::tally::{End, Tally};
 
 /// A number that nobody foresees: the keys of the standard's maps are drawn from the kernel, and each

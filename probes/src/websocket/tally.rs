@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::channel::News;
+use super::news::News;
 use crate::clock::Nanos;
 use crate::distribution::Distribution;
 

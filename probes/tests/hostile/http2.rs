@@ -1,12 +1,11 @@
 //! Servers of HTTP/2, without TLS.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use super::{Seen, Verdict, judge_all, seen};
+use super::{Seen, Verdict, judge_all, seen_over_tcp};
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -104,25 +103,8 @@ fn requests(
 }
 
 fn seen_over_http2(peer: &Http2) -> Seen {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let ended = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            for stream in listener.incoming() {
-                if ended.load(Ordering::Relaxed) > 0 {
-                    break;
-                }
-                let mut stream = stream.unwrap();
-                // It ends when the probe has gone: nothing is to be said of that.
-                scope.spawn(move || drop(peer.serve(&mut stream)));
-            }
-        });
-        let seen = seen(address, "http2");
-        ended.store(1, Ordering::Relaxed);
-        TcpStream::connect(address).unwrap();
-        seen
-    })
+    // It ends when the probe has gone: nothing is to be said of that.
+    seen_over_tcp("http2", |stream| drop(peer.serve(stream)))
 }
 
 #[test]

@@ -12,7 +12,7 @@ mod websocket;
 mod websockets;
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -84,6 +84,29 @@ fn seen(address: SocketAddr, protocol: &str) -> Seen {
         class: run["classes"]["c"].take(),
         peak_kib,
     }
+}
+
+/// What the probe makes of a server over TCP that serves each connection so.
+fn seen_over_tcp(protocol: &str, serve: impl Fn(&mut TcpStream) + Sync) -> Seen {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let ended = AtomicUsize::new(0);
+    let serve = &serve;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for stream in listener.incoming() {
+                if ended.load(Ordering::Relaxed) > 0 {
+                    break;
+                }
+                let mut stream = stream.unwrap();
+                scope.spawn(move || serve(&mut stream));
+            }
+        });
+        let seen = seen(address, protocol);
+        ended.store(1, Ordering::Relaxed);
+        TcpStream::connect(address).unwrap();
+        seen
+    })
 }
 
 /// What is to come of a server: the failures that may be, `good` for requests that are answered, and words

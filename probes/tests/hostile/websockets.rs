@@ -1,11 +1,9 @@
 //! Servers of WebSocket, without TLS.
 
 use std::io::Write as _;
-use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::net::TcpStream;
 
-use crate::{Seen, Verdict, judge_all, seen, websocket};
+use crate::{Seen, Verdict, judge_all, seen_over_tcp, websocket};
 
 /// What a server does to a connection.
 enum Channel {
@@ -71,25 +69,8 @@ impl Channel {
 }
 
 fn seen_over_websocket(peer: &Channel) -> Seen {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let ended = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            for stream in listener.incoming() {
-                if ended.load(Ordering::Relaxed) > 0 {
-                    break;
-                }
-                let mut stream = stream.unwrap();
-                // It ends when the probe has gone: nothing is to be said of that.
-                scope.spawn(move || drop(peer.serve(&mut stream)));
-            }
-        });
-        let seen = seen(address, "websocket");
-        ended.store(1, Ordering::Relaxed);
-        TcpStream::connect(address).unwrap();
-        seen
-    })
+    // It ends when the probe has gone: nothing is to be said of that.
+    seen_over_tcp("websocket", |stream| drop(peer.serve(stream)))
 }
 
 #[test]
