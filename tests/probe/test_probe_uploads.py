@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from probe_loads import StartNginx
 from test_probe_http3 import listening as listening_quic
-from upload_loads import MARKED, counting_origin, listening, sent, upload_class
+from upload_loads import LATE_READER, MARKED, counting_origin, listening, sent, upload_class
 
 from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, Target, Tls, Upload
 from nginx_tune.lab.certificate import make_certificate
@@ -58,6 +58,25 @@ def test_sizes_are_drawn_again_alike_and_put_is_a_method(server: Target) -> None
              for seed in (1, 1, 2)]  # fmt: skip
     assert drawn[0] == drawn[1] != drawn[2]
     assert 1_000_000 < drawn[0] < 20_000_000, "some of each"
+
+
+def test_bodies_go_on_when_a_full_socket_takes_all_that_waited(tmp_path: Path) -> None:
+    # Requests that come while the socket is full make as much as may wait. Once that is gone,
+    # nothing comes about any more but what the probe does of itself. (A unix socket says that it
+    # has room when it has room for all of that.)
+    path = tmp_path / "s"
+    item = upload_class(
+        arrivals=Arrivals(kind="constant", rate_per_second=20),
+        connections=1,
+        upload=Upload(bytes=[1_000_000]),
+        http2=Http2(streams=16),
+    )
+    with listening(str(path), server=LATE_READER):
+        found, came = sent(Target(unix=str(path)), item)
+    assert (found.errors, came.bodies, found.requests) == ({}, 10, 10)
+    longest = found.response_seconds.max
+    assert longest is not None
+    assert longest < item.timeout_seconds / 2, "none waits until time is up"
 
 
 @pytest.mark.alone  # holds a pace

@@ -27,15 +27,18 @@ from nginx_tune.lab.origin import OriginRequest
 from nginx_tune.load.probe import run_probe
 
 SERVER = Path(__file__).parent / "upload_server.py"
+LATE_READER = Path(__file__).parent / "http2_late_reader.py"
 MARKED = {**os.environ, ENVIRONMENT_MARK: "test"}
 UNMARKED = {name: value for name, value in os.environ.items() if name != ENVIRONMENT_MARK}
 
 
 @contextlib.contextmanager
-def listening(*words: str, is_ours: bool = True) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
-    """The server of known behaviour: its port and process."""
+def listening(
+    *words: str, is_ours: bool = True, server: Path = SERVER
+) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """A server of known behaviour: its port and process."""
     with subprocess.Popen(
-        [sys.executable, SERVER, *words],
+        [sys.executable, server, *words],
         stdout=subprocess.PIPE,
         env=MARKED if is_ours else UNMARKED,
     ) as process:

@@ -156,13 +156,15 @@ impl Engine<'_> {
             let Some(carried) = self.carrier(slot) else {
                 return;
             };
+            // What waited may be all that there was room for: once it is on its way, more is made.
+            let waited = carried.has_unsent();
             let (bytes, moment) = carried.fill(now);
             next = moment;
             if !self.flush_once(slot) || self.slots[slot as usize].connection.is_none() {
                 next = NEVER;
                 break;
             }
-            if bytes == 0 {
+            if bytes == 0 && !waited {
                 break;
             }
             next = now;
