@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -73,6 +73,12 @@ if TYPE_CHECKING:
     type=Duration("auto"),
     metavar="TIME|auto",
     help="Of a block; auto measures first when it is steady.",
+)
+@click.option(
+    "--starts",
+    type=click.Choice(["full", "cold"]),
+    help="What of a lab's data is in memory as a block starts: as much as it holds, as in the long "
+    "run (the default), or nothing, as after a boot.",
 )
 @click.option(
     "--max-time",
@@ -149,6 +155,7 @@ def command(
     pairs: int,
     duration: str,
     warmup: str,
+    starts: Literal["full", "cold"] | None,
     max_time: str | None,
     objectives: tuple[str, ...],
     http2: bool,
@@ -186,12 +193,17 @@ def command(
         raise UsageError("--plan names both configurations", hint="leave CONF and --against out")
     if not (plan_path or candidate or against_nginx):
         raise UsageError("no candidate configuration", hint="nginx-tune validate CONF")
+    if starts and not lab:
+        raise UsageError(
+            "--starts goes with --lab", hint="what this machine has in memory is left alone"
+        )
     spec = ExperimentSpec(
         baseline=against or "",
         candidate=candidate,
         plan=plan_path or "",
         prefix=os.path.abspath(prefix) if prefix else None,  # noqa: PTH100  # links stay
         load=_site_load(manifest, workload, speed, http2=http2, http3=http3),
+        starts=starts or "full",
         scale=scale,
         primary_metric=primary,
         requires=[*requires],

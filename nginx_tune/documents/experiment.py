@@ -62,6 +62,9 @@ class ExperimentSpec(Document, frozen=True, kw_only=True, tag="nginx-tune/experi
     """nginx's ``-p`` as it was asked for; null for the one that nginx has."""
     lab: Lab | None = None
     """The emulated host; null for this machine as it is."""
+    starts: Literal["full", "cold"] = "full"
+    """What of a lab's data is in memory as a block starts: as much as it holds, as in the long
+    run, or nothing."""
     scale: float | None = None
     """Share of a manifest's objects that the lab has files of; null for about a GiB."""
     load: SiteLoad

@@ -30,6 +30,9 @@ from nginx_tune.documents.diskmodel import DiskModel
 
 DiskKind = Literal["limited", "modelled"]
 Topology = Literal["loopback", "link", "proxy"]
+Start = Literal["cold", "warm", "full"]
+"""What of a lab's data is in the page cache as a block starts: nothing, all, or as much as the
+memory limit allows, files taken at random."""
 
 
 class LabDisk(Part, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Literal
 from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.decisions import DecisionId, Decisions, Setting
 from nginx_tune.documents.facts import Facts
-from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.lab import Lab, Start
 from nginx_tune.documents.loadplan import RequestClass
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Cause
@@ -58,8 +58,6 @@ class Reload(Part, frozen=True, kw_only=True):
     worker_processes: list[int]
     """One after the other, from the start again; the first is what nginx starts with."""
 
-
-Start = Literal["cold", "warm", "full"]
 
 StandIn = Literal["none", "raw-blocking-accept", "raw-epoll-accept"]
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.capacity import Capacity
+from nginx_tune.documents.lab import Start
 from nginx_tune.documents.measured_class import TlsSessions
 
 Outcome = Literal["better", "worse", "no_difference", "inconclusive", "invalid"]
@@ -91,6 +92,8 @@ class Environment(Part, frozen=True, kw_only=True):
     """What differs between the baseline's nginx and the candidate's, where they are two."""
     kernel_release: str | None = None
     lab: str = "none"
+    starts: Start | None = None
+    """What of a lab's data was in memory as each block started; null without a lab."""
     seed: int = 1
     pairs: int = 0
     discarded_pairs: int = 0

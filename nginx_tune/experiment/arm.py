@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from nginx_tune.documents.scenario import StandIn, Start
+from nginx_tune.documents.lab import Start
+from nginx_tune.documents.scenario import StandIn
 
 
 class Conduct(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,6 @@ from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.rehearsal import Manner, Rehearsal, Turnover
 from nginx_tune.emit.reload_warnings import reload_warnings
 from nginx_tune.errors import ConfigurationError
-from nginx_tune.experiment.arm import Conduct
 from nginx_tune.experiment.modules import MODULE_INSIDE
 from nginx_tune.experiment.operations import RehearseRequest, Side
 from nginx_tune.experiment.target import written_files
@@ -110,8 +109,11 @@ def run_rehearsal(
         plan = msgspec.structs.replace(plan, warmup_seconds=warmup)
         asks = [pair[0] for pair in site.asks]
         held = held_clients(sides.old, plan, asks, idle=wish.idle, active=wish.active)
+        first = stage.experiment.arms[0]
         arm = msgspec.structs.replace(
-            stage.experiment.arms[0], prime=[], conduct=Conduct(sysctls=dict(wish.sysctls))
+            first,
+            prime=[],
+            conduct=msgspec.structs.replace(first.conduct, sysctls=dict(wish.sysctls)),
         )
         old = Side(arm=_OLD, binary=binary, addresses=_addresses(sides.old))
         new = Side(arm=_NEW, binary=new_binary, addresses=_addresses(sides.new))

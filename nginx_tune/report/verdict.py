@@ -201,11 +201,25 @@ def _capacity_text(capacity: Capacity) -> str:
     return "unknown"
 
 
+_OF_DATA = {
+    "cold": "nothing in memory at the start",
+    "warm": "all data in memory at the start",
+    "full": "memory full of data at the start",
+}
+
+
+def _lab_text(environment: Environment) -> str:
+    if environment.lab == "none":
+        return ""
+    started = f" ({_OF_DATA[environment.starts]})" if environment.starts else ""
+    return f"lab {environment.lab}{started}"
+
+
 def _environment(environment: Environment) -> Block:
     said = [
         f"nginx {environment.nginx_version}" if environment.nginx_version else "",
         f"kernel {environment.kernel_release}" if environment.kernel_release else "",
-        f"lab {environment.lab}" if environment.lab != "none" else "",
+        _lab_text(environment),
         pairs_text(environment.pairs),
         f"{environment.discarded_pairs} discarded" if environment.discarded_pairs else "",
         f"seed {environment.seed}",

@@ -149,6 +149,7 @@ def run_scenario(
         nginx_choice=nginx.choice,
         kernel_release=facts.kernel.release,
         lab=scenario.lab.name,
+        starts=scenario.starts if scenario.lab.disks else None,
         weaker_walls=[*given_up()],
         seed=scenario.seed,
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.documents.lab import Lab
+from nginx_tune.documents.lab import Lab, Start
 from nginx_tune.documents.loadplan import LoadClass
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import UndecidedError, UsageError
@@ -103,6 +103,7 @@ def open_stage(
     lab: LabPlan | None,
     prefixes: tuple[str | None, str | None],
     scale: float | None,
+    starts: Literal["full", "cold"] = "full",
     changing: Mapping[str, Mapping[str, bytes]] | None = None,
 ) -> Stage:
     """Open the lab and put both trees into it.
@@ -153,7 +154,9 @@ def open_stage(
             error_log=entry.error_log,
             prefix=run.prefix,
             prime=hot_urls(classes, files),
-            conduct=Conduct(binary=run.binary if has_two else None),
+            conduct=Conduct(
+                binary=run.binary if has_two else None, starts=_start(planned.lab, starts)
+            ),
         )
         for name, run, entry in zip(("baseline", "candidate"), runs, site.entries, strict=True)
     ]
@@ -249,6 +252,15 @@ def _planned(lab: LabPlan | None, site: SitePair, shape: Shape) -> PlannedLab:
             hint="put the site's files there, or use --lab to make some",
         )
     return PlannedLab(Lab(name="none"))
+
+
+def _start(lab: Lab, wanted: Literal["full", "cold"]) -> Start:
+    """What is in memory as a block starts, where no limit of memory leaves anything out."""
+    if (
+        wanted == "cold" or lab.cold_names or not lab.disks
+    ):  # names of files that were read are warm
+        return "cold"
+    return "warm" if lab.memory_bytes is None else "full"
 
 
 def _outgoing(site: SitePair) -> list[Outgoing]:

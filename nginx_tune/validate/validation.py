@@ -13,6 +13,7 @@ from nginx_tune.conf.secrets import redact_tree
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.capacity import Capacity
 from nginx_tune.documents.experiment import ExperimentSpec
+from nginx_tune.documents.lab import Start
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.progress import part_of
 from nginx_tune.documents.scenario import ArmText
@@ -48,6 +49,7 @@ class Measured:
     lost: list[str] = field(default_factory=list)
     """What the baseline serves and the candidate does not."""
     lab: str = "none"
+    starts: Start | None = None
     interrupted: bool = False
 
 
@@ -85,6 +87,7 @@ def conclude(
             build_differences=build_differences(*builds),
             kernel_release=os.uname().release,
             lab=measured.lab,
+            starts=measured.starts,
             seed=seed,
             weaker_walls=[*given_up()],
             differences=measured.notes,
@@ -170,6 +173,8 @@ def run_validation(
             else:
                 measured.lost = stage.lost
             measured.lab = stage.session.lab.name
+            if stage.session.lab.disks:
+                measured.starts = stage.experiment.arms[0].conduct.starts
             _measure(stage, spec, measured, deadline, progress)
     except KeyboardInterrupt:
         if not measured.blocks:
@@ -224,7 +229,14 @@ def _read_site(spec: ExperimentSpec, sides: Sides) -> SitePair:
 
 
 def _open_stage(walls: Walls, site: SitePair, spec: ExperimentSpec, sides: Sides) -> Stage:
-    return open_stage(walls, site, lab=sides.lab, prefixes=sides.prefixes, scale=spec.scale)
+    return open_stage(
+        walls,
+        site,
+        lab=sides.lab,
+        prefixes=sides.prefixes,
+        scale=spec.scale,
+        starts=spec.starts,
+    )
 
 
 def _measure(
