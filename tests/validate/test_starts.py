@@ -68,7 +68,8 @@ def validate(run_cli: RunCli, tmp_path: Path) -> Callable[..., Ran]:
 def test_memory_holds_what_it_would_in_the_long_run(validate: Callable[..., Ran]) -> None:
     whole = FILES * FILE_BYTES
     fits = validate("")
-    assert (fits.starts, {*fits.resident}) == ("warm", {whole})
+    assert fits.starts == "warm"
+    assert min(fits.resident) > 0.98 * whole, fits
     assert "all data in memory at the start" in fits.screen
     part = validate(f"memory_bytes = {MEMORY_BYTES}")
     assert part.starts == "full"
