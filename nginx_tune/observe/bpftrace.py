@@ -30,6 +30,7 @@ from nginx_tune.observe.tracefs import TraceFs
 from nginx_tune.observe.turn_counts import TurnCounts, Wait
 from nginx_tune.observe.turns_program import turns_program
 
+ENDS = "bpftrace ends"
 START_SECONDS = 30.0
 _END_SECONDS = 15.0
 _ANSWER_SECONDS = 1.0
@@ -108,17 +109,28 @@ class Program:
                 return
 
     def finish(self) -> list[MarkReading | None]:
-        """The end of the program, and the reading of each mark, where it answered."""
+        """The end of the program, and the reading of each mark, where it answered.
+
+        Where the last mark was answered all has been said. The end itself takes most of a second,
+        since the kernel waits for its grace periods with each probe, and nobody waits for that.
+        """
         _call(self._magic)
+        if self._answered.is_set():
+            threading.Thread(target=self._end, name=ENDS).start()  # joined as Python exits
+        else:
+            self._end()
+        readings = {reading.mark: reading for reading in parse_readings([*self._lines])}
+        return [readings.get(self._magic + 1 + number) for number in range(self._marks)]
+
+    def _end(self) -> None:
         try:
             self._process.wait(timeout=_END_SECONDS)
         except subprocess.TimeoutExpired:
-            self.kill()
+            self._process.kill()
+            self._process.wait()
         for reader in self._readers:
             reader.join(timeout=_END_SECONDS)
         self._close()
-        readings = {reading.mark: reading for reading in parse_readings(self._lines)}
-        return [readings.get(self._magic + 1 + number) for number in range(self._marks)]
 
     def kill(self) -> None:
         """End it at once."""

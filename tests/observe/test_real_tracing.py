@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from nginx_tune.host.door import Missing
 from nginx_tune.nginx.instance import RunningNginx, start_instance
 from nginx_tune.observe.block_delay import BlockDelayMeter, TaskStats, delay_between
+from nginx_tune.observe.bpftrace import ENDS
 from nginx_tune.observe.calls import read_call
 from nginx_tune.observe.held_connections import count_held
 from nginx_tune.observe.loop_turns import Means, start_tracing
@@ -236,6 +238,23 @@ tracer = start_tracing([os.getpid()], "bpftrace").tracer
 print(tracer.pid, flush=True)
 os.kill(os.getpid(), 9)
 """
+
+
+@pytest.mark.needs("root", "tracefs", "bpftrace")
+def test_nobody_waits_for_the_end_of_bpftrace_and_it_comes(
+    nginx: tuple[RunningNginx, int],
+) -> None:
+    instance, _ = nginx
+    tracer = start_tracing(instance.workers(), "bpftrace").tracer
+    assert tracer is not None
+    assert tracer.pid is not None
+    tracer.mark()
+    tracer.mark()
+    assert len(tracer.finish()) == 1
+    [end] = [thread for thread in threading.enumerate() if thread.name == ENDS]
+    end.join(timeout=30)
+    assert not end.is_alive()
+    assert not Path(f"/proc/{tracer.pid}").exists()
 
 
 @pytest.mark.needs("root", "tracefs", "bpftrace")
