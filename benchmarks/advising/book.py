@@ -67,6 +67,8 @@ class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: str
     data: str
     primary: str
+    workload: str = ""
+    """File of the rate that is asked for; empty for users who pause between requests."""
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

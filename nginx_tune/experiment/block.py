@@ -38,7 +38,7 @@ from nginx_tune.observe.connections import count_connections
 from nginx_tune.observe.loop_turns import Means
 from nginx_tune.observe.parse_error_log import parse_error_log
 from nginx_tune.prove.imbalance import with_imbalance, with_worker_ids
-from nginx_tune.prove.interference import with_interference
+from nginx_tune.prove.interference import with_interference, with_late_watch
 from nginx_tune.report.probe_steps import block_step
 from nginx_tune.window.moment import Subjects, disk_names
 from nginx_tune.window.watch import ServerWatch
@@ -294,6 +294,7 @@ def _run_load(
     ]
     measurement = msgspec.structs.replace(measurement, unknown=[*measurement.unknown, *unknown])
     measurement = with_interference(measurement, server.cpu_seconds)
+    measurement = with_late_watch(measurement, watch.seconds)
     return with_imbalance(measurement, subjects.workers), server
 
 

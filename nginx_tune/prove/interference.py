@@ -13,6 +13,8 @@ from nginx_tune.documents.units import percent_text
 
 MOST_FOREIGN_RATIO = 0.1
 """Share of the host's CPU time above which a result is degraded."""
+_LEAST_WATCHED_RATIO = 0.8
+"""Share of the measured time below which what was counted at the server is not of that time."""
 
 
 def with_interference(measurement: Measurement, server_cpu_seconds: float | None) -> Measurement:
@@ -37,3 +39,17 @@ def with_interference(measurement: Measurement, server_cpu_seconds: float | None
         generator=msgspec.structs.replace(generator, foreign_cpu_ratio=foreign),
         flags=flags,
     )
+
+
+def with_late_watch(measurement: Measurement, watched_seconds: float) -> Measurement:
+    """The measurement with a flag where the server was watched for too little of its time.
+
+    A busy host can have the watch begin long after the probe's warm-up, or at its end: the CPU time
+    and the turns that it then sees are those of a part, and the requests those of the whole. Unlike
+    others' work this spoils one block alone, which is discarded for it.
+    """
+    measured = measurement.duration_seconds
+    if watched_seconds >= _LEAST_WATCHED_RATIO * measured:
+        return measurement
+    flag = f"late_watch: the server was watched for {watched_seconds:.2f} s of {measured:.2f} s"
+    return msgspec.structs.replace(measurement, flags=[*measurement.flags, flag])

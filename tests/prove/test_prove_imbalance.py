@@ -8,8 +8,9 @@ import pytest
 
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency, WorkerShare
 from nginx_tune.documents.measurement import Generator, Measurement
+from nginx_tune.prove.blocks import pair_blocks
 from nginx_tune.prove.imbalance import chi_square_tail, imbalance_of, with_imbalance
-from nginx_tune.prove.interference import with_interference
+from nginx_tune.prove.interference import with_interference, with_late_watch
 
 
 @pytest.mark.parametrize(
@@ -119,3 +120,14 @@ def test_others_work_is_what_neither_probe_nor_server_used() -> None:
     assert with_interference(busy, 20.0).generator.foreign_cpu_ratio == 0
     assert with_interference(busy, None) == busy
     assert with_interference(Measurement(), 1.0) == Measurement()
+
+
+def test_a_block_whose_server_was_watched_for_a_part_of_it_does_not_count() -> None:
+    whole = Measurement(arm="baseline", block=0, duration_seconds=1.5)
+    assert with_late_watch(whole, 1.4) == whole
+    late = with_late_watch(whole, 0.02)
+    assert late.flags == ["late_watch: the server was watched for 0.02 s of 1.50 s"]
+    other = Measurement(arm="candidate", block=1, duration_seconds=1.5)
+    [discarded] = pair_blocks([late, other]).discarded
+    assert "late_watch" in discarded.reason
+    assert not pair_blocks([whole, other]).discarded
