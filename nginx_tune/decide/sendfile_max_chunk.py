@@ -21,13 +21,14 @@ from nginx_tune.decide.storage import on_shared_folder
 from nginx_tune.documents.decisions import Decision, Predicted
 from nginx_tune.documents.units import bytes_text, nginx_size, seconds_text
 from nginx_tune.model.disk import ModelDisk
+from nginx_tune.model.protocol import SENDFILE_CHUNK_BYTES
 
 ID: Final = "sendfile-max-chunk"
 SMALLEST_BYTES = 512 << 10
 """The source's value (A3): less would only add calls."""
 SHORT_SECONDS = 5e-3
 """A transfer that hardly anybody minds."""
-DEFAULT_BYTES = 2 << 20
+DEFAULT_BYTES = SENDFILE_CHUNK_BYTES
 """Since 1.21.4 (NGINX-FACTS 2.5); before that there was no bound."""
 
 

@@ -21,7 +21,7 @@ from nginx_tune.model.cache import PopularityClass, curve_classes, zipf_classes
 from nginx_tune.model.disk import ModelDisk, disk_model, disk_models, disks_together
 from nginx_tune.model.filling import since_empty
 from nginx_tune.model.inputs import HALF_PAGE_BYTES, PAGE_BYTES, BlockingInputs, CacheAge
-from nginx_tune.model.protocol import ReadPath, read_path, turn_bytes
+from nginx_tune.model.protocol import SENDFILE_CHUNK_BYTES, ReadPath, read_path, turn_bytes
 from nginx_tune.model.sizes import SizeGroup, size_groups
 
 MAX_WORKERS = 512
@@ -347,6 +347,7 @@ class Situation:
             window_bytes=float(self.read_path.window_bytes(self.read_ahead_bytes)),
             turn_bytes=float(turn_bytes(self.read_ahead_bytes)),
             goes_on_bytes=float(self.read_path.goes_on_bytes),
+            sendfile_bytes=SENDFILE_CHUNK_BYTES if self.read_path.name == "sendfile" else 0.0,
             rate_per_second=self.rate.value,
             concurrency=self.concurrency.value,
             since_seconds=self.workload.concurrency.since_seconds,

@@ -67,6 +67,9 @@ class BlockingInputs:
     0: as many as one read brings."""
     goes_on_bytes: float = 0.0
     """Bytes that a loop without pools reads on end, where that is more than one read."""
+    sendfile_bytes: float = 0.0
+    """Bytes of a file that one ``sendfile()`` may send to a client that takes them at once; 0 where
+    bodies go another way, or as one read."""
     rate_per_second: float | None = None
     concurrency: float | None = None
     """Transfers in flight at the busy time, whole server."""
@@ -121,6 +124,12 @@ class BlockingInputs:
         if way is not None and way < self.disk.bytes_per_second:
             return self._window
         return max(self._window, self.goes_on_bytes)
+
+    @property
+    def longest_hold_bytes(self) -> float:
+        """Bytes of one file that hold the loop before it turns to others."""
+        on_end = self.sendfile_bytes if self.clients_keep_pace else 0.0
+        return max(self._stretch, on_end)
 
     @property
     def hold_bytes(self) -> float:

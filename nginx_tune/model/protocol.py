@@ -15,6 +15,9 @@ from typing import Literal, NamedTuple
 
 CHUNK_BYTES = 512 << 10
 """``sendfile_max_chunk`` of the source's baseline (A3)."""
+SENDFILE_CHUNK_BYTES = 2 << 20
+"""``sendfile_max_chunk`` as nginx has it from 1.21.4 on, and a call of ``sendfile()`` at most: a
+client that takes all at once has it read as much from the disk on end. Older ones have no bound."""
 BUFFER_BYTES = 32 << 10
 """``output_buffers 2 32k``, where sendfile cannot be used (NGINX-FACTS 2.3)."""
 SOCKET_BYTES = 4 << 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,14 @@ class SizeGroup(NamedTuple):
     """Of all files."""
     over_mean: float
     """Their size over the mean of all files."""
+
+
+class Pieces(NamedTuple):
+    """Of how many bytes the pieces are in which files are read."""
+
+    mean_bytes: float
+    spread: float
+    """Coefficient of variation of the time that one takes."""
 
 
 def size_groups(buckets: Sequence[SizeBucket]) -> tuple[SizeGroup, ...]:
@@ -36,3 +45,28 @@ def mean_pieces(object_bytes: float, groups: Sequence[SizeGroup], piece_bytes: f
     if not groups:
         return max(1.0, object_bytes / piece_bytes)
     return sum(g.share * max(1.0, g.over_mean * object_bytes / piece_bytes) for g in groups)
+
+
+def piece_sizes(
+    object_bytes: float,
+    groups: Sequence[SizeGroup],
+    piece_bytes: float,
+    *,
+    latency_bytes: float,
+) -> Pieces:
+    """The pieces in which files are read, as those that come by find them.
+
+    ``latency_bytes`` is what the disk would have read in the time that it takes to the first byte.
+    Few large files among small ones are few pieces, and most of the time.
+    """
+    counted = squares = total = 0.0
+    for group in groups or (SizeGroup(1.0, 1.0),):
+        size = group.over_mean * object_bytes
+        pieces = max(1.0, size / piece_bytes)
+        each = latency_bytes + size / pieces
+        counted += group.share * pieces
+        total += group.share * pieces * each
+        squares += group.share * pieces * each**2
+    mean = total / counted
+    varies = max(0.0, squares / counted / mean**2 - 1.0)
+    return Pieces(mean - latency_bytes, math.sqrt(varies))

@@ -49,20 +49,24 @@ def loop_wait(
     hold_seconds: float,
     spread: float,
     *,
+    sizes_spread: float = 0.0,
     stalls: Stalls | None = None,
     reads_per_second: float = 0.0,
 ) -> LoopWait:
     """Waits behind reads that hold the loop for ``utilisation`` of the time, stalls left out.
 
-    ``reads_per_second`` come to this loop; ``spread`` is used where the disk has no stalls.
+    ``reads_per_second`` come to this loop; ``spread`` is used where the disk has no stalls, and
+    ``sizes_spread`` is that of the reads' sizes beside it.
     """
+    spread = math.hypot(spread, sizes_spread)
     if stalls is None:
         return LoopWait(
             utilisation,
             waiting_seconds(utilisation, hold_seconds, spread),
             waiting_p99_seconds(utilisation, hold_seconds, spread),
         )
-    mean = waiting_seconds(utilisation, hold_seconds, stalls.spread_between)
+    between = math.hypot(stalls.spread_between, sizes_spread)
+    mean = waiting_seconds(utilisation, hold_seconds, between)
     stood, squared = _stall_moments(stalls.seconds, reads_per_second, utilisation)
     return LoopWait(
         min(1.0, utilisation + stalls.per_second * stood),

@@ -10,7 +10,7 @@ from nginx_tune.model.blocking import cpu_ratio, lost_windows, predict
 from nginx_tune.model.cache import zipf_classes
 from nginx_tune.model.disk import TYPICAL, ModelDisk, disks_together
 from nginx_tune.model.inputs import BlockingInputs, miss_ratio
-from nginx_tune.model.sizes import mean_pieces, size_groups
+from nginx_tune.model.sizes import SizeGroup, mean_pieces, size_groups
 from nginx_tune.model.waiting import waiting_p99_seconds, waiting_seconds
 
 MEBIBYTE = 1 << 20
@@ -111,6 +111,43 @@ def test_data_that_fits_never_blocks() -> None:
     p = predict(replace(LAB, page_cache_bytes=2 * GIBIBYTE))
     assert (p.hit_ratio, p.wait_off_seconds, p.blocked_ratio) == (1.0, 0.0, 0.0)
     assert not p.pools_pay
+
+
+def test_large_files_among_small_ones_are_waited_for_as_in_a_simulated_queue() -> None:
+    """Few are large, and most of the time that loops stand is theirs."""
+    disk = replace(LAB.disk, heads=1.0, spread=0.0, stalls=None)
+    mixed = replace(
+        LAB,
+        workers=1,
+        disk=disk,
+        rate_per_second=2.0,
+        concurrency=None,
+        cold_concurrency=None,
+        object_bytes=360_000.0,
+        sizes=(SizeGroup(0.9, 0.1), SizeGroup(0.1, 9.1)),
+        sendfile_bytes=float(4 << 20),
+        clients_keep_pace=True,
+    )
+    p = predict(mixed)
+    rng = random.Random(5)
+    per_second = 2.0 * (1 - p.hit_ratio)
+    # As long as the model has loops blocked: what holds them is of two lengths.
+    scale = (
+        p.blocked_ratio
+        / per_second
+        / sum(group.share * disk.read_seconds(group.over_mean * 360_000.0) for group in mixed.sizes)
+    )
+    wait, total = 0.0, 0.0
+    for _ in range(200_000):
+        total += wait
+        size = rng.choices(mixed.sizes, [group.share for group in mixed.sizes])[0]
+        service = scale * disk.read_seconds(size.over_mean * 360_000.0)
+        wait = max(0.0, wait + service - rng.expovariate(per_second))
+    assert p.wait_off_seconds == pytest.approx(total / 200_000, rel=0.15)
+    # Clients that take less at once have others served in between; nor is one size waited for so.
+    slow = predict(replace(mixed, clients_keep_pace=False))
+    alike = predict(replace(mixed, sizes=()))
+    assert max(alike.wait_off_seconds, slow.wait_off_seconds) < 0.8 * p.wait_off_seconds
 
 
 def test_a_known_rate_that_the_disk_bears_is_a_queue_and_not_a_closed_loop() -> None:
