@@ -9,7 +9,8 @@ Source: ngx_conf_set_path_slot, ngx_conf_set_access_slot, ngx_http_proxy_redirec
         ngx_event_use, ngx_http_headers_expires, ngx_http_parse_expires,
         ngx_http_core_open_file_cache, ngx_http_log_open_file_cache, ngx_http_limit_conn_zone,
         ngx_http_upstream_zone, ngx_http_file_cache_set_slot, ngx_http_upstream_server,
-        ngx_http_rewrite_set, ngx_resolver_create.
+        ngx_http_rewrite_set, ngx_resolver_create, ngx_http_log_set_log, ngx_http_proxy_pass,
+        ngx_http_grpc_pass, ngx_parse_url, ngx_http_core_limit_except, ngx_http_core_directio.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ _EVENTS = frozenset(
     {"epoll", "poll", "select", "kqueue", "eventport", "/dev/poll", "rtsig", "iocp", "win32"}
 )
 _AIO = frozenset({"on", "off", "threads", "sendfile"})
+_METHODS = (
+    "GET", "HEAD", "POST", "PUT", "DELETE", "MKCOL", "COPY", "MOVE", "OPTIONS", "PROPFIND",
+    "PROPPATCH", "LOCK", "UNLOCK", "PATCH",
+)  # fmt: skip
 _REDIRECTS = frozenset({"off", "default", "false"})
 _LINKS = frozenset({"on", "off", "if_not_owner"})
 _NUMBERS = frozenset({"max", "min_uses", "weight", "max_conns", "max_fails"})
@@ -175,6 +180,50 @@ def _pairs(args: Sequence[str]) -> str:
     return ""
 
 
+def _file_cache(args: Sequence[str]) -> str:
+    if args[0] != "off" and not any(arg.startswith("max=") for arg in args):
+        return "max=NUMBER beside the other words, or off"
+    return _pairs(args)
+
+
+def _access_log(args: Sequence[str]) -> str:
+    """Buffers are a file's, and there is one for each file: none where a variable names it."""
+    path, words = args[0], [arg.partition("=")[0] for arg in args[2:]]  # behind the format
+    is_buffered = "buffer" in words or "gzip" in words
+    if "flush" in words and not is_buffered:
+        return "flush=TIME with buffer=SIZE or gzip"
+    if is_buffered and "$" in path and not path.startswith("syslog:"):
+        return "a path without variables, or no buffer"
+    return ""
+
+
+def _without_scheme(*schemes: str) -> Judge:
+    """Addresses of protocols whose directives know no other scheme than these."""
+
+    def judged(args: Sequence[str]) -> str:
+        scheme, sign, _ = args[0].lower().partition("://")
+        if "$" in args[0] or not sign or scheme in schemes:
+            return ""
+        beside = "".join(f", {one}://ADDRESS" for one in schemes)
+        return f"an address{beside} or unix:PATH"
+
+    return judged
+
+
+def _web_address(args: Sequence[str]) -> str:
+    right = "$" in args[0] or args[0].lower().startswith(("http://", "https://"))
+    return "" if right else "http://ADDRESS or https://ADDRESS"
+
+
+def _methods(args: Sequence[str]) -> str:
+    return "" if all(arg.upper() in _METHODS for arg in args) else f"of {', '.join(_METHODS)}"
+
+
+def _offset(args: Sequence[str]) -> str:
+    right = args[0] == "off" or re.fullmatch(r"[0-9]+[kKmMgG]?", args[0]) is not None
+    return "" if right else "off, or a size such as 4m"
+
+
 def _server(args: Sequence[str]) -> str:
     return _pairs(args[1:])
 
@@ -247,8 +296,16 @@ FORMS: dict[str, Judge] = {
     "expires": _of(_expires),
     "resolver": _of(_resolver),
     "keepalive": _of(_upstream_keepalive),
-    "open_file_cache": _of(_pairs),
-    "open_log_file_cache": _of(_pairs),
+    "open_file_cache": _of(_file_cache),
+    "open_log_file_cache": _of(_file_cache),
+    "access_log": _access_log,
+    "proxy_pass": _of(_web_address),
+    "grpc_pass": _of(_without_scheme("grpc", "grpcs")),
+    "fastcgi_pass": _of(_without_scheme()),
+    "scgi_pass": _of(_without_scheme()),
+    "memcached_pass": _of(_without_scheme()),
+    "limit_except": _of(_methods),
+    "directio": _of(_offset),
     "limit_conn_zone": lambda args: _of(_zone_size("zone=", _ZONE_PAGES))(args[1:]),
     "zone": _of(_shared_zone),
     "ssl": _of(_flag),

@@ -22,7 +22,7 @@ _PORT = re.compile(r"(?:(?:\*|[0-9.]+|\[[0-9a-fA-F:.]+\]):)?([0-9]+)")
 _REWRITE_FLAGS = frozenset({"last", "break", "redirect", "permanent"})
 _RATE = re.compile(r"rate=0*[1-9][0-9]{0,8}(?:r/[sm])?")
 _ERROR_CODES = range(300, 600)
-_OF_HTTP = frozenset({"listen", "return", "rewrite"})
+_OF_HTTP = frozenset({"listen", "return", "rewrite", "proxy_pass"})
 
 OwnFault = Callable[[Sequence[str]], str]
 """What is taken, where the arguments are refused; else nothing."""
@@ -82,9 +82,11 @@ def _keepalive(args: Sequence[str]) -> str:
 
 def _listen(args: Sequence[str]) -> str:
     match = _PORT.fullmatch(args[0])
-    if match is None or 1 <= int(match[1]) <= _MOST_PORT:
-        return ""
-    return "a port from 1 to 65535"
+    if match is not None and not 1 <= int(match[1]) <= _MOST_PORT:
+        return "a port from 1 to 65535"
+    waiting = [arg.removeprefix("backlog=") for arg in args[1:] if arg.startswith("backlog=")]
+    wrong = [one for one in waiting if not (_NUMBER.fullmatch(one) and int(one))]
+    return "backlog=NUMBER, from 1" if wrong and not _is_open(waiting) else ""
 
 
 def _error_page(args: Sequence[str]) -> str:
