@@ -6,7 +6,7 @@ import re
 import textwrap
 
 _COMMAND = re.compile(
-    r"(?:sudo )?(?:nginx-tune (?:[^\s;,()'\"]+|'[^']*'|\s(?!\s))+"
+    r"(?:sudo )?(?:nginx-tune (?:(?!&& )[^\s;,()'\"]+|'[^']*'|\s(?![\s&]))+(?: &&)?"
     r"|sysctl (?:-w )?[\w.]+=\S*[^\s;,)]"
     r"|(?:apt-get|apt|dnf|yum|zypper|apk|pacman) (?:install|add|-S)(?: [\w.+-]*\w)+)"
 )
@@ -15,15 +15,25 @@ _GROUPS = ("scenario", "runs", "lab")
 """Commands whose next word belongs to their name."""
 _HELD = "\0"
 """A space at which no line ends; no text has it, since control characters are shown escaped."""
-_UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|[mµ]?s|[KMGT]?i?B(?:/s)?)(?![\w-]))")
+_UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|[mµ]?s(?:/s)?|[KMGT]?i?B(?:/s)?)(?![\w-]))")
 """Between a number and its unit, which stand on one line."""
 _GAP = re.compile(r"\S(\s{2,})(?=\S)")
-_LEAST_CELL = 28
+LEAST_CELL = 28
 """Columns that a last cell keeps beside the others; with less it goes below them."""
 _HANG = 2
 _PAGE_WIDTH = 80
 """What pages are filled to, or further."""
 _LONG_LINE = 40
+
+
+def hold_units(text: str) -> str:
+    """The text with the spaces between numbers and their units held; :func:`let_go` undoes it."""
+    return _UNIT.sub(_HELD, text)
+
+
+def let_go(text: str) -> str:
+    """The text with its held spaces as spaces again."""
+    return text.replace(_HELD, " ")
 
 
 def fold(text: str, width: int, *, hang: int = _HANG) -> list[str]:
@@ -33,7 +43,7 @@ def fold(text: str, width: int, *, hang: int = _HANG) -> list[str]:
     a shell takes them.
     """
     lines: list[str] = []
-    held = _COMMAND.sub(lambda found: _held(found[0], width - hang), _UNIT.sub(_HELD, text))
+    held = _COMMAND.sub(lambda found: _held(found[0], width - hang), hold_units(text))
     for part in held.split("\n"):
         first = " " * hang if lines else ""
         lines += textwrap.wrap(
@@ -45,7 +55,7 @@ def fold(text: str, width: int, *, hang: int = _HANG) -> list[str]:
             break_on_hyphens=False,
             replace_whitespace=False,
         )
-    return [line.replace(_HELD, " ").rstrip() for line in lines] or [""]
+    return [let_go(line).rstrip() for line in lines] or [""]
 
 
 def fold_text(text: str, width: int, *, is_page: bool = True) -> str:
@@ -66,10 +76,12 @@ def _folded_line(line: str, width: int) -> list[str]:
     text = line.lstrip(" ")
     indent = len(line) - len(text)
     cells = [gap.end() for gap in _GAP.finditer(line)]
-    if cells and width - cells[-1] >= _LEAST_CELL:
+    if cells and width - cells[-1] >= LEAST_CELL:
         start = cells[-1]
         folded = fold(line[start:], width - start, hang=0)
-        if max(map(len, folded)) <= width - start:
+        # A command that its column has no room for goes below, where it may stand on one line.
+        is_whole = not any(one.endswith(" \\") for one in folded)
+        if max(map(len, folded)) <= width - start and is_whole:
             return [line[:start] + folded[0], *(" " * start + one for one in folded[1:])]
     is_prose = indent and not cells and not text.startswith("- ")
     hang = 0 if is_prose else _HANG

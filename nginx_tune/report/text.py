@@ -15,7 +15,21 @@ def plain(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
 
 
-__all__ = ["bytes_text", "number_text", "percent_text", "plain", "seconds_text"]
+_ASCII = str.maketrans("▁▂▃▄▅▆▇█▏▎▍▌▋▊▉×÷–—→µ…“”·", '_.-=+*%#|||||##x/-->u~"".') | {
+    ord("≥"): ">=",
+    ord("≤"): "<=",
+    ord("±"): "+-",
+}
+
+
+def ascii_text(text: str) -> str:
+    """``text`` for a terminal that has nothing but ASCII: what our own words use beyond it."""
+    return text.translate(_ASCII)
+
+
+__all__ = [
+    "ascii_text", "bytes_text", "number_text", "percent_text", "plain", "seconds_text",
+]  # fmt: skip
 
 
 def align(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: int = 0) -> str:

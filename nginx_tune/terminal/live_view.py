@@ -23,6 +23,7 @@ from rich.text import Text
 from nginx_tune.documents.progress import SHARE, Glance, Step
 from nginx_tune.documents.units import bytes_text, seconds_text
 from nginx_tune.report.spark import ASCII_BARS, BARS, left_text, sparkline
+from nginx_tune.report.text import ascii_text
 from nginx_tune.terminal.saying import discard, shown_line
 
 _MOST_CLASSES = 6
@@ -34,7 +35,10 @@ _WIDEST_BAR = 60
 
 
 class LiveView:
-    """What is told becomes the display; :meth:`close` takes it off the terminal."""
+    """What is told becomes the display; :meth:`close` takes it off the terminal.
+
+    What is told after that draws it again, with all that it had: so a line can go past it.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -54,21 +58,26 @@ class LiveView:
         self._drawn = 0.0
         self._widths: list[int] = []
         """Columns of the lines that stand there now."""
-        self._live = Live(
-            console=console, auto_refresh=False, transient=True, redirect_stdout=False
-        )
-        self._live.start()
+        self._live: Live | None = None
 
     def tell(self, text: str) -> None:
         """Take a line or a step in, and draw it."""
         self._text = shown_line(text)
         if isinstance(text, Step):
             self._take(text)
+            if text.unit == _SECONDS and text.classes and " waiting" not in text:
+                self._text = self._text.partition(": ")[0]  # the rest stands in their lines
         now = time.monotonic()
         if now - self._drawn >= _REDRAW_SECONDS:
             self._drawn = now
             try:
                 picture = self.picture(now - self._began)
+                if self._live is None:
+                    self._live = Live(
+                        console=self._console, auto_refresh=False, transient=True,
+                        redirect_stdout=False, redirect_stderr=False,
+                    )  # fmt: skip
+                    self._live.start()
                 self._clear_folded()
                 self._live.update(picture, refresh=True)
                 lines = self._console.render_lines(picture, pad=False)
@@ -78,10 +87,15 @@ class LiveView:
 
     def close(self) -> None:
         """Take the display away."""
+        live, self._live = self._live, None
+        if live is None:
+            return
         with contextlib.suppress(OSError):
             self._clear_folded()
-            self._live.update(Text(""))
-            self._live.stop()
+            live.update(Text(""))
+            live.stop()
+        self._widths = []
+        self._drawn = 0.0
 
     def _clear_folded(self) -> None:
         """Where the window became narrower the terminal has folded our lines: take them all away.
@@ -157,7 +171,7 @@ class LiveView:
             spark = sparkline(points, bars=ASCII_BARS if ascii_only else BARS) if room else ""
             line = Text(no_wrap=True, overflow=self._cut)
             if ascii_only:
-                head = head.replace("µ", "u")
+                head = ascii_text(head)
             line.append(head).append(spark, style="cyan").append(f"  {tail}")
             lines.append(line)
         if len(self._classes) > _MOST_CLASSES:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nginx_tune.documents.progress import Step
-from nginx_tune.terminal.saying import discard, echo_line, shown_line
+from nginx_tune.terminal.saying import discard, displays, echo_line, shown_line
 
 if TYPE_CHECKING:
     from nginx_tune.terminal.live_view import LiveView
@@ -42,6 +42,7 @@ def progress_printer(ctx: click.Context) -> Callable[[str], None]:
 
             try:
                 _open.append(open_view(plain=plain))
+                displays.append(_open[0].close)
             except OSError:  # the terminal is gone
                 discard(sys.stderr)
                 return
@@ -52,6 +53,7 @@ def progress_printer(ctx: click.Context) -> Callable[[str], None]:
 
 def clear_progress() -> None:
     """Take the display off the terminal, so that what is written next does not hang on to it."""
+    displays.clear()
     while _open:
         _open.pop().close()
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from nginx_tune.host.secret_texts import redact_text
-from nginx_tune.report.text import plain
+from nginx_tune.report.text import ascii_text, plain
 
 if TYPE_CHECKING:
     from nginx_tune.conf.tree import ConfTree
@@ -25,6 +26,8 @@ _BY_NGINX = re.compile(
     r"|\[(?:emerg|alert|crit|error|warn)\]"
 )
 _PLACE = re.compile(r" in (/\S+?):[0-9]{1,9}$")
+displays: list[Callable[[], None]] = []
+"""What takes a display off the terminal, so that a line does not hang on to it."""
 _MOST_BYTES = 4 << 20
 """Of a file that is read again to tell what a message quotes."""
 
@@ -41,6 +44,10 @@ def echo_line(line: str) -> None:
     The reader of a pipe has gone (EPIPE), the terminal is closed (EIO), the disk is full: none of
     that may decide what becomes of the work that is told of.
     """
+    for take_away in displays:
+        take_away()
+    if not (sys.stderr.encoding or "utf-8").lower().startswith("utf"):
+        line = ascii_text(line)
     try:
         for part in _folded(line):
             click.echo(part, err=True)

@@ -1,7 +1,9 @@
 """The terminal's writer of screens: as wide as the terminal is, on rich.
 
-Words and commands stay whole: lines are folded at spaces, with a hanging indent. A table that is
-too wide has its cells folded; where even that does not fit, each row stands as lines of its own.
+Words and commands stay whole, and numbers with their units: lines are folded at spaces, with a
+hanging indent. A table that is too wide has its cells folded; where even that does not fit, or
+would take more lines, each row stands as lines of its own. Of a table without a head, whose last
+cells are often sentences, those are folded or go below their rows before any other.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import io
 import re
 import shutil
+import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,8 +19,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nginx_tune.report.folding import fold, fold_text
+from nginx_tune.report.folding import LEAST_CELL, fold, fold_text, hold_units, let_go
 from nginx_tune.report.screen import Line, Screen, Table, plain_text
+from nginx_tune.report.text import ascii_text
 from nginx_tune.terminal.output import is_screen
 
 if TYPE_CHECKING:
@@ -29,14 +33,13 @@ _MARK = ".\0 "
 _GAP = 2
 _FEWEST_FOLDED = 3
 """Notes are folded away from so many on: a line that says so would take the place of fewer."""
+_TALLEST = 4
+"""Lines of a cell that can still be read beside its neighbours'."""
 _STYLES = {"answer": "bold", "heading": "bold", "warning": "yellow", "note": "dim", "text": ""}
 _WORDS = {
     "better": "green", "pass": "green", "held": "green", "inside": "green", "worse": "red",
     "FAIL": "bold red", "NOT HELD": "bold red", "OUTSIDE": "yellow", "inconclusive": "yellow",
 }  # fmt: skip
-_ASCII = str.maketrans(
-    {"×": "x", "–": "-", "—": "-", "→": ">", "µ": "u", "…": "~", "“": '"', "”": '"'}
-)
 
 
 def screen_bytes(screen: Screen, formats: Sequence[str], output: str | None) -> bytes:
@@ -64,7 +67,10 @@ def text_bytes(
     if to_file or not is_screen(output):
         return text.encode(errors="backslashreplace")
     folded = fold_text(text, shutil.get_terminal_size().columns, is_page=is_page)
-    return folded.encode(errors="backslashreplace")
+    encoding = sys.stdout.encoding or "utf-8"
+    if not encoding.lower().startswith("utf"):
+        folded = ascii_text(folded)
+    return folded.encode(encoding, "backslashreplace")
 
 
 def lay_out(screen: Screen, terminal: Console, *, verbose: bool) -> str:
@@ -96,9 +102,7 @@ def lay_out(screen: Screen, terminal: Console, *, verbose: bool) -> str:
             if hides:
                 _print_line(out, Line(f"{len(notes)} notes more: -v", "note", 2))
     text = capture.get()
-    if ascii_only:
-        text = text.translate(_ASCII).replace("≥", ">=").replace("≤", "<=")
-    return text
+    return ascii_text(text) if ascii_only else text
 
 
 def _print_line(out: Console, line: Line) -> None:
@@ -118,23 +122,54 @@ def _print_table(out: Console, table: Table) -> None:
     columns = list(zip(*table.rows, strict=True))
     gaps = table.indent + _GAP * (len(columns) - 1)
     natural = [max(map(len, column)) for column in columns]
-    words = [" ".join(column).split() for column in columns]
-    least = [max(map(len, column), default=0) for column in words]
+    least = [max(map(_longest_word, column)) for column in columns]
     if sum(natural) + gaps <= out.width:
         _print_grid(out, table, natural)
+    elif not table.has_head and sum(natural[:-1]) + gaps - _GAP <= out.width:
+        _print_sentences(out, table, natural, out.width - gaps - sum(natural[:-1]))
     elif sum(least) + gaps <= out.width:
-        _print_grid(out, table, _shared(columns, least, out.width - gaps))
+        _print_folded(out, table, _shared(columns, least, out.width - gaps))
     elif any(_JOINT.search(cell) for cell in columns[0]):
         split = [(_JOINT.sub(_MARK, row[0]), *row[1:]) for row in table.rows]
-        first = max(len(word) for row in split for word in row[0].split())
+        first = max(_longest_word(row[0]) for row in split)
         if first + sum(least[1:]) + gaps <= out.width:
             names = [[row[0] for row in split], *columns[1:]]
             widths = _shared(names, [first, *least[1:]], out.width - gaps)
-            _print_grid(out, replace(table, rows=split), widths)
+            _print_folded(out, replace(table, rows=split), widths)
         else:
             _print_stacked(out, table)
     else:
         _print_stacked(out, table)
+
+
+def _longest_word(cell: str) -> int:
+    return max(map(len, hold_units(cell).split()), default=0)
+
+
+def _print_sentences(out: Console, table: Table, natural: Sequence[int], room: int) -> None:
+    """The last cells folded in what room the others leave; below their rows where it is little."""
+    if room >= max(LEAST_CELL, *(_longest_word(row[-1]) for row in table.rows)):
+        _print_grid(out, table, [*natural[:-1], room])
+        return
+    below = table.indent + _GAP * 2
+    for row in table.rows:
+        _print_grid(out, replace(table, rows=[row[:-1]]), natural[:-1])
+        if row[-1]:
+            _print_line(out, Line(row[-1], indent=below))
+
+
+def _print_folded(out: Console, table: Table, widths: Sequence[int]) -> None:
+    """A grid of folded cells; stacked rows where cells are tall and those take fewer lines."""
+    rows = [
+        max(len(_wrapped(cell, width)) for cell, width in zip(row, widths, strict=True))
+        for row in table.rows
+    ]
+    stacked = sum(1 + sum(map(bool, row[1:])) for row in table.rows[1:])
+    if table.has_head and max(rows) > _TALLEST and sum(rows) > stacked:
+        whole = [(row[0].replace(_MARK, "."), *row[1:]) for row in table.rows]
+        _print_stacked(out, replace(table, rows=whole))
+    else:
+        _print_grid(out, table, widths)
 
 
 def _shared(columns: Sequence[Sequence[str]], least: Sequence[int], room: int) -> list[int]:
@@ -157,8 +192,9 @@ def _most_lines(column: Sequence[str], width: int) -> int:
 
 
 def _wrapped(cell: str, width: int) -> list[str]:
-    lines = textwrap.wrap(cell, max(width, 1), break_long_words=False, break_on_hyphens=False)
-    return [line.replace(_MARK, ".").replace(_MARK.rstrip(), ".") for line in lines]
+    held = hold_units(cell)
+    lines = textwrap.wrap(held, max(width, 1), break_long_words=False, break_on_hyphens=False)
+    return [let_go(line.replace(_MARK, ".").replace(_MARK.rstrip(), ".")) for line in lines]
 
 
 def _print_grid(out: Console, table: Table, widths: Sequence[int]) -> None:

@@ -183,3 +183,28 @@ def test_a_number_stands_on_one_line_with_its_unit(unit: str) -> None:
         lines = fold(text, width)
         assert " ".join(line.strip() for line in lines) == text
         assert not any(line.endswith(" 94") for line in lines), width
+
+
+def test_two_commands_that_follow_each_other_are_each_whole() -> None:
+    first, then = (
+        "nginx-tune inspect --dataset /srv -f json -o facts.json",
+        "nginx-tune audit site/nginx.conf --facts facts.json",
+    )
+    lines = [line.strip() for line in fold(f"5 rules lack facts: {first} && {then}", 70)]
+    assert lines == ["5 rules lack facts:", f"{first} &&", then]
+
+
+def test_a_command_goes_below_its_column_before_it_is_broken() -> None:
+    row = "delay-accounting  missing      not counted; sysctl kernel.task_delayacct=1, then reload"
+    lines = fold_text(row, 60).splitlines()
+    assert any("sysctl kernel.task_delayacct=1, then" in line for line in lines)
+
+
+def test_text_for_an_ascii_terminal_is_ascii(seen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    lines = "\n".join(_on_terminal(80, "explain", "loop-blocked-on-disk"))
+    assert lines.isascii()
+    told = "\n".join(_on_terminal(80, "explain", "hot.p99"))
+    assert told.isascii()
+    assert "\\u" not in told
+    assert "..." in told or "~" in told

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import random
+import re
 from pathlib import Path
 
 import click
@@ -19,7 +20,8 @@ from nginx_tune.learn.logs import LogFiles, choose_format, read_logs
 from nginx_tune.report.probe_steps import block_step, run_step
 from nginx_tune.report.spark import ASCII_BARS, BARS, left_text, sparkline
 from nginx_tune.terminal.live_view import LiveView
-from nginx_tune.terminal.progress import progress_printer
+from nginx_tune.terminal.progress import clear_progress, progress_printer
+from nginx_tune.terminal.saying import echo_line
 
 CLASSES = {
     "hot": Glance(1200.5, 0.0012, 0),
@@ -202,4 +204,35 @@ def test_a_terminal_that_is_gone_ends_no_measurement() -> None:
     view._console.file = Gone()  # what SIGHUP leaves
     view._drawn = 0.0
     view.tell("interrupted: what was measured so far is judged")
+    view.close()
+
+
+def test_a_line_takes_the_display_away_and_the_next_step_brings_it_back(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that hung on to the display stood in the middle of it (``reload: and backnginx-``)."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    show = progress_printer(click.Context(click.Command("x"), obj={}))
+    step = Step("b", done=4, total=12, unit="block", arm="x", classes=CLASSES)
+    show(step)
+    echo_line("stored as run 1")
+    said = capsys.readouterr().err
+    assert said.endswith("stored as run 1\n")
+    # The last picture is taken away: the line begins at the left, below nothing.
+    assert re.search(r"\x1b\[1A\x1b\[2K(\x1b\[\?25h)?stored as run 1\n$", said), said
+    show(step)
+    again = capsys.readouterr().err
+    assert "block 5 of 12" in again
+    assert "hot" in again
+    clear_progress()
+
+
+def test_what_stands_in_the_lines_of_classes_is_not_said_again() -> None:
+    view, _ = _view(80)
+    hot = {"hot": Glance(1200.5, 0.0012, 0)}
+    view.tell(Step("3 of 6 s: hot 1,200/s, p99 1.2 ms", done=4, total=7, unit="s", classes=hot))
+    assert _lines(view, 80)[-1] == "3 of 6 s"
+    view.tell(Step("4 of 6 s: hot 9/s, 8 waiting", done=5, total=7, unit="s", classes=hot))
+    assert _lines(view, 80)[-1] == "4 of 6 s: hot 9/s, 8 waiting"
     view.close()

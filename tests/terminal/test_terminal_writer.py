@@ -162,3 +162,37 @@ def test_metrics_of_many_places_stay_a_table_at_80_columns() -> None:
     assert max(map(len, lines)) <= 80
     assert "shop.example.org:8443." in "\n".join(lines)
     assert "\0" not in "".join(lines)
+
+
+def test_a_number_in_a_cell_stays_with_its_unit() -> None:
+    rows = [("worker", "CPU", "run queue"), ("18523", "0.399 %", "1.78 % ± 0.2 %")]
+    rows += [("18524", "12.5 MiB/s", "9.79 ms/s")]
+    for width in range(26, 60):
+        for line in _shown([[Table(rows)]], width).splitlines():
+            assert not re.match(r"\s*(%|MiB/s|ms/s)(\s|$)", line), (width, line)
+
+
+def test_the_last_cell_of_a_table_without_a_head_gives_way_first() -> None:
+    label = Table([("working set", "58.6 KiB for half of them, and so on and on")], has_head=False)
+    assert _shown([[label]], 50).splitlines()[0].startswith("working set  58.6 KiB for half")
+    reason = "virtio_net: the hypervisor offers no speed"
+    link = Table([("eth0", "physical virtio_net", "queues 1 in, 1 out", reason)], has_head=False)
+    assert _shown([[link]], 60).splitlines() == [
+        "eth0  physical virtio_net  queues 1 in, 1 out",
+        f"    {reason}",
+    ]
+
+
+def test_rows_are_stacked_where_that_takes_fewer_lines() -> None:
+    rows = [("source", "claim", "expected")]
+    rows += [("A2", "some words " * 12, "predicted(ratio(hot.requests_per_second))")]
+    lines = _shown([[Table(rows)]], 60).splitlines()
+    assert lines[0] == "A2"
+    assert lines[1].startswith("  claim: some words")
+    assert len(lines) < 8
+
+
+def test_an_ascii_terminal_gets_ascii_of_every_sign_of_ours() -> None:
+    text = "1 µs ± 2 × 3 ÷ 4 – 5 → 6 ≤ 7 ≥ 8 … ▁▂▃▄▅▆▇█"
+    assert _shown([[Line(text)]], 90, encoding="ascii").isascii()
+    assert "\\" not in _shown([[Line(text)]], 90, encoding="ascii")
