@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from nginx_tune.errors import ExitStatus
-from nginx_tune.terminal.output import output_options, write_result
+from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.terminal.output import is_screen, output_options, write_result
 
 if TYPE_CHECKING:
     from nginx_tune.documents.base import Document
@@ -28,6 +29,12 @@ def command(*, files: tuple[str, ...], formats: tuple[str, ...], output: str | N
     holds the documents: -f json gives those back, 'runs show PAGE' the run. With -o FILE.md it is
     Markdown, without plots.
     """
+    if is_screen(output) and formats in {(), ("html",)}:
+        named = " ".join(map(shlex.quote, files))
+        raise UsageError(
+            "a page is for a browser, not for a terminal",
+            hint=f"nginx-tune report {named} -o report.html",
+        )
     from nginx_tune.cli.report_inputs import read_shown  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.page.render import render_page, render_report_markdown  # noqa: PLC0415
 

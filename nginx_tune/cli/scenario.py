@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import click
 
 from nginx_tune.cli.nginx_choice import against_nginx_option, nginx_options, tell_choice
@@ -59,14 +57,18 @@ def _write_rows(formats: tuple[str, ...], output: str | None) -> None:
     from nginx_tune.report.source_rows import (  # noqa: PLC0415
         render_source_rows,
         render_source_rows_markdown,
+        source_rows_screen,
     )
     from nginx_tune.scenario.files import list_scenarios  # noqa: PLC0415
     from nginx_tune.scenario.rows import read_source_rows  # noqa: PLC0415
 
     table = read_source_rows(list_scenarios())
-    width = shutil.get_terminal_size().columns if is_screen(output) else None
     renderers = {
-        "console": lambda: render_source_rows(table, width=width).encode(),
+        "console": lambda: (
+            screen_bytes(source_rows_screen(table), formats, output)
+            if is_screen(output)
+            else render_source_rows(table).encode()
+        ),
         "json": lambda: encode(table),
         "markdown": lambda: render_source_rows_markdown(table).encode(),
     }
@@ -79,7 +81,8 @@ def show_command(name: str) -> None:
     """Print a built-in scenario as TOML, to be changed and given to 'scenario run'."""
     from nginx_tune.scenario.files import scenario_text  # noqa: PLC0415  # heavy
 
-    click.echo(scenario_text(name), nl=False)
+    text = scenario_text(name)
+    write_result({"toml": text.encode}, (), None)
 
 
 @command.command("run")

@@ -6,7 +6,7 @@ import re
 import textwrap
 
 _COMMAND = re.compile(
-    r"(?:sudo )?(?:nginx-tune (?:(?!&& )[^\s;,()'\"]+|'[^']*'|\s(?![\s&]))+(?: &&)?"
+    r"\(?(?:sudo )?(?:nginx-tune (?:(?!&& )[^\s;,()'\"]+|'[^']*'|(?<!\.)\s(?![\s&]))+(?: &&)?"
     r"|sysctl (?:-w )?[\w.]+=\S*[^\s;,)]"
     r"|(?:apt-get|apt|dnf|yum|zypper|apk|pacman) (?:install|add|-S)(?: [\w.+-]*\w)+)"
 )
@@ -92,6 +92,9 @@ def _held(whole: str, room: int) -> str:
     """A command with its spaces held; what follows it in a sentence is let go where it is long."""
     if len(whole) <= room:
         return whole.replace(" ", _HELD)
+    if whole.startswith("("):  # it stands where the command begins, not at the end of a line
+        held = _held(whole[1:], room - 1)
+        return f"\n({held[1:]}" if held.startswith("\n") else f"({held}"
     words = _WORD.findall(whole)
     count = _own_words(words)
     if count == len(words) and " ".join(words) != whole:

@@ -21,7 +21,8 @@ def render_plan_diff(plan: Plan, old: Mapping[str, bytes]) -> bytes:
 
     ``old``: the bytes of each file as it is.
     """
-    lines = []
+    count = sum(len(file.hunks) for file in plan.files)
+    lines = [f"{_size(plan, count)}; nothing is written yet"] if count else []
     for file in plan.files:
         lines += [f"{plain(file.path)}:{hunk.line}: {_hunk(hunk)}" for hunk in file.hunks]
     lines += [
@@ -41,11 +42,7 @@ def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
     """The change as a review reads it."""
     count = sum(len(file.hunks) for file in plan.files)
     parts = [f"# Plan for `{plain(plan.conf_path)}`\n"]
-    parts.append(
-        f"{plural(count, 'line')} in {plural(len(plan.files), 'file')}.\n"
-        if count
-        else "Nothing is to be changed.\n"
-    )
+    parts.append(f"{_size(plan, count)}.\n" if count else "Nothing is to be changed.\n")
     for file in plan.files:
         parts.append(f"## `{plain(file.path)}`\n")
         parts += [f"- line {hunk.line}: {_hunk(hunk, tick='`')}" for hunk in file.hunks]
@@ -73,6 +70,10 @@ def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
         parts.append("\n## Tested\n")
         parts += [f"- {line}" for line in _said(plan.nginx_test)]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _size(plan: Plan, count: int) -> str:
+    return f"{plural(count, 'line')} in {plural(len(plan.files), 'file')}"
 
 
 def _host_lines(part: HostPart) -> list[str]:

@@ -8,26 +8,32 @@ from collections.abc import Sequence
 
 from nginx_tune.documents.source_rows import SourceRow, SourceRows
 from nginx_tune.report.markup import markdown_table
+from nginx_tune.report.screen import Line, Screen, Table
 from nginx_tune.report.text import align
 
 _HEAD = ("row", "fact", "source", "shown", "by")
 _SHARES = (("fact", 3), ("figure", 2), ("by", 4))
 """Of the width that the two narrow columns leave."""
 _NARROW = len("row  ") + len("shown  ") + 2 * len("  ")
-_LEAST_WIDTH = 60
 _WIDTH = 120
 """Where there is no screen to fill."""
 
 
-def render_source_rows(rows: SourceRows, *, width: int | None = None) -> str:
-    """The table, its cells folded so that a line is not wider than ``width`` characters."""
-    room = max(width or _WIDTH, _LEAST_WIDTH) - _NARROW
+def source_rows_screen(rows: SourceRows) -> Screen:
+    """How many are shown, then the table, for a terminal of any width."""
+    cells = [(row.row, row.fact, row.figure, row.shown, _by(row)) for row in rows.rows]
+    return [[Line(_summary(rows).rstrip(), "answer")], [Table([_HEAD, *cells])]]
+
+
+def render_source_rows(rows: SourceRows) -> str:
+    """The table, its cells folded to where a pipe's lines are read with ease."""
+    room = _WIDTH - _NARROW
     whole = sum(share for _, share in _SHARES)
     widths = [room * share // whole for _, share in _SHARES]
     lines: list[Sequence[str]] = [_HEAD]
     for row in rows.rows:
         fact, figure, by = (
-            textwrap.wrap(text, cells, break_on_hyphens=False) or [""]
+            textwrap.wrap(text, cells, break_on_hyphens=False, break_long_words=False) or [""]
             for text, cells in zip((row.fact, row.figure, _by(row)), widths, strict=True)
         )
         for number in range(max(len(fact), len(figure), len(by))):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ from nginx_tune.terminal.progress import clear_progress
 _STEERING = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|\xc2[\x80-\x9f]")
 """Control characters, those of C1 in UTF-8 too, but for tabs and ends of lines."""
 
+_ALSO = {"markdown": "md", "md": "markdown"}
+"""Names of one format: each stands for the other where a command has only that."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -111,7 +114,7 @@ def write_result(
     for name, file in jobs:
         data = renderers[name]()
         if file is None or file == "-":
-            _write_standard_output(data if name == "console" else _for_eyes(data))
+            _write_standard_output(data if name == "console" else shown_data(data, name))
         else:
             write_file(Path(file), data, mode=mode)
 
@@ -123,6 +126,8 @@ def _places(
     jobs: list[tuple[str, str | None]] = []
     for item in wanted:
         name, _, named = item.partition("=")
+        if _ALSO.get(name) in known:
+            name = _ALSO[name]
         if name not in known:
             raise UsageError(f"unknown format '{name}'", hint=_formats_hint(name, known))
         jobs.append((name, named or output))
@@ -150,15 +155,21 @@ def is_screen(output: str | None) -> bool:
     return output is None and sys.stdout is not None and sys.stdout.isatty()
 
 
-def _for_eyes(data: bytes) -> bytes:
-    """What a file or a pipe gets byte by byte, with control characters made visible on a terminal.
+def shown_data(data: bytes, form: str) -> bytes:
+    """What a file or a pipe gets byte by byte, for a terminal: what is in it made visible.
 
     A diff has the bytes of a configuration, and those may be another's: escapes that move the
-    cursor or name the window. (The writer of consoles has made its own visible.)
+    cursor or name the window. Comments and sentences are folded to what room there is. (The
+    writer of consoles has done both.)
     """
     if not is_screen(None):
         return data
-    return _STEERING.sub(lambda found: f"\\x{found[0][-1]:02x}".encode(), data)
+    from nginx_tune.report.file_folding import fold_file  # noqa: PLC0415  # for a terminal only
+
+    seen = _STEERING.sub(lambda found: f"\\x{found[0][-1]:02x}".encode(), data)
+    text = seen.decode("utf-8", "surrogateescape")
+    folded = fold_file(text, form, shutil.get_terminal_size().columns)
+    return folded.encode("utf-8", "surrogateescape")
 
 
 def _write_standard_output(data: bytes) -> None:

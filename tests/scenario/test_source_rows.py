@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from importlib import resources
@@ -11,15 +13,22 @@ from pathlib import Path
 import click
 import msgspec
 import pytest
+from rich.console import Console
 
 from nginx_tune.cli.main import cli
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.scenario import Claim, Scenarios
 from nginx_tune.documents.source_rows import RowClaim, SourceRow, SourceRows
 from nginx_tune.report.rule_index import rules_by_id
-from nginx_tune.report.source_rows import render_source_rows, render_source_rows_markdown
+from nginx_tune.report.screen import plain_text
+from nginx_tune.report.source_rows import (
+    render_source_rows,
+    render_source_rows_markdown,
+    source_rows_screen,
+)
 from nginx_tune.scenario.files import list_scenarios
 from nginx_tune.scenario.rows import read_source_rows
+from nginx_tune.terminal.writer import lay_out
 
 ROOT = Path(__file__).resolve().parents[2]
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -107,15 +116,19 @@ def table(*rows: SourceRow) -> SourceRows:
     return SourceRows(rows=list(rows))
 
 
-def test_the_screen_folds_cells_to_its_width() -> None:
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_the_screen_breaks_no_word_and_says_first_how_many(width: int) -> None:
     rows = SourceRows(rows=list(TABLE.values()))
-    for width in (60, 80, 100, 200):
-        text = render_source_rows(rows, width=width)
-        assert max(map(len, text.splitlines())) <= width
-        words = " ".join(text.split())
-        assert all(one.row in words for one in rows.rows)
-    assert render_source_rows(rows, width=10) == render_source_rows(rows, width=60)
-    assert max(map(len, render_source_rows(rows).splitlines())) <= 120
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    lines = lay_out(source_rows_screen(rows), console, verbose=False).splitlines()
+    assert max(map(len, lines)) <= width
+    assert re.fullmatch(r"\d+ rows: \d+ shown, \d+ in part, \d+ not", lines[0])
+    words = set(" ".join(lines).split())
+    for row in rows.rows:
+        assert set(row.fact.split()) <= words, row.row
+    piped = render_source_rows(rows)
+    assert max(map(len, piped.splitlines())) <= 120
+    assert {word for row in rows.rows for word in row.fact.split()} <= set(piped.split())
 
 
 def test_nothing_of_a_row_is_lost_on_the_screen() -> None:
@@ -128,10 +141,10 @@ def test_nothing_of_a_row_is_lost_on_the_screen() -> None:
             RowClaim(scenario="two", name="d", expected="z"),
         ],
     )  # fmt: skip
-    words = render_source_rows(table(one), width=80).split()
+    words = render_source_rows(table(one)).split()
     assert (words.count("f1"), words.count("m2")) == (9, 20)
     assert "1 rows: 0 shown, 1 in part, 0 not" in render_source_rows(table(one))
-    wide = render_source_rows(table(one), width=600)
+    wide = plain_text(source_rows_screen(table(one)))
     assert "one (2 claims); two (1 claim); set-up of three; nginx-tune x --y. m1" in wide
     marked = render_source_rows_markdown(table(one))
     assert "one: “a \\| b”, “c”; two: “d”; set-up of three" in marked

@@ -208,3 +208,31 @@ def test_text_for_an_ascii_terminal_is_ascii(seen: Path, monkeypatch: pytest.Mon
     assert told.isascii()
     assert "\\u" not in told
     assert "..." in told or "~" in told
+
+
+def test_a_plan_on_a_terminal_breaks_no_word_of_its_reasons(seen: Path) -> None:
+    conf = seen / "nginx.conf"
+    conf.write_text("events {}\nhttp { access_log /a.log; server { listen 81; root /srv; } }\n")
+    asked = ("plan", str(conf), "--facts", str(FACTS), "--kind", "media")
+    lines = _on_terminal(60, "-q", *asked)
+    reasons = [line for line in lines if line.startswith("#")]
+    assert reasons[0].endswith("in 1 file; nothing is written yet")
+    assert [line for line in reasons if len(line) > 60 and " " in line[2:].strip()] == []
+    same = [_on_terminal(60, "-q", *asked, "-f", form) for form in ("md", "markdown")]
+    assert same[0] == same[1]
+
+
+def test_a_page_is_not_poured_into_a_terminal(seen: Path) -> None:
+    lines = _on_terminal(80, "report", str(seen / "seen.json"))
+    assert lines[0] == "nginx-tune: a page is for a browser, not for a terminal"
+    assert "-o report.html" in lines[-1]
+    program = [sys.executable, "-m", "nginx_tune", "report", str(seen / "seen.json")]
+    piped = subprocess.run(program, capture_output=True, check=True).stdout
+    assert piped.startswith(b"<!DOCTYPE html>")
+
+
+def test_a_scenario_on_a_terminal_has_its_comments_folded() -> None:
+    lines = _on_terminal(70, "scenario", "show", "pool-limits")
+    comments = [line for line in lines if line.startswith("#")]
+    assert comments
+    assert max(map(len, comments)) <= 70
