@@ -8,9 +8,9 @@ from nginx_tune.documents.base import encode
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.inspect.doctor import examine, names, unmet
-from nginx_tune.report.doctor import render_doctor
+from nginx_tune.report.doctor import doctor_screen
 from nginx_tune.terminal.output import output_options, write_result
-from nginx_tune.terminal.writer import text_bytes
+from nginx_tune.terminal.writer import screen_bytes
 
 
 @click.command()
@@ -30,7 +30,7 @@ def command(*, required: tuple[str, ...], formats: tuple[str, ...], output: str 
         )
     doctor = examine(LiveHost())
     renderers = {
-        "console": lambda: text_bytes(render_doctor(doctor), formats, output),
+        "console": lambda: screen_bytes(doctor_screen(doctor), formats, output),
         "json": lambda: encode(doctor),
     }
     write_result(renderers, formats, output)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,7 +16,10 @@ from nginx_tune.cli.histograms import (
 )
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.terminal.output import output_options, write_result
-from nginx_tune.terminal.writer import text_bytes
+from nginx_tune.terminal.writer import screen_bytes, text_bytes
+
+if TYPE_CHECKING:
+    from nginx_tune.report.screen import Screen
 
 Renderers = Mapping[str, Callable[[], bytes]]
 
@@ -55,8 +59,11 @@ def command(
     if logs and histograms:
         raise UsageError("--histogram is for measurements", hint="as probe -f json writes them")
     text = functools.partial(text_bytes, formats=formats, output=output, is_page=False)
+    screen = functools.partial(screen_bytes, formats=formats, output=output)
     renderers = (
-        _of_logs(contents, text) if logs else _of_measurements(files, contents, histograms, text)
+        _of_logs(contents, text)
+        if logs
+        else _of_measurements(files, contents, histograms, screen, text)
     )
     write_result(renderers, formats, output)
     return ExitStatus.OK
@@ -79,12 +86,13 @@ def _of_measurements(
     files: tuple[str, ...],
     contents: Mapping[str, bytes],
     histograms: tuple[str, ...],
+    laid_out: Callable[[Screen], bytes],
     shown: Callable[[str], bytes],
 ) -> Renderers:
     from nginx_tune.documents.base import decode, encode  # noqa: PLC0415
     from nginx_tune.documents.measurement import Measurement  # noqa: PLC0415
     from nginx_tune.prove.merge import HostMeasurement, merge_measurements  # noqa: PLC0415
-    from nginx_tune.report.measurement import render_measurement  # noqa: PLC0415
+    from nginx_tune.report.measurement import measured_screen  # noqa: PLC0415
 
     def source(name: str) -> str:
         return "standard input" if name == "-" else name
@@ -97,7 +105,7 @@ def _of_measurements(
     )
 
     def console() -> bytes:
-        return shown(render_measurement(merged) + histogram_text([merged], histograms))
+        return laid_out(measured_screen(merged)) + shown(histogram_text([merged], histograms))
 
     return {
         "console": console,

@@ -63,7 +63,7 @@ def command(
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.prove.objective import parse_allowed_seconds  # noqa: PLC0415
-    from nginx_tune.report.observation import observation_blocks  # noqa: PLC0415
+    from nginx_tune.report.observation import observation_screen  # noqa: PLC0415
     from nginx_tune.report.observation_prometheus import (  # noqa: PLC0415
         render_observation_prometheus,
     )
@@ -84,7 +84,7 @@ def command(
     observed = observe(LiveHost(show), request, progress=show)
     observation = observed.observation
     renderers = {
-        "console": lambda: screen_bytes(observation_blocks(observation), formats, output),
+        "console": lambda: screen_bytes(observation_screen(observation), formats, output),
         "json": lambda: encode(observation),
         "prometheus": lambda: render_observation_prometheus(observation),
     }

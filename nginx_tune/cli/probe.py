@@ -21,7 +21,7 @@ from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
 from nginx_tune.terminal.output import output_options, write_result
 from nginx_tune.terminal.progress import progress_printer
 from nginx_tune.terminal.saying import say
-from nginx_tune.terminal.writer import text_bytes
+from nginx_tune.terminal.writer import screen_bytes, text_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -172,14 +172,14 @@ def _measure(
     from nginx_tune.prove.run_gates import check_run_gates, judge_run_gates  # noqa: PLC0415
     from nginx_tune.report.load_words import describe_load  # noqa: PLC0415
     from nginx_tune.report.measurement import (  # noqa: PLC0415
-        render_measurement,
+        measured_screen,
         unanswered_classes,
     )
     from nginx_tune.report.measurement_tables import (  # noqa: PLC0415
         render_measurement_csv,
         render_measurement_prometheus,
     )
-    from nginx_tune.report.verdict import render_gates  # noqa: PLC0415
+    from nginx_tune.report.verdict import gates_block  # noqa: PLC0415
 
     names = [item.name for item in plan.classes]
     check_run_gates(requires, names)
@@ -200,9 +200,11 @@ def _measure(
     gates = judge_run_gates(requires, measurement)
 
     def console() -> bytes:
-        text = render_measurement(measurement, describe_load(plan, what))
-        text += histogram_text([measurement], histograms)
-        return text_bytes(text + render_gates(gates), formats, output, is_page=False)
+        screen = measured_screen(measurement, describe_load(plan, what), gates_block(gates))
+        below = histogram_text([measurement], histograms)
+        return screen_bytes(screen, formats, output) + text_bytes(
+            below, formats, output, is_page=False
+        )
 
     renderers = {
         "console": console,
@@ -263,7 +265,7 @@ def _search(
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.load.capacity import search_capacity  # noqa: PLC0415
     from nginx_tune.load.probe import run_probe  # noqa: PLC0415
-    from nginx_tune.report.capacity import render_capacity, step_text  # noqa: PLC0415
+    from nginx_tune.report.capacity import capacity_screen, step_text  # noqa: PLC0415
 
     show = progress_printer(ctx)
     rates: list[float] = []
@@ -282,7 +284,7 @@ def _search(
             on_step=lambda step: show(step_text(step)),
         )
     renderers = {
-        "console": lambda: text_bytes(render_capacity(capacity), formats, output, is_page=False),
+        "console": lambda: screen_bytes(capacity_screen(capacity), formats, output),
         "json": lambda: encode(capacity),
     }
     write_result(renderers, formats, output)

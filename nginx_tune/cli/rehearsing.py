@@ -25,12 +25,12 @@ from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.prove.rehearsal import rehearsal_status
 from nginx_tune.rehearse.change import change_between
 from nginx_tune.rehearse.run import OldAndNew, run_rehearsal
-from nginx_tune.report.rehearsal import render_rehearsal, render_rehearsal_markdown
+from nginx_tune.report.rehearsal import rehearsal_screen, render_rehearsal_markdown
 from nginx_tune.store.runs import Clock
 from nginx_tune.subject.subject import ConfigurationFiles, own_prefix
 from nginx_tune.terminal.output import write_result
 from nginx_tune.terminal.progress import progress_printer
-from nginx_tune.terminal.writer import text_bytes
+from nginx_tune.terminal.writer import screen_bytes
 
 if TYPE_CHECKING:
     from nginx_tune.rehearse.run import RehearseOptions
@@ -77,7 +77,7 @@ def run_named(
     if not no_store:
         keep_run(ctx, rehearsal, kind="rehearse", name=named.title, clock=clock)
     renderers = {
-        "console": lambda: text_bytes(render_rehearsal(rehearsal), formats, output, is_page=False),
+        "console": lambda: screen_bytes(rehearsal_screen(rehearsal), formats, output),
         "json": lambda: encode(rehearsal),
         "md": lambda: render_rehearsal_markdown(rehearsal).encode(errors="backslashreplace"),
     }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from nginx_tune.documents.capacity import Capacity, CapacityStep
 from nginx_tune.report.quantities import one_line
-from nginx_tune.report.text import align, number_text, seconds_text
+from nginx_tune.report.screen import Block, Line, Screen, Table
+from nginx_tune.report.text import number_text, seconds_text
 
 _LIMITS = {
     "objective": "objective",
@@ -18,8 +19,8 @@ _LIMITS = {
 }
 
 
-def render_capacity(capacity: Capacity) -> str:
-    """The search as text: a line for each run, then the answer."""
+def capacity_screen(capacity: Capacity) -> Screen:
+    """The answer, then a line for each run of the search."""
     header = ("rate", "met", "measured", "in the way")
     rows = [
         (
@@ -31,7 +32,7 @@ def render_capacity(capacity: Capacity) -> str:
         for step in capacity.steps
     ]
     objective = " and ".join(one_line(text) for text in capacity.objectives)
-    return f"{align([header, *rows], right=[0])}\n{_answer(capacity, objective)}"
+    return [_answer(capacity, objective), [Table([header, *rows], right=[0])] if rows else []]
 
 
 def step_text(step: CapacityStep) -> str:
@@ -40,19 +41,24 @@ def step_text(step: CapacityStep) -> str:
     return f"{_rate(step.rate_per_second)}: {verdict}"
 
 
-def _answer(capacity: Capacity, objective: str) -> str:
-    reason = f"limited by: {_LIMITS[capacity.limited_by]}" if capacity.limited_by else ""
-    why = f" ({one_line(capacity.reason)})" if capacity.reason else ""
+def _answer(capacity: Capacity, objective: str) -> Block:
     if capacity.capacity_per_second is not None:
         head = f"capacity: {_rate(capacity.capacity_per_second)} with {objective}"
     elif capacity.at_least_per_second is not None:
         held = _rate(capacity.at_least_per_second)
-        head = f"no capacity found: {objective} holds at {held}; more was not tried or not sound"
+        head = f"capacity: at least {held} with {objective}"
+        head += "" if capacity.limited_by == "bound" else "; where it ends was not found"
     elif capacity.limited_by == "interrupted" and capacity.missed_per_second is None:
         head = f"no capacity found: nothing is known of {objective} yet"
     else:
         head = f"no capacity found: {objective} did not hold"
-    return f"{head}\n{reason}{why}\n"
+    block = [Line(head, "answer")]
+    if capacity.limited_by:
+        why = f" ({one_line(capacity.reason)})" if capacity.reason else ""
+        block.append(Line(f"limited by: {_LIMITS[capacity.limited_by]}{why}"))
+    elif capacity.reason:
+        block.append(Line(one_line(capacity.reason)))
+    return block
 
 
 def _rate(value: float) -> str:

@@ -1,6 +1,8 @@
-"""``comparison`` for people: a table, what it cannot tell, and one sentence."""
+"""``comparison`` for people: one sentence, a table, and what it cannot tell."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from nginx_tune.documents.comparison import ComparedMetric, Comparison
 from nginx_tune.prove.windows import TRAFFIC
@@ -10,24 +12,35 @@ from nginx_tune.report.text import percent_text
 
 
 def comparison_screen(comparison: Comparison) -> Screen:
-    """The comparison as a screen; its last line is the sentence."""
+    """The sentence, the table with its reasons below it, what cannot be told."""
     header = ("metric", "before", "after", "ratio", "outcome")
+    notes: dict[str, int] = {}
     rows = [
         (
             one_line(one.name) + (" (primary)" if one.name == comparison.primary_metric else ""),
             unit_text(one.unit, one.before),
             unit_text(one.unit, one.after),
             _ratio(one),
-            one.outcome.replace("_", " ") + (f": {one_line(one.reason)}" if one.reason else ""),
+            one.outcome.replace("_", " ") + _mark(one_line(one.reason), notes),
         )
         # What it all stands on comes first.
         for one in sorted(comparison.metrics, key=lambda one: one.name != TRAFFIC)
     ]
     return [
-        [Table([header, *rows], right=(1, 2))],
-        [Line(f"warning: {one_line(warning)}", "warning") for warning in comparison.warnings],
         [Line(comparison_sentence(comparison), "answer")],
+        [Table([header, *rows], right=(1, 2)), *_numbered(notes)],
+        [Line(f"warning: {one_line(warning)}", "warning") for warning in comparison.warnings],
     ]
+
+
+def _mark(reason: str, notes: dict[str, int]) -> str:
+    """Where the reason of an outcome stands: once, whatever rows have it."""
+    return f" [{notes.setdefault(reason, len(notes) + 1)}]" if reason else ""
+
+
+def _numbered(notes: Mapping[str, int]) -> list[Table]:
+    rows = [(f"[{number}]", reason) for reason, number in notes.items()]
+    return [Table(rows, indent=2, has_head=False)] if rows else []
 
 
 def comparison_sentence(comparison: Comparison) -> str:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from nginx_tune.documents.doctor import Check, Doctor
+from nginx_tune.report.screen import Line, Screen, Table
 from nginx_tune.report.text import plain
 
 _SAID = {"ok": "ok", "missing": "missing", "unknown": "cannot tell"}
 
 
-def render_doctor(doctor: Doctor) -> str:
-    """The lines."""
-    width = max((len(check.name) for check in doctor.checks), default=0)
-    lines = [_line(check, width) for check in doctor.checks]
-    return "".join(f"{line.rstrip()}\n" for line in lines)
+def doctor_screen(doctor: Doctor) -> Screen:
+    """How many checks are ok and which are not, then each with what was found."""
+    rows = [(check.name, _SAID[check.status], _detail(check)) for check in doctor.checks]
+    lacking = [check.name for check in doctor.checks if check.status != "ok"]
+    count = len(doctor.checks) - len(lacking)
+    answer = f"{count} of {len(doctor.checks)} checks are ok"
+    answer += f"; not ok: {', '.join(map(plain, lacking))}" if lacking else ""
+    return [[Line(answer, "answer")], [Table(rows, has_head=False)]]
 
 
-def _line(check: Check, width: int) -> str:
-    line = f"{check.name:<{width}}  {_SAID[check.status]:<11}  {plain(check.detail)}"
-    if check.status == "ok":
-        return line
-    line += f"; for {check.needed_for}"
-    return f"{line}; {plain(check.fix)}" if check.fix else line
+def _detail(check: Check) -> str:
+    said = plain(check.detail)
+    if check.status != "ok":
+        said += f"; for {check.needed_for}" + (f"; {plain(check.fix)}" if check.fix else "")
+    return said

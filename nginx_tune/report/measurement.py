@@ -17,17 +17,19 @@ from nginx_tune.prove.latency import (
     sample_of,
 )
 from nginx_tune.report.measurement_parts import (
-    render_agents,
-    render_event_streams,
-    render_uploads,
-    render_workers,
+    agents_block,
+    event_streams_block,
     sessions_text,
     shape_of,
     streams_text,
+    table_of,
+    uploads_block,
+    workers_block,
 )
 from nginx_tune.report.quantities import one_line
-from nginx_tune.report.text import align, bytes_text, number_text, percent_text, seconds_text
-from nginx_tune.report.websockets import render_websockets
+from nginx_tune.report.screen import Block, Line, Screen, plain_text
+from nginx_tune.report.text import bytes_text, number_text, percent_text, seconds_text
+from nginx_tune.report.websockets import websockets_block
 
 _NOT_MEASURED = "–"
 
@@ -58,32 +60,64 @@ _ERROR_WORDS = {
 
 
 def render_measurement(measurement: Measurement, asked: str = "") -> str:
-    """The measurement as text: what was asked, counts, latencies, failures, then what to doubt."""
+    """The measurement as text; see :func:`measured_screen`."""
+    return plain_text(measured_screen(measurement, asked))
+
+
+def measured_screen(measurement: Measurement, asked: str = "", gates: Block = ()) -> Screen:
+    """Each class in a sentence, what to doubt, counts and latencies, then what was asked."""
     classes = {one_line(name): item for name, item in measurement.classes.items()}
-    failures = [_failures(name, item) for name, item in classes.items()]
-    parts = [
-        asked
-        + f"{number_text(measurement.duration_seconds)} s measured, seed {measurement.seed}\n"
-        + "".join(_verdict(name, item) for name, item in classes.items()),
+    return [
+        _answer(classes),
+        gates,
+        [Line(f"degraded: {one_line(flag)}", "warning") for flag in measurement.flags],
         _counts(classes),
         _latencies(classes),
-        render_event_streams(
-            {name: item.event_stream for name, item in classes.items() if item.event_stream}
+        event_streams_block(
+            {n: one.event_stream for n, one in classes.items() if one.event_stream}
         ),
-        render_uploads({name: item.upload for name, item in classes.items() if item.upload}),
-        render_websockets(
-            {name: item.websocket for name, item in classes.items() if item.websocket}
-        ),
+        uploads_block({name: one.upload for name, one in classes.items() if one.upload}),
+        websockets_block({name: one.websocket for name, one in classes.items() if one.websocket}),
         _shapes(classes),
-        _hidden(classes, measurement.duration_seconds),
-        "".join(failures),
-        render_workers(measurement),
-        render_agents(measurement),
-        _apart(measurement.generator),
-        _generator(measurement.generator),
-        "".join(f"degraded: {one_line(flag)}\n" for flag in measurement.flags),
+        [Line(one) for one in _hidden(classes, measurement.duration_seconds)],
+        [Line(one) for name, item in classes.items() for one in _failures(name, item)],
+        workers_block(measurement),
+        agents_block(measurement),
+        [Line(one) for one in _apart(measurement.generator)],
+        [Line(_generator(measurement.generator))],
+        _asked(measurement, asked),
     ]
-    return "\n".join(part for part in parts if part)
+
+
+def _answer(classes: Mapping[str, ClassMeasurement]) -> Block:
+    lines = [Line(_sentence(name, item), "answer") for name, item in classes.items()]
+    failed = [_verdict(name, item) for name, item in classes.items()]
+    return [*lines, *(Line(one, "warning") for one in failed if one)]
+
+
+def _sentence(name: str, item: ClassMeasurement) -> str:
+    """What clients of a class got, to be quoted."""
+    sample = sample_of(item, "response_seconds")
+    times = [
+        f"{word} {cell}"
+        for word, cell in (("median", _quantile(sample, "p50")), ("p99", _quantile(sample, "p99")))
+        if cell != _NOT_MEASURED
+    ]
+    failed = "" if sum(item.errors.values()) + item.censored else ", none failed"
+    if not item.requests:
+        failed = ""
+    rate = f"{name}: {number_text(item.requests_per_second)} good responses/s"
+    return ", ".join([rate, *times]) + failed
+
+
+def _asked(measurement: Measurement, asked: str) -> Block:
+    """What was asked, and for how long; the seed where no description has it."""
+    seed = "" if asked else f", seed {measurement.seed}"
+    lines = [Line(f"{number_text(measurement.duration_seconds)} s measured{seed}")]
+    for line in asked.splitlines():
+        text = line.lstrip(" ")
+        lines.append(Line(text, "text", len(line) - len(text)))
+    return lines
 
 
 def unanswered_classes(measurement: Measurement) -> list[str]:
@@ -138,10 +172,10 @@ def _verdict(name: str, item: ClassMeasurement) -> str:
         )
     percent = percent_text(missing / max(item.intended, missing), 2)
     of = f"{missing:,} of {max(item.intended, missing):,} requests ({percent})"
-    return f"{name}: {of} failed or were not finished; {'; '.join(parts)}\n"
+    return f"{name}: {of} failed or were not finished; {'; '.join(parts)}"
 
 
-def _counts(classes: Mapping[str, ClassMeasurement]) -> str:
+def _counts(classes: Mapping[str, ClassMeasurement]) -> Block:
     header = ("class", "good", "per second", "body", "failed", "unfinished")
     rows = [
         (
@@ -154,10 +188,10 @@ def _counts(classes: Mapping[str, ClassMeasurement]) -> str:
         )
         for name, item in classes.items()
     ]
-    return align([header, *rows], right=range(1, len(header)))
+    return table_of(header, rows, right=range(1, len(header)))
 
 
-def _latencies(classes: Mapping[str, ClassMeasurement]) -> str:
+def _latencies(classes: Mapping[str, ClassMeasurement]) -> Block:
     header = ("class", "time to", "mean", "p50", "p90", "p99", "p99.9", "max")
     rows = []
     for name, item in classes.items():
@@ -170,18 +204,18 @@ def _latencies(classes: Mapping[str, ClassMeasurement]) -> str:
             cells = [_quantile(sample, quantile) for quantile in QUANTILES]
             rows.append((name, label, _mean(sample), *cells, _maximum(sample)))
             name = ""  # noqa: PLW2901  # once is enough
-    table = align([header, *rows], right=range(2, len(header)))
-    return table + (_note(rows) if rows else "")
+    table = table_of(header, rows, right=range(2, len(header)))
+    return [*table, *(Line(one) for one in _notes(rows))]
 
 
-def _note(rows: list[tuple[str, ...]]) -> str:
+def _notes(rows: list[tuple[str, ...]]) -> list[str]:
     cells = [cell for row in rows for cell in row]
     notes = []
     if _NOT_MEASURED in cells:
         notes.append(f"{_NOT_MEASURED}: fewer than {FEWEST_BEYOND} samples lie beyond it")
     if any(cell.startswith("≥") for cell in cells):
         notes.append("≥: requests that never finished, or failed by time, lie among them")
-    return "".join(f"{note}\n" for note in notes)
+    return notes
 
 
 def _quantile(sample: LatencySample, name: str) -> str:
@@ -198,14 +232,14 @@ def _mean(sample: LatencySample) -> str:
     return f"≥ {seconds_text(mean)}" if sample.censored else seconds_text(mean)
 
 
-def _shapes(classes: Mapping[str, ClassMeasurement]) -> str:
+def _shapes(classes: Mapping[str, ClassMeasurement]) -> Block:
     """Of the time to the last byte, where there is one."""
     shapes = {name: shape_of(item.response_seconds) for name, item in classes.items()}
     rows = [(name, shape) for name, shape in shapes.items() if shape]
-    return align([("class", "from the least to the most, in equal ratios"), *rows]) if rows else ""
+    return table_of(("class", "from the least to the most, in equal ratios"), rows)
 
 
-def _hidden(classes: Mapping[str, ClassMeasurement], duration_seconds: float) -> str:
+def _hidden(classes: Mapping[str, ClassMeasurement], duration_seconds: float) -> list[str]:
     """What closed loops do not show of stalls."""
     lines = []
     for name, item in classes.items():
@@ -217,9 +251,9 @@ def _hidden(classes: Mapping[str, ClassMeasurement], duration_seconds: float) ->
                 f"{name}: a closed loop hides stalls (the longest response took "
                 f"{seconds_text(stall.max_seconds)}): on a schedule of the same rate p99 would be "
                 f"about {seconds_text(stall.scheduled_p99_seconds)}, not "
-                f"{seconds_text(stall.p99_seconds)}; use a rate for tails\n"
+                f"{seconds_text(stall.p99_seconds)}; use a rate for tails"
             )
-    return "".join(lines)
+    return lines
 
 
 def _maximum(sample: LatencySample) -> str:
@@ -237,7 +271,7 @@ def _at_least(sample: LatencySample, value: float | None) -> str | None:
     return f"≥ {seconds_text(value)}"
 
 
-def _failures(name: str, item: ClassMeasurement) -> str:
+def _failures(name: str, item: ClassMeasurement) -> list[str]:
     lines = [
         f"{name}: {count:,} {_ERROR_WORDS.get(kind, one_line(kind))}"
         for kind, count in sorted(item.errors.items(), key=lambda error: -error[1])
@@ -270,8 +304,7 @@ def _failures(name: str, item: ClassMeasurement) -> str:
         lines.append(f"{name}: {streams_text(streams, item.connections_opened)}")
     if item.tls_sessions or item.tls_seconds.count:
         lines.append(f"{name}: {_tls(item)}")
-    lines += _round_trips(name, item.round_trip_seconds)
-    return "".join(f"{line}\n" for line in lines)
+    return lines + _round_trips(name, item.round_trip_seconds)
 
 
 def _round_trips(name: str, trips: Latency) -> list[str]:
@@ -292,7 +325,7 @@ def _tls(item: ClassMeasurement) -> str:
     return ", ".join(said)
 
 
-def _apart(generator: Generator) -> str:
+def _apart(generator: Generator) -> list[str]:
     """Where connections came from, those that were idle, and when the run began."""
     lines = []
     if generator.source_addresses > 1:
@@ -305,7 +338,7 @@ def _apart(generator: Generator) -> str:
         )
     if generator.start_skew_seconds is not None:
         lines.append(f"began {seconds_text(generator.start_skew_seconds)} after the moment agreed")
-    return "".join(f"{line}\n" for line in lines)
+    return lines
 
 
 def _generator(generator: Generator) -> str:
@@ -320,4 +353,4 @@ def _generator(generator: Generator) -> str:
         text += f", reads {seconds_text(lag.p50)} (p50) after the kernel"
     if generator.foreign_cpu_ratio is not None:
         text += f", others {percent_text(generator.foreign_cpu_ratio, 2)} of the host's CPUs"
-    return text + f", {bytes_text(generator.max_rss_bytes)} of memory\n"
+    return text + f", {bytes_text(generator.max_rss_bytes)} of memory"

@@ -19,12 +19,20 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.prove.histogram import decode_histogram
 from nginx_tune.prove.latency import LatencySample, own_sample, read_statistic
 from nginx_tune.report.quantities import one_line
-from nginx_tune.report.text import align, bytes_text, number_text, percent_text, seconds_text
+from nginx_tune.report.screen import Block, Line, Part, Table
+from nginx_tune.report.text import bytes_text, number_text, percent_text, seconds_text
 
 _NOT_MEASURED = "–"
 _BARS = "▁▂▃▄▅▆▇█"
 _BINS = 32
 _NANOSECONDS = 1e9
+
+
+def table_of(
+    head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: Sequence[int] = ()
+) -> list[Part]:
+    """A table of the rows; nothing where there are none."""
+    return [Table([head, *rows], right=right)] if rows else []
 
 
 def shape_of(latency: Latency) -> str:
@@ -122,7 +130,7 @@ def _agreed(one: TlsSessions) -> str:
 _STATISTICS = ("p50", "p99", "max")
 
 
-def render_uploads(classes: dict[str, Uploads]) -> str:
+def uploads_block(classes: Mapping[str, Uploads]) -> Block:
     """How long bodies took to be handed over, how much was sent, what became of them."""
     rows = [
         (
@@ -134,8 +142,10 @@ def render_uploads(classes: dict[str, Uploads]) -> str:
         if one.upload_seconds.count
     ]
     header = ("class", "time to the", *_STATISTICS)
-    table = align([header, *rows], right=range(2, len(header))) if rows else ""
-    return table + "".join(f"{name}: {_sent(one)}\n" for name, one in classes.items())
+    return [
+        *table_of(header, rows, right=range(2, len(header))),
+        *(Line(f"{name}: {_sent(one)}") for name, one in classes.items()),
+    ]
 
 
 def _sent(one: Uploads) -> str:
@@ -156,7 +166,7 @@ _LABELS = {
 }
 
 
-def render_event_streams(classes: dict[str, EventStreams]) -> str:
+def event_streams_block(classes: Mapping[str, EventStreams]) -> Block:
     """When bodies began, how long they stood still, how long events were on their way."""
     rows = [
         (
@@ -169,8 +179,10 @@ def render_event_streams(classes: dict[str, EventStreams]) -> str:
         if getattr(one, field).count
     ]
     header = ("class", "time to the", *_STATISTICS)
-    table = align([header, *rows], right=range(2, len(header))) if rows else ""
-    return table + "".join(f"{name}: {_watched(one)}\n" for name, one in classes.items())
+    return [
+        *table_of(header, rows, right=range(2, len(header))),
+        *(Line(f"{name}: {_watched(one)}") for name, one in classes.items()),
+    ]
 
 
 def _watched(one: EventStreams) -> str:
@@ -199,7 +211,7 @@ _MOST_WORKERS = 32
 """Rows of one class; of more workers the busiest are shown."""
 
 
-def render_workers(measurement: Measurement) -> str:
+def workers_block(measurement: Measurement) -> Block:
     """Requests, connections and latency by class and worker, and how uneven they are."""
     header = ("class", "worker", "good", "share", "connections", "p50", "p99")
     rows, notes = [], []
@@ -210,10 +222,8 @@ def render_workers(measurement: Measurement) -> str:
             ("connections", part.worker_connections),
         ):
             if imbalance is not None:
-                notes.append(f"{one_line(name)}: {what} {_imbalance(imbalance)}\n")
-    if not rows:
-        return ""
-    return align([header, *rows], right=range(1, len(header))) + "".join(notes)
+                notes.append(Line(f"{one_line(name)}: {what} {_imbalance(imbalance)}"))
+    return [*table_of(header, rows, right=range(1, len(header))), *notes] if rows else []
 
 
 def _worker_rows(name: str, part: ClassMeasurement) -> list[tuple[str, ...]]:
@@ -254,10 +264,10 @@ def _chance(value: float) -> str:
     return "below 0.001" if value < 0.001 else f"{value:.3f}"  # noqa: PLR2004
 
 
-def render_agents(measurement: Measurement) -> str:
+def agents_block(measurement: Measurement) -> Block:
     """The load hosts of a merged measurement."""
     if not measurement.agents:
-        return ""
+        return []
     header = ("load host", "stripe", "good", "per second", "CPU", "late p99", "flags")
     rows = [
         (
@@ -273,7 +283,8 @@ def render_agents(measurement: Measurement) -> str:
         )
         for agent in measurement.agents
     ]
-    text = align([header, *rows], right=range(1, len(header)))
+    block = table_of(header, rows, right=range(1, len(header)))
     if measurement.start_skew_seconds is not None:
-        text += f"began within {seconds_text(measurement.start_skew_seconds)} of each other\n"
-    return text
+        skew = seconds_text(measurement.start_skew_seconds)
+        block.append(Line(f"began within {skew} of each other"))
+    return block

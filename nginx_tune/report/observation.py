@@ -1,4 +1,4 @@
-"""``observation`` for people: what was seen of the workers, and the causes last."""
+"""``observation`` for people: the causes, then what was seen of the workers."""
 
 from __future__ import annotations
 
@@ -27,23 +27,25 @@ _BEHIND = {
 }
 
 
-def observation_blocks(observation: Observation) -> Screen:
-    """The observation as a screen; its last lines name the causes."""
-    return [*_seen(observation), *(_cause(cause) for cause in observation.causes)]
-
-
 def observation_screen(observation: Observation) -> Screen:
-    """The same with the causes first: the strongest is the answer."""
-    strongest = next(iter(observation.causes), None)
-    answer = "No cause was looked for."
-    if strongest is not None:
-        answer = f"{strongest.id}: {one_line(strongest.summary)}"
-    causes = [_cause(cause) for cause in observation.causes]
-    return [[Line(answer, "answer")], *causes, *_seen(observation)]
+    """The strongest cause is the answer; its figures, the other causes, then what was seen."""
+    if not observation.causes:
+        return [[Line("No cause was looked for.", "answer")], *_seen(observation)]
+    strongest, *others = observation.causes
+    return [
+        [Line(_named(strongest), "answer")],
+        _figures(strongest),
+        *([Line(_named(cause)), *_figures(cause)] for cause in others),
+        *_seen(observation),
+    ]
 
 
-def _cause(cause: Cause) -> Block:
-    """What it is, its figures, what is not known, what to do next."""
+def _named(cause: Cause) -> str:
+    return f"{cause.id} ({cause.confidence} confidence): {one_line(cause.summary)}"
+
+
+def _figures(cause: Cause) -> Block:
+    """What it stands on, what is not known, what to do next."""
     figures = ", ".join(
         f"{one_line(one.metric)} {_figure(one.value, one.unit)}" for one in cause.evidence
     )
@@ -52,8 +54,7 @@ def _cause(cause: Cause) -> Block:
         *(f"not known: {one_line(one)}" for one in cause.not_known),
         *([f"next: {one_line(cause.next_command)}"] if cause.next_command else []),
     ]
-    said = f"{cause.id} ({cause.confidence} confidence): {one_line(cause.summary)}"
-    return [Line(said), *(Line(text, indent=2) for text in below)]
+    return [Line(text, indent=2) for text in below]
 
 
 def _seen(observation: Observation) -> Screen:

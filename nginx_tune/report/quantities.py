@@ -20,7 +20,7 @@ _TEXT: dict[Unit, Callable[[float], str]] = {
     "bytes": bytes_text,
     "bytes_per_second": lambda value: f"{bytes_text(value)}/s",
     "per_second": lambda value: f"{number_text(value)}/s",
-    "seconds_per_second": lambda value: f"{number_text(value)} s/s",
+    "seconds_per_second": lambda value: f"{seconds_text(value)}/s",
     "count": number_text,
     "ratio": lambda value: ratio_text(value) if value >= _MANY else percent_text(value),
 }
@@ -104,7 +104,12 @@ def metric_words(name: str) -> str:
     elif tail.endswith("_per_second"):
         words = f"{tail.removesuffix('_per_second')}/s"
     else:
-        words = tail.replace("_seconds", " time").replace(".", " ").replace("_", " ")
+        words = (
+            tail.replace("loop_turn_seconds.blocked", "loop_blocked")
+            .replace("_seconds", " time")
+            .replace(".", " ")
+            .replace("_", " ")
+        )
     return one_line(f"{head} {words}")
 
 

@@ -8,22 +8,13 @@ from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, Tu
 from nginx_tune.documents.units import plural
 from nginx_tune.prove.rehearsal import last_answer, turnover_name
 from nginx_tune.report.screen import Line, Screen, Table
-from nginx_tune.report.text import align, bytes_text, number_text, plain, seconds_text
+from nginx_tune.report.text import bytes_text, number_text, plain, seconds_text
 
 _NOTHING = "–"
 _MOST_FAULTS = 3
+_NOTE = "note: "
 _EFFECTS = {"refused": "a reload is refused", "loses": "a reload loses", "needs": "needs"}
 _OUTCOMES = {"taken": "taken", "refused": "REFUSED", "down": "DOWN"}
-
-
-def render_rehearsal(rehearsal: Rehearsal) -> str:
-    """As the terminal shows it."""
-    parts = [*_head(rehearsal), "", *_sentences(rehearsal), ""]
-    table = align(_rows(rehearsal.turnovers), right=range(1, len(rehearsal.turnovers) + 1))
-    parts += [table.rstrip("\n"), ""] if rehearsal.turnovers else []
-    parts += [f"  {line}" for line in _details(rehearsal)]
-    parts += [f"gate {_gate(one)}" for one in _gates(rehearsal)]
-    return "\n".join(parts).rstrip() + "\n"
 
 
 def render_rehearsal_markdown(rehearsal: Rehearsal) -> str:
@@ -45,21 +36,23 @@ def render_rehearsal_markdown(rehearsal: Rehearsal) -> str:
 
 
 def rehearsal_screen(rehearsal: Rehearsal) -> Screen:
-    """As a page shows it: what was lost, the turnovers side by side, gates, what was beside."""
-    head, *rest = _head(rehearsal)
-    answer = "; ".join(_sentences(rehearsal)) or "no turnover was whole"
-    rows, details = _rows(rehearsal.turnovers), _details(rehearsal)
+    """What was lost, gates, the turnovers side by side, what was beside."""
+    sentences = _sentences(rehearsal) or ["no turnover was whole"]
+    rows = _rows(rehearsal.turnovers)
     table = Table(rows, right=range(1, len(rehearsal.turnovers) + 1))
     gates = [
         ("pass" if passed else "FAIL", plain(expression), plain(reason))
         for expression, passed, reason in _gates(rehearsal)
     ]
+    details = [
+        Line(one, "note" if one.startswith(_NOTE) else "text", 2) for one in _details(rehearsal)
+    ]
     return [
-        [Line(f"{answer}.", "answer")],
-        [Line(head), *map(Line, rest)],
+        [Line(one, "answer") for one in sentences],
+        [Line("gates", "heading"), Table(gates, indent=2, has_head=False)] if gates else [],
         [table] if rehearsal.turnovers else [],
-        [Line("gates", "heading"), Table(gates, has_head=False)] if gates else [],
-        [Line("beside", "heading"), *map(Line, details)] if details else [],
+        [Line("beside", "heading"), *details] if details else [],
+        [Line(one) for one in _head(rehearsal)],
     ]
 
 
@@ -103,7 +96,7 @@ def _sentence(one: Turnover) -> str:
         return f"{name}: DOWN, nobody serves: {plain(one.reason)}"
     failed = sum(one.failed.values())
     lost = sum(item.lost for item in one.held)
-    losses = [f"{failed} of {failed + one.requests} requests failed"] if failed else []
+    losses = [f"{failed:,} of {failed + one.requests:,} requests failed"] if failed else []
     was = "was" if lost == 1 else "were"
     losses += [f"{plural(lost, 'held connection')} {was} lost"] if lost else []
     said = " and ".join(losses) if losses else "nothing was lost"
@@ -198,7 +191,7 @@ def _details(rehearsal: Rehearsal) -> list[str]:
     for one in rehearsal.turnovers:
         name = turnover_name(one).replace("_", " ")
         lines += [f"{name}: {line}" for line in _details_of(one)]
-    return [*lines, *(f"note: {plain(note)}" for note in rehearsal.notes)]
+    return [*lines, *(f"{_NOTE}{plain(note)}" for note in rehearsal.notes)]
 
 
 def _details_of(one: Turnover) -> list[str]:

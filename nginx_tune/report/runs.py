@@ -5,7 +5,7 @@ from __future__ import annotations
 from nginx_tune.documents.rehearsal import Rehearsal
 from nginx_tune.documents.run import Run, RunComparison, RunMetric, Runs, RunSummary
 from nginx_tune.documents.scenario import ScenarioRun
-from nginx_tune.documents.units import bytes_text
+from nginx_tune.documents.units import bytes_text, plural
 from nginx_tune.report.quantities import metric_words, one_line, ratio_text, value_text
 from nginx_tune.report.rehearsal import rehearsal_screen
 from nginx_tune.report.scenario import scenario_screen
@@ -15,16 +15,14 @@ from nginx_tune.report.verdict import verdict_screen
 
 def runs_screen(runs: Runs) -> Screen:
     """A row for each run, then what was skipped and how much room they take."""
-    header = ("id", "started (UTC)", "run", "outcome", "primary metric", "ratio", "pairs")
+    header = ("id", "started (UTC)", "run", "outcome", "primary metric")
     rows = [
         (
             one_line(run.id),
             started_text(run),
             f"{run.kind} {one_line(run.name)}",
             run.outcome.replace("_", " ") + _counts(run),
-            one_line(run.primary_metric),
-            _ratio(run) if run.primary_metric else "",
-            str(run.pairs) if run.primary_metric else "",
+            f"{_ratio(run)} {one_line(run.primary_metric)}" if run.primary_metric else "",
         )
         for run in runs.runs
     ]
@@ -33,7 +31,7 @@ def runs_screen(runs: Runs) -> Screen:
         f"{bytes_text(runs.bytes)} of at most {bytes_text(runs.bytes_most)} "
         f"in {one_line(runs.directory)}"
     )
-    table = Table([header, *rows], right=(6,)) if rows else Line("no runs are stored")
+    table = Table([header, *rows]) if rows else Line("no runs are stored")
     return [[table, *skipped, Line(where)]]
 
 
@@ -54,12 +52,12 @@ def run_screen(run: Run) -> Screen:
 
 
 def render_run_comparison(comparison: RunComparison) -> str:
-    """The comparison as text; its last line is the sentence."""
+    """The comparison as text; its first line is the sentence."""
     return plain_text(run_comparison_screen(comparison))
 
 
 def run_comparison_screen(comparison: RunComparison) -> Screen:
-    """The metrics side by side, warnings, then the sentence."""
+    """The sentence, the metrics side by side, then warnings."""
     header = ("metric", comparison.a.id, comparison.b.id, "baseline", "ratio", "outcome")
     rows = [
         (
@@ -75,9 +73,9 @@ def run_comparison_screen(comparison: RunComparison) -> Screen:
         for one in comparison.metrics
     ]
     return [
+        [Line(run_comparison_sentence(comparison), "answer")],
         [Table([header, *rows], right=(1, 2, 3))],
         [Line(f"warning: {one_line(warning)}", "warning") for warning in comparison.warnings],
-        [Line(run_comparison_sentence(comparison), "answer")],
     ]
 
 
@@ -101,7 +99,7 @@ def started_text(summary: RunSummary) -> str:
 
 
 def _counts(run: RunSummary) -> str:
-    said = []
+    said = [plural(run.pairs, "pair")] if run.primary_metric else []
     if run.gates:
         said.append(f"{run.gates_passed} of {run.gates} gates")
     if run.interrupted:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from nginx_tune.documents.measured_class import WebSockets
 from nginx_tune.prove.latency import own_sample, read_statistic
-from nginx_tune.report.text import align, seconds_text
+from nginx_tune.report.measurement_parts import table_of
+from nginx_tune.report.screen import Block, Line
+from nginx_tune.report.text import seconds_text
 
 _STATISTICS = ("p50", "p99", "max")
 _LABELS = {"opening_seconds": "server's 101", "gap_seconds": "next message of a connection"}
 
 
-def render_websockets(classes: dict[str, WebSockets]) -> str:
+def websockets_block(classes: Mapping[str, WebSockets]) -> Block:
     """How long openings took and connections were silent, and how they ended."""
     rows = [
         (name if row == 0 else "", label, *(_statistic(one, field, s) for s in _STATISTICS))
@@ -19,8 +23,10 @@ def render_websockets(classes: dict[str, WebSockets]) -> str:
         if getattr(one, field).count
     ]
     header = ("class", "time to the", *_STATISTICS)
-    table = align([header, *rows], right=range(2, len(header))) if rows else ""
-    return table + "".join(f"{name}: {_counts(one)}\n" for name, one in classes.items())
+    return [
+        *table_of(header, rows, right=range(2, len(header))),
+        *(Line(f"{name}: {_counts(one)}") for name, one in classes.items()),
+    ]
 
 
 def _counts(one: WebSockets) -> str:

@@ -12,14 +12,13 @@ import io
 import re
 import shutil
 import sys
-import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from nginx_tune.report.folding import LEAST_CELL, fold, fold_text, hold_units, let_go
+from nginx_tune.report.folding import LEAST_CELL, fold, fold_text, hold_units
 from nginx_tune.report.screen import Line, Screen, Table, plain_text
 from nginx_tune.report.text import ascii_text
 from nginx_tune.terminal.output import is_screen
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 _JOINT = re.compile(r"\.(?=[a-z_0-9]+(?: \(primary\))?$)")
 """Where the name of a metric may end a line: before its last part."""
-_MARK = ".\0 "
+_MARK = ".\1 "
 _GAP = 2
 _FEWEST_FOLDED = 3
 """Notes are folded away from so many on: a line that says so would take the place of fewer."""
@@ -148,7 +147,11 @@ def _longest_word(cell: str) -> int:
 
 def _print_sentences(out: Console, table: Table, natural: Sequence[int], room: int) -> None:
     """The last cells folded in what room the others leave; below their rows where it is little."""
-    if room >= max(LEAST_CELL, *(_longest_word(row[-1]) for row in table.rows)):
+    has_room = room >= max(LEAST_CELL, *(_longest_word(row[-1]) for row in table.rows))
+    # A command that has no room on a line of its column may have it on one below.
+    if has_room and not any(
+        line.endswith(" \\") for row in table.rows for line in _wrapped(row[-1], room)
+    ):
         _print_grid(out, table, [*natural[:-1], room])
         return
     below = table.indent + _GAP * 2
@@ -192,9 +195,8 @@ def _most_lines(column: Sequence[str], width: int) -> int:
 
 
 def _wrapped(cell: str, width: int) -> list[str]:
-    held = hold_units(cell)
-    lines = textwrap.wrap(held, max(width, 1), break_long_words=False, break_on_hyphens=False)
-    return [let_go(line.replace(_MARK, ".").replace(_MARK.rstrip(), ".")) for line in lines]
+    lines = fold(cell, max(width, 1), hang=0)
+    return [line.replace(_MARK, ".").replace(_MARK.rstrip(), ".") for line in lines]
 
 
 def _print_grid(out: Console, table: Table, widths: Sequence[int]) -> None:

@@ -212,7 +212,8 @@ def test_loop_turns_are_drawn_from_their_histogram() -> None:
     assert [tag for tag, _ in page.elements].count("polyline") >= 1
     raw = msgspec.to_builtins(seen)
     raw["server"]["loop_turn_seconds"]["histogram"] = "!"
-    assert "loop-blocked-on-disk: the loop waits" in page_of(msgspec.convert(raw, Observation)).text
+    text = page_of(msgspec.convert(raw, Observation)).text
+    assert "loop-blocked-on-disk (high confidence): the loop waits" in text
 
 
 def test_marks_lie_where_the_axis_says() -> None:

@@ -224,8 +224,9 @@ def test_the_report_shows_what_was_measured_and_no_more() -> None:
     text = render_measurement(MEASUREMENT)
     lines = text.splitlines()
     assert "\x1b" not in text
-    assert lines[0] == "10 s measured, seed 3"
-    assert lines[1] == (
+    assert lines[0] == "hot: 2,000 good responses/s, median 1 ms, p99 3 ms, none failed"
+    assert lines[1] == "cold\\x1b[2J: 15 good responses/s, median 1.00 s, p99 ≥ 7.00 s"
+    assert lines[2] == (
         "cold\\x1b[2J: 42 of 192 requests (22 %) failed or were not finished; 20 without an answer "
         "in time stand in the latencies at their age; 22 others are in none of them (counted as "
         "slowest they would make up p90, p99, p99.9)"
@@ -248,7 +249,8 @@ def test_the_report_shows_what_was_measured_and_no_more() -> None:
     assert waited in lines
     probe = "probe: 10 % of a CPU, late by 20 µs (p50), 400 µs (p99), 3.0 MiB of memory"
     assert probe in lines
-    assert lines[-1] == "degraded: censored: cold: 20 of 192 arrivals were unanswered at the end"
+    assert lines[4] == "degraded: censored: cold: 20 of 192 arrivals were unanswered at the end"
+    assert lines[-1] == "10 s measured, seed 3"
 
 
 def test_a_quantile_with_too_few_samples_beyond_it_is_not_shown() -> None:

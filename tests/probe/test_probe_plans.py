@@ -181,7 +181,7 @@ def test_a_search_that_ends_at_a_bound_names_no_capacity(nginx: Nginx, run_cli: 
     arguments = ("--objective", "p50 <= 5s", "--rate", "50", "--max-rate", "80", "--allow-live")
     run = run_cli("probe", nginx.url("/1k"), *arguments, *_step("300ms"))
     assert run.returncode == 0, run.stderr
-    assert "no capacity found: p50 <= 5s holds at 80/s" in run.stdout
+    assert "capacity: at least 80/s with p50 <= 5s" in run.stdout
     assert "the highest rate allowed" in run.stdout
     never = ("--objective", "mean <= 1ns", "--rate", "4", "--allow-live", "-f", "json")
     run = run_cli("probe", nginx.url("/1k"), *never, *_step("20ms"))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from typing import Any
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from nginx_tune.cli.probe_words import parse_caps
+from nginx_tune.documents.capacity import Capacity, CapacityStep
 from nginx_tune.documents.loadplan import (
     Arrivals,
     Caps,
@@ -26,9 +29,12 @@ from nginx_tune.load.bounds import plan_within
 from nginx_tune.load.one_class import OfferedRate, default_threads
 from nginx_tune.prove.hidden_stalls import hidden_stall
 from nginx_tune.prove.histogram import Histogram, Layout, encode_histogram
+from nginx_tune.report.capacity import capacity_screen
 from nginx_tune.report.load_words import describe_load
-from nginx_tune.report.measurement import render_measurement
+from nginx_tune.report.measurement import measured_screen, render_measurement
 from nginx_tune.report.measurement_parts import shape_of
+from nginx_tune.report.screen import plain_text
+from nginx_tune.terminal.writer import lay_out
 
 
 @pytest.mark.parametrize(
@@ -83,7 +89,7 @@ def test_the_head_of_a_report_says_what_was_asked(
     assert lines[1] == f"  {words}"
     assert "4,096 connections" in lines[2]
     text = render_measurement(Measurement(classes={}), "\n".join(lines))
-    assert text.startswith("http://localhost/")
+    assert text.splitlines()[-3].startswith("http://localhost/")
 
 
 def test_the_shape_of_a_distribution_has_its_two_humps() -> None:
@@ -165,3 +171,33 @@ def test_caps_are_the_callers_and_a_plan_only_lowers_them() -> None:
     for text in ("seconds", "colour=1", "connections=0", "connections=1.5"):
         with pytest.raises(UsageError, match="--cap"):
             parse_caps((text,))
+
+
+def test_the_answer_of_a_search_comes_first() -> None:
+    step = CapacityStep(rate_per_second=400, met=True, measured={"url.p99": 0.003})
+    found = Capacity(
+        objectives=["p99 <= 50ms"], steps=[step], at_least_per_second=400, limited_by="bound",
+        reason="it holds at 400/s",
+    )  # fmt: skip
+    lines = plain_text(capacity_screen(found)).splitlines()
+    assert lines[0] == "capacity: at least 400/s with p99 <= 50ms"
+    assert lines[1] == "limited by: the highest rate allowed (it holds at 400/s)"
+    unsure = msgspec.structs.replace(found, limited_by="probe")
+    head = plain_text(capacity_screen(unsure)).splitlines()[0]
+    assert head.endswith("; where it ends was not found")
+
+
+@pytest.mark.parametrize("width", [60, 72, 80])
+def test_no_quantile_stands_below_another_column(width: int) -> None:
+    """A table that was folded as text had the last columns under the first ones."""
+    latency = latency_of(Counter({1_000_000: 89_990, 100_000_000: 400, 1_000_000_000: 40}))
+    part = ClassMeasurement(requests=90_430, intended=90_430, response_seconds=latency)
+    screen = measured_screen(Measurement(duration_seconds=10, classes={"url": part}), "http://a/")
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    lines = lay_out(screen, console, verbose=False).splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines[0].startswith("url: ")
+    head = next(line for line in lines if line.startswith("class") and "time to" in line)
+    row = next(line for line in lines if line.startswith("url ") and "100 ms" in line)
+    assert head.split()[-2:] == ["p99.9", "max"]
+    assert len(row) == len(head)

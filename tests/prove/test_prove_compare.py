@@ -62,7 +62,10 @@ def test_a_clear_gain_under_the_same_traffic() -> None:
         "server.cpu_seconds": "seconds_per_second",
         "server.cpu_seconds_per_request": "seconds",
     }
-    assert re.search(r"server.cpu_seconds +0\.\d+ s/s ", plain_text(comparison_screen(found)))
+    shown = plain_text(comparison_screen(found))
+    assert re.search(r"server.cpu_seconds +[\d.]+ ms/s ", shown)
+    assert shown.splitlines()[0] == comparison_sentence(found)
+    assert "loop blocked time" in shown
 
 
 def test_a_loss_fails() -> None:
@@ -105,6 +108,15 @@ def test_a_control_takes_the_drift_away() -> None:
 def test_the_same_server_twice_shows_no_difference() -> None:
     found = compare(observation(0.6, seconds=200), observation(0.6, seconds=200, seed=2))
     assert found.outcome == "no_difference"
+
+
+def test_a_reason_of_many_rows_is_said_once() -> None:
+    short = plain_text(
+        comparison_screen(compare(observation(0.6, seconds=2), observation(0.5, seconds=2)))
+    )
+    table = short.split("\n\n")[1]
+    assert table.count("at least") == 1
+    assert table.count("[1]") > 2
 
 
 def test_short_and_unfit_windows() -> None:

@@ -18,7 +18,8 @@ from nginx_tune.prove.histogram import Histogram, Layout, encode_histogram
 from nginx_tune.prove.histogram_log import LogFile
 from nginx_tune.prove.phases import split_phases
 from nginx_tune.prove.rehearsal import check_rehearsal_gates, judge_rehearsal, rehearsal_status
-from nginx_tune.report.rehearsal import render_rehearsal, render_rehearsal_markdown
+from nginx_tune.report.rehearsal import rehearsal_screen, render_rehearsal_markdown
+from nginx_tune.report.screen import plain_text
 
 TAKEN = Turnover(
     manner="reload",
@@ -148,12 +149,13 @@ def test_people_read_the_outcome_first_and_nothing_steers_a_terminal() -> None:
         gates=judge_rehearsal(["reload_back.lost == 0"], [TAKEN]),
         notes=["no upload was held: \x07"],
     )
-    text, page = render_rehearsal(found), render_rehearsal_markdown(found)
+    text, page = plain_text(rehearsal_screen(found)), render_rehearsal_markdown(found)
     assert "\x1b" not in text + page
     assert "reload: REFUSED, the old generation serves on: [emerg] a\\x1b[2Jb | c" in text
-    assert "reload back: taken, 10 of 1000 requests failed and 1 held connection was lost" in text
+    assert "reload back: taken, 10 of 1,000 requests failed and 1 held connection was lost" in text
     one = msgspec.structs.replace(found, turnovers=[msgspec.structs.replace(TAKEN, workers_left=1)])
-    assert "; 1 old worker is left after" in render_rehearsal(one)
-    assert "gate FAILED: reload_back.lost == 0" in text
+    assert "; 1 old worker is left after" in plain_text(rehearsal_screen(one))
+    assert "FAIL  reload_back.lost == 0" in text
+    assert text.startswith("reload: REFUSED")
     width = {line.count("|") - line.count("\\|") for line in page.splitlines() if line[:1] == "|"}
     assert width == {4}, "a table of three columns"

@@ -26,7 +26,7 @@ from nginx_tune.lab.disks import device_number, evict, run_tool
 from nginx_tune.lab.loops import Loop
 from nginx_tune.nginx.instance import RunningNginx, start_instance
 from nginx_tune.observe.calls import read_call
-from nginx_tune.report.observation import observation_blocks
+from nginx_tune.report.observation import observation_screen
 from nginx_tune.report.screen import plain_text
 
 MIB = 1 << 20
@@ -199,7 +199,7 @@ def test_blocking_is_named_by_every_means(
         found = observe(run_cli, blocked, tmp_path, "--tracing", means)
         if shows_blocking(found):
             break
-    assert found.causes[0].id == "loop-blocked-on-disk", plain_text(observation_blocks(found))
+    assert found.causes[0].id == "loop-blocked-on-disk", plain_text(observation_screen(found))
     assert "thread pools would take these reads off the loop" in found.causes[0].summary
     server = found.server
     assert server.state_d_ratio is not None
@@ -347,7 +347,7 @@ def named(
         found = observe(run_cli, Blocked(running, 0), scratch)
         if found.causes[0].id == cause:
             break
-    assert found.causes[0].id == cause, plain_text(observation_blocks(found))
+    assert found.causes[0].id == cause, plain_text(observation_screen(found))
     return found
 
 

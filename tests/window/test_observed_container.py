@@ -22,7 +22,7 @@ from nginx_tune.documents.base import decode
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.observation import Observation
 from nginx_tune.lab.cgroups import LabCgroups
-from nginx_tune.report.observation import observation_blocks
+from nginx_tune.report.observation import observation_screen
 from nginx_tune.report.screen import plain_text
 
 pytestmark = pytest.mark.needs("root", "nginx", "ip")
@@ -153,7 +153,7 @@ def test_a_container_is_seen_as_it_is_inside(run_cli: RunCli, tmp_path: Path, lo
     assert len(facts.nginx.running.workers) == 2
     assert [(one.port, one.backlog) for one in facts.listeners] == [(container.port, 77)]
     server = found.server
-    shown = plain_text(observation_blocks(found))
+    shown = plain_text(observation_screen(found))
     reasons = {one.path: one.reason for one in found.unknown}
     assert found.worker_processes == 2
     (listener,) = server.listeners

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from nginx_tune.decide.observed import with_observation
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.measured_server import RoundTrips, ServerMeasurement
-from nginx_tune.documents.observation import Observation
+from nginx_tune.documents.observation import Cause, CauseEvidence, Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import RoundTrip, Workload
 from nginx_tune.host.door import Missing
 from nginx_tune.observe.parse_sock_diag import TcpSocket
 from nginx_tune.observe.waiting import WaitingLook, sort_waiting
-from nginx_tune.report.observation import observation_blocks
+from nginx_tune.report.observation import observation_screen
 from nginx_tune.report.observation_prometheus import render_observation_prometheus
 from nginx_tune.report.screen import plain_text
 from nginx_tune.window.waiting import plan_round_trips
@@ -91,9 +92,25 @@ def test_reports_say_it() -> None:
     trips = RoundTrips(connections=120, p50_seconds=0.02, p90_seconds=0.05)
     observation = observed(trips)
     assert decode(Observation, encode(observation)) == observation
-    text = plain_text(observation_blocks(observation))
+    text = plain_text(observation_screen(observation))
     assert "round trip to clients: p50 20 ms, p90 50 ms (120 connections, tcpi_rtt)" in text
-    few = plain_text(observation_blocks(observed(RoundTrips(connections=3))))
+    few = plain_text(observation_screen(observed(RoundTrips(connections=3))))
     assert "too few of them for a quantile (3 connections" in few
     prometheus = render_observation_prometheus(observation).decode()
     assert "client_round_trip_p90_seconds 0.05" in prometheus
+
+
+def test_the_cause_is_the_first_line_and_said_once() -> None:
+    cause = Cause(
+        id="slow-upstream", confidence="high", summary="the upstream takes its time",
+        evidence=[CauseEvidence(metric="wait", value=0.5, unit="seconds")],
+        next_command="nginx-tune recommend",
+    )  # fmt: skip
+    text = plain_text(observation_screen(replace(observed(None), causes=[cause])))
+    assert text.splitlines()[:4] == [
+        "slow-upstream (high confidence): the upstream takes its time",
+        "",
+        "  because: wait 500 ms",
+        "  next: nginx-tune recommend",
+    ]
+    assert text.count("the upstream takes its time") == 1
