@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from nginx_tune.report.folding import fold_command
+
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "inspect": (
         "nginx-tune inspect --dataset /srv/media -f json -o facts.json",
@@ -88,3 +90,35 @@ def add_examples(command: click.Command, words: str) -> None:
     if isinstance(command, click.Group):
         for name, below in command.commands.items():
             add_examples(below, f"{words} {name}")
+
+
+class _Formatter(click.HelpFormatter):
+    """Help whose examples go on, where they are too long, as a shell takes them."""
+
+    def write_text(self, text: str) -> None:
+        """As click does; what it would leave as it is has its long lines folded."""
+        if text.lstrip().startswith("\b"):
+            room = self.width - self.current_indent
+            text = "\n".join(one for line in text.split("\n") for one in _folded(line, room))
+        super().write_text(text)
+
+
+class _Context(click.Context):
+    formatter_class = _Formatter
+
+
+def _folded(line: str, room: int) -> list[str]:
+    if len(line) <= room:
+        return [line]
+    text = line.lstrip(" ")
+    indent = " " * (len(line) - len(text))
+    return [indent + one for one in fold_command(text, room - len(indent))]
+
+
+def show_wholly(command: click.Command) -> None:
+    """Cut no line of the help: neither an example nor what the commands below it do."""
+    command.context_class = _Context
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            below.short_help = " ".join((below.help or "").partition("\n\n")[0].split())
+            show_wholly(below)

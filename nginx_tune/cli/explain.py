@@ -54,7 +54,7 @@ _EXAMPLE_CLASS = "hot"
 
 
 @click.command()
-@click.argument("name", metavar="NAME", required=False)
+@click.argument("name", metavar="[NAME]", required=False)
 @click.option("--list", "lists", is_flag=True, help="Everything that has a page, as without NAME.")
 @click.option(
     "--facts",

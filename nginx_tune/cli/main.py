@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from nginx_tune import __version__
-from nginx_tune.cli.examples import add_examples
+from nginx_tune.cli.examples import add_examples, show_wholly
 from nginx_tune.cli.settings import (
     SITE_TABLE,
     command_defaults,
@@ -98,6 +98,7 @@ class LazyGroup(click.Group):
         name_variables(command, f"NGINX_TUNE_{cmd_name}")
         refuse_empty(command)
         add_examples(command, cmd_name)
+        show_wholly(command)
         if _COMPLETION_VARIABLE in os.environ:
             from nginx_tune.cli.completion import complete_paths  # noqa: PLC0415  # rarely
 
@@ -120,7 +121,7 @@ class LazyGroup(click.Group):
     "could neither be kept nor taken back, 130 interrupted.",
 )
 @click.version_option(__version__, prog_name="nginx-tune")
-@click.option("-v", "--verbose", count=True, help="Say more on stderr.")
+@click.option("-v", "--verbose", count=True, help="Show every note; say more on stderr.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on stderr.")
 @click.option("--no-color", is_flag=True, help="Plain output (also: NO_COLOR).")
 @click.option(
@@ -177,9 +178,9 @@ def main(args: Sequence[str] | None = None) -> int:
         click.echo(error.format_message(), err=True)
         return int(ExitStatus.USAGE)
     except click.ClickException as error:
-        from nginx_tune.cli.mistyped import meant_by  # noqa: PLC0415  # only on the way out
+        from nginx_tune.cli.mistyped import told_by  # noqa: PLC0415  # only on the way out
 
-        return _say(error.format_message(), meant_by(error), ExitStatus.USAGE)
+        return _say(*told_by(error), ExitStatus.USAGE)
     except (click.Abort, KeyboardInterrupt) as stopped:
         return _say_stopped(stopped)
     except (BrokenPipeError, _ReaderGoneError):

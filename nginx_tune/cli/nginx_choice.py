@@ -37,8 +37,7 @@ _OPTIONS = (
 against_nginx_option = click.option(
     "--against-nginx",
     metavar="BIN",
-    help="The baseline's nginx, where it is another one; without --against both run the same "
-    "configuration.",
+    help="The baseline's nginx, where it is another one.",
 )
 
 

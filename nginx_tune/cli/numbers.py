@@ -21,6 +21,8 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,18}(?:\.[0-9]{0,18})?(?:[eE][+-]?[0-9]{1,2})
 class Whole(click.IntRange):
     """A whole number of at most eighteen digits, in a range."""
 
+    name = "n"
+
     def _describe_range(self) -> str:
         """What help says of it; click has no words for a range without bounds."""
         return "" if self.min is None and self.max is None else super()._describe_range()
@@ -34,6 +36,8 @@ class Whole(click.IntRange):
 
 class FiniteNumber(click.FloatRange):
     """A finite number in a range."""
+
+    name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Errors: BadParameter."""

@@ -213,7 +213,9 @@ _OPTIONS = [
         is_flag=True,
         help="Spin, not sleep, just before an arrival is due; takes a free CPU.",
     ),
-    click.option("--seed", default=1, show_default=True, type=Whole(min=0)),
+    click.option(
+        "--seed", default=1, show_default=True, type=Whole(min=0), help="Of all that is drawn."
+    ),
 ]
 
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 @click.option(
     "--against",
     metavar="CONF",
-    help="The baseline; default: the configuration that the host's nginx has now.",
+    help="The baseline; default: the configuration that the host's nginx has now, with "
+    "--against-nginx the candidate's.",
 )
 @click.option(
     "--plan",
@@ -62,7 +63,13 @@ if TYPE_CHECKING:
     help="The candidate may serve less: addresses, servers and locations that it answers no longer "
     "make it worse otherwise.",
 )
-@click.option("--pairs", default=6, show_default=True, type=Whole(1, 100))
+@click.option(
+    "--pairs",
+    default=6,
+    show_default=True,
+    type=Whole(1, 100),
+    help="Pairs of blocks, one of each arm.",
+)
 @click.option(
     "--duration", default="8s", show_default=True, type=DURATION, metavar="TIME", help="Of a block."
 )
@@ -123,7 +130,9 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Ask at the rate and popularity of a workload ('learn', JSON).",
 )
-@click.option("--seed", default=1, show_default=True, type=Whole())
+@click.option(
+    "--seed", default=1, show_default=True, type=Whole(), help="Order of blocks and requests."
+)
 @click.option("--self-check", is_flag=True, help="Measure the noise floor first (A against A).")
 @click.option(
     "--dry-run",

@@ -38,7 +38,7 @@ def render_cause_text(name: str, page: CausePage) -> str:
         section("What it is told by", page.shown_by),
         "What to do\n" + "".join(map(item, page.steps)),
         "Traps\n" + "".join(map(item, page.beside)),
-        "Sources\n" + "".join(f"  {source}\n" for source in page.sources),
+        "Sources\n" + "".join(f"  - {source}\n" for source in page.sources),
     ]
     return "\n".join(parts)
 

@@ -18,7 +18,7 @@ _HELD = "\0"
 _UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|[mµ]?s(?:/s)?|[KMGT]?i?B(?:/s)?)(?![\w-]))")
 """Between a number and its unit, which stand on one line."""
 _GAP = re.compile(r"\S(\s{2,})(?=\S)")
-LEAST_CELL = 28
+LEAST_CELL = 26
 """Columns that a last cell keeps beside the others; with less it goes below them."""
 _HANG = 2
 _PAGE_WIDTH = 80
@@ -102,13 +102,30 @@ def _held(whole: str, room: int) -> str:
     command, rest = " ".join(words[:count]), " ".join(words[count:])
     if len(command) <= room:
         return command.replace(" ", _HELD) + (f" {rest}" if rest else "")
+    shown = "\n".join(_broken(words[:count], room - _HANG)).replace(" ", _HELD)
+    return f"\n{shown}" + (f"\n{rest}" if rest else "")
+
+
+def fold_command(text: str, width: int) -> list[str]:
+    """A command line as a shell takes it on several lines, those after the first indented."""
+    first, *rest = _broken(_WORD.findall(text), width - _HANG)
+    return [first, *(" " * _HANG + line for line in rest)]
+
+
+def _broken(words: list[str], room: int) -> list[str]:
+    """The words on lines of at most so many columns; all but the last end with a backslash."""
+    units: list[str] = []
+    for word in words:  # an option and what follows it stay together
+        if units and units[-1].startswith("-") and " " not in units[-1] and word[:1] != "-":
+            units[-1] += f" {word}"
+        else:
+            units.append(word)
     lines = [""]
-    for word in words[:count]:
-        if lines[-1] and len(lines[-1]) + 1 + len(word) + len(" \\") > room - _HANG:
+    for word in units:
+        if lines[-1] and len(lines[-1]) + 1 + len(word) + len(" \\") > room:
             lines.append("")
         lines[-1] += f" {word}" if lines[-1] else word
-    shown = " \\\n".join(lines).replace(" ", _HELD)
-    return f"\n{shown}" + (f"\n{rest}" if rest else "")
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
 def _own_words(words: list[str]) -> int:

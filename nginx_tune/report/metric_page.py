@@ -27,7 +27,7 @@ def render_metric_text(page: MetricPage) -> str:
         section("How it is measured", page.measured),
         "Traps\n" + "".join(item(trap) for trap in page.traps),
         "In gates\n" + "".join(f"  --require '{gate}'\n" for gate in page.gates),
-        "Sources\n" + "".join(f"  {source}\n" for source in page.sources),
+        "Sources\n" + "".join(f"  - {source}\n" for source in page.sources),
     ]
     return "\n".join(parts)
 
@@ -53,7 +53,13 @@ def render_metric_markdown(page: MetricPage) -> str:
 
 def render_metric_list(pages: Iterable[MetricPage]) -> str:
     """Every metric with the title of its page."""
-    return align([(name, page.title) for page in pages for name in page.metrics])
+    return align(
+        [
+            (name, "the same page" if number else page.title)
+            for page in pages
+            for number, name in enumerate(page.metrics)
+        ]
+    )
 
 
 def _table(page: MetricPage) -> list[tuple[str, str]]:

@@ -64,7 +64,7 @@ def render_text_page(rule: Rule) -> str:
         ),
         *([] if not rule.seen else [_section("Seen on a real nginx", rule.seen)]),
         *([] if not rule.conflict else [_section("Who asks for the opposite", rule.conflict)]),
-        "Sources\n" + "\n".join(f"  {source}" for source in rule.sources),
+        "Sources\n" + "\n".join(f"  - {source}" for source in rule.sources),
     ]
     return "\n\n".join(sections) + "\n"
 

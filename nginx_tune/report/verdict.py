@@ -328,11 +328,6 @@ def _by_seconds(metric: MetricVerdict) -> str:
     return f"the seconds inside the blocks do not bear that out: {low} to {high}"
 
 
-def render_gates(gates: list[GateResult]) -> str:
-    """Each gate with what was measured; nothing without one."""
-    return plain_text([gates_block(gates)])
-
-
 def gates_block(gates: list[GateResult]) -> Block:
     """Each gate with what was measured; empty without one."""
     rows = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 
 import click
@@ -76,6 +77,48 @@ def test_a_mistyped_word_is_answered_with_what_was_meant(
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert (f"is {meant}" in said and "meant?" in said) if meant else "meant?" not in said
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("words", ["", *EXAMPLES])
+def test_help_cuts_nothing_and_breaks_examples_as_a_shell_takes_them(
+    words: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((width, 40)))
+    assert main([*words.split(), "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert [line for line in shown.splitlines() if len(line) > width] == []
+    assert "..." not in shown.partition("Commands:")[2]
+    assert "INTEGER" not in shown
+    told = shown.partition("Examples:")[2].replace(" \\\n", " ")
+    for line in EXAMPLES.get(words, ()):
+        assert " ".join(line.split()) in " ".join(told.split())
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("inspct", "no such command 'inspct' (is inspect meant?)"),
+        ("scenario shw", "no such command 'shw' (is show meant?)"),
+        ("probe x --duratoin 3s", "no such option '--duratoin' (is --duration or --rate meant?)"),
+        ("recommend --kindd media", "no such option '--kindd' (is --kind meant?)"),
+        ("probe", "missing argument 'URL|LOADPLAN' (nginx-tune probe --help)"),
+        ("collector x", "got unexpected extra argument (x)"),
+    ],
+)
+def test_errors_of_the_command_line_are_said_as_all_others(
+    typed: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(typed.split()) == 2
+    assert capsys.readouterr().err == f"nginx-tune: {told}\n"
+
+
+def test_a_missing_name_is_answered_with_all_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("nginx-tune: missing argument 'NAME' (one of ")
+    assert "verdict" in said
 
 
 def test_click_is_not_doubled(capsys: pytest.CaptureFixture[str]) -> None:
