@@ -207,6 +207,8 @@ def _limits(limits: Limits) -> str:
 def _path(path: PathStorage) -> Sequence[str]:
     stack = " → ".join(path.stack) or path.source or "?"
     leaves = "+".join(path.leaf_disks) or "not known"
+    if leaves == stack:  # a disk without anything between: named once
+        leaves = ""
     seen = "in the mounts of nginx" if path.seen_by_nginx else ""
     reason = "; ".join(filter(None, (seen, path.reason)))
     return path.path, path.filesystem or "?", stack, leaves, reason

@@ -34,6 +34,8 @@ _FEWEST_FOLDED = 3
 """Notes are folded away from so many on: a line that says so would take the place of fewer."""
 _TALLEST = 4
 """Lines of a cell that can still be read beside its neighbours'."""
+_FEW = 4
+"""Columns of a table without a head that are still told apart when all are folded."""
 _STYLES = {"answer": "bold", "heading": "bold", "warning": "yellow", "note": "dim", "text": ""}
 _WORDS = {
     "better": "green", "pass": "green", "held": "green", "inside": "green", "worse": "red",
@@ -126,6 +128,8 @@ def _print_table(out: Console, table: Table) -> None:
         _print_grid(out, table, natural)
     elif not table.has_head and sum(natural[:-1]) + gaps - _GAP <= out.width:
         _print_sentences(out, table, natural, out.width - gaps - sum(natural[:-1]))
+    elif not table.has_head and len(columns) > _FEW:
+        _print_stacked(out, table)
     elif sum(least) + gaps <= out.width:
         _print_folded(out, table, _shared(columns, least, out.width - gaps))
     elif any(_JOINT.search(cell) for cell in columns[0]):

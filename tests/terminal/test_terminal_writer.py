@@ -196,3 +196,10 @@ def test_an_ascii_terminal_gets_ascii_of_every_sign_of_ours() -> None:
     text = "1 µs ± 2 × 3 ÷ 4 – 5 → 6 ≤ 7 ≥ 8 … ▁▂▃▄▅▆▇█"
     assert _shown([[Line(text)]], 90, encoding="ascii").isascii()
     assert "\\" not in _shown([[Line(text)]], 90, encoding="ascii")
+
+
+def test_many_cells_without_a_head_follow_each_other_in_words() -> None:
+    row = ("eth0", "physical virtio_net", "up", "?", "queues 1 in, 1 out", "pfifo_fast", "mtu 1400")
+    lines = _shown([[Table([(*row, "no speed")], indent=2, has_head=False)]], 60).splitlines()
+    assert " ".join(" ".join(lines).split()) == f"{' '.join(row)} no speed"
+    assert "queues 1 in, 1 out" in lines[0]
