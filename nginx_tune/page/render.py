@@ -19,9 +19,11 @@ from nginx_tune.documents.plan import Plan
 from nginx_tune.page.embedded import embed
 from nginx_tune.page.parts import Section
 from nginx_tune.page.sections import section_of
+from nginx_tune.report.folding import hold_units, let_go
 from nginx_tune.report.screen import Line, Screen, Table, markdown
 from nginx_tune.report.text import plain
 
+_NO_BREAK = "\u00a0"
 _GOOD = ("better", "held", "pass", "passed", "inside", "taken")
 _BAD = ("worse", "NOT HELD", "FAIL", "OUTSIDE", "error", "REFUSED", "DOWN")
 
@@ -88,6 +90,7 @@ def _environment() -> Environment:
     )
     jinja.tests["table"] = lambda part: isinstance(part, Table)
     jinja.filters["capital"] = lambda text: text[:1].upper() + text[1:]
+    jinja.filters["held"] = _held
     jinja.filters["tone"] = _tone
     jinja.filters["folded"] = _folded
     jinja.filters["unfolded"] = _unfolded
@@ -97,6 +100,11 @@ def _environment() -> Environment:
 def _visible(value: object) -> object:
     # Exactly str: what is markup already (macros, the embedded documents) stays.
     return plain(value) if type(value) is str else value
+
+
+def _held(text: str) -> str:
+    """No line ends between a number and its unit."""
+    return let_go(hold_units(plain(text)), _NO_BREAK)
 
 
 def _tone(cell: str) -> str:

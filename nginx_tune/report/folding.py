@@ -31,9 +31,9 @@ def hold_units(text: str) -> str:
     return _UNIT.sub(_HELD, text)
 
 
-def let_go(text: str) -> str:
-    """The text with its held spaces as spaces again."""
-    return text.replace(_HELD, " ")
+def let_go(text: str, space: str = " ") -> str:
+    """The text with its held spaces as spaces again, or as another character."""
+    return text.replace(_HELD, space)
 
 
 def fold(text: str, width: int, *, hang: int = _HANG) -> list[str]:

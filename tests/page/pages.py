@@ -225,10 +225,11 @@ class Page(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
+        if tag != "wbr":  # where a path may go on, as often as it has slashes
+            self.elements.append((tag, dict(attrs)))
 
     def handle_data(self, data: str) -> None:
-        self.text += data
+        self.text += data.replace("\u00a0", " ")
 
     def values(self, attribute: str) -> list[Any]:
         """The numbers of an attribute, in their order."""

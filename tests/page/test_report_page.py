@@ -500,3 +500,14 @@ def test_a_page_of_a_plan_does_not_carry_the_files(run_cli: RunCli, tmp_path: Pa
     refused = run_cli("rehearse", "--plan", tmp_path / "sent.json")
     assert refused.returncode == 2
     assert "its content is left out, as in a page of 'report'" in refused.stderr
+
+
+def test_a_number_stays_with_its_unit_and_a_name_whole_where_lines_end() -> None:
+    seen = next(one for one in EVERY if isinstance(one, Observation))
+    said = msgspec.structs.replace(seen.causes[0], summary="loops wait 12.5 ms, 0.4 % of the time")
+    text = render_page([msgspec.structs.replace(seen, causes=[said])]).decode()
+    assert "loops wait 12.5\u00a0ms, 0.4\u00a0% of the time" in text
+    plan = next(one for one in EVERY if isinstance(one, Plan))
+    path = "/etc/nginx/<b>.conf"
+    title = render_page([msgspec.structs.replace(plan, conf_path=path)]).decode()
+    assert "Plan for /<wbr>etc/<wbr>nginx/<wbr>&lt;b&gt;.conf</h1>" in title
