@@ -40,9 +40,10 @@ PAIRED = {
     "apply", "examples", "store", "experiment/test_tls_lab.py", "host/test_trust.py",
     "lab/test_bounds.py", "lab/test_images.py", "lab/test_other_users_directories.py",
     "lab/test_special_files.py",
-    "nginx/test_nginx_instance.py", "probe/test_probe_command.py", "probe/test_probe_http2.py",
-    "probe/test_probe_http3.py", "probe/test_probe_tls.py", "probe/test_probe_transport.py",
-    "probe/test_probe_upload_guard.py", "probe/test_probe_uploads.py",
+    "nginx/test_nginx_instance.py", "probe/test_probe_command.py", "probe/test_probe_fits.py",
+    "probe/test_probe_http2.py", "probe/test_probe_http3.py", "probe/test_probe_tls.py",
+    "probe/test_probe_transport.py", "probe/test_probe_upload_guard.py",
+    "probe/test_probe_uploads.py", "probe/test_probe_waits.py",
     "validate/test_validate_searches.py", "validate/test_validate_sites.py",
     "validate/test_validate_whole_sites.py",
 }  # fmt: skip

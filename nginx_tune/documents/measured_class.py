@@ -159,7 +159,8 @@ class Uploads(Part, frozen=True, kw_only=True):
     """The bodies that a class sent; a body counts as its request does, bytes as they go."""
 
     bodies: int = 0
-    """Of which the last byte was handed over: to the socket, of HTTP/3 to QUIC."""
+    """Of which the last byte was handed over: to the socket, of HTTP/3 to QUIC. One that was sent
+    again counts once, by the first time."""
     bytes: int = 0
     """That were handed over in the measured time, of unfinished bodies too."""
     bytes_per_second: float = 0.0

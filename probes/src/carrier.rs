@@ -59,6 +59,15 @@ impl Carrier {
         all!(self, streams => streams.has_unsent())
     }
 
+    /// Whether something was made that the socket did not take yet.
+    pub fn has_made(&self) -> bool {
+        match self {
+            Self::Http2(streams) => streams.has_made(),
+            Self::Http3(streams) => streams.has_unsent(),
+            Self::WebSocket(channel) => channel.has_unsent(),
+        }
+    }
+
     /// What was counted of its streams.
     pub fn tally(&self) -> Tally {
         match self {

@@ -94,8 +94,13 @@ impl Exchange {
         Reached {
             sent: true,
             first_byte: self.first_byte,
-            is_uploaded: !self.is_uploading(),
+            is_uploaded: self.request.is_uploaded || !self.is_uploading(),
         }
+    }
+
+    /// Whether it has a body, and all of that was handed over.
+    pub fn is_uploaded(&self) -> bool {
+        self.upload.is_some() && !self.is_uploading()
     }
 
     /// Whether a part of its body was not handed over.

@@ -18,6 +18,8 @@ pub struct Request {
     pub sent: Nanos,
     /// How often it was sent again.
     pub retries: u8,
+    /// Whether its body was handed over before it was.
+    pub is_uploaded: bool,
     /// The user who sends it (closed loop).
     pub user: u32,
     /// Failures in a row of this user.
@@ -33,6 +35,7 @@ impl Request {
             intended,
             sent: intended,
             retries: 0,
+            is_uploaded: false,
             user: 0,
             failures_in_a_row: 0,
         }

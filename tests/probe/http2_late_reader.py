@@ -1,7 +1,8 @@
-"""A server of HTTP/2 at a unix socket whose windows never close and that reads late, until killed.
+"""A server of HTTP/2 at a unix socket that reads late, until killed: ``PATH [FIRST_WINDOW]``.
 
 It takes nothing until the client's socket is full and all its requests are under way. Then it takes
-all that comes as fast as it can.
+all that comes as fast as it can. Its windows never close; with a first window that is smaller they
+open only then.
 """
 
 from __future__ import annotations
@@ -41,27 +42,31 @@ def take_frame(peer: socket.socket, came: BinaryIO) -> int:
     return 9 + size
 
 
-def serve(peer: socket.socket) -> None:
+def first_window(window: int) -> bytes:
+    return frame(SETTINGS, 0, 0, struct.pack(">HI", FIRST_WINDOW, window))
+
+
+def serve(peer: socket.socket, window: int) -> None:
     peer.sendall(
-        frame(SETTINGS, 0, 0, struct.pack(">HI", FIRST_WINDOW, LARGEST_WINDOW))
-        + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", CONNECTION_WINDOW_MORE))
+        first_window(window) + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", CONNECTION_WINDOW_MORE))
     )
     with peer, peer.makefile("rb") as came:
         came.read(PREFACE_BYTES)
         time.sleep(REST_SECONDS)
+        peer.sendall(first_window(LARGEST_WINDOW))
         while take_frame(peer, came):
             pass
 
 
-def main(path: str) -> None:
+def main(path: str, window: int) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
         server.listen()
         os.write(1, b"0\n")
         while True:
             peer, _ = server.accept()
-            threading.Thread(target=serve, args=[peer], daemon=True).start()
+            threading.Thread(target=serve, args=[peer, window], daemon=True).start()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else LARGEST_WINDOW)

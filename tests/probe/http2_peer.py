@@ -51,15 +51,22 @@ class Peer(NamedTuple):
 
 @contextlib.contextmanager
 def http2_peer(
-    reply: Callable[[int, int], Reply], settings: bytes = frame(SETTINGS, 0, 0)
+    reply: Callable[[int, int], Reply],
+    settings: bytes = frame(SETTINGS, 0, 0),
+    *,
+    rest_seconds: float = 0.0,
 ) -> Iterator[Peer]:
-    """A server: ``reply`` tells by the number of the connection and of the stream."""
+    """A server: ``reply`` tells by the number of the connection and of the stream.
+
+    For ``rest_seconds`` it lets clients connect and says nothing.
+    """
     stop = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0.1)
         peer = Peer(listener.getsockname()[1], [])
 
         def accept() -> None:
+            stop.wait(rest_seconds)
             for number in itertools.count():
                 while not stop.is_set():
                     with contextlib.suppress(TimeoutError):

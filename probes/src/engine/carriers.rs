@@ -150,6 +150,7 @@ impl Engine<'_> {
         if owner == index {
             next = next.min(self.expire_handshakes(index, now, timeout));
         }
+        let mut is_any = false;
         for slot in 0..self.slots.len() as u32 {
             let Some(connection) = &mut self.slots[slot as usize].connection else {
                 continue;
@@ -165,11 +166,16 @@ impl Engine<'_> {
             let own = carried.exchanges().filter(|it| it.class == index);
             let left = own.map(|it| it.deadline(timeout)).min();
             next = next.min(left.unwrap_or(NEVER));
+            is_any |= !given_up.is_empty();
             for exchange in given_up {
                 let end = End::Failed(Failure::Timeout);
                 self.end_stream(slot, Ended { exchange, end }, now);
             }
             self.relist(slot);
+        }
+        if is_any {
+            // There is room for those that wait.
+            self.proceed(index);
         }
         next
     }

@@ -5,7 +5,7 @@
 //! then on the handshake is a part of its time, and its failure the arrival's.
 
 use super::Engine;
-use crate::clock::Nanos;
+use crate::clock::{NEVER, Nanos};
 use crate::connection::{Phase, Purpose};
 use crate::failure::Failure;
 use crate::request::Request;
@@ -13,11 +13,11 @@ use crate::request::Request;
 impl Engine<'_> {
     /// Opens connections that are to be held and are missing.
     pub(super) fn hold(&mut self, now: Nanos) {
-        if now >= self.stop_at {
-            return;
-        }
         for class in 0..self.classes.len() {
-            while now >= self.classes[class].next_spare() {
+            if now >= self.stop_at {
+                self.stand_at_last(class);
+            }
+            while now >= self.next_spare(class, now) {
                 match self.dial(class, Request::new(0, 0, now), Purpose::Spare) {
                     Ok(slot) => {
                         self.classes[class].spares.push(slot);
@@ -32,6 +32,36 @@ impl Engine<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// When a connection of a class can be opened to be held. After the last arrival that is one alone,
+    /// where requests wait that would have none.
+    pub(super) fn next_spare(&self, index: usize, now: Nanos) -> Nanos {
+        let class = &self.classes[index];
+        let is_missing = || {
+            let waits = |class: usize| !self.classes[class].pending.is_empty();
+            class.carriers.is_some()
+                && class.spares.is_empty()
+                && class.open == class.leaving
+                && (waits(index) || class.family.guests.iter().any(|&it| waits(it)))
+        };
+        if now < self.stop_at || is_missing() {
+            class.next_spare()
+        } else {
+            NEVER
+        }
+    }
+
+    /// After the last arrival nobody waits any more for connections that nobody opens.
+    fn stand_at_last(&mut self, index: usize) {
+        let class = &mut self.classes[index];
+        let Some(carriers) = class.carriers.as_mut().filter(|_| class.spares.is_empty()) else {
+            return;
+        };
+        if !carriers.stands() {
+            carriers.stand();
+            self.proceed(index);
         }
     }
 

@@ -335,14 +335,17 @@ impl<'p> Engine<'p> {
             .min(self.resting.next_moment())
             .min(self.paced.next_moment())
             .min(self.alarms.next_moment())
-            .min(self.moves.next_moment())
-            .min(self.ballast.next_moment());
+            .min(self.moves.next_moment());
         let now = self.clock.now();
+        // After the last arrival none is opened to be held.
+        if now < self.stop_at {
+            next = next.min(self.ballast.next_moment());
+        }
         for class in &self.classes {
             next = next.min(class.next_deadline);
-            if now < self.stop_at {
-                next = next.min(class.next_spare());
-            }
+        }
+        for class in 0..self.classes.len() {
+            next = next.min(self.next_spare(class, now));
         }
         for moment in [
             self.plan.window().start,

@@ -79,6 +79,7 @@ impl Engine<'_> {
     pub(super) fn flush_streams(&mut self) {
         while let Some(slot) = self.unflushed.pop() {
             self.flush_carried(slot);
+            self.go_on_with_messages(slot);
         }
     }
 
@@ -303,6 +304,7 @@ impl Engine<'_> {
         let class = &mut self.classes[index];
         class.recorder.retries(&request);
         request.retries = request.retries.saturating_add(1);
+        request.is_uploaded |= exchange.is_uploaded();
         class.await_deadline(&request);
         class.pending.push_front(request);
     }

@@ -309,6 +309,7 @@ impl Engine<'_> {
         }
         self.classes[class].recorder.retries(&request);
         request.retries = 1;
+        request.is_uploaded = reached.is_uploaded;
         self.open(class, request);
     }
 

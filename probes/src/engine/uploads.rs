@@ -157,7 +157,7 @@ impl Engine<'_> {
                 return;
             };
             // What waited may be all that there was room for: once it is on its way, more is made.
-            let waited = carried.has_unsent();
+            let waited = carried.has_made();
             let (bytes, moment) = carried.fill(now);
             next = moment;
             if !self.flush_once(slot) || self.slots[slot as usize].connection.is_none() {

@@ -25,10 +25,17 @@ impl Engine<'_> {
 
     /// The socket has taken of what was to be sent: there may be room for messages that wait.
     pub(super) fn go_on_with_messages(&mut self, slot: u32) {
-        if let Some((index, _)) = self.channel(slot) {
-            self.relist(slot);
-            self.proceed(index);
+        let Some((index, channel)) = self.channel(slot) else {
+            return;
+        };
+        if channel.known.has_room || !channel.has_room() {
+            return;
         }
+        channel.known.has_room = true;
+        if let Some(carriers) = &mut self.classes[index].carriers {
+            carriers.put(slot);
+        }
+        self.proceed(index);
     }
 
     /// Takes note of the messages that have come on a connection.

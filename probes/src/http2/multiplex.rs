@@ -183,9 +183,14 @@ impl Multiplex {
         &mut self.out
     }
 
+    /// Whether something waits for the socket.
+    pub fn has_made(&self) -> bool {
+        !self.out.is_empty()
+    }
+
     /// Whether something is to be sent, or may be.
     pub fn has_unsent(&self) -> bool {
-        !self.out.is_empty() || self.has_bodies() || self.are_paced
+        self.has_made() || self.has_bodies() || self.are_paced
     }
 
     /// What was counted.

@@ -57,6 +57,11 @@ impl Carriers {
         self.stands = true;
     }
 
+    /// Whether that is so.
+    pub fn stands(&self) -> bool {
+        self.stands
+    }
+
     /// Whether a request that waits would find one.
     pub fn has_any(&self) -> bool {
         self.stands && !self.with_room.is_empty()

@@ -330,7 +330,7 @@ impl Recorder {
                 self.latencies.unanswered(request, reached, now);
                 // Had it begun, no time would have been up.
                 self.body_not_begun(age);
-                self.not_uploaded(reached, age);
+                self.not_uploaded(request, reached, age);
             }
         }
         self.series.failed(failure.is_by_time().then_some(age), now);
@@ -352,7 +352,7 @@ impl Recorder {
             self.unfinished_from = self.unfinished_from.min(age);
             self.latencies.unanswered(request, reached, now);
             self.body_not_begun(age);
-            self.not_uploaded(reached, age);
+            self.not_uploaded(request, reached, age);
         }
     }
 

@@ -16,9 +16,10 @@ impl Recorder {
         }
     }
 
-    /// The last byte of a request's body was handed over at a moment.
+    /// The last byte of a request's body was handed over at a moment; that counts once, however often
+    /// the request is sent again.
     pub fn uploaded(&mut self, request: &Request, moment: Nanos) {
-        let counts = self.measures(request.intended);
+        let counts = self.measures(request.intended) && !request.is_uploaded;
         if let Some(tally) = self.uploads.as_mut().filter(|_| counts) {
             tally.handed_over(moment.saturating_sub(request.intended));
         }
@@ -52,8 +53,9 @@ impl Recorder {
     }
 
     /// A request that is measured is given up at this age.
-    pub(super) fn not_uploaded(&mut self, reached: Reached, age: Nanos) {
-        if let Some(tally) = self.uploads.as_mut().filter(|_| !reached.is_uploaded) {
+    pub(super) fn not_uploaded(&mut self, request: &Request, reached: Reached, age: Nanos) {
+        let counts = !reached.is_uploaded && !request.is_uploaded;
+        if let Some(tally) = self.uploads.as_mut().filter(|_| counts) {
             tally.not_handed_over(age);
         }
     }

@@ -1,0 +1,288 @@
+"""Situations drawn at random: a server in fits and starts, and what it is asked.
+
+All that rests comes to less than `RESTS_SECONDS`, and so do the paces of a class, so that nothing
+needs as much as half of the time that a request has.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from fitful_wire import Temper, spread, text
+
+from nginx_tune.documents.loadplan import (
+    Arrivals,
+    Http2,
+    Http3,
+    LoadClass,
+    LoadPlan,
+    Paths,
+    Permit,
+    Target,
+    Tls,
+    Upload,
+    WebSocket,
+)
+
+RESTS_SECONDS = 1.5
+TIMEOUT_SECONDS = 30.0
+MOST_BYTES = 8_000_000
+"""Of all bodies of a class."""
+WAYS = [
+    "http1",
+    "http1-unix",
+    "http1-tls",
+    "http2",
+    "http2-unix",
+    "http2-tls",
+    "http2",
+    "http2-unix",
+]
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What was drawn; the server's address comes in when that is known."""
+
+    way: str
+    temper: Temper
+    classes: list[LoadClass]
+    duration_seconds: float
+    threads: int
+    idle_connections: int
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether the run ends with its last answer, so that all is measured."""
+        return all(item.paths.kind == "manifest" for item in self.classes)
+
+    @property
+    def is_harmless(self) -> bool:
+        temper = self.temper
+        return not (temper.early or temper.drops or temper.refuses)
+
+    def plan(self, port: int, tls: Tls | None) -> LoadPlan:
+        unix = self.temper.unix
+        place = Target(address="127.0.0.1", port=port, tls=tls)
+        return LoadPlan(
+            target=place if unix is None else Target(unix=unix, tls=tls),
+            classes=self.classes,
+            duration_seconds=self.duration_seconds,
+            drain_seconds=TIMEOUT_SECONDS,
+            threads=self.threads,
+            idle_connections=self.idle_connections,
+            seed=self.temper.seed,
+            permit=Permit(ports=[] if unix else [port], sockets=[unix] if unix else []),
+        )
+
+
+def draw(seed: int, folder: Path, way: str = "", tls: list[str] | None = None) -> Situation:
+    """The situation of a seed; ``tls``: the files for ways that need them."""
+    dice = random.Random(seed)
+    drawn = dice.choice(WAYS)
+    way = way or drawn
+    temper = draw_temper(dice, seed, way, folder, tls if "tls" in way else None)
+    replays = dice.random() < 0.4
+    duration = 20.0 if replays else round(dice.uniform(0.2, 0.8), 3)
+    threads = dice.choice([1, 1, 1, 2])
+    makers = [Draw(dice, way, temper, folder, replays, duration, threads) for _ in range(3)]
+    classes = []
+    if dice.random() < 0.85:
+        classes.append(makers[0].uploads())
+    if not classes or dice.random() < 0.6:
+        classes.append(makers[1].answers())
+    if way.startswith("http1") and not replays and dice.random() < 0.4:
+        classes.append(makers[2].messages())
+    return Situation(
+        way,
+        temper,
+        classes,
+        duration,
+        threads=threads,
+        idle_connections=dice.choice([0, 0, 0, 3]),
+    )
+
+
+def draw_temper(
+    dice: random.Random, seed: int, way: str, folder: Path, tls: list[str] | None
+) -> Temper:
+    is_2 = way.startswith("http2")
+    harm = dice.choice(["", "", "", "", "early", "drops", "refuses"])
+    if way == "http3":  # nginx in front makes of it what it likes
+        harm = ""
+    least = dice.choice([300, 2000, 20_000])
+    return Temper(
+        talk="http2" if is_2 else "http1",
+        seed=seed,
+        unix=str(folder / "s") if "unix" in way else None,
+        tls=tls,
+        rests_seconds=round(dice.uniform(0.3, RESTS_SECONDS), 3),
+        longest_rest_seconds=dice.choice([0.02, 0.1, 0.3, 1.0]),
+        read_bytes=(least, dice.choice([2 * least, 100_000, 1_000_000])),
+        read_rests=dice.choice([0.0, 0.02, 0.2, 0.9]),
+        write_bytes=(dice.choice([1, 100, 5000]), dice.choice([5000, 50_000, 500_000])),
+        write_rests=dice.choice([0.0, 0.02, 0.2, 0.9]),
+        receive_buffer_bytes=dice.choice([None, 2048, 16_384, 200_000]),
+        send_buffer_bytes=dice.choice([None, 4096, 50_000]),
+        answers=dice.choice(["end", "end", "head"]),
+        delays=dice.choice([0.0, 0.3, 1.0]),
+        parts=dice.random() < 0.5,
+        closes=dice.choice([0.0, 0.0, 0.3]),
+        first_window=dice.choice([None, 0, 1, 1000, 65_535, 1 << 20]),
+        grants=dice.choice([(1, 1000), (1000, 20_000), (1, 1 << 20), (100_000, 1 << 24)]),
+        changes=dice.choice([0, 0, 5]),
+        most_streams=dice.choice([None, 1, 2, 5, 100]),
+        frame_bytes=dice.choice([None, 16_384, 65_536, (1 << 24) - 1]),
+        pings=dice.choice([0, 0, 3, 100]),
+        goaway_every=dice.choice([0, 0, 1, 3, 10]),
+        early=0.3 if harm == "early" else 0.0,
+        drops=0.2 if harm == "drops" else 0.0,
+        refuses=0.3 if harm == "refuses" and is_2 else 0.0,
+    )
+
+
+@dataclass
+class Draw:
+    """Draws the classes of a load."""
+
+    dice: random.Random
+    way: str
+    temper: Temper
+    folder: Path
+    replays: bool
+    duration: float
+    threads: int
+
+    def __post_init__(self) -> None:
+        self.count = self.dice.randint(1, 30)
+        self.connections = self.dice.choice([self.threads, self.threads, 2, 3, 6])
+        # Less where it is taken in small pieces.
+        small = self.temper.read_bytes[1] < 10_000
+        most = MOST_BYTES // self.count
+        self.most_bytes = min(most, 200_000 if small else 2_000_000)
+        self.kind = "replay" if self.replays else "open"
+        if not self.replays and self.dice.random() < 0.3:
+            self.kind = "closed"
+
+    def sizes(self, least: int) -> list[int]:
+        drawn = [spread(self.dice, 1, self.most_bytes) for _ in range(self.dice.randint(1, 3))]
+        drawn.append(self.dice.choice([least, 16_384, 65_535, self.most_bytes]))
+        return [min(size, self.most_bytes) for size in drawn]
+
+    def arrivals(self) -> Arrivals:
+        if self.kind == "replay":
+            return Arrivals(kind="replay")
+        if self.kind == "closed":
+            think = self.dice.choice([0.02, 0.1])
+            users = max(1, int(self.count * think / self.duration))
+            users = min(users, self.connections)
+            return Arrivals(kind="closed", users=users, think_seconds=think)
+        kind = self.dice.choice(["constant", "poisson"])
+        return Arrivals(kind=kind, rate_per_second=round(self.count / self.duration + 1, 3))
+
+    def paths(self, name: str, sizes: list[int]) -> Paths:
+        """Their numbers are the bytes of the answers."""
+        if self.replays:
+            return Paths(kind="manifest", manifest=str(self.manifest(name, sizes)))
+        files = [self.folder / str(size) for size in sizes]
+        for file, size in zip(files, sizes, strict=True):
+            file.write_bytes(text(0, size))
+        return Paths(
+            kind="uniform",
+            paths=[f"/{size}" for size in sizes],
+            bytes=sizes,
+            files=[str(file) for file in files] if self.dice.random() < 0.5 else None,
+        )
+
+    def manifest(self, name: str, sizes: list[int]) -> Path:
+        span = self.dice.choice([0.0, 0.1, 0.7])
+        moments = sorted(round(self.dice.uniform(0, span), 4) for _ in range(self.count))
+        lines: list[object] = [{"schema": "nginx-tune/manifest/1", "paths": "kept"}]
+        for moment in moments:
+            size = self.dice.choice(sizes)
+            lines.append({"offset_seconds": moment, "path": f"/{size}", "bytes": size})
+        file = self.folder / name
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return file
+
+    def common(self, name: str, answers: list[int]) -> dict[str, object]:
+        dice = self.dice
+        parts: dict[str, object] = {
+            "name": name,
+            "arrivals": self.arrivals(),
+            "connections": self.connections,
+            "paths": self.paths(name, answers),
+            "timeout_seconds": TIMEOUT_SECONDS,
+            "hash_ratio": 1.0,
+        }
+        streams = dice.choice([1, 2, 8, 32])
+        windows = {
+            "stream_window_bytes": dice.choice([65_535, 100_000, 6 << 20]),
+            "connection_window_bytes": dice.choice([65_535, 100_000, 15 << 20]),
+        }
+        if self.way.startswith("http2"):
+            parts["http2"] = Http2(streams=streams, **windows)
+        elif self.way == "http3":
+            parts["http3"] = Http3(streams=streams, **windows)
+        else:
+            turns = dice.random() < 0.5 and self.kind != "closed"
+            parts["connection_use"] = "turns" if turns else "latest"
+            used = dice.choice(["", "", "keepalive", "keepalive_requests", "close_probability"])
+            if used == "keepalive" and not turns:
+                parts["keepalive"] = False
+            elif used == "keepalive_requests":
+                parts["keepalive_requests"] = dice.randint(1, 4)
+            elif used == "close_probability":
+                parts["close_probability"] = 0.3
+            if dice.random() < 0.3 and self.temper.unix is None:
+                parts["receive_buffer_bytes"] = dice.choice([4096, 20_000])
+        return parts
+
+    def uploads(self) -> LoadClass:
+        dice, sizes = self.dice, self.sizes(0)
+        if dice.random() < 0.2:
+            sizes.append(0)
+        # Each of a connection's bodies one after another, at worst.
+        turns = self.count / self.connections + 1
+        pace = int(max(sizes) * turns / dice.uniform(0.3, RESTS_SECONDS)) + 1000
+        parts = self.common("up", dice.choice([[1], [100, 20_000], [300_000 // self.count + 1]]))
+        is_1 = not self.way.startswith(("http2", "http3"))
+        return LoadClass(
+            **parts,  # type: ignore[arg-type]
+            method=dice.choice(["POST", "PUT"]),
+            upload=Upload(
+                bytes=sizes,
+                bytes_per_second=pace if dice.random() < 0.3 else 0,
+                chunked=dice.random() < 0.4,
+                expect_continue=is_1 and dice.random() < 0.3,
+            ),
+        )
+
+    def answers(self) -> LoadClass:
+        dice, sizes = self.dice, self.sizes(1)
+        parts = self.common("down", sizes)
+        if self.way != "http3" and dice.random() < 0.35:
+            all_bytes = max(sizes) * self.count / self.connections
+            pace = int(all_bytes / dice.uniform(0.3, RESTS_SECONDS)) + 1000
+            parts["read_bytes_per_second"] = pace
+            if self.way.startswith("http2"):
+                parts["read_pace_of"] = dice.choice(["stream", "connection"])
+        return LoadClass(**parts)  # type: ignore[arg-type]
+
+    def messages(self) -> LoadClass:
+        dice = self.dice
+        return LoadClass(
+            name="echo",
+            arrivals=self.arrivals(),
+            connections=self.connections,
+            paths=Paths(kind="fixed", paths=["/0"]),
+            timeout_seconds=TIMEOUT_SECONDS,
+            websocket=WebSocket(
+                message_bytes=spread(dice, 1, min(self.most_bytes, 1 << 20)),
+                text=dice.random() < 0.5,
+                messages=dice.choice([1, 3, 100]),
+            ),
+        )

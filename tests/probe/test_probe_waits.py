@@ -1,0 +1,171 @@
+"""What was left to send when nothing woke the connection any more; waits that never slept."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fitful_runs import ask, serving
+from fitful_wire import Temper
+from http2_peer import GOAWAY, Reply, answer, frame, http2_peer
+from upload_loads import LATE_READER, listening, upload_class, upload_plan
+
+from nginx_tune.documents.loadplan import (
+    Arrivals,
+    Http2,
+    LoadClass,
+    LoadPlan,
+    Paths,
+    Permit,
+    Target,
+    Upload,
+    WebSocket,
+)
+from nginx_tune.documents.measured_class import ClassMeasurement
+
+pytestmark = pytest.mark.needs("probe")
+
+HERE = "127.0.0.1"
+
+
+def plan(port: int, item: LoadClass, **changes: object) -> LoadPlan:
+    parts: dict[str, object] = {"duration_seconds": 0.2, "drain_seconds": 30.0, **changes}
+    place = Target(address=HERE, port=port)
+    permit = Permit(ports=[port])
+    return LoadPlan(target=place, classes=[item], permit=permit, **parts)  # type: ignore[arg-type]
+
+
+def item(rate: float, **changes: object) -> LoadClass:
+    """Requests over one stream of one connection, unless changed."""
+    parts: dict[str, object] = {
+        "name": "c",
+        "arrivals": Arrivals(kind="constant", rate_per_second=rate),
+        "paths": Paths(kind="fixed", paths=["/"]),
+        "connections": 1,
+        "http2": Http2(streams=1),
+    }
+    return LoadClass(**{**parts, **changes})  # type: ignore[arg-type]
+
+
+def none_waited(found: ClassMeasurement, item: LoadClass) -> bool:
+    longest = found.response_seconds.max
+    return longest is not None and longest < item.timeout_seconds / 2
+
+
+def test_a_body_that_waits_for_a_window_costs_no_cpu_time(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    one = upload_class(
+        arrivals=Arrivals(kind="constant", rate_per_second=2),
+        connections=1,
+        upload=Upload(bytes=[10_000]),
+        http2=Http2(streams=1),
+    )
+    with listening(str(path), "1000", server=LATE_READER):
+        found, wall, cpu = ask(upload_plan(Target(unix=str(path)), one))
+    assert (found.classes["c"].requests, found.classes["c"].errors) == (1, {})
+    assert cpu < wall / 2
+
+
+def test_idle_connections_that_are_lost_after_the_last_arrival_cost_no_cpu_time() -> None:
+    with idle_closer() as port:
+        one = item(5, http2=None)
+        found, wall, cpu = ask(plan(port, one, idle_connections=3))
+    assert (found.classes["c"].requests, found.classes["c"].errors) == (1, {})
+    idle = found.generator.idle_connections
+    assert idle is not None
+    assert idle.lost == 3
+    assert cpu < wall / 2
+
+
+@contextlib.contextmanager
+def idle_closer() -> Iterator[int]:
+    """Answers late, and closes other connections meanwhile."""
+    with socket.create_server((HERE, 0)) as listener:
+
+        def serve() -> None:
+            peers = [listener.accept()[0] for _ in range(4)]
+            is_over.wait(0.4)
+            asked = None
+            for peer in peers:
+                with contextlib.suppress(BlockingIOError):
+                    peer.setblocking(False)
+                    peer.recv(1 << 16)
+                    asked = peer
+                    continue
+                peer.close()
+            is_over.wait(1.5)
+            assert asked is not None
+            asked.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            asked.close()
+
+        is_over = threading.Event()
+        server = threading.Thread(target=serve)
+        server.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.join(20)
+
+
+def test_requests_go_over_another_connection_when_the_last_one_ends_after_the_arrivals() -> None:
+    def reply(connection: int, stream: int) -> Reply:
+        if connection > 0:
+            return Reply(answer(stream))
+        leaves = frame(GOAWAY, 0, 0, struct.pack(">II", stream, 0))
+        return Reply(answer(stream) + leaves, after_seconds=0.6)
+
+    one = item(20)
+    with http2_peer(reply) as peer:
+        found = ask(plan(peer.port, one))[0].classes["c"]
+    assert (found.requests, found.errors) == (4, {})
+    assert none_waited(found, one)
+
+
+def test_requests_do_not_wait_for_connections_that_nobody_opens_any_more() -> None:
+    # More than there are handshakes at once, and the first are through after the last arrival.
+    one = item(20, connections=40)
+    with http2_peer(lambda _, stream: Reply(answer(stream)), rest_seconds=0.6) as peer:
+        found = ask(plan(peer.port, one))[0].classes["c"]
+    assert (found.requests, found.errors) == (4, {})
+    assert none_waited(found, one)
+
+
+def test_a_request_goes_when_the_time_of_the_one_before_it_is_up() -> None:
+    one = item(2, timeout_seconds=1.0)
+    mute = Reply(b"")
+    with http2_peer(lambda _, stream: mute if stream == 1 else Reply(answer(stream))) as peer:
+        found = ask(plan(peer.port, one, duration_seconds=0.9))[0].classes["c"]
+    assert (found.requests, found.errors) == (1, {"timeout": 1})
+
+
+def test_messages_go_once_the_socket_has_taken_those_before_them() -> None:
+    # As many as may wait for the socket are fewer than the server wants before it says anything.
+    users = 20
+    one = item(
+        1,
+        arrivals=Arrivals(kind="closed", users=users),
+        http2=None,
+        websocket=WebSocket(message_bytes=20_000),
+    )
+    temper = Temper(talk="http1", seed=1, rests_seconds=0, gathers=users)
+    with serving(temper) as serves:
+        found = ask(plan(serves.port, one))[0].classes["c"]
+    assert found.errors == {}
+    assert none_waited(found, one)
+
+
+def test_a_body_counts_once_however_often_its_request_is_refused(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    temper = Temper(talk="http2", seed=1, unix=path, refuses=0.2, rests_seconds=0)
+    one = upload_class("/10", upload=Upload(bytes=[1000]), connections=2, http2=Http2(streams=10))
+    with serving(temper) as serves:
+        found = ask(upload_plan(Target(unix=path), one))[0].classes["c"]
+    assert serves.said["given"]["refused"] > 0
+    assert found.upload is not None
+    assert (found.requests, found.upload.bodies, found.upload.confirmed) == (20, 20, 20)
+    assert found.upload.upload_seconds.count == 20
