@@ -1,0 +1,60 @@
+"""Servers that read and write in fits and starts: nothing waits for what nobody will wake it for.
+
+Every request ends long before its time is up, every byte of a body is right and counted once, both
+ends count alike, and the probe sleeps while it waits. Drawn anew in each run:
+``NGINX_TUNE_FITS=SEED`` repeats it, and ``NGINX_TUNE_FITS_COUNT=N`` draws so many. What a failure
+prints is the seed of its situation alone.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from fitful_draws import draw
+from fitful_runs import complaints, run
+
+from nginx_tune.lab.certificate import make_certificate
+
+pytestmark = pytest.mark.needs("nginx", "probe", "openssl")
+
+SEED = int(os.environ.get("NGINX_TUNE_FITS") or random.SystemRandom().randrange(1 << 31))
+COUNT = int(os.environ.get("NGINX_TUNE_FITS_COUNT", "12"))
+"""Of situations drawn."""
+KEPT = [302, 332, 345, 346]
+"""Seeds that found requests that waited for ever, and a probe that did not sleep."""
+OVER_HTTP3 = 3
+"""Situations drawn with nginx in front, which speaks HTTP/3."""
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    made = make_certificate(tmp_path_factory.mktemp("tls"), names=["localhost"])
+    return [str(made.certificate), str(made.key)]
+
+
+@pytest.mark.parametrize("number", range(COUNT))
+def test_nothing_waits_for_ever_and_nothing_spins(
+    tmp_path: Path, tls: list[str], number: int
+) -> None:
+    seed = SEED + number
+    situation = draw(seed, tmp_path, tls=tls)
+    came = run(situation, tls)
+    assert complaints(situation, came) == [], f"NGINX_TUNE_FITS={seed}: {situation}"
+
+
+@pytest.mark.parametrize("seed", KEPT)
+def test_what_was_found_once_stays_cured(tmp_path: Path, tls: list[str], seed: int) -> None:
+    situation = draw(seed, tmp_path, tls=tls)
+    assert complaints(situation, run(situation, tls)) == [], situation
+
+
+@pytest.mark.needs("matrix")
+@pytest.mark.parametrize("number", range(OVER_HTTP3))
+def test_nor_over_http3(tmp_path: Path, number: int) -> None:
+    seed = SEED + number
+    situation = draw(seed, tmp_path, "http3")
+    came = run(situation, None)
+    assert complaints(situation, came) == [], f"NGINX_TUNE_FITS={seed}: {situation}"
