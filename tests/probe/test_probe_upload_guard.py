@@ -95,6 +95,30 @@ def test_nobody_is_no_server_of_ours_and_neither_is_tcp_where_udp_is_asked() -> 
         assert REFUSED in asked_directly(plan).stderr.decode()
 
 
+def test_a_socket_that_somebody_else_holds_too_is_not_ours() -> None:
+    # A server of ours that was given a socket: who gave it may take connections from it as well.
+    gives = (
+        "import os, socket, subprocess, sys\n"
+        "s = socket.create_server(('127.0.0.1', 0))\n"
+        "words = [sys.executable, '-c', 'input()']\n"
+        f"marked = {{**os.environ, {ENVIRONMENT_MARK!r}: 'test'}}\n"
+        "child = subprocess.Popen(words, env=marked, pass_fds=[s.fileno()])\n"
+        "print(s.getsockname()[1], flush=True); child.wait()\n"
+    )
+    argv = [sys.executable, "-c", gives]
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=UNMARKED
+    ) as both:
+        assert both.stdin is not None
+        assert both.stdout is not None
+        try:
+            target = Target(address="127.0.0.1", port=int(both.stdout.readline()))
+            said = asked_directly(forged(target))
+        finally:
+            both.stdin.close()
+    assert (said.returncode, REFUSED in said.stderr.decode()) == (2, True)
+
+
 def test_a_port_that_we_share_with_somebody_else_is_not_ours(tmp_path: Path) -> None:
     # Both listen, and the kernel gives each connection to either.
     share = (

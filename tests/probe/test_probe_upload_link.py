@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import shutil
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
+from needs import lacks
 from upload_loads import MARKED, UNMARKED, upload_class
 
 from nginx_tune.documents.base import decode, encode
@@ -28,7 +30,7 @@ from nginx_tune.documents.loadplan import (
     Upload,
 )
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.lab.link import SERVER_ADDRESS, ClientSide, Namespace
+from nginx_tune.lab.link import _CLIENT_END, SERVER_ADDRESS, ClientSide, Namespace
 from nginx_tune.lab.origin import OriginRequest
 from nginx_tune.load.probe import find_probe
 
@@ -176,6 +178,53 @@ def test_what_lies_behind_a_router_is_not_the_other_end(ends: Ends) -> None:
     route = ["ip", "route", "add", behind, "via", SERVER_ADDRESS]
     ends.clients.run(lambda: subprocess.run(route, check=True))
     argv = [sys.executable, "-c", LISTENS, behind, str(PORT)]
+    with started(ends.servers, argv, MARKED):
+        said = asked(ends, upload_class(), address=behind)
+    assert (said.returncode, REFUSED in said.stderr.decode()) == (2, True)
+
+
+def test_another_neighbour_with_the_same_address_is_not_the_one_that_is_asked(ends: Ends) -> None:
+    # The clients' network knows it, by a link of its own, and what is asked goes over the other.
+    neighbour = Namespace("a neighbour")
+    words = ["ip", "address", "add", f"{SERVER_ADDRESS}/32", "dev", "lo"]
+    neighbour.run(lambda: subprocess.run(words, check=True))
+    link = ["ip", "link", "add", "side", "type", "veth", "peer", "name", "side"]
+    link += ["netns", neighbour.name]
+    ends.clients.run(lambda: subprocess.run(link, check=True))
+    argv = [sys.executable, "-c", LISTENS, SERVER_ADDRESS, str(PORT)]
+    with started(neighbour, argv, MARKED):
+        said = asked(ends, upload_class())
+    assert (said.returncode, REFUSED in said.stderr.decode()) == (2, True)
+
+
+def test_a_tunnel_is_no_link(ends: Ends) -> None:
+    # It was made where the server is, and leads to whoever is at its other end.
+    behind, elsewhere = "198.51.100.1", "198.51.100.2"
+    tunnel = ["ip", "link", "add", "tunnel", "type", "vxlan", "id", "7", "dstport", "4789"]
+    made = ends.servers.run(
+        lambda: subprocess.run([*tunnel, "remote", elsewhere], capture_output=True, check=False)
+    )
+    if made.returncode != 0:
+        lacks("vxlan", made.stderr.decode())
+    for words in (
+        ["ip", "address", "add", f"{behind}/32", "dev", "lo"],
+        ["ip", "link", "set", "tunnel", "netns", ends.clients._namespace.name],
+    ):
+        ends.servers.run(functools.partial(subprocess.run, words, check=True))
+    for words in (["link", "set", "tunnel", "up"], ["route", "add", behind, "dev", "tunnel"]):
+        ends.clients.run(functools.partial(subprocess.run, ["ip", *words], check=True))
+    argv = [sys.executable, "-c", LISTENS, behind, str(PORT)]
+    with started(ends.servers, argv, MARKED):
+        said = asked(ends, upload_class(), address=behind)
+    assert (said.returncode, REFUSED in said.stderr.decode()) == (2, True)
+
+
+def test_an_address_that_the_other_end_would_pass_on_is_not_its_own(ends: Ends) -> None:
+    # Over the link with no router between, and whoever is there listens on all of its addresses.
+    behind = "198.51.100.1"
+    route = ["ip", "route", "add", behind, "dev", _CLIENT_END]
+    ends.clients.run(lambda: subprocess.run(route, check=True))
+    argv = [sys.executable, "-c", LISTENS, "0.0.0.0", str(PORT)]
     with started(ends.servers, argv, MARKED):
         said = asked(ends, upload_class(), address=behind)
     assert (said.returncode, REFUSED in said.stderr.decode()) == (2, True)
