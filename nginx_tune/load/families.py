@@ -67,7 +67,6 @@ def _of_guest(item: RequestClass, owner: RequestClass | None) -> list[str]:
         "http2 and connections are those of the other class": item.http2 != owner.http2
         or item.connections != owner.connections,
         "its connections are the other's: read_pace_of stream": item.read_pace_of == "connection",
-        "not with uploads": any(one.upload is not None for one in both),
         "not with events": any(getattr(one, "source", "") == "events" for one in both),
     }
     return [fault for fault, stands in faults.items() if stands]

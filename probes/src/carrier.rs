@@ -128,12 +128,10 @@ impl Carrier {
         }
     }
 
-    /// Bytes of bodies that went since this was last asked; takes note of bodies that are handed over.
-    pub fn take_sent_body(&mut self, now: Nanos) -> u64 {
-        match self {
-            Self::Http2(streams) => streams.take_sent_body(now),
-            Self::Http3(streams) => streams.take_sent_body(now),
-            Self::WebSocket(_) => 0,
+    /// Takes note of bodies that are handed over. Of HTTP/3 it is known when they are.
+    pub fn note_handed_over(&mut self, now: Nanos) {
+        if let Self::Http2(streams) = self {
+            streams.note_handed_over(now);
         }
     }
 

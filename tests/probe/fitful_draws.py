@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from fitful_wire import Temper, spread, text
 
 from nginx_tune.documents.loadplan import (
@@ -99,11 +100,28 @@ def draw(seed: int, folder: Path, way: str = "", tls: list[str] | None = None) -
     return Situation(
         way,
         temper,
-        classes,
+        shared(random.Random(f"{seed} shares"), classes),
         duration,
         threads=threads,
         idle_connections=dice.choice([0, 0, 0, 3]),
     )
+
+
+def shared(dice: random.Random, classes: list[LoadClass]) -> list[LoadClass]:
+    """The same, now and then over the same connections."""
+    if len(classes) < 2 or classes[0].http2 is None or dice.random() < 0.5:
+        return classes
+    owner, guest = dice.sample(classes[:2], 2)
+    # What a connection reads slowly holds back all that goes over it.
+    owner = msgspec.structs.replace(owner, read_pace_of="stream")
+    guest = msgspec.structs.replace(
+        guest,
+        connections_of=owner.name,
+        http2=owner.http2,
+        connections=owner.connections,
+        read_pace_of="stream",
+    )
+    return [owner, guest]
 
 
 def draw_temper(

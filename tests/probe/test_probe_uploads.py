@@ -9,10 +9,20 @@ import msgspec
 import pytest
 from probe_loads import StartNginx
 from test_probe_http3 import listening as listening_quic
-from upload_loads import LATE_READER, MARKED, counting_origin, listening, sent, upload_class
+from upload_loads import (
+    LATE_READER,
+    MARKED,
+    counting_origin,
+    listening,
+    sent,
+    upload_class,
+    upload_plan,
+)
 
-from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, Target, Tls, Upload
+from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, Paths, Target, Tls, Upload
 from nginx_tune.lab.certificate import make_certificate
+from nginx_tune.load.families import family_faults
+from nginx_tune.load.probe import run_probe
 
 pytestmark = pytest.mark.needs("nginx", "probe")
 
@@ -179,6 +189,48 @@ def test_bodies_pass_a_real_nginx_whole(
     found, came = sent(Target(address="127.0.0.1", port=free_port, tls=tls), item)
     assert found.errors == {}
     assert found.requests == came.bodies == came.confirmed == 20
+
+
+def test_classes_with_bodies_share_connections_and_each_counts_its_own(
+    start_nginx: StartNginx, free_port: int, tmp_path: Path, origin: int
+) -> None:
+    passed_on = f"proxy_pass http://127.0.0.1:{origin}; proxy_request_buffering off;"
+    start_nginx(
+        argv=OURS,
+        env=MARKED,
+        server=f"listen 127.0.0.1:{free_port} http2; location = /uploads {{ {passed_on} }}"
+        " location = /ok { return 200; }",
+    )
+
+    def asks(path: str) -> dict[str, object]:
+        """Ten requests, with whose answers the run ends: all bytes are in the measured time."""
+        lines: list[dict[str, object]] = [{"schema": "nginx-tune/manifest/1", "paths": "kept"}]
+        lines += [{"offset_seconds": number / 100, "path": path} for number in range(10)]
+        file = tmp_path / path[1:]
+        file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+        paths = Paths(kind="manifest", manifest=str(file))
+        return {"arrivals": Arrivals(kind="replay"), "paths": paths, "connections": 2}
+
+    shared: dict[str, object] = {"http2": Http2(streams=10), "connections_of": "plain"}
+    sizes = {"large": 700_000, "small": 999}
+    owner = {**asks("/ok"), "upload": None, "method": "GET", "name": "plain"}
+    classes = [upload_class(**{**owner, "http2": Http2(streams=10)})]
+    for name, size in sizes.items():
+        upload = Upload(bytes=[size])
+        classes.append(upload_class(**asks("/uploads"), **shared, name=name, upload=upload))
+    place = Target(address="127.0.0.1", port=free_port)
+    plan = upload_plan(place, classes[0], classes=classes, duration_seconds=20.0)
+    assert family_faults(classes) == []
+    found = run_probe(plan).classes
+    assert {name: (it.requests, it.errors) for name, it in found.items()} == dict.fromkeys(
+        ("plain", *sizes), (10, {})
+    )
+    for name, size in sizes.items():
+        came = found[name].upload
+        assert came is not None
+        assert (came.confirmed, came.bodies, came.bytes) == (10, 10, 10 * size)
+        assert found[name].connections_opened == 0
+    assert found["plain"].upload is None
 
 
 @pytest.mark.parametrize("way", ["http1", "http2"])

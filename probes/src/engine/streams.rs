@@ -246,7 +246,7 @@ impl Engine<'_> {
     pub(super) fn end_stream(&mut self, slot: u32, ended: Ended, now: Nanos) {
         let Ended { mut exchange, end } = ended;
         let index = exchange.class;
-        self.note_last(index, &mut exchange);
+        self.note_last(&mut exchange);
         let request = exchange.request;
         let class = &mut self.classes[index];
         class.in_flight -= 1;

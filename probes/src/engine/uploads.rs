@@ -3,6 +3,7 @@
 use super::traffic::ANSWERS;
 use super::{Engine, Slot, find, token};
 use crate::carrier::Carrier;
+use crate::class::Class;
 use crate::clock::{NEVER, Nanos};
 use crate::connection::{Phase, Sending};
 use crate::exchange::Exchange;
@@ -132,7 +133,7 @@ impl Engine<'_> {
             return;
         };
         let class = &self.classes[connection.class];
-        let (has_bodies, is_slow) = (class.plan.upload.is_some(), class.family.windows.are_paced);
+        let (has_bodies, is_slow) = (class.family.has_bodies, class.family.windows.are_paced);
         let mut next = NEVER;
         if is_slow {
             let now = self.clock.now();
@@ -148,7 +149,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The same where the class's requests have bodies.
+    /// The same where requests have bodies.
     fn flush_uploads(&mut self, slot: u32) {
         let mut next = NEVER;
         for _ in 0..PIECES_A_TURN {
@@ -187,31 +188,22 @@ impl Engine<'_> {
         let Some(connection) = &mut self.slots[slot as usize].connection else {
             return;
         };
-        let index = connection.class;
         let Some(carried) = &mut connection.carried else {
             return;
         };
-        let bytes = carried.take_sent_body(now);
-        let recorder = &mut self.classes[index].recorder;
+        carried.note_handed_over(now);
+        let mut all = 0;
         for exchange in carried.exchanges_mut() {
-            let handed_over = exchange
-                .upload
-                .as_mut()
-                .and_then(|it| it.take_handed_over());
-            if let Some(moment) = handed_over {
-                recorder.uploaded(&exchange.request, moment);
-            }
+            all += account_upload(&mut self.classes[exchange.class], exchange, now);
         }
-        self.count_sent(index, bytes, now);
+        self.count_bytes(all);
     }
 
     /// Takes note of the body of a stream that ended in the same moment in which that was handed over.
-    pub(super) fn note_last(&mut self, index: usize, exchange: &mut Exchange) {
-        let upload = exchange.upload.as_mut();
-        if let Some(moment) = upload.and_then(|it| it.take_handed_over()) {
-            let recorder = &mut self.classes[index].recorder;
-            recorder.uploaded(&exchange.request, moment);
-        }
+    pub(super) fn note_last(&mut self, exchange: &mut Exchange) {
+        let now = self.clock.now();
+        let bytes = account_upload(&mut self.classes[exchange.class], exchange, now);
+        self.count_bytes(bytes);
     }
 
     fn note_uploaded(&mut self, slot: u32) {
@@ -237,10 +229,28 @@ impl Engine<'_> {
 
     pub(super) fn count_sent(&mut self, index: usize, bytes: u64, now: Nanos) {
         self.classes[index].recorder.sent_body(bytes, now);
+        self.count_bytes(bytes);
+    }
+
+    /// So many bytes more count for the cap.
+    fn count_bytes(&mut self, bytes: u64) {
         self.total_bytes += bytes;
         if bytes > 0 && self.total_bytes >= self.plan.caps.bytes {
             let reason = format!("stopped: the cap of {} bytes", self.plan.caps.bytes);
             self.stop(&reason, 0);
         }
     }
+}
+
+/// Tells a class what went of the body of one of its streams; how many bytes.
+fn account_upload(class: &mut Class<'_>, exchange: &mut Exchange, now: Nanos) -> u64 {
+    let Some(upload) = &mut exchange.upload else {
+        return 0;
+    };
+    let bytes = upload.take_untold();
+    class.recorder.sent_body(bytes, now);
+    if let Some(moment) = upload.take_handed_over() {
+        class.recorder.uploaded(&exchange.request, moment);
+    }
+    bytes
 }

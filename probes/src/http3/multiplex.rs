@@ -54,7 +54,7 @@ pub struct Multiplex {
     taken_bytes: u64,
     tally: Tally,
     moves: Moves,
-    /// Bytes of bodies since this was last asked.
+    /// Bytes of bodies.
     sent_bytes: u64,
     /// What its class knows of it.
     pub known: Known,
@@ -370,11 +370,6 @@ impl Multiplex {
             next = next.min(self.streams[place].pace_moment());
         }
         (self.sent_bytes - before, next)
-    }
-
-    /// Bytes of bodies that went since this was last asked.
-    pub fn take_sent_body(&mut self, _now: Nanos) -> u64 {
-        mem::take(&mut self.sent_bytes)
     }
 
     /// Ends requests before their time, and tells the server.

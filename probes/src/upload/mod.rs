@@ -52,6 +52,8 @@ enum HandedOver {
 pub struct Upload {
     bytes: u64,
     made: u64,
+    /// What was told of that.
+    told: u64,
     /// What a slow client sends at once, and how long it rests then; none sends what the socket takes.
     pace: Option<Trickle>,
     /// What it may still send before it rests.
@@ -74,6 +76,7 @@ impl Upload {
         Self {
             bytes,
             made: 0,
+            told: 0,
             pace: (plan.bytes_per_second > 0).then(|| Trickle::new(plan.bytes_per_second)),
             budget: 0,
             next: if awaits_word {
@@ -162,6 +165,13 @@ impl Upload {
             scratch.extend_from_slice(b"0\r\n\r\n");
         }
         scratch
+    }
+
+    /// How many bytes were made since this was last asked.
+    pub fn take_untold(&mut self) -> u64 {
+        let more = self.made - self.told;
+        self.told = self.made;
+        more
     }
 
     /// All of it was handed over.

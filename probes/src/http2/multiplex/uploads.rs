@@ -22,8 +22,6 @@ pub(super) struct Uploads {
     pub(super) first_window: i64,
     /// Which stream has the first turn.
     turn: usize,
-    /// Made since this was last asked.
-    sent_bytes: u64,
 }
 
 impl Default for Uploads {
@@ -33,7 +31,6 @@ impl Default for Uploads {
             window: i64::from(super::FIRST_WINDOW_BYTES),
             first_window: i64::from(super::FIRST_WINDOW_BYTES),
             turn: 0,
-            sent_bytes: 0,
         }
     }
 }
@@ -69,7 +66,6 @@ impl Multiplex {
             turn = (turn + 1) % count;
         }
         self.uploads.turn = turn;
-        self.uploads.sent_bytes += made;
         (made, next)
     }
 
@@ -124,15 +120,14 @@ impl Multiplex {
         }
     }
 
-    /// Bytes of bodies that went since this was last asked; takes note of bodies that are handed over.
-    pub fn take_sent_body(&mut self, now: Nanos) -> u64 {
+    /// Takes note of bodies that are handed over.
+    pub fn note_handed_over(&mut self, now: Nanos) {
         for stream in &mut self.streams {
             if let (Some(0), Some(upload)) = (stream.ends_behind, &mut stream.exchange.upload) {
                 stream.ends_behind = None;
                 upload.hand_over(now);
             }
         }
-        std::mem::take(&mut self.uploads.sent_bytes)
     }
 
     /// The server takes more.

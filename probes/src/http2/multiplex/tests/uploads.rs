@@ -72,7 +72,10 @@ fn bodies_go_as_far_as_both_windows_let_them() {
     assert!(found.iter().all(|(_, length, _)| *length <= 16_384));
     assert_eq!(bytes_of(&found, 3), 30_000, "each has its turn");
     assert_eq!(found.iter().filter(|(.., flags)| *flags == 1).count(), 1);
-    assert_eq!(carried.take_sent_body(7), 65_535);
+    carried.note_handed_over(7);
+    let uploads = carried.exchanges_mut().filter_map(|it| it.upload.as_mut());
+    let untold: Vec<_> = uploads.map(|it| it.take_untold()).collect();
+    assert_eq!(untold, [35_535, 30_000]);
     assert!(carried.has_unsent(), "the rest waits for word of a window");
     let mut handed_over = carried.exchanges().map(Exchange::is_uploading);
     assert_eq!(
@@ -125,7 +128,7 @@ fn what_is_answered_before_its_body_has_gone_is_reset_and_an_empty_body_ends_wit
     send(&mut carried, 1, 5_000);
     send(&mut carried, 2, 0);
     assert_eq!(bytes_of(&sent_bodies(&mut carried), 1), 100);
-    carried.take_sent_body(1);
+    carried.note_handed_over(1);
     let uploading: Vec<_> = carried.exchanges().map(Exchange::is_uploading).collect();
     assert_eq!(uploading, [true, false]);
     let ended = fed(&mut carried, &[head(1, "0"), body(1, 0, frame::END_STREAM)]);
