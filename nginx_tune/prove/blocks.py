@@ -39,6 +39,9 @@ depends on how fast that class is answered."""
 _LOAD_FLAGS = ("few_connections",)
 """What a load is too small to tell, whatever else it tells."""
 
+_MOST_FAILED_RATIO = 0.01
+_KINDS_SHOWN = 3
+
 _HOST_FLAGS = ("foreign_cpu", "steal", "throttled", "clock", "ack_stalls", "hlog")
 """First words of the flags about the host that both arms ran on."""
 
@@ -172,6 +175,29 @@ def flag_warnings(blocks: Blocks) -> list[str]:
         + flags[0].rpartition(": ")[2]
         for subject, flags in seen.items()
     ]
+
+
+def failure_warnings(blocks: Blocks) -> list[str]:
+    """Classes of which more than a few requests failed: one line each, whichever arm it was.
+
+    Where both arms fail alike no metric tells them apart, and what is compared is the rest.
+    """
+    found = []
+    for name in blocks.classes:
+        arms = {"baseline": blocks.baseline, "candidate": blocks.candidate}
+        parts, kinds, worst = [], Counter[str](), 0.0
+        for arm, halves in arms.items():
+            classes = [half.classes[name] for half in halves if name in half.classes]
+            failed = sum(sum(one.errors.values()) for one in classes)
+            asked = failed + sum(one.requests for one in classes)
+            for one in classes:
+                kinds.update(one.errors)
+            worst = max(worst, failed / asked if asked else 0.0)
+            parts.append(f"{failed:,} of {asked:,} ({arm})")
+        if worst > _MOST_FAILED_RATIO:
+            said = ", ".join(kind for kind, _ in kinds.most_common(_KINDS_SHOWN))
+            found.append(f"{name}: {' and '.join(parts)} requests failed: {said}")
+    return found
 
 
 def degraded_by(blocks: Blocks) -> list[str]:

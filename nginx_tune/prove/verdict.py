@@ -25,7 +25,7 @@ from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.documents.units import percent_text
 from nginx_tune.documents.verdict import Environment, MetricVerdict, Outcome, Verdict
 from nginx_tune.errors import ExitStatus, UsageError, worst
-from nginx_tune.prove.blocks import Blocks, flag_warnings, pair_blocks
+from nginx_tune.prove.blocks import Blocks, failure_warnings, flag_warnings, pair_blocks
 from nginx_tune.prove.by_seconds import with_seconds_checks
 from nginx_tune.prove.comparison import (
     MARGIN,
@@ -133,7 +133,7 @@ def judge(
         reason=reason,
         metrics=with_seconds_checks(judged, blocks, bar, seed=environment.seed),
         gates=judge_gates(requires, blocks, decisions, classes),
-        warnings=flag_warnings(blocks),
+        warnings=[*failure_warnings(blocks), *flag_warnings(blocks)],
         accept_worse=list(accept_worse),
         lost=list(lost),
         environment=msgspec.structs.replace(

@@ -136,3 +136,14 @@ def test_lateness_in_the_only_class_discards_the_pair() -> None:
         for block in two_classes({2: [LATE]})
     ]
     assert len(pair_blocks(alone).discarded) == 1
+
+
+def test_requests_that_fail_in_both_arms_are_told(make_blocks: MakeBlocks) -> None:
+    blocks = []
+    for block in make_blocks([(100.0, 200.0)] * 6):
+        hot = msgspec.structs.replace(block.classes["hot"], requests=1000, errors={"reset": 9})
+        cold = ClassMeasurement(requests=900, errors={"status": 90, "timeout": 10})
+        blocks.append(msgspec.structs.replace(block, classes={"hot": hot, "cold": cold}))
+    [said] = judge(blocks, primary_metric=RATE, environment=Environment()).warnings
+    arms = "600 of 6,000 (baseline) and 600 of 6,000 (candidate)"
+    assert said == f"cold: {arms} requests failed: status, timeout"
