@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from nginx_tune.adopt.kept import with_own_groups
 from nginx_tune.adopt.limits import descriptors_for
 from nginx_tune.adopt.naming import adapted, with_needs
 from nginx_tune.adopt.quic import with_own_quic
@@ -40,16 +41,19 @@ def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
     """
     standing = Standing(tree)
     limits = descriptors_for(decisions, tree)
-    held = [_held(_as_chosen(limits(one), tree), standing) for one in decisions.decisions]
+    held = [_held(_as_chosen(limits(one), standing), standing) for one in decisions.decisions]
     return replace(decisions, decisions=with_needs(held, tree))
 
 
-def _as_chosen(decision: Decision, tree: ConfTree) -> Decision:
+def _as_chosen(decision: Decision, standing: Standing) -> Decision:
     """The decision; a log that needs no buffer and workers that are bound stay as they are.
 
     Of HTTP/3 what listens already is looked at, and no listener is made up; streams whose events
-    come through are left.
+    come through are left, and upstreams whose connections are not to be shared.
     """
+    tree = standing.tree
+    if decision.id == "upstream-keepalive" and decision.settings:
+        return with_own_groups(decision, standing.kept)
     if decision.id == "http3":
         return with_own_quic(decision, tree)
     if decision.id == "streaming":

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
+from nginx_tune.adopt.kept import KeptConnections
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.listeners import listeners, tls_servers
 from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.scopes import Scope, http_blocks, http_directives, scopes
 from nginx_tune.conf.served import served_paths
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.conf.upstreams import address_in, upstreams
+from nginx_tune.conf.upstreams import UpstreamBlock
 from nginx_tune.documents.decisions import Decision, Place, Setting
 
 AT_LEAST = frozenset({"worker_rlimit_nofile", "worker_connections", "keepalive"})
@@ -38,9 +39,7 @@ class Standing:
         if wanted.context in ("main", "events"):
             return [self._outside_http(wanted)]
         if wanted.context == "upstream":
-            groups = upstreams(self.tree)
-            chosen = [u for u in groups if not wanted.block or u.name == wanted.block]
-            return [u.block.first(wanted.directive) for u in chosen] or [None]
+            return [u.block.first(wanted.directive) for u in self._chosen(wanted)] or [None]
         if is_named(wanted):
             found = [line for block in self.http for line in block.all(wanted.directive)]
             if wanted.directive == "access_log":  # servers and locations have logs of their own
@@ -73,11 +72,17 @@ class Standing:
     def blocks(self, wanted: Setting) -> list[Directive]:
         """The blocks that a setting outside of servers goes into."""
         if wanted.context == "upstream":
-            groups = upstreams(self.tree)
-            return [u.directive for u in groups if not wanted.block or u.name == wanted.block]
+            return [u.directive for u in self._chosen(wanted)]
         if wanted.context == "main":
             return []
         return self.tree.main.all("http" if wanted.context == "http" else "events")
+
+    def _chosen(self, wanted: Setting) -> list[UpstreamBlock]:
+        """The groups that a setting is for."""
+        chosen = [u for u in self.kept.groups if not wanted.block or u.name == wanted.block.lower()]
+        if wanted.directive != "keepalive":
+            return chosen
+        return [u for u in chosen if u.name in self.kept.allowed]
 
     def _outside_http(self, wanted: Setting) -> Directive | None:
         blocks = [self.tree.main]
@@ -103,19 +108,14 @@ class Standing:
             return True
         if scope.own.block is None or scope.own.block.first("proxy_pass") is None:
             return False
-        if wanted.directive in KEPT and (own_connection(scope) or not self._asks_group(scope)):
+        if wanted.directive in KEPT and (own_connection(scope) or not self.kept.is_asked_by(scope)):
             return False
         return not wanted.directive.startswith("proxy_cache") or not self.caches or _caches(scope)
 
-    def _asks_group(self, scope: Scope) -> bool:
-        """Whether requests go to an upstream group: only such connections are ever kept."""
-        line = scope.own.block.first("proxy_pass") if scope.own.block else None
-        asked = "" if line is None else address_in(line.value)
-        return "$" in asked or asked in self._groups
-
     @cached_property
-    def _groups(self) -> set[str]:
-        return {one.name.lower() for one in upstreams(self.tree)}
+    def kept(self) -> KeptConnections:
+        """The upstreams whose connections may be kept."""
+        return KeptConnections(self.tree)
 
     @cached_property
     def _secure(self) -> set[Directive]:

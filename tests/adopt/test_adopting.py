@@ -207,7 +207,10 @@ def test_connections_to_servers_of_no_upstream_group_are_not_kept() -> None:
     found = adopted(SITE.replace("http://App", "http://127.0.0.1:9"), version="1.22.1")
     assert wanted(found, "proxy_http_version") == []
     found = adopted(SITE.replace("http://App", "http://$x"), version="1.22.1")
-    assert wanted(found, "proxy_http_version"), "a variable may name one"
+    assert wanted(found, "proxy_http_version") == [], "what the variable names is not known"
+    named = SITE.replace("http {", "http { map $host $x { default app; a 127.0.0.1:9; }", 1)
+    found = adopted(named.replace("http://App", "http://$x"), version="1.22.1")
+    assert wanted(found, "proxy_http_version"), "the variable may name one"
 
 
 @pytest.mark.parametrize(("masks", "stays"), [("01 10", True), ("auto", False)])

@@ -1,0 +1,159 @@
+"""The upstreams whose connections may be kept, and why the others' may not.
+
+A kept connection is given to whoever asks next, so that all must be asked as one and the same
+client; and an idle one holds a process of a server that has one for each connection (PHP-FPM).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+
+from msgspec.structs import replace
+
+from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.scopes import Scope, scopes
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.upstream_identity import identity_that_differs
+from nginx_tune.conf.upstreams import Pass, UpstreamBlock, address_in, passes, upstreams
+from nginx_tune.conf.variables import Variables
+from nginx_tune.documents.decisions import Decision, Setting
+
+_REUSING = frozenset({"proxy", "grpc"})
+_CONCURRENCY = "workload.concurrency"
+_ANY_SCHEME = re.compile(r"\$(?:scheme|\{scheme\})://")
+_SCHEME = re.compile(r"[a-z]+://", re.IGNORECASE)
+
+
+class KeptConnections:
+    """What may be kept in one configuration."""
+
+    def __init__(self, tree: ConfTree) -> None:
+        self._variables = Variables(tree)
+        self._passes = list(map(_perhaps_tls, passes(_scopes(tree), self._variables)))
+        self.groups = upstreams(tree)
+
+    @cached_property
+    def refused(self) -> dict[str, str]:
+        """The groups that get no kept connections, each with the reason."""
+        return {one.name: why for one in self.groups if (why := self._refusal(one))}
+
+    @cached_property
+    def allowed(self) -> frozenset[str]:
+        """The names of groups whose connections may be kept."""
+        return frozenset(
+            one.name
+            for one in self.groups
+            if one.name not in self.refused
+            and any(one.name in self._known(user) for user in self._passes)
+        )
+
+    def is_asked_by(self, scope: Scope) -> bool:
+        """Whether a place passes requests to such a group, as far as is known."""
+        line = scope.own.block.first("proxy_pass") if scope.own.block else None
+        users = [one for one in self._passes if one.place is line]
+        return any(self._known(one) & self.allowed for one in users)
+
+    def _refusal(self, group: UpstreamBlock) -> str:
+        users = [one for one in self._passes if self._may_reach(one, group.name)]
+        own = group.keepalive
+        if own is not None and own.value == "0":
+            return f"{_at(own)} stays: it is meant to keep none"
+        line = identity_that_differs(users, self._variables)
+        if line is not None:
+            return (
+                f'upstream "{group.name}" keeps no connections for it: with {_at(line)} not all '
+                "requests are made as the same client, and a kept connection would be shared"
+            )
+        other = next((one.place for one in users if one.module not in _REUSING), None)
+        if other is not None:
+            stays = f"; {_at(own)} stays" if own is not None else ""
+            return (
+                f"{_at(other)}: an idle connection can hold one of that server's processes, "
+                f"whose number is not known{stays}"
+            )
+        if group.is_unix:
+            return f'upstream "{group.name}" is a unix socket, where a connection costs little'
+        return ""
+
+    def _known(self, one: Pass) -> frozenset[str]:
+        """The groups that a place is known to ask: by name, or by a variable's known values."""
+        names = {group.name for group in self.groups}
+        return frozenset(names & {*one.addresses, self._literal(one)})
+
+    def _may_reach(self, one: Pass, group: str) -> bool:
+        """Whether requests from there can get to a group, by a variable that is not known too."""
+        if group in self._known(one):
+            return True
+        if self._variables.possible(one.place.value, one.scope).complete:
+            return False
+        literal = self._literal(one)
+        return _host_is_open(one) and group.startswith(literal)
+
+    @staticmethod
+    def _literal(one: Pass) -> str:
+        """What is written of the server's name before the first variable."""
+        return address_in(_server_part(one).partition("$")[0])
+
+
+def with_own_groups(decision: Decision, kept: KeptConnections) -> Decision:
+    """The decision for the groups whose connections may be kept; of the others it says why.
+
+    A number that stands is changed only where the requests at once are known.
+    """
+    if not kept.groups:
+        return decision
+    reasons = list(kept.refused.values())
+    if not kept.allowed:
+        settings = [one for one in decision.settings if one.directive == "zone"]
+        said = "; ".join(reasons) or "no place is known to pass requests to an upstream"
+        verdict = decision.verdict if settings else "keep"
+        return replace(
+            decision, verdict=verdict, settings=settings, summary=f"No keepalive: {said}."
+        )
+    settings = [_unless_own(one, decision, kept) for one in decision.settings]
+    return replace(decision, settings=settings, risks=[*decision.risks, *reasons])
+
+
+def _unless_own(wanted: Setting, decision: Decision, kept: KeptConnections) -> Setting:
+    if wanted.directive != "keepalive" or _is_known(decision):
+        return wanted
+    own = [one.keepalive.value for one in kept.groups if one.keepalive is not None]
+    return replace(wanted, same=[*wanted.same, *dict.fromkeys(own)])
+
+
+def _is_known(decision: Decision) -> bool:
+    """Whether somebody measured, or said, how many requests there are at once."""
+    return any(
+        one.fact == _CONCURRENCY and one.provenance != "assumed" for one in decision.evidence
+    )
+
+
+def _scopes(tree: ConfTree) -> list[Scope]:
+    """Those of a tree, and ``limit_except`` blocks, which pass requests on as well."""
+    found = scopes(tree)
+    limited = [
+        Scope(tree, "location", (*one.chain, line))
+        for one in found
+        for line in (one.own.block or Block([])).all("limit_except")
+    ]
+    return [*found, *limited]
+
+
+def _host_is_open(one: Pass) -> bool:
+    """Whether a variable stands in the server's name, not only behind it."""
+    before = _SCHEME.sub("", _server_part(one).partition("$")[0], count=1)
+    return "/" not in before and ":" not in before
+
+
+def _server_part(one: Pass) -> str:
+    return _ANY_SCHEME.sub("http://", one.place.value, count=1)
+
+
+def _perhaps_tls(one: Pass) -> Pass:
+    """A place whose scheme is a variable's, taken for TLS."""
+    return one._replace(is_tls=True) if one.place.value.startswith("$") else one
+
+
+def _at(line: Directive) -> str:
+    return f"{line.file}:{line.line} {line}"

@@ -1,0 +1,233 @@
+"""Connections are kept to upstreams that are always asked as the same client, and to no others."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from situations import host, load, nginx
+
+from nginx_tune.adopt.changing import hold_against
+from nginx_tune.adopt.naming import site_in
+from nginx_tune.conf.tree import parse_text
+from nginx_tune.decide import complete_site, decide
+from nginx_tune.documents.base import Provenance
+from nginx_tune.documents.decisions import Decision, Setting
+from nginx_tune.documents.site import Site
+
+KEPT = ("keepalive", "proxy_http_version", "proxy_set_header")
+GROUP = "upstream app { server 10.0.0.1:80; server 10.0.0.2:80; %s}"
+
+
+def conf(locations: str, group: str = "", more: str = "") -> str:
+    return (
+        f"events {{}}\nhttp {{\n{more}\n{GROUP % group}\n"
+        f"server {{ listen 80; server_name a.test b.test;\n{locations}\n}} }}\n"
+    )
+
+
+def kept(text: str, provenance: Provenance = "assumed", version: str = "1.26.3") -> Decision:
+    """What ``plan`` decides about connections to upstreams."""
+    tree = parse_text(text, file="/n.conf")
+    facts = host(nginx=nginx(version, ["--with-threads", "--with-http_ssl_module"]))
+    workload = load(rate=500)
+    concurrency = msgspec.structs.replace(workload.concurrency, peak=60.0, provenance=provenance)
+    workload = msgspec.structs.replace(workload, kind="proxy", concurrency=concurrency)
+    own = complete_site(site_in(tree, Site(roots=[])), facts, "proxy")
+    decisions = hold_against(decide(facts, workload, site=own), tree).decisions
+    return next(one for one in decisions if one.id == "upstream-keepalive")
+
+
+def lines(decision: Decision) -> list[Setting]:
+    return [one for one in decision.settings if one.directive in KEPT]
+
+
+def said(decision: Decision) -> str:
+    return " ".join([decision.summary, *decision.risks])
+
+
+PLAIN = "location / { proxy_pass http://app; }"
+MAPPED = "map $http_x_user $who { default /c/a.pem; b /c/b.pem; }"
+
+
+def test_an_upstream_asked_as_one_client_keeps_connections() -> None:
+    assert {one.directive for one in lines(kept(conf(PLAIN)))} == {*KEPT}
+
+
+@pytest.mark.parametrize(
+    ("locations", "line"),
+    [
+        (
+            "location / { proxy_bind $remote_addr transparent; proxy_pass http://app; }",
+            "/n.conf:6 proxy_bind $remote_addr transparent",
+        ),
+        (
+            "proxy_bind $remote_addr;\nlocation / { proxy_pass http://app; }",
+            "/n.conf:6 proxy_bind $remote_addr",
+        ),
+        ("location / { grpc_bind $remote_addr; grpc_pass grpc://app; }", "grpc_bind $remote_addr"),
+        (
+            (
+                "location / { proxy_ssl_certificate /c/$arg_u.pem; proxy_ssl_certificate_key /c/k;"
+                " proxy_pass https://app; }"
+            ),
+            "proxy_ssl_certificate /c/$arg_u.pem",
+        ),
+        (
+            "location / { proxy_ssl_certificate $who; proxy_pass https://app; }",
+            "proxy_ssl_certificate $who",
+        ),
+        (
+            (
+                "location / { proxy_ssl_certificate /c/a; proxy_ssl_certificate_key data:$ssl_user;"
+                " proxy_pass https://app; }"
+            ),
+            "proxy_ssl_certificate_key",
+        ),
+        (
+            (
+                "location / { proxy_ssl_server_name on; proxy_ssl_name $host;"
+                " proxy_pass https://app; }"
+            ),
+            "proxy_ssl_name $host",
+        ),
+        (
+            "location / { proxy_ssl_verify on; proxy_ssl_name $host; proxy_pass https://app; }",
+            "proxy_ssl_name $host",
+        ),
+        (
+            "location / { proxy_ssl_certificate /c/$arg_u.pem; proxy_pass $scheme://app; }",
+            "proxy_ssl_certificate /c/$arg_u.pem",
+        ),
+        # A second place, of the whole group's connections one kind; a group by an unknown name.
+        (
+            f"{PLAIN} location /b {{ proxy_bind $remote_addr; proxy_pass http://app; }}",
+            "proxy_bind $remote_addr",
+        ),
+        (
+            f"{PLAIN} location /b {{ proxy_bind $remote_addr; proxy_pass http://$arg_to; }}",
+            "proxy_bind $remote_addr",
+        ),
+        (
+            (
+                f"{PLAIN} location /b {{ limit_except GET {{ proxy_pass http://app; }}"
+                " proxy_bind $remote_addr; }"
+            ),
+            "proxy_bind $remote_addr",
+        ),
+        (
+            (
+                "location /a { proxy_ssl_certificate /c/a.pem; proxy_pass https://app; }"
+                " location /b { proxy_ssl_certificate /c/b.pem; proxy_pass https://app; }"
+            ),
+            "proxy_ssl_certificate /c/a.pem",
+        ),
+        (
+            (
+                "location /a { proxy_ssl_certificate /c/a.pem; proxy_pass https://app; }"
+                " location /b { proxy_pass https://app; }"
+            ),
+            "proxy_ssl_certificate /c/a.pem",
+        ),
+    ],
+)
+def test_an_upstream_asked_as_one_client_or_another_keeps_none(locations: str, line: str) -> None:
+    """A kept connection would make a request as the client that it was opened for."""
+    decision = kept(conf(locations, more=MAPPED))
+    assert lines(decision) == []
+    assert line in said(decision)
+    assert "same client" in said(decision)
+
+
+@pytest.mark.parametrize(
+    "locations",
+    [
+        "location / { proxy_bind 10.0.0.9; proxy_pass http://app; }",
+        "location / { proxy_bind off; proxy_pass http://app; }",
+        "set $me 10.0.0.9; location / { proxy_bind $me; proxy_pass http://app; }",
+        "location / { proxy_ssl_name $host; proxy_pass https://app; }",
+        "location / { proxy_ssl_server_name on; proxy_pass https://app; }",
+        (
+            "location / { proxy_ssl_server_name on; proxy_ssl_name $proxy_host; proxy_pass https://app;"
+            " } location /b { proxy_ssl_server_name on; proxy_pass https://app; }"
+        ),
+        (
+            "location / { proxy_ssl_server_name on; proxy_ssl_name $server_name;"
+            " proxy_pass https://app; }"
+        ),
+        "location / { proxy_ssl_certificate /c/$arg_u.pem; proxy_pass http://app; }",
+        f"{PLAIN} location /b {{ proxy_bind $remote_addr; proxy_pass http://10.0.0.9$request_uri; }}",  # noqa: E501
+        f"{PLAIN} location /b {{ proxy_bind $remote_addr; proxy_pass http://10.0.0.9:$arg_p; }}",
+    ],
+)
+def test_what_is_always_the_same_or_does_nothing_keeps_them(locations: str) -> None:
+    assert {one.directive for one in lines(kept(conf(locations)))} == {*KEPT}
+
+
+def test_the_other_upstreams_of_a_site_keep_theirs() -> None:
+    more = "upstream own { server 10.0.0.5:80; }"
+    locations = f"{PLAIN} location /b {{ proxy_bind $remote_addr; proxy_pass http://own; }}"
+    decision = kept(conf(locations, more=more))
+    places = [place.text for one in lines(decision) for place in one.places]
+    assert places == ["upstream app", "location /", "location /"]
+    assert any('upstream "own"' in risk for risk in decision.risks)
+
+
+@pytest.mark.parametrize("kind", ["fastcgi", "scgi", "uwsgi", "memcached"])
+@pytest.mark.parametrize("group", ["", "keepalive 2; "])
+def test_servers_with_a_process_for_each_connection_are_left_alone(kind: str, group: str) -> None:
+    """An idle connection holds one of their processes, and nobody knows how many there are."""
+    location = f"location / {{ fastcgi_keep_conn on; {kind}_pass app; }}"
+    decision = kept(conf(location, group), "measured")
+    assert lines(decision) == []
+    assert f"{kind}_pass app: an idle connection can hold one" in said(decision)
+    assert ("keepalive 2 stays" in said(decision)) is bool(group)
+
+
+def test_an_upstream_for_both_kinds_is_left_alone_too() -> None:
+    decision = kept(conf(f"{PLAIN} location /php {{ fastcgi_pass app; }}"), "measured")
+    assert lines(decision) == []
+
+
+def test_a_unix_socket_keeps_none() -> None:
+    """A connection there costs no round trip and no port; up-keepalive-missing asks for none."""
+    text = conf(PLAIN).replace("server 10.0.0.1:80; server 10.0.0.2:80;", "server unix:/run/a;")
+    assert lines(kept(text, "measured")) == []
+    assert {one.directive for one in lines(kept(conf(PLAIN), "measured"))} == {*KEPT}
+
+
+@pytest.mark.parametrize("provenance", ["assumed", "learnt", "measured", "declared"])
+def test_a_number_is_changed_for_requests_that_are_known(provenance: Provenance) -> None:
+    decision = kept(conf(PLAIN, "keepalive 2; "), provenance)
+    changed = [one for one in lines(decision) if one.directive == "keepalive"]
+    assert bool(changed) is (provenance != "assumed")
+
+
+@pytest.mark.parametrize("version", ["1.26.3", "1.30.0"])
+def test_keepalive_0_stays(version: str) -> None:
+    decision = kept(conf(PLAIN, "keepalive 0; "), "measured", version)
+    assert lines(decision) == []
+    assert "meant to keep none" in said(decision)
+
+
+@pytest.mark.parametrize(
+    ("to", "is_kept"),
+    [
+        ("http://app", True),
+        ("http://app$request_uri", True),
+        ("http://$known", True),
+        ("http://$address", False),
+        ("http://$arg_any", False),
+        ("http://10.0.0.9:80$request_uri", False),
+    ],
+)
+def test_only_places_that_are_known_to_ask_an_upstream_get_the_lines(
+    to: str, *, is_kept: bool
+) -> None:
+    more = "map $uri $known { default app; /b 10.0.0.9; } map $uri $address { default 10.0.0.9; }"
+    locations = f"location /a {{ proxy_pass http://app; }}\nlocation /b {{ proxy_pass {to}; }}"
+    found = lines(kept(conf(locations, more=more)))
+    [version] = [one for one in found if one.directive == "proxy_http_version"]
+    assert [one.text for one in version.places] == [
+        "location /a",
+        *(["location /b"] if is_kept else []),
+    ]
