@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Sequence
+from itertools import count
 
 from msgspec.structs import replace
 
@@ -20,6 +21,7 @@ from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.log_formats import log_formats
 from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.scopes import http_blocks, http_directives, scopes
+from nginx_tune.conf.shared_zones import zone_names
 from nginx_tune.conf.thread_pools import declared_pools
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import upstreams
@@ -78,6 +80,7 @@ def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
             )
             settings = [_one_pool(s) for s in settings if not _is_choice(s)]
         settings = [s for s in settings if s.directive != "proxy_cache"]
+    settings = _with_free_zones(settings, tree)
     left: list[Setting] = []
     small: list[str] = []
     mean = object_bytes(decision)
@@ -135,6 +138,21 @@ def _renamed(s: Setting, tree: ConfTree) -> Setting | None:
     if s.directive == "proxy_cache_path" and (line := _caches(tree).get(s.args[0])) is not None:
         return replace(s, args=[line.value, *s.args[1:]])
     return s
+
+
+def _with_free_zones(settings: Sequence[Setting], tree: ConfTree) -> list[Setting]:
+    """The settings; a zone whose name is taken by other shared memory gets another one."""
+    names = {s.args[0] for s in settings if s.directive == "zone"}
+    taken = zone_names(tree) if names else set()
+    found: list[Setting] = []
+    for one in settings:
+        name = one.args[0] if one.directive == "zone" else ""
+        if name in taken:
+            free = (f"{name}_{number}" for number in count(2))
+            name = next(each for each in free if each not in taken | names)
+            taken.add(name)
+        found.append(replace(one, args=[name, *one.args[1:]]) if name else one)
+    return found
 
 
 def _has_use(s: Setting, tree: ConfTree) -> bool:

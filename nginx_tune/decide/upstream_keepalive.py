@@ -12,6 +12,8 @@ decided too, for the peak of all its requests, of which theirs is a part.
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from typing import Final
 
 from nginx_tune.decide.answer import not_applicable, setting
@@ -24,8 +26,14 @@ from nginx_tune.model.pool import peak_per_worker
 ID: Final = "upstream-keepalive"
 SMALLEST = 16
 LARGEST = 256
-ZONE: Final = "64k"
-"""Room for some 60 servers."""
+ADDRESS_BYTES: Final = 4096
+"""Of a zone for each address: the server takes 0.8 to 1 KiB (63 fit in 64k, on 1.18 to 1.30), its
+TLS session, which stands beside it, up to 3 KiB (ngx_http_upstream_save_round_robin_peer_session).
+"""
+ADDRESSES_OF_NAME: Final = 8
+"""What a name may resolve to; each address is a server of its own in the zone."""
+SMALLEST_ZONE_BYTES: Final = 64 << 10
+_IS_ADDRESS: Final = re.compile(r"unix:|\[|[0-9.]+(?::[0-9]+)?(?:\s|$)")
 
 
 def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
@@ -69,6 +77,18 @@ def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
     )
 
 
+def zone_size(servers: Sequence[str]) -> str:
+    """Room for the addresses of ``server`` lines (their arguments), in nginx's notation.
+
+    A zone without room for all is an error at start: "no memory in upstream zone".
+    """
+    addresses = sum(1 if _IS_ADDRESS.match(one) else ADDRESSES_OF_NAME for one in servers)
+    size = SMALLEST_ZONE_BYTES
+    while size < addresses * ADDRESS_BYTES:
+        size *= 2
+    return f"{size >> 20}m" if size >= 1 << 20 else f"{size >> 10}k"
+
+
 def _zones(s: Situation) -> list[Setting]:
     if not s.build.at_least(1, 9, 0):
         return []
@@ -78,7 +98,7 @@ def _zones(s: Situation) -> list[Setting]:
             "upstream",
             "zone",
             f"upstream_{upstream.name}",
-            ZONE,
+            zone_size(upstream.servers),
             block=upstream.name,
             reason="the workers share what they know of failed servers",
         )
