@@ -62,8 +62,8 @@ class KeptConnections:
         line = identity_that_differs(users, self._variables)
         if line is not None:
             return (
-                f'upstream "{group.name}" keeps no connections for it: with {_at(line)} not all '
-                "requests are made as the same client, and a kept connection would be shared"
+                f"with {_at(line)} not all requests are made as the same client, and a kept "
+                "connection is shared by all"
             )
         other = next((one.place for one in users if one.module not in _REUSING), None)
         if other is not None:
@@ -72,8 +72,8 @@ class KeptConnections:
                 f"{_at(other)}: an idle connection can hold one of that server's processes, "
                 f"whose number is not known{stays}"
             )
-        if group.is_unix:
-            return f'upstream "{group.name}" is a unix socket, where a connection costs little'
+        if own is None and (group.is_unix or group.is_loopback):
+            return "a connection within this host costs little"
         return ""
 
     def _known(self, one: Pass) -> frozenset[str]:
@@ -103,19 +103,27 @@ def with_own_groups(decision: Decision, kept: KeptConnections) -> Decision:
     """
     if not kept.groups:
         return decision
-    reasons = list(kept.refused.values())
-    if not kept.allowed:
-        settings = [one for one in decision.settings if one.directive == "zone"]
-        said = "; ".join(reasons) or "no place is known to pass requests to an upstream"
-        verdict = decision.verdict if settings else "keep"
-        return replace(
-            decision, verdict=verdict, settings=settings, summary=f"No keepalive: {said}."
-        )
+    reasons = [f'no keepalive in upstream "{name}": {why}' for name, why in kept.refused.items()]
     settings = [_unless_own(one, decision, kept) for one in decision.settings]
-    return replace(decision, settings=settings, risks=[*decision.risks, *reasons])
+    if kept.allowed:
+        return replace(decision, settings=settings, risks=[*decision.risks, *reasons])
+    settings = [one for one in settings if one.directive == "zone"]
+    said = "; ".join(reasons) or "no place is known to pass requests to an upstream"
+    return replace(
+        decision,
+        verdict="set" if settings else "keep",
+        settings=settings,
+        summary=f"{said[0].upper()}{said[1:]}.",
+        flips_when=[],
+        risks=[],
+    )
 
 
 def _unless_own(wanted: Setting, decision: Decision, kept: KeptConnections) -> Setting:
+    """The setting, for which what stands will do; a zone says why nothing is kept beside it."""
+    why = kept.refused.get(wanted.block.lower()) if wanted.directive == "zone" else None
+    if why is not None:
+        return replace(wanted, reason=f"{wanted.reason}; no keepalive: {why}")
     if wanted.directive != "keepalive" or _is_known(decision):
         return wanted
     own = [one.keepalive.value for one in kept.groups if one.keepalive is not None]

@@ -116,7 +116,7 @@ http {
     log_format own '$remote_addr';
     proxy_cache_path /data/1/cache levels=2 keys_zone=own:10m max_size=5g;
     access_log /logs/a.log own;
-    upstream App { server 127.0.0.1:9 weight=2; server 127.0.0.1:10; }
+    upstream App { server 10.0.0.1:9 weight=2; server 10.0.0.1:10; }
     server {
         listen 443 ssl;
         ssl_certificate /c.pem;

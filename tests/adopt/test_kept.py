@@ -136,6 +136,8 @@ def test_an_upstream_asked_as_one_client_or_another_keeps_none(locations: str, l
     assert lines(decision) == []
     assert line in said(decision)
     assert "same client" in said(decision)
+    [zone] = [one for one in decision.settings if one.directive == "zone"]
+    assert line in zone.reason, "the plan's diff says it beside the upstream"
 
 
 @pytest.mark.parametrize(
@@ -188,10 +190,14 @@ def test_an_upstream_for_both_kinds_is_left_alone_too() -> None:
     assert lines(decision) == []
 
 
-def test_a_unix_socket_keeps_none() -> None:
-    """A connection there costs no round trip and no port; up-keepalive-missing asks for none."""
-    text = conf(PLAIN).replace("server 10.0.0.1:80; server 10.0.0.2:80;", "server unix:/run/a;")
-    assert lines(kept(text, "measured")) == []
+@pytest.mark.parametrize("server", ["unix:/run/a", "127.0.0.1:80", "localhost:80", "[::1]:80"])
+def test_a_server_of_this_host_keeps_none_unless_it_did(server: str) -> None:
+    """A connection there costs no round trip, as up-keepalive-missing has it."""
+    text = conf(PLAIN, "%s").replace("server 10.0.0.1:80; server 10.0.0.2:80;", f"server {server};")
+    bare = kept(text % "", "measured")
+    assert lines(bare) == []
+    assert "within this host costs little" in said(bare)
+    assert {one.directive for one in lines(kept(text % "keepalive 2; "))} == {*KEPT} - {"keepalive"}
     assert {one.directive for one in lines(kept(conf(PLAIN), "measured"))} == {*KEPT}
 
 

@@ -198,7 +198,7 @@ def test_a_site_of_files_that_passes_some_requests_on_keeps_those_connections_to
     conf.write_text(
         """events {}
 http {
-    upstream app { server 127.0.0.1:9001; }
+    upstream app { server 10.0.0.1:9001; }
     server {
         listen 18961;
         root /srv;

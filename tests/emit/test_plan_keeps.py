@@ -23,9 +23,9 @@ http {{
     access_log /var/log/nginx/access.log short if=$loggable;
     upstream app {{
         least_conn;
-        server 127.0.0.1:9000;  # the first
+        server 10.0.0.1:9000;  # the first
     }}
-    upstream kept {{ server 127.0.0.1:9001; keepalive 300; }}
+    upstream kept {{ server 10.0.0.1:9001; keepalive 300; }}
     server {{
         listen 127.0.0.1:18974 backlog=65535;
         proxy_set_header Host $host;
@@ -140,4 +140,4 @@ def test_nginx_keeps_connections_and_the_method(tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr
     assert "redefined" not in run.stderr
-    assert "server 127.0.0.1:9000;  # the first\n        keepalive" in text
+    assert "server 10.0.0.1:9000;  # the first\n        keepalive" in text

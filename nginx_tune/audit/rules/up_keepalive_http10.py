@@ -10,6 +10,7 @@ from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.status_pages import is_for_monitors
+from nginx_tune.conf.upstream_identity import identity_that_differs
 from nginx_tune.conf.upstreams import Pass, UpstreamBlock, lost_header, sent_header
 from nginx_tune.documents.decisions import Evidence
 
@@ -31,7 +32,9 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if not _has_pool(upstream):
             continue
         users = [one for one in context.passes_by_upstream[name] if one.module == "proxy"]
-        faults = {one.place: _fault(context, one) for one in users}
+        if identity_that_differs(users, context.variables) is not None:
+            continue  # what is not reused is not shared either
+        faults = {one.place: fault_of_reuse(context, one) for one in users}
         is_never_used = all(fault is not None for fault in faults.values())
         for one in users:
             fault = faults[one.place]
@@ -63,7 +66,8 @@ def _upgrades(one: Pass) -> bool:
     return sent_header(one.scope, "proxy", "upgrade") is not None
 
 
-def _fault(context: Context, one: Pass) -> tuple[str, list[Evidence]] | MissingFacts | None:
+def fault_of_reuse(context: Context, one: Pass) -> tuple[str, list[Evidence]] | MissingFacts | None:
+    """Why connections of a ``proxy_pass`` are never reused; null where they can be."""
     http = one.scope.effective("proxy_http_version")
     header = sent_header(one.scope, "proxy", "connection")
     if (http is None or header is None) and context.version is None:

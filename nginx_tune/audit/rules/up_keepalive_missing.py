@@ -8,6 +8,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, default
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.upstream_identity import identity_that_differs
 from nginx_tune.conf.upstreams import Pass, UpstreamBlock, sent_header
 
 
@@ -21,6 +22,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if _has_no_pool(upstream)
         and not (upstream.is_loopback and context.profile != "strict")
         and (users := _reusing(context.passes_by_upstream[name]))
+        and identity_that_differs(users, context.variables) is None
     ]
     if bare and context.version is None:
         yield MissingFacts(("nginx.nginx_version",))
@@ -82,7 +84,8 @@ RULE = Rule(
     until="1.29.7",
     about="How many requests are passed on is not known to the audit. On the loopback a "
     "connection costs little: there the finding is an advice of the strict profile. Upstreams of "
-    "unix sockets, and locations that only open WebSockets, are passed over.",
+    "unix sockets, locations that only open WebSockets, and upstreams that are asked as one client "
+    "or another (a source address, client certificate or TLS name by a variable) are passed over.",
     by_absence=True,
     within=frozenset({"upstream"}),
     bad=Example(_CONF % "", linux()),

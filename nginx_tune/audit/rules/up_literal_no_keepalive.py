@@ -9,6 +9,7 @@ from nginx_tune.audit.declared import counted, written
 from nginx_tune.audit.needs import WHOLE_TREE
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.status_pages import is_for_monitors
+from nginx_tune.conf.upstream_identity import identity_that_differs
 from nginx_tune.conf.upstreams import (
     Pass,
     host_of,
@@ -30,7 +31,12 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         for address in one.addresses:
             if address not in context.upstreams and not is_unix(address):
                 found.setdefault(address, []).append(one)
-    for address, users in found.items():
+    shareable = {
+        address: users
+        for address, users in found.items()
+        if identity_that_differs(users, context.variables) is None
+    }
+    for address, users in shareable.items():
         host = host_of(address)
         is_cheap = is_loopback(host) or not users[0].is_tls
         is_unnamed = users[0].is_to_be_named or is_to_be_named(host)
@@ -79,8 +85,8 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="Plain connections cost little, and so does TLS on the loopback: they are spoken of in "
-    "the strict profile, plain ones on the loopback never. Locations that pass Upgrade on, and "
-    "health checks, are passed over.",
+    "the strict profile, plain ones on the loopback never. Locations that pass Upgrade on, "
+    "health checks, and servers that are asked as one client or another are passed over.",
     bad=Example((_CONF % ("", "10.0.0.1:8080")).replace("http://", "https://")),
     good=Example(_CONF % ("upstream app { server 127.0.0.1:8080; keepalive 8; } ", "127.0.0.1:81")),
     check=check,
