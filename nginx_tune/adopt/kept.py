@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.scopes import Scope, scopes
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.conf.upstream_identity import identity_that_differs
+from nginx_tune.conf.upstream_identity import identity_lines, identity_that_differs
 from nginx_tune.conf.upstreams import Pass, UpstreamBlock, address_in, passes, upstreams
 from nginx_tune.conf.variables import Variables
 from nginx_tune.documents.decisions import Decision, Setting
@@ -30,8 +30,22 @@ class KeptConnections:
 
     def __init__(self, tree: ConfTree) -> None:
         self._variables = Variables(tree)
-        self._passes = list(map(_perhaps_tls, passes(_scopes(tree), self._variables)))
         self.groups = upstreams(tree)
+        names = {one.name for one in self.groups}
+        self._users: dict[str, list[Pass]] = {name: [] for name in names}
+        """The places that are known to ask a group, by name or a variable's known values."""
+        self._open: dict[tuple[object, ...], Pass] = {}
+        """Those that a variable may lead to any group, of several that are alike one."""
+        self._known: dict[Directive, frozenset[str]] = {}
+        for one in map(_perhaps_tls, passes(_scopes(tree), self._variables)):
+            literal = address_in(_server_part(one).partition("$")[0])
+            known = names & {*one.addresses, literal}
+            self._known[one.place] = self._known.get(one.place, frozenset()) | known
+            for name in known:
+                self._users[name].append(one)
+            values = self._variables.possible(one.place.value, one.scope)
+            if not values.complete and _host_is_open(one):
+                self._open.setdefault((literal, *_kind(one)), one)
 
     @cached_property
     def refused(self) -> dict[str, str]:
@@ -42,20 +56,18 @@ class KeptConnections:
     def allowed(self) -> frozenset[str]:
         """The names of groups whose connections may be kept."""
         return frozenset(
-            one.name
-            for one in self.groups
-            if one.name not in self.refused
-            and any(one.name in self._known(user) for user in self._passes)
+            name for name, users in self._users.items() if users and name not in self.refused
         )
 
     def is_asked_by(self, scope: Scope) -> bool:
         """Whether a place passes requests to such a group, as far as is known."""
         line = scope.own.block.first("proxy_pass") if scope.own.block else None
-        users = [one for one in self._passes if one.place is line]
-        return any(self._known(one) & self.allowed for one in users)
+        return line is not None and bool(self._known.get(line, frozenset()) & self.allowed)
 
     def _refusal(self, group: UpstreamBlock) -> str:
-        users = [one for one in self._passes if self._may_reach(one, group.name)]
+        users = self._users[group.name] + [
+            one for (literal, *_), one in self._open.items() if group.name.startswith(str(literal))
+        ]
         own = group.keepalive
         if own is not None and own.value == "0":
             return f"{_at(own)} stays: it is meant to keep none"
@@ -75,25 +87,6 @@ class KeptConnections:
         if own is None and (group.is_unix or group.is_loopback):
             return "a connection within this host costs little"
         return ""
-
-    def _known(self, one: Pass) -> frozenset[str]:
-        """The groups that a place is known to ask: by name, or by a variable's known values."""
-        names = {group.name for group in self.groups}
-        return frozenset(names & {*one.addresses, self._literal(one)})
-
-    def _may_reach(self, one: Pass, group: str) -> bool:
-        """Whether requests from there can get to a group, by a variable that is not known too."""
-        if group in self._known(one):
-            return True
-        if self._variables.possible(one.place.value, one.scope).complete:
-            return False
-        literal = self._literal(one)
-        return _host_is_open(one) and group.startswith(literal)
-
-    @staticmethod
-    def _literal(one: Pass) -> str:
-        """What is written of the server's name before the first variable."""
-        return address_in(_server_part(one).partition("$")[0])
 
 
 def with_own_groups(decision: Decision, kept: KeptConnections) -> Decision:
@@ -146,6 +139,13 @@ def _scopes(tree: ConfTree) -> list[Scope]:
         for line in (one.own.block or Block([])).all("limit_except")
     ]
     return [*found, *limited]
+
+
+def _kind(one: Pass) -> tuple[object, ...]:
+    """What makes two places alike to an upstream: whose processes they take, and as whom."""
+    lines = [(name, line.args if line else None) for name, line in identity_lines(one)]
+    is_variable = any("$" in arg for _, args in lines for arg in args or ())
+    return one.module, *lines, one.scope.own if is_variable else None
 
 
 def _host_is_open(one: Pass) -> bool:

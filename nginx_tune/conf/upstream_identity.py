@@ -35,7 +35,7 @@ def identity_that_differs(users: Sequence[Pass], variables: Variables) -> Direct
 
 def identity_of_clients(users: Sequence[Pass], variables: Variables) -> Directive | None:
     """The line that makes connections of one place differ from request to request."""
-    lines = [(line, one.scope) for one in users for _, line in _lines(one) if line is not None]
+    lines = ((line, one.scope) for one in users for _, line in identity_lines(one) if line)
     return next((line for line, at in lines if _constant(line, at, variables) is None), None)
 
 
@@ -49,7 +49,7 @@ def identity_of_tls(users: Sequence[Pass], variables: Variables) -> Directive | 
     """The same of what TLS sessions are opened with."""
     of_tls = [one for one in users if one.is_tls]
     for one in of_tls:
-        for name, line in _lines(one):
+        for name, line in identity_lines(one):
             if name in _OF_TLS and line and _constant(line, one.scope, variables) is None:
                 return line
     return _unlike(of_tls, variables, _OF_TLS)
@@ -61,7 +61,7 @@ def _unlike(
     """A line of which other places have another value, or none."""
     said: dict[str, dict[str | None, Directive | None]] = {name: {} for name in names}
     for one in users:
-        for name, line in _lines(one):
+        for name, line in identity_lines(one):
             if name in said:
                 default = _DEFAULTS.get(name)
                 value = default if line is None else _constant(line, one.scope, variables)
@@ -72,7 +72,7 @@ def _unlike(
     return None
 
 
-def _lines(one: Pass) -> Iterator[tuple[str, Directive | None]]:
+def identity_lines(one: Pass) -> Iterator[tuple[str, Directive | None]]:
     """What a place says of its connections, each with null for nginx's default."""
     bind = one.effective("bind")
     yield "bind", None if bind is None or bind.value == "off" else bind

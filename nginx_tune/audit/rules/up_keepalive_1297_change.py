@@ -9,6 +9,7 @@ from nginx_tune.audit.declared import counted, default
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import worker_count
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.upstream_identity import identity_that_differs
 
 POOL = 32
 """Idle connections of a location and worker that 1.29.7 keeps by itself."""
@@ -26,6 +27,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if context.upstreams[name].keepalive is None
         and not context.upstreams[name].is_scripted
         and len(users) > 1
+        and identity_that_differs(users, context.variables) is None
     }
     if not implicit:
         return
@@ -77,7 +79,8 @@ RULE = Rule(
     proven_on=("1.30",),
     since="1.29.7",
     about="Told from 1024 idle connections on. How many a server may hold is not known to the "
-    "audit.",
+    "audit. Where places ask as different clients one pool for all would mix them: "
+    "up-identity-shared.",
     by_absence=True,
     bad=Example(_CONF % "", linux(version="1.29.7")),
     good=Example(_CONF % "keepalive 32; ", linux(version="1.29.7")),
