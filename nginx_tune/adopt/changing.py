@@ -73,7 +73,8 @@ def _held(decision: Decision, standing: Standing) -> Decision:
         return _undone(decision, undone)
     if decision.verdict in ("not_applicable", "not_enough_evidence") or not decision.settings:
         return decision
-    decision = adapted(decision, standing.tree, caches=standing.caches)
+    own_choice = standing.caches or not standing.may_cache
+    decision = adapted(decision, standing.tree, caches=own_choice)
     left: list[Setting] = []
     evidence: list[Evidence] = []
     verdict: Verdict = decision.verdict

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from nginx_tune.adopt.cache import object_bytes, with_own_words
 from nginx_tune.adopt.streams import streams_in
+from nginx_tune.conf.caches import MODULES
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.log_formats import log_formats
@@ -31,6 +32,9 @@ from nginx_tune.documents.site import CacheBounds, Site, SiteTls, Upstream
 _OWN_FORMATS = ("combined", "main")
 _CHOICE = "$disk"
 """The variable of the tool's own split over caches."""
+_CHOSEN = (
+    "the site chooses among its caches itself: a pool for each disk goes with that choice, by hand"
+)
 
 
 def site_in(tree: ConfTree, site: Site) -> Site:
@@ -65,7 +69,8 @@ def site_in(tree: ConfTree, site: Site) -> Site:
 def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
     """The decision with the site's own names; what names anything that is not there is left out.
 
-    ``caches`` says that requests are cached already: then the site chooses its caches itself.
+    ``caches`` says that requests are cached already, by whatever module, or that no request is
+    passed on that could be: then the site chooses its caches itself.
     """
     settings, risks = list(decision.settings), list(decision.risks)
     if caches:
@@ -74,19 +79,17 @@ def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
         settings = [s for s in settings if s.directive != "proxy_cache_key"]
     if caches and not _splits(tree):
         if any(s.directive == "split_clients" for s in settings):
-            risks.append(
-                "the site chooses among its caches itself: a pool for each disk goes with that "
-                "choice, by hand"
-            )
+            risks += [_CHOSEN] if _caches(tree) else []
             settings = [_one_pool(s) for s in settings if not _is_choice(s)]
         settings = [s for s in settings if s.directive != "proxy_cache"]
     settings = _with_free_zones(settings, tree)
     left: list[Setting] = []
     small: list[str] = []
     mean = object_bytes(decision)
+    is_chosen = any(s.directive == "proxy_cache" for s in settings)
     for one in settings:
-        if inside := _around(one, tree):
-            risks.append(f"no cache in {one.args[0]}: it shares files with that of {inside}")
+        if why := _why_no_cache(one, tree, is_chosen=is_chosen):
+            risks.append(f"no cache in {one.args[0]}: {why}")
         elif (own := _renamed(one, tree)) is not None:
             line = _caches(tree).get(one.args[0]) if one.directive == "proxy_cache_path" else None
             if line is not None:
@@ -136,7 +139,7 @@ def _renamed(s: Setting, tree: ConfTree) -> Setting | None:
     if s.directive == "access_log" and s.args[0] != "off":
         return replace(s, args=[s.args[0], _format(s, tree), *s.args[2:]])
     if s.directive == "proxy_cache_path" and (line := _caches(tree).get(s.args[0])) is not None:
-        return replace(s, args=[line.value, *s.args[1:]])
+        return replace(s, directive=line.name, args=[line.value, *s.args[1:]])
     return s
 
 
@@ -176,10 +179,29 @@ def _format(s: Setting, tree: ConfTree) -> str:
     return used[0] if used else wanted if wanted in formats else _OWN_FORMATS[0]
 
 
+def _is_new(s: Setting, tree: ConfTree) -> bool:
+    """Whether it is a cache in a directory in which the configuration has none."""
+    return s.directive == "proxy_cache_path" and s.args[0] not in _caches(tree)
+
+
+def _why_no_cache(s: Setting, tree: ConfTree, *, is_chosen: bool) -> str:
+    """Why a new cache is left out; empty for one that is not, and for other settings.
+
+    Its loader would delete what lies there: not for a cache that nothing is kept in.
+    """
+    if not _is_new(s, tree):
+        return ""
+    if is_chosen:
+        inside = _around(s, tree)
+        return f"it shares files with that of {inside}" if inside else ""
+    lines = [f"{line.file}:{line.line} {line.name}" for line in _caches(tree).values()]
+    if lines:
+        return f"the site names its caches itself ({lines[0]}), and no location would use this one"
+    return "no location would use it"
+
+
 def _around(s: Setting, tree: ConfTree) -> str:
     """The cache of the site that a new directory lies in, or around; empty for none."""
-    if s.directive != "proxy_cache_path" or s.args[0] in _caches(tree):
-        return ""
     wanted = posixpath.normpath(s.args[0])
     return next(
         (path for path in _caches(tree) if posixpath.commonpath([path, wanted]) in (path, wanted)),
@@ -242,7 +264,8 @@ def _caches(tree: ConfTree) -> dict[str, Directive]:
     return {
         path: line
         for http in http_blocks(tree)
-        for line in (http.block.all("proxy_cache_path") if http.block else ())
+        for module in MODULES
+        for line in (http.block.all(f"{module}_cache_path") if http.block else ())
         if line.args and (path := tree.full_path(line.value)) is not None
     }
 

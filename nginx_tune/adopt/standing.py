@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from nginx_tune.adopt.kept import KeptConnections
+from nginx_tune.conf.caches import MODULES
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.listeners import listeners, tls_servers
 from nginx_tune.conf.quantities import parse_bytes
@@ -19,6 +20,9 @@ AT_LEAST = frozenset({"worker_rlimit_nofile", "worker_connections", "keepalive"}
 """Directives of which more than was decided does no harm: who wrote it may know of a peak."""
 KEPT = ("proxy_http_version", "proxy_set_header")
 """What kept connections need in a location; nothing may undo what stands there for a reason."""
+
+
+_NAMED = frozenset({"split_clients", "access_log", *(f"{one}_cache_path" for one in MODULES)})
 
 
 class Standing:
@@ -110,7 +114,9 @@ class Standing:
             return False
         if wanted.directive in KEPT and (own_connection(scope) or not self.kept.is_asked_by(scope)):
             return False
-        return not wanted.directive.startswith("proxy_cache") or not self.caches or _caches(scope)
+        if not wanted.directive.startswith("proxy_cache"):
+            return True
+        return not self.caches or _caches(scope, "proxy")
 
     @cached_property
     def kept(self) -> KeptConnections:
@@ -123,12 +129,23 @@ class Standing:
 
     @cached_property
     def caches(self) -> bool:
-        """Whether anything is cached already."""
-        return any(_caches(scope) for scope in self.answering)
+        """Whether anything is cached already, by whatever module."""
+        return any(_caches(scope, one) for scope in self.answering for one in MODULES)
+
+    @cached_property
+    def may_cache(self) -> bool:
+        """Whether any place passes requests on by ``proxy_pass``, whose answers can be kept."""
+        return any(
+            scope.own.block and scope.own.block.first("proxy_pass") for scope in self.answering
+        )
 
 
-def _caches(scope: Scope) -> bool:
-    return scope.value("proxy_cache", "off") != "off"
+def _caches(scope: Scope, module: str) -> bool:
+    """Whether a scope keeps what it passes on; a ``proxy_cache`` further out counts for each."""
+    if scope.value(f"{module}_cache", "off") == "off":
+        return False
+    block = scope.own.block
+    return module == "proxy" or (block is not None and block.first(f"{module}_pass") is not None)
 
 
 def _place(line: Directive, *, change: bool) -> Place:
@@ -141,7 +158,7 @@ def _passes(scope: Scope) -> bool:
 
 def is_named(wanted: Setting) -> bool:
     """Whether it stands in http, once for each name."""
-    return wanted.directive in ("proxy_cache_path", "split_clients", "access_log")
+    return wanted.directive in _NAMED
 
 
 def _same_name(line: Directive, wanted: Setting) -> bool:

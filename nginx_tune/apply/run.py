@@ -16,6 +16,7 @@ from nginx_tune.apply.guardian import hand_over
 from nginx_tune.apply.hindrances import check_package_managers, check_unfinished
 from nginx_tune.apply.journal import Journal, State, boot_id, this_process
 from nginx_tune.apply.model_journal import Answered, Begin, Kept, Reloading, Swapping
+from nginx_tune.apply.new_caches import refuse_foreign_files
 from nginx_tune.apply.server import generations, tell, uninterrupted
 from nginx_tune.apply.swap import clear, look, stage, swap_in
 from nginx_tune.apply.target import (
@@ -125,6 +126,7 @@ class _Change:
         )
         found = examine(proposed, reads, conf_path=subject.conf_path, permissions=wish.permissions)
         before = self._read_before(subject, found)
+        refuse_foreign_files(self._host, subject.conf_path, subject.prefix, found)
         canaries = [] if subject.master is None else ask_canaries(subject.master, wish.canaries)
         journal = self._begin(subject, before, found)
         try:

@@ -16,6 +16,7 @@ from nginx_tune.cli.inputs import read_document, read_toml
 from nginx_tune.cli.nginx_choice import nginx_options, tell_choice
 from nginx_tune.cli.options import nginx_version_option, option_group
 from nginx_tune.decide import complete_site, decide
+from nginx_tune.decide.site_defaults import DEFAULT_CACHE_DIR
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts, Nginx, with_nginx_version
 from nginx_tune.documents.observation import Observation
@@ -194,7 +195,9 @@ def _live(
     )
     from nginx_tune.subject.standing import with_standing  # noqa: PLC0415
 
-    served = {"cache": site.cache_dirs, "proxy": []}.get(kind, site.roots)
+    # Also where a cache would be that nobody named: files of others may lie there.
+    cached = site.cache_dirs or [DEFAULT_CACHE_DIR]
+    served = {"cache": cached, "proxy": []}.get(kind, site.roots)
     present = [
         path for path in served if Path(path).is_dir() and os.access(path, os.R_OK | os.X_OK)
     ]

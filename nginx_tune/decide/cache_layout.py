@@ -67,6 +67,14 @@ def _why_several(s: Situation) -> str:
     return "the keys are spread over the directories as named; they share a disk"
 
 
+def files_there(s: Situation, place: DataPath) -> str:
+    """A warning of what lies already in a directory that no configuration names as a cache's."""
+    held = next((d.files for d in s.facts.datasets if d.path == place.path), None)
+    if not held or place.path in s.site.cache_bounds:
+        return ""
+    return f"{held} files lie in {place.path}, and nginx deletes each that is none of its cache"
+
+
 def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
     size = s.cache_size(place)
     words = [
@@ -86,5 +94,5 @@ def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
     if min_free_bytes:
         words.append(f"min_free={size_text(min_free_bytes)}")
     how = "written in place, not copied; " if in_place else ""
-    reason = f"{size.why}; {how}nginx deletes any other file in here"
+    reason = f"{size.why}; {how}{files_there(s, place) or 'nginx deletes any other file in here'}"
     return setting(ID, "http", "proxy_cache_path", *words, reason=reason)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.decide.answer import FACTS_COMMAND, not_applicable, setting, validate_command
-from nginx_tune.decide.cache_layout import cache_settings
+from nginx_tune.decide.cache_layout import cache_settings, files_there
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import known
 from nginx_tune.decide.situation import Situation
@@ -53,18 +53,18 @@ def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
             evidence=evidence,
             confidence="low",
             flips_when=["thread-pools is enabled"],
-            risks=[FOREIGN_FILES] if layout else [],
+            risks=_foreign(s) if layout else [],
             next_command=plan.judgement.next_command,
         )
     if plan.on and plan.independence.independent:
         reason = "so many disks and workers that pools apart would take too many threads"
-        return _together(plan, reason, layout, evidence)
+        return _together(s, plan, reason, layout, evidence)
     reason = plan.independence.reason if not plan.independence.independent else ""
-    return _together(plan, reason or plan.judgement.reason, layout, evidence)
+    return _together(s, plan, reason or plan.judgement.reason, layout, evidence)
 
 
 def _together(
-    plan: PoolPlan, reason: str, layout: list[Setting], evidence: list[Evidence]
+    s: Situation, plan: PoolPlan, reason: str, layout: list[Setting], evidence: list[Evidence]
 ) -> Decision:
     return Decision(
         id=ID,
@@ -75,7 +75,7 @@ def _together(
         evidence=evidence,
         confidence="low" if _unsure(plan) else "medium",
         flips_when=["each directory is on a disk of its own and thread-pools is enabled"],
-        risks=[FOREIGN_FILES] if layout else [],
+        risks=_foreign(s) if layout else [],
         next_command=FACTS_COMMAND,
     )
 
@@ -93,8 +93,13 @@ def _single(s: Situation) -> Decision:
         evidence=known(s.page_cache, s.dataset_bytes, s.object_bytes),
         confidence="medium",
         flips_when=[flips],
-        risks=[FOREIGN_FILES],
+        risks=_foreign(s),
     )
+
+
+def _foreign(s: Situation) -> list[str]:
+    """What may lie in the caches' directories."""
+    return [FOREIGN_FILES, *filter(None, (files_there(s, place) for place in s.data_paths))]
 
 
 def _unsure(plan: PoolPlan) -> bool:
@@ -144,7 +149,7 @@ def _pools(
         else ["two of the directories turn out to share a disk"],
         risks=[
             f"{threads * s.workers * len(s.data_paths)} threads over all workers",
-            *(["adding a disk remaps most keys (A16)", FOREIGN_FILES] if s.kind == "cache" else []),
+            *(["adding a disk remaps most keys (A16)", *_foreign(s)] if s.kind == "cache" else []),
         ],
         next_command=validate_command(s),
     )

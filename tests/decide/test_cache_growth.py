@@ -163,3 +163,17 @@ def test_a_declared_bound_counts_with_what_is_free(words: str, expected: int) ->
     workload = load("cache", data_bytes=100 * GIBIBYTE)
     data = situation_of(facts, workload, site=own).dataset_bytes
     assert (data.value, data.provenance) == (expected, "declared")
+
+
+@pytest.mark.parametrize("files", [0, 7])
+def test_files_in_a_directory_that_nobody_named_a_cache_are_told(files: int) -> None:
+    facts = host(datasets=[Dataset(path="/data", files=files, bytes=files)])
+    found = decide(facts, load("cache", data_bytes=None), site=site(cache_dirs=["/data"]))
+    (one,) = [d for d in found.decisions if d.id == "per-disk-pools"]
+    (line,) = [s for s in one.settings if s.directive == "proxy_cache_path"]
+    told = "7 files lie in /data, and nginx deletes each"
+    assert (told in line.reason) == bool(files)
+    assert any(told in risk for risk in one.risks) == bool(files)
+    own = site(cache_dirs=["/data"], cache_bounds={"/data": CacheBounds()})
+    stands = decide(facts, load("cache", data_bytes=None), site=own).decisions
+    assert not any(told in risk for d in stands for risk in d.risks), "a cache that stands"

@@ -1,0 +1,102 @@
+"""Whether a cache that a change adds lies in a directory with files of somebody else.
+
+nginx's cache loader deletes every file there that is no entry of its cache, and ``nginx -t`` alone
+gives the directory to the workers' user: so this is looked at before any file is changed, and no
+rollback could bring the files back.
+Source: ngx_http_file_cache_manage_file(), ngx_create_paths().
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+
+from nginx_tune.apply.errors import RefusedError
+from nginx_tune.apply.examine import Examined
+from nginx_tune.conf.caches import caches
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.host.door import MOST_BYTES, Host
+
+_ENTRY = re.compile(r"[0-9a-f]{32}(?:\.[0-9]{10})?")
+"""MD5 of the key, and such a file while it is written (ngx_http_file_cache_name, ngx_create_temp_
+file)."""
+_MOST_ENTRIES = 1_000_000
+"""Looked at in one directory: a large cache is known long before."""
+
+
+class _Changed:
+    """A host's files with those of a change in their places."""
+
+    def __init__(self, host: Host, contents: Mapping[str, bytes]) -> None:
+        self._host = host
+        self._contents = contents
+
+    def read_bytes(self, path: str) -> bytes:
+        """Contents of a file."""
+        new = self._contents.get(os.path.realpath(path))
+        return self._host.read_bytes(path, limit_bytes=MOST_BYTES) if new is None else new
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a directory, new ones too."""
+        real = os.path.realpath(path)
+        new = {posixpath.basename(one) for one in self._contents if posixpath.dirname(one) == real}
+        return [*new, *(one for one in self._host.list_dir(path) if one not in new)]
+
+
+def refuse_foreign_files(
+    host: Host, conf_path: str, prefix: str, found: Sequence[Examined]
+) -> None:
+    """Look into the directory of every cache that is there after the change and not before.
+
+    Errors: RefusedError that names the line and the first file that nginx would delete.
+    """
+    before = _caches(read_tree(conf_path, _Changed(host, {}), prefix=prefix))
+    contents = {one.entry.path: one.content for one in found}
+    after = _caches(read_tree(conf_path, _Changed(host, contents), prefix=prefix))
+    for path, line in after.items():
+        if path not in before and (foreign := foreign_file(path)):
+            raise RefusedError(
+                f"{line.file}:{line.line}: {line.name} {line.value}: nginx would delete what lies "
+                f"there and is not of a cache, such as {foreign}",
+                hint="name a directory that is empty or not there yet",
+            )
+
+
+def foreign_file(directory: str) -> str:
+    """The first file below that has no name of a cache's file; empty for none.
+
+    Directories are harmless by themselves: the loader goes through them and leaves them. It
+    follows links, so one is a foreign file whatever it leads to. What cannot be read is foreign.
+    Source: ngx_walk_tree().
+    """
+    left = [directory]
+    seen = 0
+    while left:
+        place = left.pop()
+        try:
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    seen += 1
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(entry.path)
+                    elif entry.is_symlink() or not _ENTRY.fullmatch(entry.name):
+                        return entry.path
+                    if seen > _MOST_ENTRIES:
+                        return ""
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return place
+    return ""
+
+
+def _caches(tree: ConfTree) -> dict[str, Directive]:
+    """The directories of all caches, links resolved, with their lines."""
+    return {
+        os.path.realpath(path): one.place
+        for one in caches(tree)
+        if (path := tree.full_path(one.directory)) is not None
+    }

@@ -1,0 +1,76 @@
+"""Caches of other modules than proxy, and of directories that no location would use."""
+
+from __future__ import annotations
+
+import pytest
+from situations import host, load, nginx
+
+from nginx_tune.adopt.changing import hold_against
+from nginx_tune.adopt.kind_in import kind_in
+from nginx_tune.adopt.naming import site_in
+from nginx_tune.conf.tree import parse_text
+from nginx_tune.decide import complete_site, decide
+from nginx_tune.documents.decisions import Decision, Setting
+from nginx_tune.documents.site import Site
+from nginx_tune.documents.workload import Kind
+
+WORDPRESS = """\
+events {}
+http {
+    %s_cache_path /data/1/wp keys_zone=wp:10m max_size=1g inactive=1h;
+    server {
+        listen 80;
+        location / { %s_cache wp; %s_pass 127.0.0.1:9000; }
+        location /api/ { proxy_pass http://127.0.0.1:81; }
+    }
+}
+"""
+
+
+def held(conf: str, kind: Kind = "cache", **parts: object) -> dict[str, Decision]:
+    tree = parse_text(conf, file="/n.conf")
+    facts = host(disks=3, mount="/data", nginx=nginx("1.26.3", ["--with-threads"]))
+    given = complete_site(site_in(tree, Site(**parts)), facts, kind)  # type: ignore[arg-type]
+    workload = load(kind, data_bytes=None, cold_peak=200)
+    decisions = hold_against(decide(facts, workload, site=given), tree)
+    return {d.id: d for d in decisions.decisions}
+
+
+def settings_of(found: dict[str, Decision]) -> list[Setting]:
+    return [s for d in found.values() for s in d.settings]
+
+
+@pytest.mark.parametrize("module", ["fastcgi", "uwsgi", "scgi"])
+def test_a_cache_of_another_module_is_decided_in_its_own_words(module: str) -> None:
+    conf = WORDPRESS % (module, module, module)
+    shown = kind_in(parse_text(conf, file="/n.conf"))
+    assert shown is not None
+    assert shown.kind == "cache"
+    found = settings_of(held(conf))
+    assert not [s for s in found if s.directive.startswith(("proxy_cache", "split_clients"))]
+    (line,) = [s for s in found if s.directive == f"{module}_cache_path"]
+    assert line.args[0] == "/data/1/wp"
+    assert {"keys_zone=wp:10m", "max_size=1g", "inactive=1h", "use_temp_path=off"} <= {*line.args}
+    assert [(p.line, p.change) for p in line.places] == [(3, True)]
+
+
+def test_no_cache_that_no_location_would_use() -> None:
+    """Its loader would delete what lies there, and nothing would ever be kept in it."""
+    own = WORDPRESS % (("fastcgi",) * 3)
+    static = "events {} http { server { listen 80; root /srv/1; } }"
+    named = own.replace("fastcgi", "proxy").replace("proxy_pass 1", "proxy_pass http://1")
+    for conf in (own, static, named):
+        found = held(conf, cache_dirs=["/elsewhere"])
+        assert not [s for s in settings_of(found) if "/elsewhere" in s.args], conf
+        risks = [risk for d in found.values() for risk in d.risks]
+        assert any("no cache in /elsewhere" in risk for risk in risks), conf
+    plain = "events {} http { server { listen 80; location / { proxy_pass http://127.0.0.1:9; } } }"
+    used = settings_of(held(plain, cache_dirs=["/elsewhere"]))
+    assert [s for s in used if s.directive == "proxy_cache_path" and "/elsewhere" in s.args]
+    assert [s for s in used if s.directive == "proxy_cache"]
+
+
+def test_a_cache_whose_place_is_not_known_is_left_alone() -> None:
+    """A name relative to a prefix that nobody gave."""
+    conf = (WORDPRESS % (("fastcgi",) * 3)).replace("/data/1/wp", "wp")
+    assert not [s for s in settings_of(held(conf)) if s.directive.endswith("_cache_path")]
