@@ -1,7 +1,8 @@
 """A decided ``proxy_cache_path`` in the words of the line that stands in a configuration.
 
-The name of the zone, its levels and how long an entry may lie unasked are the operator's: another
-name or other levels lose every file. Of keys there may be more than are needed, never fewer.
+The name of the zone, its levels and how long an entry may lie unasked are the operator's, written
+or by default: another name or other levels lose every file, and a longer age is a matter of what
+is asked for. Of keys there may be more than are needed, never fewer.
 """
 
 from __future__ import annotations
@@ -49,11 +50,10 @@ def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> Own:
     """
     own = {arg.partition("=")[0]: arg.partition("=")[2] for arg in line.args[1:]}
     decided = {arg.partition("=")[0]: arg.partition("=")[2] for arg in s.args[1:]}
-    kept = {key: value for key, value in decided.items() if key != "levels" or key in own}
+    kept = {key: value for key, value in decided.items() if key not in _OWN or key in own}
     kept |= {key: value for key, value in own.items() if key in _OWN or key not in decided}
     if guess := next((g for g in (UNKNOWN_DISK, NOT_SCANNED) if s.reason.startswith(g)), ""):
         # A cache that stands may be larger: the rest of it would be deleted on an assumption.
-        # Without a bound its age is the only one: nothing may stay longer than it does now.
         kept = {k: v for k, v in kept.items() if k not in _BOUNDS}
         kept |= {k: v for k, v in own.items() if k in _BOUNDS}
         s = replace(s, reason=s.reason.removeprefix(f"{guess}; "))

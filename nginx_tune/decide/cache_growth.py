@@ -104,18 +104,19 @@ def _whole(size_bytes: float) -> int:
 
 
 def _min_free_bytes(host: CacheHost, place: DataPath, size_bytes: int) -> int:
-    """A twentieth of the cache, from 1 to 64 GiB, and no more than half of what it leaves.
+    """A twentieth of the cache or its file system, up to 64 GiB, and half of what it leaves.
 
-    The manager removes files, all of them if need be, until so much of the file system is free.
+    Shape: whole GiB, or MiB where it is less than one; 0 where the file system was not looked at:
+           the manager removes files, all of them if need be, until so much of it is free.
     Source: ngx_http_file_cache_manager (ngx_fs_available against min_free).
     """
-    wanted = max(1, min(_MOST_FREE_GIBIBYTES, size_bytes // GIBIBYTE // 20)) * GIBIBYTE
-    if place.available_bytes is None:
-        return wanted
+    if place.size_bytes is None or place.available_bytes is None:
+        return 0
+    wanted = min(_MOST_FREE_GIBIBYTES * GIBIBYTE, min(size_bytes, place.size_bytes) // 20)
     left = place.available_bytes // _sharers(host, place) + _held_bytes(host, place) - size_bytes
-    if left >= 2 * wanted:
-        return wanted
-    return max(0, left // 2 // MEBIBYTE) * MEBIBYTE
+    spare = max(0, min(wanted, left // 2))
+    unit = GIBIBYTE if spare >= GIBIBYTE else MEBIBYTE
+    return spare // unit * unit
 
 
 def _most_bytes(host: CacheHost, place: DataPath) -> tuple[int, str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
-from situations import host, load, nginx
+from situations import GIBIBYTE, MEBIBYTE, host, load, nginx
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.kind_in import kind_in
@@ -11,6 +12,7 @@ from nginx_tune.adopt.naming import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import complete_site, decide
 from nginx_tune.documents.decisions import Decision, Setting
+from nginx_tune.documents.facts import Dataset, PathStorage
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind
 
@@ -27,9 +29,14 @@ http {
 """
 
 
-def held(conf: str, kind: Kind = "cache", **parts: object) -> dict[str, Decision]:
+def held(
+    conf: str, kind: Kind = "cache", room: PathStorage | None = None, **parts: object
+) -> dict[str, Decision]:
     tree = parse_text(conf, file="/n.conf")
     facts = host(disks=3, mount="/data", nginx=nginx("1.26.3", ["--with-threads"]))
+    if room is not None:
+        storage = msgspec.structs.replace(facts.storage, paths=[room])
+        facts = msgspec.structs.replace(facts, storage=storage)
     given = complete_site(site_in(tree, Site(**parts)), facts, kind)  # type: ignore[arg-type]
     workload = load(kind, data_bytes=None, cold_peak=200)
     decisions = hold_against(decide(facts, workload, site=given), tree)
@@ -74,3 +81,44 @@ def test_a_cache_whose_place_is_not_known_is_left_alone() -> None:
     """A name relative to a prefix that nobody gave."""
     conf = (WORDPRESS % (("fastcgi",) * 3)).replace("/data/1/wp", "wp")
     assert not [s for s in settings_of(held(conf)) if s.directive.endswith("_cache_path")]
+
+
+SMALL = WORDPRESS.replace(" inactive=1h", "").replace("1g", "400m") % (("fastcgi",) * 3)
+
+
+def test_nothing_must_stay_free_where_the_room_is_not_known() -> None:
+    """With min_free=1g on a file system of 512 MB nginx removed all that it had."""
+    (line,) = [s for s in settings_of(held(SMALL.replace("/data/1/wp", "/small")))
+               if s.directive == "fastcgi_cache_path"]  # fmt: skip
+    assert "use_temp_path=off" in line.args
+    assert not [arg for arg in line.args if arg.startswith(("min_free", "inactive"))]
+
+
+def test_what_must_stay_free_is_a_small_share() -> None:
+    conf = SMALL.replace("/data/1/wp", "/small/c")
+    room = PathStorage(
+        path="/small", filesystem="tmpfs", size_bytes=512 * MEBIBYTE, available_bytes=510 * MEBIBYTE
+    )
+    (line,) = [s for s in settings_of(held(conf, room=room)) if s.directive == "fastcgi_cache_path"]
+    assert "min_free=20m" in line.args
+    full = msgspec.structs.replace(room, available_bytes=401 * MEBIBYTE)
+    (line,) = [s for s in settings_of(held(conf, room=full)) if s.directive == "fastcgi_cache_path"]
+    assert not [arg for arg in line.args if arg.startswith("min_free")]
+
+
+def test_an_age_is_the_operators() -> None:
+    """Also where facts say how large the disk and the cache are."""
+    conf = (WORDPRESS % (("proxy",) * 3)).replace("proxy_pass 1", "proxy_pass http://1")
+    for own in ("inactive=1h", ""):
+        tree = parse_text(conf.replace("inactive=1h", own), file="/n.conf")
+        scan = Dataset(path="/data/1/wp", files=9000, bytes=GIBIBYTE // 2)
+        facts = msgspec.structs.replace(host(disks=3, mount="/data"), datasets=[scan])
+        given = site_in(tree, Site())
+        decisions = hold_against(decide(facts, load("cache"), site=given), tree)
+        (line,) = [
+            s
+            for d in decisions.decisions
+            for s in d.settings
+            if s.directive == "proxy_cache_path"
+        ]  # fmt: skip
+        assert [arg for arg in line.args if arg.startswith("inactive")] == ([own] if own else [])

@@ -111,7 +111,7 @@ def test_a_small_file_system_is_not_emptied_for_its_min_free() -> None:
     own = site(cache_dirs=[place.path], cache_bounds={place.path: CacheBounds(max_bytes=1 << 29)})
     found = decide(facts, load("cache", data_bytes=None), site=own).decisions
     [line] = [s for d in found for s in d.settings if s.directive == "proxy_cache_path"]
-    assert size_of("min_free", line.args) == (800 - 512) // 2 * MEBIBYTE
+    assert size_of("min_free", line.args) == 512 // 20 * MEBIBYTE
 
 
 @pytest.mark.parametrize("free_mebibytes", [0, 1, 90, 574, 1023, 1500, 30_000])
