@@ -11,6 +11,7 @@ import click
 from nginx_tune.cli.deciding import Inputs, deciding_options, read_inputs
 from nginx_tune.cli.inputs import read_bytes
 from nginx_tune.decide.build import build_of
+from nginx_tune.decide.cache_layout import files_there
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.emit import emit_decided
@@ -18,6 +19,7 @@ from nginx_tune.emit.provenance import Provenance
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.report.text import plain
 from nginx_tune.terminal.output import output_options, write_file, write_result
+from nginx_tune.terminal.saying import say
 
 _STATUS_MODULE = "--with-http_stub_status_module"
 
@@ -53,6 +55,9 @@ def command(
         raise UsageError("--check writes nothing: give it or -o")
     inputs = read_inputs(ctx, **named)
     text = _emit(inputs, named)
+    for path in inputs.site.cache_dirs if inputs.kind == "cache" else ():
+        if told := files_there(inputs.facts, inputs.site, path):
+            say(told)
     if named["nginx_binary"] is not None:
         from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # only when asked
         from nginx_tune.nginx.config_test import test_configuration  # noqa: PLC0415

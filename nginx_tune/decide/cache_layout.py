@@ -9,6 +9,9 @@ from nginx_tune.decide.cache_growth import size_text
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import DataPath, judge_independence
 from nginx_tune.documents.decisions import Setting
+from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.site import Site
+from nginx_tune.documents.units import plural
 
 ID: Final = "per-disk-pools"
 KEY: Final = "$scheme$host$request_uri"
@@ -67,12 +70,12 @@ def _why_several(s: Situation) -> str:
     return "the keys are spread over the directories as named; they share a disk"
 
 
-def files_there(s: Situation, place: DataPath) -> str:
+def files_there(facts: Facts, site: Site, path: str) -> str:
     """A warning of what lies already in a directory that no configuration names as a cache's."""
-    held = next((d.files for d in s.facts.datasets if d.path == place.path), None)
-    if not held or place.path in s.site.cache_bounds:
+    held = next((d.files for d in facts.datasets if d.path == path), None)
+    if not held or path in site.cache_bounds:
         return ""
-    return f"{held} files lie in {place.path}, and nginx deletes each that is none of its cache"
+    return f"{plural(held, 'file')} in {path} already: nginx deletes each that is none of its cache"
 
 
 def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
@@ -94,5 +97,6 @@ def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
     if min_free_bytes:
         words.append(f"min_free={size_text(min_free_bytes)}")
     how = "written in place, not copied; " if in_place else ""
-    reason = f"{size.why}; {how}{files_there(s, place) or 'nginx deletes any other file in here'}"
+    there = files_there(s.facts, s.site, place.path)
+    reason = f"{size.why}; {how}{there or 'nginx deletes any other file in here'}"
     return setting(ID, "http", "proxy_cache_path", *words, reason=reason)

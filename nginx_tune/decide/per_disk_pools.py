@@ -99,7 +99,8 @@ def _single(s: Situation) -> Decision:
 
 def _foreign(s: Situation) -> list[str]:
     """What may lie in the caches' directories."""
-    return [FOREIGN_FILES, *filter(None, (files_there(s, place) for place in s.data_paths))]
+    told = (files_there(s.facts, s.site, place.path) for place in s.data_paths)
+    return [FOREIGN_FILES, *filter(None, told)]
 
 
 def _unsure(plan: PoolPlan) -> bool:

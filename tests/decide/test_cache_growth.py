@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -16,6 +20,8 @@ from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Dataset, PathStorage
 from nginx_tune.documents.site import CacheBounds, Site
 from nginx_tune.documents.workload import ObjectSizes
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 UNITS = {"k": 1 << 10, "m": MEBIBYTE, "g": GIBIBYTE}
 
@@ -171,9 +177,21 @@ def test_files_in_a_directory_that_nobody_named_a_cache_are_told(files: int) -> 
     found = decide(facts, load("cache", data_bytes=None), site=site(cache_dirs=["/data"]))
     (one,) = [d for d in found.decisions if d.id == "per-disk-pools"]
     (line,) = [s for s in one.settings if s.directive == "proxy_cache_path"]
-    told = "7 files lie in /data, and nginx deletes each"
+    told = "7 files in /data already: nginx deletes each"
     assert (told in line.reason) == bool(files)
     assert any(told in risk for risk in one.risks) == bool(files)
     own = site(cache_dirs=["/data"], cache_bounds={"/data": CacheBounds()})
     stands = decide(facts, load("cache", data_bytes=None), site=own).decisions
     assert not any(told in risk for d in stands for risk in d.risks), "a cache that stands"
+
+
+@pytest.mark.parametrize("files", [0, 3])
+def test_generate_tells_of_files_in_a_new_caches_directory(
+    run_cli: Run, tmp_path: Path, files: int
+) -> None:
+    for number in range(files):
+        (tmp_path / f"{number}.jpg").write_bytes(b"x")
+    run = run_cli("generate", "--kind", "cache", "--cache-dir", tmp_path)
+    assert run.returncode == 0, run.stderr
+    told = f"3 files in {tmp_path} already: nginx deletes each that is none of its cache"
+    assert (told in run.stderr) == bool(files)
