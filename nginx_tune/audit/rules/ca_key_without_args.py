@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
@@ -29,7 +30,31 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 key,
                 "all queries of a page are one entry: the key has no arguments",
                 [written(key)],
+                fix=_fix(key),
             )
+
+
+def _fix(key: Directive) -> str:
+    """The key that stands with the arguments after its path: what else it tells apart it keeps.
+
+    Without its ``$slice_range`` all slices of a file would be one entry.
+    """
+    new = _PATH_VARIABLE.sub(_with_arguments, key.value, count=1)
+    if new == key.value:
+        return ""
+    quoted = f'"{new}"' if _NEEDS_QUOTES.search(new) else new
+    return f"{key.name} {quoted}; (the arguments after the path, all else as it is)."
+
+
+def _with_arguments(found: re.Match[str]) -> str:
+    is_joined = found.string[found.end() : found.end() + 1].isalnum()
+    return f"{found[0]}$is_args{'${args}' if is_joined else '$args'}"
+
+
+_PATH_VARIABLE = re.compile(
+    r"\$(?:\{(?:document_)?uri\}|(?:document_)?uri(?![a-z0-9_]))", re.IGNORECASE
+)
+_NEEDS_QUOTES = re.compile(r"[\s;]")
 
 
 _KNOWN = ("uri", "{uri}", "document_uri", "scheme", "{scheme}", "host", "{host}", "proxy_host",
@@ -64,7 +89,8 @@ RULE = Rule(
     title="a cache key without the arguments of the request",
     why="Every query of a path gets the answer to the first one: page 2 of a search shows page 1.",
     fix="proxy_cache_key $scheme$host$request_uri; (nginx's own default is "
-    "$scheme$proxy_host$request_uri), or $uri$is_args$args.",
+    "$scheme$proxy_host$request_uri), or $uri$is_args$args; $slice_range stays at the end of a key "
+    "that has it.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_cache_key",
         "nginx: src/http/modules/ngx_http_proxy_module.c, ngx_http_proxy_create_key",

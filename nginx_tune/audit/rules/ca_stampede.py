@@ -9,6 +9,7 @@ from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.upstreams import Pass
+from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -18,22 +19,35 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if one.place in told or _is_guarded(one.passed):
             continue
         told.add(one.place)
-        module = one.passed.module
         yield Hit(
             one.place,
             "while an entry is fetched, each further request for it goes to the server as well",
-            [
-                written(one.place),
-                default(f"{module}_cache_lock", "off"),
-                default(f"{module}_cache_use_stale", "off"),
-            ],
+            [written(one.place), _shown(one.passed, "lock"), _shown(one.passed, "use_stale")],
+            fix=_fix(one.passed),
         )
+
+
+def _shown(one: Pass, name: str) -> Evidence:
+    line = one.effective(f"cache_{name}")
+    return default(f"{one.module}_cache_{name}", "off") if line is None else written(line)
+
+
+def _fix(one: Pass) -> str:
+    """In the words of the module that caches, with what is set already."""
+    stale = one.effective("cache_use_stale")
+    words = [word for word in (stale.args if stale is not None else ()) if word != "off"]
+    return _FIX.format(module=one.module, words=" ".join([*words, "updating"]))
 
 
 def _is_guarded(one: Pass) -> bool:
     stale = one.effective("cache_use_stale")
     return one.value("cache_lock") == "on" or (stale is not None and "updating" in stale.args)
 
+
+_FIX = (
+    "{module}_cache_lock on; (one request fetches, the others wait up to 5 s) and "
+    "{module}_cache_use_stale {words}; (an expired entry answers meanwhile)."
+)
 
 _CONF = """
 events {}
@@ -49,8 +63,7 @@ RULE = Rule(
     title="parallel misses of a cache all go to the server",
     why="When a popular entry expires every request that comes until it is there again is passed "
     "on: the server gets the whole load at once.",
-    fix="proxy_cache_lock on; (one request fetches, the others wait up to 5 s) and "
-    "proxy_cache_use_stale updating; (an expired entry answers meanwhile).",
+    fix=_FIX.format(module="proxy", words="updating"),
     sources=("https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_cache_lock",),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.declared import default
+from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.audit.storage import storage_of
@@ -51,11 +51,16 @@ def _compare(context: Context, cache: Cache, temp: str) -> Iterator[Hit | Missin
             f"responses are written to {temp} first and then copied to {directory}, which is "
             "another file system",
             [
-                default("use_temp_path", "on"),
+                written(cache.place)
+                if "use_temp_path=on" in cache.place.args
+                else default("use_temp_path", "on"),
                 *(Evidence(fact=f"mount point of {path}", value=at) for path, at in mounts.items()),
             ],
+            fix=_FIX.format(module=cache.module),
         )
 
+
+_FIX = "use_temp_path=off in {module}_cache_path: temporary files then lie in the cache directory."
 
 _CONF = """
 events {}
@@ -82,7 +87,7 @@ RULE = Rule(
     why="A response is written to proxy_temp_path and renamed into the cache when it is whole. "
     "Between two file systems there is no rename: the worker reads the file and writes it again, "
     "in the event loop.",
-    fix="use_temp_path=off in proxy_cache_path: temporary files then lie in the cache directory.",
+    fix=_FIX.format(module="proxy"),
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_cache_path",
         "nginx: src/core/ngx_file.c, ngx_ext_rename_file",
