@@ -22,7 +22,7 @@ from nginx_tune.host.parse_nginx import VersionOutput, parse_start_options
 from nginx_tune.host.parse_process import parse_parent_pid
 from nginx_tune.nginx.binary import read_build
 from nginx_tune.nginx.choice import choose_nginx
-from nginx_tune.nginx.processes import Master, find_masters, same_mounts
+from nginx_tune.nginx.processes import Master, find_host_masters, same_mounts
 from nginx_tune.turnover.address import AcceptingSocket, Address, addresses_of
 from nginx_tune.turnover.process import Process, process_of
 from nginx_tune.turnover.workers import ReloadError
@@ -67,7 +67,7 @@ def find_subject(
     Errors: RefusedError when there is none, when it lives in a container, when it is amid a
             binary upgrade or has no workers of its own.
     """
-    masters = find_masters(host)
+    masters = find_host_masters(host, pid=pid)
     master: Master | None = None
     if needs_master:
         master = _chosen(host, masters, binary, pid, conf_path)
@@ -155,7 +155,7 @@ def _own_conf(host: Host, master: Master) -> str | None:
 def find_master(host: Host, conf_path: str) -> Process | None:
     """The one running master that reads a configuration; null when there is none, or several."""
     real = os.path.realpath(conf_path)
-    found = [one.pid for one in find_masters(host) if _may_read(host, one, real)]
+    found = [one.pid for one in find_host_masters(host) if _may_read(host, one, real)]
     return process_of(found[0]) if len(found) == 1 else None
 
 

@@ -97,6 +97,9 @@ class Host(Protocol):
     def caller(self) -> int:
         """The id of the user who called, behind sudo too."""
 
+    def is_in_lab(self, pid: int) -> bool:
+        """Whether a process is of a laboratory of nginx-tune, and so none of the host's own."""
+
     def processes(self, *names: str) -> list[int]:
         """Ids of the processes whose ``comm`` is one of the names, ascending."""
 

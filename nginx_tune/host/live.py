@@ -13,6 +13,7 @@ from nginx_tune.documents.listening import Listening
 from nginx_tune.host import programs
 from nginx_tune.host.caller import caller_id
 from nginx_tune.host.door import MOST_BYTES, Device, HostReadError, ProgramResult, Room
+from nginx_tune.host.lab_mark import is_in_lab
 from nginx_tune.host.parse_layers import parse_busy_milliseconds
 from nginx_tune.host.program import run_bounded
 from nginx_tune.host.version_texts import version_texts
@@ -112,6 +113,10 @@ class LiveHost:
     def caller(self) -> int:
         """The id of the user who called, behind sudo too."""
         return caller_id()
+
+    def is_in_lab(self, pid: int) -> bool:
+        """Whether a process is of a laboratory of nginx-tune, and so none of the host's own."""
+        return is_in_lab(self, pid)
 
     def processes(self, *names: str) -> list[int]:
         """Ids of the processes whose ``comm`` is one of the names, ascending."""

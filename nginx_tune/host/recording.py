@@ -130,6 +130,11 @@ class RecordingHost:
         """The id of the user who called, behind sudo too."""
         return self._keep("caller", self._host.caller, int)
 
+    def is_in_lab(self, pid: int) -> bool:
+        """Whether a process is of a laboratory; the answer alone is kept, no environment."""
+        ask = lambda: self._host.is_in_lab(pid)  # noqa: E731
+        return self._keep(_question("in-lab", str(pid)), ask, bool)
+
     def processes(self, *names: str) -> list[int]:
         """Ids of the processes whose ``comm`` is one of the names, ascending."""
         ask = lambda: self._host.processes(*names)  # noqa: E731
@@ -236,6 +241,11 @@ class RecordedHost:
     def caller(self) -> int:
         """Who called then."""
         return self._answer("caller", lambda value: msgspec.convert(value, int))
+
+    def is_in_lab(self, pid: int) -> bool:
+        """What was said then; captures of earlier versions do not tell."""
+        question = _question("in-lab", str(pid))
+        return question in self._answers and self._answer(question, bool)
 
     def processes(self, *names: str) -> list[int]:
         """Ids of the processes that were recorded."""

@@ -7,10 +7,8 @@ import os
 import signal
 from pathlib import Path
 
+from nginx_tune.host.lab_mark import ENVIRONMENT_MARK
 from nginx_tune.host.lifetime import die_with_parent
-
-ENVIRONMENT_MARK = "NGINX_TUNE_LAB"
-"""Set for every process a lab starts: the guard rails and the sweep know our own by it."""
 
 
 def start_time(pid: int) -> str | None:

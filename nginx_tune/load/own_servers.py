@@ -1,25 +1,23 @@
 """Which servers on this host nginx-tune itself started: the guard rails let these be loaded.
 
-Every process of a lab has a mark in its environment. nginx overwrites that memory with its
-title (ngx_setproctitle.c), so the mark is looked for in the listener's ancestors too.
+They are known by the mark of a lab (``host/lab_mark.py``).
 """
 
 from __future__ import annotations
 
 import ipaddress
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
-from nginx_tune.host.door import Host, HostReadError, Missing
+from nginx_tune.host.door import Host, HostReadError
+from nginx_tune.host.lab_mark import is_marked, lineage
 from nginx_tune.host.parse_listeners import (
     ListeningSocket,
     parse_listeners,
     parse_socket_link,
     parse_unix_listeners,
 )
-from nginx_tune.host.parse_process import parse_parent_pid
-from nginx_tune.lab.lifetime import ENVIRONMENT_MARK
 
 
 def is_own_server(host: Host, address: str, port: int) -> bool:
@@ -43,7 +41,7 @@ def _are_own(host: Host, inodes: set[int]) -> bool:
     for pid in _pids(host):
         for inode in _sockets(host, pid) & inodes:
             holders[inode].add(pid)
-    return all(pids and all(_is_marked(host, pid) for pid in pids) for pids in holders.values())
+    return all(pids and all(is_marked(host, pid) for pid in pids) for pids in holders.values())
 
 
 def find_listening_pids(host: Host, address: str, port: int) -> list[int]:
@@ -64,7 +62,7 @@ def find_socket_pids(host: Host, path: str) -> list[int]:
 
 def find_workers(host: Host, pids: Sequence[int]) -> list[int]:
     """Those of some processes that serve: the children of a master among them, else all."""
-    parents = {pid: next(islice(_lineage(host, pid), 1, None), 0) for pid in pids}
+    parents = {pid: next(islice(lineage(host, pid), 1, None), 0) for pid in pids}
     children = [pid for pid in pids if parents[pid] in parents]
     return children or list(pids)
 
@@ -104,31 +102,3 @@ def _sockets(host: Host, pid: int) -> set[int]:
     except HostReadError:
         pass  # what was seen until then counts
     return found
-
-
-def _is_marked(host: Host, pid: int) -> bool:
-    return any(_has_mark(host, ancestor) for ancestor in _lineage(host, pid))
-
-
-def _lineage(host: Host, pid: int) -> Iterator[int]:
-    """A process, its parent, and so on up to the first of its namespace."""
-    seen: set[int] = set()
-    while pid > 0 and pid not in seen:
-        seen.add(pid)
-        yield pid
-        try:
-            parent = parse_parent_pid(host.read_text(f"/proc/{pid}/stat"))
-        except HostReadError:
-            return
-        if isinstance(parent, Missing):
-            return
-        pid = parent
-
-
-def _has_mark(host: Host, pid: int) -> bool:
-    try:
-        environment = host.read_bytes(f"/proc/{pid}/environ")
-    except HostReadError:
-        return False
-    mark = f"{ENVIRONMENT_MARK}=".encode()
-    return any(variable.startswith(mark) for variable in environment.split(b"\0"))

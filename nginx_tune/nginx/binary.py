@@ -22,7 +22,7 @@ from nginx_tune.host.parse_nginx import (
 from nginx_tune.nginx.choice import Choice, choice_sentence, choose_nginx
 from nginx_tune.nginx.processes import (
     Master,
-    find_masters,
+    find_host_masters,
     read_instance,
     read_mapped_files,
     read_running,
@@ -62,7 +62,7 @@ def read_nginx(
     Errors: UsageError for a named binary that is no nginx and for a pid that is no master.
     """
     gaps: Gaps = {}
-    masters = find_masters(host)
+    masters = find_host_masters(host, pid=pid)
     choice = choose_nginx(host, masters, binary=binary, pid=pid, conf_path=conf_path, to_run=to_run)
     master, build = choice.master, _build_of(host, choice)
     running: Running | None = None

@@ -70,6 +70,12 @@ def find_masters(host: Host) -> list[Master]:
     ]
 
 
+def find_host_masters(host: Host, *, pid: int | None = None) -> list[Master]:
+    """Those without the scratch servers of laboratories of ours; ``pid`` names one that stays."""
+    masters = find_masters(host)
+    return [one for one in masters if one.pid == pid or not host.is_in_lab(one.pid)]
+
+
 def read_running(host: Host, master: Master, masters: list[Master]) -> tuple[Running, Gaps]:
     """A running master and its workers."""
     gaps: Gaps = {}

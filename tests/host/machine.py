@@ -25,6 +25,7 @@ class Machine:
         self.distrusted: dict[str, str] = {}
         """Why a program is not to be run, by path."""
         self.comms: dict[int, str] = {}
+        self.lab_processes: set[int] = set()
         self.network_links: list[Link] = []
         self.sockets: dict[int | None, Listening] = {}
         """By the pid whose network namespace is asked for."""
@@ -121,6 +122,9 @@ class Machine:
 
     def caller(self) -> int:
         return 0
+
+    def is_in_lab(self, pid: int) -> bool:
+        return pid in self.lab_processes
 
     def processes(self, *names: str) -> list[int]:
         return sorted(pid for pid, comm in self.comms.items() if comm in names)

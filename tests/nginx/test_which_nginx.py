@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,10 +21,11 @@ import pytest
 from nginx_tune.errors import MissingToolError, UndecidedError
 from nginx_tune.host import programs
 from nginx_tune.host.live import LiveHost
+from nginx_tune.host.recording import RecordedHost, RecordingHost
 from nginx_tune.nginx import binary
 from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.nginx.choice import runnable_program
-from nginx_tune.nginx.processes import find_masters
+from nginx_tune.nginx.processes import find_host_masters, find_masters
 
 pytestmark = [pytest.mark.needs("root", "nginx", "gcc"), pytest.mark.alone]
 RUN_CLI = Callable[..., subprocess.CompletedProcess[str]]
@@ -228,7 +232,9 @@ def test_behind_sudo_the_callers_own_is_taken(monkeypatch: pytest.MonkeyPatch) -
 def see_only(monkeypatch: pytest.MonkeyPatch, *pids: int) -> None:
     """Whatever else runs on this machine."""
     monkeypatch.setattr(
-        binary, "find_masters", lambda host: [m for m in find_masters(host) if m.pid in pids]
+        binary,
+        "find_host_masters",
+        lambda host, **_: [m for m in find_masters(host) if m.pid in pids],
     )
 
 
@@ -324,3 +330,72 @@ def test_a_title_chooses_no_file_that_root_reads(stranger: Stranger, run_cli: RU
     none = run_cli("audit", "--pid", "1")
     assert none.returncode == 2
     assert "no nginx master" in none.stderr
+
+
+@contextlib.contextmanager
+def under(ancestor: list[str], tmp_path: Path, **environment: str) -> Iterator[int]:
+    """Root's nginx below another process; its pid."""
+    pid_file = tmp_path / "below.pid"
+    conf = tmp_path / "below.conf"
+    conf.write_text(
+        f"user root; pid {pid_file}; error_log {tmp_path}/below.log; events {{}}\n"
+        "http { access_log off; server { listen 127.0.0.1:18353; } }\n"
+    )
+    command = [*ancestor, OURS, "-c", str(conf), "-g", "daemon off;"]
+    process = subprocess.Popen(command, env={**os.environ, **environment})
+    pid = 0
+    try:
+        for _ in range(500):
+            if pid_file.exists() and (text := pid_file.read_text().strip()):
+                pid = int(text)
+                break
+            time.sleep(0.02)
+        assert pid
+        yield pid
+    finally:
+        if pid:
+            os.kill(pid, signal.SIGTERM)
+        process.wait(10)
+
+
+SHELL = ["sh", "-c", '"$@"; true', "sh"]
+BY_MODULE = [
+    sys.executable, "-I", "-B", "-c", "import subprocess, sys; subprocess.run(sys.argv[2:])",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ancestor", "environment", "is_ours"),
+    [
+        pytest.param(SHELL, {"NGINX_TUNE_LAB": "1-a"}, True, id="mark"),
+        pytest.param([*BY_MODULE, "nginx_tune.lab.inside"], {}, True, id="command line"),
+        pytest.param(SHELL, {"NGINX_TUNE_LABEL": "1"}, False, id="another variable"),
+        pytest.param([*BY_MODULE, "other.module"], {}, False, id="another module"),
+    ],
+)
+def test_a_labs_nginx_is_never_the_hosts(
+    ancestor: list[str], environment: dict[str, str], is_ours: bool, tmp_path: Path
+) -> None:
+    host = RecordingHost(LiveHost())
+    with under(ancestor, tmp_path, **environment) as pid:
+        assert pid in [one.pid for one in find_masters(host)]
+        nginx, _ = read_nginx(host)
+        seen = {one.pid for one in nginx.instances} | {one.pid for one in nginx.candidates}
+        assert (pid in seen) is not is_ours
+        named, _ = read_nginx(host, pid=pid)
+        assert named.running is not None
+        assert named.running.pid == pid
+        replayed = find_host_masters(RecordedHost(host.answers))
+        assert (pid in [one.pid for one in replayed]) is not is_ours
+
+
+def test_within_a_lab_its_own_nginx_is_the_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with under(SHELL, tmp_path, NGINX_TUNE_LAB="1-a") as pid:
+        look = f"from nginx_tune.host.live import LiveHost; print(LiveHost().is_in_lab({pid}))"
+        monkeypatch.setenv("NGINX_TUNE_LAB", "1-a")
+        run = subprocess.run(
+            [sys.executable, "-c", look], check=False, capture_output=True, text=True
+        )
+    assert run.stdout == "False\n", run.stderr
