@@ -105,7 +105,7 @@ class Inside:
         from nginx_tune.lab.topology import Topology  # noqa: PLC0415
 
         for directory in request.overlays:
-            mounts.take_writes(Path(directory))
+            mounts.take_writes(Path(directory), request.view.files)
         disks = LabDisks(request.lab, self._directory, self._say)
         disks.prepare()
         mounts.set_apart(self._directory)

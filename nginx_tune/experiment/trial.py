@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from nginx_tune.documents.findings import NginxTest
@@ -194,22 +194,33 @@ def _give_place(path: str, given: set[str], enclosure: Enclosure, *, is_read: bo
         return False
     enclosure.unshow(path)
     # What is in the directory is to stay in sight; what others own in it cannot be copied up by
-    # an ordinary user, so in the end it goes.
-    steps = (mounts.make_writable, mounts.make_own, _cover)
-    for step in steps[:1] if os.geteuid() == 0 else steps:
+    # an ordinary user, so in the end it goes, unless the configuration itself would.
+    steps: list[Callable[[Path, Collection[str]], bool]]
+    steps = [mounts.make_writable, mounts.make_own, _cover]
+    if os.geteuid() == 0:
+        steps = steps[:1]
+    elif any(_is_file_in(one, parent) for one in enclosure.view.shown):
+        steps = steps[:2]
+    written = (*enclosure.view.files, path)
+    for step in steps:
         name = f"{step.__name__} {parent}"
         if name not in given:
             given.add(name)
             # What takes writes here already is not yet let through to nginx.
-            if step(real.parent) or name == f"{steps[0].__name__} {parent}":
+            if step(real.parent, written) or name == f"{steps[0].__name__} {parent}":
                 enclosure.open(parent)
                 return True
     return False
 
 
-def _cover(directory: Path) -> bool:
+def _cover(directory: Path, _: Collection[str]) -> bool:
     mounts.cover(directory)
     return True
+
+
+def _is_file_in(path: str, directory: str) -> bool:
+    real = os.path.realpath(path)
+    return os.path.isfile(real) and is_inside(real, os.path.realpath(directory))  # noqa: PTH113
 
 
 def _foresee(view: HostNeeds, enclosure: Enclosure) -> None:

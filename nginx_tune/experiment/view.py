@@ -175,6 +175,14 @@ def plan_view(
                 prefix=build_prefix(flags, prefix),
             )
         ),
+        files=sorted(
+            {
+                posixpath.join(directory, path)
+                for tree in trees
+                for path in written_files(tree)
+                if not path.endswith("/.")
+            }
+        ),
         uses_unix_sockets=any("unix:" in arg for line in lines for arg in line.args),
         transparent=any("transparent" in line.args[1:] for line in lines),
         threads=max((sum(map(_threads, tree.main.walk())) for tree in trees), default=0),
@@ -195,6 +203,7 @@ def merge_views(views: Sequence[HostNeeds]) -> HostNeeds:
     return HostNeeds(
         shown=list(dict.fromkeys(path for view in views for path in view.shown)),
         written=sorted({path for view in views for path in view.written}),
+        files=sorted({path for view in views for path in view.files}),
         uses_unix_sockets=any(view.uses_unix_sockets for view in views),
         transparent=any(view.transparent for view in views),
         threads=max((view.threads for view in views), default=0),

@@ -20,6 +20,8 @@ class HostNeeds(msgspec.Struct, frozen=True, kw_only=True):
     """Files and directories that it reads."""
     written: list[str] = []
     """Directories that nginx makes or opens files in when it starts, sorted."""
+    files: list[str] = []
+    """Files that nginx opens for writing, sorted."""
     uses_unix_sockets: bool = False
     transparent: bool = False
     """Whether it sends from other addresses than the host's."""
@@ -42,6 +44,11 @@ class Enclosure:
         self.join_files: list[Path] = []
         """The cgroups that what is only tried runs in."""
         self._planned: dict[str, tuple[bytes, Prepared]] = {}
+
+    @property
+    def view(self) -> HostNeeds:
+        """What the configuration wants of its host."""
+        return self._view
 
     @property
     def outer_mounts(self) -> frozenset[int]:

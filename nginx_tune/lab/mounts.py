@@ -90,9 +90,12 @@ def place(directory: Path) -> Path:
     return directory
 
 
-def make_writable(directory: Path) -> bool:
+def make_writable(directory: Path, written: Collection[str] = ()) -> bool:
     """Let a directory take files in memory, with what is in it in sight; it need not exist.
 
+    Of an ordinary user those files in it that are ``written`` are empty ones of his own: an
+    overlay copies up no file whose owner or group has no number in his namespace (EOVERFLOW,
+    ovl_copy_up() in fs/overlayfs/copy_up.c), and 65534 may be his own number or no number.
     False for one that took them already.
     """
     real = Path(os.path.realpath(directory))
@@ -101,11 +104,11 @@ def make_writable(directory: Path) -> bool:
     elif _is_ours(real):
         return False
     else:
-        _lay_over(real)
+        _lay_over(real, written)
     return True
 
 
-def make_own(directory: Path) -> bool:
+def make_own(directory: Path, written: Collection[str] = ()) -> bool:
     """``make_writable`` for one in an overlay of ours that is another user's: it takes no files.
 
     In a user namespace nothing can be made in a directory whose owner has no number there
@@ -115,11 +118,11 @@ def make_own(directory: Path) -> bool:
     real = os.path.realpath(directory)
     if any(mount.mount_point == real for mount in read_mounts()):
         return False
-    _lay_over(Path(real))
+    _lay_over(Path(real), written)
     return True
 
 
-def take_writes(directory: Path) -> None:
+def take_writes(directory: Path, written: Collection[str] = ()) -> None:
     """``make_writable`` for a directory whose contents must all stay in sight.
 
     Errors: UndecidedError when other file systems are mounted in it: an overlay hides them.
@@ -133,7 +136,7 @@ def take_writes(directory: Path) -> None:
             f"{directory}: nginx writes there and {inside} is mounted in it",
             hint="let it write its logs, pid and temporary files to a directory of their own",
         )
-    if make_writable(real):
+    if make_writable(real, written):
         _take_pipes_away(real)
 
 
@@ -153,20 +156,34 @@ def show_instead(file: Path, path: Path) -> None:
     calls.mount(str(file), os.path.realpath(path), flags=calls.MS_BIND)
 
 
-def _lay_over(directory: Path) -> None:
+def _lay_over(directory: Path, written: Collection[str] = ()) -> None:
     """Make a directory writable in memory, with its contents in sight.
 
     The layers lie in a tmpfs that the overlay mount alone keeps: it is mounted over the
     directory for a moment, and covered again at once. They are named by descriptors: the
     overlay's options have characters of their own.
     """
+    renewed = [] if os.geteuid() == 0 else _files_in(directory, written)
     with _descriptor(directory) as lower:
         _mount_memory(directory)
         (directory / "upper").mkdir()
         (directory / "work").mkdir()
+        for name in renewed:
+            (directory / "upper" / name).touch(0o644)
         with _descriptor(directory) as above:
             layers = f"lowerdir={lower},upperdir={above}/upper,workdir={above}/work"
             calls.mount(OVERLAY, str(directory), "overlay", _PLAIN, layers)
+
+
+def _files_in(directory: Path, paths: Collection[str]) -> list[str]:
+    """Names of the regular files among paths that are right in a directory; no links."""
+    found = []
+    for path in map(Path, paths):
+        with contextlib.suppress(OSError):
+            is_file = stat.S_ISREG(path.lstat().st_mode)
+            if is_file and os.path.realpath(path.parent) == str(directory):
+                found.append(path.name)
+    return sorted(set(found))
 
 
 @contextlib.contextmanager

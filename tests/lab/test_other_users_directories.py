@@ -69,6 +69,36 @@ def test_temporary_files_go_to_a_directory_of_another_user(place: Path, where: s
     assert sorted((str(path), path.stat().st_mtime_ns) for path in site.rglob("*")) == before
 
 
+@pytest.mark.parametrize("owner", [0, NOBODY], ids=["roots", "callers"])
+def test_what_nginx_writes_beside_its_configuration_may_be_there(place: Path, owner: int) -> None:
+    """A pid file and a log of a run before; the included file beside them stays in sight."""
+    beside = place / f"beside-{owner}"
+    beside.mkdir()
+    conf, included = beside / "nginx.conf", beside / "server.conf"
+    included.write_text("server { listen 18090; location / { return 204; } }\n")
+    conf.write_text(
+        f"pid {beside}/nginx.pid; error_log {beside}/error.log; events {{}}\n"
+        f"http {{ access_log off; include {included}; }}\n"
+    )
+    for name in ("nginx.pid", "error.log"):
+        (beside / name).write_text("12\n")
+        os.chown(beside / name, owner, 0)
+    os.chown(beside, owner, 0)
+    tested = run(place, "audit", conf, "--test", "--facts", "none")
+    assert "nginx -t accepts it" in tested.stdout, tested.stdout + tested.stderr
+    compared = run(
+        place, "-q", "validate", conf, "--against", conf, "--pairs", "1", "--duration", "1s",
+        "--warmup", "200ms", "--accept-inconclusive", "-f", "json",
+    )  # fmt: skip
+    assert compared.returncode in {0, 4}, compared.stderr
+    assert not compared.stderr
+    assert [(beside / name).read_text() for name in ("nginx.pid", "error.log")] == ["12\n"] * 2
+    included.write_text("server { listen 18090; no_such_thing; }\n")
+    broken = run(place, "audit", conf, "--test", "--facts", "none")
+    assert 'unknown directive "no_such_thing"' in broken.stdout
+    assert "server.conf:1" in broken.stdout
+
+
 @pytest.mark.parametrize("where", ["open", "closed"])
 @pytest.mark.parametrize("taken", [True, False])
 def test_a_socket_in_a_directory_of_another_user(place: Path, where: str, taken: bool) -> None:
