@@ -21,6 +21,7 @@ from nginx_tune.adopt.standing import (
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.scopes import Scope, scopes
+from nginx_tune.conf.tree import COMMAND_LINE
 from nginx_tune.documents.decisions import Setting
 
 _ALL_OR_NONE = ("proxy_set_header", "ssl_conf_command")
@@ -56,6 +57,11 @@ def find_places(standing: Standing, wanted: Setting, apart: Sequence[str]) -> li
         raise UnplacedError("there is no place for it")
     edges = include_edges(standing.tree.main)
     for place in found:
+        if place.directive.file == COMMAND_LINE:
+            raise UnplacedError(
+                f"{COMMAND_LINE} sets {place.directive.name}, which nginx takes once",
+                place.directive,
+            )
         if edges[place.directive.file] > 1:
             raise UnplacedError(
                 f"{place.directive.file} is included {edges[place.directive.file]} times, and "

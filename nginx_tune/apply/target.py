@@ -18,7 +18,7 @@ from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import Host, Missing, attempt
-from nginx_tune.host.parse_nginx import VersionOutput, parse_start_options
+from nginx_tune.host.parse_nginx import VersionOutput, global_directives, parse_start_options
 from nginx_tune.host.parse_process import parse_parent_pid
 from nginx_tune.nginx.binary import read_build
 from nginx_tune.nginx.choice import choose_nginx
@@ -184,21 +184,6 @@ def _parent(host: Host, pid: int) -> int | None:
     text = attempt(host.read_text, f"/proc/{pid}/stat")
     found = text if isinstance(text, Missing) else parse_parent_pid(text)
     return None if isinstance(found, Missing) else found
-
-
-def global_directives(arguments: Sequence[str]) -> str:
-    """What ``-g`` gave; its quotes are lost in the title, so it goes to the next option."""
-    words: list[str] = []
-    is_inside = False
-    for word in arguments[1:]:
-        if is_inside and word[:2] in ("-c", "-p", "-e", "-g") and words and words[-1][-1:] == ";":
-            is_inside = False
-        if is_inside:
-            words.append(word)
-        elif word.startswith("-g"):
-            is_inside = True
-            words += [word[2:]] if word[2:] else []
-    return " ".join(words)
 
 
 def read_as_target(host: Host, subject: ManagedNginx) -> EffectiveConf:

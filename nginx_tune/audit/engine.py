@@ -24,7 +24,7 @@ from nginx_tune.audit.upgrade import CHANGED, changes
 from nginx_tune.conf.directive import Directive, as_utf8
 from nginx_tune.conf.edits import Edit, EditSet
 from nginx_tune.conf.quoted import TreeSecrets
-from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.tree import COMMAND_LINE, ConfTree
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import (
@@ -209,6 +209,8 @@ def _edits(
         edits = list(map(_file_edit, wanted))
     except UnicodeEncodeError:  # it would repeat bytes that are no UTF-8
         return []
+    if any(edit.source.file == COMMAND_LINE for edit in wanted):
+        return []  # that stands in no file
     if any(secrets.hide(edit.text) != edit.text for edit in edits):
         return []
     return edits if taken.add(wanted) else []

@@ -25,6 +25,7 @@ from nginx_tune.subject.subject import (
     ConfigurationFiles,
     Subject,
     find_subject,
+    given_to,
     own_prefix,
     place_of,
     read_subject,
@@ -102,6 +103,7 @@ def test_tree(
         binary,
         tree.path,
         prefix=prefix,
+        given=tree.given,
         replaced=replaced,
         view=plan_view([tree], nginx.flags, prefix, directory=str(Path.cwd())),
     )
@@ -174,6 +176,10 @@ def read_audit_subject(
         from nginx_tune.inspect.live_facts import gather_live_facts  # noqa: PLC0415  # slow to load
 
         facts = gather_live_facts(host, tree, nginx_binary=nginx_binary, pid=pid)
+    given = "" if facts is None else given_to(facts.nginx, subject.path)
+    if given:
+        subject = subject._replace(given=given)
+        tree = read_subject(overlaid, subject)
     return AuditSubject(host, reader, subject, tree, facts, replaced)
 
 

@@ -53,11 +53,12 @@ def read_held(ctx: click.Context, conf_path: str | None, prefix: str | None, **n
 
 def _configuration(path: str | None, prefix: str | None, nginx: Nginx) -> ConfTree:
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.subject.subject import own_prefix  # noqa: PLC0415
+    from nginx_tune.subject.subject import given_to, own_prefix  # noqa: PLC0415
 
     name = path or host_configuration(nginx)
     own = own_prefix(nginx, full_path(name, prefix))
-    tree = read_configuration(LiveHost(), name, prefix, default_prefix=own)
+    given = given_to(nginx, full_path(name, prefix))
+    tree = read_configuration(LiveHost(), name, prefix, default_prefix=own, given=given)
     if tree.unparsed:
         first = tree.unparsed[0]
         raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)

@@ -226,7 +226,7 @@ def _tree_with(tree: ConfTree, files: Mapping[str, bytes]) -> ConfTree:
     from nginx_tune.subject.subject import ConfigurationFiles  # noqa: PLC0415
 
     reader = Overlaid(ConfigurationFiles(LiveHost()), files)
-    return read_tree(tree.path, reader, prefix=tree.prefix)
+    return read_tree(tree.path, reader, prefix=tree.prefix, given=tree.given)
 
 
 def _tested(plan: Plan, held: Held, nginx_binary: str | None) -> Plan:

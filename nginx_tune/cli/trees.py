@@ -12,11 +12,17 @@ from nginx_tune.subject.subject import ConfigurationFiles, place_of
 
 
 def read_configuration(
-    host: Host, path: str, prefix: str | None, *, default_prefix: str | None = None
+    host: Host,
+    path: str,
+    prefix: str | None,
+    *,
+    default_prefix: str | None = None,
+    given: str = "",
 ) -> ConfTree:
     """The tree below a file that must be there; its names are absolute.
 
-    ``prefix`` is what ``-p`` says, ``default_prefix`` the one without it.
+    ``prefix`` is what ``-p`` says, ``default_prefix`` the one without it, ``given`` what
+    ``-g`` does.
     """
     full = full_path(path, prefix)
     if os.path.exists(full) and not os.path.isfile(full):  # noqa: PTH110, PTH113
@@ -28,7 +34,7 @@ def read_configuration(
     except OSError as error:
         raise UsageError(f"{path}: cannot read: {error.strerror}") from None
     base = os.path.abspath(prefix) if prefix else default_prefix  # noqa: PTH100  # links stay
-    return read_tree(full, ConfigurationFiles(host), prefix=base)
+    return read_tree(full, ConfigurationFiles(host), prefix=base, given=given)
 
 
 def full_path(path: str, prefix: str | None) -> str:

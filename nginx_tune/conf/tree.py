@@ -40,6 +40,10 @@ STOCK_FILES = frozenset(
 """Files that come with nginx: they hold types, parameters and character sets, and nothing else."""
 
 
+COMMAND_LINE = "-g of the running master"
+"""In place of the file of lines that stand in none. Source: ngx_conf_param."""
+
+
 class ParsedFile(NamedTuple):
     """One file of a tree, its includes standing for themselves."""
 
@@ -75,6 +79,9 @@ class ConfTree:
     lost: tuple[Directive, ...] = ()
     """The includes of which something was not read, but for nginx's own stock files, and lines
     that a template has still to fill in."""
+
+    given: str = ""
+    """What ``-g`` gives; its lines come first in ``main``, and are in none of the files."""
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -120,8 +127,10 @@ Maps = Sequence[tuple[str, str]]
 """Prefixes of paths, and what they stand for here."""
 
 
-def read_tree(path: str, reader: Reader, *, prefix: str | None = None, maps: Maps = ()) -> ConfTree:
-    """The configuration whose main file is ``path``.
+def read_tree(
+    path: str, reader: Reader, *, prefix: str | None = None, maps: Maps = (), given: str = ""
+) -> ConfTree:
+    """The configuration whose main file is ``path``, behind the lines that ``-g`` gives.
 
     ``maps`` says where files are that the configuration names by other paths; with it an include
     of a file that is not here is no fault and stands in ``missing``.
@@ -132,6 +141,7 @@ def read_tree(path: str, reader: Reader, *, prefix: str | None = None, maps: Map
     main = walk.load(path)
     if main is not None:
         walk.follow(path, main)
+        main = Block([*_given_lines(given), *main.directives]) if given else main
     return ConfTree(
         path=path,
         main=main or Block([]),
@@ -141,7 +151,16 @@ def read_tree(path: str, reader: Reader, *, prefix: str | None = None, maps: Map
         parsed=tuple(ParsedFile(*item) for item in walk.sources.items()),
         missing=tuple(walk.missing),
         lost=tuple(dict.fromkeys(walk.lost)),
+        given=given,
     )
+
+
+def _given_lines(text: str) -> list[Directive]:
+    """The directives of ``-g``; none where a process title has lost the quotes of its words."""
+    try:
+        return parse_block(Source(COMMAND_LINE, text)).directives
+    except ParseFault:
+        return []
 
 
 def parse_text(text: str, *, file: str = "nginx.conf") -> ConfTree:

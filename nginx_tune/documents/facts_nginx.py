@@ -32,6 +32,8 @@ class Running(Part, frozen=True, kw_only=True):
     binary: str | None = None
     conf_path: str | None = None
     prefix: str | None = None
+    given: str = ""
+    """Directives that its command line gives (``-g``); values of ``env`` left out."""
     workers: list[Worker] = []
     other_masters: list[int] = []
     """Process ids of further nginx masters on this host."""

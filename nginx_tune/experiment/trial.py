@@ -51,15 +51,18 @@ def try_configuration(
     conf: str,
     *,
     prefix: str | None,
+    given: str = "",
     replaced: Mapping[str, bytes],
     view: HostNeeds | None = None,
 ) -> NginxTest:
     """What the target's ``nginx -t`` says of a configuration with some files replaced.
 
+    ``given`` is its ``-g``.
     Errors: MissingPermissionError when the walls cannot be made by this user.
     """
     argv = [binary, "-t", "-c", os.path.abspath(conf)]  # noqa: PTH100  # links stay
     argv += ["-p", os.path.abspath(prefix)] if prefix is not None else []  # noqa: PTH100
+    argv += ["-g", given] if given else []
     with Walls(MODULE_INSIDE) as walls:
         group = walls.group()
         lacking = bound(group, walls, is_brief=True)

@@ -153,6 +153,21 @@ def parse_title(arguments: list[str]) -> Title:
     return Title("single", arguments)
 
 
+def global_directives(arguments: list[str]) -> str:
+    """What ``-g`` gave; its quotes are lost in the title, so it goes to the next option."""
+    words: list[str] = []
+    is_inside = False
+    for word in arguments[1:]:
+        if is_inside and word[:2] in ("-c", "-p", "-e", "-g") and words and words[-1][-1:] == ";":
+            is_inside = False
+        if is_inside:
+            words.append(word)
+        elif word.startswith("-g"):
+            is_inside = True
+            words += [word[2:]] if word[2:] else []
+    return " ".join(words)
+
+
 class StartOptions(NamedTuple):
     """Paths given to nginx on its command line."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from nginx_tune.host.door import Gaps, Host, HostReadError, Missing, attempt, kn
 from nginx_tune.host.parse_elf import parse_elf
 from nginx_tune.host.parse_nginx import (
     VersionOutput,
+    global_directives,
     libc_of,
     parse_build,
     parse_libc,
@@ -175,7 +177,12 @@ def _with_paths(
         gaps["/running/prefix"] = reason
     if conf_path is None:
         gaps["/running/conf_path"] = reason
-    return replace(running, conf_path=conf_path, prefix=prefix)
+    given = _ENVIRONMENT.sub(r"\1", global_directives(master.arguments))
+    return replace(running, conf_path=conf_path, prefix=prefix, given=given)
+
+
+_ENVIRONMENT = re.compile(r"(\benv\s+\w+)=[^;]*")
+"""A value may be a secret."""
 
 
 _PATHS = ("-path=", "--prefix=", "--user=", "--group=", "--build=")

@@ -29,6 +29,8 @@ class Subject(NamedTuple):
     """Whether this host's nginx runs on it or would start with it."""
     maps: tuple[tuple[str, str], ...] = ()
     """Where files are that the configuration names by other paths."""
+    given: str = ""
+    """Lines that the command line of the nginx that reads it gives before it (``-g``)."""
 
 
 class ConfigurationFiles(NamedTuple):
@@ -89,7 +91,9 @@ def read_subject(reader: Reader, subject: Subject, *, may_be_absent: bool = Fals
 
     Errors: UsageError when the main file is not there or cannot be read, unless it may be absent.
     """
-    tree = read_tree(subject.path, reader, prefix=subject.prefix, maps=subject.maps)
+    tree = read_tree(
+        subject.path, reader, prefix=subject.prefix, maps=subject.maps, given=subject.given
+    )
     if may_be_absent:
         return tree
     if not tree.files and tree.unparsed[0].line is None:
@@ -120,6 +124,15 @@ def own_prefix(nginx: Nginx, *meant: str) -> str | None:
     if meant and (own is None or os.path.realpath(own) not in map(os.path.realpath, meant)):
         return nginx.prefix
     return (running.prefix if running else None) or nginx.prefix
+
+
+def given_to(nginx: Nginx, path: str) -> str:
+    """What the running master's command line gives (``-g``), where it reads that file."""
+    running = nginx.running
+    if running is None or running.conf_path is None or not running.given:
+        return ""
+    is_own = os.path.realpath(running.conf_path) == os.path.realpath(path)
+    return running.given if is_own else ""
 
 
 def built_conf(nginx: Nginx) -> str:
