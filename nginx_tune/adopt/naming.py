@@ -19,6 +19,7 @@ from nginx_tune.adopt.streams import streams_in
 from nginx_tune.conf.caches import MODULES
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import listeners
+from nginx_tune.conf.live_files import live_signs
 from nginx_tune.conf.log_formats import log_formats
 from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.scopes import http_blocks, http_directives, scopes
@@ -59,6 +60,7 @@ def site_in(tree: ConfTree, site: Site) -> Site:
         http3=site.http3 or any(one.is_quic for one in listeners(tree)),
         upstreams=site.upstreams or named,
         streams=site.streams or streams_in(tree),
+        live_files=site.live_files or live_signs(tree),
         cache_dirs=site.cache_dirs or list(_caches(tree)),
         cache_bounds={path: _bounds(line) for path, line in _caches(tree).items()}
         | site.cache_bounds,

@@ -3,7 +3,10 @@
 Opening a file looks up each directory on its way, from the disk where they are cold, and no
 thread pool takes that off the loop in any released nginx. The cache keeps descriptors, sizes and
 times of recently used files in each worker, so that most opens fall away. It costs descriptors,
-and a file that is edited in place can be sent with its old length until it is looked at again.
+and until a file is looked at again clients get it as it was: a playlist or an upload that was
+replaced is the old one, a removed file is still 200, one that was shortened in place breaks off.
+So it stays off where the site says that files change in use, and elsewhere an entry is believed
+for a few seconds alone.
 
 Sized to the files there are and to the descriptors that connections leave over; where so few of
 the requests would find their file in it that entries only come and go, it stays off. It stays off,
@@ -19,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from nginx_tune.conf.live_files import is_live_path
 from nginx_tune.decide.answer import FACTS_COMMAND, not_applicable, setting, validate_command
 from nginx_tune.decide.descriptors import plan_descriptors
 from nginx_tune.decide.pool_plan import PoolPlan
@@ -26,14 +30,17 @@ from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import replaced_by_others
 from nginx_tune.documents.decisions import Decision, Predicted
+from nginx_tune.documents.site import Site
 from nginx_tune.documents.units import percent_text
 from nginx_tune.model.cache import (
     PopularityClass,
+    believed_ratio,
     hit_ratio,
     hit_ratio_after,
     zipf_classes,
 )
 from nginx_tune.model.names import (
+    RECHECK_SECONDS,
     forgets_names,
     open_seconds,
     request_seconds,
@@ -50,7 +57,16 @@ WORTH_OF_LOOP = 1e-3
 FEWEST_ENTRIES = 1000
 """A site of ten files has more of them next month, and a limit takes no room that is not used."""
 INACTIVE = "60s"
-VALID = "30s"
+VALID_SECONDS = 3
+"""How long clients may get what was replaced or removed. A name is looked up again so often at
+most: where a file is asked for many times in between, longer saves next to nothing more."""
+VALID = f"{VALID_SECONDS}s"
+STALE = f"clients may get a replaced or removed file for up to {VALID}"
+
+_WHAT_IS_OLD = (
+    "GET after PUT answers the old body, GET after DELETE 200, a playlist that was replaced by "
+    "rename is the one before"
+)
 
 
 def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
@@ -94,6 +110,17 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
                 f"a worker can spare descriptors for {percent_text(WORTH_RATIO, 2)} of the requests"
             ],
         )
+    live = live_files(s.site)
+    if live:
+        return Decision(
+            id=ID,
+            verdict="keep",
+            summary="Left off: files are replaced or removed while they are served "
+            f"({', '.join(live[:2])}), and clients would get the old ones.",
+            evidence=evidence,
+            confidence="high",
+            flips_when=["files never change under a name that clients ask for"],
+        )
     if not plan.pays:
         return Decision(
             id=ID,
@@ -108,7 +135,7 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
     return Decision(
         id=ID,
         verdict="enable",
-        summary=f"Keep up to {entries} descriptors open in each worker: {reason}.",
+        summary=f"Keep up to {entries} descriptors open in each worker: {reason}; {STALE}.",
         settings=[
             setting(
                 ID,
@@ -123,18 +150,17 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
                 "http",
                 "open_file_cache_valid",
                 VALID,
-                reason="a replaced file is noticed within this time",
+                reason=f"{STALE}; without it 60 s",
             ),
         ],
         evidence=evidence,
         predicted=predicted,
-        confidence="medium" if files.provenance != "assumed" else "low",
-        flips_when=["files are edited in place"],
+        # Warm opens are some percent of a request at best: no sure gain beside that harm.
+        confidence="medium" if plan.forgotten and files.provenance != "assumed" else "low",
+        flips_when=["files are edited, replaced or removed while clients ask for them"],
         risks=[
-            (
-                "a file edited in place can be sent with its old length for up to "
-                f"{VALID}: deploy by renaming"
-            )
+            f"{STALE}: {_WHAT_IS_OLD}",
+            f"a file edited in place can be broken off for up to {VALID}: deploy by renaming",
         ],
         next_command=validate_command(s),
     )
@@ -158,6 +184,8 @@ class OpenFiles:
 
     shared: bool = False
     """Whether other hosts can replace the files."""
+    live: bool = False
+    """Whether files are replaced or removed while they are served."""
 
     @property
     def churns(self) -> bool:
@@ -173,7 +201,7 @@ class OpenFiles:
 
     @property
     def _costs(self) -> bool:
-        return self.harms or self.shared
+        return self.harms or self.shared or self.live
 
 
 def plan_open_files(s: Situation) -> OpenFiles:
@@ -184,8 +212,10 @@ def plan_open_files(s: Situation) -> OpenFiles:
         return OpenFiles(0, 0.0, 0.0, None)
     classes = zipf_classes(float(files), s.exponent.value or 0.0)
     saved = _saved(s, classes, float(entries))
-    seconds = saved * open_seconds(s.blocking_inputs)
     rate = s.rate.value
+    asked = 0.0 if rate is None else rate / s.workers * VALID_SECONDS
+    again = RECHECK_SECONDS * (1 - believed_ratio(classes, asked))
+    seconds = saved * (open_seconds(s.blocking_inputs) - again)
     return OpenFiles(
         entries=int(entries),
         saved_ratio=saved,
@@ -193,6 +223,7 @@ def plan_open_files(s: Situation) -> OpenFiles:
         of_loop=None if rate is None else rate / s.workers * seconds,
         forgotten=forgets_names(s.blocking_inputs, files),
         shared=replaced_by_others(s.site.roots, s.facts.storage),
+        live=bool(live_files(s.site)),
         harms=shared_descriptor_seconds(s.blocking_inputs, _transfers(s)) > seconds,
     )
 
@@ -222,6 +253,12 @@ def _little(plan: OpenFiles) -> str:
     if plan.of_request < WORTH_OF_REQUEST:
         return f"it would save {percent_text(plan.of_request, 2)} of a request's time on the loop"
     return f"it would save {percent_text(plan.of_loop or 0.0, 2)} of a loop's time"
+
+
+def live_files(site: Site) -> list[str]:
+    """What says that files change in use: the operator, the tree, or what places are called."""
+    named = (*site.root_prefixes, *site.hot_locations, *site.roots)
+    return site.live_files or [path for path in named if is_live_path(path)]
 
 
 def open_files(s: Situation) -> int:

@@ -68,6 +68,9 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     """Location prefixes whose files are asked for all the time and stay in memory."""
     streams: list[str] = []
     """Location prefixes whose answers are streams of events, passed on from an upstream."""
+    live_files: list[str] = []
+    """What says that files are replaced or removed while clients ask for them: a prefix of live
+    playlists, of uploads. Then no descriptors are kept open, which would go on serving the old."""
     stream_silence_seconds: float | None = None
     """How long such a stream may say nothing without having failed."""
     error_log: str | None = None

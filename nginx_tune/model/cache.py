@@ -138,6 +138,18 @@ def hit_ratio_after(
     )
 
 
+def believed_ratio(classes: tuple[PopularityClass, ...], requests: float) -> float:
+    """Share of requests for what was looked at no longer ago than so many requests of all.
+
+    The first request after that time looks again, and those until the next time believe it.
+    """
+    return sum(
+        c.objects * c.probability_each * (asked / (1 + asked))
+        for c in classes
+        for asked in [c.probability_each * requests]
+    )
+
+
 def objects_asked(classes: tuple[PopularityClass, ...], requests: float) -> float:
     """Objects of which so many requests ask for one at least."""
     return sum(c.objects * _asked_within(c, requests) for c in classes)

@@ -610,7 +610,7 @@ def test_upstream_keepalive_by_version(version: str, count: int) -> None:
 def test_open_files_are_cached_within_the_descriptors() -> None:
     """C7: open() is never offloaded."""
     few = one(
-        decide(host(), load(data_bytes=10**8, file_bytes=10**5), site=site()), "open-file-cache"
+        decide(host(), load(data_bytes=10**7, file_bytes=10**4), site=site()), "open-file-cache"
     )
     assert settings(few)[0] == "open_file_cache max=1000 inactive=60s"
     many = load(data_bytes=10**13, file_bytes=10**5)
@@ -631,9 +631,10 @@ def test_descriptors_of_files_that_are_asked_for_once_save_nothing() -> None:
     ("workload", "saved"),
     [
         (load(data_bytes=10**9, file_bytes=10**6), "of a request's time"),
-        (load(data_bytes=10**8, file_bytes=10**5, rate=100.0), "of a loop's time"),
+        (load(data_bytes=10**8, file_bytes=10**5), "of a request's time"),
+        (load(data_bytes=10**7, file_bytes=10**4, rate=100.0), "of a loop's time"),
     ],
-    ids=["large files", "few requests"],
+    ids=["large files", "files of 100 KB", "few requests"],
 )
 def test_where_opens_cost_next_to_nothing_they_are_left(workload: Workload, saved: str) -> None:
     d = one(decide(host(), workload, site=site()), "open-file-cache")

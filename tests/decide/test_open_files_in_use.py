@@ -1,0 +1,107 @@
+"""Descriptors are kept open only where no client is served a file that was replaced."""
+
+from __future__ import annotations
+
+import pytest
+from situations import host, load, site
+
+from nginx_tune.adopt.changing import hold_against
+from nginx_tune.adopt.naming import site_in
+from nginx_tune.conf.tree import ConfTree, parse_text
+from nginx_tune.decide import decide
+from nginx_tune.documents.decisions import Decision, Decisions
+from nginx_tune.model.cache import believed_ratio, zipf_classes
+
+SMALL = load(data_bytes=10**8, file_bytes=10**4)
+CONF = "events { } http { %s server { root /srv/www; %s } }"
+FULL_TYPES = "types { application/vnd.apple.mpegurl m3u8; " + "".join(
+    f"text/x-{number} x{number}; " for number in range(40)
+)
+
+
+def tree_of(http: str = "", server: str = "") -> ConfTree:
+    return parse_text(CONF % (http, server), file="/n.conf")
+
+
+def one(decisions: Decisions) -> Decision:
+    return next(d for d in decisions.decisions if d.id == "open-file-cache")
+
+
+def held(tree: ConfTree) -> Decision:
+    decisions = decide(host(), SMALL, site=site_in(tree, site()))
+    return one(hold_against(decisions, tree))
+
+
+@pytest.mark.parametrize(
+    ("http", "server", "named"),
+    [
+        ("", "location /up/ { dav_methods PUT DELETE; }", "dav_methods PUT DELETE"),
+        ("", "location /up/ { create_full_put_path on; }", "create_full_put_path on"),
+        ("", "location /x/ { proxy_pass http://127.0.0.1:1; proxy_store on; }", "proxy_store on"),
+        ("", "location /x/ { fastcgi_pass 127.0.0.1:1; fastcgi_store on; }", "fastcgi_store on"),
+        ("types { application/vnd.apple.mpegurl m3u8; video/mp2t ts; }", "", "mpegurl m3u8"),
+        ("types { application/dash+xml mpd; }", "", "dash+xml mpd"),
+        ("", r"location ~ \.m3u8$ { }", "m3u8"),
+        ("", "location /hls/ { }", "location /hls/"),
+        ("", "location /tv/ { hls; }", "hls"),
+    ],
+)
+def test_a_tree_whose_files_change_in_use_keeps_none_open(
+    http: str, server: str, named: str
+) -> None:
+    d = held(tree_of(http, server))
+    assert (d.verdict, d.settings) == ("keep", [])
+    assert "/n.conf:1" in d.summary
+    assert named in d.summary
+
+
+@pytest.mark.parametrize(
+    ("http", "server"),
+    [
+        ("", ""),
+        ("", "location /up/ { dav_methods off; }"),
+        ("", "location /x/ { proxy_store off; }"),
+        ("", "location /olive/ { }"),
+        (FULL_TYPES + "}", ""),
+    ],
+)
+def test_other_trees_say_how_long_the_old_is_served(http: str, server: str) -> None:
+    d = held(tree_of(http, server))
+    assert d.verdict == "enable"
+    lines = {s.directive: s for s in d.settings}
+    assert lines["open_file_cache_valid"].args == ["3s"]
+    said = "clients may get a replaced or removed file for up to 3s"
+    assert said in lines["open_file_cache_valid"].reason
+    assert said in d.summary
+    assert any("GET after DELETE" in risk for risk in d.risks)
+    assert d.confidence == "low", "warm opens alone"
+
+
+def test_what_stands_stays_where_files_change_in_use() -> None:
+    d = held(tree_of("open_file_cache max=9;", "location /up/ { dav_methods PUT; }"))
+    assert (d.verdict, d.settings) == ("keep", [])
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"live_files": ["/news/"]},
+        {"roots": ["/srv/a"], "root_prefixes": ["/hls/"]},
+        {"roots": ["/srv/hls"]},
+        {"hot_locations": ["/live/"]},
+    ],
+)
+def test_a_site_without_a_tree_says_it_too(parts: dict[str, list[str]]) -> None:
+    d = one(decide(host(), SMALL, site=site(**parts)))
+    assert (d.verdict, d.settings) == ("keep", [])
+    assert "replaced or removed" in d.summary
+    other = site(roots=["/srv/a"], root_prefixes=["/videos/"])
+    assert one(decide(host(), SMALL, site=other)).verdict == "enable"
+
+
+def test_what_is_asked_for_often_is_seldom_looked_up_again() -> None:
+    classes = zipf_classes(1000, 1.0)
+    ratios = [believed_ratio(classes, requests) for requests in (0, 10, 1e3, 1e6, 1e9)]
+    assert ratios[0] == 0
+    assert ratios == sorted(ratios)
+    assert ratios[-1] > 0.99
