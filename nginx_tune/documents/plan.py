@@ -23,6 +23,8 @@ class Hunk(Part, frozen=True, kw_only=True):
     reason: str = ""
     evidence: list[Evidence] = []
     confidence: Confidence = "low"
+    risks: list[str] = []
+    """What the decision may cost: what clients may get, what else must be so."""
 
 
 class PlannedFile(Part, frozen=True, kw_only=True):

@@ -120,6 +120,7 @@ def _written(decision: Decision, standing: Standing, *, annotates: bool) -> list
                 reason=wanted.reason or decision.summary,
                 evidence=wanted.evidence or decision.evidence,
                 confidence=decision.confidence,
+                risks=decision.risks,
             )
             found.append(_Written(edit, hunk))
     return found

@@ -7,6 +7,7 @@ from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.plan import Plan
 from nginx_tune.report.findings import summary_text
+from nginx_tune.report.plan import hunks_with_risks
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.same_block import grouped, others_text
 from nginx_tune.report.screen import Block, Line, Part, Screen, Table
@@ -161,7 +162,12 @@ def _file(path: str, plan: Plan, number: int) -> Block:
         )
         for hunk in plan.files[number].hunks
     ]
-    return [Line(one_line(path), "heading"), Table(rows, right=(0,))]
+    risks = [
+        Line(f"risk ({one_line(hunk.decision)}, line {hunk.line}): {one_line(one)}", "warning")
+        for hunk, new in hunks_with_risks(plan.files[number])
+        for one in new
+    ]
+    return [Line(one_line(path), "heading"), Table(rows, right=(0,)), *risks]
 
 
 def _listed(heading: str, lines: list[str]) -> Block:

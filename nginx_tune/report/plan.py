@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.findings import Finding, NginxTest
-from nginx_tune.documents.plan import HostPart, Hunk, Plan, Refusal
+from nginx_tune.documents.plan import HostPart, Hunk, Plan, PlannedFile, Refusal
 from nginx_tune.documents.units import plural
 from nginx_tune.report.diff import render_diff
 from nginx_tune.report.evidence import evidence_text
@@ -24,7 +24,9 @@ def render_plan_diff(plan: Plan, old: Mapping[str, bytes]) -> bytes:
     count = sum(len(file.hunks) for file in plan.files)
     lines = [f"{_size(plan, count)}; nothing is written yet"] if count else []
     for file in plan.files:
-        lines += [f"{plain(file.path)}:{hunk.line}: {_hunk(hunk)}" for hunk in file.hunks]
+        for hunk, risks in hunks_with_risks(file):
+            lines.append(f"{plain(file.path)}:{hunk.line}: {_hunk(hunk)}")
+            lines += [f"  risk: {plain(one)}" for one in risks]
     lines += [
         f"{_EFFECTS[one.effect]}: {_place(one.file, one.line)}{plain(one.text)}"
         for one in plan.warnings
@@ -45,7 +47,9 @@ def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
     parts.append(f"{_size(plan, count)}.\n" if count else "Nothing is to be changed.\n")
     for file in plan.files:
         parts.append(f"## `{plain(file.path)}`\n")
-        parts += [f"- line {hunk.line}: {_hunk(hunk, tick='`')}" for hunk in file.hunks]
+        for hunk, risks in hunks_with_risks(file):
+            parts.append(f"- line {hunk.line}: {_hunk(hunk, tick='`')}")
+            parts += [f"  - risk: {plain(one)}" for one in risks]
         diff = render_diff([(file.path, old[file.path], file.content)])
         parts.append(f"\n```diff\n{diff.decode(errors='backslashreplace')}```\n")
     if plan.warnings:
@@ -110,6 +114,15 @@ def _said(test: NginxTest | None) -> list[str]:
     rest = [*test.messages, *filter(None, [test.next_step])]
     shown = [] if test.accepted else [f"nginx -t: {plain(line)}" for line in rest]
     return [f"nginx -t on the changed files, inside walls: {word}", *shown]
+
+
+def hunks_with_risks(file: PlannedFile) -> Iterator[tuple[Hunk, list[str]]]:
+    """Each line with its risks; one that lines of a decision share stands beside the first."""
+    told: set[tuple[str, str]] = set()
+    for hunk in file.hunks:
+        new = [one for one in hunk.risks if (hunk.decision, one) not in told]
+        told |= {(hunk.decision, one) for one in new}
+        yield hunk, new
 
 
 def _hunk(hunk: Hunk, tick: str = "") -> str:

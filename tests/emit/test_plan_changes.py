@@ -301,3 +301,53 @@ def test_what_needs_a_line_that_is_left_out_is_left_out_too(tmp_path: Path) -> N
         assert [one.reason.partition(" (")[0] for one in changes.refusals] == (
             [] if names else ["it needs thread_pool big threads=8"]
         )
+
+
+RISKY = """events { worker_connections 512; }
+http {
+    server { listen 8080; location / { proxy_pass http://app; } }
+    upstream app { server 127.0.0.1:9000; }
+}
+"""
+
+
+def test_each_change_carries_the_risks_of_its_decision(tmp_path: Path) -> None:
+    tree = write(tmp_path, {"nginx.conf": RISKY})
+    facts = facts_of("kvm-guest")
+    risks = {
+        one.id: one.risks for one in hold_against(decided(tree, facts, "proxy"), tree).decisions
+    }
+    changes = planned(tree, facts, "proxy")
+    hunks = [hunk for file in changes.files for hunk in file.hunks]
+    assert all(hunk.risks == risks[hunk.decision] for hunk in hunks)
+    kept = [hunk for hunk in hunks if hunk.decision == "upstream-keepalive"]
+    assert len(kept) > 1
+    assert any("idle" in risk for risk in kept[0].risks)
+    plan = Plan(conf_path=tree.path, files=changes.files)
+    old = {tree.path: RISKY.encode()}
+    diff, page = render_plan_diff(plan, old).decode(), render_plan_markdown(plan, old)
+    for risk in dict.fromkeys(risk for hunk in hunks for risk in hunk.risks):
+        assert diff.count(f"#   risk: {risk}\n") == 1, "once, beside the first of its lines"
+        assert page.count(f"  - risk: {risk}\n") == 1
+    silent = replace(
+        plan,
+        files=[
+            replace(file, hunks=[replace(hunk, risks=[]) for hunk in file.hunks])
+            for file in plan.files
+        ],
+    )
+    assert "risk:" not in render_plan_diff(silent, old).decode()
+    assert "risk:" not in render_plan_markdown(silent, old)
+
+
+def test_a_diff_with_risks_is_applied_by_patch(tmp_path: Path) -> None:
+    tree = write(tmp_path, {"nginx.conf": RISKY})
+    changes = planned(tree, facts_of("kvm-guest"), "proxy")
+    diff = render_plan_diff(
+        Plan(conf_path=tree.path, files=changes.files), {tree.path: RISKY.encode()}
+    )
+    assert b"#   risk: " in diff
+    subprocess.run(
+        ["patch", "-s", f"-p{len(tmp_path.parts)}", "-d", tmp_path], input=diff, check=True
+    )
+    assert Path(tree.path).read_bytes() == contents(changes)[tree.path]

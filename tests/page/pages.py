@@ -120,7 +120,10 @@ def documents() -> list[Document]:
         files_unparsed=[Unparsed(file="b.conf", line=2, reason="cut off")],
         nginx_test=NginxTest(accepted=False, messages=["[emerg] no"]),
     )
-    hunk = Hunk(line=3, before="aio off;", after="aio threads;", decision="d", reason="faster")
+    hunk = Hunk(
+        line=3, before="aio off;", after="aio threads;", decision="d", reason="faster",
+        risks=["may overflow"],
+    )  # fmt: skip
     file = PlannedFile(
         path="/a.conf", sha256_before="0", sha256_after="1", content=b"", hunks=[hunk]
     )
