@@ -25,6 +25,7 @@ from nginx_tune.adopt.standing import (
 )
 from nginx_tune.adopt.streams import with_own_streams
 from nginx_tune.adopt.undoing import UNDO
+from nginx_tune.adopt.withholding import withheld
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.tree import ConfTree
@@ -41,7 +42,8 @@ def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
     """
     standing = Standing(tree)
     limits = descriptors_for(decisions, tree)
-    held = [_held(_as_chosen(limits(one), standing), standing) for one in decisions.decisions]
+    chosen = [_as_chosen(limits(one), standing) for one in decisions.decisions]
+    held = [_held(withheld(one, standing), standing) for one in chosen]
     return replace(decisions, decisions=with_needs(held, tree))
 
 

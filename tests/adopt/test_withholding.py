@@ -1,0 +1,98 @@
+"""What stands in a tree that a decision would break keeps it from being written."""
+
+from __future__ import annotations
+
+import pytest
+from situations import host, load, nginx, site
+
+from nginx_tune.adopt.changing import hold_against
+from nginx_tune.adopt.naming import site_in
+from nginx_tune.conf.ciphers import http2_fault
+from nginx_tune.conf.tree import parse_text
+from nginx_tune.decide import decide
+from nginx_tune.documents.decisions import Decision
+
+TLS = """events { }
+http {
+    %s
+    server {
+        listen 443 ssl; ssl_certificate c.pem; ssl_certificate_key k.pem; root /srv/1;
+        %s
+    }
+}
+"""
+OLD = "ssl_ciphers AES256-GCM-SHA384:AES128-SHA;"
+BOTH = "ssl_ciphers AES256-GCM-SHA384:ECDHE-RSA-AES128-GCM-SHA256;"
+ZONE = "limit_conn_zone $binary_remote_addr zone=perip:10m;"
+
+
+def held(conf: str, name: str, version: str = "1.26.3") -> Decision:
+    tree = parse_text(conf, file="/n.conf")
+    facts = host(nginx=nginx(version, ["--with-http_v2_module", "--with-threads"]))
+    given = site_in(tree, site(roots=["/srv/1"]))
+    decisions = decide(facts, load(cold_peak=200), site=given)
+    return {d.id: d for d in hold_against(decisions, tree).decisions}[name]
+
+
+@pytest.mark.parametrize("version", ["1.22.1", "1.26.3"])
+@pytest.mark.parametrize(
+    ("http", "server", "reason"),
+    [
+        ("", f"ssl_protocols TLSv1.2; {OLD}", "only ciphers that HTTP/2 forbids"),
+        ("", f"ssl_prefer_server_ciphers on; {BOTH}", "choose first what HTTP/2 forbids"),
+        (OLD, "", "/n.conf:3 ssl_ciphers"),
+        (ZONE, "limit_conn perip 4;", "/n.conf:6 limit_conn perip 4"),
+        (ZONE, "location /dl/ { limit_conn perip 2; }", "lim-conn-h2"),
+    ],
+)
+def test_http2_stays_off_where_browsers_would_be_refused(
+    http: str, server: str, reason: str, version: str
+) -> None:
+    d = held(TLS % (http, server), "http2", version)
+    assert (d.verdict, d.settings) == ("keep", [])
+    assert reason in d.summary
+
+
+@pytest.mark.parametrize(
+    ("http", "server"),
+    [
+        ("", ""),
+        ("", BOTH),
+        ("", f"ssl_protocols TLSv1.3; {OLD}"),
+        ("", "ssl_prefer_server_ciphers on; ssl_ciphers HIGH:!aNULL:!MD5;"),
+        (ZONE, "limit_conn perip 100;"),
+        (ZONE, "limit_conn perip 4; limit_conn_dry_run on;"),
+        ("limit_conn_zone $server_name zone=perip:10m;", "limit_conn perip 4;"),
+    ],
+)
+def test_http2_is_written_where_nothing_speaks_against_it(http: str, server: str) -> None:
+    d = held(TLS % (http, server), "http2")
+    assert [s.directive for s in d.settings] == ["http2"]
+    assert not any("RFC 9113" in risk for risk in d.risks)
+
+
+def test_beside_tls_13_old_ciphers_are_a_risk() -> None:
+    d = held(TLS % ("", f"ssl_protocols TLSv1.2 TLSv1.3; {OLD}"), "http2")
+    assert [s.directive for s in d.settings] == ["http2"]
+    assert any("come with TLS 1.2 end the connection" in risk for risk in d.risks)
+
+
+@pytest.mark.parametrize(
+    ("ciphers", "chosen", "offered"),
+    [
+        ("HIGH:!aNULL:!MD5", None, None),
+        ("EECDH+AESGCM:EDH+AESGCM", None, None),
+        ("ECDHE-RSA-AES128-GCM-SHA256:AES128-SHA", None, None),
+        ("ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305", None, None),
+        ("ECDHE-RSA-AES256-SHA384:ECDHE-RSA-AES128-GCM-SHA256", "first", None),
+        ("ECDHE-ECDSA-AES128-GCM-SHA256:AES256-SHA:ECDHE-RSA-AES128-GCM-SHA256", "first", None),
+        ("DES-CBC3-SHA:ECDHE-RSA-AES128-GCM-SHA256", None, None),
+        ("kRSA+AESGCM", "only", "only"),
+        ("AES128-GCM-SHA256 AES256-SHA", "only", "only"),
+        ("HIGH:!ECDHE", "only", "only"),
+        ("PROFILE=SYSTEM", None, None),
+    ],
+)
+def test_ciphers_of_http2(ciphers: str, chosen: str | None, offered: str | None) -> None:
+    assert http2_fault(ciphers, server_chooses=True) == chosen
+    assert http2_fault(ciphers, server_chooses=False) == offered
