@@ -12,6 +12,7 @@ from nginx_tune.conf.ciphers import Fault, http2_fault
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import listeners, multiplexed_servers, tls_servers
 from nginx_tune.conf.quantities import parse_count
+from nginx_tune.conf.rtmp import streams_of_one_worker
 from nginx_tune.conf.scopes import Scope, http_directives, scopes
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.decisions import Decision
@@ -95,4 +96,15 @@ def _place(line: Directive) -> str:
     return f"{line.file}:{line.line} {line}"
 
 
-_OWN: dict[str, Callable[[Decision, Standing], Decision]] = {"http2": _http2}
+def _workers(decision: Decision, standing: Standing) -> Decision:
+    rtmp = streams_of_one_worker(standing.tree)
+    if rtmp is None:
+        return decision
+    return _left(
+        decision,
+        f"{_place(rtmp)} is without rtmp_auto_push on, so that a player on another worker than "
+        "the stream's sees none",
+    )
+
+
+_OWN: dict[str, Callable[[Decision, Standing], Decision]] = {"http2": _http2, "workers": _workers}

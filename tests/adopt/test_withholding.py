@@ -7,6 +7,7 @@ from situations import host, load, nginx, site
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
+from nginx_tune.audit.engine import audit
 from nginx_tune.conf.ciphers import http2_fault
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import decide
@@ -96,3 +97,24 @@ def test_beside_tls_13_old_ciphers_are_a_risk() -> None:
 def test_ciphers_of_http2(ciphers: str, chosen: str | None, offered: str | None) -> None:
     assert http2_fault(ciphers, server_chooses=True) == chosen
     assert http2_fault(ciphers, server_chooses=False) == offered
+
+
+RTMP = "worker_processes 1; %s events { } http { server { root /srv/1; } }"
+
+
+def test_workers_beside_live_streams_are_left_alone() -> None:
+    d = held(RTMP % "rtmp { server { listen 1935; } }", "workers")
+    assert (d.verdict, d.settings) == ("keep", [])
+    assert "rtmp_auto_push" in d.summary
+    for other in ("", "rtmp_auto_push on; rtmp { server { listen 1935; } }"):
+        assert [s.args for s in held(RTMP % other, "workers").settings] == [["auto"]]
+
+
+def test_the_audit_asks_for_no_more_workers_beside_live_streams() -> None:
+    def found(more: str) -> bool:
+        tree = parse_text(RTMP % more, file="/n.conf")
+        return any(one.rule == "lim-workers-one" for one in audit(tree, host()).findings)
+
+    assert not found("rtmp { server { listen 1935; } }")
+    assert found("rtmp_auto_push on; rtmp { server { listen 1935; } }")
+    assert found("")

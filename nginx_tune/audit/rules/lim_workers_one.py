@@ -8,11 +8,14 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.examples import linux
 from nginx_tune.audit.processes import fitting_workers, lacking, main_place, worker_count
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.rtmp import streams_of_one_worker
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """One worker where several CPUs can be used."""
     if context.tree.is_part or not context.scopes or context.is_until_certified:
+        return
+    if streams_of_one_worker(context.tree) is not None:
         return
     workers = worker_count(context)
     if isinstance(workers, MissingFacts) or workers.value != 1:
