@@ -106,6 +106,8 @@ class Standing:
 
     def _concerns(self, scope: Scope, wanted: Setting) -> bool:
         """Whether a setting does anything in a scope: what passes requests on, caches, has TLS."""
+        if wanted.directive == "sendfile" and wanted.args == ["on"] and copies_by_choice(scope):
+            return False
         if wanted.directive == "http2":
             return scope.server in self._secure
         if not wanted.directive.startswith("proxy_"):
@@ -178,6 +180,15 @@ def own_connection(scope: Scope) -> Directive | None:
         if line.value.lower() == "connection" and line.args[1:] != ("",):
             return line
     return None
+
+
+def copies_by_choice(scope: Scope) -> Directive | None:
+    """The ``sendfile off`` that a location has for itself: somebody knows these files."""
+    line = scope.effective("sendfile")
+    if line is None or line.value.lower() != "off":
+        return None
+    inner = [one for one in scope.chain if one.name in ("location", "if") and one.block]
+    return line if any(line in one.block.all("sendfile") for one in inner if one.block) else None
 
 
 def effective(scope: Scope, wanted: Setting) -> Directive | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from nginx_tune.adopt.standing import Standing
+from nginx_tune.adopt.standing import Standing, copies_by_choice
 from nginx_tune.audit.rules.lim_conn_h2 import PAGE_STREAMS
 from nginx_tune.conf.ciphers import Fault, http2_fault
 from nginx_tune.conf.directive import Directive
@@ -107,4 +107,19 @@ def _workers(decision: Decision, standing: Standing) -> Decision:
     )
 
 
-_OWN: dict[str, Callable[[Decision, Standing], Decision]] = {"http2": _http2, "workers": _workers}
+def _sendfile(decision: Decision, standing: Standing) -> Decision:
+    """A location's own ``sendfile off`` stays; nothing is written where all have theirs."""
+    if decision.verdict != "enable":
+        return decision
+    lines = [copies_by_choice(scope) for scope in standing.answering]
+    named = list(dict.fromkeys(_place(line) for line in lines if line is not None))
+    if named and None not in lines:
+        return _left(decision, f"{', '.join(named)} is the locations' own")
+    return replace(decision, risks=[*decision.risks, *(f"{one} stays" for one in named)])
+
+
+_OWN: dict[str, Callable[[Decision, Standing], Decision]] = {
+    "http2": _http2,
+    "workers": _workers,
+    "sendfile": _sendfile,
+}

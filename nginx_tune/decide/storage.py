@@ -8,10 +8,7 @@ from typing import NamedTuple
 
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.facts import PathStorage, Storage
-
-SHARED_FOLDERS = frozenset({"vboxsf", "9p", "prl_fs", "fuse.vmhgfs-fuse", "vmhgfs", "hgfs"})
-"""File systems of virtual machines on which sendfile serves stale or short files."""
-
+from nginx_tune.documents.shared_folders import is_shared_folder
 
 NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb2", "smb3", "ceph", "fuse.glusterfs", "fuse.sshfs"})
 """File systems whose files other hosts can replace."""
@@ -96,7 +93,7 @@ def replaced_by_others(paths: Sequence[str], storage: Storage) -> bool:
 
 def on_shared_folder(storage: Storage) -> str | None:
     """The file system of a virtual machine's shared folder among the recorded paths."""
-    return next((p.filesystem for p in storage.paths if p.filesystem in SHARED_FOLDERS), None)
+    return next((p.filesystem for p in storage.paths if is_shared_folder(p.filesystem)), None)
 
 
 def judge_independence(paths: Sequence[DataPath]) -> Independence:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from situations import host, load, nginx, site
 
 from nginx_tune.adopt.changing import hold_against
@@ -11,7 +12,9 @@ from nginx_tune.audit.engine import audit
 from nginx_tune.conf.ciphers import http2_fault
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import decide
+from nginx_tune.decide.storage import on_shared_folder
 from nginx_tune.documents.decisions import Decision
+from nginx_tune.documents.facts import Facts
 
 TLS = """events { }
 http {
@@ -118,3 +121,36 @@ def test_the_audit_asks_for_no_more_workers_beside_live_streams() -> None:
     assert not found("rtmp { server { listen 1935; } }")
     assert found("rtmp_auto_push on; rtmp { server { listen 1935; } }")
     assert found("")
+
+
+COPIED = """events { }
+http {
+    sendfile off;
+    server { location / { root /srv/1; } location /n { sendfile off; root /srv/1; } }
+}
+"""
+
+
+def test_a_locations_own_sendfile_off_stays() -> None:
+    d = held(COPIED, "sendfile")
+    (wanted,) = d.settings
+    assert [(place.line, place.text) for place in wanted.places] == [(3, "sendfile off")]
+    assert any("/n.conf:4 sendfile off stays" in risk for risk in d.risks)
+    alone = COPIED.replace("location / { root /srv/1; }", "").replace("sendfile off;\n", "\n")
+    alone = alone.replace("server { ", "server { location / { sendfile off; root /srv/1; } ")
+    assert (held(alone, "sendfile").verdict, held(alone, "sendfile").settings) == ("keep", [])
+
+
+@pytest.mark.parametrize("name", ["virtiofs", "osxfs", "fuse.grpcfuse", "hgfs", "fuse.vmhgfs-fuse"])
+def test_decision_and_audit_know_the_same_shared_folders(name: str) -> None:
+    def on(filesystem: str) -> Facts:
+        facts = host()
+        paths = [replace(one, filesystem=filesystem) for one in facts.storage.paths]
+        return replace(facts, storage=replace(facts.storage, paths=paths))
+
+    tree = parse_text(COPIED.replace("/srv/1", host().storage.paths[0].path), file="/n.conf")
+    for filesystem, is_shared in ((name, True), ("ext4", False)):
+        facts = on(filesystem)
+        assert (on_shared_folder(facts.storage) is not None) == is_shared
+        found = {one.rule for one in audit(tree, facts).findings}
+        assert ("io-sendfile-off-static" in found) != is_shared

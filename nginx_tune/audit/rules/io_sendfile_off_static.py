@@ -13,10 +13,7 @@ from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import tls_servers
 from nginx_tune.conf.served import Served
 from nginx_tune.documents.decisions import Evidence
-
-SHARED_FOLDERS = frozenset({"vboxsf", "vmhgfs", "prl_fs", "9p", "virtiofs", "osxfs", "grpcfuse"})
-"""File systems of virtual machines whose host changes files under the page cache: there
-sendfile sends old bytes."""
+from nginx_tune.documents.shared_folders import is_shared_folder
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -36,7 +33,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     for place, places in found.items():
         kinds = {one: storage_of(one.path, context.facts) for one in places}
         known = {one: found.filesystem for one, found in kinds.items() if found is not None}
-        disk = next((one for one, kind in known.items() if kind not in SHARED_FOLDERS), None)
+        disk = next((one for one, kind in known.items() if not is_shared_folder(kind)), None)
         if disk is not None:
             explicit = disk.scope.effective("sendfile")
             yield Hit(
