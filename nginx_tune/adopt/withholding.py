@@ -49,10 +49,10 @@ def _http2(decision: Decision, standing: Standing) -> Decision:
         server for one in found if one.is_tls and not one.is_quic for server in one.servers
     }
     new = [one for one in every if one.server in secure - multiplexed_servers(every, found)]
-    for line in _limits(new, tree):
+    for limit in _limits(new, tree):
         return _left(
             decision,
-            f"{_place(line)} counts each request of HTTP/2 in flight as a connection, and a "
+            f"{_place(limit)} counts each request of HTTP/2 in flight as a connection, and a "
             "browser has tens at once (audit: lim-conn-h2)",
         )
     risks = []
