@@ -26,12 +26,11 @@ from nginx_tune.adopt.standing import (
 from nginx_tune.adopt.streams import with_own_streams
 from nginx_tune.adopt.undoing import UNDO
 from nginx_tune.adopt.withholding import withheld
+from nginx_tune.conf.body_filters import body_filter
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Setting, Verdict
-
-_FILTERS = ("sub_filter", "subs_filter", "ssi", "image_filter", "xslt_stylesheet")
 
 
 def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
@@ -156,12 +155,11 @@ def _filtered(decision: Decision, standing: Standing) -> list[str]:
     lines = {
         f"{line.file}:{line.line} {line}": None
         for scope in standing.answering
-        for name in _FILTERS
-        if (line := scope.effective(name)) and line.value.lower() != "off"
+        if (line := body_filter(scope)) is not None
     }
     return [
-        f"{place} cuts bodies into pieces, and each would be sent by a thread's task: aio off "
-        "where it holds"
+        f"{place} cuts bodies into pieces, and each would be sent by a thread's task: no aio "
+        "threads is written where it holds"
         for place in lines
     ]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from nginx_tune.adopt.kept import KeptConnections
+from nginx_tune.conf.body_filters import body_filter
 from nginx_tune.conf.caches import MODULES
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.listeners import listeners, tls_servers
@@ -108,6 +109,10 @@ class Standing:
         """Whether a setting does anything in a scope: what passes requests on, caches, has TLS."""
         if wanted.directive == "sendfile" and wanted.args == ["on"] and copies_by_choice(scope):
             return False
+        if wanted.directive == "aio" and body_filter(scope) is not None:
+            return not asks_threads(wanted)
+        if wanted.directive == "aio" and wanted.block and wanted.args == ["off"]:
+            return False  # another location of that name, without a filter
         if wanted.directive == "http2":
             return scope.server in self._secure
         if not wanted.directive.startswith("proxy_"):
@@ -189,6 +194,11 @@ def copies_by_choice(scope: Scope) -> Directive | None:
         return None
     inner = [one for one in scope.chain if one.name in ("location", "if") and one.block]
     return line if any(line in one.block.all("sendfile") for one in inner if one.block) else None
+
+
+def asks_threads(wanted: Setting) -> bool:
+    """Whether a setting has files read by thread pools."""
+    return wanted.directive == "aio" and wanted.args[:1] != [] and wanted.args[0][:7] == "threads"
 
 
 def effective(scope: Scope, wanted: Setting) -> Directive | None:

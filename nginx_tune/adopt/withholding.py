@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from nginx_tune.adopt.standing import Standing, copies_by_choice
+from nginx_tune.adopt.standing import Standing, asks_threads, copies_by_choice
 from nginx_tune.audit.rules.lim_conn_h2 import PAGE_STREAMS
+from nginx_tune.conf.body_filters import body_filter
 from nginx_tune.conf.ciphers import Fault, http2_fault
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import listeners, multiplexed_servers, tls_servers
@@ -15,7 +16,8 @@ from nginx_tune.conf.quantities import parse_count
 from nginx_tune.conf.rtmp import streams_of_one_worker
 from nginx_tune.conf.scopes import Scope, http_directives, scopes
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.documents.decisions import Decision
+from nginx_tune.decide.answer import setting
+from nginx_tune.documents.decisions import Decision, Setting
 
 _ADDRESSES = ("remote_addr", "proxy_protocol_addr", "x_forwarded_for", "x_real_ip")
 _FAULTS: dict[Fault, str] = {
@@ -118,8 +120,33 @@ def _sendfile(decision: Decision, standing: Standing) -> Decision:
     return replace(decision, risks=[*decision.risks, *(f"{one} stays" for one in named)])
 
 
+def _pools(decision: Decision, standing: Standing) -> Decision:
+    """No threads where a filter reads bodies: ``aio off`` in what would inherit them."""
+    if not any(asks_threads(one) for one in decision.settings):
+        return decision
+    filtered = [(s, line) for s in standing.answering if (line := body_filter(s)) is not None]
+    plain = {id(one.own) for one in standing.answering if body_filter(one) is None}
+    if filtered and not plain:
+        return _left(decision, f"{_place(filtered[0][1])} cuts every body into pieces")
+    off: dict[str, Setting] = {}
+    for scope, line in filtered:
+        if scope.kind != "location" or not plain & {id(one) for one in scope.chain[:-1]}:
+            continue
+        aio = scope.effective("aio")
+        if scope.sets("aio") or (aio is not None and aio.value.startswith("threads")):
+            continue
+        if aio is not None:
+            return _left(decision, f"{_place(line)} is read under {_place(aio)}, which is shared")
+        name = scope.own.args[-1]
+        reason = f"{line.name} cuts bodies into pieces, each of which would be a task"
+        off[name] = setting(decision.id, "location", "aio", "off", block=name, reason=reason)
+    return replace(decision, settings=[*decision.settings, *off.values()])
+
+
 _OWN: dict[str, Callable[[Decision, Standing], Decision]] = {
     "http2": _http2,
     "workers": _workers,
     "sendfile": _sendfile,
+    "thread-pools": _pools,
+    "per-disk-pools": _pools,
 }

@@ -55,7 +55,6 @@ def test_each_setting_names_file_line_and_block() -> None:
     pools = held()["thread-pools"]
     (aio,) = pools.settings
     assert [(p.file, p.line, p.text, p.change) for p in aio.places] == [
-        ("/n.conf", 6, "location /", False),
         ("/n.conf", 11, "aio off", True),
     ]
 
@@ -81,7 +80,7 @@ def test_the_screen_says_it() -> None:
 def test_a_filter_that_reads_bodies_is_named() -> None:
     assert any("/n.conf:6 sub_filter a b" in risk for risk in held()["thread-pools"].risks)
     silent = held(CONF.replace("sub_filter a b;", ""))["thread-pools"]
-    assert not any("bodies into buffers" in risk for risk in silent.risks)
+    assert not any("bodies into pieces" in risk for risk in silent.risks)
 
 
 @pytest.mark.parametrize(

@@ -154,3 +154,36 @@ def test_decision_and_audit_know_the_same_shared_folders(name: str) -> None:
         assert (on_shared_folder(facts.storage) is not None) == is_shared
         found = {one.rule for one in audit(tree, facts).findings}
         assert ("io-sendfile-off-static" in found) != is_shared
+
+
+FILTERED = """events { }
+http { server {
+    root /srv/1;
+    location /a/ { %s }
+    location /b/ { }
+    %s
+} }
+"""
+
+
+@pytest.mark.parametrize("line", ["ssi on;", "sub_filter a b;", "image_filter test;"])
+def test_no_threads_are_inherited_where_a_filter_reads_bodies(line: str) -> None:
+    settings = held(FILTERED % (line, ""), "thread-pools").settings
+    off = [s for s in settings if s.args == ["off"]]
+    assert [(s.block, [p.line for p in s.places]) for s in off] == [("/a/", [4])]
+    on = [place.line for s in settings if s.args[0].startswith("threads") for place in s.places]
+    assert 4 not in on
+    assert 5 in on
+
+
+def test_without_a_filter_no_aio_off_is_written() -> None:
+    for line in ("", "ssi off;"):
+        settings = held(FILTERED % (line, ""), "thread-pools").settings
+        assert settings
+        assert all(s.args[0].startswith("threads") for s in settings if s.directive == "aio")
+
+
+def test_pools_are_left_where_every_body_is_filtered() -> None:
+    d = held(FILTERED % ("", "ssi on;"), "thread-pools")
+    assert (d.verdict, d.settings) == ("keep", [])
+    assert "ssi on" in d.summary

@@ -7,20 +7,17 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.body_filters import SWITCHES, TEXTS, body_filter
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.scopes import Scope
-
-_SWITCHES = ("ssi", "image_filter", "xslt_stylesheet")
-_TEXTS = ("sub_filter", "subs_filter")
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Thread pools where a filter reads every body."""
-    if "aio" not in context.names or context.names.isdisjoint({*_SWITCHES, *_TEXTS}):
+    if "aio" not in context.names or context.names.isdisjoint({*SWITCHES, *TEXTS}):
         return
     told: set[Directive] = set()
     for served in context.served:
-        aio, line = served.scope.effective("aio"), _filter(served.scope)
+        aio, line = served.scope.effective("aio"), body_filter(served.scope)
         if aio is None or line is None or line in told or not aio.value.startswith("threads"):
             continue
         if not served.is_whole:  # one page, such as that of an error
@@ -32,17 +29,6 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             "task for a thread of each buffer",
             [written(line), written(aio)],
         )
-
-
-def _filter(scope: Scope) -> Directive | None:
-    for name in _TEXTS:
-        if line := scope.effective(name):
-            return line
-    for name in _SWITCHES:
-        line = scope.effective(name)
-        if line is not None and line.value.lower() != "off":
-            return line
-    return None
 
 
 _CONF = """
