@@ -53,6 +53,9 @@ def _as_chosen(decision: Decision, standing: Standing) -> Decision:
     come through are left, and upstreams whose connections are not to be shared.
     """
     tree = standing.tree
+    if decision.settings and _is_of_no_http(tree) and _asks_http(decision):
+        said = f"The configuration has no http. {decision.summary}"
+        return replace(decision, verdict="not_applicable", settings=[], summary=said)
     if decision.id == "upstream-keepalive" and decision.settings:
         return with_own_groups(decision, standing.kept)
     if decision.id == "http3":
@@ -65,6 +68,16 @@ def _as_chosen(decision: Decision, standing: Standing) -> Decision:
         said = f"Left as it is: {bound} binds each worker. {decision.summary}"
         return replace(decision, verdict="keep", settings=[], summary=said)
     return decision
+
+
+def _is_of_no_http(tree: ConfTree) -> bool:
+    """Whether a whole configuration passes streams or mail on, and answers nothing over HTTP."""
+    has_other = any(map(tree.main.all, ("stream", "mail")))
+    return has_other and tree.is_whole and not tree.main.all("http")
+
+
+def _asks_http(decision: Decision) -> bool:
+    return any(one.context not in ("main", "events") for one in decision.settings)
 
 
 def _held(decision: Decision, standing: Standing) -> Decision:

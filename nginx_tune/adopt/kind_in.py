@@ -39,7 +39,8 @@ def kind_in(tree: ConfTree) -> KindFound | None:
     for kind, scope, line in _answers(tree):
         seen.setdefault(kind, []).append((scope, line))
     if not seen:
-        return None
+        streams = [KindFound("proxy", f"from {_where(one)}") for one in _passed_streams(tree)]
+        return streams[0] if streams else None
 
     def rank(kind: Kind) -> tuple[bool, int, int]:
         places = seen[kind]
@@ -67,6 +68,16 @@ def _answers(tree: ConfTree) -> Iterator[tuple[Kind, Scope, Directive]]:
         line = _passing(scope)
         if line is not None and id(scope.own) not in cached:
             yield "proxy", scope, line
+
+
+def _passed_streams(tree: ConfTree) -> Iterator[Directive]:
+    """A stream takes a connection of a client and one of the upstream, as a proxied request does.
+
+    Source: ngx_stream_proxy_module.
+    """
+    for stream in tree.main.all("stream"):
+        for server in stream.block.all("server") if stream.block else ():
+            yield from server.block.all("proxy_pass") if server.block else ()
 
 
 def _passing(scope: Scope) -> Directive | None:

@@ -37,13 +37,19 @@ def state_of(directory: Path) -> State:
     return State(directory.absolute())
 
 
-def write_changes(history: History, formats: tuple[str, ...], output: str | None) -> None:
-    """The changes as a table or as JSON."""
+def write_changes(
+    history: History,
+    formats: tuple[str, ...],
+    output: str | None,
+    *,
+    none: str = "no change was made here",
+) -> None:
+    """The changes as a table or as JSON; ``none`` is said where there is no change."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.report.history import render_history  # noqa: PLC0415
 
     renderers = {
-        "console": lambda: text_bytes(render_history(history), formats, output),
+        "console": lambda: text_bytes(render_history(history, none), formats, output),
         "json": lambda: encode(history),
     }
     write_result(renderers, formats, output)
@@ -61,6 +67,7 @@ def write_done(
     formats: tuple[str, ...],
     output: str | None,
     notes: tuple[str, ...] = (),
+    none: str = "no change was made here",
 ) -> None:
     """What was done, as ``history`` shows it.
 
@@ -71,7 +78,7 @@ def write_done(
 
     try:
         found = [describe_change(one, notes) for one in journals]
-        write_changes(History(changes=[one for one in found if one]), formats, output)
+        write_changes(History(changes=[one for one in found if one]), formats, output, none=none)
     except BrokenPipeError:
         discard(sys.stdout)
     except (OSError, NginxTuneError) as error:

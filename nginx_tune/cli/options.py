@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from nginx_tune.errors import UsageError
+from nginx_tune.terminal.saying import say
 
 F = TypeVar("F", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
@@ -52,9 +53,28 @@ nginx_version_option = click.option(
 )
 
 
+def _tell_beyond(value: str, numbers: tuple[int, ...]) -> None:
+    """That a version is newer than all that are known: what it brought is not."""
+    from nginx_tune.conf.known_directives import newest_version  # noqa: PLC0415  # large tables
+
+    newest = newest_version()
+    if numbers > newest:
+        known = ".".join(map(str, newest))
+        say(
+            f"nginx {value} is newer than {known}, the newest one known here: "
+            "what came after is not judged"
+        )
+
+
 def read_version(option: click.Parameter, value: str | None) -> str | None:
-    """A version as given; a usage error for what is none."""
-    if value is None or _VERSION.fullmatch(value):
+    """A version as given; a usage error for what is none, a note where none is known so far."""
+    if value is None:
+        return None
+    numbers = tuple(map(int, value.split("."))) if _VERSION.fullmatch(value) else ()
+    if numbers[:2] > (0, 0):
+        context = click.get_current_context(silent=True)
+        if not (context and context.obj and context.obj.get("quiet")):
+            _tell_beyond(value, numbers)
         return value
     raise click.BadParameter(f"{value}: give a version such as 1.26.3", param=option)
 

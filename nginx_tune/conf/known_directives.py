@@ -164,6 +164,12 @@ def lacks_a_version(name: str) -> bool:
     )
 
 
+def newest_version() -> Version:
+    """The newest release that the tables know."""
+    read = (_version(version) for span in _history().values() for version in span)
+    return max(*map(_version, seen_versions()), *read)
+
+
 def seen_versions() -> list[str]:
     """The nginx versions that the table was read from, oldest first."""
     return _table().versions

@@ -20,7 +20,7 @@ from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.units import percent_text
 from nginx_tune.documents.verdict import Outcome
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.prove.bootstrap import FEWEST_SECONDS, percentile_interval, resample
+from nginx_tune.prove.bootstrap import FEWEST_SECONDS, Series, percentile_interval, resample
 from nginx_tune.prove.comparison import CUT_OFF, MARGIN, stands
 from nginx_tune.prove.statistics import ALPHA
 from nginx_tune.prove.windows import SERVER, TRAFFIC, ComparedWindow, read_window, unit_and_side
@@ -186,7 +186,8 @@ def _compare_series(name: str, windows: Windows, *, tests: int) -> ComparedMetri
     unit, direction = unit_and_side(name)
     series = [window.series[name] for window in _all(windows)]
     values = [one.value for one in series]
-    shortest = min(len(one) for one in series)
+    pairs = zip(series, _all(windows), strict=True)
+    shortest = min(_whole_seconds(one, window) for one, window in pairs)
     draft = ComparedMetric(
         name=name,
         unit=unit,
@@ -257,6 +258,12 @@ def _outcome(ratio: float, low: float, high: float, direction: str) -> tuple[Out
 
 def _direction(grew: bool, direction: str) -> Outcome:
     return "better" if grew is (direction == "higher") else "worse"
+
+
+def _whole_seconds(series: Series, window: ComparedWindow) -> int:
+    """How many seconds a series has; the rest of one at the end is a point of its own."""
+    points = len(series)
+    return round(window.seconds) if points == math.ceil(window.seconds) else points
 
 
 def _compare_totals(name: str, windows: Windows) -> ComparedMetric:

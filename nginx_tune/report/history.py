@@ -16,10 +16,10 @@ _WORDS = {
 }
 
 
-def render_history(history: History) -> str:
-    """Each change with its files, oldest first."""
+def render_history(history: History, none: str) -> str:
+    """Each change with its files, oldest first; ``none`` where there is no change."""
     if not history.changes:
-        return "no change was made here\n"
+        return f"{none}\n"
     return "".join(render_change(one) for one in history.changes)
 
 

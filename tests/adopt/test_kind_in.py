@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from situations import host, load, site
 
+from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.kind_in import kind_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide import decide
@@ -48,6 +49,28 @@ def test_kind_is_what_answers(server: str, kind: str, others: list[str]) -> None
     assert found.reason.startswith("from /n.conf:1 ")
     assert ("in it too" in found.reason) == bool(others)
     assert all(f"{other} (/n.conf:1 " in found.reason for other in others)
+
+
+STREAM = "events {} stream { server { listen 53; %s } }"
+
+
+def test_a_stream_that_is_passed_on_is_a_proxy_with_two_slots_a_client() -> None:
+    tree = parse_text(STREAM % "proxy_pass 127.0.0.1:8053;", file="/n.conf")
+    found = kind_in(tree)
+    assert found is not None
+    assert found.kind == "proxy"
+    assert "/n.conf:1" in found.reason
+    assert kind_in(parse_text(STREAM % "return ok;", file="/n.conf")) is None
+    decisions = decide(host(), load("proxy", cold_peak=200), site=site())
+    held = {one.id: one for one in hold_against(decisions, tree).decisions}
+    assert "client and upstream" in held["connections"].summary
+    written = [line for one in held.values() for line in one.settings]
+    assert {line.context for line in written} <= {"main", "events"}
+    assert any("has no http" in one.summary for one in held.values())
+    # Beside an http of its own all of it has a place.
+    both = parse_text(conf(PROXIED) + STREAM.removeprefix("events {}") % "", file="/n.conf")
+    kept = {one.id: one for one in hold_against(decisions, both).decisions}
+    assert not any("has no http" in one.summary for one in kept.values())
 
 
 def test_nothing_that_answers_shows_no_kind() -> None:

@@ -100,7 +100,7 @@ def test_a_dead_guardian_or_another_start_of_the_machine_is_finished_by_the_next
     assert site.ask() == "old\n"
     assert snapshot(site.tree) == before
     assert run_cli("rollback", "--recover", "--state-dir", site.state.path).stdout == (
-        "no change was made here\n"
+        "no change was left unfinished\n"
     )
 
 

@@ -225,3 +225,24 @@ def test_a_pipe_without_a_writer_and_an_endless_device_are_no_documents(
     os.close(writing)
     assert inputs.read_bytes(f"/dev/fd/{reading}") == b"x"
     os.close(reading)
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "said"),
+    [
+        ("0.0.0", 2, "0.0.0: give a version"),
+        ("0.0", 2, "0.0: give a version"),
+        ("99.1.1", 0, "99.1.1 is newer than 1."),
+        ("1.26.3", 0, ""),
+    ],
+)
+def test_a_version_that_is_not_known_is_told(
+    version: str, status: int, said: str, tmp_path: Path, run_cli: Run
+) -> None:
+    conf = tmp_path / "nginx.conf"
+    conf.write_text("events { }\n")
+    asked = ("audit", conf, "--facts", "none", "--nginx-version", version)
+    run = run_cli(*asked)
+    assert run.returncode == status
+    assert said in run.stderr if said else not run.stderr
+    assert status == 2 or not run_cli("-q", *asked).stderr

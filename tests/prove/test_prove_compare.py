@@ -209,3 +209,19 @@ def test_without_a_ratio_nothing_is_said_of_one() -> None:
     )
     assert "cannot be set against what it was" in comparison_sentence(found)
     assert "–" not in comparison_sentence(found)
+
+
+@pytest.mark.parametrize(
+    ("points", "seconds", "told"),
+    [(4, 3.05, 3), (4, 3.97, 4), (4, 4.0, 4), (20, 19.3, 19)],
+)
+def test_the_rest_of_a_second_is_no_second(points: int, seconds: float, told: int) -> None:
+    window = replace(observation(0.1, seconds=points), duration_seconds=seconds)
+    found = compare(window, window)
+    assert found.metrics[0].seconds == told
+    assert f"{told} seconds; at least" in found.reason or told >= 20
+
+
+def test_twenty_seconds_that_ended_a_moment_early_are_enough() -> None:
+    window = replace(observation(0.1, seconds=20), duration_seconds=19.98)
+    assert compare(window, window).metrics[0].seconds == 20
