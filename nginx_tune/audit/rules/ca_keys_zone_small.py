@@ -13,16 +13,9 @@ from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.caches import KEYS_PER_MEBIBYTE, Cache
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts import Dataset, Facts
-from nginx_tune.documents.units import bytes_text
 
 SMALLEST_FILE = 4096
 """A cached file takes at least a block of its file system."""
-
-LARGE_FILE = 1 << 20
-"""The mean file of few sites but those of videos and downloads."""
-
-_USUAL_FILE = 64 << 10
-"""Of pages and images, for a size of the zone to begin with."""
 
 ENOUGH_FILES = 1000
 """From so few files no mean is taken."""
@@ -37,30 +30,17 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if keys * SMALLEST_FILE >= cache.max_bytes:
             continue
         directory = context.tree.full_path(cache.directory)
-        dataset = next((one for one in context.facts.datasets if one.path == directory), None)
-        if dataset is not None and dataset.bytes and (dataset.files or 0) >= ENOUGH_FILES:
-            objects = cache.max_bytes * (dataset.files or 0) // dataset.bytes
-            if keys < objects:
-                yield _hit(cache, dataset, keys, objects)
-        elif cache.max_bytes > keys * LARGE_FILE:
-            yield _unscanned(cache, keys, cache.max_bytes)
-        elif directory is None:
+        if directory is None:
             yield MissingFacts(("nginx.prefix",))
-        elif dataset is None or dataset.files is None or dataset.bytes is None:
-            yield MissingFacts((f"datasets[{directory}].bytes",))
-
-
-def _unscanned(cache: Cache, keys: int, most: int) -> Hit:
-    """Only very large files would fill it: whether these are is the operator's to know."""
-    return Hit(
-        cache.place,
-        f'zone "{cache.zone}" has room for {keys} keys: max_size is reached only by files of '
-        f"{bytes_text(most / keys)} on average",
-        [written(cache.place)],
-        fix=f"keys_zone={cache.zone}:{-(-most // _USUAL_FILE // KEYS_PER_MEBIBYTE)}m for files of "
-        f"{bytes_text(_USUAL_FILE)} on average, or a smaller max_size.",
-        severity="advice",
-    )
+            continue
+        dataset = next((one for one in context.facts.datasets if one.path == directory), None)
+        if dataset is None or not dataset.files or not dataset.bytes:
+            if dataset is None or dataset.files is None or dataset.bytes is None:
+                yield MissingFacts((f"datasets[{directory}].bytes",))
+            continue
+        objects = cache.max_bytes * dataset.files // dataset.bytes
+        if dataset.files >= ENOUGH_FILES and keys < objects:
+            yield _hit(cache, dataset, keys, objects)
 
 
 def _hit(cache: Cache, dataset: Dataset, keys: int, objects: int) -> Hit:
@@ -84,7 +64,7 @@ def _host(files: int) -> Facts:
     return replace(linux(), datasets=[cached])
 
 
-_CONF = "events {} http { proxy_cache_path /var/cache/nginx keys_zone=c:10m max_size=50g; }"
+_CONF = "events {} http { proxy_cache_path /var/cache/nginx keys_zone=c:10m max_size=100g; }"
 
 RULE = Rule(
     id="ca-keys-zone-small",
@@ -100,9 +80,6 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Of a cache that was scanned, and holds 1000 files or more, their mean size counts. Of "
-    "another one it is advice, and only where the zone would do for files of a mebibyte or more "
-    "on average alone.",
     bad=Example(_CONF, _host(400_000)),
     good=Example(_CONF, _host(2000)),
     check=check,
