@@ -306,7 +306,7 @@ def test_what_needs_a_line_that_is_left_out_is_left_out_too(tmp_path: Path) -> N
 RISKY = """events { worker_connections 512; }
 http {
     server { listen 8080; location / { proxy_pass http://app; } }
-    upstream app { server 127.0.0.1:9000; }
+    upstream app { server 192.0.2.1:9000; }
 }
 """
 

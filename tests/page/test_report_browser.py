@@ -182,7 +182,7 @@ def test_cells_drawn_at_random_are_the_documents_numbers(browser: Browser, every
 
 def _says(text: str, value: float | None) -> bool:
     """Whether a cell is this number, to the last digit that it shows."""
-    found = CELL.fullmatch(text)
+    found = CELL.fullmatch(text.replace("\xa0", " "))
     if found is None or value is None:
         return text == "–" and value is None
     number, unit = found[1].replace(",", ""), UNITS[found[2]]
