@@ -23,8 +23,6 @@ from nginx_tune.host.door import MOST_BYTES, Host
 _ENTRY = re.compile(r"[0-9a-f]{32}(?:\.[0-9]{10})?")
 """MD5 of the key, and such a file while it is written (ngx_http_file_cache_name, ngx_create_temp_
 file)."""
-_MOST_ENTRIES = 1_000_000
-"""Looked at in one directory: a large cache is known long before."""
 
 
 class _Changed:
@@ -73,19 +71,15 @@ def foreign_file(directory: str) -> str:
     Source: ngx_walk_tree().
     """
     left = [directory]
-    seen = 0
     while left:
         place = left.pop()
         try:
             with os.scandir(place) as entries:
                 for entry in entries:
-                    seen += 1
                     if entry.is_dir(follow_symlinks=False):
                         left.append(entry.path)
                     elif entry.is_symlink() or not _ENTRY.fullmatch(entry.name):
                         return entry.path
-                    if seen > _MOST_ENTRIES:
-                        return ""
         except FileNotFoundError:
             continue
         except OSError:

@@ -44,6 +44,19 @@ def run(place: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+def tried(place: Path, conf: Path) -> subprocess.CompletedProcess[str]:
+    """What ``validate`` says of a configuration that nginx has accepted."""
+    tested = run(place, "audit", conf, "--test", "--facts", "none")
+    assert "nginx -t accepts it" in tested.stdout, tested.stdout + tested.stderr
+    compared = run(
+        place, "-q", "validate", conf, "--against", conf, "--pairs", "1", "--duration", "1s",
+        "--warmup", "200ms", "--accept-inconclusive", "-f", "json",
+    )  # fmt: skip
+    assert compared.returncode in {0, 4}, compared.stderr
+    assert not compared.stderr
+    return compared
+
+
 @pytest.mark.parametrize("where", ["open", "closed"])
 def test_temporary_files_go_to_a_directory_of_another_user(place: Path, where: str) -> None:
     site = place / "site"
@@ -57,14 +70,7 @@ def test_temporary_files_go_to_a_directory_of_another_user(place: Path, where: s
         "location = /open/kept { } location = /closed/kept { } } }\n"
     )
     before = sorted((str(path), path.stat().st_mtime_ns) for path in site.rglob("*"))
-    tested = run(place, "audit", conf, "--test", "--facts", "none")
-    assert "nginx -t accepts it" in tested.stdout, tested.stdout + tested.stderr
-    compared = run(
-        place, "-q", "validate", conf, "--against", conf, "--pairs", "1", "--duration", "1s",
-        "--warmup", "200ms", "--accept-inconclusive", "-f", "json",
-    )  # fmt: skip
-    assert compared.returncode in {0, 4}, compared.stderr
-    assert not compared.stderr
+    compared = tried(place, conf)
     assert json.loads(compared.stdout)["environment"]["differences"]
     assert sorted((str(path), path.stat().st_mtime_ns) for path in site.rglob("*")) == before
 
@@ -84,14 +90,7 @@ def test_what_nginx_writes_beside_its_configuration_may_be_there(place: Path, ow
         (beside / name).write_text("12\n")
         os.chown(beside / name, owner, 0)
     os.chown(beside, owner, 0)
-    tested = run(place, "audit", conf, "--test", "--facts", "none")
-    assert "nginx -t accepts it" in tested.stdout, tested.stdout + tested.stderr
-    compared = run(
-        place, "-q", "validate", conf, "--against", conf, "--pairs", "1", "--duration", "1s",
-        "--warmup", "200ms", "--accept-inconclusive", "-f", "json",
-    )  # fmt: skip
-    assert compared.returncode in {0, 4}, compared.stderr
-    assert not compared.stderr
+    tried(place, conf)
     assert [(beside / name).read_text() for name in ("nginx.pid", "error.log")] == ["12\n"] * 2
     included.write_text("server { listen 18090; no_such_thing; }\n")
     broken = run(place, "audit", conf, "--test", "--facts", "none")

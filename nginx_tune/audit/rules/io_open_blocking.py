@@ -63,7 +63,8 @@ RULE = Rule(
     why="Thread pools take reads and sendfile, never open() or stat(). With very many files "
     "their directories and inodes come from the disk too, and the worker waits for them.",
     fix="open_file_cache max=10000 inactive=60s; for the files that are asked for again, with "
-    "worker_rlimit_nofile as much higher, and compare.",
+    "worker_rlimit_nofile as much higher, and compare. For open_file_cache_valid (60 s by default; "
+    "3s is short) clients get a replaced or removed file as it was: not where files change in use.",
     sources=(
         "github.com/nginx/nginx issue 417",
         "Cloudflare blog 2018: How we scaled nginx and saved the world 54 years every day",

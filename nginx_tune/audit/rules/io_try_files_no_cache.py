@@ -44,7 +44,8 @@ RULE = Rule(
     why="Each candidate is a stat() in the event loop. On a cold directory, or over a network, it "
     "waits for the disk as a read does, and no thread pool takes it.",
     fix="open_file_cache max=1000 inactive=60s; with open_file_cache_errors on; and "
-    "worker_rlimit_nofile 1000 higher, or fewer candidates.",
+    "worker_rlimit_nofile 1000 higher, or fewer candidates. For open_file_cache_valid (60 s by "
+    "default; 3s is short) clients get a replaced or removed file as it was.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#open_file_cache",
         "gixy: try_files_is_evil_too",

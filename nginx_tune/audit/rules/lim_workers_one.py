@@ -52,6 +52,8 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     whole_tree=True,
+    about="Silent beside rtmp without rtmp_auto_push on: a player on another worker than the "
+    "stream's would see none.",
     bad=Example(_CONF % "", linux(cpus=8)),
     good=Example(_CONF % "worker_processes auto;", linux(cpus=8)),
     check=check,
