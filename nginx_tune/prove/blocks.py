@@ -36,6 +36,10 @@ _CLASS_FLAG = "lateness"
 """First word of the flag that spoils the class it names and no other: how late the probe may be
 depends on how fast that class is answered."""
 
+_OF_ANSWERS = ("truncated", "parse", "status", "length", "range", "hash")
+"""Last words of the metrics that count wrong answers: they are the server's, however late the probe
+asked. Of a connection that fails or a time that is up that cannot be said."""
+
 _LOAD_FLAGS = ("few_connections",)
 """What a load is too small to tell, whatever else it tells."""
 
@@ -103,10 +107,11 @@ class Blocks:
     def counting_for(self, metric: str) -> Blocks:
         """These without the pairs in which a class of the metric is spoilt.
 
-        What adds all classes up is spoilt by any; what the server says by none.
+        What adds all classes up is spoilt by any; what the server says, or sends wrong, by none.
         """
         head = metric.partition(".")[0]
-        if head in ("server", "generator") or not any(pair.spoilt for pair in self.pairs):
+        stands = head in ("server", "generator") or metric.rpartition(".")[2] in _OF_ANSWERS
+        if stands or not any(pair.spoilt for pair in self.pairs):
             return self
         named = head in self.classes
         return replace(

@@ -10,6 +10,7 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import Environment
 from nginx_tune.errors import UsageError
 from nginx_tune.prove.blocks import pair_blocks, schedule_blocks
+from nginx_tune.prove.gates import judge_gates
 from nginx_tune.prove.verdict import judge
 
 MakeBlocks = Callable[..., list[Measurement]]
@@ -136,6 +137,24 @@ def test_lateness_in_the_only_class_discards_the_pair() -> None:
         for block in two_classes({2: [LATE]})
     ]
     assert len(pair_blocks(alone).discarded) == 1
+
+
+def test_wrong_answers_count_however_late_they_were_asked_for() -> None:
+    """A late probe cuts no body; whether it kept a connection from being made is not known."""
+    blocks = []
+    for block in two_classes({number: [LATE] for number in range(20)}):
+        cold = ClassMeasurement(truncated=2, errors={"truncated": 2, "reset": 1})
+        classes = {**block.classes, "cold": cold}
+        blocks.append(msgspec.structs.replace(block, classes=classes))
+    gates = judge_gates(
+        ["cold.truncated == 0", "total.errors.truncated == 0", "cold.errors.reset <= 100"],
+        pair_blocks(blocks),
+    )
+    assert [(gate.measured, gate.passed) for gate in gates] == [
+        (2.0 * len(blocks) / 2, False),
+        (2.0 * len(blocks) / 2, False),
+        (None, False),
+    ]
 
 
 def test_requests_that_fail_in_both_arms_are_told(make_blocks: MakeBlocks) -> None:
