@@ -20,10 +20,12 @@ from nginx_tune.model.blocking import (
     BUSY_HOST_SECONDS,
     Prediction,
     cpu_ratio,
+    lost_windows,
     predict,
     predict_measured,
 )
-from nginx_tune.model.inputs import BlockingInputs, hit_range
+from nginx_tune.model.chance import time_factors
+from nginx_tune.model.inputs import BlockingInputs, hit_range, room_range
 from nginx_tune.model.names import least_name_reads, open_blocked_ratio
 
 _HOT_FACTOR = 3.0
@@ -43,6 +45,9 @@ def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Pr
     """How often the page cache answers, and how long loops without pools stand."""
     cases = [predict(case) for case in (i, *corners(s, i))]
     hits = [*hit_range(i), *(case.hit_ratio for case in cases)]
+    # What is read ahead and pushed out before it is sent is read again: the disk sees fewer hits.
+    read_again = (1 - min(hits)) * lost_windows(i, p.cold_transfers)
+    cases += [predict(case) for case in room_range(i)]
     opens = 0.0 if measured(s) else open_blocked_ratio(i)
     # Names stay in memory for longer than the model has it, unless nothing was asked for before.
     sure = 0.0
@@ -54,28 +59,42 @@ def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Pr
         cases.append(predict(replace(i, disk=replace(i.disk, stalls=None))))
     blocked = [p.blocked_ratio, *([] if measured(s) else [c.blocked_ratio for c in cases])]
     wait = [p.wait_off_seconds, *([] if measured(s) else [c.wait_off_seconds for c in cases])]
+    less, more = _blocked_factors(s, i)
     stood = Predicted(
         metric="server.loop_blocked_ratio without pools",
-        low=_rounded(min(1.0, min(blocked) + sure) / _BLOCKED_FACTOR),
+        low=_rounded(min(1.0, min(blocked) + sure) * less),
         expected=_rounded(expected),
-        high=_rounded(min(1.0, (max(blocked) + opens) * _BLOCKED_FACTOR + _OTHER_WAITS)),
+        high=_rounded(min(1.0, (max(blocked) + opens) * more + _OTHER_WAITS)),
     )
     return [
         Predicted(
             metric="page_cache.hit_ratio",
-            low=_rounded(min(hits)),
+            low=_rounded(max(0.0, min(hits) - read_again)),
             expected=_rounded(min(max(hits), max(min(hits), p.hit_ratio))),
             high=_rounded(max(hits)),
         ),
         *([] if _is_filling(s, i) and not measured(s) else [stood]),
         Predicted(
             metric="wait behind cold reads without pools",
-            low=_rounded(min(wait) / _BLOCKED_FACTOR),
+            low=_rounded(min(wait) * less),
             expected=_rounded(p.wait_off_seconds),
-            high=_rounded(max(wait) * _BLOCKED_FACTOR),
+            high=_rounded(max(wait) * more),
             unit="s",
         ),
     ]
+
+
+def _blocked_factors(s: Situation, i: BlockingInputs) -> tuple[float, float]:
+    """What the time in reads may be times the predicted one: by the model's error, and by chance.
+
+    They have nothing to do with each other. Where clients wait for their answers, the loop stands
+    in one read after the other, and how many they are is no chance.
+    """
+    less, more = (1.0, 1.0) if measured(s) or i.rate_per_second is None else time_factors(i)
+    return (
+        math.exp(-math.hypot(math.log(less), math.log(_BLOCKED_FACTOR))) if less else 0.0,
+        math.exp(math.hypot(math.log(more), math.log(_BLOCKED_FACTOR))),
+    )
 
 
 def _is_filling(s: Situation, i: BlockingInputs) -> bool:
@@ -107,7 +126,13 @@ def forecast_gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predi
         waits = [BUSY_HOST_SECONDS / (BUSY_HOST_SECONDS + p.turn_wait_seconds) for p in cases]
         return [_span("ratio(memory.mean)", waits, _HOT_FACTOR)]
     if plan.hot_reads_proceed:
-        mean = [min(1.0, p.hot_on_seconds / p.hot_off_seconds) for p in cases]
+        by_chance = [1.0] if measured(s) or i.rate_per_second is None else [1.0, *time_factors(i)]
+        mean = [
+            p.hot_on_seconds / (p.hot_on_seconds + waits * factor)
+            for p in cases
+            for waits in (max(0.0, p.hot_off_seconds - p.hot_on_seconds),)
+            for factor in by_chance
+        ]
         hot_mean = _span("ratio(hot.mean)", mean, _HOT_FACTOR)
         rate = _range(
             "ratio(hot.requests_per_second)",

@@ -185,6 +185,23 @@ def cold_overlap(classes: tuple[PopularityClass, ...], capacity_objects: float) 
     )
 
 
+def miss_overlap(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:
+    """Chance that two requests which an LRU cache of that size does not answer are for one object.
+
+    One over it is the number of objects over which misses are spread.
+    Source: as ``cold_overlap``.
+    """
+    objects = sum(c.objects for c in classes)
+    if capacity_objects >= objects:
+        return 1 / objects
+    time = _characteristic_time(classes, capacity_objects) if capacity_objects > 0 else 0.0
+    missed = [(n, each * math.exp(-each * time)) for n, each in classes]
+    total = sum(number * each for number, each in missed)
+    if total <= 0:
+        return 1 / objects
+    return sum(number * (each / total) ** 2 for number, each in missed)
+
+
 @lru_cache(maxsize=1024)
 def _characteristic_time(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:
     """The time within which as many objects are asked for as the cache holds.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ dentry; other file systems' inodes are about as large."""
 
 _LESS_ROOM = 0.9
 """Page cache that files really get, over what is reckoned with: other users of it come and go."""
-_COUNTED = 200
+COUNTED = 200
 """Requests that a measurement counts, or so: blocks of some seconds come to 70 to 1000."""
 
 
@@ -192,18 +192,31 @@ def usable_objects(i: BlockingInputs) -> float:
     return FITS_RATIO * i.page_cache_bytes / i.footprint_bytes
 
 
+def room_range(i: BlockingInputs) -> tuple[BlockingInputs, BlockingInputs]:
+    """The inputs with the least and the most room that files may come to have in memory.
+
+    A tenth less than reckoned with, or all of the limit and nothing else in it.
+    """
+    all_of_it = i.footprint_bytes * i.objects / i.dataset_bytes / FITS_RATIO
+    return (
+        replace(i, page_cache_bytes=_LESS_ROOM * i.page_cache_bytes),
+        replace(i, page_cache_bytes=max(1.0, all_of_it) * i.page_cache_bytes),
+    )
+
+
 def hit_range(i: BlockingInputs) -> tuple[float, float]:
     """The least and the greatest share of hits that the page cache may come to.
 
-    From a plain LRU list with a tenth less room than reckoned with, to Linux's lists with all of
-    the limit and nothing else in it; less and more what so many requests as an experiment counts
-    may be off by chance, which of the files are the popular ones among them.
+    From a plain LRU list with the least room to Linux's lists with the most; less and more what so
+    many requests as an experiment counts may be off by chance, which of the files are the popular
+    ones among them.
     """
-    room = _LESS_ROOM * usable_objects(i)
+    less, more = room_range(i)
+    room = usable_objects(less)
     low = _hits(i, room)
     if i.asked == LONG_SINCE:
         low = hit_ratio(i.classes, room)
-    high = _hits(i, i.page_cache_bytes * i.objects / i.dataset_bytes)
+    high = _hits(i, usable_objects(more))
     return (
         max(0.0, low - _chance(low)),
         min(1.0, high + _chance(high)),
@@ -221,4 +234,4 @@ def _hits(i: BlockingInputs, objects: float) -> float:
 
 def _chance(share: float) -> float:
     """Standard error of a share counted over some hundred requests; one of them at least."""
-    return math.sqrt(max(0.0, share * (1 - share)) / _COUNTED) + 1 / _COUNTED
+    return math.sqrt(max(0.0, share * (1 - share)) / COUNTED) + 1 / COUNTED

@@ -1,0 +1,64 @@
+"""How far the time in cold reads may be from its mean, where few files and few misses make it.
+
+The mean is of the long run, and of any files that are popular. What is measured is one run's
+misses, and one order of the files: with a handful of large ones among many small, most of the
+time is theirs, whether the popular ones are among them or not is chance, and so is how many
+of their reads fall into some seconds.
+"""
+
+from __future__ import annotations
+
+import math
+
+from nginx_tune.model.cache import miss_overlap
+from nginx_tune.model.inputs import COUNTED, BlockingInputs, miss_ratio, usable_objects
+
+_COUNTED_SECONDS = 10.0
+"""Assumed: time for which a measurement counts requests, in all of its blocks, at least."""
+_QUANTILE = 1.645
+"""Of the normal distribution: one in twenty is further to either side."""
+
+
+def time_factors(i: BlockingInputs) -> tuple[float, float]:
+    """What the time in cold reads may be times its mean: one in twenty is below, one above.
+
+    Misses come by themselves, so their times add up to a compound Poisson sum; which file is how
+    large has nothing to do with how popular it is, so the mean time of a miss is that of a sample
+    of as many files as misses are spread over. Both variances add up, and a sum of positive parts
+    is about a gamma variable of that mean and variance.
+
+    Source: Feller, An Introduction to Probability Theory 2 (1971), VI.4 (compound Poisson);
+            Wilson and Hilferty, The Distribution of Chi-Square, PNAS 17 (1931); held against
+            drawn files and misses in tests/model/test_model_chance.py.
+    """
+    miss = miss_ratio(i)
+    if miss <= 0:
+        return 1.0, 1.0
+    counted = max(COUNTED, (i.rate_per_second or 0.0) * _COUNTED_SECONDS)
+    spread = _times_squared_over_mean(i)
+    same = 1 / i.objects if i.asked.once else miss_overlap(i.classes, usable_objects(i))
+    variance = (1 + spread) / (counted * miss) + spread * max(0.0, same - 1 / i.objects)
+    return (
+        min(1.0, _gamma_factor(variance, -_QUANTILE)),
+        max(1.0, _gamma_factor(variance, _QUANTILE)),
+    )
+
+
+def _times_squared_over_mean(i: BlockingInputs) -> float:
+    """Squared coefficient of variation of the time in which one file is read."""
+    if not i.sizes:
+        return 0.0
+    mean = square = 0.0
+    for group in i.sizes:
+        size = group.over_mean * i.object_bytes
+        reads = max(1.0, size / i.longest_hold_bytes)
+        each = reads * i.disk.latency_seconds + size / i.disk.bytes_per_second
+        mean += group.share * each
+        square += group.share * each**2
+    return max(0.0, square / mean**2 - 1)
+
+
+def _gamma_factor(variance: float, deviations: float) -> float:
+    """Quantile of a gamma variable of mean 1; 0 where most of it is next to nothing."""
+    ninth = variance / 9
+    return max(0.0, 1 - ninth + deviations * math.sqrt(ninth)) ** 3

@@ -1,0 +1,104 @@
+"""How far the time in cold reads is from its mean, against drawn files and misses."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from nginx_tune.model.cache import miss_overlap, zipf_classes
+from nginx_tune.model.chance import time_factors
+from nginx_tune.model.disk import ModelDisk
+from nginx_tune.model.inputs import BlockingInputs, usable_objects
+from nginx_tune.model.sizes import SizeGroup
+
+SLOW = ModelDisk(8e-3, 120e6, heads=1, spread=0.0)
+MANY_SMALL = (SizeGroup(4 / 7, 0.001), SizeGroup(2 / 7, 0.02), SizeGroup(1 / 7, 6.956))
+
+
+def inputs(
+    files: int, exponent: float, rate: float, sizes: tuple[SizeGroup, ...]
+) -> BlockingInputs:
+    mean_bytes = 2e6
+    return BlockingInputs(
+        workers=2,
+        page_cache_bytes=0.4 * files * mean_bytes,
+        dataset_bytes=files * mean_bytes,
+        object_bytes=mean_bytes,
+        classes=zipf_classes(files, exponent),
+        disk=SLOW,
+        read_bytes=128 * 1024,
+        window_bytes=128 * 1024,
+        sendfile_bytes=2**31,
+        clients_keep_pace=True,
+        rate_per_second=rate,
+        sizes=sizes,
+    )
+
+
+def drawn_times(i: BlockingInputs, chance: random.Random, runs: int) -> list[float]:
+    """Time in reads of each run over the mean of all: files in another order, and new misses."""
+    missed = missed_weights(i)
+    counted = max(200.0, (i.rate_per_second or 0) * 10)
+    groups = i.sizes or (SizeGroup(1.0, 1.0),)
+    sizes = [g.over_mean * i.object_bytes for g in groups for _ in range(round(g.share * 7))]
+    times = [
+        SLOW.latency_seconds * max(1.0, size / i.longest_hold_bytes) + size / SLOW.bytes_per_second
+        for size in (sizes * len(missed))[: len(missed)]
+    ]
+    sums = []
+    for _ in range(runs):
+        chance.shuffle(times)
+        number = poisson(chance, counted * sum(missed))
+        sums.append(sum(chance.choices(times, missed, k=number)))
+    mean = sum(sums) / len(sums)
+    return [each / mean for each in sums]
+
+
+def poisson(chance: random.Random, mean: float) -> int:
+    number, time = 0, chance.expovariate(1)
+    while time < mean:
+        number, time = number + 1, time + chance.expovariate(1)
+    return number
+
+
+def missed_weights(i: BlockingInputs) -> list[float]:
+    """Of each file the chance that a request is for it, and does not find it (Che's rule)."""
+    each = [c.probability_each for c in i.classes for _ in range(round(c.objects))]
+    low, high = 0.0, 1e9
+    for _ in range(100):
+        time = (low + high) / 2
+        held = sum(1 - math.exp(-p * time) for p in each)
+        low, high = (time, high) if held < usable_objects(i) else (low, time)
+    return [p * math.exp(-p * low) for p in each]
+
+
+@pytest.mark.parametrize("files", [28, 91, 399, 5600])
+@pytest.mark.parametrize("exponent", [0.0, 0.7, 1.1])
+@pytest.mark.parametrize("sizes", [(), MANY_SMALL], ids=["one size", "few large"])
+def test_nine_in_ten_runs_are_within(
+    files: int, exponent: float, sizes: tuple[SizeGroup, ...]
+) -> None:
+    i = inputs(files, exponent, 4.0, sizes)
+    less, more = time_factors(i)
+    drawn = drawn_times(i, random.Random(files), 300)
+    inside = sum(less <= each <= more for each in drawn) / len(drawn)
+    assert 0.82 <= inside <= 0.98, (less, more)
+
+
+def test_many_misses_of_one_size_are_sure() -> None:
+    less, more = time_factors(inputs(100_000, 0.0, 2000.0, ()))
+    assert 0.95 < less < 1 < more < 1.05
+
+
+def test_without_misses_nothing_is_left_to_chance() -> None:
+    i = inputs(89, 0.7, 4.0, MANY_SMALL)
+    assert time_factors(replace(i, page_cache_bytes=1e12)) == (1.0, 1.0)
+
+
+def test_misses_are_spread_over_all_files_or_few() -> None:
+    assert miss_overlap(zipf_classes(50, 0.0), 10) == pytest.approx(1 / 50)
+    skewed = miss_overlap(zipf_classes(50, 1.2), 10)
+    assert 1 / 50 < skewed < 0.1
