@@ -20,12 +20,7 @@ from nginx_tune.prove import event_streams, quic, uploads, websockets
 from nginx_tune.prove.derived import DERIVED, read_loop_turn_per_ttfb
 from nginx_tune.prove.latency import STATISTICS, LatencySample, Reading, read_statistic, sample_of
 from nginx_tune.prove.nearest import nearest_metrics
-
-Combine = Callable[[list[float]], float]
-
-
-def _average(values: list[float]) -> float:
-    return math.fsum(values) / len(values)
+from nginx_tune.prove.numbers import CLASS_NUMBERS, PART_NUMBERS, TOTALS, Combine, PlainNumber
 
 
 @dataclass(frozen=True)
@@ -37,17 +32,6 @@ class Metric:
     better_when: BetterWhen
     read: Callable[[Sequence[Measurement]], Reading]
     """The value of these blocks together; of one block when there is one."""
-
-
-@dataclass(frozen=True)
-class _Number:
-    """How a plain number of a class, of all classes or of the server is read."""
-
-    unit: Unit
-    better_when: BetterWhen
-    combine: Combine
-    field: str
-    """Dotted name inside its part of the document."""
 
 
 FAILURE_KINDS = (
@@ -76,71 +60,6 @@ _LATENCY_FIELDS = {
 
 _KINDS = ("ttfb", "service", "arrival", "connect", "tls", "round_trip")
 """Of latencies, as gates spell them."""
-
-_CLASS_NUMBERS = {
-    number.field: number
-    for number in (
-        _Number("per_second", "higher", _average, "requests_per_second"),
-        _Number("bytes_per_second", "higher", _average, "bytes_per_second"),
-        _Number("count", "higher", math.fsum, "requests"),
-        _Number("bytes", "higher", math.fsum, "bytes"),
-        _Number("count", "higher", math.fsum, "intended"),
-        _Number("count", "lower", math.fsum, "truncated"),
-        _Number("count", "lower", math.fsum, "censored"),
-        _Number("count", "lower", math.fsum, "connections_opened"),
-        _Number("count", "lower", math.fsum, "retried"),
-        _Number("count", "lower", math.fsum, "stray"),
-        _Number("count", "lower", math.fsum, "syn_retries"),
-        _Number("count", "lower", math.fsum, "retransmits"),
-        _Number("count", "lower", math.fsum, "at_cap"),
-        _Number("count", "lower", max, "max_pending"),
-    )
-}
-
-_TOTALS = (
-    "requests_per_second", "bytes_per_second", "requests", "bytes", "intended", "truncated",
-    "censored", "connections_opened", "at_cap",
-)  # fmt: skip
-
-_PART_NUMBERS = {
-    "server": {
-        number.field: number
-        for number in (
-            _Number("count", "lower", math.fsum, "pool_overflow"),
-            _Number("count", "lower", math.fsum, "listen_overflows"),
-            _Number("count", "lower", math.fsum, "listen_drops"),
-            _Number("seconds", "lower", math.fsum, "block_io_delay_seconds"),
-            _Number("seconds", "lower", math.fsum, "cpu_seconds"),
-            _Number("seconds", "lower", _average, "cpu_seconds_per_request"),
-            _Number("ratio", "lower", _average, "loop_turn_seconds.blocked_ratio"),
-            _Number("seconds", "lower", math.fsum, "loop_turn_seconds.blocked_seconds"),
-            _Number("seconds", "lower", math.fsum, "loop_turn_seconds.busy_seconds"),
-            _Number("ratio", "lower", _average, "state_d_ratio"),
-            _Number("count", "neither", _average, "host_load"),
-            _Number("ratio", "neither", _average, "iowait_ratio"),
-            _Number("seconds", "lower", math.fsum, "run_queue_seconds"),
-            _Number("count", "lower", math.fsum, "operations_too_slow"),
-            _Number("count", "lower", math.fsum, "connections_exhausted"),
-            _Number("count", "lower", math.fsum, "read_errors"),
-            _Number("count", "lower", math.fsum, "open_seconds.count"),
-            _Number("count", "lower", math.fsum, "rename_seconds.count"),
-            _Number("count", "lower", math.fsum, "refaults"),
-            _Number("seconds", "lower", _average, "observer_cpu_seconds"),
-            _Number("bytes", "lower", math.fsum, "disk_read_bytes"),
-            _Number("bytes", "lower", math.fsum, "disk_written_bytes"),
-            _Number("bytes", "higher", _average, "resident_bytes_before"),
-            _Number("bytes", "higher", _average, "resident_bytes_after"),
-        )
-    },
-    "generator": {
-        number.field: number
-        for number in (
-            _Number("seconds", "lower", math.fsum, "cpu_seconds"),
-            _Number("ratio", "lower", _average, "cpu_ratio"),
-            _Number("bytes", "lower", max, "max_rss_bytes"),
-        )
-    },
-}
 
 SERVER_LATENCIES = (
     "loop_turn_seconds",
@@ -186,7 +105,7 @@ def metric_names(classes: Iterable[str]) -> list[str]:
         *(f"{kind}.{statistic}" for kind in _KINDS for statistic in STATISTICS),
         *(f"{_LOOP_TURN_PER_TTFB}.{statistic}" for statistic in STATISTICS),
         *(f"{kind}.{one}" for kind in event_streams.LATENCIES for one in STATISTICS),
-        *_CLASS_NUMBERS,
+        *CLASS_NUMBERS,
         *(f"{uploads.UPLOAD}.{statistic}" for statistic in STATISTICS),
         *event_streams.FIGURES,
         *uploads.FIGURES,
@@ -198,8 +117,8 @@ def metric_names(classes: Iterable[str]) -> list[str]:
     ]
     return [
         *(f"{name}.{tail}" for name in classes for tail in tails),
-        *(f"total.{tail}" for tail in (*_TOTALS, "errors")),
-        *(f"{part}.{tail}" for part, numbers in _PART_NUMBERS.items() for tail in numbers),
+        *(f"total.{tail}" for tail in (*TOTALS, "errors")),
+        *(f"{part}.{tail}" for part, numbers in PART_NUMBERS.items() for tail in numbers),
         *(f"generator.lateness.{statistic}" for statistic in STATISTICS),
         *(f"server.{field}.{statistic}" for field in SERVER_LATENCIES for statistic in STATISTICS),
         *(f"total.errors.{kind}" for kind in FAILURE_KINDS),
@@ -240,9 +159,9 @@ def _find(name: str, head: str, tail: str) -> Metric | None:
             return Metric(name, "count", "lower", _reader(_total_errors, math.fsum, name))
         if tail.startswith("errors.") and (kind := tail.removeprefix("errors.")) in FAILURE_KINDS:
             return Metric(name, "count", "lower", _reader(_errors_of(kind), math.fsum, name))
-        return _total(name, _CLASS_NUMBERS[tail]) if tail in _TOTALS else None
-    if head in _PART_NUMBERS:
-        if number := _PART_NUMBERS[head].get(tail):
+        return _total(name, CLASS_NUMBERS[tail]) if tail in TOTALS else None
+    if head in PART_NUMBERS:
+        if number := PART_NUMBERS[head].get(tail):
             return _part(name, head, number)
         field, _, statistic = tail.rpartition(".")
         if head == "generator" and field in ("lateness", "lateness_seconds"):
@@ -254,14 +173,14 @@ def _find(name: str, head: str, tail: str) -> Metric | None:
 
 
 def _class_metric(name: str, head: str, tail: str) -> Metric | None:
-    if number := _CLASS_NUMBERS.get(tail):
+    if number := CLASS_NUMBERS.get(tail):
         field = number.field
         return _of_class(name, head, number, lambda part: float(getattr(part, field)))
     if tail == "errors":
-        number = _Number("count", "lower", math.fsum, "errors")
+        number = PlainNumber("count", "lower", math.fsum, "errors")
         return _of_class(name, head, number, _all_errors)
     if tail.startswith("errors.") and (kind := tail.removeprefix("errors.")) in FAILURE_KINDS:
-        number = _Number("count", "lower", math.fsum, tail)
+        number = PlainNumber("count", "lower", math.fsum, tail)
         return _of_class(name, head, number, lambda part: float(part.errors.get(kind, 0)))
     if special := _special_number(name, head, tail):
         return special
@@ -307,7 +226,7 @@ def _special_latency(
 
 
 def _of_class(
-    name: str, head: str, number: _Number, value: Callable[[ClassMeasurement], float]
+    name: str, head: str, number: PlainNumber, value: Callable[[ClassMeasurement], float]
 ) -> Metric:
     def read(block: Measurement) -> float | None:
         part = block.classes.get(head)
@@ -316,7 +235,7 @@ def _of_class(
     return Metric(name, number.unit, number.better_when, _reader(read, number.combine, name))
 
 
-def _total(name: str, number: _Number) -> Metric:
+def _total(name: str, number: PlainNumber) -> Metric:
     def read(block: Measurement) -> float | None:
         parts = block.classes.values()
         return math.fsum(getattr(part, number.field) for part in parts) if parts else None
@@ -324,7 +243,7 @@ def _total(name: str, number: _Number) -> Metric:
     return Metric(name, number.unit, number.better_when, _reader(read, number.combine, name))
 
 
-def _part(name: str, head: str, number: _Number) -> Metric:
+def _part(name: str, head: str, number: PlainNumber) -> Metric:
     def read(block: Measurement) -> float | None:
         value = getattr(block, head)
         for step in number.field.split("."):
