@@ -20,6 +20,8 @@ WORDS = {
 CONTROL = "nothing"
 """The advice that changes nothing."""
 _SHOWN_BESIDE = 2
+_GREAT = 1.25
+"""What the texts promise is more than so many times as fast; less, and nobody would copy it."""
 _TEMPLATE = Path(__file__).with_name("page.md")
 
 
@@ -71,7 +73,28 @@ def summary(cell: Cell) -> str:
         texts.insert(0, _figure(primary))
     else:
         texts.insert(1, f"*{primary.name} {_figure(primary)}*")
-    return f"{WORDS[verdict.outcome]}: " + "<br>".join(texts)
+    return f"{WORDS[verdict.outcome]}{_ruled_out(verdict)}: " + "<br>".join(texts)
+
+
+def _ruled_out(verdict: Verdict) -> str:
+    """What is not settled to a twentieth, and yet no great thing."""
+    if verdict.outcome != "inconclusive":
+        return ""
+    if not _is_no_great(verdict, gain=True):
+        return ""
+    if _is_no_great(verdict, gain=False):
+        return ", less than a quarter either way"
+    return ", no gain of a quarter"
+
+
+def _is_no_great(verdict: Verdict, *, gain: bool) -> bool:
+    """Whether the interval of the metric that decides ends before a great gain, or loss."""
+    primary = next(one for one in verdict.metrics if one.name == verdict.primary_metric)
+    if primary.low is None or primary.high is None:
+        return False
+    if gain is (primary.better_when == "higher"):
+        return primary.high < _GREAT
+    return primary.low > 1 / _GREAT
 
 
 def _figure(metric: MetricVerdict) -> str:
@@ -99,6 +122,15 @@ def _counts(cells: list[Cell]) -> str:
     parts = [f"{outcomes.count(name)} {word}" for name, word in said.items()]
     unsettled = sum(outcome not in said for outcome in outcomes)
     text = f"Of {len(outcomes)} cells {', '.join(parts)}, {unsettled} not settled."
+    no_gain = sum(
+        _is_no_great(cell.verdict, gain=True)
+        for cell in cells
+        if cell.verdict is not None
+        and cell.verdict.outcome == "inconclusive"
+        and cell.advice.name != CONTROL
+    )
+    if no_gain:
+        text += f" In {no_gain} of these a gain of a quarter, or a greater one, is ruled out."
     missing = sum(cell.verdict is None for cell in cells)
     return f"{text} {missing} cells (–) were not measured." if missing else text
 

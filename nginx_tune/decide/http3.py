@@ -242,7 +242,8 @@ def _flips(s: Situation) -> list[str]:
     if s.round_trip.value is None or s.client_rate.value is None:
         found.append(
             "round_trip.p90_seconds and concurrency.client_bytes_per_second of the workload are "
-            "known (observe measures the first, at 100 client connections or more): then "
-            "http3_stream_buffer_size follows, which is 64 KiB in a round trip"
+            "known (observe measures the first, at 100 client connections or more, and learn reads "
+            "it from $tcpinfo_rtt): then http3_stream_buffer_size follows, which is 64 KiB in a "
+            "round trip"
         )
     return found

@@ -30,9 +30,10 @@ Slot = Literal[
     "gzip_ratio",
     "server",
     "upstream",
+    "round_trip",
 ]
 """What a field of a line is for; ``time`` is any of the three forms, ``http3`` is set for HTTP/3
-alone."""
+alone, ``round_trip`` is in microseconds."""
 
 Escape = Literal["default", "json", "none"]
 

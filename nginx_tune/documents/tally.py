@@ -103,5 +103,7 @@ class Tally(Document, frozen=True, kw_only=True, tag="nginx-tune/tally/1"):
     objects: Objects
     timeline: Timeline
     connections: Connections
+    round_trips: list[tuple[int, int]]
+    """Microseconds, down to a thirty-second of them, and requests with so long a round trip."""
     manifest: Sample
     places: Sample

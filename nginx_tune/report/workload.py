@@ -8,7 +8,7 @@ from nginx_tune.documents.units import plural
 from nginx_tune.documents.workload import LogSummary, Rejected, Traffic, Workload
 from nginx_tune.report.quantities import one_line
 from nginx_tune.report.screen import Block, Line, Screen, Table
-from nginx_tune.report.text import bytes_text, number_text, percent_text
+from nginx_tune.report.text import bytes_text, number_text, percent_text, seconds_text
 
 _MOST_LOCATIONS = 12
 _NAME_WIDTH = 11
@@ -127,6 +127,13 @@ def _traffic(workload: Workload) -> Iterator[tuple[str, str]]:
             f"{number_text(reuse.requests_per_connection)} requests each"
             + (f", {percent_text(single, 2)} with one alone" if single is not None else "")
             + f"; {number_text(reuse.connections_per_second)} new ones a second",
+        )
+    trip = workload.round_trip
+    if trip.p90_seconds is not None:
+        yield (
+            "round trip",
+            f"p50 {seconds_text(trip.p50_seconds)}, p90 {seconds_text(trip.p90_seconds)}, "
+            f"p99 {seconds_text(trip.p99_seconds)}" + (f" ({trip.source})" if trip.source else ""),
         )
     yield from _shares("http", workload.http_version.shares)
     yield from _shares("tls", workload.tls.protocols)

@@ -20,6 +20,7 @@ from nginx_tune.documents.workload import (
     Popularity,
     Rate,
     Rejected,
+    RoundTrip,
     ServedData,
     TlsUse,
     Traffic,
@@ -63,6 +64,7 @@ def learnt_workload(
         connection_reuse=_reuse(tally.connections, span),
         tls=_tls(tally.tls),
         http_version=_versions(tally.protocols),
+        round_trip=_round_trip(tally.round_trips),
         traffic=Traffic(
             methods=_shares(tally.methods),
             statuses=_shares(tally.statuses),
@@ -199,6 +201,29 @@ def _reuse(connections: Connections, span: int) -> ConnectionReuse:
 def _reached(nth: Sequence[int], ratio: float) -> int:
     """The most requests that more than this share of the connections came to."""
     return max((at for at, count in enumerate(nth, 1) if count > ratio * nth[0]), default=1)
+
+
+def _round_trip(rows: Sequence[tuple[int, int]]) -> RoundTrip:
+    """The quantiles over requests: who asks more often counts more often."""
+    total = sum(count for _, count in rows)
+    if not total:
+        return RoundTrip()
+
+    def quantile(share: float) -> float:
+        below = 0
+        for microseconds, count in rows:
+            below += count
+            if below >= share * total:
+                return microseconds / 1e6
+        return rows[-1][0] / 1e6
+
+    return RoundTrip(
+        p50_seconds=quantile(0.5),
+        p90_seconds=quantile(0.9),
+        p99_seconds=quantile(0.99),
+        source=f"$tcpinfo_rtt of {total:,} requests",
+        provenance="learnt",
+    )
 
 
 def _tls(protocols: Mapping[str, int]) -> TlsUse:

@@ -48,6 +48,7 @@ _SLOTS: dict[str, Slot] = {
     "upstream_addr": "upstream",
     "upstream_status": "upstream",
     "upstream_response_time": "upstream",
+    "tcpinfo_rtt": "round_trip",
 }
 """Where several variables serve one purpose the earlier one is preferred."""
 

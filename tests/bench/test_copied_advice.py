@@ -7,9 +7,11 @@ import shutil
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+import msgspec
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,7 +22,7 @@ from advising.book import directives, files, read  # noqa: E402
 from advising.page import CONTROL, page, summary  # noqa: E402
 
 from nginx_tune.documents.base import encode  # noqa: E402
-from nginx_tune.documents.verdict import Environment, MetricVerdict, Outcome, Verdict  # noqa: E402
+from nginx_tune.documents.verdict import BetterWhen, Environment, MetricVerdict, Outcome, Verdict  # noqa: E402
 
 FOLDER = ROOT / copied_advice.FOLDER
 BOOK = read(FOLDER)
@@ -48,6 +50,29 @@ def verdict(outcome: Outcome, *beside: MetricVerdict, decides: Outcome | None = 
         metrics=[primary, *beside],
         environment=Environment(nginx_version="1.22.1", kernel_release="6.18"),
     )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "better_when", "said"),
+    [
+        (0.85, 1.2, "lower", "not settled, less than a quarter either way: "),
+        (0.85, 1.4, "lower", "not settled, no gain of a quarter: "),
+        (0.6, 1.2, "lower", "not settled: "),
+        (0.6, 1.2, "higher", "not settled, no gain of a quarter: "),
+        (0.85, 1.4, "higher", "not settled: "),
+    ],
+)
+def test_what_is_not_settled_may_rule_a_great_gain_out(
+    low: float, high: float, better_when: BetterWhen, said: str
+) -> None:
+    open_ = verdict("inconclusive")
+    primary = msgspec.structs.replace(
+        open_.metrics[0], ratio=1.0, low=low, high=high, better_when=better_when
+    )
+    cell = replace(CELLS[-1], verdict=msgspec.structs.replace(open_, metrics=[primary]))
+    assert summary(cell).startswith(said)
+    ruled_out = "In 1 of these a gain of a quarter, or a greater one, is ruled out."
+    assert (ruled_out in page(BOOK, [*CELLS[:-1], cell])) is ("no gain" in said or "less" in said)
 
 
 def test_the_configurations_beside_it_are_what_it_says() -> None:

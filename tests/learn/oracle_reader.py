@@ -41,6 +41,7 @@ _MOST_BYTES = 1 << 50
 _MOST_SUM = (1 << 64) - 1
 _LONGEST_REQUEST_MILLISECONDS = 7 * 86_400_000
 """A week; no request takes longer."""
+_LONGEST_ROUND_TRIP_MICROSECONDS = 120_000_000
 _NONE = (b"", b"-")
 _METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH",
                       b"CONNECT", b"TRACE", b"PROPFIND"})  # fmt: skip
@@ -88,6 +89,7 @@ class LogReader:
         self._connections = DistinctNumbers()
         self._numbered = self._later = 0
         self._nth = [0] * MOST_NTH
+        self._round_trips: Counter[int] = Counter()
         self._manifest = RequestSample(plan.most_requests)
         self._places = RequestSample(plan.most_places)
 
@@ -140,6 +142,7 @@ class LogReader:
                 nth_requests=self._nth[:last],
                 later_requests=self._later,
             ),
+            round_trips=sorted(self._round_trips.items()),
             manifest=self._manifest.result(),
             places=self._places.result(),
         )
@@ -273,6 +276,10 @@ class LogReader:
         if connection is not None:
             self._numbered += 1
             self._connections.add(connection)
+        trip = number(fields.get("round_trip", b""))
+        if trip and trip <= _LONGEST_ROUND_TRIP_MICROSECONDS:
+            step = 1 << max(0, trip.bit_length() - 6)
+            self._round_trips[trip // step * step] += 1
         nth = number(fields.get("connection_requests", b""))
         if nth:
             if nth <= MOST_NTH:

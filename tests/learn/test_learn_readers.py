@@ -25,7 +25,7 @@ EVERYTHING = (
     '$server_name $remote_addr [$time_iso8601] "$request_method" "$request_uri" $server_protocol '
     '$status $bytes_sent "$http_range" "$sent_http_content_range" $gzip_ratio $request_time '
     "$connection $connection_requests $scheme $upstream_addr $upstream_response_time "
-    "$upstream_cache_status"
+    "$upstream_cache_status $tcpinfo_rtt"
 )
 JSON = (
     '{"t":"$time_iso8601","m":"$msec","r":"$request","s":$status,"b":$body_bytes_sent,'
@@ -67,7 +67,7 @@ GOOD = {
     "everything": (
         'a.example 192.0.2.1 [2026-11-20T19:26:34+00:00] "GET" "/v.mp4" HTTP/2.0 206 1000 '
         '"bytes=100-1099" "bytes 100-1099/5000" - 1.250 7 3 https '
-        "192.0.2.7:80, 192.0.2.8:80 : 192.0.2.9:80 0.001, 0.002 : 0.003 MISS"
+        "192.0.2.7:80, 192.0.2.8:80 : 192.0.2.9:80 0.001, 0.002 : 0.003 MISS 23456"
     ),
     "json": (
         '{"t":"2026-11-20T19:26:34+00:00","m":"1790000000.123","r":"GET /\\u00e4\\"x HTTP/1.1",'
@@ -113,6 +113,26 @@ def test_who_speaks_http_3_is_told_by_its_variable_where_no_protocol_is_logged(n
     assert tally.requests == len(heads)
     version = learnt_workload(tally, plan).http_version
     assert (version.value, version.shares, version.provenance) == (value, shares, "learnt")
+
+
+def test_how_far_clients_are_is_learnt_from_the_kernels_round_trip_time() -> None:
+    form = parse_log_format('$tcpinfo_rtt "$request_uri" $status')
+    times = [*range(1_000, 101_000, 1_000), 0, 120_000_001, "-", "x", "-5", "9" * 30]
+    data = "".join(f'{time} "/v" 200\n' for time in times).encode()
+    plan = LearnPlan(format=form)
+    tally = tally_by(find_probe(), iter([data]), plan)
+    assert encode(tally) == encode(tally_in_python(iter([data]), plan))
+    trip = learnt_workload(tally, plan).round_trip
+    assert (trip.source, trip.provenance) == ("$tcpinfo_rtt of 100 requests", "learnt")
+    assert trip.p50_seconds == pytest.approx(0.05, rel=1 / 32)
+    assert trip.p90_seconds == pytest.approx(0.09, rel=1 / 32)
+    assert trip.p99_seconds == pytest.approx(0.099, rel=1 / 32)
+
+
+def test_a_log_without_round_trips_leaves_them_unknown() -> None:
+    plan = LearnPlan(format=FORMATS["combined"])
+    tally = tally_by(find_probe(), iter([GOOD["combined"].encode()]), plan)
+    assert learnt_workload(tally, plan).round_trip.p90_seconds is None
 
 
 HOSTILE = [

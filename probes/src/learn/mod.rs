@@ -11,6 +11,7 @@ mod format;
 mod names;
 mod plan;
 mod reader;
+mod round_trips;
 mod sample;
 mod sketch;
 mod tally;

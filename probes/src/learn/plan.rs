@@ -34,10 +34,11 @@ pub(crate) enum Slot {
     GzipRatio,
     Server,
     Upstream,
+    RoundTrip,
 }
 
 /// How many slots there are.
-pub(crate) const SLOTS: usize = Slot::Upstream as usize + 1;
+pub(crate) const SLOTS: usize = Slot::RoundTrip as usize + 1;
 
 impl Slot {
     fn named(name: &str) -> Option<Self> {
@@ -65,6 +66,7 @@ impl Slot {
             "gzip_ratio" => Self::GzipRatio,
             "server" => Self::Server,
             "upstream" => Self::Upstream,
+            "round_trip" => Self::RoundTrip,
             _ => return None,
         })
     }

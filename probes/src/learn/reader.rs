@@ -7,6 +7,7 @@ use super::extent::{Extent, MOST_BYTES};
 use super::format::{Fields, Format};
 use super::names::{CACHE, HTTP_3, METHODS, NONE, Names, OTHER, PROTOCOLS, TLS, is_none, name_of};
 use super::plan::{Plan, Slot};
+use super::round_trips::RoundTrips;
 use super::sample::{Request, Sample};
 use super::sketch::{DistinctNumbers, ObjectTable};
 use super::timeline::Timeline;
@@ -65,6 +66,7 @@ pub(crate) struct Reader<'p> {
     pub(crate) numbered: u64,
     pub(crate) nth: Vec<u64>,
     pub(crate) later: u64,
+    pub(crate) round_trips: RoundTrips,
     pub(crate) manifest: Sample,
     pub(crate) places: Sample,
 }
@@ -107,6 +109,7 @@ impl<'p> Reader<'p> {
             numbered: 0,
             nth: vec![0; MOST_NTH],
             later: 0,
+            round_trips: RoundTrips::default(),
             manifest: Sample::new(plan.most_requests),
             places: Sample::new(plan.most_places),
         }
@@ -326,6 +329,9 @@ impl<'p> Reader<'p> {
         if let Some(connection) = number(fields.or_empty(Slot::Connection)) {
             self.numbered += 1;
             self.connections.add(connection as u64);
+        }
+        if let Some(microseconds) = number(fields.or_empty(Slot::RoundTrip)) {
+            self.round_trips.add(microseconds);
         }
         match number(fields.or_empty(Slot::ConnectionRequests)) {
             None | Some(0) => {}

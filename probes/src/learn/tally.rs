@@ -43,6 +43,7 @@ pub(crate) fn write(reader: Reader, output: &mut impl Write) -> io::Result<()> {
             "nth_requests": trimmed(&reader.nth),
             "later_requests": reader.later,
         },
+        "round_trips": reader.round_trips.rows(),
     });
     output.write_all(br#"{"schema":"nginx-tune/tally/1""#)?;
     if let Value::Object(parts) = head {
