@@ -12,7 +12,7 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 UNTESTED := $(abspath $(VENV))/.untested
 
-.PHONY: demo test lint build docs pictures advice clean pytest matrix
+.PHONY: demo test lint lint-python lint-rust build docs pictures advice clean pytest matrix
 
 demo: $(READY)
 	@tools/demo $(BIN)
@@ -21,7 +21,7 @@ demo: $(READY)
 test:
 	@rm -f $(UNTESTED)
 	@failed=0; \
-	$(MAKE) lint || failed=1; \
+	$(MAKE) --jobs=2 --keep-going --output-sync=target lint || failed=1; \
 	if ! command -v cargo >/dev/null; then echo "all Rust tests without cargo" | tee -a $(UNTESTED) >&2; \
 	else (cd probes && cargo test --profile checked --locked --no-fail-fast) || failed=1; fi; \
 	$(MAKE) pytest || failed=1; \
@@ -38,12 +38,16 @@ pytest: $(READY_DEV)
 	run -m alone --durations=40; \
 	exit $$failed
 
-lint: $(READY_DEV)
+lint: lint-python lint-rust
+
+lint-python: $(READY_DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python tools/dead-code
 	$(BIN)/deptry --no-ansi .
+
+lint-rust: $(READY_DEV)
 	@if cargo fmt --version >/dev/null 2>&1; then cd probes && cargo fmt --check; \
 	else echo "format of the Rust code without rustfmt" | tee -a $(UNTESTED) >&2; fi
 	@if cargo clippy --version >/dev/null 2>&1; then \
