@@ -77,7 +77,14 @@ def plausible_workload(workload: Workload) -> Workload:
     ]
     return msgspec.structs.replace(
         workload,
-        dataset=_nulled(workload.dataset, _within(1, MOST_BYTES), "files", "bytes"),
+        dataset=msgspec.structs.replace(
+            _nulled(workload.dataset, _within(1, MOST_BYTES), "files", "bytes"),
+            requests_by_path={
+                path: share
+                for path, share in workload.dataset.requests_by_path.items()
+                if number(share)
+            },
+        ),
         popularity=msgspec.structs.replace(popularity, curve=curve),
         sizes=_nulled(workload.sizes, _within(1, MOST_BYTES), "mean_bytes"),
         rate=_nulled(

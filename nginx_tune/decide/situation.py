@@ -26,7 +26,8 @@ from nginx_tune.model.sizes import SizeGroup, size_groups
 
 MAX_WORKERS = 512
 _OF_THE_HOST = ("seen", "build", "data_paths", "disk", "disks_by_path", "disk_knee", "_disks")
-"""Cached parts of a situation that no workload changes, except for its kind."""
+"""Cached parts of a situation that no workload changes, except for its kind and what it asks of
+each disk."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class Situation:
         What was made of the host and the site goes along, since a break-even asks for hundreds.
         """
         moved = replace(self, workload=workload)
-        if workload.kind == self.kind:
+        asked = workload.dataset.requests_by_path
+        if workload.kind == self.kind and asked == self.workload.dataset.requests_by_path:
             known = {name: self.__dict__[name] for name in _OF_THE_HOST if name in self.__dict__}
             moved.__dict__.update(known)
         return moved
@@ -115,7 +117,21 @@ class Situation:
     @cached_property
     def disk(self) -> ModelDisk:
         """All disks under the data as one."""
-        return disks_together(disk_models(self._disks, self.facts.storage.shared_curves))
+        models = disk_models(self._disks, self.facts.storage.shared_curves)
+        asked = self._requests_by_disk
+        # Disks that were measured as one bear the names of all.
+        shares = [sum(asked.get(name, 0.0) for name in one.name.split("+")) for one in models]
+        return disks_together(models, shares)
+
+    @property
+    def _requests_by_disk(self) -> dict[str, float]:
+        """Requests for files on each disk, in proportion; empty where nobody knows."""
+        found: dict[str, float] = {}
+        for place in self.data_paths:
+            share = self.workload.dataset.requests_by_path.get(place.path, 0.0)
+            for name in place.leaf_disks:
+                found[name] = found.get(name, 0.0) + share / len(place.leaf_disks)
+        return found
 
     @cached_property
     def disks_by_path(self) -> list[ModelDisk]:

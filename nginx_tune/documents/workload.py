@@ -15,6 +15,9 @@ class ServedData(Part, frozen=True, kw_only=True):
     path: str | None = None
     files: int | None = None
     bytes: int | None = None
+    requests_by_path: dict[str, float] = {}
+    """Requests for the files of each data directory, in proportion, where somebody knows; empty
+    for as many to each disk."""
     provenance: Provenance = "assumed"
 
 

@@ -235,27 +235,31 @@ def _latency_and_bandwidth(
 _LEAST_SURE: tuple[Provenance, ...] = ("assumed", "declared", "learnt", "measured")
 
 
-def disks_together(disks: Sequence[ModelDisk]) -> ModelDisk:
-    """Several disks that share the reads evenly: as slow as the mean, as parallel as all.
+def disks_together(disks: Sequence[ModelDisk], shares: Sequence[float] = ()) -> ModelDisk:
+    """Several disks that share the reads: as slow as the mean, as parallel as all.
 
-    They are known as well as the one that is known least.
+    They are known as well as the one that is known least. ``shares`` are those of the reads, in
+    proportion; evenly without.
     """
     if not disks:
         return TYPICAL["unknown"]
-    count = len(disks)
-    stalls = [d.stalls for d in disks if d.stalls is not None]
+    total = math.fsum(shares)
+    part = [share / total for share in shares] if total > 0 else [1 / len(disks)] * len(disks)
+    shared = list(zip(part, disks, strict=True))
+    stalls = [(p, d.stalls) for p, d in shared if d.stalls is not None]
     return ModelDisk(
-        latency_seconds=sum(d.latency_seconds for d in disks) / count,
-        bytes_per_second=sum(d.bytes_per_second for d in disks) / count,
+        latency_seconds=sum(p * d.latency_seconds for p, d in shared),
+        # The mean is of the time that a byte takes, to which a slow disk adds most.
+        bytes_per_second=1 / sum(p / d.bytes_per_second for p, d in shared),
         heads=sum(d.heads for d in disks),
         spread=max(d.spread for d in disks),
         name="+".join(d.name for d in disks),
         provenance=min((d.provenance for d in disks), key=_LEAST_SURE.index),
         # As often as the mean disk: of the reads, each disk's stalls meet only its own.
         stalls=Stalls(
-            sum(one.ratio for one in stalls) / count,
-            max(one.seconds for one in stalls),
-            max(one.spread_between for one in stalls),
+            sum(p * one.ratio for p, one in stalls),
+            max(one.seconds for _, one in stalls),
+            max(one.spread_between for _, one in stalls),
         )
         if stalls
         else None,

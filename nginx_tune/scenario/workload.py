@@ -37,6 +37,7 @@ def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
     rates = [c.arrivals.rate_per_second or _pausing_rate(c) for c in reading]
     thinking = [c.arrivals.think_seconds for c in closed if c.source == "hot"]
     data, sizes = _data(facts.datasets), _sizes(facts.datasets)
+    data = msgspec.structs.replace(data, requests_by_path=_by_path(scenario, reading))
     if (mean := requested_mean_bytes(scenario)) is not None:
         sizes = msgspec.structs.replace(sizes, mean_bytes=mean)
     return Workload(
@@ -137,6 +138,24 @@ def _taken_by_client(reading: Sequence[ScenarioClass]) -> float | None:
         return None
     both = zip(taken, clients, strict=True)
     return sum((each or 0) * number for each, number in both) / sum(clients)
+
+
+def _by_path(scenario: Scenario, reading: Sequence[ScenarioClass]) -> dict[str, float]:
+    """Requests a second for random files of each disk, where all come by themselves.
+
+    Users who wait for their answers ask a slow disk less often, nobody knows beforehand how much.
+    """
+    lab = scenario.lab
+    random = [item for item in reading if item.source == "random"]
+    rates = [item.arrivals.rate_per_second for item in random]
+    if lab.topology == "proxy" or not all(rates):
+        return {}
+    mounts = {disk.name: disk.mount for disk in lab.disks}
+    found: dict[str, float] = {}
+    for item, rate in zip(random, rates, strict=True):
+        mount = mounts[item.disk or lab.disks[0].name]
+        found[mount] = found.get(mount, 0.0) + (rate or 0.0)
+    return found
 
 
 def _without_file(classes: Sequence[ScenarioClass]) -> float | None:

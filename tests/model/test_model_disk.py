@@ -174,3 +174,15 @@ def test_several_disks_are_known_as_well_as_the_least_known() -> None:
     assert disks_together([measured, declared]).provenance == "declared"
     assert disks_together([measured, measured]).provenance == "measured"
     assert disks_together([measured, TYPICAL["hdd"], declared]).provenance == "assumed"
+
+
+def test_a_slow_disk_counts_as_often_as_it_is_asked() -> None:
+    fast = replace(TYPICAL["hdd"], latency_seconds=8e-3, bytes_per_second=160e6)
+    slow = replace(TYPICAL["hdd"], latency_seconds=80e-3, bytes_per_second=16e6)
+    evenly, seldom = disks_together([fast, slow]), disks_together([fast, slow], [10, 1])
+    for size in (4096, 1 << 20):
+        times = [disk.read_seconds(size) for disk in (fast, slow)]
+        assert evenly.read_seconds(size) == pytest.approx(sum(times) / 2)
+        assert seldom.read_seconds(size) == pytest.approx((10 * times[0] + times[1]) / 11)
+    assert seldom.heads == evenly.heads
+    assert disks_together([fast, slow], [0, 0]) == evenly

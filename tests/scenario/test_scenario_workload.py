@@ -80,6 +80,32 @@ def test_the_workload_of_several_disks_is_all_of_their_data() -> None:
     assert shares[-1] == (1.0, 400)
 
 
+def test_how_often_each_disk_is_asked_is_said_where_all_come_by_themselves() -> None:
+    scenario = Scenario(
+        name="n",
+        title="t",
+        kind="static",
+        lab=two_disks(),
+        primary_metric="hot.p99",
+        classes=[
+            open_class("cold", "random", 30),
+            msgspec.structs.replace(open_class("seldom", "random", 3), disk="b"),
+            open_class("hot", "hot", 90),
+        ],
+    )
+    mounts = [disk.mount for disk in scenario.lab.disks]
+    asked = plan_workload(scenario, Facts()).dataset.requests_by_path
+    assert asked == dict(zip(mounts, (30, 3), strict=True))
+    waiting = ScenarioClass(
+        name="waiting",
+        source="random",
+        connections=4,
+        arrivals=Arrivals(kind="closed", users=4),
+    )
+    scenario = msgspec.structs.replace(scenario, classes=[*scenario.classes, waiting])
+    assert plan_workload(scenario, Facts()).dataset.requests_by_path == {}
+
+
 def two_disks() -> Lab:
     disks = [LabDisk(name="a", mount="/srv/a"), LabDisk(name="b", mount="/srv/b")]
     data = [
