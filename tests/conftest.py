@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +69,29 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     """What was not tested, at the end; `make test` keeps it in a file and prints all of it last."""
     skipped = terminalreporter.stats.get("skipped", [])
     lines = untested(report.longrepr[2] for report in skipped)
+    again = _passed_again(terminalreporter.stats)
+    for title, found in (("not tested on this host", lines), ("not at the first try", again)):
+        if found:
+            terminalreporter.section(title)
+            for line in found:
+                terminalreporter.line(line)
+    lines += [f"{line} (passed at the second try)" for line in again]
     if not lines:
         return
-    terminalreporter.section("not tested on this host")
-    for line in lines:
-        terminalreporter.line(line)
     if file := os.environ.get("UNTESTED_FILE"):
         with Path(file).open("a") as kept:
             kept.writelines(f"{line}\n" for line in lines)
+
+
+def _passed_again(stats: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Tests that failed, then passed: on a noisy machine, or seldom wrong. Both are to be seen."""
+    failed = {report.nodeid for name in ("failed", "error") for report in stats.get(name, [])}
+    rerun = {report.nodeid: report.longrepr for report in stats.get("rerun", [])}
+    return [
+        f"{name}: {str(getattr(why, 'reprcrash', why)).partition(chr(10))[0]}"
+        for name, why in rerun.items()
+        if name not in failed
+    ]
 
 
 @pytest.fixture(scope="session", autouse=True)
