@@ -17,6 +17,7 @@ from nginx_tune.documents.manifest import encode_manifest
 from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.learn.logs import LogFiles, choose_format, locations_of, read_logs
+from nginx_tune.learn.roots import requests_by_root
 from nginx_tune.report.workload import workload_blocks
 from nginx_tune.terminal.output import output_options, write_file, write_result
 from nginx_tune.terminal.progress import progress_printer
@@ -103,6 +104,11 @@ def command(
     tally, broken = read_logs(files, plan, on_progress=progress_printer(ctx))
     locations, notes = locations_of(tally, tree) if tree is not None else ([], [])
     workload = learnt_workload(tally, plan, kind=kind, locations=locations)
+    if tree is not None and workload.dataset.bytes is not None:
+        dataset = msgspec.structs.replace(
+            workload.dataset, requests_by_path=requests_by_root(tree, locations)
+        )
+        workload = msgspec.structs.replace(workload, dataset=dataset)
     if notes and workload.log is not None:
         log = msgspec.structs.replace(workload.log, notes=[*workload.log.notes, *notes])
         workload = msgspec.structs.replace(workload, log=log)

@@ -69,6 +69,7 @@ def _log(log: LogSummary | None) -> Iterator[tuple[str, str]]:
 def _traffic(workload: Workload) -> Iterator[tuple[str, str]]:
     yield "kind", f"{workload.kind} ({workload.kind_provenance})"
     yield "objects", _objects(workload)
+    yield from _shares("roots", workload.dataset.requests_by_path)
     popularity = workload.popularity
     if popularity.exponent is not None and popularity.fitted_objects is not None:
         yield (

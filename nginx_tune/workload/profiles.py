@@ -82,6 +82,7 @@ def _dataset(given: ServedData, facts: Facts, kind: Kind) -> ServedData:
         path=scanned[0].path if len(scanned) == 1 else None,
         files=sum(d.files or 0 for d in scanned),
         bytes=sum(d.bytes or 0 for d in scanned),
+        requests_by_path=given.requests_by_path,
         provenance="measured",
     )
 

@@ -91,6 +91,39 @@ def test_formats_and_locations_of_a_configuration(run_cli, tmp_path: Path, log: 
     assert found["dataset"]["bytes"] == 7
 
 
+ROOTS = """
+events {}
+http {
+    server {
+        root /srv/one;
+        location /media/ { alias /srv/two/; }
+        location /any/ { root /srv/$host; }
+        location = /ping { return 204; }
+    }
+}
+"""
+
+
+def test_how_often_each_root_is_asked(run_cli, tmp_path: Path) -> None:
+    conf, log = tmp_path / "nginx.conf", tmp_path / "access.log"
+    conf.write_text(ROOTS)
+    paths = ["/media/a"] * 30 + ["/b"] * 10 + ["/any/c"] * 40 + ["/ping"] * 20
+
+    def asked() -> dict[str, float]:
+        log.write_text(
+            "".join(
+                f'192.0.2.1 - - [20/Nov/2026:19:26:34 +0000] "GET {path} HTTP/1.1" 200 7 "-" "-"\n'
+                for path in paths
+            )
+        )
+        found: dict[str, float] = learn(run_cli, log, "-c", conf)["dataset"]["requests_by_path"]
+        return found
+
+    assert asked() == {"/srv/one": 0.1, "/srv/two": 0.3}
+    paths = [path for path in paths if path != "/b"]
+    assert asked() == {}, "one root alone is not divided"
+
+
 def test_nothing_private_leaves(run_cli, tmp_path: Path, log: Path) -> None:
     manifest = tmp_path / "manifest.jsonl"
     for arguments in ((), ("--with-query",), ("--keep-paths", "--with-query")):
