@@ -102,15 +102,17 @@ def _traffic(workload: Workload) -> Iterator[tuple[str, str]]:
         )
     rate = workload.rate
     if rate.mean_per_second is not None:
-        yield (
-            "rate",
-            (
-                f"{number_text(rate.mean_per_second)}/s; busiest second "
-                f"{number_text(rate.peak_1s_per_second)}/s, "
-                f"10 s {number_text(rate.peak_10s_per_second)}/s, "
-                f"minute {number_text(rate.peak_60s_per_second)}/s"
-            ),
-        )
+        busiest = [
+            f"{name} {number_text(peak)}/s"
+            for name, peak in (
+                ("second", rate.peak_1s_per_second),
+                ("10 s", rate.peak_10s_per_second),
+                ("minute", rate.peak_60s_per_second),
+            )
+            if peak is not None  # the log is longer than that
+        ]
+        said = f"; busiest {', '.join(busiest)}" if busiest else ""
+        yield "rate", f"{number_text(rate.mean_per_second)}/s{said}"
     at_once = workload.concurrency
     if at_once.mean is not None:
         yield (
