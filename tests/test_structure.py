@@ -48,7 +48,7 @@ EDGES = {
         "arm_server", "block", "first_answers", "held_clients", "held_kinds",
         "inside", "memory_watch", "one_request", "page_cache", "rehearsing", "room",
         "scratch_server", "sequential", "session", "shown_files", "site_files", "survey", "taking",
-        "trial",
+        "ticking", "trial",
     },
     "validate": {"replay_data", "stage", "validation"},
     "scenario": {"files", "rows"},

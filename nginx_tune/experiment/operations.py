@@ -185,6 +185,17 @@ class RehearseRequest(msgspec.Struct, frozen=True, kw_only=True):
     join_files: list[str] = []
     nginx_cpus: list[int] = []
 
+    @property
+    def turn_seconds(self) -> float:
+        """How long the change takes one way, when workers drain all of their time."""
+        load = self.plan.warmup_seconds + self.before_seconds + self.after_seconds
+        return load + self.drain_seconds
+
+    @property
+    def seconds(self) -> float:
+        """The same there, and back where it goes back."""
+        return self.turn_seconds * (2 if self.goes_back else 1)
+
 
 OPEN_LAB = Operation("open_lab", OpenLabRequest, OpenedLab)
 JOIN = Operation("join", JoinRequest, type(None))

@@ -28,6 +28,7 @@ from nginx_tune.experiment.operations import HeldClient, RehearseRequest
 from nginx_tune.experiment.scratch_server import ScratchServer
 from nginx_tune.experiment.shown_files import ShownFiles
 from nginx_tune.experiment.taking import Taking
+from nginx_tune.experiment.ticking import Ticker
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.parse_netstat import parse_netstat
 from nginx_tune.lab.mounts import STATE
@@ -75,12 +76,15 @@ def rehearse(
     with kernel_settings(request.arm.conduct.sysctls):
         try:
             server.start(request.old)
-            say(f"{request.manner}: the load on the old configuration, then the change")
-            there = _Turn(request, server, shown, is_back=False).run()
+            turn, whole = request.turn_seconds, request.seconds
+            text = f"{request.manner}: the load on the old configuration, then the change"
+            with Ticker(say, text, begins=0.0, ends=turn, total=whole):
+                there = _Turn(request, server, shown, is_back=False).run()
             if not request.goes_back or there.outcome == "refused":
                 return [there]
-            say(f"{request.manner}: and back")
-            return [there, _Turn(request, server, shown, is_back=True).run()]
+            text = f"{request.manner}: and back"
+            with Ticker(say, text, begins=turn, ends=whole, total=whole):
+                return [there, _Turn(request, server, shown, is_back=True).run()]
         finally:
             server.stop()
 

@@ -12,6 +12,7 @@ from nginx_tune.conf.error_log import error_logs
 from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.facts import Nginx
+from nginx_tune.documents.progress import part_of
 from nginx_tune.documents.rehearsal import Manner, Rehearsal, Turnover
 from nginx_tune.emit.reload_warnings import reload_warnings
 from nginx_tune.errors import ConfigurationError
@@ -91,7 +92,12 @@ def run_rehearsal(
     laid, changed = without_bpf(sides.old, sides.new, sides.change)
     turnovers: list[Turnover] = []
     interrupted = False
-    with Walls(MODULE_INSIDE, progress=progress) as walls:
+    before = whole = 0.0
+
+    def tell(text: str) -> None:
+        part_of(progress, before, whole)(text)
+
+    with Walls(MODULE_INSIDE, progress=tell) as walls:
         try:
             stage = open_stage(
                 walls,
@@ -134,7 +140,9 @@ def run_rehearsal(
                     after_seconds=wish.after_seconds,
                     drain_seconds=wish.drain_seconds,
                 )
+                whole = whole or request.seconds * len(wish.manners)
                 turnovers += stage.session.rehearse(request)
+                before += request.seconds
         except KeyboardInterrupt:
             if not turnovers:
                 raise
