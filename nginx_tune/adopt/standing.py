@@ -132,7 +132,10 @@ class Standing:
 
     @cached_property
     def _secure(self) -> set[Directive]:
-        return tls_servers(listeners(self.tree))
+        """The servers of TLS alone; a ``listen … http2`` stands for the directive."""
+        found = [one for one in listeners(self.tree) if not one.is_quic]
+        lacking = {server for one in found if not one.is_http2 for server in one.servers}
+        return tls_servers(found) & lacking
 
     @cached_property
     def caches(self) -> bool:

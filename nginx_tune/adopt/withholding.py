@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from nginx_tune.adopt.multiplexing import without_http2
 from nginx_tune.adopt.standing import Standing, asks_threads, copies_by_choice
-from nginx_tune.audit.rules.lim_conn_h2 import PAGE_STREAMS
 from nginx_tune.conf.body_filters import body_filter
-from nginx_tune.conf.ciphers import Fault, http2_fault
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.listeners import listeners, multiplexed_servers, tls_servers
-from nginx_tune.conf.quantities import parse_count
 from nginx_tune.conf.rtmp import streams_of_one_worker
-from nginx_tune.conf.scopes import Scope, http_directives, scopes
-from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide.answer import setting
 from nginx_tune.documents.decisions import Decision, Setting
-
-_ADDRESSES = ("remote_addr", "proxy_protocol_addr", "x_forwarded_for", "x_real_ip")
-_FAULTS: dict[Fault, str] = {
-    "only": "allows over TLS 1.2 only ciphers that HTTP/2 forbids",
-    "first": "has the server choose first what HTTP/2 forbids",
-}
 
 
 def withheld(decision: Decision, standing: Standing) -> Decision:
@@ -43,55 +32,10 @@ def _left(decision: Decision, reason: str) -> Decision:
 
 
 def _http2(decision: Decision, standing: Standing) -> Decision:
-    """HTTP/2 counts each request as a connection, and wants other ciphers than HTTP/1.1."""
-    tree = standing.tree
-    every = scopes(tree)
-    found = listeners(tree)
-    secure = tls_servers(found) | {
-        server for one in found if one.is_tls and not one.is_quic for server in one.servers
-    }
-    new = [one for one in every if one.server in secure - multiplexed_servers(every, found)]
-    for limit in _limits(new, tree):
-        return _left(
-            decision,
-            f"{_place(limit)} counts each request of HTTP/2 in flight as a connection, and a "
-            "browser has tens at once (audit: lim-conn-h2)",
-        )
-    risks = []
-    for scope in new:
-        if scope.kind != "server" or (line := scope.effective("ssl_ciphers")) is None:
-            continue
-        protocols = scope.effective("ssl_protocols")
-        words = set() if protocols is None else {one.lower() for one in protocols.args}
-        if words and "tlsv1.2" not in words:
-            continue
-        chooses = scope.value("ssl_prefer_server_ciphers", "off") == "on"
-        fault = http2_fault(line.value, server_chooses=chooses)
-        if fault is None:
-            continue
-        said = f"{_place(line)} {_FAULTS[fault]} (RFC 9113, appendix A)"
-        if "tlsv1.3" not in words:
-            return _left(decision, f"{said}, and browsers end such connections")
-        risks.append(f"{said}: browsers that come with TLS 1.2 end the connection")
+    reason, risks = without_http2(decision, standing.tree)
+    if reason:
+        return _left(decision, reason)
     return replace(decision, risks=[*decision.risks, *dict.fromkeys(risks)])
-
-
-def _limits(found: list[Scope], tree: ConfTree) -> Iterator[Directive]:
-    """The limits of connections by address that a page's requests would reach."""
-    zones = {
-        arg.removeprefix("zone=").partition(":")[0]
-        for line in http_directives(tree)
-        if line.name == "limit_conn_zone" and any(one in line.value for one in _ADDRESSES)
-        for arg in line.args[1:]
-        if arg.startswith("zone=")
-    }
-    for scope in found:
-        if scope.value("limit_conn_dry_run") == "on":
-            continue
-        for line in scope.effective_all("limit_conn"):
-            most = parse_count(line.args[1]) if len(line.args) > 1 else None
-            if line.value in zones and most is not None and most < PAGE_STREAMS:
-                yield line
 
 
 def _place(line: Directive) -> str:

@@ -1,0 +1,209 @@
+"""Where a configuration and HTTP/2 do not go together: then it stays off, with the reason.
+
+All requests of a page come over one connection, at once; what counts connections, reads the
+version of the protocol, runs Lua or sends connections on by their name was made for HTTP/1.1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from nginx_tune.audit.rules.lim_conn_h2 import PAGE_STREAMS
+from nginx_tune.conf.ciphers import Fault, http2_fault
+from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.listeners import (
+    ListenAddress,
+    address_of,
+    listeners,
+    multiplexed_servers,
+    port_of,
+    tls_servers,
+)
+from nginx_tune.conf.quantities import parse_count
+from nginx_tune.conf.scopes import Scope, http_directives, scopes
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.decisions import Decision
+
+_ADDRESSES = ("remote_addr", "proxy_protocol_addr", "x_forwarded_for", "x_real_ip")
+_FAULTS: dict[Fault, str] = {
+    "only": "allows over TLS 1.2 only ciphers that HTTP/2 forbids",
+    "first": "has the server choose first what HTTP/2 forbids",
+}
+_LUA = re.compile(r"(?:server_rewrite|rewrite|access|content)_by_lua(?:_block|_file)?")
+_SNI = re.compile(r"\$\{?ssl_preread_server_name\b")
+_SPOKEN = {
+    "$server_protocol": ("HTTP/1.1", "HTTP/2.0"),
+    "$request": ("GET / HTTP/1.1", "GET / HTTP/2.0"),
+}
+"""What a variable is over HTTP/1.1 and over HTTP/2."""
+
+
+def without_http2(decision: Decision, tree: ConfTree) -> tuple[str, list[str]]:
+    """Why HTTP/2 is not to be written, empty if it may be, and what is to be known of it else."""
+    every = scopes(tree)
+    found = listeners(tree)
+    secure = tls_servers(found) | {
+        server for one in found if one.is_tls and not one.is_quic for server in one.servers
+    }
+    new = [one for one in every if one.server in secure - multiplexed_servers(every, found)]
+    for limit in _limits(new, tree):
+        return (
+            f"{_place(limit)} counts each request of HTTP/2 in flight as a connection, and a "
+            "browser has tens at once (audit: lim-conn-h2)"
+        ), []
+    if (line := _lua(new)) is not None:
+        return f"{_place(line)}: Lua makes no subrequests of requests that came over HTTP/2", []
+    if (line := _asks_version(new)) is not None:
+        return f"{_place(line)} tells HTTP/2 from HTTP/1.1", []
+    servers = {one.server for one in new}
+    behind = [one for one in found if one.is_tls and servers & set(one.servers)]
+    if (line := _chosen_by_name(tree, behind)) is not None:
+        return (
+            f"{_place(line)} sends connections on by their name, and over one of HTTP/2 a browser "
+            "asks for other names of the same certificate (RFC 9113, 9.1.1)"
+        ), []
+    reason, risks = _ciphers(new)
+    return reason, [*risks, *_bursts(new, tree), *_upgrades(new, decision)]
+
+
+def _limits(found: list[Scope], tree: ConfTree) -> Iterator[Directive]:
+    """The limits of connections by address that a page's requests would reach."""
+    zones = _zones_by_address(tree, "limit_conn_zone")
+    for scope in found:
+        if scope.value("limit_conn_dry_run") == "on":
+            continue
+        for line in scope.effective_all("limit_conn"):
+            most = parse_count(line.args[1]) if len(line.args) > 1 else None
+            if line.value in zones and most is not None and most < PAGE_STREAMS:
+                yield line
+
+
+def _bursts(found: list[Scope], tree: ConfTree) -> Iterator[str]:
+    """The limits of requests by address whose burst is smaller than a page may be."""
+    zones = _zones_by_address(tree, "limit_req_zone")
+    lines: dict[Directive, None] = {}
+    for scope in found:
+        if scope.value("limit_req_dry_run") == "on":
+            continue
+        for line in scope.effective_all("limit_req"):
+            words = dict(arg.partition("=")[::2] for arg in line.args)
+            burst = parse_count(words.get("burst", "0"))
+            if words.get("zone", "") in zones and burst is not None and burst < PAGE_STREAMS:
+                lines[line] = None
+    for line in lines:
+        yield (
+            f"{_place(line)}: over HTTP/2 a page asks for all its files at once, not six by six, "
+            "and what is beyond the burst is refused"
+        )
+
+
+def _zones_by_address(tree: ConfTree, name: str) -> set[str]:
+    return {
+        arg.removeprefix("zone=").partition(":")[0]
+        for line in http_directives(tree)
+        if line.name == name and any(one in line.value for one in _ADDRESSES)
+        for arg in line.args[1:]
+        if arg.startswith("zone=")
+    }
+
+
+def _lua(found: list[Scope]) -> Directive | None:
+    """A line of Lua that runs before or as the answer: there it may ask for subrequests.
+
+    Source: ngx_http_lua_subrequest.c, ngx_http_lua_ngx_location_capture_multi ("http2 requests
+    not supported yet", the client gets 500); so does ngx.req.raw_header.
+    """
+    blocks = dict.fromkeys(block for scope in found for block in scope.chain)
+    lines = (line for block in blocks for line in block.block or Block([]))
+    return next((line for line in lines if _LUA.fullmatch(line.name)), None)
+
+
+def _asks_version(found: list[Scope]) -> Directive | None:
+    """An ``if`` that is answered otherwise once a client speaks HTTP/2."""
+    blocks = dict.fromkeys(block for scope in found for block in scope.chain)
+    lines = dict.fromkeys(line for block in blocks for line in (block.block or Block([])).all("if"))
+    return next((line for line in lines if _differs(line.args)), None)
+
+
+def _differs(args: Sequence[str]) -> bool:
+    words = [word for word in (args[0][1:], *args[1:]) if word] if args else []
+    if words and words[-1].endswith(")"):
+        words = [*words[:-1], *filter(None, [words[-1][:-1]])]
+    if len(words) != 3 or words[0] not in _SPOKEN:  # noqa: PLR2004  # VARIABLE OPERATOR VALUE
+        return False
+    operator, value = words[1:]
+    old, new = (_holds(text, operator, value) for text in _SPOKEN[words[0]])
+    return old is not new
+
+
+def _holds(text: str, operator: str, value: str) -> bool:
+    if "~" in operator:
+        try:
+            found = re.search(value, text, re.IGNORECASE if "*" in operator else 0) is not None
+        except re.error:  # nginx's expressions know more than Python's
+            return False
+    else:
+        found = text == value
+    return found is not operator.startswith("!")
+
+
+def _chosen_by_name(tree: ConfTree, behind: list[ListenAddress]) -> Directive | None:
+    """The line of ``stream`` by which a TLS connection's name leads to one of the listeners."""
+    lines = [line for part in tree.main.all("stream") for line in (part.block or Block([])).walk()]
+    by_name = next((one for one in lines if any(map(_SNI.search, one.args))), None)
+    if by_name is None:
+        return None
+    words = {
+        address_of(word)
+        for line in lines
+        for word in (line.name, *line.args)
+        if ":" in word or word.isdigit()
+    }
+    ports = {port_of(word) for word in words} - {None}
+    is_meant = any(one.address in words or port_of(one.address) in ports for one in behind)
+    return by_name if is_meant else None
+
+
+def _ciphers(new: list[Scope]) -> tuple[str, list[str]]:
+    risks = []
+    for scope in new:
+        if scope.kind != "server" or (line := scope.effective("ssl_ciphers")) is None:
+            continue
+        protocols = scope.effective("ssl_protocols")
+        words = set() if protocols is None else {one.lower() for one in protocols.args}
+        if words and "tlsv1.2" not in words:
+            continue
+        chooses = scope.value("ssl_prefer_server_ciphers", "off") == "on"
+        fault = http2_fault(line.value, server_chooses=chooses)
+        if fault is None:
+            continue
+        said = f"{_place(line)} {_FAULTS[fault]} (RFC 9113, appendix A)"
+        if "tlsv1.3" not in words:
+            return f"{said}, and browsers end such connections", []
+        risks.append(f"{said}: browsers that come with TLS 1.2 end the connection")
+    return "", list(dict.fromkeys(risks))
+
+
+def _upgrades(new: list[Scope], decision: Decision) -> Iterator[str]:
+    """Where an origin's ``Upgrade`` would go on to clients, who end such an answer.
+
+    Seen with 1.22.1 and 1.30.6: an answer of HTTP/2 has the line that the origin sent, and curl
+    ends the stream with PROTOCOL_ERROR. Source: RFC 9113, 8.2.2.
+    """
+    if not decision.settings:
+        return
+    for scope in new:
+        line = scope.sets("proxy_pass")
+        hidden = {one.value.lower() for one in scope.effective_all("proxy_hide_header")}
+        if line is not None and "upgrade" not in hidden:
+            yield (
+                f"{_place(line)}: an Upgrade header of the origin (Apache with mod_http2 sends "
+                "one over HTTP/1.1) goes on to clients, and browsers end such an answer of "
+                "HTTP/2: proxy_hide_header Upgrade"
+            )
+            return
+
+
+def _place(line: Directive) -> str:
+    return f"{line.file}:{line.line} {line}"

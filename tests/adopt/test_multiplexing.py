@@ -1,0 +1,108 @@
+"""HTTP/2 stays off where what stands was made for one request after another."""
+
+from __future__ import annotations
+
+import pytest
+from situations import host, load, nginx, site
+
+from nginx_tune.adopt.changing import hold_against
+from nginx_tune.adopt.naming import site_in
+from nginx_tune.conf.tree import parse_text
+from nginx_tune.decide import decide
+from nginx_tune.documents.decisions import Decision
+
+CONF = """events { }
+%s
+http {
+    %s
+    server {
+        listen %s; ssl_certificate c.pem; ssl_certificate_key k.pem; root /srv/1;
+        %s
+    }
+}
+"""
+
+
+def held(
+    server: str = "",
+    http: str = "",
+    main: str = "",
+    listen: str = "443 ssl",
+    version: str = "1.26.3",
+) -> Decision:
+    tree = parse_text(CONF % (main, http, listen, server), file="/n.conf")
+    facts = host(nginx=nginx(version, ["--with-http_v2_module", "--with-threads"]))
+    given = site_in(tree, site(roots=["/srv/1"]))
+    decisions = decide(facts, load(cold_peak=200), site=given)
+    return {d.id: d for d in hold_against(decisions, tree).decisions}["http2"]
+
+
+SNI = (
+    "stream { map $ssl_preread_server_name $to { a.test 10.0.0.7:443; default %s; }"
+    " server { listen 443; ssl_preread on; proxy_pass $to; } }"
+)
+
+BY_ADDRESS = SNI.replace("$ssl_preread_server_name", "$remote_addr") % "[::1]:8443"
+
+
+@pytest.mark.parametrize("version", ["1.22.1", "1.26.3"])
+@pytest.mark.parametrize(
+    ("main", "http", "server", "listen", "reason"),
+    [
+        ("", "", "location / { content_by_lua_block { ngx.say(1) } }", "443 ssl", "by_lua_block"),
+        ("", "access_by_lua_file /a.lua;", "", "443 ssl", "/n.conf:4 access_by_lua_file"),
+        ("", "", "if ($server_protocol != HTTP/1.1) { return 444; }", "443 ssl", "/n.conf:7 if"),
+        ("", "", 'if ($request !~ "HTTP/1.[01]$") { return 400; }', "443 ssl", "/n.conf:7 if"),
+        ("", "", "if ( $server_protocol = HTTP/2.0 ) { return 444; }", "443 ssl", "/n.conf:7 if"),
+        (SNI % "127.0.0.1:8443", "", "", "127.0.0.1:8443 ssl", "RFC 9113, 9.1.1"),
+        (SNI % "unix:/run/h.sock", "", "", "unix:/run/h.sock ssl", "RFC 9113, 9.1.1"),
+    ],
+)
+def test_it_stays_off(
+    main: str, http: str, server: str, listen: str, reason: str, version: str
+) -> None:
+    d = held(server, http, main, listen, version)
+    assert (d.verdict, d.settings) == ("keep", [])
+    assert reason in d.summary
+
+
+@pytest.mark.parametrize(
+    ("main", "http", "server", "listen"),
+    [
+        ("", "", "if ($server_protocol = HTTP/1.0) { return 444; }", "443 ssl"),
+        ("", "", "if ($server_protocol ~ (?<v>1.0)) { return 444; }", "443 ssl"),
+        ("", "", "if ($request_method = POST) { return 405; }", "443 ssl"),
+        ("", "", "location / { log_by_lua_block { print(1) } }", "443 ssl"),
+        (SNI % "127.0.0.1:8443", "", "", "9443 ssl"),
+        (
+            SNI.replace("$ssl_preread_server_name", "$remote_addr") % "[::1]:8443",
+            "",
+            "",
+            "8443 ssl",
+        ),
+    ],
+)
+def test_it_is_written_elsewhere(main: str, http: str, server: str, listen: str) -> None:
+    assert [s.directive for s in held(server, http, main, listen).settings] == ["http2"]
+
+
+def test_a_server_whose_listen_has_it_needs_no_directive() -> None:
+    d = held(listen="443 ssl http2")
+    assert (d.verdict, d.settings) == ("keep", [])
+    assert held(listen="443 ssl http2; listen 8443 ssl").settings
+
+
+BURST = "limit_req_zone $binary_remote_addr zone=r:1m rate=10r/s;"
+
+
+def test_what_a_page_at_once_may_meet_is_a_risk() -> None:
+    risks = held("limit_req zone=r burst=20;", BURST).risks
+    assert any("/n.conf:7 limit_req zone=r burst=20" in one for one in risks)
+    assert not any("limit_req" in one for one in held("limit_req zone=r burst=200;", BURST).risks)
+
+
+def test_an_upgrade_of_the_origin_would_end_answers() -> None:
+    passed = "location / { %s proxy_pass http://10.0.0.1; }"
+    assert any("proxy_hide_header Upgrade" in one for one in held(passed % "").risks)
+    risks = held(passed % "proxy_hide_header upgrade;").risks
+    assert not any("proxy_hide_header" in one for one in risks)
