@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from nginx_tune.adopt.kept import with_own_groups
+from nginx_tune.adopt.kept import own_connection, with_own_groups
 from nginx_tune.adopt.limits import descriptors_for
 from nginx_tune.adopt.naming import adapted, with_needs
 from nginx_tune.adopt.quic import with_own_quic
@@ -21,7 +21,6 @@ from nginx_tune.adopt.standing import (
     holds,
     listen_holds,
     own_blocks,
-    own_connection,
 )
 from nginx_tune.adopt.streams import with_own_streams
 from nginx_tune.adopt.undoing import UNDO

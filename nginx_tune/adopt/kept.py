@@ -2,6 +2,7 @@
 
 A kept connection is given to whoever asks next, so that all must be asked as one and the same
 client; and an idle one holds a process of a server that has one for each connection (PHP-FPM).
+A group whose servers are chosen by a module of others is left as it is, with its zone.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.known_directives import rows_of
 from nginx_tune.conf.scopes import Scope, scopes
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstream_identity import identity_lines, identity_that_differs
 from nginx_tune.conf.upstreams import Pass, UpstreamBlock, address_in, passes, upstreams
 from nginx_tune.conf.variables import Variables
+from nginx_tune.decide.upstream_keepalive import addresses_of
 from nginx_tune.documents.decisions import Decision, Setting
 
 _REUSING = frozenset({"proxy", "grpc"})
+_NOTHING = "nothing to share"
 _CONCURRENCY = "workload.concurrency"
 _ANY_SCHEME = re.compile(r"\$(?:scheme|\{scheme\})://")
 _SCHEME = re.compile(r"[a-z]+://", re.IGNORECASE)
@@ -31,6 +35,8 @@ class KeptConnections:
     def __init__(self, tree: ConfTree) -> None:
         self._variables = Variables(tree)
         self.groups = upstreams(tree)
+        processes = tree.main.first("worker_processes")
+        self.is_one_worker = tree.is_whole and (processes is None or processes.value == "1")
         names = {one.name for one in self.groups}
         self._users: dict[str, list[Pass]] = {name: [] for name in names}
         """The places that are known to ask a group, by name or a variable's known values."""
@@ -71,6 +77,8 @@ class KeptConnections:
         own = group.keepalive
         if own is not None and own.value == "0":
             return f"{_at(own)} stays: it is meant to keep none"
+        if (foreign := _foreign(group)) is not None:
+            return f"{_at(foreign)} is no method of nginx's own, and may not know what is kept"
         line = identity_that_differs(users, self._variables)
         if line is not None:
             return (
@@ -86,7 +94,70 @@ class KeptConnections:
             )
         if own is None and (group.is_unix or group.is_loopback):
             return "a connection within this host costs little"
+        if own is None and (bound := max_conns(group)) is not None:
+            return f"{_at(bound)} bounds what the server takes, and idle connections add to it"
+        stays = [self._never_leaves(one) for one in users]
+        if own is None and stays and all(stays):
+            return f"{stays[0]} stays, so that no request would leave a connection"
         return ""
+
+    def _never_leaves(self, one: Pass) -> str:
+        """The line by which requests from a place surely end their connection; empty for none."""
+        line = own_connection(one.scope) if one.module == "proxy" else None
+        if line is None:
+            return ""
+        if line.name == "proxy_set_header" and len(line.args) > 1:
+            sent = self._variables.possible(line.args[1], one.scope)
+            if not sent.complete or "" in sent.known:
+                return ""
+        return _at(line)
+
+
+def own_connection(scope: Scope) -> Directive | None:
+    """The line by which a location sends upstreams a ``Connection`` or a version of its own.
+
+    ``upgrade`` carries WebSockets, ``close`` and 1.0 may be for an origin that needs them.
+    """
+    version = scope.effective("proxy_http_version")
+    if version is not None and version.value != "1.1":
+        return version
+    for line in scope.effective_all("proxy_set_header"):
+        if line.value.lower() == "connection" and line.args[1:] != ("",):
+            return line
+    return None
+
+
+def max_conns(group: UpstreamBlock) -> Directive | None:
+    """The first server of a group with a bound of connections."""
+    bounds = ((one, arg) for one in group.servers for arg in one.args[1:])
+    return next((one for one, arg in bounds if re.fullmatch("max_conns=0*[1-9][0-9]*", arg)), None)
+
+
+def _foreign(group: UpstreamBlock) -> Directive | None:
+    """A line of a group that no module of nginx's own takes: it may choose the servers.
+
+    Such modules know servers as they were read, not as a zone has them (check, sticky).
+    """
+    return next((one for one in group.block if not _is_own(one.name)), None)
+
+
+def _is_own(name: str) -> bool:
+    return name != "sticky" and any(row.is_own for row in rows_of(name))
+
+
+def _unshared(group: UpstreamBlock, *, is_one_worker: bool) -> str:
+    """Why workers are not to share what they know of a group; empty where they may.
+
+    A server that is alone never counts as failed (ngx_http_upstream_get_round_robin_peer).
+    """
+    if _foreign(group) is not None:
+        return _NOTHING
+    bound = max_conns(group)
+    if bound is None:
+        return _NOTHING if addresses_of([str(one.value) for one in group.servers]) == 1 else ""
+    if group.block.first("zone") is not None or is_one_worker:
+        return ""
+    return f"{_at(bound)} counts in each worker, and with a zone in all together: no zone"
 
 
 def with_own_groups(decision: Decision, kept: KeptConnections) -> Decision:
@@ -96,7 +167,21 @@ def with_own_groups(decision: Decision, kept: KeptConnections) -> Decision:
     """
     if not kept.groups:
         return decision
+    unshared = {
+        one.name: why
+        for one in kept.groups
+        if (why := _unshared(one, is_one_worker=kept.is_one_worker))
+    }
+    decision = replace(
+        decision,
+        settings=[
+            one
+            for one in decision.settings
+            if one.directive != "zone" or one.block.lower() not in unshared
+        ],
+    )
     reasons = [f'no keepalive in upstream "{name}": {why}' for name, why in kept.refused.items()]
+    reasons += [why for why in unshared.values() if why != _NOTHING]
     settings = [_unless_own(one, decision, kept) for one in decision.settings]
     if kept.allowed:
         return replace(decision, settings=settings, risks=[*decision.risks, *reasons])

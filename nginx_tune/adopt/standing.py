@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from nginx_tune.adopt.kept import KeptConnections
+from nginx_tune.adopt.kept import KeptConnections, own_connection
 from nginx_tune.conf.body_filters import body_filter
 from nginx_tune.conf.caches import MODULES
 from nginx_tune.conf.directive import Block, Directive
@@ -174,20 +174,6 @@ def is_named(wanted: Setting) -> bool:
 def _same_name(line: Directive, wanted: Setting) -> bool:
     place = 1 if wanted.directive == "split_clients" else 0
     return list(line.args[place : place + 1]) == wanted.args[place : place + 1]
-
-
-def own_connection(scope: Scope) -> Directive | None:
-    """The line by which a location sends upstreams a ``Connection`` or a version of its own.
-
-    ``upgrade`` carries WebSockets, ``close`` and 1.0 may be for an origin that needs them.
-    """
-    version = scope.effective("proxy_http_version")
-    if version is not None and version.value != "1.1":
-        return version
-    for line in scope.effective_all("proxy_set_header"):
-        if line.value.lower() == "connection" and line.args[1:] != ("",):
-            return line
-    return None
 
 
 def copies_by_choice(scope: Scope) -> Directive | None:

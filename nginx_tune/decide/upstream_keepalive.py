@@ -77,12 +77,17 @@ def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
     )
 
 
+def addresses_of(servers: Sequence[str]) -> int:
+    """How many addresses ``server`` lines (their arguments) may have together."""
+    return sum(1 if _IS_ADDRESS.match(one) else ADDRESSES_OF_NAME for one in servers)
+
+
 def zone_size(servers: Sequence[str]) -> str:
     """Room for the addresses of ``server`` lines (their arguments), in nginx's notation.
 
     A zone without room for all is an error at start: "no memory in upstream zone".
     """
-    addresses = sum(1 if _IS_ADDRESS.match(one) else ADDRESSES_OF_NAME for one in servers)
+    addresses = addresses_of(servers)
     size = SMALLEST_ZONE_BYTES
     while size < addresses * ADDRESS_BYTES:
         size *= 2

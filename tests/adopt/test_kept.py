@@ -237,3 +237,76 @@ def test_only_places_that_are_known_to_ask_an_upstream_get_the_lines(
         "location /a",
         *(["location /b"] if is_kept else []),
     ]
+
+
+def of(text: str, directive: str) -> list[str]:
+    return [one.block for one in kept(text).settings if one.directive == directive]
+
+
+TWO = "upstream app { %s server 10.0.0.1:80%s; server 10.0.0.2:80; }"
+SERVER = "server { listen 80; location / { %s proxy_pass http://app; } }"
+
+
+def whole(group: tuple[str, str], main: str = "", location: str = "") -> str:
+    return f"{main} events {{}} http {{\n{TWO % group}\n{SERVER % location} }}"
+
+
+@pytest.mark.parametrize("main", ["worker_processes auto;", "worker_processes 4;"])
+def test_a_bound_that_each_worker_counts_is_not_made_one_of_all(main: str) -> None:
+    d = kept(whole(("", " max_conns=50"), main))
+    assert d.settings == []
+    assert "counts in each worker" in said(d)
+    assert "idle connections add to it" in said(d)
+
+
+def test_a_bound_that_one_worker_counts_stays_the_same_with_more() -> None:
+    assert of(whole(("", " max_conns=50")), "zone") == ["app"]
+    assert of(whole(("", " max_conns=50")), "keepalive") == []
+    assert of(whole(("", " max_conns=0"), "worker_processes 4;"), "keepalive") == [""]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "check interval=3000 type=http;",
+        "sticky;",
+        "fair;",
+        "balancer_by_lua_file /b.lua;",
+        "ntlm;",
+    ],
+)
+def test_a_group_with_a_method_of_others_is_left_as_it_is(line: str) -> None:
+    d = kept(whole((line, "")))
+    assert d.settings == []
+    assert line.rstrip(";") in said(d)
+
+
+def test_one_address_has_nothing_to_share() -> None:
+    one = GROUP.replace(" server 10.0.0.2:80;", "")
+    text = f"events {{}} http {{\n{one % ''}\n{SERVER % ''} }}"
+    assert of(text, "zone") == []
+    assert of(text, "keepalive") == [""]
+    assert of(text.replace("10.0.0.1:80", "app.internal"), "zone") == ["app"]
+
+
+MAP = "map $http_upgrade $up { default upgrade; '' %s; }"
+UPGRADES = "proxy_http_version 1.1; proxy_set_header Connection $up;"
+
+
+@pytest.mark.parametrize(
+    ("location", "more", "is_kept"),
+    [
+        ("proxy_http_version 1.0;", "", False),
+        ("proxy_set_header Connection close;", "", False),
+        (UPGRADES, MAP % "close", False),
+        (UPGRADES, MAP % "''", True),
+        ("proxy_http_version 1.1; proxy_set_header Connection $http_connection;", "", True),
+    ],
+)
+def test_nothing_is_kept_where_no_request_leaves_a_connection(
+    location: str, more: str, *, is_kept: bool
+) -> None:
+    d = kept(conf(f"location / {{ {location} proxy_pass http://app; }}", more=more))
+    assert [one.directive for one in lines(d)] == ["keepalive"] * is_kept
+    both = conf(f"location /w {{ {location} proxy_pass http://app; }} {PLAIN}", more=more)
+    assert "keepalive" in {one.directive for one in lines(kept(both))}

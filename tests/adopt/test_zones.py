@@ -20,7 +20,7 @@ from nginx_tune.documents.workload import Workload
 from nginx_tune.emit.changes import plan_changes
 from nginx_tune.emit.nginx_conf import emit_decided
 
-SERVERS = [1, 60, 61, 100, 400]
+SERVERS = [2, 60, 61, 100, 400]
 
 
 def held(tree: ConfTree) -> Decisions:
@@ -117,7 +117,8 @@ def test_a_name_is_several_addresses(servers: list[str], size: str) -> None:
 def test_a_name_that_other_memory_has_is_left_to_it(line: str) -> None:
     """nginx would say "already bound to another key", or for a different use."""
     text = (
-        "events {} http { upstream app { server 10.0.0.1; } upstream app_2 { server 10.0.0.3; }"
+        "events {} http { upstream app { server 10.0.0.1; server 10.0.0.4; }"
+        " upstream app_2 { server 10.0.0.3; server 10.0.0.5; }"
         f" server {{ listen 80; location / {{ proxy_pass http://app; }} }} {line} }}"
     )
     names = [name for name, _size in zones(parse_text(text))]
