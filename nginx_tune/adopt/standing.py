@@ -13,6 +13,7 @@ from nginx_tune.conf.listeners import listeners, tls_servers
 from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.scopes import Scope, http_blocks, http_directives, scopes
 from nginx_tune.conf.served import served_paths
+from nginx_tune.conf.thread_pools import DEFAULT, asked_pool
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import UpstreamBlock
 from nginx_tune.documents.decisions import Decision, Place, Setting
@@ -249,6 +250,11 @@ def holds(line: Directive | None, wanted: Setting) -> bool:
         return True
     if wanted.directive in AT_LEAST:
         have, want = parse_bytes(line.value), parse_bytes(wanted.args[0])
+        return have is not None and want is not None and have >= want
+    if asks_threads(wanted) and asked_pool(line) not in (None, DEFAULT):
+        return True  # a pool of one's own keeps the waits of one disk from the others
+    if wanted.directive == "output_buffers" and len(line.args) == len(wanted.args) == 2:  # noqa: PLR2004  # NUMBER SIZE
+        have, want = parse_bytes(line.args[1]), parse_bytes(wanted.args[1])
         return have is not None and want is not None and have >= want
     if wanted.directive == "access_log" and line.args[:1] == tuple(wanted.args[:1]):
         names = {arg.partition("=")[0] for arg in line.args[1:]}

@@ -15,6 +15,8 @@ from nginx_tune.decide import decide
 from nginx_tune.decide.storage import on_shared_folder
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.site import Site
+from nginx_tune.documents.workload import Workload
 
 TLS = """events { }
 http {
@@ -195,3 +197,44 @@ def test_more_workers_let_more_through_a_bound_of_each(zone: str, *, told: bool)
     d = held(TLS % (group, "location /a { proxy_pass http://app; }"), "workers")
     assert [s.directive for s in d.settings] == ["worker_processes"]
     assert any("max_conns=9 counts in each worker" in risk for risk in d.risks) is told
+
+
+POOLS = """thread_pool disk1 threads=16; events { }
+http { %s server { listen 80; %s location / { root /srv/1; %s } } }
+"""
+
+
+@pytest.mark.parametrize("own", ["aio threads=disk1;", "aio threads=$pool;"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_pool_of_its_own_is_not_taken_from_a_disk(own: str, place: int) -> None:
+    lines = tuple(own if n == place else "" for n in range(3))
+    d = held(POOLS % lines, "thread-pools")
+    assert (d.verdict, d.settings) == ("keep", [])
+    assert [s.directive for s in held(POOLS % ("", "", ""), "thread-pools").settings] == ["aio"]
+
+
+@pytest.mark.parametrize(("own", "stays"), [("2 1m", True), ("4 1m", True), ("2 4k", False)])
+def test_larger_buffers_stay(own: str, *, stays: bool) -> None:
+    d = held(TLS % (f"output_buffers {own};", ""), "output-buffers")
+    assert (d.settings == []) is stays
+
+
+@pytest.mark.parametrize(
+    ("caches", "more"),
+    [
+        ("", 0),
+        ("open_file_cache off;", 0),
+        ("open_file_cache max=50000 inactive=5m;", 50000),
+        ("open_file_cache max=900; location /a { open_file_cache max=100; }", 1000),
+    ],
+)
+def test_open_files_that_stand_count_among_the_descriptors(caches: str, more: int) -> None:
+    text = f"events {{}} http {{ upstream app {{ server 10.0.0.1; }} server {{ {caches} }} }}"
+    tree = parse_text(text, file="/n.conf")
+    facts = host(nginx=nginx("1.26.3", ["--with-threads"]))
+    decisions = decide(facts, Workload(kind="proxy"), site=site_in(tree, Site(roots=[])))
+    plain, own = (
+        next(s for d in some.decisions for s in d.settings if s.directive == "worker_rlimit_nofile")
+        for some in (decisions, hold_against(decisions, tree))
+    )
+    assert int(own.args[0]) - int(plain.args[0]) == more
