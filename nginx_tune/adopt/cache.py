@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nginx_tune.conf.caches import KEYS_PER_MEBIBYTE
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.quantities import parse_bytes
-from nginx_tune.decide.cache_growth import NOT_SCANNED, UNKNOWN_DISK
+from nginx_tune.decide.cache_growth import BY_KEYS, NOT_SCANNED, UNKNOWN_DISK
 from nginx_tune.documents.decisions import Decision, Evidence, Setting
 from nginx_tune.documents.units import bytes_text
 
@@ -29,6 +29,7 @@ def object_bytes(decision: Decision) -> Evidence | None:
     return next((one for one in decision.evidence if one.fact == _MEAN), None)
 
 
+_OF_SIZE = (UNKNOWN_DISK, NOT_SCANNED, BY_KEYS, "the disk has room")
 _BOUNDS = frozenset({"max_size", "min_free", "inactive"})
 """What has entries leave."""
 
@@ -52,17 +53,19 @@ def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> Own:
     decided = {arg.partition("=")[0]: arg.partition("=")[2] for arg in s.args[1:]}
     kept = {key: value for key, value in decided.items() if key not in _OWN or key in own}
     kept |= {key: value for key, value in own.items() if key in _OWN or key not in decided}
-    if guess := next((g for g in (UNKNOWN_DISK, NOT_SCANNED) if s.reason.startswith(g)), ""):
+    is_assumed = mean is None or mean.provenance == "assumed"
+    guesses = (UNKNOWN_DISK, NOT_SCANNED, *([BY_KEYS] if is_assumed else []))
+    if any(map(s.reason.startswith, guesses)):
         # A cache that stands may be larger: the rest of it would be deleted on an assumption.
         kept = {k: v for k, v in kept.items() if k not in _BOUNDS}
         kept |= {k: v for k, v in own.items() if k in _BOUNDS}
-        s = replace(s, reason=s.reason.removeprefix(f"{guess}; "))
+        s = replace(s, reason=_without_size(s.reason))
     enlarged = beyond = ""
     if "keys_zone" in own:
         name, _, standing = own["keys_zone"].partition(":")
         wanted = decided["keys_zone"].partition(":")[2]
         have, need = parse_bytes(standing), parse_bytes(wanted)
-        each = None if mean is None or mean.provenance == "assumed" else mean.value
+        each = None if is_assumed or mean is None else mean.value
         kept["keys_zone"] = own["keys_zone"]
         most = parse_bytes(decided.get("max_size", "")) or 0
         if have and need and isinstance(each, int | float) and each > 0:
@@ -80,6 +83,11 @@ def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> Own:
                 )
     words = [f"{key}={value}" if value else key for key, value in kept.items()]
     return Own(replace(s, args=[s.args[0], *words]), enlarged, beyond)
+
+
+def _without_size(reason: str) -> str:
+    """What a reason says beside the size: of ``SIZE; the disk has room…; written in place…``."""
+    return "; ".join(part for part in reason.split("; ") if not part.startswith(_OF_SIZE))
 
 
 def _keys(zone_bytes: int) -> int:

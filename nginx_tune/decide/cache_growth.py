@@ -32,6 +32,7 @@ SHARE_OF_FREE = 0.9
 SMALL_GIBIBYTES = 10
 """``max_size`` where the disk's size is not known: small enough not to fill one."""
 UNKNOWN_DISK = "the disk's size is not known, so a small bound"
+BY_KEYS = "as much as the keys in"
 NOT_SCANNED = "what is free now, of a cache that was not scanned"
 LARGEST_GIBIBYTES = 1 << 20
 _MOST_FREE_GIBIBYTES = 64
@@ -83,7 +84,7 @@ def cache_size(host: CacheHost, place: DataPath, bounds: CacheBounds | None) -> 
         # Rounded down: nginx would remove by keys what max_size still has room for.
         size = _whole(by_keys)
         why = (
-            f"as much as the keys in {zone}m name, of {bytes_text(host.object_bytes or 1.0)} "
+            f"{BY_KEYS} {zone}m name, of {bytes_text(host.object_bytes or 1.0)} "
             f"each; the disk has room for {size_text(room)}"
         )
     return CacheSize(size, float(size), zone, why, False, _min_free_bytes(host, place, size))

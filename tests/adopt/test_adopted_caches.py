@@ -14,7 +14,7 @@ from nginx_tune.decide import complete_site, decide
 from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.facts import Dataset, PathStorage
 from nginx_tune.documents.site import Site
-from nginx_tune.documents.workload import Kind
+from nginx_tune.documents.workload import Kind, ObjectSizes
 
 WORDPRESS = """\
 events {}
@@ -122,3 +122,29 @@ def test_an_age_is_the_operators() -> None:
             if s.directive == "proxy_cache_path"
         ]  # fmt: skip
         assert [arg for arg in line.args if arg.startswith("inactive")] == ([own] if own else [])
+
+
+@pytest.mark.parametrize(("is_assumed", "is_bound"), [(True, False), (False, True)])
+def test_no_bound_by_the_keys_of_objects_whose_size_is_assumed(
+    is_assumed: bool, is_bound: bool
+) -> None:
+    """A cache of larger objects would lose what is beyond, though its keys name all of it."""
+    conf = WORDPRESS.replace(" max_size=1g", "") % ("fastcgi", "fastcgi", "fastcgi")
+    tree = parse_text(conf, file="/n.conf")
+    facts = host(disks=3, mount="/data", nginx=nginx("1.26.3", ["--with-threads"]))
+    room = PathStorage(
+        path="/data/1/wp", mount_point="/data", filesystem="xfs", size_bytes=8192 * GIBIBYTE
+    )
+    facts = msgspec.structs.replace(
+        facts,
+        storage=msgspec.structs.replace(facts.storage, paths=[room]),
+        memory=msgspec.structs.replace(facts.memory, total_bytes=4 * GIBIBYTE),
+    )
+    workload = load("cache", data_bytes=None, cold_peak=200, file_bytes=64 << 10)
+    if is_assumed:
+        workload = msgspec.structs.replace(workload, sizes=ObjectSizes())
+    given = complete_site(site_in(tree, Site()), facts, "cache")
+    found = hold_against(decide(facts, workload, site=given), tree).decisions
+    [line] = [s for d in found for s in d.settings if s.directive == "fastcgi_cache_path"]
+    assert any(arg.startswith("max_size=") for arg in line.args) is is_bound
+    assert ("as much as the keys" in line.reason) is is_bound
