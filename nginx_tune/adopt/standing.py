@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -26,6 +27,9 @@ KEPT = ("proxy_http_version", "proxy_set_header")
 
 _NAMED = frozenset({"split_clients", "access_log", *(f"{one}_cache_path" for one in MODULES)})
 
+_BUFFERS = re.compile(r"buffer=|gzip(?:=|$)")
+"""The parameters that give a log a buffer."""
+
 
 class Standing:
     """What a configuration says where files are sent or requests passed on."""
@@ -47,13 +51,28 @@ class Standing:
         if wanted.context == "upstream":
             return [u.block.first(wanted.directive) for u in self._chosen(wanted)] or [None]
         if is_named(wanted):
+            if wanted.directive == "access_log":
+                return self._logs(wanted) or [None]
             found = [line for block in self.http for line in block.all(wanted.directive)]
-            if wanted.directive == "access_log":  # servers and locations have logs of their own
-                found = [one for one in http_directives(self.tree) if one.name == "access_log"]
-                return [one for one in found if _same_name(one, wanted)] or [None]
             return [next((line for line in found if _same_name(line, wanted)), None)]
         lines = [effective(scope, wanted) for scope in self.concerned(wanted, apart)]
         return list({id(line): line for line in lines}.values()) or [None]
+
+    def _logs(self, wanted: Setting) -> Sequence[Directive]:
+        """The lines of a log, in servers and locations too, that say how it is buffered.
+
+        One file has one buffer, whichever line gives it: another size is refused ("already defined
+        with conflicting parameters"), and no size is as good. Source: ngx_http_log_set_log().
+        """
+        every = [one for one in http_directives(self.tree) if one.name == "access_log"]
+        path = self.tree.full_path(wanted.args[0])
+        found = [
+            one
+            for one in every
+            if _same_name(one, wanted)
+            or (path is not None and one.args and self.tree.full_path(one.value) == path)
+        ]
+        return [one for one in found if any(map(_BUFFERS.match, one.args[1:]))] or found
 
     def places(self, wanted: Setting, apart: Sequence[str] = ()) -> list[Place]:
         """Where the setting is to go: the lines that differ, else the blocks that lack one."""
@@ -256,9 +275,9 @@ def holds(line: Directive | None, wanted: Setting) -> bool:
     if wanted.directive == "output_buffers" and len(line.args) == len(wanted.args) == 2:  # noqa: PLR2004  # NUMBER SIZE
         have, want = parse_bytes(line.args[1]), parse_bytes(wanted.args[1])
         return have is not None and want is not None and have >= want
-    if wanted.directive == "access_log" and line.args[:1] == tuple(wanted.args[:1]):
+    if wanted.directive == "access_log" and wanted.args[0] != "off" and line.value != "off":
         names = {arg.partition("=")[0] for arg in line.args[1:]}
-        return all(arg.partition("=")[0] in names for arg in wanted.args[2:])
+        return "gzip" in names or all(arg.partition("=")[0] in names for arg in wanted.args[2:])
     if wanted.directive == "proxy_cache_key":  # what an own one tells apart must stay apart
         return True
     if wanted.lines and line.block is not None:

@@ -141,3 +141,36 @@ def test_nginx_keeps_connections_and_the_method(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     assert "redefined" not in run.stderr
     assert "server 10.0.0.1:9000;  # the first\n        keepalive" in text
+
+
+SHARED = """\
+events {}
+http {
+    access_log LOG/a.log;
+    server { listen 127.0.0.1:18974; access_log LOG/a.log combined buffer=4k; root /srv; }
+    server { listen 127.0.0.1:18975; access_log LOG/../LOG/a.log combined; root /srv; }
+}
+"""
+
+
+@pytest.mark.parametrize("log", ["/logs", "logs"])
+def test_a_file_that_one_line_buffers_gets_no_second_size(tmp_path: Path, log: str) -> None:
+    """nginx would not start: "already defined with conflicting parameters"."""
+    text = SHARED.replace("LOG/../", "").replace("LOG", log)
+    tree = write(tmp_path, {"nginx.conf": text})
+    assert re.findall("access_log (.+?);", new_text(tree)) == [
+        f"{log}/a.log",
+        f"{log}/a.log combined buffer=4k flush=1s",
+        f"{log}/a.log combined",
+    ]
+
+
+@pytest.mark.needs("nginx")
+def test_nginx_takes_logs_of_one_file(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    text = SHARED.replace("LOG/../LOG", "logs").replace("LOG", f"{tmp_path}/logs")
+    tree = write(tmp_path, {"nginx.conf": f"pid p; error_log e; {text}"})
+    Path(tree.path).write_text(new_text(tree))
+    command = ["/usr/sbin/nginx", "-t", "-q", "-p", str(tmp_path), "-c", tree.path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "emerg" not in done.stderr
