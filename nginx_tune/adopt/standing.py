@@ -14,7 +14,7 @@ from nginx_tune.conf.listeners import listeners, tls_servers
 from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.scopes import Scope, http_blocks, http_directives, scopes
 from nginx_tune.conf.served import served_paths
-from nginx_tune.conf.thread_pools import DEFAULT, asked_pool
+from nginx_tune.conf.thread_pools import DEFAULT, aio_lines, asked_pool
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import UpstreamBlock
 from nginx_tune.documents.decisions import Decision, Place, Setting
@@ -131,6 +131,8 @@ class Standing:
             return False
         if wanted.directive == "aio" and body_filter(scope) is not None:
             return not asks_threads(wanted)
+        if wanted.directive == "aio" and wanted.args == ["threads"] and self._pools_apart:
+            return asked_pool(scope.effective("aio")) in (None, DEFAULT)
         if wanted.directive == "aio" and wanted.block and wanted.args == ["off"]:
             return False  # another location of that name, without a filter
         if wanted.directive == "http2":
@@ -149,6 +151,12 @@ class Standing:
     def kept(self) -> KeptConnections:
         """The upstreams whose connections may be kept."""
         return KeptConnections(self.tree)
+
+    @cached_property
+    def _pools_apart(self) -> bool:
+        """Whether several pools are asked: one for all would have them wait for each other."""
+        names = {name for _, name in aio_lines(self.tree)}
+        return len(names) > 1 or any("$" in name for name in names)
 
     @cached_property
     def _secure(self) -> set[Directive]:
@@ -270,8 +278,6 @@ def holds(line: Directive | None, wanted: Setting) -> bool:
     if wanted.directive in AT_LEAST:
         have, want = parse_bytes(line.value), parse_bytes(wanted.args[0])
         return have is not None and want is not None and have >= want
-    if asks_threads(wanted) and asked_pool(line) not in (None, DEFAULT):
-        return True  # a pool of one's own keeps the waits of one disk from the others
     if wanted.directive == "output_buffers" and len(line.args) == len(wanted.args) == 2:  # noqa: PLR2004  # NUMBER SIZE
         have, want = parse_bytes(line.args[1]), parse_bytes(wanted.args[1])
         return have is not None and want is not None and have >= want
