@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import posixpath
+from typing import Any, Final, NamedTuple
 
 import click
 from msgspec.structs import replace
@@ -18,6 +19,8 @@ from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.site import Site
 from nginx_tune.errors import ConfigurationError
+
+_MOST_LINKS: Final = 8
 
 
 class Held(NamedTuple):
@@ -40,6 +43,8 @@ def read_held(ctx: click.Context, conf_path: str | None, prefix: str | None, **n
         nonlocal tree
         tree = _configuration(conf_path, prefix, nginx)
         site = site_in(tree, site)
+        if named.get("facts_path") is None:
+            site = replace(site, access_log=_sink_behind(site.access_log, nginx))
         if site.roots == Site().roots:
             site = replace(site, roots=roots_in(tree) or site.roots)
         return site, kind_in(tree)
@@ -49,6 +54,30 @@ def read_held(ctx: click.Context, conf_path: str | None, prefix: str | None, **n
     if tree is None:
         raise AssertionError("read_inputs asks what stands")
     return Held(inputs, tree, hold_against(inputs.decisions, tree))
+
+
+def _sink_behind(log: str | None, nginx: Nginx) -> str | None:
+    """The log; where it is a link to a stream, as in the images of nginx, that stream.
+
+    Workers that write buffers to one pipe tear each other's lines (PIPE_BUF, write(2)).
+    """
+    from nginx_tune.host.door import Missing, attempt  # noqa: PLC0415
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+
+    running = nginx.running
+    is_apart = running is not None and running.other_mount_namespace
+    root = f"/proc/{running.pid}/root" if running is not None and is_apart else ""
+    path, host = log or "", LiveHost()
+    for _ in range(_MOST_LINKS):
+        if not path.startswith("/") or "$" in path:
+            return log
+        if path.startswith(("/dev/", "/proc/")):
+            return path
+        target = attempt(host.read_link, f"{root}{path}")
+        if isinstance(target, Missing):
+            return log
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    return log
 
 
 def _configuration(path: str | None, prefix: str | None, nginx: Nginx) -> ConfTree:

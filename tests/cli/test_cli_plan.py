@@ -236,3 +236,16 @@ def test_a_plan_says_what_apply_would_refuse_as_root(run_cli: RunCli, tmp_path: 
     assert "apply would refuse this plan" in told.stderr
     assert "can be written by everybody" in told.stderr
     assert run_cli("-q", "plan", conf, "-f", "json", "--kind", "static").stderr == ""
+
+
+@pytest.mark.parametrize(("target", "is_buffered"), [("/dev/stdout", False), ("b.log", True)])
+def test_a_log_that_is_a_link_to_a_stream_takes_no_buffer(
+    run_cli: RunCli, conf: Path, tmp_path: Path, target: str, *, is_buffered: bool
+) -> None:
+    """As /var/log/nginx/access.log is in nginx's own images."""
+    (tmp_path / "a.log").symlink_to("c.log")
+    (tmp_path / "c.log").symlink_to(target)
+    conf.write_text(CONF.replace("access_log off", f"access_log {tmp_path}/a.log"))
+    run = run_cli("plan", conf)
+    assert run.returncode == 0, run.stderr
+    assert ("buffer=" in run.stdout) is is_buffered
