@@ -28,6 +28,8 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 _MASK = re.compile(r"[01 ]+")
 _ACCESS = re.compile(r"(?:user|group|all):(?:r|rw)")
 _SIZE = re.compile(r"([0-9]{1,17})([kKmM]?)")
+_OFFSET = re.compile(r"[0-9]+[kKmMgG]?")
+_BYTES = frozenset({"max_size", "min_free"})
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
 _LEAST_STATUS = 100
 _LEAST_PAGE_BYTES = 4096
@@ -220,7 +222,7 @@ def _methods(args: Sequence[str]) -> str:
 
 
 def _offset(args: Sequence[str]) -> str:
-    right = args[0] == "off" or re.fullmatch(r"[0-9]+[kKmMgG]?", args[0]) is not None
+    right = args[0] == "off" or _OFFSET.fullmatch(args[0]) is not None
     return "" if right else "off, or a size such as 4m"
 
 
@@ -235,6 +237,14 @@ def _zone_size(prefix: str, pages: int) -> Judge:
         return f"{prefix}NAME:SIZE, such as 10m, from {pages * 4}k" if wrong else ""
 
     return judged
+
+
+def _cache_path(args: Sequence[str]) -> str:
+    for arg in args[1:]:
+        name, sign, value = arg.partition("=")
+        if sign and name in _BYTES and _OFFSET.fullmatch(value) is None:
+            return f"{name}=SIZE, such as 500m or 10g"
+    return _pairs(args[1:]) or _zone_size("keys_zone=", _KEYS_PAGES)(args)
 
 
 def _shared_zone(args: Sequence[str]) -> str:
@@ -271,10 +281,7 @@ FORMS: dict[str, Judge] = {
         for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     },
     **{f"{name}_cache_valid": _of(_cache_valid) for name in ("proxy", "fastcgi", "uwsgi", "scgi")},
-    **{
-        f"{name}_cache_path": _of(_zone_size("keys_zone=", _KEYS_PAGES))
-        for name in ("proxy", "fastcgi", "uwsgi", "scgi")
-    },
+    **{f"{name}_cache_path": _of(_cache_path) for name in ("proxy", "fastcgi", "uwsgi", "scgi")},
     **{
         name: _of(_access)
         for name in (
