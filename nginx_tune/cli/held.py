@@ -15,6 +15,7 @@ from nginx_tune.adopt.naming import site_in
 from nginx_tune.cli.deciding import Inputs, Standing, read_inputs
 from nginx_tune.cli.trees import full_path, host_configuration, read_configuration
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.decide.site_defaults import log_of_build
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.site import Site
@@ -43,6 +44,7 @@ def read_held(ctx: click.Context, conf_path: str | None, prefix: str | None, **n
         nonlocal tree
         tree = _configuration(conf_path, prefix, nginx)
         site = site_in(tree, site)
+        site = replace(site, access_log=site.access_log or log_of_build(nginx))
         if named.get("facts_path") is None:
             site = replace(site, access_log=_sink_behind(site.access_log, nginx))
         if site.roots == Site().roots:

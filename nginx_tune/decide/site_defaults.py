@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import posixpath
+
 import msgspec
 
 from nginx_tune.conf.media_types import COMPRESSED, EVENT_STREAM
 from nginx_tune.decide.build import Build, build_of
 from nginx_tune.decide.storage import independent_mounts
-from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.site import Site, Upstream
 from nginx_tune.documents.workload import Kind
 
@@ -16,6 +18,7 @@ OWN_DIRECTORY = "nginx-cache"
 """Below a directory that nobody named as a cache: nginx's cache loader deletes every file in its
 directory that is no cache entry. Source: ngx_http_file_cache_manage_file()."""
 
+_OWN_LOG = "logs/access.log"
 HTTP_PORT = "80"
 HTTPS_PORT = "443"
 GZIP = ("gzip on", "gzip_vary on")
@@ -77,6 +80,18 @@ def complete_site(site: Site, facts: Facts, kind: Kind) -> Site:
         error_log=error_log,
         access_log=access_log,
     )
+
+
+def log_of_build(nginx: Nginx) -> str | None:
+    """The file that nginx logs to where a configuration names none; null where it is not known.
+
+    Not a file beside the error log, which a build may have elsewhere. Source: auto/options.
+    """
+    build = build_of(nginx)
+    if build.flags is None:
+        return None
+    prefix = build.value_of("--prefix") or "/usr/local/nginx"
+    return _absolute(posixpath.join(prefix, build.value_of("--http-log-path") or _OWN_LOG))
 
 
 def _listens(site: Site, facts: Facts, build: Build) -> list[str]:

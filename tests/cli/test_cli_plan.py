@@ -249,3 +249,24 @@ def test_a_log_that_is_a_link_to_a_stream_takes_no_buffer(
     run = run_cli("plan", conf)
     assert run.returncode == 0, run.stderr
     assert ("buffer=" in run.stdout) is is_buffered
+
+
+@pytest.mark.parametrize(
+    ("flags", "log"),
+    [
+        (["--error-log-path=/var/log/nginx/error.log"], "/usr/local/nginx/logs/access.log"),
+        (["--prefix=/opt/n", "--error-log-path=/e/error.log"], "/opt/n/logs/access.log"),
+        (["--prefix=/opt/n", "--http-log-path=/l/a.log"], "/l/a.log"),
+    ],
+)
+def test_the_log_of_the_build_stays_where_it_is(
+    run_cli: RunCli, conf: Path, tmp_path: Path, flags: list[str], log: str
+) -> None:
+    facts = json.loads(FACTS.read_text())
+    facts["nginx"]["flags"] = flags
+    error_logs = [one.partition("=")[2] for one in flags if one.startswith("--error")]
+    facts["nginx"]["error_log_path"] = next(iter(error_logs), "/l/error.log")
+    (tmp_path / "facts.json").write_text(json.dumps(facts))
+    conf.write_text(CONF.replace("access_log off;", ""))
+    run = run_cli("plan", conf, "--facts", tmp_path / "facts.json")
+    assert f"+    access_log {log} combined buffer=" in run.stdout, run.stderr
