@@ -71,6 +71,7 @@ def write_fix_diff(
     may be asked though the findings do not hold its word yet.
     """
     from nginx_tune.audit.fixes import fix_findings  # noqa: PLC0415  # only when asked for
+    from nginx_tune.cli.trees import link_targets  # noqa: PLC0415
     from nginx_tune.report.diff import render_diff  # noqa: PLC0415
 
     def accepts(files: dict[str, bytes]) -> bool:
@@ -84,7 +85,10 @@ def write_fix_diff(
         lambda files: run(subject.tree_with(files)),
         accepts if is_tried else None,
     )
-    diff = render_diff((_shorter(one.file), one.old, one.new) for one in fixed.changes)
+    real = link_targets(one.file for one in fixed.changes)
+    diff = render_diff(
+        (_shorter(real.get(one.file, one.file)), one.old, one.new) for one in fixed.changes
+    )
     write_result({"diff": lambda: diff}, (), output)
     left = len(findings.findings) - fixed.cured
     if not fixed.changes:

@@ -18,6 +18,7 @@ from nginx_tune.audit.selection import select_rules
 from nginx_tune.cli.deciding import deciding_options
 from nginx_tune.cli.held import Held, read_held
 from nginx_tune.cli.options import prefix_option, weaker_walls_option
+from nginx_tune.cli.trees import link_targets
 from nginx_tune.conf.payload import encode_payload
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
@@ -121,7 +122,7 @@ def command(
     new = {one.path: one.content for one in plan.files}
     write_result(
         {
-            "diff": lambda: render_plan_diff(plan, old),
+            "diff": lambda: render_plan_diff(plan, old, link_targets(new)),
             "md": lambda: render_plan_markdown(plan, old).encode(errors="backslashreplace"),
             "json": lambda: encode(plan),
             "crossplane": lambda: encode_payload(_tree_with(held.tree, new)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.facts import Nginx
@@ -35,6 +36,14 @@ def read_configuration(
         raise UsageError(f"{path}: cannot read: {error.strerror}") from None
     base = os.path.abspath(prefix) if prefix else default_prefix  # noqa: PTH100  # links stay
     return read_tree(full, ConfigurationFiles(host), prefix=base, given=given)
+
+
+def link_targets(paths: Iterable[str]) -> dict[str, str]:
+    """The files behind those of the names that are links: ``patch`` and ``git apply`` follow none.
+
+    As sites-enabled has them on Debian.
+    """
+    return {path: os.path.realpath(path) for path in paths if os.path.islink(path)}  # noqa: PTH114
 
 
 def full_path(path: str, prefix: str | None) -> str:

@@ -16,10 +16,13 @@ _MOST_FIGURES = 3
 _EFFECTS = {"refused": "A RELOAD IS REFUSED", "loses": "a reload loses", "needs": "needs"}
 
 
-def render_plan_diff(plan: Plan, old: Mapping[str, bytes]) -> bytes:
+def render_plan_diff(
+    plan: Plan, old: Mapping[str, bytes], targets: Mapping[str, str] | None = None
+) -> bytes:
     """The unified diff behind lines that ``patch`` and ``git apply`` pass over.
 
-    ``old``: the bytes of each file as it is.
+    ``old``: the bytes of each file as it is. ``targets``: the files behind names that are links,
+    which neither of them follows.
     """
     count = sum(len(file.hunks) for file in plan.files)
     lines = [f"{_size(plan, count)}; nothing is written yet"] if count else []
@@ -36,7 +39,10 @@ def render_plan_diff(plan: Plan, old: Mapping[str, bytes]) -> bytes:
     lines += [line for part in plan.host for line in _host_lines(part)]
     lines += _said(plan.nginx_test)
     head = "".join(f"# {line}\n" for line in lines) + ("\n" if lines else "")
-    changes = ((file.path, old[file.path], file.content) for file in plan.files)
+    named = targets or {}
+    changes = (
+        (named.get(file.path, file.path), old[file.path], file.content) for file in plan.files
+    )
     return head.encode(errors="backslashreplace") + render_diff(changes)
 
 

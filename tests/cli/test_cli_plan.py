@@ -270,3 +270,25 @@ def test_the_log_of_the_build_stays_where_it_is(
     conf.write_text(CONF.replace("access_log off;", ""))
     run = run_cli("plan", conf, "--facts", tmp_path / "facts.json")
     assert f"+    access_log {log} combined buffer=" in run.stdout, run.stderr
+
+
+@pytest.mark.parametrize("command", [["plan", "--facts", FACTS], ["audit", "--fix-diff"]])
+def test_the_diff_names_the_file_behind_a_link(
+    run_cli: RunCli, tmp_path: Path, command: list[str | Path]
+) -> None:
+    """As sites-enabled has them on Debian: patch and git apply refuse to follow one."""
+    (tmp_path / "available").mkdir()
+    (tmp_path / "enabled").mkdir()
+    site = "server {\n    listen 127.0.0.1:18961;\n    lingering_close off;\n    root /srv;\n}\n"
+    (tmp_path / "available" / "a").write_text(site)
+    (tmp_path / "enabled" / "a").symlink_to("../available/a")
+    main = tmp_path / "nginx.conf"
+    main.write_text(f"events {{}}\nhttp {{ access_log off; include {tmp_path}/enabled/*; }}\n")
+    run = run_cli(command[0], main, *command[1:])
+    diff = tmp_path / "diff"
+    diff.write_text(run.stdout)
+    assert f"--- a{tmp_path}/available/a\n" in run.stdout, run.stderr
+    apply = ["git", "apply", "--unsafe-paths", "--directory=/", diff]
+    subprocess.run(apply, check=True, cwd=tmp_path)
+    assert "lingering_close on" in (tmp_path / "available" / "a").read_text()
+    assert (tmp_path / "enabled" / "a").is_symlink()
