@@ -163,6 +163,8 @@ class Collector:
             if re.match(r"[\w-]+: (?!master)", title):
                 continue
             masters.append(pid)
+            # The answer alone is kept, no environment.
+            self._ask("in-lab {}".format(pid), lambda: self._machine.is_in_lab(pid), bool)  # noqa: B023
             binary_link = self.link("/proc/{}/exe".format(pid)) or ""
             self.real(re.sub(r" \(deleted\)$", "", binary_link))
             self.link("/proc/{}/ns/mnt".format(pid))

@@ -12,6 +12,7 @@ import threading
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from nginx_tune.host.caller import caller_id
+from nginx_tune.host.lab_mark import is_in_lab
 from nginx_tune.host.programs import find_program, start_program, why_distrusted
 from nginx_tune.host.version_texts import version_texts
 
@@ -117,6 +118,10 @@ class Here:
     def caller(self) -> int:
         """The id of the user who called."""
         return caller_id()
+
+    def is_in_lab(self, pid: int) -> bool:
+        """Whether a process is of a laboratory of nginx-tune."""
+        return is_in_lab(self, pid)
 
     def processes(self, *names: str) -> List[int]:
         """Ids of the processes of these names."""

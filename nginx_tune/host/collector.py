@@ -16,6 +16,7 @@ _PARTS = (
     "trust",
     "programs",
     "caller",
+    "lab_mark",
     "collect_here",
     "collect",
     "collect_command",

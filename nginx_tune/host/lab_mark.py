@@ -4,33 +4,21 @@ Every process of a lab has a mark in its environment. nginx overwrites that memo
 title (ngx_setproctitle.c), so the mark is looked for in a process's ancestors too. Another user's
 environment cannot be read; command lines can: a lab's first process runs a module of ours in a
 form that nobody types.
+
+This file is part of the collector: standard library, Python 3.6.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Protocol
-
-from nginx_tune.host.door import HostReadError, Missing
-from nginx_tune.host.parse_process import parse_cmdline, parse_parent_pid
+from typing import Any, Iterator, List, Union
 
 ENVIRONMENT_MARK = "NGINX_TUNE_LAB"
 """Set for every process a lab starts: the guard rails and the sweep know our own by it."""
 
-_BY_MODULE = ["-I", "-B", "-c"]
+_BY_MODULE = [b"-I", b"-B", b"-c"]
 """The options of ``host.programs.own_module``; the module's name comes behind the code."""
-_MODULE = "nginx_tune."
+_MODULE = b"nginx_tune."
 
 
-class _Reader(Protocol):
-    def read_bytes(self, path: str) -> bytes:
-        """Contents of a file."""
-
-    def read_text(self, path: str) -> str:
-        """Contents of a file as text."""
-
-
-def is_in_lab(host: _Reader, pid: int) -> bool:
+def is_in_lab(host: Any, pid: int) -> bool:
     """Whether a process is of a lab that this one is not in; False where nothing can be read.
 
     What a process says of itself makes it and its children none of the host's: nobody can hide
@@ -39,46 +27,47 @@ def is_in_lab(host: _Reader, pid: int) -> bool:
     return _is_of_lab(host, pid) and not is_marked(host, "self")
 
 
-def is_marked(host: _Reader, process: int | str) -> bool:
+def is_marked(host: Any, process: Union[int, str]) -> bool:
     """Whether a process or an ancestor of its has the mark."""
     return any(_has_mark(host, one) for one in lineage(host, process))
 
 
-def lineage(host: _Reader, process: int | str) -> Iterator[int | str]:
+def lineage(host: Any, process: Union[int, str]) -> Iterator[Union[int, str]]:
     """A process, its parent, and so on up to the first of its namespace."""
-    seen: set[int | str] = set()
+    seen: set[Union[int, str]] = set()
     while process not in {0, *seen}:
         seen.add(process)
         yield process
-        try:
-            parent = parse_parent_pid(host.read_text(f"/proc/{process}/stat"))
-        except HostReadError:
+        # Behind the name, which may itself hold brackets, stand the state and the parent.
+        words = _read(host, process, "stat").rpartition(b")")[2].split()
+        if len(words) < 2 or not words[1].isdigit():
             return
-        if isinstance(parent, Missing):
-            return
-        process = parent
+        process = int(words[1])
 
 
-def _is_of_lab(host: _Reader, pid: int) -> bool:
+def _is_of_lab(host: Any, pid: int) -> bool:
     return any(_has_mark(host, one) or _runs_module(host, one) for one in lineage(host, pid))
 
 
-def _has_mark(host: _Reader, process: int | str) -> bool:
-    try:
-        environment = host.read_bytes(f"/proc/{process}/environ")
-    except HostReadError:
-        return False
-    mark = f"{ENVIRONMENT_MARK}=".encode()
-    return any(variable.startswith(mark) for variable in environment.split(b"\0"))
+def _has_mark(host: Any, process: Union[int, str]) -> bool:
+    mark = (ENVIRONMENT_MARK + "=").encode()
+    variables = _read(host, process, "environ").split(b"\0")
+    return any(variable.startswith(mark) for variable in variables)
 
 
-def _runs_module(host: _Reader, process: int | str) -> bool:
-    try:
-        words = parse_cmdline(host.read_bytes(f"/proc/{process}/cmdline"))
-    except HostReadError:
-        return False
+def _runs_module(host: Any, process: Union[int, str]) -> bool:
+    words: List[bytes] = _read(host, process, "cmdline").rstrip(b"\0 ").split(b"\0")
     # ``unshare … --`` may stand before the interpreter.
     return any(
         words[at : at + 3] == _BY_MODULE and words[at + 4][: len(_MODULE)] == _MODULE
         for at in range(len(words) - 4)
     )
+
+
+def _read(host: Any, process: Union[int, str], name: str) -> bytes:
+    """A file of a process below /proc; empty where it cannot be read."""
+    try:
+        data = host.read_bytes("/proc/{}/{}".format(process, name))
+    except Exception:  # noqa: BLE001  # the collector's door raises OSError, the other its own
+        return b""
+    return bytes(data)

@@ -6,6 +6,8 @@ import ast
 import json
 import os
 import re
+import runpy
+import signal
 import stat
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from machines_more import CAPTURES as MORE_CAPTURES
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.capture import Capture
 from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.facts_nginx import Running
 from nginx_tune.host.collect_command import collected
 from nginx_tune.host.collector import render_collector
 from nginx_tune.inspect.inspection import record_host, replay
@@ -64,6 +67,38 @@ def test_it_asks_all_that_the_readers_ask(name: str) -> None:
         capture, request=recorded.request, answers={**capture.answers, **datasets}
     )
     assert encode(replay(capture)) == encode(replay(recorded))
+
+
+def test_a_labs_nginx_is_none_of_the_recorded_hosts() -> None:
+    machine, request = BUILDERS["container-nginx"]()
+
+    def running() -> Running | None:
+        document = collected(Plain(machine), request.paths, request.nginx_binary, None)
+        capture = decode(Capture, json.dumps(document).encode())
+        return replay(capture).nginx.running
+
+    seen = running()
+    assert seen is not None
+    machine.lab_processes.add(seen.pid)
+    assert running() is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "is_ours"), [("NGINX_TUNE_LAB", True), ("NGINX_TUNE_LABEL", False)]
+)
+def test_the_file_knows_a_lab_by_its_mark(program: Path, variable: str, is_ours: bool) -> None:
+    """Of an ancestor: nginx writes its title over its own environment."""
+    rules = runpy.run_path(str(program))
+    ancestor = ["sh", "-c", "env -i sleep 60 & echo $!; wait"]
+    with subprocess.Popen(
+        ancestor, env={**os.environ, variable: "1-a"}, stdout=subprocess.PIPE, text=True
+    ) as shell:
+        assert shell.stdout is not None
+        pid = int(shell.stdout.readline())
+        try:
+            assert rules["Here"]().is_in_lab(pid) is is_ours
+        finally:
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
