@@ -91,6 +91,8 @@ def write_fix_diff(
     )
     write_result({"diff": lambda: diff}, (), output)
     left = len(findings.findings) - fixed.cured
+    if not findings.findings:
+        return ["nothing is found, so there is nothing to fix"]
     if not fixed.changes:
         return [f"no finding has a safe fix; {left} are left to decide on"]
     root = " -d /" if any(one.file.startswith("/") for one in fixed.changes) else ""

@@ -149,9 +149,13 @@ def read_run(name: str, directory: Path | None = None) -> Run:
     if name == LAST:
         runs = list_runs(place).runs
         if not runs:
-            raise UsageError(
-                "no runs are stored", hint="validate, rehearse and scenario run store theirs"
+            # Who measured behind sudo finds nothing here: sudo has root keep what it measures.
+            hint = (
+                "validate, rehearse and scenario run store theirs"
+                if os.geteuid() == 0
+                else "runs that were made with sudo are root's: ask for them with sudo too"
             )
+            raise UsageError("no runs are stored", hint=hint)
         name = runs[0].id
     if len(name) < _FEWEST_DIGITS or set(name) - set("0123456789abcdef"):
         raise UsageError(

@@ -262,6 +262,7 @@ def test_the_fix_diff_applies_and_quiets_the_audit(
     assert site.read_bytes() == old.replace(b"max_chunk 0;", b"max_chunk 2m;")
     run = run_cli(*audit, "--fix-diff", cwd=tmp_path)
     assert (run.returncode, run.stdout) == (0, "")
+    assert "nothing is found, so there is nothing to fix" in run.stderr
 
 
 def _document(path: Path) -> dict[str, list[dict[str, object]]]:

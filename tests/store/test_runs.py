@@ -182,6 +182,17 @@ def test_list_and_show_through_the_command_line(
     assert run_cli("runs", "show", file, env=state).stdout == shown.stdout
 
 
+@pytest.mark.parametrize(("user", "said"), [(1000, "with sudo"), (0, "store theirs")])
+def test_without_a_run_it_is_said_where_others_are(
+    user: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sudo validate stores for root: the same person without sudo has none."""
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    with pytest.raises(UsageError, match="no runs are stored") as raised:
+        read_run("last", tmp_path)
+    assert said in raised.value.hint
+
+
 def test_a_latency_of_each_arm_by_powers_of_two(
     run_cli: RunCli, state: dict[str, str], tmp_path: Path
 ) -> None:
