@@ -96,9 +96,9 @@ class KeptConnections:
             return "a connection within this host costs little"
         if own is None and (bound := max_conns(group)) is not None:
             return f"{_at(bound)} bounds what the server takes, and idle connections add to it"
-        stays = [self._never_leaves(one) for one in users]
-        if own is None and stays and all(stays):
-            return f"{stays[0]} stays, so that no request would leave a connection"
+        closing = [self._never_leaves(one) for one in users]
+        if own is None and closing and all(closing):
+            return f"{closing[0]} stays, so that no request would leave a connection"
         return ""
 
     def _never_leaves(self, one: Pass) -> str:

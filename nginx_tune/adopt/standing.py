@@ -52,7 +52,7 @@ class Standing:
             return [u.block.first(wanted.directive) for u in self._chosen(wanted)] or [None]
         if is_named(wanted):
             if wanted.directive == "access_log":
-                return self._logs(wanted) or [None]
+                return [*self._logs(wanted)] or [None]
             found = [line for block in self.http for line in block.all(wanted.directive)]
             return [next((line for line in found if _same_name(line, wanted)), None)]
         lines = [effective(scope, wanted) for scope in self.concerned(wanted, apart)]
