@@ -31,6 +31,8 @@ NO_SWITCH = {
     "worker_connections", "zone", "keepalive",
     # A cache's identity: the suite's caches have keys of their own.
     "proxy_cache_key",
+    # Whom an answer is for: no request of the suite that is cached has a name and password.
+    "proxy_cache_bypass", "proxy_no_cache",
 }  # fmt: skip
 
 

@@ -32,6 +32,7 @@ class Origin(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         host = self.headers["Host"]
         named = f"{host} {self.path}" if host.endswith((".com", ".test")) else self.path
+        named += self.headers.get("Authorization", "")
         body = named.encode() * 1000
         self.send_response(200)
         self.send_header("Cache-Control", "max-age=600")
@@ -76,9 +77,12 @@ def run(
     return serving(["nginx", "-c", str(conf)], port)
 
 
-def fetch(port: int, path: str, host: str = "127.0.0.1") -> tuple[int, str | None, bytes]:
+def fetch(
+    port: int, path: str, host: str = "127.0.0.1", user: str = ""
+) -> tuple[int, str | None, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    connection.request("GET", path, headers={"Host": host})
+    shown = {"Authorization": f"Bearer {user}"} if user else {}
+    connection.request("GET", path, headers={"Host": host, **shown})
     response = connection.getresponse()
     body = response.read()
     connection.close()
@@ -195,6 +199,21 @@ def test_hosts_have_pages_of_their_own(tmp_path: Path, free_port: int, origin: s
                         status, cached, body = fetch(free_port, path, host=name)
                         assert (status, cached) == (200, expected)
                         assert body == f"{name} {path}".encode() * 1000
+
+
+def test_what_a_user_is_answered_is_for_nobody_else(
+    tmp_path: Path, free_port: int, origin: str
+) -> None:
+    """Though the origin lets it be cached: RFC 9111, 3.5."""
+    upstreams = [Upstream(name="app", servers=[origin])]
+    given = served(tmp_path, free_port, cache_dirs=[str(tmp_path / "c")], upstreams=upstreams)
+    with run(tmp_path, host(nginx=nginx("1.22.1")), Workload(kind="cache"), given, free_port):
+        for user in ("alice", "bob"):
+            body = fetch(free_port, "/me", user=user)[2]
+            assert body == f"/meBearer {user}".encode() * 1000
+        assert fetch(free_port, "/me")[1:] == ("MISS", b"/me" * 1000)
+        assert fetch(free_port, "/me")[1:] == ("HIT", b"/me" * 1000)
+        assert fetch(free_port, "/me", user="bob")[2] == b"/meBearer bob" * 1000
 
 
 def test_no_page_is_invented(tmp_path: Path, free_port: int) -> None:
