@@ -41,7 +41,6 @@ SNI = (
     "stream { map $ssl_preread_server_name $to { a.test 10.0.0.7:443; default %s; }"
     " server { listen 443; ssl_preread on; proxy_pass $to; } }"
 )
-
 BY_ADDRESS = SNI.replace("$ssl_preread_server_name", "$remote_addr") % "[::1]:8443"
 
 
@@ -74,12 +73,7 @@ def test_it_stays_off(
         ("", "", "if ($request_method = POST) { return 405; }", "443 ssl"),
         ("", "", "location / { log_by_lua_block { print(1) } }", "443 ssl"),
         (SNI % "127.0.0.1:8443", "", "", "9443 ssl"),
-        (
-            SNI.replace("$ssl_preread_server_name", "$remote_addr") % "[::1]:8443",
-            "",
-            "",
-            "8443 ssl",
-        ),
+        (BY_ADDRESS, "", "", "8443 ssl"),
     ],
 )
 def test_it_is_written_elsewhere(main: str, http: str, server: str, listen: str) -> None:

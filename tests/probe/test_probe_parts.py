@@ -75,17 +75,16 @@ class ProcHost:
     def read_text(self, path: str) -> str:
         if path == "/proc/self/net/tcp":
             return self.tcp
-        if path.endswith("/stat"):
-            pid = int(path.split("/")[2])
-            if pid in self.processes:
-                return f"{pid} (a) b) S {self.processes[pid][0]} 1 1"
         raise HostReadError(path, "no such file")
 
     def read_bytes(self, path: str) -> bytes:
         pid = int(path.split("/")[2])
         if pid not in self.processes:
             raise HostReadError(path, "no such file")
-        return self.processes[pid][2]
+        parent, _, environment = self.processes[pid]
+        if path.endswith("/stat"):
+            return f"{pid} (a) b) S {parent} 1 1".encode()
+        return environment
 
     def list_dir(self, path: str) -> list[str]:
         if path == "/proc":
