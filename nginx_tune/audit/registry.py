@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nginx_tune.audit.rule import Rule
 from nginx_tune.audit.rules import (
+    ca_authorization_cached,
     ca_bg_update_inert,
     ca_inactive_short,
     ca_key_without_args,
@@ -281,6 +282,7 @@ ALL: tuple[Rule, ...] = (
     ca_slice_incomplete.RULE,
     ca_key_without_args.RULE,
     ca_set_cookie_cached.RULE,
+    ca_authorization_cached.RULE,
     tls_no_resumption.RULE,
     tls_cache_builtin.RULE,
     tls_cert_var_uncached.RULE,

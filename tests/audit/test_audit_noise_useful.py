@@ -30,6 +30,12 @@ CACHED = (
     "server { listen 443 ssl; server_name a.org; location / { proxy_pass http://app; "
     "proxy_set_header Host $host; proxy_cache pages; proxy_cache_key $scheme$uri$args; } }"
 )
+TOKENS = (
+    "events {} http { proxy_cache_path /c keys_zone=c:1m; server { %s location / { "
+    "proxy_pass http://10.0.0.1; proxy_cache c; proxy_cache_valid 10m; %s } } }"
+)
+PASSED_ON = "proxy_set_header Authorization $http_authorization; "
+OTHER_ORIGINS = 'add_header Access-Control-Allow-Headers "Content-Type,Authorization";'
 STATIC_DNS = "events {} http { server { location / { proxy_pass http://%s:8080; } } }"
 CLIENT = (
     "events {} http { proxy_set_header X-Real-IP $remote_addr; %s server { location / { "
@@ -158,6 +164,48 @@ CASES: dict[str, tuple[str, str, Facts | None, int]] = {
         "ca-key-without-host",
         ("events {} http { proxy_cache_path /c keys_zone=pages:1m; "
         f"upstream app {{ server 10.0.0.1; }} {CACHED} }}"), None, 1,
+    ),
+    "a cache of which nothing shows that tokens come": (
+        "ca-authorization-cached", TOKENS % ("", ""), None, 0,
+    ),
+    "a cache of answers to tokens": ("ca-authorization-cached", TOKENS % ("", PASSED_ON), None, 1),
+    "a cache of answers to the tokens of other origins": (
+        "ca-authorization-cached", TOKENS % (OTHER_ORIGINS, ""), None, 1,
+    ),
+    "a cache whose server gets no token": (
+        "ca-authorization-cached",
+        TOKENS % (OTHER_ORIGINS, 'proxy_set_header Authorization "";'), None, 0,
+    ),
+    "a cache whose server gets one token for all": (
+        "ca-authorization-cached",
+        TOKENS % (OTHER_ORIGINS, 'proxy_set_header Authorization "Basic YTph";'), None, 0,
+    ),
+    "a cache whose server gets the headers of nobody": (
+        "ca-authorization-cached",
+        TOKENS % (OTHER_ORIGINS, "proxy_pass_request_headers off;"), None, 0,
+    ),
+    "a cache behind a password of nginx's own": (
+        "ca-authorization-cached",
+        TOKENS % ("auth_basic all; auth_basic_user_file /p;", PASSED_ON), None, 0,
+    ),
+    "a cache that a variable of the tree's own keeps answers out of": (
+        "ca-authorization-cached", TOKENS % ("", PASSED_ON + "proxy_no_cache $skip;"), None, 0,
+    ),
+    "a cache that a cookie keeps answers out of": (
+        "ca-authorization-cached",
+        TOKENS % ("", PASSED_ON + "proxy_no_cache $cookie_session;"), None, 1,
+    ),
+    "a cache whose key tells cookies apart": (
+        "ca-authorization-cached",
+        TOKENS % ("", PASSED_ON + "proxy_cache_key $uri$cookie_session;"), None, 0,
+    ),
+    "a cache that is only passed by": (
+        "ca-authorization-cached",
+        TOKENS % ("", PASSED_ON + "proxy_cache_bypass $http_authorization;"), None, 1,
+    ),
+    "a cache of errors": (
+        "ca-authorization-cached",
+        TOKENS.replace("10m", "404 10m") % ("", PASSED_ON), None, 0,
     ),
     "the machine that containers run on": (
         "up-static-dns", STATIC_DNS % "host.docker.internal", None, 0,

@@ -201,6 +201,29 @@ def test_ca_set_cookie_cached_gives_the_cookie_to_all(
 
 
 @every_version
+@pytest.mark.parametrize(
+    ("lines", "is_leaked"),
+    [("", True), ("proxy_cache_bypass $http_authorization;", True),
+     ("proxy_no_cache $http_authorization; proxy_cache_bypass $http_authorization;", False),
+     ("proxy_cache_key $uri$http_authorization;", False)],
+)  # fmt: skip
+def test_ca_authorization_cached_gives_one_user_s_answer_to_others(
+    serve: Serve, nginx: Nginx, lines: str, is_leaked: bool
+) -> None:
+    def answer(request: Request, _: socket.socket) -> bytes:
+        sent = [line for line in request.head.split("\r\n") if line.startswith("Authorization")]
+        return ok((sent or ["nobody"])[0].encode())
+
+    passed = "proxy_set_header Authorization $http_authorization;"
+    with run_origin(answer) as origin:
+        server = serve(_cached(origin.port, f"{passed} {lines}"))
+        asked = ["Authorization: a"], []
+        told = [ask(server, "/", *headers)[2] for headers in asked]
+    assert told == [b"Authorization: a", b"Authorization: a" if is_leaked else b"nobody"]
+    assert fires("ca-authorization-cached", server.conf) is is_leaked
+
+
+@every_version
 @pytest.mark.parametrize("burst", ["", " burst=20 nodelay"])
 def test_lim_req_no_burst_refuses_the_second(serve: Serve, nginx: Nginx, burst: str) -> None:
     server = serve(
