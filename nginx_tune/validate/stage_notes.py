@@ -75,6 +75,38 @@ def _is_on(value: str) -> bool:
     return value != "off"
 
 
+_OF_PACKETS = {
+    "sendfile": "off",
+    "tcp_nopush": "off",
+    "tcp_nodelay": "on",
+    "postpone_output": "1460",
+}
+"""What decides which packets an answer becomes, and nginx's defaults."""
+
+
+def packet_warnings(lab: Lab, trees: Sequence[ConfTree]) -> list[str]:
+    """That the loopback link is no network, where the arms differ in what makes packets.
+
+    One packet of ``lo`` takes 64 KB (drivers/net/loopback.c, loopback_setup), so that what waits
+    there for a full packet or for an acknowledgement is not what waits on a network.
+    """
+    if lab.topology == "link":
+        return []
+    apart = [
+        name for name, default in _OF_PACKETS.items()
+        if len({_values(tree, name, default) for tree in trees}) > 1
+    ]  # fmt: skip
+    if not apart:
+        return []
+    where = "over the loopback link one packet takes 64 KB: on a network it may be the other way"
+    how = 'round; a lab with topology = "link" has packets of 1,500 bytes'
+    return [f"the arms differ in {listed(apart)}, and {where} {how}"]
+
+
+def _values(tree: ConfTree, name: str, default: str) -> frozenset[str]:
+    return frozenset(scope.value(name, default) for scope in scopes(tree))
+
+
 _MOST_NAMES = 20
 
 

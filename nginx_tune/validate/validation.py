@@ -32,6 +32,7 @@ from nginx_tune.prove.statistics import ALPHA
 from nginx_tune.prove.verdict import judge, measure_noise_floor
 from nginx_tune.validate.site import SitePair, read_site
 from nginx_tune.validate.stage import Stage, open_stage
+from nginx_tune.validate.stage_notes import packet_warnings
 
 
 @dataclass
@@ -48,6 +49,8 @@ class Measured:
     """What is not as configured."""
     lost: list[str] = field(default_factory=list)
     """What the baseline serves and the candidate does not."""
+    warnings: list[str] = field(default_factory=list)
+    """What the figures may not hold for."""
     lab: str = "none"
     starts: Start | None = None
     interrupted: bool = False
@@ -95,6 +98,7 @@ def conclude(
     )
     verdict = msgspec.structs.replace(
         verdict,
+        warnings=[*measured.warnings, *verdict.warnings],
         looks=look.number if look else 1,
         stopped=_why_stopped(measured),
         capacities=measured.capacities,
@@ -172,6 +176,7 @@ def run_validation(
                 measured.notes += [f"accepted: no longer served: {one}" for one in stage.lost]
             else:
                 measured.lost = stage.lost
+            measured.warnings = packet_warnings(stage.session.lab, site.trees)
             measured.lab = stage.session.lab.name
             if stage.session.lab.disks:
                 measured.starts = stage.experiment.arms[0].conduct.starts
