@@ -1,4 +1,4 @@
-"""What tuning advice that is copied from text to text does, by ``validate`` in three labs.
+"""What tuning advice that is copied from text to text does, by ``validate`` in four labs.
 
     sudo python benchmarks/copied_advice.py -o DIR [--only NAME]... [--write]
     python benchmarks/copied_advice.py -o DIR --no-runs --write
@@ -7,7 +7,7 @@
 The advice stands in examples/copied-advice/advice.toml, a pair of configurations for each beside it
 (``--configurations`` writes them anew). Each cell is one command, its verdict is kept as
 DIR/NAME.LAB.json, and one that is there already is not run again. ``--write`` makes
-docs/copied-advice.md of them, with the date of the oldest. Some 55 minutes on two CPUs, where
+docs/copied-advice.md of them, with the date of the oldest. Some 75 minutes on two CPUs, where
 nothing else runs.
 """
 
