@@ -21,6 +21,8 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
+import msgspec
+
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.scenario import ClaimResult, PredictionResult, Scenario, ScenarioRun
 from nginx_tune.report.quantities import measured_text, ratio_text
@@ -133,15 +135,21 @@ def tables(runs: list[ScenarioRun], failed: dict[str, str], where: str) -> str:
     return text
 
 
+_SHOWN_CLAIMS = 7
+
+
 def example(one: ScenarioRun, where: str) -> str:
     """What README.md shows: the report without the decisions, the notes and the circumstances."""
-    sentence, _, rest = render_scenario_run(one).partition("\n\n")
-    parts = rest.split("\n\n")
+    sentence = render_scenario_run(one).partition("\n\n")[0]
+    first = msgspec.structs.replace(one, claims=one.claims[:_SHOWN_CLAIMS])
+    parts = render_scenario_run(first).partition("\n\n")[2].split("\n\n")
     claims = next((part for part in parts if part.startswith("claims\n")), "")
     predicted = next((part for part in parts if "\n  ratio(" in part and part != claims), "")
     predicted = predicted[predicted.find("  predicted  ") :] if predicted else ""
     metrics = next((part for part in parts if part.startswith("metric  ")), "").splitlines()
     metrics = [line for line in metrics if not line.startswith("  ")]
+    more = len(one.claims) - len(first.claims)
+    claims += f"\n  and {more} more" if more else ""
     shown = [claims, predicted, "\n".join([*metrics[:7], "…"])]
     quoted = [*_wrapped(sentence), ""]
     for part in shown:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from nginx_tune.documents.decisions import Decisions
@@ -70,6 +71,15 @@ def test_the_readme_shows_the_report_from_its_first_line_on() -> None:
     assert "OUTSIDE" in text
     assert "    metric " in text
     assert all(len(line) < 150 for line in text.splitlines())
+
+
+def test_the_readme_shows_seven_claims_and_counts_the_others() -> None:
+    nine = msgspec.structs.replace(RUN, claims=[RUN.claims[0]] * 9)
+    text = scenarios.example(nine, "a day")
+    assert text.startswith("It ends like this (a day):\n\n    thread-pools: all 9 claims hold")
+    assert text.count("      A7 ") == 7
+    assert "      and 2 more\n" in text
+    assert " more\n" not in scenarios.example(RUN, "a day")
 
 
 def test_text_goes_between_its_marks_and_nowhere_else(tmp_path: Path) -> None:
