@@ -99,7 +99,7 @@ def packet_warnings(lab: Lab, trees: Sequence[ConfTree]) -> list[str]:
     if not apart:
         return []
     where = "over the loopback link one packet takes 64 KB: on a network it may be the other way"
-    how = 'round; a lab with topology = "link" has packets of 1,500 bytes'
+    how = 'round; a lab with topology = "link" has packets of 1,500 bytes (docs/lab.md)'
     return [f"the arms differ in {listed(apart)}, and {where} {how}"]
 
 

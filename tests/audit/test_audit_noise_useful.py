@@ -195,6 +195,10 @@ CASES: dict[str, tuple[str, str, Facts | None, int]] = {
         "ca-authorization-cached",
         TOKENS % ("", PASSED_ON + "proxy_no_cache $cookie_session;"), None, 1,
     ),
+    "a cache that its server keeps answers out of": (
+        "ca-authorization-cached",
+        TOKENS % ("", PASSED_ON + "proxy_no_cache $upstream_http_x_private;"), None, 0,
+    ),
     "a cache whose key tells cookies apart": (
         "ca-authorization-cached",
         TOKENS % ("", PASSED_ON + "proxy_cache_key $uri$cookie_session;"), None, 0,

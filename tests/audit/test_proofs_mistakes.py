@@ -16,7 +16,7 @@ import psutil
 import pytest
 from nginx_versions import Nginx, every_version
 from origin import Request, ok, run_origin
-from proving import fires
+from proving import fires, severity
 from scratch_nginx import Server, config_test
 
 from nginx_tune.audit.examples import linux
@@ -221,6 +221,24 @@ def test_ca_authorization_cached_gives_one_user_s_answer_to_others(
         told = [ask(server, "/", *headers)[2] for headers in asked]
     assert told == [b"Authorization: a", b"Authorization: a" if is_leaked else b"nobody"]
     assert fires("ca-authorization-cached", server.conf) is is_leaked
+
+
+@every_version
+@pytest.mark.parametrize("lines", ["", "proxy_ignore_headers Cache-Control;"])
+def test_ca_authorization_cached_is_an_error_where_the_server_is_not_heard(
+    serve: Serve, nginx: Nginx, lines: str
+) -> None:
+    def answer(request: Request, _: socket.socket) -> bytes:
+        body = b"hers" if "Authorization: a" in request.head else b"public"
+        return ok(body, "Cache-Control: private")
+
+    passed = "proxy_set_header Authorization $http_authorization;"
+    with run_origin(answer) as origin:
+        server = serve(_cached(origin.port, f"{passed} {lines}"))
+        told = [ask(server, "/", *headers)[2] for headers in (["Authorization: a"], [])]
+    assert told == [b"hers", b"hers" if lines else b"public"]
+    said = severity("ca-authorization-cached", server.conf)
+    assert said == ("error" if lines else "warning")
 
 
 @every_version

@@ -69,6 +69,7 @@ MEASURED = (
     Measured("12-slow-disk-nothing-in-memory", BLOCKED, 0.995),
     Measured("drawn-4201-000", BLOCKED, 0.0103),
     Measured("drawn-4201-002", BLOCKED, 0.172),
+    # 009 (0.00658): what may be said of it is wider than ten, and so no prediction.
     Measured("drawn-4201-010", HITS, 0.648),
     Measured("drawn-4201-010", BLOCKED, 0.0200),
     Measured("drawn-4201-013", BLOCKED, 0.0270),

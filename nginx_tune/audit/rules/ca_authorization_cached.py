@@ -28,7 +28,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         module = one.passed.module
         ignored = one.passed.effective("ignore_headers")
         is_forced = ignored is not None and "cache-control" in map(str.lower, ignored.args)
-        unless = "whatever its server says" if is_forced else "unless its server forbids it"
+        unless = "though its server says private" if is_forced else "unless its server forbids it"
         yield Hit(
             one.place,
             f"requests come with Authorization, the answer to one is kept {unless}, and who "
@@ -85,10 +85,12 @@ def _is_apart(one: Caching) -> bool:
     not_kept = one.passed.scope.effective_all(f"{one.passed.module}_no_cache")
     in_key = variables_of("" if key is None else " ".join(key.args))
     unkept = variables_of(" ".join(value for line in not_kept for value in line.args))
-    return any(
-        name in {"http_authorization", "remote_user"} or not _is_built_in(name)
-        for name in in_key | unkept
-    ) or any(name.startswith("cookie_") or name == "http_cookie" for name in in_key)
+    named = {"http_authorization", "remote_user"}
+    is_told = any(name in named or not _is_built_in(name) for name in in_key | unkept)
+    by_cookie = any(name.startswith(("cookie_", "http_cookie")) for name in in_key)
+    # The server itself may say which answers are not to be kept.
+    by_server = any(name.startswith(("upstream_", "sent_")) for name in unkept)
+    return is_told or by_cookie or by_server
 
 
 def _is_built_in(name: str) -> bool:
@@ -151,7 +153,7 @@ RULE = Rule(
     "nginx itself asks for a password (auth_basic, auth_request), all who are let in may be meant "
     "to see the same, and nothing is said; nor where the key, or proxy_no_cache, has a variable "
     "that the configuration itself defines. A warning where the server can still forbid it by "
-    "Cache-Control.",
+    "Cache-Control. A server that sends Vary: Authorization keeps users apart by itself.",
     seen="With an origin that answers by Authorization, the second user got the first one's answer "
     "(HIT), and so did who sent no credentials; with proxy_cache_bypass alone the latter still.",
     bad=Example(_CONF % ""),
