@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -9,6 +14,16 @@ from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.documents.lab import Lab
 from nginx_tune.validate.stage_notes import packet_warnings
 
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+CONF = """
+events {}
+http {
+    access_log off;
+    %s
+    server { listen 127.0.0.1:18934; root %s; }
+}
+"""
 LOOPBACK = Lab(name="l")
 LINK = msgspec.structs.replace(LOOPBACK, topology="link")
 
@@ -41,3 +56,19 @@ def test_it_is_told_what_the_link_may_turn_round(baseline: str, candidate: str, 
 )
 def test_nothing_is_told_of_other_differences(baseline: str, candidate: str) -> None:
     assert packet_warnings(LOOPBACK, [tree(baseline), tree(candidate)]) == []
+
+
+@pytest.mark.needs("root", "nginx", "probe")
+def test_a_run_says_so_before_what_its_blocks_say(run_cli: RunCli, tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    root = tmp_path / "www"
+    root.mkdir()
+    (root / "a.bin").write_bytes(bytes(20_000))
+    for name, lines in (("old", ""), ("new", "sendfile on;")):
+        (tmp_path / f"{name}.conf").write_text(CONF % (lines, root))
+    run = run_cli(
+        *("validate", "new.conf", "--against", "old.conf", "--no-store", "-f", "json"),
+        *("--pairs", "2", "--duration", "300ms", "--warmup", "100ms"),
+        cwd=tmp_path,
+    )
+    assert json.loads(run.stdout)["warnings"][0].startswith("the arms differ in sendfile, and")
