@@ -15,7 +15,6 @@ from nginx_tune.decide.answer import (
 )
 from nginx_tune.decide.situation import Situation
 from nginx_tune.model.blocking import predict
-from nginx_tune.model.cache import zipf_classes
 from nginx_tune.model.disk import ModelDisk
 from nginx_tune.model.inputs import BlockingInputs
 
@@ -50,8 +49,8 @@ def corners(s: Situation, i: BlockingInputs) -> list[BlockingInputs]:
             harder = s.inputs_with_dataset(s.dataset_bytes.value * 2) or i
     if s.exponent.provenance == "assumed" and s.exponent.value is not None:
         flat, steep = max(0.0, s.exponent.value - 0.3), s.exponent.value + 0.3
-        easier = replace(easier, classes=zipf_classes(_objects(easier), steep))
-        harder = replace(harder, classes=zipf_classes(_objects(harder), flat))
+        easier = replace(easier, classes=s.popularity_classes(easier.dataset_bytes, steep))
+        harder = replace(harder, classes=s.popularity_classes(harder.dataset_bytes, flat))
     if s.concurrency.provenance == "assumed" and i.concurrency is not None:
         easier = replace(easier, concurrency=i.concurrency / 4)
         harder = replace(harder, concurrency=i.concurrency * 4)
@@ -61,9 +60,6 @@ def corners(s: Situation, i: BlockingInputs) -> list[BlockingInputs]:
     return [] if easier is i and harder is i else [easier, harder]
 
 
-def _objects(i: BlockingInputs) -> float:
-    return sum(c.objects for c in i.classes)
-
-
 def _scaled(disk: ModelDisk, factor: float) -> ModelDisk:
-    return replace(disk, latency_seconds=disk.latency_seconds * factor)
+    parts = tuple((share, _scaled(one, factor)) for share, one in disk.parts)
+    return replace(disk, latency_seconds=disk.latency_seconds * factor, parts=parts)

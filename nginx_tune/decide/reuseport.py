@@ -208,7 +208,7 @@ def _blocked(s: Situation, plan: PoolPlan) -> tuple[float, Provenance]:
 
 def _stalls(s: Situation, blocked: float) -> list[Predicted]:
     hold = s.prediction.hold_seconds if s.prediction else 0.0
-    spread = s.disk.spread
+    spread = _read_spread(s)
     own = stall_wait_own(blocked, hold, spread)
     return _both(own, min(own, stall_wait_shared(s.workers, blocked, hold, spread)))
 
@@ -229,9 +229,14 @@ def _waits(s: Situation, rate: float, connections: float, plan: PoolPlan) -> lis
     shared = shared_queue_wait(s.workers, utilisation, service, spread)
     first = min(1.0, connections / rate)
     own = shared + (own - shared) * first
-    own += first * stall_wait_own(blocked, hold, s.disk.spread)
-    shared += first * stall_wait_shared(s.workers, blocked, hold, s.disk.spread)
+    own += first * stall_wait_own(blocked, hold, _read_spread(s))
+    shared += first * stall_wait_shared(s.workers, blocked, hold, _read_spread(s))
     return _both(own, min(own, shared))
+
+
+def _read_spread(s: Situation) -> float:
+    """Coefficient of variation of the time of a read that holds a loop."""
+    return s.disk.spread_of(s.blocking_inputs.hold_bytes if s.blocking_inputs else 0.0)
 
 
 def _both(own: float, shared: float) -> list[Predicted]:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from nginx_tune.decide.asked_places import (
+    AskedPlace,
+    asked_places,
+    classes_of_places,
+    reads_by_disk,
+    requests_by_disk,
+)
 from nginx_tune.decide.build import Build, build_of
 from nginx_tune.decide.cache_growth import CacheHost, CacheSize, cache_size
 from nginx_tune.decide.observed import Seen, see
 from nginx_tune.decide.quantity import Quantity
+from nginx_tune.decide.scanned import directories_of, page_waste_bytes, scanned_sizes
 from nginx_tune.decide.storage import DataPath, data_paths, on_shared_folder
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.facts import Disk, Facts
@@ -20,12 +29,13 @@ from nginx_tune.model.blocking import Prediction, predict
 from nginx_tune.model.cache import PopularityClass, curve_classes, zipf_classes
 from nginx_tune.model.disk import ModelDisk, disk_model, disk_models, disks_together
 from nginx_tune.model.filling import since_empty
-from nginx_tune.model.inputs import HALF_PAGE_BYTES, PAGE_BYTES, BlockingInputs, CacheAge
+from nginx_tune.model.inputs import BlockingInputs, CacheAge
 from nginx_tune.model.protocol import SENDFILE_CHUNK_BYTES, ReadPath, read_path, turn_bytes
-from nginx_tune.model.sizes import SizeGroup, size_groups
 
 MAX_WORKERS = 512
-_OF_THE_HOST = ("seen", "build", "data_paths", "disk", "disks_by_path", "disk_knee", "_disks")
+_OF_THE_HOST = (
+    "seen", "build", "data_paths", "disk", "disks_by_path", "disk_knee", "_disks", "_asked_places",
+)  # fmt: skip
 """Cached parts of a situation that no workload changes, except for its kind and what it asks of
 each disk."""
 
@@ -116,22 +126,22 @@ class Situation:
 
     @cached_property
     def disk(self) -> ModelDisk:
-        """All disks under the data as one."""
-        models = disk_models(self._disks, self.facts.storage.shared_curves)
-        asked = self._requests_by_disk
-        # Disks that were measured as one bear the names of all.
-        shares = [sum(asked.get(name, 0.0) for name in one.name.split("+")) for one in models]
-        return disks_together(models, shares)
+        """All disks under the data as one, each as often as files on it are asked for."""
+        asked = self.workload.dataset.requests_by_path
+        return self._together(requests_by_disk(self.data_paths, asked))
 
-    @property
-    def _requests_by_disk(self) -> dict[str, float]:
-        """Requests for files on each disk, in proportion; empty where nobody knows."""
-        found: dict[str, float] = {}
-        for place in self.data_paths:
-            share = self.workload.dataset.requests_by_path.get(place.path, 0.0)
-            for name in place.leaf_disks:
-                found[name] = found.get(name, 0.0) + share / len(place.leaf_disks)
-        return found
+    def _together(self, shares: Mapping[str, float]) -> ModelDisk:
+        models = disk_models(self._disks, self.facts.storage.shared_curves)
+        # Disks that were measured as one bear the names of all.
+        each = [sum(shares.get(name, 0.0) for name in one.name.split("+")) for one in models]
+        return disks_together(models, each)
+
+    @cached_property
+    def _asked_places(self) -> tuple[AskedPlace, ...]:
+        if self.kind == "cache":  # keys are split evenly, and what is scanned is not what may come
+            return ()
+        asked = self.workload.dataset.requests_by_path
+        return asked_places(self.data_paths, asked, self.facts.datasets)
 
     @cached_property
     def disks_by_path(self) -> list[ModelDisk]:
@@ -224,25 +234,6 @@ class Situation:
         """Mean size of what is asked for."""
         sizes = self.workload.sizes
         return Quantity("workload.sizes.mean_bytes", sizes.mean_bytes, "bytes", sizes.provenance)
-
-    @cached_property
-    def _size_groups(self) -> tuple[SizeGroup, ...]:
-        """Sizes of the files about their mean, where they were scanned."""
-        scanned = [d.sizes.buckets for d in self.facts.datasets if d.sizes is not None]
-        return size_groups([bucket for buckets in scanned for bucket in buckets])
-
-    @property
-    def _directories(self) -> float | None:
-        """Directories that the files lie in, where a scan counted them."""
-        counts = [d.directories for d in self.facts.datasets if d.files]
-        return float(sum(counts)) if counts and all(counts) else None
-
-    def _page_waste_bytes(self, mean_bytes: float) -> float:
-        """What a file's last page leaves free: known where a scan found one size alone."""
-        scanned = [d.sizes for d in self.facts.datasets if d.sizes is not None]
-        if scanned and all(sizes.mean_bytes == sizes.max_bytes for sizes in scanned):
-            return float(-round(mean_bytes) % PAGE_BYTES)
-        return max(HALF_PAGE_BYTES, PAGE_BYTES - mean_bytes)
 
     @property
     def files(self) -> Quantity:
@@ -337,14 +328,20 @@ class Situation:
         value = max(speeds) / 8 if speeds else None
         return Quantity("network.links speed", value, "bytes/s")
 
-    def popularity_classes(self, dataset_bytes: float) -> tuple[PopularityClass, ...]:
-        """Popularity of the objects of a dataset of that size."""
+    def popularity_classes(
+        self, dataset_bytes: float, exponent: float | None = None
+    ) -> tuple[PopularityClass, ...]:
+        """Popularity of the objects of a dataset of that size; of that skew, where one is given."""
         popularity = self.workload.popularity
         mean = self.object_bytes.value or 1.0
-        if popularity.curve:
+        if popularity.curve and exponent is None:
             curve = [(point.requests_ratio, float(point.bytes)) for point in popularity.curve]
             return curve_classes(curve, mean, dataset_bytes)
-        return zipf_classes(max(1.0, dataset_bytes / mean), popularity.exponent or 0.0)
+        skew = (popularity.exponent or 0.0) if exponent is None else exponent
+        objects = max(1.0, dataset_bytes / mean)
+        if self._asked_places:
+            return classes_of_places(self._asked_places, objects, skew)
+        return zipf_classes(objects, skew)
 
     @cached_property
     def blocking_inputs(self) -> BlockingInputs | None:
@@ -374,16 +371,18 @@ class Situation:
             client_bytes_per_second=self.workload.concurrency.client_bytes_per_second,
             clients_keep_pace=self.workload.concurrency.clients_keep_pace,
             encrypts=self.tls and self.read_path.name == "buffers",
-            sizes=self._size_groups,
-            page_waste_bytes=self._page_waste_bytes(mean.value),
+            sizes=scanned_sizes(self.facts.datasets),
+            page_waste_bytes=page_waste_bytes(self.facts.datasets, mean.value),
             names_take_memory=not self.facts.memory.names_apart,
-            directories=self._directories,
+            directories=directories_of(self.facts.datasets),
             asked=CacheAge(
                 self.workload.popularity.requests_seen,
                 self.workload.popularity.began_full,
                 self.workload.popularity.once,
             ),
         )
+        if self._asked_places and (read := reads_by_disk(self._asked_places, inputs)):
+            inputs = replace(inputs, disk=self._together(read))
         return since_empty(inputs) if self.workload.popularity.began_empty else inputs
 
     @cached_property

@@ -50,7 +50,10 @@ MARGIN = 3.5
 """Pools pay when blocking costs others this many times the CPU that offloading costs: a response
 waits for more than CPU at each hand-over, since a thread has to wake up, and then the loop.
 Source: cells drawn at random, all in memory or nearly: hot answers took 50 to 60 us longer for one
-read (drawn-4201-008, -014), 400 us for five (-009), three to five times ``OFFLOAD_SECONDS``."""
+read (drawn-4201-008, -014), three times ``OFFLOAD_SECONDS``."""
+ENCRYPTED_MARGIN = 4.5
+"""The same where the worker encrypts: each buffer comes back to the loop before the next is read.
+Source: drawn-4201-009, 400 us for five reads over TLS."""
 _SATURATED = 0.95
 
 
@@ -87,6 +90,8 @@ class Prediction:
     closed_loop: bool
     """Clients wait for their answers, so faster answers are more requests."""
     can_offload: bool = True
+    margin: float = MARGIN
+    """What ``gain`` has to be for pools to pay."""
 
     @property
     def gain(self) -> float:
@@ -97,7 +102,7 @@ class Prediction:
     @property
     def pools_pay(self) -> bool:
         """Whether offloading costs clearly less than blocking, or ends turns that others feel."""
-        return self.can_offload and (self.gain > MARGIN or self.turns_are_felt)
+        return self.can_offload and (self.gain > self.margin or self.turns_are_felt)
 
     @property
     def turns_are_felt(self) -> bool:
@@ -107,7 +112,7 @@ class Prediction:
     @property
     def only_turns(self) -> bool:
         """Whether those alone make pools pay, for all but the large answers themselves."""
-        return self.turns_are_felt and self.gain <= MARGIN
+        return self.turns_are_felt and self.gain <= self.margin
 
 
 def predict(i: BlockingInputs) -> Prediction:
@@ -170,6 +175,7 @@ def predict(i: BlockingInputs) -> Prediction:
         cold_peak=_cold_peak(i, miss, transfers),
         closed_loop=waits_for_answers or not open_loop,
         can_offload=i.can_offload,
+        margin=ENCRYPTED_MARGIN if i.encrypts else MARGIN,
     )
 
 
@@ -184,7 +190,7 @@ def _open_wait(i: BlockingInputs, utilisation: float, hold: float, miss: float) 
     return loop_wait(
         utilisation,
         hold / usual * i.disk.read_seconds(found.mean_bytes),
-        i.disk.spread,
+        i.disk.spread_of(found.mean_bytes, moving=True),
         sizes_spread=found.spread,
         stalls=i.disk.stalls,
         reads_per_second=arrivals,
@@ -218,7 +224,7 @@ def predict_measured(i: BlockingInputs, blocked_ratio: float) -> Prediction:
     _, wait, tail = loop_wait(
         bounded,
         i.disk.read_seconds(found.mean_bytes),
-        i.disk.spread,
+        i.disk.spread_of(found.mean_bytes),
         sizes_spread=found.spread,
     )
     copy = i.hold_bytes / MEMORY_BYTES_PER_SECOND

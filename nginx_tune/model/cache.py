@@ -138,6 +138,35 @@ def hit_ratio_after(
     )
 
 
+def missed_shares(
+    groups: Sequence[tuple[PopularityClass, ...]],
+    capacity_objects: float,
+    requests: float | None,
+    *,
+    began_full: bool,
+) -> list[float]:
+    """Of all requests those to each group of classes that a shared LRU cache does not answer.
+
+    ``requests`` and ``began_full`` are as for ``hit_ratio_after``; None: the long run.
+    Shape: one for each group; their sum is the share of misses.
+    """
+    classes = tuple(one for group in groups for one in group)
+    objects = sum(c.objects for c in classes)
+    if capacity_objects >= objects and (requests is None or began_full):
+        return [0.0] * len(groups)
+    time, left = requests or 0.0, 0.0
+    known = math.inf if requests is None else objects_asked(classes, requests)
+    if known >= capacity_objects:
+        time = _characteristic_time(classes, capacity_objects) if capacity_objects > 0 else 0.0
+    elif began_full:
+        left = min(1.0, (capacity_objects - known) / max(objects - known, 1e-9))
+    return [
+        sum(c.objects * c.probability_each * math.exp(-c.probability_each * time) for c in group)
+        * (1 - left)
+        for group in groups
+    ]
+
+
 def believed_ratio(classes: tuple[PopularityClass, ...], requests: float) -> float:
     """Share of requests for what was looked at no longer ago than so many requests of all.
 

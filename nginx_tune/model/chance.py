@@ -22,9 +22,10 @@ _QUANTILE = 1.645
 def time_factors(i: BlockingInputs) -> tuple[float, float]:
     """What the time in cold reads may be times its mean: one in twenty is below, one above.
 
-    Misses come by themselves, so their times add up to a compound Poisson sum; which file is how
-    large has nothing to do with how popular it is, so the mean time of a miss is that of a sample
-    of as many files as misses are spread over. Both variances add up, and a sum of positive parts
+    Misses come by themselves, so their times add up to a compound Poisson sum, of which those of a
+    slow disk may be few and most of the time; which file is how large has nothing to do with how
+    popular it is, so the mean time of a miss is that of a sample of as many files as misses are
+    spread over. Both variances add up, and a sum of positive parts
     is about a gamma variable of that mean and variance.
 
     Source: Feller, An Introduction to Probability Theory 2 (1971), VI.4 (compound Poisson);
@@ -35,9 +36,11 @@ def time_factors(i: BlockingInputs) -> tuple[float, float]:
     if miss <= 0:
         return 1.0, 1.0
     counted = max(COUNTED, (i.rate_per_second or 0.0) * _COUNTED_SECONDS)
-    spread = _times_squared_over_mean(i)
+    sizes = _times_squared_over_mean(i)
+    disks = i.disk.spread_between_disks(i.hold_bytes) ** 2
     same = 1 / i.objects if i.asked.once else miss_overlap(i.classes, usable_objects(i))
-    variance = (1 + spread) / (counted * miss) + spread * max(0.0, same - 1 / i.objects)
+    variance = (1 + sizes) * (1 + disks) / (counted * miss)
+    variance += sizes * max(0.0, same - 1 / i.objects)
     return (
         min(1.0, _gamma_factor(variance, -_QUANTILE)),
         max(1.0, _gamma_factor(variance, _QUANTILE)),

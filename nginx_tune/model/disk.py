@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nginx_tune.documents.base import Provenance
@@ -34,11 +34,41 @@ class ModelDisk:
     stalls: Stalls | None = None
     """Times at which nothing moves, where they were measured; they are part of the means above and
     of ``spread``, as reads one after the other meet them."""
+    parts: tuple[tuple[float, ModelDisk], ...] = ()
+    """The disks of several together, each with its share of the reads."""
 
     @property
     def spread_moving(self) -> float:
         """Coefficient of variation of the read time outside of stalls."""
         return self.spread if self.stalls is None else self.stalls.spread_between
+
+    def spread_of(self, read_bytes: float, *, moving: bool = False) -> float:
+        """Coefficient of variation of the time of such a read, whichever of the disks it goes to.
+
+        ``moving``: outside of stalls.
+        """
+        if not self.parts:
+            return self.spread_moving if moving else self.spread
+        moving = moving and self.stalls is not None
+        return _spread_over(
+            (share, disk.read_seconds(read_bytes), disk.spread_moving if moving else disk.spread)
+            for share, disk in self.parts
+        )
+
+    @property
+    def moving_latency_seconds(self) -> float:
+        """Mean time to the first byte outside of stalls."""
+        if self.stalls is None:
+            return self.latency_seconds
+        if self.parts:
+            return sum(share * disk.moving_latency_seconds for share, disk in self.parts)
+        return self.latency_seconds * (1.0 - self.stalls.ratio)
+
+    def spread_between_disks(self, read_bytes: float) -> float:
+        """Coefficient of variation of the disks' mean times of such a read; 0 for one disk."""
+        return _spread_over(
+            (share, disk.read_seconds(read_bytes), 0.0) for share, disk in self.parts
+        )
 
     def read_seconds(self, read_bytes: float) -> float:
         """Mean time of one cold read of ``read_bytes`` on the idle disk."""
@@ -48,6 +78,19 @@ class ModelDisk:
         """Cold reads of that size that the disk can finish in a second."""
         reads = self.heads / self.read_seconds(read_bytes)
         return min(reads, self.most_bytes_per_second / max(read_bytes, 1.0))
+
+
+def _spread_over(reads: Iterable[tuple[float, float, float]]) -> float:
+    """Coefficient of variation of times that are mixed: share, mean and variation of each kind.
+
+    A few reads of a slow disk among many of a fast one are nearly all of it.
+    Source: E[S^2] of a mixture is the sum of the shares times m^2 (1 + cv^2).
+    """
+    mean = square = 0.0
+    for share, seconds, spread in reads:
+        mean += share * seconds
+        square += share * seconds**2 * (1 + spread**2)
+    return math.sqrt(max(0.0, square / mean**2 - 1)) if mean > 0 else 0.0
 
 
 TYPICAL: dict[DiskClass, ModelDisk] = {
@@ -246,23 +289,31 @@ def disks_together(disks: Sequence[ModelDisk], shares: Sequence[float] = ()) -> 
     total = math.fsum(shares)
     part = [share / total for share in shares] if total > 0 else [1 / len(disks)] * len(disks)
     shared = list(zip(part, disks, strict=True))
-    stalls = [(p, d.stalls) for p, d in shared if d.stalls is not None]
     return ModelDisk(
         latency_seconds=sum(p * d.latency_seconds for p, d in shared),
         # The mean is of the time that a byte takes, to which a slow disk adds most.
         bytes_per_second=1 / sum(p / d.bytes_per_second for p, d in shared),
         heads=sum(d.heads for d in disks),
-        spread=max(d.spread for d in disks),
+        spread=disks[0].spread
+        if len(disks) == 1
+        else _spread_over((p, d.latency_seconds, d.spread) for p, d in shared),
         name="+".join(d.name for d in disks),
         provenance=min((d.provenance for d in disks), key=_LEAST_SURE.index),
-        # As often as the mean disk: of the reads, each disk's stalls meet only its own.
-        stalls=Stalls(
-            sum(p * one.ratio for p, one in stalls),
-            max(one.seconds for _, one in stalls),
-            max(one.spread_between for _, one in stalls),
-        )
-        if stalls
-        else None,
+        stalls=_stalls_together([(p, d.stalls) for p, d in shared if d.stalls is not None]),
+        parts=tuple(shared) if len(shared) > 1 else (),
+    )
+
+
+def _stalls_together(each: Sequence[tuple[float, Stalls]]) -> Stalls | None:
+    """The stalls of several disks, each met by the reads of its own disk alone."""
+    ratio = sum(one.ratio for _, one in each)
+    if not each or not ratio:
+        return None
+    return Stalls(
+        ratio=min(1.0, ratio),
+        seconds=max(one.seconds for _, one in each),
+        spread_between=max(one.spread_between for _, one in each),
+        share=sum(share * one.ratio for share, one in each) / ratio,
     )
 
 

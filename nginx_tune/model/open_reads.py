@@ -27,9 +27,7 @@ def open_reads(i: BlockingInputs, reads_per_second: float) -> tuple[float, float
     """
     reads, turns, heads = i.holds_per_miss, i.turns_per_miss, max(1.0, i.disk.heads)
     files_per_second = reads_per_second / reads
-    latency = i.disk.latency_seconds
-    if i.disk.stalls is not None:
-        latency *= 1.0 - i.disk.stalls.ratio
+    latency = i.disk.moving_latency_seconds
     transfer = reads * i.hold_bytes / i.disk.bytes_per_second
     if files_per_second <= 0:
         return (latency + transfer) / reads, 0.0

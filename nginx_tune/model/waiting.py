@@ -29,6 +29,8 @@ class Stalls(NamedTuple):
     """Length of one."""
     spread_between: float
     """Coefficient of variation of the read times outside of stalls."""
+    share: float = 1.0
+    """Of the reads, those to the disk that has them."""
 
     @property
     def per_second(self) -> float:
@@ -55,8 +57,8 @@ def loop_wait(
 ) -> LoopWait:
     """Waits behind reads that hold the loop for ``utilisation`` of the time, stalls left out.
 
-    ``reads_per_second`` come to this loop; ``spread`` is used where the disk has no stalls, and
-    ``sizes_spread`` is that of the reads' sizes beside it.
+    ``reads_per_second`` come to this loop; ``spread`` is that of their times outside of stalls,
+    and ``sizes_spread`` that of their sizes beside it.
     """
     spread = math.hypot(spread, sizes_spread)
     if stalls is None:
@@ -65,13 +67,14 @@ def loop_wait(
             waiting_seconds(utilisation, hold_seconds, spread),
             waiting_p99_seconds(utilisation, hold_seconds, spread),
         )
-    between = math.hypot(stalls.spread_between, sizes_spread)
-    mean = waiting_seconds(utilisation, hold_seconds, between)
-    stood, squared = _stall_moments(stalls.seconds, reads_per_second, utilisation)
+    mean = waiting_seconds(utilisation, hold_seconds, spread)
+    # A stall comes by its own disk's clock, however seldom that disk is read.
+    met = reads_per_second * stalls.share
+    stood, squared = _stall_moments(stalls.seconds, met, utilisation * stalls.share)
     return LoopWait(
         min(1.0, utilisation + stalls.per_second * stood),
         mean + stalls.per_second * squared / 2,
-        _p99(utilisation, mean, stalls, reads_per_second),
+        _p99(utilisation, mean, stalls, met),
     )
 
 
@@ -136,7 +139,8 @@ def _p99(utilisation: float, mean: float, stalls: Stalls, reads_per_second: floa
             share = utilisation * math.exp(-time * utilisation / mean)
         if time < stalls.seconds:
             rest = stalls.seconds - time
-            share += stalls.per_second * _stall_moments(rest, reads_per_second, utilisation)[0]
+            under_way = utilisation * stalls.share
+            share += stalls.per_second * _stall_moments(rest, reads_per_second, under_way)[0]
         return share
 
     if beyond(0.0) <= _TAIL:
@@ -172,7 +176,7 @@ def peak_under_way(
     if queued > _SELDOM:
         peak = max(peak, places + math.log(queued / _SELDOM) / math.log(places / offered))
     if stalls is not None and stalls.ratio > _SELDOM:
-        come = offered + arrivals_per_second * stalls.seconds
+        come = offered + arrivals_per_second * stalls.share * stalls.seconds
         peak = max(peak, _poisson_quantile(come, _SELDOM / stalls.ratio))
     return peak
 

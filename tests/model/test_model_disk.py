@@ -186,3 +186,27 @@ def test_a_slow_disk_counts_as_often_as_it_is_asked() -> None:
         assert seldom.read_seconds(size) == pytest.approx((10 * times[0] + times[1]) / 11)
     assert seldom.heads == evenly.heads
     assert disks_together([fast, slow], [0, 0]) == evenly
+
+
+@pytest.mark.parametrize("shares", [(1.0, 1.0), (1.0, 250.0), (40.0, 1.0)])
+@pytest.mark.parametrize("read_bytes", [4096.0, 1e6])
+def test_reads_of_several_disks_spread_as_drawn(
+    shares: tuple[float, float], read_bytes: float
+) -> None:
+    rng = random.Random(49)
+    disks = (TYPICAL["hdd"], replace(TYPICAL["ssd"], spread=0.5))
+    times = [
+        disk.read_seconds(read_bytes) * rng.gammavariate(1 / disk.spread**2, disk.spread**2)
+        for disk in rng.choices(disks, shares, k=200_000)
+    ]
+    both = disks_together(disks, shares)
+    true = statistics.pstdev(times) / statistics.fmean(times)
+    assert both.read_seconds(read_bytes) == pytest.approx(statistics.fmean(times), rel=0.02)
+    assert both.spread_of(read_bytes) == pytest.approx(true, rel=0.05)
+    assert both.spread_between_disks(read_bytes) < both.spread_of(read_bytes)
+
+
+def test_one_disk_has_nothing_between() -> None:
+    one = disks_together([TYPICAL["hdd"]])
+    assert one.spread_between_disks(4096.0) == 0.0
+    assert one.spread_of(4096.0) == TYPICAL["hdd"].spread

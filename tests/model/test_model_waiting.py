@@ -13,14 +13,17 @@ from test_model_simulated import inputs
 from nginx_tune.documents.curve import Curve, CurvePoint
 from nginx_tune.documents.facts import Disk
 from nginx_tune.model.blocking import predict
-from nginx_tune.model.disk import disk_model
+from nginx_tune.model.disk import ModelDisk, disk_model, disks_together
 from nginx_tune.model.waiting import Stalls, loop_wait, peak_under_way
 
 
 def simulate_stalls(
     stalls: Stalls, reads_per_second: float, read: float
 ) -> tuple[float, list[float]]:
-    """Share of time that one loop stands, and waits of events on it, where the disk stalls."""
+    """Share of time that one loop stands, and waits of events on it, where the disk stalls.
+
+    Reads that are none of the share of the disk that stalls go to one that never does.
+    """
     clock, rng = Clock(), random.Random(53)
     loop = Station(clock, 1)
     stands_until, waits, blocked = 0.0, [], 0.0
@@ -33,11 +36,12 @@ def simulate_stalls(
 
     def on_loop(done: Callable[[], None]) -> None:
         since, left = clock.now, gamma(rng, read, stalls.spread_between)
+        meets = rng.random() < stalls.share
 
         def look() -> None:
             """Work goes on in small steps outside of stalls."""
             nonlocal left, blocked
-            if clock.now < stands_until:
+            if meets and clock.now < stands_until:
                 clock.after(stands_until - clock.now, look)
             elif left > 0:
                 step = min(left, read / 4)
@@ -78,6 +82,30 @@ def test_a_loop_stands_through_stalls_as_simulated(
     assert loop.blocked_ratio == pytest.approx(blocked, rel=0.15)
     assert loop.mean_seconds == pytest.approx(mean(waits), rel=0.2)
     assert loop.p99_seconds == pytest.approx(quantile(waits, 0.99), rel=0.2, abs=read)
+
+
+@pytest.mark.parametrize(("share", "rate"), [(0.03, 400.0), (0.25, 120.0), (0.5, 8.0)])
+def test_one_disk_of_several_stalls_by_its_own_clock(share: float, rate: float) -> None:
+    """drawn-5309-021: one request in thirty meets stalls, which come as often as on any disk."""
+    stalls, read = Stalls(1 / 6, 0.2, 0.5, share), 0.0003
+    loop = loop_wait(rate * read, read, 0.5, stalls=stalls, reads_per_second=rate)
+    blocked, waits = simulate_stalls(stalls, rate, read)
+    assert loop.blocked_ratio == pytest.approx(blocked, rel=0.15)
+    assert loop.mean_seconds == pytest.approx(mean(waits), rel=0.2)
+    assert loop.p99_seconds == pytest.approx(quantile(waits, 0.99), rel=0.2, abs=read)
+
+
+def test_stalls_of_several_disks_are_met_by_their_own_reads() -> None:
+    quiet = ModelDisk(0.0002, 400e6, heads=8, spread=0.5)
+    stalling = replace(quiet, latency_seconds=0.0012, stalls=Stalls(1 / 6, 0.2, 0.5))
+    both = disks_together([stalling, quiet], [1.0, 9.0]).stalls
+    assert both == Stalls(pytest.approx(1 / 6), 0.2, 0.5, pytest.approx(0.1))
+    each = disks_together([stalling] * 3, [1.0, 1.0, 2.0])
+    assert each.stalls is not None
+    assert each.stalls.per_second == pytest.approx(3 / 6 / 0.2)
+    assert each.stalls.share == pytest.approx(1 / 3)
+    assert each.moving_latency_seconds == pytest.approx(0.001)
+    assert disks_together([quiet, quiet]).stalls is None
 
 
 def test_a_measured_disk_that_stalls_blocks_loops_for_most_of_its_stalls() -> None:
