@@ -9,8 +9,9 @@ memory; hot files, cold names, a slow link, slow clients, TLS, short and long co
 that wait for answers and requests that come by themselves; proxies and caches in front of an
 origin. The same seed draws the same cells.
 
-Each cell runs stock, the recommendation, two neighbours of it, "always on" and threads alone; half
-of the rounds where these tell enough. What is there already is not run again.
+Each cell runs stock, the recommendation, two neighbours of it, "always on" and threads alone: four
+rounds, and as many again while these leave a doubt, up to --rounds. What is there and leaves none
+is not run again; with more --rounds than before, the others go on where they ended.
 """
 
 from __future__ import annotations
@@ -307,7 +308,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--count", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=8, help="at most; half where they tell")
+    parser.add_argument("--rounds", type=int, default=8, help="at most; fewer where they tell")
     parser.add_argument("--minutes", type=float, help="start no cell that would end later")
     parser.add_argument("--write", type=Path, help="directory for the cells; nothing is run")
     parser.add_argument("--results", type=Path, help="directory for the results of a run")

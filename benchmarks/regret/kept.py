@@ -39,7 +39,6 @@ from nginx_tune.prove.metrics import find_metric
 HERE = Path(__file__).parent
 KEPT = HERE / "drawn.jsonl"
 PAGE = HERE.parent / "README.md"
-ASKED_CELLS = 40
 
 
 class KeptNumber(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -173,26 +172,37 @@ def score(cell: KeptCell) -> scoring.CellScore | None:
 
 
 def summary(cells: Sequence[KeptCell]) -> str:
-    """What benchmarks/README.md shows: a sentence, and a line for each cell."""
+    """What benchmarks/README.md shows: a sentence for each seed, and a line for each cell."""
     if not cells:
         return "No cell is kept.\n"
-    scores = {one.name: found for one in cells if (found := score(one)) is not None}
-    judged = {one.score.cell: one for one in scoring.judge_cells(list(scores.values()))}
-    worse = sum(one.stock_high < 1 for one in scores.values())
-    near = sum(one.regret <= scoring.TOLERATED for one in scores.values())
-    beyond = sum(one.outcome == "worse" for one in judged.values())
-    numbers = [number for cell in cells for number in cell.numbers]
-    inside = sum(number.inside for number in numbers)
-    dates = sorted(cell.ended[:10] for cell in cells)
-    said = (
-        f"{len(cells)} cells, {dates[0]} to {dates[-1]} ({ASKED_CELLS} are wanted), {len(scores)} "
-        f"with rounds enough to score: {worse} worse than stock beyond noise, {near} within "
-        f"{scoring.TOLERATED:.0%} of the best candidate, {beyond} clearly further from it; "
-        f"{inside} of {len(numbers)} predictions inside their range.\n"
-    )
+    seeds = dict.fromkeys(one.name.split("-")[1] for one in cells)
+    of_seed = {seed: [one for one in cells if one.name.split("-")[1] == seed] for seed in seeds}
+    judged: dict[str, scoring.Judged] = {}
+    said = []
+    for seed, found in of_seed.items():
+        scores = [one for one in map(score, found) if one is not None]
+        of_this = scoring.judge_cells(scores)
+        judged.update({one.score.cell: one for one in of_this})
+        said.append(_sentence(seed, found, of_this))
     head = ["cell", "what", "over stock", "regret", "predictions inside", "outside"]
     rows = [_row(cell, judged.get(cell.name)) for cell in cells]
-    return f"{said}\n{markdown([head, *rows])}"
+    return "\n".join([*said, "", markdown([head, *rows])])
+
+
+def _sentence(seed: str, cells: Sequence[KeptCell], judged: Sequence[scoring.Judged]) -> str:
+    scores = [one.score for one in judged]
+    worse = sum(one.stock_high < 1 for one in scores)
+    near = sum(one.regret <= scoring.TOLERATED for one in scores)
+    beyond = sum(one.outcome == "worse" for one in judged)
+    numbers = [number for cell in cells for number in cell.numbers]
+    inside = sum(number.inside for number in numbers)
+    dates = sorted({cell.ended[:10] for cell in cells})
+    return (
+        f"- Seed {seed}: {len(cells)} cells, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, "
+        f"{len(scores)} with rounds enough to score: {worse} worse than stock beyond noise, {near} "
+        f"within {scoring.TOLERATED:.0%} of the best candidate, {beyond} clearly further from it; "
+        f"{inside} of {len(numbers)} predictions inside their range."
+    )
 
 
 def _row(cell: KeptCell, judged: scoring.Judged | None) -> list[str]:

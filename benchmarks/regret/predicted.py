@@ -63,7 +63,8 @@ def compare_hits(run: ScenarioRun, scenario: Scenario) -> Compared:
     random requests: it is put together with the hot ones, which the model has in memory, in the
     proportion in which both were answered. Blocks with cold names begin with nothing in the page
     cache, which a prediction of the long run is not about. Bytes say nothing of requests where
-    sizes differ, nor of a site that asks an origin.
+    sizes differ, nor of a site that asks an origin, nor where a block has fewer than two answers
+    for each client that waits for one: much of what is read is of answers that come after it.
     """
     lab = scenario.lab
     is_mixed = any(len(set(one.sizes.values())) > 1 for one in lab.data)
@@ -71,10 +72,13 @@ def compare_hits(run: ScenarioRun, scenario: Scenario) -> Compared:
         return Compared(None, None, None, None)
     reading = [one for one in scenario.classes if one.source != "memory"]
     known = all(one.arrivals.rate_per_second is not None for one in reading)
+    waiting = sum(one.arrivals.users or 0 for one in reading)
     read = served = resident = 0.0
     for block in _without_pools(run.measurements):
         seconds = _load_seconds(block)
         if any(second.disk_read_bytes is None for second in seconds) or not seconds:
+            continue
+        if sum(block.classes[one.name].requests for one in reading) < 2 * waiting:
             continue
         read += sum(second.disk_read_bytes or 0 for second in seconds) / len(seconds)
         for one in reading:

@@ -32,6 +32,8 @@ from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.scenario.run import run_scenario
 
 HERE = Path(__file__).parent
+FIRST = 4
+"""Rounds of a cell that goes on while they leave a doubt."""
 ROUNDS = 8
 """The fewest by which a cell can be significant after Holm over ten: one-sided 1/256 each."""
 
@@ -59,9 +61,10 @@ def run_cells(
     rounds: int,
     minutes: float | None = None,
 ) -> int:
-    """Run cells that no file holds, where there is no result yet; the tables of all of them.
+    """Run cells that no file holds; the tables of all of them.
 
-    Each runs half of its rounds, and the others only where the first half leaves a doubt.
+    Each runs a few rounds, and as many again while these leave a doubt, up to its own number. One
+    whose result has fewer rounds and leaves a doubt goes on where it ended.
     """
     candidates = _candidates()
     scenarios = {
@@ -69,7 +72,7 @@ def run_cells(
         for name, cell in cells.items()
     }
     results.mkdir(parents=True, exist_ok=True)
-    _run_all(scenarios, results, minutes, run_one=_run_until_clear)
+    _run_all(scenarios, results, minutes, run_one=_run_until_clear, is_done=_is_settled)
     status = _report(scenarios, results)
     print(f"\n{table.verdict_lines(_read(scenarios, results))}")
     return status
@@ -112,10 +115,12 @@ def _run_all(
     results: Path,
     minutes: float | None,
     run_one: Callable[[Scenario, Path], None] | None = None,
+    is_done: Callable[[Scenario, Path], bool] | None = None,
 ) -> None:
     """Run what is not there yet; a cell that fails is said and does not end the others."""
-    left = {name: one for name, one in scenarios.items() if not _path(results, name).exists()}
-    _say(f"{len(left)} cells, about {matrix.minutes(left.values()):.0f} minutes")
+    done = is_done or (lambda _, path: path.exists())
+    left = {name: one for name, one in scenarios.items() if not done(one, _path(results, name))}
+    _say(f"{len(left)} cells, at most about {matrix.minutes(left.values()):.0f} minutes")
     started = time.monotonic()
     for name, scenario in left.items():
         gone = (time.monotonic() - started) / 60
@@ -133,21 +138,38 @@ def _run(scenario: Scenario, path: Path) -> None:
 
 
 def _run_until_clear(scenario: Scenario, path: Path) -> None:
-    """Half of the rounds, and the rest where they do not tell enough."""
-    few = max(scoring.FEWEST_ROUNDS, scenario.pairs // 2)
-    run = _measured(msgspec.structs.replace(scenario, pairs=few))
-    if few < scenario.pairs and not table.is_clear(table.Cell(scenario.name, scenario, run)):
-        run = joined(run, _measured(_rest(scenario, few)))
-    _keep(run, path)
+    """So many rounds as tell enough, at most the scenario's."""
+    while not _is_settled(scenario, path):
+        run = _kept(path)
+        there = 0 if run is None else rounds_of(run)
+        more = _measured(_rest(scenario, there, min(scenario.pairs - there, max(FIRST, there))))
+        _keep(more if run is None else joined(run, more), path)
 
 
-def _rest(scenario: Scenario, rounds: int) -> Scenario:
-    """The rounds after the first ones, none of which draws what one of these has drawn.
+def _is_settled(scenario: Scenario, path: Path) -> bool:
+    """Whether the rounds that are kept tell enough, or are as many as there are to be.
+
+    A few that would be left after as many again are not worth a start.
+    """
+    run = _kept(path)
+    if run is None:
+        return False
+    left = scenario.pairs - rounds_of(run)
+    return left < scoring.FEWEST_ROUNDS or table.is_clear(table.Cell(run.name, scenario, run))
+
+
+def rounds_of(run: ScenarioRun) -> int:
+    """How many rounds ran, those among them that a flag discards."""
+    arms = len({block.arm for block in run.measurements})
+    return 1 + max((block.block for block in run.measurements), default=-1) // max(1, arms)
+
+
+def _rest(scenario: Scenario, there: int, rounds: int) -> Scenario:
+    """So many rounds after those that are there, none of which draws what one of these has drawn.
 
     A round draws by the scenario's seed and its own number.
     """
-    left = scenario.pairs - rounds
-    return msgspec.structs.replace(scenario, pairs=left, seed=scenario.seed + rounds)
+    return msgspec.structs.replace(scenario, pairs=rounds, seed=scenario.seed + there)
 
 
 def joined(first: ScenarioRun, second: ScenarioRun) -> ScenarioRun:
@@ -175,11 +197,15 @@ def _keep(run: ScenarioRun, path: Path) -> None:
     half.replace(path)
 
 
+def _kept(path: Path) -> ScenarioRun | None:
+    return decode(ScenarioRun, path.read_bytes(), source=str(path)) if path.exists() else None
+
+
 def _read(scenarios: Mapping[str, Scenario], results: Path) -> list[table.Cell]:
     return [
-        table.Cell(name, scenario, decode(ScenarioRun, path.read_bytes(), source=str(path)))
+        table.Cell(name, scenario, run)
         for name, scenario in scenarios.items()
-        if (path := _path(results, name)).exists()
+        if (run := _kept(_path(results, name))) is not None
     ]
 
 

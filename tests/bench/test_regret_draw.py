@@ -19,7 +19,11 @@ import run  # noqa: E402
 import scoring  # noqa: E402
 
 from nginx_tune.documents.decisions import Decisions  # noqa: E402
-from nginx_tune.documents.measurement import Measurement  # noqa: E402
+from nginx_tune.documents.measurement import (  # noqa: E402
+    ClassMeasurement,
+    Latency,
+    Measurement,
+)
 from nginx_tune.documents.scenario import Scenario, ScenarioRun  # noqa: E402
 from nginx_tune.documents.verdict import Environment, Verdict  # noqa: E402
 from nginx_tune.scenario.checks import check_scenario  # noqa: E402
@@ -132,20 +136,82 @@ def test_half_of_the_rounds_are_enough_only_where_nothing_is_lost() -> None:
     assert not scoring.is_clear(scoring.score_cell("regret", rounds(1.0, 1.5), "higher"))
 
 
+def _ran(rounds: int, values: dict[str, float]) -> ScenarioRun:
+    """So many rounds of arms whose answers take so long."""
+    blocks = [
+        Measurement(
+            block=number * len(values) + place,
+            arm=arm,
+            classes={
+                "memory": ClassMeasurement(
+                    requests=99, response_seconds=Latency(count=99, mean=mean)
+                )
+            },
+        )
+        for number in range(rounds)
+        for place, (arm, mean) in enumerate(values.items())
+    ]
+    verdict = Verdict(outcome="better", primary_metric="x", environment=Environment())
+    return ScenarioRun(name="a", prediction=Decisions(), verdict=verdict, measurements=blocks)
+
+
+EVEN = {"baseline": 1.0, "candidate": 1.0}
+LOSING = {"baseline": 1.0, "candidate": 1.5}
+
+
 def test_two_runs_are_joined_with_their_rounds_one_after_the_other() -> None:
-    def one(name: str) -> ScenarioRun:
-        blocks = [Measurement(block=n, arm=arm) for n, arm in enumerate(["baseline", "candidate"])]
-        verdict = Verdict(outcome="better", primary_metric="x", environment=Environment())
-        return ScenarioRun(name=name, prediction=Decisions(), verdict=verdict, measurements=blocks)
-
-    both = run.joined(one("a"), one("a"))
+    both = run.joined(_ran(1, EVEN), _ran(1, EVEN))
     assert [block.block for block in both.measurements] == [0, 1, 2, 3]
+    assert run.rounds_of(both) == 2
 
 
-def test_the_second_half_of_the_rounds_draws_what_the_first_has_not() -> None:
-    scenario = run._scenarios(["01-hdd-cold"], 8, None)["01-hdd-cold"]
-    rest = run._rest(scenario, 3)
-    first = {scenario.seed + number for number in range(3)}
-    second = {rest.seed + number for number in range(rest.pairs)}
-    assert rest.pairs == 5
-    assert not first & second
+@pytest.mark.parametrize(
+    ("values", "most", "asked"),
+    [
+        (EVEN, 8, [(4, 0)]),
+        (LOSING, 8, [(4, 0), (4, 4)]),
+        (LOSING, 24, [(4, 0), (4, 4), (8, 8), (8, 16)]),
+        (LOSING, 11, [(4, 0), (4, 4)]),
+    ],
+)
+def test_a_cell_runs_as_many_rounds_again_while_they_leave_a_doubt(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    values: dict[str, float],
+    most: int,
+    asked: list[tuple[int, int]],
+) -> None:
+    cell = {"primary_metric": "memory.mean"}
+    whole = msgspec.structs.replace(
+        run._scenarios(["01-hdd-cold"], most, None)["01-hdd-cold"], **cell
+    )
+    seen: list[tuple[int, int]] = []
+
+    def measured(part: Scenario) -> ScenarioRun:
+        seen.append((part.pairs, part.seed - whole.seed))
+        return _ran(part.pairs, values)
+
+    monkeypatch.setattr(run, "_measured", measured)
+    run._run_until_clear(whole, tmp_path / "a.json")
+    assert seen == asked
+    run._run_until_clear(whole, tmp_path / "a.json")
+    assert seen == asked, "what leaves no doubt, or is as much as there is to be, is not run again"
+
+
+def test_a_result_with_fewer_rounds_goes_on_where_it_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cell = {"primary_metric": "memory.mean"}
+    eight, sixteen = (
+        msgspec.structs.replace(run._scenarios(["01-hdd-cold"], most, None)["01-hdd-cold"], **cell)
+        for most in (8, 16)
+    )
+    file = tmp_path / "a.json"
+    monkeypatch.setattr(run, "_measured", lambda part: _ran(part.pairs, LOSING))
+    run._run_until_clear(eight, file)
+    assert not run._is_settled(sixteen, file)
+    run._run_until_clear(sixteen, file)
+    kept = run._kept(file)
+    assert kept is not None
+    assert run.rounds_of(kept) == 16
+    assert [block.block for block in kept.measurements] == list(range(32))

@@ -54,10 +54,11 @@ def block(
         duration_seconds=SECONDS,
         classes={
             "hot": ClassMeasurement(
+                requests=80 * SECONDS,
                 bytes_per_second=80 * FILE,
                 response_seconds=Latency(count=80 * SECONDS, mean=hot_mean),
             ),
-            "cold": ClassMeasurement(bytes_per_second=20 * FILE),
+            "cold": ClassMeasurement(requests=20 * SECONDS, bytes_per_second=20 * FILE),
         },
         server=ServerMeasurement(series=[*load, *drain], workers=[WorkerUse(pid=1)]),
     )
@@ -94,6 +95,25 @@ def test_hot_requests_of_clients_that_wait_are_taken_as_answered_from_memory() -
     hits = predicted.compare_hits(run([block("baseline", 0, hot_mean=1.0)]), closed)
     assert hits.measured == pytest.approx(0.9)
     assert hits.predicted == pytest.approx(0.8 + 0.2 * 0.85)
+
+
+def test_where_most_of_what_is_read_is_still_to_be_sent_bytes_tell_no_hits() -> None:
+    """The cell 015 of seed 5309: 70 answers in a block with 80 clients that wait."""
+    closed = scenario("01-hdd-cold")
+    waiting = sum(one.arrivals.users or 0 for one in closed.classes)
+    few, enough = (
+        msgspec.structs.replace(
+            whole,
+            classes={
+                name: msgspec.structs.replace(one, requests=count if name == "cold" else 0)
+                for name, one in whole.classes.items()
+            },
+        )
+        for whole in [block("baseline", 0, hot_mean=1.0)]
+        for count in (2 * waiting - 1, 2 * waiting)
+    )
+    assert predicted.compare_hits(run([few]), closed).measured is None
+    assert predicted.compare_hits(run([enough]), closed).measured == pytest.approx(0.9)
 
 
 def test_small_files_are_counted_in_whole_pages() -> None:
