@@ -75,6 +75,7 @@ def complete_site(site: Site, facts: Facts, kind: Kind) -> Site:
         user=site.user or facts.nginx.user,
         mime_types=site.mime_types or facts.nginx.mime_types_path,
         gzip=_gzip(site, facts, kind),
+        tcp_nopush=facts.nginx.tcp_nopush if site.tcp_nopush is None else site.tcp_nopush,
         cache_dirs=cache_dirs,
         upstreams=upstreams,
         error_log=error_log,

@@ -104,6 +104,8 @@ class Nginx(Part, frozen=True, kw_only=True):
     gzip: list[str] | None = None
     """The ``gzip`` lines of http in its configuration that can be written elsewhere, such as
     ``gzip on``; null as for ``user``."""
+    tcp_nopush: bool | None = None
+    """Whether http in its configuration says ``tcp_nopush on``; null as for ``user``."""
     pid_path: str | None = None
     libc: str | None = None
     """``glibc`` or ``musl``: they count CPUs each by a rule of their own."""

@@ -64,6 +64,8 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     gzip: list[str] | None = None
     """``gzip`` lines of http, such as ``gzip on``; none leaves compression off. Null takes those
     of the installed configuration, else what is usual for the kind."""
+    tcp_nopush: bool | None = None
+    """Whether to write ``tcp_nopush on``; null does as the installed configuration does."""
     hot_locations: list[str] = []
     """Location prefixes whose files are asked for all the time and stay in memory."""
     streams: list[str] = []

@@ -19,7 +19,9 @@ def write_arm(
     Both arms have the decided number of workers and no access log, so that they differ in what
     is compared alone.
     """
-    placed = msgspec.structs.replace(site, error_log=error_log, access_log="off", gzip=[])
+    placed = msgspec.structs.replace(
+        site, error_log=error_log, access_log="off", gzip=[], tcp_nopush=False
+    )
     quiet = Setting(context="http", directive="access_log", args=["off"])
     if spec.decisions == "none":
         workers = [s for d in decisions.decisions if d.id == "workers" for s in d.settings]

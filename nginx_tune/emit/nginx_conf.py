@@ -203,6 +203,9 @@ def _site_settings(site: Site) -> list[Setting]:
                 reason="about 40000 sessions for all workers; a resumed one needs no key exchange",
             )
         )
+    if site.tcp_nopush:
+        reason = "as the installed nginx has it: what it is worth depends on the network"
+        settings.append(Setting(context="http", directive="tcp_nopush", args=["on"], reason=reason))
     for line in site.gzip or ():
         name, *args = line.split()
         reason = "text goes out smaller" if line == "gzip on" else ""

@@ -12,7 +12,7 @@ from nginx_tune.documents.site import GZIP_LINE
 from nginx_tune.host.door import Host
 from nginx_tune.subject.subject import ConfigurationFiles
 
-STANDING = ("user", "mime_types_path", "gzip")
+STANDING = ("user", "mime_types_path", "gzip", "tcp_nopush")
 """The fields of ``nginx`` that are read here."""
 _PATTERNS = frozenset("*?[")
 """What makes nginx take the name of an include for a pattern. Source: ngx_conf_include()."""
@@ -52,6 +52,7 @@ def standing_in(tree: ConfTree, nginx: Nginx) -> Nginx:
             for line in lines
             if GZIP_LINE.fullmatch(line.words) and not any(" " in arg for arg in line.args)
         ],
+        tcp_nopush=any(line.words == "tcp_nopush on" for line in lines),
     )
 
 

@@ -51,12 +51,18 @@ def test_every_cell_is_a_scenario_of_all_candidates(path: Path) -> None:
     assert next(arm for arm in s.arms if arm.name == "stock-again").settings == stock
 
 
-def test_a_single_change_differs_from_stock_in_that_alone() -> None:
-    stock = {(s.directive, *s.args) for s in CANDIDATES["stock"].settings}
+def test_a_single_change_differs_from_its_origin_in_that_alone() -> None:
     for one in CANDIDATES.values():
         if one.changes:
+            origin = {(s.directive, *s.args) for s in CANDIDATES[one.changes].settings}
             own = {(s.directive, *s.args) for s in one.settings}
-            assert len({name for name, *_ in own ^ stock}) == 1
+            assert len({name for name, *_ in own ^ origin}) == 1
+
+
+def test_what_is_no_decision_stays_as_stock_has_it() -> None:
+    for name in ("stock", "recommended", "near-chunk", "near-open-files"):
+        said = {(s.directive, *s.args) for s in CANDIDATES[name].settings}
+        assert ("tcp_nopush", "on") in said
 
 
 def rounds(

@@ -23,6 +23,7 @@ user www-data staff;
 events {}
 http {
     include mime.types;
+    tcp_nopush on;
     gzip on;
     gzip_types text/css "application/x y";
     gzip_disable "msie6";
@@ -61,6 +62,21 @@ def test_the_standing_configuration_is_kept(tmp_path: Path) -> None:
     assert "types {" not in text
     assert "gzip_proxied expired no-cache;" in text
     assert "gzip_vary" not in text
+    assert "\n    tcp_nopush on;" in text
+
+
+@pytest.mark.parametrize(("line", "given", "kept"), [
+    ("tcp_nopush on;", None, True), ("tcp_nopush off;", None, False), ("", None, False),
+    ("tcp_nopush on;", False, False), ("", True, True),
+])  # fmt: skip
+def test_tcp_nopush_stays_as_it_is_installed(
+    tmp_path: Path, line: str, given: bool | None, *, kept: bool
+) -> None:
+    main = f"events {{}} http {{ {line} }}"
+    installed = msgspec.structs.replace(nginx(), conf_path=write(tmp_path, main))
+    facts = with_standing(host(nginx=installed), LiveHost())
+    assert facts.nginx.tcp_nopush == (line == "tcp_nopush on;")
+    assert ("tcp_nopush on;" in generated(facts, Site(tcp_nopush=given))) == kept
 
 
 @pytest.mark.parametrize(
