@@ -36,18 +36,19 @@ SIDE_BY_SIDE = {
 }  # fmt: skip
 """Rooms, and files of other rooms, whose tests start an nginx each, and neither take time nor
 devices."""
-PAIRED = {
-    "apply", "examples", "store", "experiment/test_tls_lab.py", "host/test_trust.py",
+WAITING = {
+    "apply", "examples", "store", "walls", "experiment/test_tls_lab.py", "host/test_trust.py",
     "lab/test_bounds.py", "lab/test_images.py", "lab/test_other_users_directories.py",
     "lab/test_special_files.py",
     "nginx/test_nginx_instance.py", "probe/test_probe_command.py", "probe/test_probe_fits.py",
-    "probe/test_probe_http2.py", "probe/test_probe_http3.py", "probe/test_probe_tls.py",
-    "probe/test_probe_transport.py", "probe/test_probe_upload_guard.py",
-    "probe/test_probe_uploads.py", "probe/test_probe_waits.py",
+    "probe/test_probe_http2.py", "probe/test_probe_http3.py", "probe/test_probe_migration.py",
+    "probe/test_probe_plans.py", "probe/test_probe_tls.py", "probe/test_probe_transport.py",
+    "probe/test_probe_upload_guard.py", "probe/test_probe_uploads.py", "probe/test_probe_waits.py",
+    "probe/test_probe_websockets.py", "scenario/test_scenario_arms.py",
     "validate/test_validate_searches.py", "validate/test_validate_sites.py",
     "validate/test_validate_whole_sites.py",
 }  # fmt: skip
-"""Those whose tests wait more than they compute, and do not compare times: two files at a time."""
+"""Those whose tests wait more than they compute, and do not compare times: three files at a time."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -57,7 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("alone"):
             continue
         if item.get_closest_marker("needs") and not names & SIDE_BY_SIDE:
-            item.add_marker("paired" if names & PAIRED else "alone")
+            item.add_marker("waiting" if names & WAITING else "alone")
     for item in items:
         for marker in item.iter_markers("needs"):
             for name in marker.args:

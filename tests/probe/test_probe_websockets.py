@@ -67,6 +67,7 @@ def measure(plan: LoadPlan) -> ClassMeasurement:
     return found
 
 
+@pytest.mark.alone  # compares times
 @pytest.mark.parametrize("is_secure", [False, True])
 def test_delays_and_stalls_are_those_of_the_origin(
     start_nginx: StartNginx, free_port: int, tmp_path: Path, *, is_secure: bool

@@ -16,10 +16,7 @@ from wall_bubblewrap import groups
 
 __all__ = ["package"]
 
-pytestmark = [
-    pytest.mark.needs("root", "nginx", "loop", "nobody", "gcc", "bwrap"),
-    pytest.mark.alone,
-]
+pytestmark = pytest.mark.needs("root", "nginx", "loop", "nobody", "gcc", "bwrap")
 WITH_FILTER = {"write_pipe", "write_memory", "push_terminal", "rights", "raise_limits",
                "write_devices", "write_settings", "write_net_settings", "dump_core"}  # fmt: skip
 """What may be let in spite of it; of these a pipe alone is the host's."""

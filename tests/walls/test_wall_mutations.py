@@ -19,10 +19,7 @@ from wall_attack import EVERYTHING, SYSTEM_NGINX, TURN, USERS, attack, package
 
 __all__ = ["package"]
 
-pytestmark = [
-    pytest.mark.needs("root", "nginx", "loop", "nobody", "gcc"),
-    pytest.mark.alone,
-]
+pytestmark = pytest.mark.needs("root", "nginx", "loop", "nobody", "gcc")
 Edit = tuple[str, str, str]
 """A file of the package, what stands there, what instead."""
 

@@ -13,10 +13,7 @@ from wall_attack import SYSTEM_NGINX, USERS, attack, package
 
 __all__ = ["package"]
 
-pytestmark = [
-    pytest.mark.needs("root", "nginx", "loop", "nobody", "stream-modules"),
-    pytest.mark.alone,
-]
+pytestmark = pytest.mark.needs("root", "nginx", "loop", "nobody", "stream-modules")
 UNANSWERED = 3
 """Datagrams that are sent on to where nothing may answer."""
 LEAST = 90

@@ -34,10 +34,7 @@ MODULES = [
     if Path(f"/usr/lib/nginx/modules/ngx_http_{name}_module.so").exists()
 ]
 
-pytestmark = [
-    pytest.mark.needs("root", "nginx", "loop", "nobody", "gcc"),
-    pytest.mark.alone,
-]
+pytestmark = pytest.mark.needs("root", "nginx", "loop", "nobody", "gcc")
 
 
 def versions() -> list[str]:
