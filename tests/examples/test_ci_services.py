@@ -244,7 +244,7 @@ def test_gitlab_gets_its_code_quality_report(job: Shell) -> None:
     assert "<testsuites" in job("cat nginx-tune.xml").stdout
 
 
-@pytest.mark.paired
+@pytest.mark.waiting
 def test_where_nothing_can_be_emulated_the_job_warns(job: Shell) -> None:
     """The pure package has no load probe: validation cannot run, which is said and no success."""
     workflow = yaml.safe_load(WORKFLOW.read_text())

@@ -28,6 +28,7 @@ UNSEEN = frozenset(
         "storage.shared_curves[].curve",
         "nginx.user",
         "nginx.gzip",
+        "nginx.tcp_nopush",
         "nginx.mime_types_path",
         "memory.names_apart",
         "nginx.running.other_masters",
