@@ -65,7 +65,7 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     """``gzip`` lines of http, such as ``gzip on``; none leaves compression off. Null takes those
     of the installed configuration, else what is usual for the kind."""
     tcp_nopush: bool | None = None
-    """Whether to write ``tcp_nopush on``; null does as the installed configuration does."""
+    """Whether to write ``tcp_nopush on`` beside ``sendfile on``; null does as is installed."""
     hot_locations: list[str] = []
     """Location prefixes whose files are asked for all the time and stay in memory."""
     streams: list[str] = []

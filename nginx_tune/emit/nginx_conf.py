@@ -61,7 +61,7 @@ def emit_nginx_conf(
     Errors: UsageError for a value that cannot be written.
     """
     check_site(site)
-    merged = merge([*_site_settings(site), *settings], forced)
+    merged = merge([*_site_settings(site), *settings, *_with_sendfile(site, settings)], forced)
     text: str = (
         environment()
         .get_template(f"{kind}.conf.j2")
@@ -177,6 +177,15 @@ def _left_alone(decision: Decision) -> list[str]:
     return lines
 
 
+def _with_sendfile(site: Site, settings: Sequence[Setting]) -> list[Setting]:
+    """``tcp_nopush``, which does nothing where bodies are not sent by ``sendfile``."""
+    on = any((one.directive, one.args) == ("sendfile", ["on"]) for one in settings)
+    if not site.tcp_nopush or not on:
+        return []
+    reason = "head and file leave in one packet; its worth depends on the network"
+    return [Setting(context="http", directive="tcp_nopush", args=["on"], reason=reason)]
+
+
 def _site_settings(site: Site) -> list[Setting]:
     settings = []
     if site.user is not None:
@@ -203,9 +212,6 @@ def _site_settings(site: Site) -> list[Setting]:
                 reason="about 40000 sessions for all workers; a resumed one needs no key exchange",
             )
         )
-    if site.tcp_nopush:
-        reason = "as the installed nginx has it: what it is worth depends on the network"
-        settings.append(Setting(context="http", directive="tcp_nopush", args=["on"], reason=reason))
     for line in site.gzip or ():
         name, *args = line.split()
         reason = "text goes out smaller" if line == "gzip on" else ""

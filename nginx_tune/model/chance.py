@@ -25,8 +25,8 @@ def time_factors(i: BlockingInputs) -> tuple[float, float]:
     Misses come by themselves, so their times add up to a compound Poisson sum, of which those of a
     slow disk may be few and most of the time; which file is how large has nothing to do with how
     popular it is, so the mean time of a miss is that of a sample of as many files as misses are
-    spread over. Both variances add up, and a sum of positive parts
-    is about a gamma variable of that mean and variance.
+    spread over. Both variances add up, and a sum of positive parts is about a gamma variable of
+    that mean and variance.
 
     Source: Feller, An Introduction to Probability Theory 2 (1971), VI.4 (compound Poisson);
             Wilson and Hilferty, The Distribution of Chi-Square, PNAS 17 (1931); held against

@@ -51,6 +51,16 @@ class Station:
         self._queue.append((self.clock.now, use))
         self._serve()
 
+    def visit(self, waits: list[float]) -> None:
+        """Who takes no time itself comes, and what it waits is kept."""
+        since = self.clock.now
+
+        def use(done: Action) -> None:
+            waits.append(self.clock.now - since)
+            done()
+
+        self.take(use)
+
     def work(self, seconds: float, then: Action) -> None:
         """A place is taken for some time."""
 

@@ -41,22 +41,13 @@ def simulate_victims(blocked: float, hold: float, spread: float, workers: int) -
     loops = [Station(clock, 1) for _ in range(workers)]
     waits: list[float] = []
 
-    def victim() -> None:
-        since, loop = clock.now, rng.choice(loops)
-
-        def served(done: Callable[[], None]) -> None:
-            waits.append(clock.now - since)
-            done()
-
-        loop.take(served)
-
     poisson(
         clock,
         rng,
         workers * blocked / hold,
         lambda: rng.choice(loops).work(gamma(rng, hold, spread), lambda: None),
     )
-    poisson(clock, rng, 20.0 / hold, victim)
+    poisson(clock, rng, 20.0 / hold, lambda: rng.choice(loops).visit(waits))
     clock.run(2000 * hold)
     return waits
 
@@ -82,15 +73,6 @@ def test_victims_wait_for_the_few_reads_of_a_slow_disk_as_simulated() -> None:
     loop = Station(clock, 1)
     waits: list[float] = []
 
-    def victim() -> None:
-        since = clock.now
-
-        def served(done: Callable[[], None]) -> None:
-            waits.append(clock.now - since)
-            done()
-
-        loop.take(served)
-
     for disk, rate in ((slow, 1.3), (fast, 324.0)):
         hold, spread = disk.read_seconds(size), disk.spread
 
@@ -98,7 +80,7 @@ def test_victims_wait_for_the_few_reads_of_a_slow_disk_as_simulated() -> None:
             loop.work(gamma(rng, hold, spread), lambda: None)
 
         poisson(clock, rng, rate * (1 - p.hit_ratio), read)
-    poisson(clock, rng, 200.0, victim)
+    poisson(clock, rng, 200.0, lambda: loop.visit(waits))
     clock.run(3000.0)
     assert p.wait_off_seconds == pytest.approx(mean(waits), rel=0.15)
     assert p.pools_pay

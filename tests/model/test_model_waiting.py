@@ -53,18 +53,9 @@ def simulate_stalls(
 
         look()
 
-    def victim() -> None:
-        since = clock.now
-
-        def served(done: Callable[[], None]) -> None:
-            waits.append(clock.now - since)
-            done()
-
-        loop.take(served)
-
     clock.after(rng.expovariate(1 / between), stall)
     poisson(clock, rng, reads_per_second, lambda: loop.take(on_loop))
-    poisson(clock, rng, 50.0, victim)
+    poisson(clock, rng, 50.0, lambda: loop.visit(waits))
     clock.run(1500)
     return blocked / 1500, waits
 

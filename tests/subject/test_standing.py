@@ -65,6 +65,14 @@ def test_the_standing_configuration_is_kept(tmp_path: Path) -> None:
     assert "\n    tcp_nopush on;" in text
 
 
+def test_tcp_nopush_is_not_written_where_no_files_are_sent(tmp_path: Path) -> None:
+    """A proxy's file has no sendfile, and the audit would say that it does nothing."""
+    installed = msgspec.structs.replace(nginx(), conf_path=write(tmp_path))
+    facts = with_standing(host(nginx=installed), LiveHost())
+    assert "tcp_nopush on;" not in generated(facts, Site(), "proxy")
+    assert "tcp_nopush on;" in generated(facts, Site(), "cache")
+
+
 @pytest.mark.parametrize(("line", "given", "kept"), [
     ("tcp_nopush on;", None, True), ("tcp_nopush off;", None, False), ("", None, False),
     ("tcp_nopush on;", False, False), ("", True, True),
