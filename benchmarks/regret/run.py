@@ -138,12 +138,22 @@ def _run(scenario: Scenario, path: Path) -> None:
 
 
 def _run_until_clear(scenario: Scenario, path: Path) -> None:
-    """So many rounds as tell enough, at most the scenario's."""
+    """So many rounds as tell enough, at most the scenario's; all again where advice has changed."""
     while not _is_settled(scenario, path):
         run = _kept(path)
         there = 0 if run is None else rounds_of(run)
         more = _measured(_rest(scenario, there, min(scenario.pairs - there, max(FIRST, there))))
+        if run is not None and _advice(run) != _advice(more):
+            _say(f"{scenario.name}: what is recommended has changed; its rounds are run again")
+            path.unlink()
+            continue
         _keep(more if run is None else joined(run, more), path)
+
+
+def _advice(run: ScenarioRun) -> list[tuple[str, ...]]:
+    """The lines of the recommended configuration that decisions write."""
+    settings = (one for decision in run.prediction.decisions for one in decision.settings)
+    return sorted((one.context, one.block, one.directive, *one.args) for one in settings)
 
 
 def _is_settled(scenario: Scenario, path: Path) -> bool:

@@ -7,10 +7,15 @@ largest of 512 KiB, 1 MiB and nginx's own 2 MiB (since 1.21.4; unlimited before)
 takes no longer than the positioning before it, or than five milliseconds: 512 KiB to 1 MiB on hard
 disks and slow flash, 2 MiB on fast flash. On a slow link the socket fills first and the chunk
 matters less.
+
+Where memory holds the data no disk is wasted, and where clients take large files as fast as they
+are sent everybody else waits for a chunk of each of them: then it is 128 KiB, which the sending
+itself only gains by, since a core's cache holds it.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from nginx_tune.decide.answer import not_applicable, setting, validate_command
@@ -20,8 +25,10 @@ from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import on_shared_folder
 from nginx_tune.documents.decisions import Decision, Predicted
 from nginx_tune.documents.units import bytes_text, nginx_size, seconds_text
+from nginx_tune.model.blocking import BUSY_HOST_SECONDS
 from nginx_tune.model.disk import ModelDisk
 from nginx_tune.model.protocol import SENDFILE_CHUNK_BYTES
+from nginx_tune.model.turns import chunk_wait_seconds
 
 ID: Final = "sendfile-max-chunk"
 SMALLEST_BYTES = 512 << 10
@@ -30,6 +37,13 @@ SHORT_SECONDS = 5e-3
 """A transfer that hardly anybody minds."""
 DEFAULT_BYTES = SENDFILE_CHUNK_BYTES
 """Since 1.21.4 (NGINX-FACTS 2.5); before that there was no bound."""
+FROM_MEMORY_BYTES = 128 << 10
+"""Where no disk is read. Source: drawn-5309-039 with 64k to 2m, nginx 1.22.1: twice as many bytes a
+second as with 2m, and small answers eighteen times sooner; 64k let some of them wait for 30 ms."""
+_RESIDENT_RATIO = 0.995
+"""Hits from which on the disk does not count."""
+_WAIT_FACTOR = 3.0
+"""The model's error in the ratio of two times of a request that others hold up."""
 
 
 def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
@@ -40,6 +54,8 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
         return not_applicable(ID, "sendfile is off here.", flips="sendfile is enabled")
     chunk = chunk_bytes(s.disk)
     bounded = s.build.at_least(1, 21, 4)
+    if _wait_from_memory(s, plan, chunk) > BUSY_HOST_SECONDS:
+        return _for_others(s, plan, bounded=bounded)
     hold = s.disk.read_seconds(chunk)
     transfer = chunk / s.disk.bytes_per_second
     longest = longest_transfer(s.disk)
@@ -58,7 +74,10 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
             "byte.",
             evidence=evidence,
             confidence="medium",
-            flips_when=[f"the disks move less than {bytes_text(chunk / longest)}/s"],
+            flips_when=[
+                f"the disks move less than {bytes_text(chunk / longest)}/s",
+                *_pace_flip(s, plan, chunk),
+            ],
         )
     size = nginx_size(chunk)
     who = "a thread" if plan.on else "the loop"
@@ -92,10 +111,66 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
         flips_when=[
             f"the disks move more than {bytes_text(2 * chunk / longest)}/s"
             if chunk < DEFAULT_BYTES
-            else "nginx is 1.21.4 or newer, where it is the default"
+            else "nginx is 1.21.4 or newer, where it is the default",
+            *_pace_flip(s, plan, chunk),
         ],
         next_command=validate_command(s),
     )
+
+
+def _wait_from_memory(
+    s: Situation, plan: PoolPlan, chunk: int, *, as_if_fast: bool = False
+) -> float:
+    """What others wait behind files that memory holds; 0 where a disk or a thread has a part."""
+    i = s.blocking_inputs
+    if plan.on or i is None or s.prediction is None or s.prediction.hit_ratio < _RESIDENT_RATIO:
+        return 0.0
+    return chunk_wait_seconds(replace(i, clients_keep_pace=True) if as_if_fast else i, chunk)
+
+
+def _for_others(s: Situation, plan: PoolPlan, *, bounded: bool) -> Decision:
+    """The least chunk: others are what it is for, and the sending does not lose by it."""
+    size = nginx_size(FROM_MEMORY_BYTES)
+    waits = _wait_from_memory(s, plan, DEFAULT_BYTES)
+    less = _wait_from_memory(s, plan, FROM_MEMORY_BYTES)
+    reason = "memory holds the files, and others wait for a chunk of each that is being sent"
+    predicted = []
+    if bounded and not s.rate.value:
+        ratio = (BUSY_HOST_SECONDS + less) / (BUSY_HOST_SECONDS + waits)
+        predicted.append(
+            Predicted(
+                metric="ratio(memory.mean)",
+                low=_rounded(ratio / _WAIT_FACTOR),
+                expected=_rounded(ratio),
+                high=_rounded(ratio * _WAIT_FACTOR),
+            )
+        )
+    return Decision(
+        id=ID,
+        verdict="lower" if bounded else "set",
+        summary=f"{size}: memory holds the files and clients take them as fast as they are sent, "
+        f"so that others wait {seconds_text(waits)} with 2m, {seconds_text(less)} with this.",
+        settings=[setting(ID, "http", "sendfile_max_chunk", size, reason=reason)],
+        evidence=[
+            *known(s.page_cache, s.dataset_bytes, s.object_bytes, s.concurrency, s.rate),
+            *known(Quantity("wait behind files that are sent (model)", waits, "s")),
+        ],
+        predicted=predicted,
+        confidence="medium",
+        flips_when=["clients are slower than the loop: their sockets are full", "data is cold"],
+        next_command=validate_command(s),
+    )
+
+
+def _pace_flip(s: Situation, plan: PoolPlan, chunk: int) -> list[str]:
+    """That others would wait, if clients took large files as fast as they are sent."""
+    waits = _wait_from_memory(s, plan, chunk, as_if_fast=True)
+    if waits <= BUSY_HOST_SECONDS:
+        return []
+    size = nginx_size(FROM_MEMORY_BYTES)
+    where = "where clients take files as fast as they are sent"
+    text = f"{size} {where}; others wait {seconds_text(waits)} behind them"
+    return [f"concurrency.clients_keep_pace: {text}"]
 
 
 def _on_link(s: Situation, chunk: int) -> float | None:
@@ -115,3 +190,7 @@ def chunk_bytes(disk: ModelDisk) -> int:
 def longest_transfer(disk: ModelDisk) -> float:
     """Seconds for which a transfer may hold the disk: as long as the positioning before it."""
     return max(disk.latency_seconds, SHORT_SECONDS)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")

@@ -18,7 +18,7 @@ import matrix  # noqa: E402
 import run  # noqa: E402
 import scoring  # noqa: E402
 
-from nginx_tune.documents.decisions import Decisions  # noqa: E402
+from nginx_tune.documents.decisions import Decision, Decisions, Setting  # noqa: E402
 from nginx_tune.documents.measurement import (  # noqa: E402
     ClassMeasurement,
     Latency,
@@ -215,3 +215,31 @@ def test_a_result_with_fewer_rounds_goes_on_where_it_ended(
     assert kept is not None
     assert run.rounds_of(kept) == 16
     assert [block.block for block in kept.measurements] == list(range(32))
+
+
+def test_rounds_of_another_recommendation_are_run_again_and_never_joined(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    whole = msgspec.structs.replace(
+        run._scenarios(["01-hdd-cold"], 8, None)["01-hdd-cold"], primary_metric="memory.mean"
+    )
+    chunks = iter(["2m", "128k", "128k", "128k"])
+    ran: list[int] = []
+
+    def measured(part: Scenario) -> ScenarioRun:
+        ran.append(part.pairs)
+        line = Setting(context="http", directive="sendfile_max_chunk", args=[next(chunks)])
+        decision = Decision(
+            id="sendfile-max-chunk", verdict="lower", summary="a", confidence="low", settings=[line]
+        )
+        return msgspec.structs.replace(
+            _ran(part.pairs, LOSING), prediction=Decisions(decisions=[decision])
+        )
+
+    monkeypatch.setattr(run, "_measured", measured)
+    run._run_until_clear(whole, tmp_path / "a.json")
+    kept = run._kept(tmp_path / "a.json")
+    assert kept is not None
+    assert ran == [4, 4, 4, 4]
+    assert run.rounds_of(kept) == 8
+    assert kept.prediction.decisions[0].settings[0].args == ["128k"]

@@ -1,10 +1,10 @@
-"""Large answers over TLS that memory holds: pools where clients keep pace, the flip elsewhere."""
+"""Large answers that memory holds: what ends a turn where clients keep pace, the flip elsewhere."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
-from situations import MEBIBYTE, scanned, site, two_sizes
+from situations import MEBIBYTE, nginx, scanned, site, two_sizes
 
 from nginx_tune.decide import decide
 from nginx_tune.documents.decisions import Decision
@@ -14,14 +14,31 @@ replace = msgspec.structs.replace
 TLS = SiteTls(certificate="/c", certificate_key="/k")
 
 
-def pools(*, keep_pace: bool, tls: SiteTls | None = TLS, rate: float = 40.0) -> Decision:
-    sizes = two_sizes(900, 16 << 10, 100, 20 * MEBIBYTE)
-    facts, workload = scanned(sizes, kind="static", exponent=0.5, cpus=1, disk_class="ssd")
-    concurrency = replace(workload.concurrency, peak=8.0, clients_keep_pace=keep_pace)
+def decided(
+    name: str,
+    *,
+    keep_pace: bool,
+    tls: SiteTls | None = TLS,
+    rate: float | None = 40.0,
+    transfers: float = 8.0,
+    large_bytes: int = 20 * MEBIBYTE,
+    disk_class: str = "ssd",
+    version: str = "1.26.3",
+    small_files: int = 900,
+) -> Decision:
+    """One decision for a site of small files, and some large ones among them."""
+    sizes = two_sizes(small_files, 16 << 10, 100, large_bytes)
+    facts, workload = scanned(sizes, kind="static", exponent=0.5, cpus=1, disk_class=disk_class)
+    facts = replace(facts, nginx=nginx(version))
+    concurrency = replace(workload.concurrency, peak=transfers, clients_keep_pace=keep_pace)
     asked = replace(workload.rate, peak_per_second=rate, mean_per_second=rate)
     workload = replace(workload, concurrency=concurrency, rate=asked)
     found = decide(facts, workload, site=site(roots=["/srv/1"], tls=tls)).decisions
-    return next(one for one in found if one.id == "thread-pools")
+    return next(one for one in found if one.id == name)
+
+
+def pools(*, keep_pace: bool, tls: SiteTls | None = TLS, rate: float = 40.0) -> Decision:
+    return decided("thread-pools", keep_pace=keep_pace, tls=tls, rate=rate)
 
 
 def test_pools_end_the_turns_that_others_wait_for() -> None:
@@ -46,3 +63,57 @@ def test_a_turn_that_nobody_feels_is_neither(other: dict[str, float | None]) -> 
         decision = pools(keep_pace=keep_pace, **other)  # type: ignore[arg-type]
         assert decision.verdict == "disable"
         assert not any("clients_keep_pace" in text for text in decision.flips_when)
+
+
+def chunk(**other: object) -> Decision:
+    given = {"keep_pace": True, "tls": None, "rate": None, **other}
+    return decided("sendfile-max-chunk", **given)  # type: ignore[arg-type]
+
+
+def lines(decision: Decision) -> list[str]:
+    return [" ".join([one.directive, *one.args]) for one in decision.settings]
+
+
+@pytest.mark.parametrize("disk_class", ["ssd", "hdd"])
+def test_files_in_memory_leave_in_small_chunks_where_others_wait_for_them(disk_class: str) -> None:
+    """drawn-5309-039: small answers eighteen times sooner, twice as many bytes a second."""
+    decision = chunk(disk_class=disk_class)
+    assert (decision.verdict, lines(decision)) == ("lower", ["sendfile_max_chunk 128k"])
+    (predicted,) = decision.predicted
+    assert predicted.metric == "ratio(memory.mean)"
+    assert predicted.expected < 0.5
+    assert predicted.high / predicted.low < 10
+
+
+def test_before_nginx_bounded_it_nothing_is_foretold_of_the_small_chunk() -> None:
+    decision = chunk(version="1.18.0")
+    assert (decision.verdict, lines(decision)) == ("set", ["sendfile_max_chunk 128k"])
+    assert not decision.predicted
+
+
+def test_with_a_rate_the_small_chunk_is_set_and_not_foretold() -> None:
+    decision = chunk(rate=600.0)
+    assert lines(decision) == ["sendfile_max_chunk 128k"]
+    assert not decision.predicted
+
+
+def test_clients_that_might_keep_pace_are_what_would_lower_the_chunk() -> None:
+    decision = chunk(keep_pace=False)
+    assert "sendfile_max_chunk 128k" not in lines(decision)
+    (flip,) = [one for one in decision.flips_when if one.startswith("concurrency.")]
+    assert flip.startswith("concurrency.clients_keep_pace: 128k where clients")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"large_bytes": 32 << 10},  # no transfer has a second pass
+        {"transfers": 1.0, "rate": 0.5},
+        {"tls": TLS},  # buffers: no chunk ends a turn
+        {"small_files": 4_000_000},  # cold: the disk has a part
+    ],
+)
+def test_the_small_chunk_is_for_nothing_else(other: dict[str, object]) -> None:
+    decision = chunk(**other)
+    assert "sendfile_max_chunk 128k" not in lines(decision)
+    assert not any("clients_keep_pace" in text for text in decision.flips_when)

@@ -13,7 +13,7 @@ from nginx_tune.model.disk import TYPICAL
 from nginx_tune.model.inputs import BlockingInputs
 from nginx_tune.model.protocol import read_path
 from nginx_tune.model.sizes import SizeGroup
-from nginx_tune.model.turns import send_seconds, turn_wait_seconds
+from nginx_tune.model.turns import chunk_wait_seconds, send_seconds, turn_wait_seconds
 
 TLS = read_path(tls=True, http_version="1.1")
 SITE = BlockingInputs(
@@ -31,6 +31,17 @@ SITE = BlockingInputs(
     sizes=(SizeGroup(0.88, 0.01), SizeGroup(0.12, 8.26)),
 )
 """One file in eight is of 21 MB, the others are small."""
+FROM_MEMORY = replace(
+    SITE,
+    object_bytes=1.03e6,
+    goes_on_bytes=0.0,
+    sendfile_bytes=2.0 * (1 << 20),
+    rate_per_second=None,
+    concurrency=64.0,
+    encrypts=False,
+    sizes=(SizeGroup(0.67, 0.0113), SizeGroup(0.22, 0.0832), SizeGroup(0.11, 8.77)),
+)
+"""drawn-5309-039: one file in nine is of 9 MB, and 64 clients wait for their answers."""
 
 
 def simulated_wait(i: BlockingInputs, arrivals: int) -> float:
@@ -83,3 +94,46 @@ def test_encrypting_makes_handing_over_a_smaller_part_of_the_cpu_time() -> None:
     assert plain > 3
     over_tls = cpu_ratio(tasks, SITE.object_bytes, of_files=0.4, encrypts=True)
     assert over_tls == pytest.approx(1.65, rel=0.1)  # drawn-4201-004: 0.75 ms for 0.45
+
+
+@pytest.mark.parametrize(
+    ("transfers", "chunk_kilobytes", "measured_seconds"),
+    [
+        (64, 2048, 19.2e-3),
+        (64, 1024, 11.2e-3),
+        (64, 512, 3.1e-3),
+        (64, 128, 1.04e-3),
+        (4, 2048, 1.28e-3),
+        (4, 1024, 0.78e-3),
+        (4, 512, 0.46e-3),
+        (4, 128, 0.23e-3),
+    ],
+)
+def test_others_wait_for_a_chunk_of_each_file_as_was_measured(
+    transfers: float, chunk_kilobytes: int, measured_seconds: float
+) -> None:
+    """One worker, small requests beside the files; a request takes 0.1 ms by itself."""
+    site = replace(FROM_MEMORY, concurrency=transfers)
+    waits = chunk_wait_seconds(site, chunk_kilobytes << 10)
+    assert 0.5 < (waits + 0.1e-3) / measured_seconds < 2.0
+
+
+def test_with_a_rate_others_wait_for_passes_and_no_longer_than_all_that_are_under_way() -> None:
+    seldom = replace(FROM_MEMORY, rate_per_second=100.0)
+    alone = replace(seldom, concurrency=None)
+    assert 0 < chunk_wait_seconds(seldom, 2 << 20) <= chunk_wait_seconds(FROM_MEMORY, 2 << 20)
+    assert chunk_wait_seconds(alone, 2 << 20) < chunk_wait_seconds(
+        replace(alone, rate_per_second=200.0), 2 << 20
+    )
+    always = replace(alone, rate_per_second=1e6)
+    assert chunk_wait_seconds(always, 2 << 20) > 0.2e-3
+    chunks = [128 << 10, 512 << 10, 1 << 20, 2 << 20]
+    waits = [chunk_wait_seconds(seldom, chunk) for chunk in chunks]
+    assert waits == sorted(waits)
+
+
+@pytest.mark.parametrize("slow", [{"clients_keep_pace": False}, {"sendfile_bytes": 0.0}])
+def test_no_chunk_is_waited_for_where_sockets_are_full_or_buffers_are_sent(
+    slow: dict[str, float],
+) -> None:
+    assert chunk_wait_seconds(replace(FROM_MEMORY, **slow), 2 << 20) == 0  # type: ignore[arg-type]
