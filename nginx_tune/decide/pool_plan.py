@@ -200,13 +200,20 @@ def judge_pools(s: Situation) -> PoolJudgement:
     if miss_ratio(s.blocking_inputs) <= 0:
         return PoolJudgement("disable", f"dataset fits in the page cache ({data} of {cache})")
     if s.prediction.pools_pay:
-        why = f"{data} of data, {cache} of page cache: misses hold the loop"
+        why = f"{data} of data, {cache} of page cache: misses hold the loop{_others_wait(s)}"
         return _unless_assumed(s, s.blocking_inputs, PoolJudgement("enable", why))
     return PoolJudgement(
         "disable",
         f"waiting for misses costs less than offloading every read ({data} of data, {cache} of "
         "page cache)",
     )
+
+
+def _others_wait(s: Situation) -> str:
+    if s.prediction is None or not s.prediction.only_others:
+        return ""
+    waits = Quantity("", s.prediction.wait_off_seconds, "s").text
+    return f", and requests that read no file wait {waits} behind them"
 
 
 def _unless_assumed(s: Situation, inputs: BlockingInputs, paying: PoolJudgement) -> PoolJudgement:

@@ -362,6 +362,7 @@ class Situation:
             goes_on_bytes=float(self.read_path.goes_on_bytes),
             sendfile_bytes=SENDFILE_CHUNK_BYTES if self.read_path.name == "sendfile" else 0.0,
             rate_per_second=self.rate.value,
+            others_per_second=self.workload.rate.without_file_per_second or 0.0,
             concurrency=self.concurrency.value,
             since_seconds=self.workload.concurrency.since_seconds,
             cold_concurrency=self.cold_concurrency.value,

@@ -338,7 +338,7 @@ def _risks(s: Situation, plan: PoolPlan) -> list[str]:
         risks.append("on flash the gain is in rare stalls; small files may gain nothing (C6)")
     if s.tls:
         risks.append("kernel TLS would send from the loop again (NGINX-FACTS 2.6): leave it off")
-    if s.prediction is not None and s.prediction.only_turns:
+    if s.prediction is not None and s.prediction.only_others:
         each = s.prediction.tasks_per_request * OFFLOAD_SECONDS
         took = Quantity("", each, "s").text
         risks.append(f"a large answer itself takes {took} more of CPU time on average, and longer")

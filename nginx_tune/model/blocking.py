@@ -89,6 +89,8 @@ class Prediction:
     """The same at its peak: more in less than a thousandth of the time."""
     closed_loop: bool
     """Clients wait for their answers, so faster answers are more requests."""
+    others_per_request: float = 0.0
+    """Requests that read no file, for each that does."""
     can_offload: bool = True
     margin: float = MARGIN
     """What ``gain`` has to be for pools to pay."""
@@ -101,8 +103,9 @@ class Prediction:
 
     @property
     def pools_pay(self) -> bool:
-        """Whether offloading costs clearly less than blocking, or ends turns that others feel."""
-        return self.can_offload and (self.gain > self.margin or self.turns_are_felt)
+        """Whether offloading costs clearly less than blocking, or ends what others feel."""
+        felt = self.turns_are_felt or self.reads_are_felt
+        return self.can_offload and (self.gain > self.margin or felt)
 
     @property
     def turns_are_felt(self) -> bool:
@@ -110,9 +113,19 @@ class Prediction:
         return self.turn_wait_seconds > BUSY_HOST_SECONDS
 
     @property
-    def only_turns(self) -> bool:
-        """Whether those alone make pools pay, for all but the large answers themselves."""
-        return self.turns_are_felt and self.gain <= self.margin
+    def reads_are_felt(self) -> bool:
+        """Whether requests that read no file wait for longer behind cold reads than they take.
+
+        And they are so many that what all of them wait is more than what offloading costs.
+        """
+        others = self.wait_off_seconds * self.others_per_request
+        weighed = self.gain + others / (OFFLOAD_SECONDS * self.tasks_per_request)
+        return self.wait_off_seconds > BUSY_HOST_SECONDS and weighed > self.margin
+
+    @property
+    def only_others(self) -> bool:
+        """Whether others alone make pools pay, not the answers that read files."""
+        return (self.turns_are_felt or self.reads_are_felt) and self.gain <= self.margin
 
 
 def predict(i: BlockingInputs) -> Prediction:
@@ -174,6 +187,7 @@ def predict(i: BlockingInputs) -> Prediction:
         cold_transfers=transfers,
         cold_peak=_cold_peak(i, miss, transfers),
         closed_loop=waits_for_answers or not open_loop,
+        others_per_request=i.others_per_second / (i.rate_per_second or math.inf),
         can_offload=i.can_offload,
         margin=ENCRYPTED_MARGIN if i.encrypts else MARGIN,
     )

@@ -71,6 +71,8 @@ class BlockingInputs:
     """Bytes of a file that one ``sendfile()`` may send to a client that takes them at once; 0 where
     bodies go another way, or as one read."""
     rate_per_second: float | None = None
+    others_per_second: float = 0.0
+    """Requests that read no file, beside these."""
     concurrency: float | None = None
     """Transfers in flight at the busy time, whole server."""
     since_seconds: float | None = None

@@ -69,7 +69,7 @@ def test_large_answers_over_tls_pay_for_pools_though_memory_has_them_all() -> No
     assert p.wait_off_seconds < 1e-9
     assert p.turns_are_felt
     assert p.pools_pay
-    assert p.only_turns
+    assert p.only_others
 
 
 @pytest.mark.parametrize(
