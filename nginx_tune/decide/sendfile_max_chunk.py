@@ -133,6 +133,7 @@ def _for_others(s: Situation, plan: PoolPlan, *, bounded: bool) -> Decision:
     size = nginx_size(FROM_MEMORY_BYTES)
     waits = _wait_from_memory(s, plan, DEFAULT_BYTES)
     less = _wait_from_memory(s, plan, FROM_MEMORY_BYTES)
+    origin = s.workload.concurrency.provenance  # who says that clients keep pace
     reason = "memory holds the files, and others wait for a chunk of each that is being sent"
     predicted = []
     if bounded and not s.rate.value:
@@ -153,11 +154,14 @@ def _for_others(s: Situation, plan: PoolPlan, *, bounded: bool) -> Decision:
         settings=[setting(ID, "http", "sendfile_max_chunk", size, reason=reason)],
         evidence=[
             *known(s.page_cache, s.dataset_bytes, s.object_bytes, s.concurrency, s.rate),
-            *known(Quantity("wait behind files that are sent (model)", waits, "s")),
+            *known(Quantity("wait behind files that are sent (model)", waits, "s", origin)),
         ],
         predicted=predicted,
         confidence="medium",
-        flips_when=["clients are slower than the loop: their sockets are full", "data is cold"],
+        flips_when=[
+            "clients are slower than the loop: their sockets are full",
+            "the data outgrows the page cache, and the disk has to be read",
+        ],
         next_command=validate_command(s),
     )
 

@@ -83,6 +83,8 @@ def test_files_in_memory_leave_in_small_chunks_where_others_wait_for_them(disk_c
     assert predicted.metric == "ratio(memory.mean)"
     assert predicted.expected < 0.5
     assert predicted.high / predicted.low < 10
+    modelled = [one.provenance for one in decision.evidence if "(model)" in one.fact]
+    assert modelled == ["declared"], "a number of the model is no measurement"
 
 
 def test_before_nginx_bounded_it_nothing_is_foretold_of_the_small_chunk() -> None:
