@@ -15,7 +15,7 @@ from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import IN_MEMORY, Independence, judge_independence
 from nginx_tune.documents.decisions import Verdict
 from nginx_tune.documents.units import percent_text
-from nginx_tune.model.blocking import Prediction, predict_measured
+from nginx_tune.model.blocking import BUSY_HOST_SECONDS, Prediction, predict_measured
 from nginx_tune.model.inputs import BlockingInputs, miss_ratio
 from nginx_tune.model.pool import (
     DEFAULT_THREADS,
@@ -194,8 +194,8 @@ def judge_pools(s: Situation) -> PoolJudgement:
             "not_enough_evidence", "the scan of the data did not finish in its time"
         )
     if s.prediction.turns_are_felt and s.prediction.can_offload:
-        waits = Quantity("", s.prediction.turn_wait_seconds, "s").text
-        why = f"large answers are read and sent in one turn, and others wait {waits} behind them"
+        waits = turns_text(s.prediction)
+        why = f"large answers are read and sent in one turn, and {waits} behind them"
         return _unless_assumed(s, s.blocking_inputs, PoolJudgement("enable", why))
     if miss_ratio(s.blocking_inputs) <= 0:
         return PoolJudgement("disable", f"dataset fits in the page cache ({data} of {cache})")
@@ -207,6 +207,13 @@ def judge_pools(s: Situation) -> PoolJudgement:
         f"waiting for misses costs less than offloading every read ({data} of data, {cache} of "
         "page cache)",
     )
+
+
+def turns_text(p: Prediction) -> str:
+    """Who waits how long behind large answers that are sent in one turn, as a clause."""
+    if p.turn_wait_seconds > BUSY_HOST_SECONDS:
+        return f"others wait {Quantity('', p.turn_wait_seconds, 's').text}"
+    return f"one in a hundred others waits {Quantity('', p.turn_p99_seconds, 's').text}"
 
 
 def _others_wait(s: Situation) -> str:

@@ -29,7 +29,13 @@ from nginx_tune.decide.pool_forecast import (
     measured,
     prediction_of,
 )
-from nginx_tune.decide.pool_plan import SINGLE_POOL, PoolPlan, judge_pools, looks_through_disks
+from nginx_tune.decide.pool_plan import (
+    SINGLE_POOL,
+    PoolPlan,
+    judge_pools,
+    looks_through_disks,
+    turns_text,
+)
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.sensitivity import moved_situation
 from nginx_tune.decide.situation import Situation
@@ -214,7 +220,13 @@ def _evidence(s: Situation, p: Prediction) -> list[Evidence]:
         "s",
         _origin(s),
     )
-    return [*facts, path, *_residency(s), *known(hold, turns), *_ceiling(s, p)]
+    tail = Quantity(
+        "what one in a hundred waits behind such turns (model)",
+        p.turn_p99_seconds or None,
+        "s",
+        _origin(s),
+    )
+    return [*facts, path, *_residency(s), *known(hold, turns, tail), *_ceiling(s, p)]
 
 
 def _ceiling(s: Situation, p: Prediction) -> list[Evidence]:
@@ -309,9 +321,8 @@ def _pace_flip(s: Situation, i: BlockingInputs) -> list[str]:
     fast = predict(replace(i, clients_keep_pace=True))
     if not fast.turns_are_felt or not fast.can_offload or predict(i).pools_pay:
         return []
-    waits = Quantity("", fast.turn_wait_seconds, "s").text
     said = "pools pay where clients take large answers as fast as they are sent"
-    return [f"concurrency.clients_keep_pace: {said}; others wait {waits} behind them"]
+    return [f"concurrency.clients_keep_pace: {said}; {turns_text(fast)} behind them"]
 
 
 def _confidence(s: Situation, i: BlockingInputs) -> Confidence:

@@ -28,7 +28,7 @@ from nginx_tune.model.sizes import Pieces, piece_sizes
 from nginx_tune.model.turns import (
     ENCRYPTED_BYTES_PER_SECOND,
     MEMORY_BYTES_PER_SECOND,
-    turn_wait_seconds,
+    turn_wait,
 )
 from nginx_tune.model.waiting import LoopWait, loop_wait, peak_under_way
 from nginx_tune.model.way import first_reads, way_bound
@@ -72,7 +72,9 @@ class Prediction:
     wait_off_seconds: float
     """Mean wait of one event behind cold reads, without pools."""
     turn_wait_seconds: float
-    """The same behind large answers from memory that are sent in one turn."""
+    """The same behind large answers that are sent in one turn, beyond what their reads take."""
+    turn_p99_seconds: float
+    """What one in a hundred waits behind such turns, their reads included."""
     memory_p99_off_seconds: float
     memory_p99_on_seconds: float
     hot_off_seconds: float
@@ -109,8 +111,14 @@ class Prediction:
 
     @property
     def turns_are_felt(self) -> bool:
-        """Whether others wait longer behind large answers than their own take otherwise."""
-        return self.turn_wait_seconds > BUSY_HOST_SECONDS
+        """Whether others wait longer behind large answers than their own take otherwise.
+
+        On average, or those who wait longest.
+        """
+        return (
+            self.turn_wait_seconds > BUSY_HOST_SECONDS
+            or self.turn_p99_seconds > SCHEDULING_TAIL_SECONDS
+        )
 
     @property
     def reads_are_felt(self) -> bool:
@@ -168,7 +176,7 @@ def predict(i: BlockingInputs) -> Prediction:
     transfers = cold_transfers(i, miss, i.disk_reads_per_miss, window_seconds)
     hot_copy = reads * copy + i.tasks_per_request * OFFLOAD_SECONDS
     shared = _shared_send_seconds(i, transfers if bound is None else 0.0)
-    turns = turn_wait_seconds(i, i.tasks_per_request * OFFLOAD_SECONDS)
+    turns = turn_wait(i, i.tasks_per_request * OFFLOAD_SECONDS)
     return Prediction(
         hit_ratio=1.0 - miss,
         reads_per_request=reads,
@@ -176,11 +184,12 @@ def predict(i: BlockingInputs) -> Prediction:
         hold_seconds=hold_seen,
         blocked_ratio=min(1.0, blocked),
         wait_off_seconds=wait,
-        turn_wait_seconds=turns,
+        turn_wait_seconds=turns.mean_seconds,
+        turn_p99_seconds=turns.p99_seconds,
         memory_p99_off_seconds=tail + SCHEDULING_TAIL_SECONDS,
         memory_p99_on_seconds=SCHEDULING_TAIL_SECONDS,
         # Memory and link are shared with pools and without.
-        hot_off_seconds=BUSY_HOST_SECONDS + turns + max(reads * (wait + copy), shared),
+        hot_off_seconds=BUSY_HOST_SECONDS + turns.mean_seconds + max(reads * (wait + copy), shared),
         hot_on_seconds=BUSY_HOST_SECONDS + max(hot_copy, shared),
         cold_ratio=_cold_ratio(i, transfers) if miss else 1.0,
         cold_lost_ratio=(1 + lost_windows(i, cold * i.workers)) / (1 + lost_windows(i, transfers)),

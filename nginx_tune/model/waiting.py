@@ -9,6 +9,7 @@ for the whole rest, so that few reads a second can be blocked for much of the st
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -143,9 +144,17 @@ def _p99(utilisation: float, mean: float, stalls: Stalls, reads_per_second: floa
             share += stalls.per_second * _stall_moments(rest, reads_per_second, under_way)[0]
         return share
 
+    return one_in_a_hundred(beyond, stalls.seconds)
+
+
+def one_in_a_hundred(beyond: Callable[[float], float], about_seconds: float) -> float:
+    """The time that one in a hundred waits for or longer; 0 where fewer wait at all.
+
+    ``beyond``: the share that waits longer than a time, which falls with it.
+    """
     if beyond(0.0) <= _TAIL:
         return 0.0
-    low, high = 0.0, stalls.seconds
+    low, high = 0.0, about_seconds
     while beyond(high) > _TAIL and math.isfinite(high):
         high *= 2
     for _ in range(_BISECTIONS):

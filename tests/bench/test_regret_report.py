@@ -23,7 +23,7 @@ from nginx_tune.documents.measured_server import (  # noqa: E402
     WorkerUse,
 )
 from nginx_tune.documents.measurement import Measurement  # noqa: E402
-from nginx_tune.documents.scenario import Scenario, ScenarioRun  # noqa: E402
+from nginx_tune.documents.scenario import PredictionResult, Scenario, ScenarioRun  # noqa: E402
 from nginx_tune.documents.verdict import Verdict  # noqa: E402
 
 CANDIDATES = matrix.read_candidates(msgspec.toml.decode((HERE / "candidates.toml").read_bytes()))
@@ -114,6 +114,28 @@ def test_where_most_of_what_is_read_is_still_to_be_sent_bytes_tell_no_hits() -> 
     )
     assert predicted.compare_hits(run([few]), closed).measured is None
     assert predicted.compare_hits(run([enough]), closed).measured == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("metric", ["ratio(cold.mean)", "ratio(total.bytes_per_second)"])
+def test_a_ratio_of_clients_that_wait_asks_for_two_answers_of_each(metric: str) -> None:
+    """The cell 000 of seed 7717: three answers in a block of stock with four clients."""
+    closed = scenario("01-hdd-cold")
+    waiting = sum(one.arrivals.users or 0 for one in closed.classes if one.name == "cold")
+    whole = block("baseline", 0, hot_mean=1.0)
+    for requests, measured in ((2 * waiting - 1, None), (2 * waiting, 1.5)):
+        classes = whole.classes | {
+            "cold": msgspec.structs.replace(whole.classes["cold"], requests=requests)
+        }
+        seen = msgspec.structs.replace(
+            run([msgspec.structs.replace(whole, classes=classes)]),
+            predictions=[
+                PredictionResult(
+                    decision="thread-pools", metric=metric, low=1.0, expected=1.2, high=1.4,
+                    measured=1.5, inside=False,
+                )
+            ],
+        )  # fmt: skip
+        assert predicted.compare_all(seen, closed)[-1].measured == measured
 
 
 def test_small_files_are_counted_in_whole_pages() -> None:

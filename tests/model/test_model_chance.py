@@ -9,9 +9,15 @@ from dataclasses import replace
 import pytest
 
 from nginx_tune.model.cache import miss_overlap, zipf_classes
-from nginx_tune.model.chance import time_factors
+from nginx_tune.model.chance import time_factors, turn_factors
 from nginx_tune.model.disk import ModelDisk, disks_together
-from nginx_tune.model.inputs import BlockingInputs, usable_objects
+from nginx_tune.model.inputs import (
+    BlockingInputs,
+    counted_requests,
+    hit_range,
+    miss_ratio,
+    usable_objects,
+)
 from nginx_tune.model.sizes import SizeGroup
 
 SLOW = ModelDisk(8e-3, 120e6, heads=1, spread=0.0)
@@ -41,7 +47,7 @@ def inputs(
 def drawn_times(i: BlockingInputs, chance: random.Random, runs: int) -> list[float]:
     """Time in reads of each run over the mean of all: files in another order, and new misses."""
     missed = missed_weights(i)
-    counted = max(200.0, (i.rate_per_second or 0) * 10)
+    counted = counted_requests(i)
     groups = i.sizes or (SizeGroup(1.0, 1.0),)
     sizes = [g.over_mean * i.object_bytes for g in groups for _ in range(round(g.share * 7))]
     times = [
@@ -105,6 +111,41 @@ def test_the_few_reads_of_a_slow_disk_are_left_to_chance() -> None:
     inside = sum(less <= one / mean <= more for one in drawn) / len(drawn)
     assert 0.82 <= inside <= 0.98, (less, more)
     assert more > 1.3
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.7, 1.1])
+@pytest.mark.parametrize("rate", [4.0, 40.0])
+def test_nine_in_ten_runs_wait_behind_turns_as_said(exponent: float, rate: float) -> None:
+    """Wait goes by the squares of the sizes that were asked for: files in another order each."""
+    i = inputs(56, exponent, rate, MANY_SMALL)
+    less, more = turn_factors(i)
+    chance = random.Random(11)
+    weights = [c.probability_each for c in i.classes for _ in range(round(c.objects))]
+    sizes = [g.over_mean for g in MANY_SMALL for _ in range(round(g.share * len(weights)))]
+    mean = sum(size**2 for size in sizes) / len(sizes) * counted_requests(i)
+    inside = 0
+    for _ in range(400):
+        chance.shuffle(sizes)
+        asked = chance.choices(sizes, weights, k=poisson(chance, counted_requests(i)))
+        inside += less <= sum(size**2 for size in asked) / mean <= more
+    assert 0.82 <= inside / 400 <= 0.98, (less, more)
+
+
+def test_turns_of_one_size_are_never_left_to_chance() -> None:
+    assert turn_factors(inputs(56, 1.1, 4.0, ())) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("rate", [0.5, 8.0, None])
+def test_hits_are_counted_over_as_many_requests_as_come(rate: float | None) -> None:
+    """Nine in ten counts of a cache that hits as often as the model says are in its range."""
+    i = replace(inputs(64, 0.0, 1.0, ()), rate_per_second=rate)
+    low, high = hit_range(i)
+    hits, counted = 1 - miss_ratio(i), round(counted_requests(i))
+    chance = random.Random(5)
+    seen = [sum(chance.random() < hits for _ in range(counted)) / counted for _ in range(400)]
+    assert sum(low <= one <= high for one in seen) >= 0.9 * len(seen)
+    rarer = hit_range(replace(i, rate_per_second=1.0))
+    assert rarer[0] <= low <= high <= rarer[1]
 
 
 def test_many_misses_of_one_size_are_sure() -> None:

@@ -13,7 +13,7 @@ from nginx_tune.model.disk import TYPICAL
 from nginx_tune.model.inputs import BlockingInputs
 from nginx_tune.model.protocol import read_path
 from nginx_tune.model.sizes import SizeGroup
-from nginx_tune.model.turns import chunk_wait_seconds, send_seconds, turn_wait_seconds
+from nginx_tune.model.turns import chunk_wait_seconds, send_seconds, turn_wait
 
 TLS = read_path(tls=True, http_version="1.1")
 SITE = BlockingInputs(
@@ -44,23 +44,60 @@ FROM_MEMORY = replace(
 """drawn-5309-039: one file in nine is of 9 MB, and 64 clients wait for their answers."""
 
 
-def simulated_wait(i: BlockingInputs, arrivals: int) -> float:
-    """Mean wait of who comes to a loop that sends each answer in one turn, by Lindley."""
+def simulated_waits(i: BlockingInputs, arrivals: int) -> tuple[float, float]:
+    """Mean and p99 of who comes to a loop that reads and sends in one turn, by Lindley."""
     rng = random.Random(11)
     weights = [group.share for group in i.sizes]
-    wait, waits = 0.0, 0.0
+    wait, waits = 0.0, []
     for _ in range(arrivals):
-        waits += wait
+        waits.append(wait)
         (group,) = rng.choices(i.sizes, weights)
-        service = send_seconds(i, group.over_mean * i.object_bytes)
+        size = group.over_mean * i.object_bytes
+        service = send_seconds(i, size)
+        if rng.random() < i.miss_ratio:
+            pieces = max(1.0, size / i.longest_hold_bytes)
+            service += pieces * i.disk.latency_seconds + size / i.disk.bytes_per_second
         wait = max(0.0, wait + service - rng.expovariate(i.rate_per_second or 0.0))
-    return waits / arrivals
+    return sum(waits) / arrivals, sorted(waits)[arrivals * 99 // 100]
 
 
 @pytest.mark.parametrize("rate", [5.0, 31.0, 200.0])
 def test_others_wait_as_behind_a_simulated_loop(rate: float) -> None:
     busy = replace(SITE, rate_per_second=rate)
-    assert turn_wait_seconds(busy, 0.0) == pytest.approx(simulated_wait(busy, 300_000), rel=0.1)
+    mean, _ = simulated_waits(busy, 300_000)
+    assert turn_wait(busy, 0.0).mean_seconds == pytest.approx(mean, rel=0.1)
+
+
+@pytest.mark.parametrize(("rate", "miss"), [(10.0, 0.0), (31.0, 0.0), (10.0, 0.4), (31.0, 0.4)])
+def test_one_in_a_hundred_waits_as_behind_a_simulated_loop(rate: float, miss: float) -> None:
+    """With 40 % of cold files a turn is of reads too, and twice as long."""
+    busy = replace(SITE, rate_per_second=rate)
+    if miss:
+        room = (1 - miss) * SITE.dataset_bytes / 0.9
+        busy = replace(busy, page_cache_bytes=room, classes=zipf_classes(32.0, 0.0))
+        assert busy.miss_ratio == pytest.approx(miss, abs=0.02)
+    _, p99 = simulated_waits(busy, 300_000)
+    assert turn_wait(busy, 0.0).p99_seconds == pytest.approx(p99, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("rate", "large_bytes", "measured_p99_seconds"),
+    [(91.12, 7654e3, 4.6e-3), (7.42, 15690e3, 5.0e-3), (7.42, 5692e3, 1.2e-3)],
+    ids=["drawn-5309-005", "drawn-7717-031", "drawn-7717-004"],
+)
+def test_the_tail_behind_turns_is_felt_where_it_was_measured(
+    rate: float, large_bytes: float, measured_p99_seconds: float
+) -> None:
+    """One file in seven is large; 0.2 to 0.6 ms with pools."""
+    site = replace(
+        SITE,
+        rate_per_second=rate,
+        object_bytes=large_bytes / 7,
+        sizes=(SizeGroup(6 / 7, 0.01), SizeGroup(1 / 7, 6.94)),
+    )
+    p = predict(site)
+    assert p.turn_wait_seconds < 0.3e-3
+    assert p.pools_pay == p.turns_are_felt == (measured_p99_seconds > 2e-3)
 
 
 def test_large_answers_over_tls_pay_for_pools_though_memory_has_them_all() -> None:
