@@ -115,11 +115,15 @@ class LabDisks:
                     entry.unlink()
 
     def make_names_cold(self) -> None:
-        """Mount the disks anew when the lab asks for it, so that names and inodes are cold."""
+        """Mount the disks anew when the lab asks for it, so that names and inodes are cold.
+
+        Errors: UndecidedError when a file system stays in memory, mounted by somebody else too.
+        """
         if not self._lab.cold_names:
             return
         for mounted in self._mounted:
             run_tool("umount", str(mounted.mount))
+            mounted.loop.wait_unmounted()
             _mount(mounted)
 
     def look_names_up(self) -> None:

@@ -25,6 +25,8 @@ _LOOP_CONFIGURE = 0x4C0A
 _READ_ONLY, _AUTOCLEAR, _DIRECT_IO = 1, 4, 16
 _CONFIG = struct.Struct("<II 5Q 4I 64s 64s 32s 2Q 8Q")
 _MOST_TRIES = 50
+_UNMOUNT_SECONDS = 20.0
+_LOOK_SECONDS = 0.02
 
 
 class Loop:
@@ -41,6 +43,25 @@ class Loop:
         number = os.fstat(self._descriptor).st_rdev
         return f"{os.major(number)}:{os.minor(number)}"
 
+    def wait_unmounted(self, *, patience_seconds: float = _UNMOUNT_SECONDS) -> None:
+        """Wait until no mount is left of what is on it, in any mount namespace.
+
+        One that began while it was mounted has a mount of its own, which an unmount here leaves,
+        and with it the file system in memory. A tracer's is such a one: bpftrace ends a second
+        after its last answer.
+        Errors: UndecidedError when that does not come.
+        Source: a mounted file system has its device for itself (bd_may_claim(), block/bdev.c).
+        """
+        deadline = time.monotonic() + patience_seconds
+        while _is_mounted(self.device):
+            if time.monotonic() > deadline:
+                raise UndecidedError(
+                    f"{self.device}: unmounted, and still mounted in another mount namespace after "
+                    f"{patience_seconds:g} s, so names stay in memory",
+                    hint="end what looks into the lab: a tracer, a shell by nsenter",
+                )
+            time.sleep(_LOOK_SECONDS)
+
     def close(self) -> None:
         """Let go; the device lasts as long as it is mounted."""
         os.close(self._descriptor)
@@ -55,6 +76,16 @@ class Loop:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _is_mounted(device: str) -> bool:
+    try:
+        os.close(os.open(device, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return True
+    return False
 
 
 def _attach(image: str, *, writable: bool) -> tuple[str, int]:
