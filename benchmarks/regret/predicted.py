@@ -13,6 +13,7 @@ from nginx_tune.documents.lab import LabData
 from nginx_tune.documents.measured_server import ServerSecond
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.scenario import Scenario, ScenarioRun
+from nginx_tune.prove.predictions import too_few_answers
 
 HIT_RATIO = "page_cache.hit_ratio"
 BLOCKED_RATIO = "server.loop_blocked_ratio without pools"
@@ -47,32 +48,16 @@ class Compared(NamedTuple):
 def compare_all(run: ScenarioRun, scenario: Scenario) -> list[Compared]:
     """Everything that was predicted of stock, and of the recommendation over stock.
 
-    A ratio of clients that wait for answers has no measured value where blocks of stock have fewer
-    than two answers for each of them: whoever waits longest is counted after the block, or never.
+    A run that was kept may have a value of blocks too short for it, which is left out.
     """
+    stock = _without_pools(run.measurements)
     ratios = [
-        Compared(
-            one.expected,
-            one.low,
-            one.high,
-            one.measured if _is_answered(run.measurements, scenario, one.metric) else None,
-        )
+        Compared(one.expected, one.low, one.high, None if is_short else one.measured)
         for one in run.predictions
         if one.metric.startswith("ratio(")
+        for is_short in [too_few_answers(stock, one.metric.removeprefix("ratio("))]
     ]
     return [compare_hits(run, scenario), compare_blocked(run, scenario), *ratios]
-
-
-def _is_answered(measurements: Iterable[Measurement], scenario: Scenario, metric: str) -> bool:
-    """Whether all who wait for answers of that metric's class got two in each block of stock."""
-    name = metric.removeprefix("ratio(").partition(".")[0]
-    asking = [one for one in scenario.classes if name in (one.name, "total")]
-    return all(
-        block.classes[one.name].requests >= 2 * (one.arrivals.users or 0)
-        for block in _without_pools(measurements)
-        for one in asking
-        if one.name in block.classes
-    )
 
 
 def compare_hits(run: ScenarioRun, scenario: Scenario) -> Compared:

@@ -6,7 +6,7 @@ seen at least; that both hold does not make a prediction of 270 × for 94 × a g
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from math import exp
 from statistics import fmean
 from typing import NamedTuple
@@ -28,6 +28,10 @@ _BLOCKED = "server.loop_blocked_ratio without pools"
 
 _CHUNK = "seconds of one cold chunk"
 """How long one blocking sendfile() lasts; the longest turns of a loop that reads by itself."""
+
+
+_LEAST_ANSWERS = 2
+_TOO_FEW = "a block of the baseline has less than two answers for each client that waits for one"
 
 
 class _Subject(NamedTuple):
@@ -73,9 +77,29 @@ def judge_predictions(
             expression = _parsed(name, classes) if tries else None
             if expression is not None:
                 of = _Subject(decision.id, arm, _source_figure(expression, claims, arm))
+                if too_few_answers(blocks.baseline, expression.name):
+                    results.append(_result(predicted, Reading(None, _TOO_FEW), of))
+                    continue
                 reading = MetricPairs(find_metric(expression.name), blocks).ratio
                 results.append(_result(predicted, reading, of, _interval(expression, blocks)))
     return results
+
+
+def too_few_answers(blocks: Iterable[Measurement], metric: str) -> bool:
+    """Whether blocks are too short for their clients, those that wait for an answer to ask again.
+
+    With less than two answers for each of them in a block nobody knows how often they are answered:
+    who waits longest is counted after it, or never. ``metric`` is of one class, or of ``total``.
+    Source: thread-pools-cold-heavy, a first answer for each of four clients after 2 s and no second
+            one in 8; drawn-7717-000, three answers for four clients.
+    """
+    name = metric.partition(".")[0]
+    return any(
+        one.requests < _LEAST_ANSWERS * (one.users or 0)
+        for block in blocks
+        for of, one in block.classes.items()
+        if name in (of, "total")
+    )
 
 
 def _parsed(text: str, classes: Sequence[str]) -> Expression | None:

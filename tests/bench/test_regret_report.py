@@ -123,9 +123,8 @@ def test_a_ratio_of_clients_that_wait_asks_for_two_answers_of_each(metric: str) 
     waiting = sum(one.arrivals.users or 0 for one in closed.classes if one.name == "cold")
     whole = block("baseline", 0, hot_mean=1.0)
     for requests, measured in ((2 * waiting - 1, None), (2 * waiting, 1.5)):
-        classes = whole.classes | {
-            "cold": msgspec.structs.replace(whole.classes["cold"], requests=requests)
-        }
+        cold = msgspec.structs.replace(whole.classes["cold"], requests=requests, users=waiting)
+        classes = whole.classes | {"cold": cold}
         seen = msgspec.structs.replace(
             run([msgspec.structs.replace(whole, classes=classes)]),
             predictions=[

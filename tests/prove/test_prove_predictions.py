@@ -47,6 +47,25 @@ def test_a_measurement_lies_inside_the_stated_range_or_it_does_not(
     assert (found.measured_low or 0) < (found.measured or 0) < (found.measured_high or 0)
 
 
+@pytest.mark.parametrize("metric", [RATE, "ratio(total.bytes_per_second)", "ratio(hot.mean)"])
+@pytest.mark.parametrize(("requests", "tells"), [(7, False), (8, True)])
+def test_clients_that_wait_have_two_answers_each_or_nothing_is_told(
+    make_blocks: MakeBlocks, metric: str, requests: int, *, tells: bool
+) -> None:
+    """Four clients that wait; a block that is too short for them says no rate."""
+
+    def with_users(block: Measurement) -> Measurement:
+        few = requests if block.arm == "baseline" else 400
+        hot = msgspec.structs.replace(block.classes["hot"], users=4, requests=few)
+        return msgspec.structs.replace(block, classes=block.classes | {"hot": hot})
+
+    blocks = [with_users(block) for block in make_blocks([(4.0, 36.0)] * 6)]
+    found = judged(predicted(metric, 6.0, 12.0), blocks)
+    assert ("less than two answers" in found.reason) is not tells
+    if not tells:
+        assert (found.measured, found.inside) == (None, None)
+
+
 def test_a_claim_that_holds_says_nothing_of_the_prediction(make_blocks: MakeBlocks) -> None:
     claim = Claim(name="c", source_row="A7", expression=f"{RATE} >= 3", source_figure="31x")
     blocks = make_blocks([(4.0, 36.0)] * 2)
