@@ -27,6 +27,7 @@ from nginx_tune.model.blocking import (
 from nginx_tune.model.chance import time_factors, turn_factors
 from nginx_tune.model.inputs import BlockingInputs, hit_range, miss_ratio, room_range
 from nginx_tune.model.names import least_name_reads, open_blocked_ratio
+from nginx_tune.model.open_reads import apart_ratio
 
 _HOT_FACTOR = 3.0
 """The model's error in the time of a hot request: LAB-NOTES §1 and the scenarios came out within
@@ -46,9 +47,10 @@ _OTHER_WAITS = 0.01
 """Share of time that loops wait for other things than data: logs, names, the kernel's own locks.
 Measured: up to 0.002 where all data is in memory on a quiet machine, 0.006 in four cells of seed
 5309 on one that was not."""
-_LEFT_MEMORY = 0.03
+_LEFT_MEMORY = 0.04
 """The same for the few pages that leave memory though it has room for all of them. Measured: 0.015
-to 0.032 in three cells of seed 7717, some tens of kilobytes in one block of three."""
+to 0.032 in three cells of seed 7717, some tens of kilobytes in one block of three; 0.045 in
+drawn-6151-013."""
 
 
 def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Predicted]:
@@ -68,6 +70,8 @@ def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Pr
         # A probe shows how long reads were held up, not whether by the clock or each by itself.
         cases.append(predict(replace(i, disk=replace(i.disk, stalls=None))))
     blocked = [p.blocked_ratio, *([] if measured(s) else [c.blocked_ratio for c in cases])]
+    if i.rate_per_second is not None and not measured(s):
+        blocked.append(min(p.blocked_ratio, apart_ratio(i, i.rate_per_second * miss_ratio(i))))
     wait = [p.wait_off_seconds, *([] if measured(s) else [c.wait_off_seconds for c in cases])]
     less, more = _blocked_factors(s, i)
     beside = _OTHER_WAITS + (_LEFT_MEMORY if miss_ratio(i) <= 0 else 0.0)
@@ -77,13 +81,14 @@ def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Pr
         expected=_rounded(expected),
         high=_rounded(min(1.0, (max(blocked) + opens) * more + beside)),
     )
+    found = Predicted(
+        metric="page_cache.hit_ratio",
+        low=_rounded(max(0.0, min(hits) - read_again)),
+        expected=_rounded(min(max(hits), max(min(hits), p.hit_ratio))),
+        high=_rounded(max(hits)),
+    )
     return [
-        Predicted(
-            metric="page_cache.hit_ratio",
-            low=_rounded(max(0.0, min(hits) - read_again)),
-            expected=_rounded(min(max(hits), max(min(hits), p.hit_ratio))),
-            high=_rounded(max(hits)),
-        ),
+        *([] if _falls_behind(i, p) else [found]),
         *([] if (_is_filling(s, i) or _nearly_fills(i)) and not measured(s) else [stood]),
         Predicted(
             metric="wait behind cold reads without pools",
@@ -117,6 +122,16 @@ def _is_filling(s: Situation, i: BlockingInputs) -> bool:
     """
     empty = i.asked.requests is not None and not i.asked.began_full
     return s.kind == "cache" and (i.asked.once or empty)
+
+
+def _falls_behind(i: BlockingInputs, p: Prediction) -> bool:
+    """Whether requests come by themselves, and faster than loops without pools read their files.
+
+    All of them are under way then, a piece of each in turn, and what memory had of the last has
+    left it when its turn comes.
+    Source: drawn-6151-016, hits of 0.12 for 0.47; drawn-4201-024, none for 0.24.
+    """
+    return i.rate_per_second is not None and p.closed_loop and miss_ratio(i) > 0
 
 
 def _nearly_fills(i: BlockingInputs) -> bool:

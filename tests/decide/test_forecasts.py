@@ -8,12 +8,13 @@ from situations import GIBIBYTE, MEBIBYTE, dataset, host, load, scanned, site, t
 
 from nginx_tune.decide import decide
 from nginx_tune.decide.engine import situation_of
-from nginx_tune.decide.pool_forecast import forecast_gain
+from nginx_tune.decide.pool_forecast import forecast_blocking, forecast_gain
 from nginx_tune.decide.pool_plan import plan_pools
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import Site, SiteTls
 from nginx_tune.documents.workload import Workload
+from nginx_tune.model.open_reads import apart_ratio
 
 replace = msgspec.structs.replace
 BLOCKED = "server.loop_blocked_ratio without pools"
@@ -86,3 +87,25 @@ def test_all_bytes_are_foretold_only_where_hot_files_have_the_size_of_the_others
     one_size = replace(facts, datasets=[dataset(64 * GIBIBYTE, 4 * MEBIBYTE)])
     alike = load(data_bytes=64 * GIBIBYTE, file_bytes=4 * MEBIBYTE, exponent=0.5)
     assert TOTAL in metrics(pools(one_size, replace(alike, concurrency=busy)))
+
+
+@pytest.mark.parametrize(("rate", "told"), [(2.0, True), (2000.0, False)])
+def test_hits_are_not_foretold_of_loops_that_fall_behind(rate: float, *, told: bool) -> None:
+    """drawn-6151-016: all of it is under way, and what memory had has left it: 0.12, not 0.47."""
+    data = 24 * GIBIBYTE
+    facts = host(page_cache_bytes=8 * GIBIBYTE)
+    decision = pools(facts, load(data_bytes=data, file_bytes=8 * MEBIBYTE, rate=rate, peak=20))
+    assert ("page_cache.hit_ratio" in metrics(decision)) is told
+
+
+def test_the_range_begins_where_no_two_files_meet() -> None:
+    facts = host(page_cache_bytes=8 * GIBIBYTE)
+    workload = load(data_bytes=24 * GIBIBYTE, file_bytes=8 * MEBIBYTE, rate=3.0, peak=20)
+    situation = situation_of(facts, workload, site=site(roots=["/srv/1"]))
+    i, p = situation.blocking_inputs, situation.prediction
+    assert i is not None
+    assert p is not None
+    apart = apart_ratio(i, 3.0 * i.miss_ratio)
+    (stood,) = (one for one in forecast_blocking(situation, i, p) if one.metric == BLOCKED)
+    assert apart < 0.9 * p.blocked_ratio
+    assert stood.low < 0.8 * apart
