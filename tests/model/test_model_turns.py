@@ -13,7 +13,12 @@ from nginx_tune.model.disk import TYPICAL
 from nginx_tune.model.inputs import BlockingInputs
 from nginx_tune.model.protocol import read_path
 from nginx_tune.model.sizes import SizeGroup
-from nginx_tune.model.turns import chunk_wait_seconds, send_seconds, turn_wait
+from nginx_tune.model.turns import (
+    chunk_wait_seconds,
+    send_seconds,
+    thread_wait_seconds,
+    turn_wait,
+)
 
 TLS = read_path(tls=True, http_version="1.1")
 SITE = BlockingInputs(
@@ -153,6 +158,35 @@ def test_others_wait_for_a_chunk_of_each_file_as_was_measured(
     site = replace(FROM_MEMORY, concurrency=transfers)
     waits = chunk_wait_seconds(site, chunk_kilobytes << 10)
     assert 0.5 < (waits + 0.1e-3) / measured_seconds < 2.0
+
+
+@pytest.mark.parametrize(
+    ("chunk_kilobytes", "measured_seconds"),
+    [(2048, 2.2e-3), (1024, 1.12e-3), (512, 0.59e-3), (128, 0.26e-3)],
+)
+def test_others_wait_for_the_cpu_of_threads_as_was_measured(
+    chunk_kilobytes: int, measured_seconds: float
+) -> None:
+    """drawn-6151-020: one worker with a pool; a small request takes 0.2 ms by itself."""
+    site = replace(FROM_MEMORY, object_bytes=3.55e6, concurrency=32.0)
+    waits = thread_wait_seconds(site, chunk_kilobytes << 10)
+    assert 0.7 < (waits + 0.2e-3) / measured_seconds < 1.4
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"clients_keep_pace": False},
+        {"sendfile_bytes": 0.0},
+        {"rate_per_second": 50.0},
+        {"concurrency": 4.0},
+        {"concurrency": None},
+    ],
+)
+def test_threads_leave_a_cpu_free_where_nobody_takes_all_they_send(
+    other: dict[str, float | None],
+) -> None:
+    assert thread_wait_seconds(replace(FROM_MEMORY, **other), 2 << 20) == 0  # type: ignore[arg-type]
 
 
 def test_with_a_rate_others_wait_for_passes_and_no_longer_than_all_that_are_under_way() -> None:
