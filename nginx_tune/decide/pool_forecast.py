@@ -70,7 +70,7 @@ def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Pr
         # A probe shows how long reads were held up, not whether by the clock or each by itself.
         cases.append(predict(replace(i, disk=replace(i.disk, stalls=None))))
     blocked = [p.blocked_ratio, *([] if measured(s) else [c.blocked_ratio for c in cases])]
-    if i.rate_per_second is not None and not measured(s):
+    if i.rate_per_second is not None and i.disk.stalls is None and not measured(s):
         blocked.append(min(p.blocked_ratio, apart_ratio(i, i.rate_per_second * miss_ratio(i))))
     wait = [p.wait_off_seconds, *([] if measured(s) else [c.wait_off_seconds for c in cases])]
     less, more = _blocked_factors(s, i)

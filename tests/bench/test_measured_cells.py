@@ -103,13 +103,21 @@ def predicted(name: str, metric: str) -> Predicted:
     return next(p for p in pools_for(name).predicted if p.metric == metric)
 
 
+def told(name: str, metric: str) -> Predicted | None:
+    """What is predicted, where something is: a range wider than a factor of ten is not told."""
+    return next((p for p in pools_for(name).predicted if p.metric == metric), None)
+
+
 def test_nine_measurements_in_ten_lie_in_their_range() -> None:
-    outside = []
+    outside, untold = [], []
     for name, metric, value in MEASURED:
-        p = predicted(name, metric)
-        if not p.low <= value <= p.high:
+        p = told(name, metric)
+        if p is None:
+            untold.append((name, metric, value))
+        elif not p.low <= value <= p.high:
             outside.append((name, metric, value, p.low, p.expected, p.high))
-    assert len(outside) <= len(MEASURED) // 10, outside
+    assert len(outside) <= (len(MEASURED) - len(untold)) // 10, outside
+    assert len(untold) <= len(MEASURED) // 10, untold
 
 
 @pytest.mark.parametrize(
@@ -151,6 +159,5 @@ def test_no_text_says_that_others_gain_nothing_where_cold_transfers_do() -> None
 
 
 def test_a_range_says_something() -> None:
-    for name, metric, _ in MEASURED:
-        p = predicted(name, metric)
+    for p in filter(None, (told(name, metric) for name, metric, _ in MEASURED)):
         assert p.high <= 10 * p.low or p.high - p.low <= 0.05
