@@ -28,6 +28,8 @@ _LONG_PASS_BYTES_PER_SECOND = 2.5e9
 """A pass of up to so many bytes is still in a core's cache when the client's side copies it.
 Source: drawn-5309-039: 5.1 to 6.3 GB/s with 512k and less, 2.4 to 2.5 with 1m and 2m."""
 _PASSES = 2.0
+"""Of threads, for which who wakes up waits before it has a CPU. Source: drawn-6151-020, all four
+chunks."""
 _CROWD = 8.0
 """Transfers for each worker, and so for each CPU that workers are for, that leave none free."""
 _BEARABLE = 0.7
@@ -123,8 +125,8 @@ def thread_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
     """Mean wait of one event for a CPU that threads use, which send files out of memory.
 
     A loop hands a chunk to a thread and is free; but the thread sends it without a pause, and who
-    wakes up waits for two such passes or so. 0 where clients are slower than that, or fewer than
-    the CPUs that are taken, or where nobody knows.
+    wakes up waits for two such passes or so. 0 where clients or the way to them are slower, or too
+    few to leave no CPU free, or where nobody knows.
     Source: drawn-6151-020, 32 transfers of up to 27 MB on two CPUs, of which memory held nine in
             ten: small answers took 2.2 ms with 2m, 1.1 with 1m, 0.6 with 512k and 0.26 with 128k,
             for as many bytes a second.
@@ -132,6 +134,9 @@ def thread_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
     if not i.clients_keep_pace or not i.sendfile_bytes or i.rate_per_second is not None:
         return 0.0
     if (i.concurrency or 0.0) < _CROWD * i.workers:
+        return 0.0
+    way = i.way_bytes_per_second
+    if way is not None and way < i.workers * _LONG_PASS_BYTES_PER_SECOND:
         return 0.0
     sizes = [group.over_mean * i.object_bytes for group in i.sizes] or [i.object_bytes]
     # Threads that take turns push each other's bytes out of a core's cache, however short a pass.

@@ -8,6 +8,7 @@ from situations import MEBIBYTE, nginx, scanned, site, two_sizes
 
 from nginx_tune.decide import decide
 from nginx_tune.documents.decisions import Decision
+from nginx_tune.documents.facts import Link, Network
 from nginx_tune.documents.site import SiteTls
 
 replace = msgspec.structs.replace
@@ -25,11 +26,13 @@ def decided(
     disk_class: str = "ssd",
     version: str = "1.26.3",
     small_files: int = 900,
+    link_gigabits: int = 10,
 ) -> Decision:
     """One decision for a site of small files, and some large ones among them."""
     sizes = two_sizes(small_files, 16 << 10, 100, large_bytes)
     facts, workload = scanned(sizes, kind="static", exponent=0.5, cpus=1, disk_class=disk_class)
-    facts = replace(facts, nginx=nginx(version))
+    link = Link(name="eth0", speed_bits_per_second=link_gigabits * 10**9)
+    facts = replace(facts, nginx=nginx(version), network=Network(links=[link]))
     concurrency = replace(workload.concurrency, peak=transfers, clients_keep_pace=keep_pace)
     asked = replace(workload.rate, peak_per_second=rate, mean_per_second=rate)
     workload = replace(workload, concurrency=concurrency, rate=asked)
@@ -106,7 +109,12 @@ def test_clients_that_might_keep_pace_are_what_would_lower_the_chunk() -> None:
     assert flip.startswith("concurrency.clients_keep_pace: 128k where clients")
 
 
-NEARLY = {"large_bytes": 160 * MEBIBYTE, "transfers": 32.0, "disk_class": "hdd"}
+NEARLY = {
+    "large_bytes": 160 * MEBIBYTE,
+    "transfers": 32.0,
+    "disk_class": "hdd",
+    "link_gigabits": 100,
+}
 """Of this data memory holds nineteen in twenty, and pools wait for the rest."""
 
 
@@ -123,7 +131,13 @@ def test_threads_send_small_chunks_where_memory_holds_most_of_the_files() -> Non
 
 @pytest.mark.parametrize(
     "other",
-    [{"large_bytes": 250 * MEBIBYTE}, {"transfers": 4.0}, {"rate": 5.0}, {"keep_pace": False}],
+    [
+        {"large_bytes": 250 * MEBIBYTE},
+        {"transfers": 4.0},
+        {"rate": 5.0},
+        {"keep_pace": False},
+        {"link_gigabits": 10},  # the link is what they wait for, and CPUs are free
+    ],
 )
 def test_the_disk_decides_where_it_is_read_or_threads_leave_a_cpu_free(
     other: dict[str, object],

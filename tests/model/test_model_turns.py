@@ -181,6 +181,7 @@ def test_others_wait_for_the_cpu_of_threads_as_was_measured(
         {"rate_per_second": 50.0},
         {"concurrency": 4.0},
         {"concurrency": None},
+        {"link_bytes_per_second": 1.25e9},  # 10 Gbit/s: the link is what they wait for
     ],
 )
 def test_threads_leave_a_cpu_free_where_nobody_takes_all_they_send(
