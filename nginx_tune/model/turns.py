@@ -37,6 +37,10 @@ _BEARABLE = 0.7
 short, and pools take more of it."""
 
 
+_FULL = 0.99
+"""Share of a link that is all of it, whichever way its bytes were reckoned."""
+
+
 def send_seconds(i: BlockingInputs, size_bytes: float) -> float:
     """CPU time for sending so many bytes."""
     return size_bytes / (ENCRYPTED_BYTES_PER_SECOND if i.encrypts else MEMORY_BYTES_PER_SECOND)
@@ -65,6 +69,8 @@ def turn_wait(i: BlockingInputs, offload_seconds: float) -> TurnWait:
     """
     if not i.clients_keep_pace or not i.goes_on_bytes or not i.rate_per_second:
         return NO_TURNS
+    if _sockets_fill(i, i.rate_per_second):
+        return NO_TURNS
     each = i.rate_per_second / i.workers
     used = each * send_seconds(i, i.object_bytes)
     if used + each * offload_seconds > _BEARABLE:
@@ -82,6 +88,18 @@ def turn_wait(i: BlockingInputs, offload_seconds: float) -> TurnWait:
 
     longest = max(turn for _, turn in turns)
     return TurnWait(squares / (2 * (1 - used)), one_in_a_hundred(longer, longest))
+
+
+def _sockets_fill(i: BlockingInputs, requests_per_second: float) -> bool:
+    """Whether the way to the clients is full, or slower than one loop sends.
+
+    A turn then ends as on any other way, when the socket takes no more.
+    """
+    way = i.way_bytes_per_second
+    if way is None:
+        return False
+    sends = i.object_bytes / send_seconds(i, i.object_bytes)
+    return way < sends or requests_per_second * i.object_bytes >= _FULL * way
 
 
 def _send_and_read_seconds(i: BlockingInputs, size_bytes: float) -> tuple[float, float]:

@@ -105,6 +105,36 @@ def test_the_tail_behind_turns_is_felt_where_it_was_measured(
     assert p.pools_pay == p.turns_are_felt == (measured_p99_seconds > 2e-3)
 
 
+@pytest.mark.parametrize(
+    ("over_loop", "are_turns"), [(0.5, False), (1.05, True)], ids=["slower", "faster"]
+)
+def test_a_way_slower_than_a_loop_sends_ends_its_turns(
+    over_loop: float, *, are_turns: bool
+) -> None:
+    """The sockets fill behind it, whoever keeps pace on its other side."""
+    sends = SITE.object_bytes / send_seconds(SITE, SITE.object_bytes)
+    found = turn_wait(replace(SITE, link_bytes_per_second=over_loop * sends), 0.0)
+    assert (found.mean_seconds > 0) == (found.p99_seconds > 0) == are_turns
+
+
+def test_a_link_that_bounds_requests_leaves_no_turns_of_whole_files() -> None:
+    """Files of 2.8 GB on 10 Gbit/s: the link, not a rate, was what bounded them."""
+    huge = replace(
+        SITE,
+        dataset_bytes=2.8e9 * 4,
+        object_bytes=2.8e9,
+        page_cache_bytes=64e9,
+        rate_per_second=None,
+        concurrency=64.0,
+        workers=8,
+        link_bytes_per_second=1.25e9,
+        sizes=(),
+    )
+    p = predict(huge)
+    assert p.hit_ratio == pytest.approx(1.0)
+    assert p.turn_wait_seconds == p.turn_p99_seconds == 0.0
+
+
 def test_large_answers_over_tls_pay_for_pools_though_memory_has_them_all() -> None:
     p = predict(SITE)
     assert p.hit_ratio == pytest.approx(1.0)
