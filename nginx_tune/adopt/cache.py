@@ -20,6 +20,8 @@ from nginx_tune.documents.decisions import Decision, Evidence, Setting
 from nginx_tune.documents.units import bytes_text
 
 _OWN = ("levels", "inactive")
+_BY_HAND = ("loader_files", "manager_files")
+"""What nginx's processes may do in a turn: who wrote it has seen them."""
 _MEAN = "workload.sizes.mean_bytes"
 _MEBIBYTE = 1 << 20
 
@@ -52,7 +54,9 @@ def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> Own:
     own = {arg.partition("=")[0]: arg.partition("=")[2] for arg in line.args[1:]}
     decided = {arg.partition("=")[0]: arg.partition("=")[2] for arg in s.args[1:]}
     kept = {key: value for key, value in decided.items() if key not in _OWN or key in own}
-    kept |= {key: value for key, value in own.items() if key in _OWN or key not in decided}
+    kept |= {
+        key: value for key, value in own.items() if key in (*_OWN, *_BY_HAND) or key not in decided
+    }
     is_assumed = mean is None or mean.provenance == "assumed"
     guesses = (UNKNOWN_DISK, NOT_SCANNED, *([BY_KEYS] if is_assumed else []))
     if any(map(s.reason.startswith, guesses)):

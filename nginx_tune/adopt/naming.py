@@ -75,13 +75,10 @@ def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
     passed on that could be: then the site chooses its caches itself.
     """
     settings, risks = list(decision.settings), list(decision.risks)
-    if caches:
-        # Another key than the one that stands, nginx's own too, would have all fetched anew and
-        # lose what that one tells apart: a cookie, a language, the server that was chosen.
-        settings = [s for s in settings if s.directive != "proxy_cache_key"]
     if caches and not _splits(tree):
-        if any(s.directive == "split_clients" for s in settings):
+        if any(s.directive == "thread_pool" for s in settings):
             risks += [_CHOSEN] if _caches(tree) else []
+        if any(_CHOICE in "".join(s.args) for s in settings):
             settings = [_one_pool(s) for s in settings if not _is_choice(s)]
         settings = [s for s in settings if s.directive != "proxy_cache"]
     settings = _with_free_zones(settings, tree)

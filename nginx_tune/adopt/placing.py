@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from nginx_tune.adopt.standing import (
+    PREDICATES,
     Standing,
     effective,
     has_option,
@@ -24,7 +25,7 @@ from nginx_tune.conf.scopes import Scope, scopes
 from nginx_tune.conf.tree import COMMAND_LINE
 from nginx_tune.documents.decisions import Setting
 
-_ALL_OR_NONE = ("proxy_set_header", "ssl_conf_command")
+_ALL_OR_NONE = ("proxy_set_header", "ssl_conf_command", *PREDICATES)
 """Directives of which a level has its own lines or the outer level's, never both."""
 How = Literal["change", "into", "before", "option"]
 

@@ -21,6 +21,13 @@ from nginx_tune.documents.decisions import Decision, Place, Setting
 
 AT_LEAST = frozenset({"worker_rlimit_nofile", "worker_connections", "keepalive"})
 """Directives of which more than was decided does no harm: who wrote it may know of a peak."""
+PREDICATES = ("proxy_no_cache", "proxy_cache_bypass")
+"""Directives of several conditions, each of which is enough."""
+_AS_IT_STANDS = frozenset(
+    {"proxy_cache_key", "proxy_cache_use_stale", "proxy_cache_revalidate", "proxy_cache_lock"}
+)
+"""Directives of caches of which any line is its operator's choice: what an own key tells apart must
+stay apart."""
 KEPT = ("proxy_http_version", "proxy_set_header")
 """What kept connections need in a location; nothing may undo what stands there for a reason."""
 
@@ -223,6 +230,9 @@ def effective(scope: Scope, wanted: Setting) -> Directive | None:
     if wanted.directive in ("proxy_set_header", "ssl_conf_command"):
         lines = scope.effective_all(wanted.directive)
         return next((line for line in lines if list(line.args[:1]) == wanted.args[:1]), None)
+    if wanted.directive in PREDICATES:
+        lines = scope.effective_all(wanted.directive)
+        return next((line for line in lines if set(wanted.args) <= set(line.args)), None)
     return scope.effective(wanted.directive)
 
 
@@ -284,8 +294,10 @@ def holds(line: Directive | None, wanted: Setting) -> bool:
     if wanted.directive == "access_log" and wanted.args[0] != "off" and line.value != "off":
         names = {arg.partition("=")[0] for arg in line.args[1:]}
         return "gzip" in names or all(arg.partition("=")[0] in names for arg in wanted.args[2:])
-    if wanted.directive == "proxy_cache_key":  # what an own one tells apart must stay apart
+    if wanted.directive in _AS_IT_STANDS:
         return True
+    if wanted.directive in PREDICATES:
+        return set(wanted.args) <= set(line.args)
     if wanted.lines and line.block is not None:
         inner = [[one.name, *one.args] for one in line.block]
         return list(line.args) == wanted.args and inner == wanted.lines

@@ -98,10 +98,25 @@ def _pools(decision: Decision, standing: Standing) -> Decision:
     return replace(decision, settings=[*decision.settings, *off.values()])
 
 
+def _cache(decision: Decision, standing: Standing) -> Decision:
+    """A cache that stands keeps its key and its ways.
+
+    Another key, nginx's own too, would have all fetched anew and lose what that one tells apart: a
+    cookie, a language, the server that was chosen.
+    """
+    if standing.caches:
+        return _left(decision, "the caches that stand are their operator's")
+    if not standing.may_cache:
+        return _left(decision, "nothing is passed on by proxy_pass, whose answers could be kept")
+    return decision
+
+
 _OWN: dict[str, Callable[[Decision, Standing], Decision]] = {
     "http2": _http2,
     "workers": _workers,
     "sendfile": _sendfile,
     "thread-pools": _pools,
     "per-disk-pools": _pools,
+    "cache-key": _cache,
+    "cache-updates": _cache,
 }

@@ -1,38 +1,77 @@
-"""Cache directories as settings: one ``proxy_cache_path`` each, and keys spread over them (A16)."""
+"""``cache-layout``: a ``proxy_cache_path`` for each directory, and keys spread over them (A16).
+
+Each on a disk of its own, written in place (``use_temp_path=off``), instead of a RAID that every
+read of a large file takes several disks of; ``split_clients`` spreads the keys, and adding a disk
+remaps most of them.
+
+After a start nginx's loader walks the directories, no more than ``loader_files`` of a cache in a
+turn and a turn each ``loader_sleep``: 2,000 files a second. What it has not seen counts for
+nothing, so that ``max_size`` is not kept until it is through. A cache that may hold so many files
+that this takes longer than five minutes gets longer turns, where the disk can use them: nginx ends
+one after ``loader_threshold`` (200 ms), in which a hard disk looks up 25 names. The manager's turns
+are as long, and remove as many as are kept where a log shows how many that are.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
-from nginx_tune.decide.answer import setting
-from nginx_tune.decide.cache_growth import size_text
+from nginx_tune.decide.answer import not_applicable, setting
+from nginx_tune.decide.cache_growth import CacheSize, size_text
+from nginx_tune.decide.cache_key import KEY
+from nginx_tune.decide.pool_plan import PoolPlan
+from nginx_tune.decide.quantity import known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import DataPath, judge_independence
-from nginx_tune.documents.decisions import Setting
+from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.units import plural
 
-ID: Final = "per-disk-pools"
-KEY: Final = "$scheme$host$request_uri"
-"""Of a request as its client sent it. nginx's own key has ``$proxy_host``, the name of the
-upstream, and so one page for all hosts that it serves."""
+ID: Final = "cache-layout"
+FOREIGN_FILES = "a cache directory must hold nothing else: nginx deletes files it does not know"
 _IN_PLACE_SINCE = (1, 7, 10)
 """``use_temp_path``."""
 INACTIVE = "30d"
 """Longer than the disk takes to fill, so that the size bound decides what leaves."""
 
 
-def cache_settings(s: Situation) -> list[Setting]:
-    """The caches, and the choice between them when there are several."""
-    several = len(s.data_paths) > 1
+_TURN_FILES = 100
+_TURN_SECONDS = 0.05
+_THRESHOLD_SECONDS = 0.2
+"""``loader_files``, ``_sleep`` and ``_threshold``, and the manager's; ngx_http_file_cache.c,
+ngx_http_file_cache_set_slot()."""
+_LOADED_SECONDS = 300.0
+_MOST_TURN_FILES = 10_000
+_LOADER_SINCE = (1, 1, 0)
+_MANAGER_SINCE = (1, 11, 5)
+_ROOM = 2.0
+"""Over what is removed on average: pages come in bursts."""
+
+
+def decide_cache_layout(s: Situation, _plan: PoolPlan) -> Decision:
+    """The decision."""
+    if s.kind != "cache":
+        return not_applicable(ID, "Nothing is cached.")
+    count = len(s.data_paths)
+    several = count > 1
     paths = [_cache_path(s, place, number) for number, place in enumerate(s.data_paths, start=1)]
-    return [*paths, *(_split(s) if several else [_single()]), _key()]
-
-
-def _key() -> Setting:
-    reason = "each host has pages of its own: the Host header is passed on"
-    return setting(ID, "location", "proxy_cache_key", KEY, reason=reason)
+    foreign = (files_there(s.facts, s.site, place.path) for place in s.data_paths)
+    return Decision(
+        id=ID,
+        verdict="set",
+        summary=f"{count} caches, and the keys spread over them." if several else "One cache.",
+        settings=[*paths, *(_split(s) if several else [_single()])],
+        evidence=known(s.page_cache, s.dataset_bytes, s.object_bytes),
+        confidence="medium",
+        flips_when=["the disks have more room or less", "objects are of another size"],
+        risks=[
+            FOREIGN_FILES,
+            *filter(None, foreign),
+            *(["adding a disk remaps most keys (A16)"] if several else []),
+        ],
+    )
 
 
 def _single() -> Setting:
@@ -96,7 +135,42 @@ def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
         min_free_bytes = size.min_free_bytes
     if min_free_bytes:
         words.append(f"min_free={size_text(min_free_bytes)}")
+    words += _turns(s, place, size)
     how = "written in place, not copied; " if in_place else ""
     there = files_there(s.facts, s.site, place.path)
     reason = f"{size.why}; {how}{there or 'nginx deletes any other file in here'}"
     return setting(ID, "http", "proxy_cache_path", *words, reason=reason)
+
+
+def _turns(s: Situation, place: DataPath, size: CacheSize) -> list[str]:
+    """How many files the loader and the manager may take in a turn, where 100 are too few."""
+    words = []
+    files = _files(s, place, size)
+    wanted = files * _TURN_SECONDS / _LOADED_SECONDS
+    looks_up_in_time = s.disk.latency_seconds * _TURN_FILES < _THRESHOLD_SECONDS
+    if wanted > _TURN_FILES and looks_up_in_time and s.build.at_least(*_LOADER_SINCE):
+        words.append(f"loader_files={_whole_hundreds(wanted)}")
+    removed = _kept_per_second(s) / len(s.data_paths) * _TURN_SECONDS * _ROOM
+    if removed > _TURN_FILES and s.build.at_least(*_MANAGER_SINCE):
+        words.append(f"manager_files={_whole_hundreds(removed)}")
+    return words
+
+
+def _files(s: Situation, place: DataPath, size: CacheSize) -> float:
+    """Files that a cache may hold, by a size of objects that somebody knows, or holds now."""
+    now = next((d.files or 0 for d in s.facts.datasets if d.path == place.path), 0)
+    mean = s.object_bytes
+    if mean.provenance == "assumed" or not mean.value:
+        return float(now)
+    return max(float(now), size.held_bytes / mean.value)
+
+
+def _kept_per_second(s: Situation) -> float:
+    """Pages that are fetched and kept a second, at most: what a log shows as misses and expired."""
+    statuses = {} if s.workload.traffic is None else s.workload.traffic.cache_statuses
+    fetched = statuses.get("MISS", 0.0) + statuses.get("EXPIRED", 0.0)
+    return fetched * (s.rate.value or 0.0)
+
+
+def _whole_hundreds(files: float) -> int:
+    return min(_MOST_TURN_FILES, math.ceil(files / _TURN_FILES) * _TURN_FILES)

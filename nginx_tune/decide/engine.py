@@ -8,6 +8,9 @@ from nginx_tune.decide.accept import decide_accept
 from nginx_tune.decide.access_log import decide_access_log
 from nginx_tune.decide.aio_write import decide_aio_write
 from nginx_tune.decide.backlog import decide_backlog
+from nginx_tune.decide.cache_key import decide_cache_key
+from nginx_tune.decide.cache_layout import decide_cache_layout
+from nginx_tune.decide.cache_updates import decide_cache_updates
 from nginx_tune.decide.connections import decide_connections
 from nginx_tune.decide.directio import decide_directio
 from nginx_tune.decide.file_limits import decide_file_limits
@@ -28,6 +31,7 @@ from nginx_tune.decide.sendfile_max_chunk import decide_sendfile_max_chunk
 from nginx_tune.decide.sensitivity import with_break_evens
 from nginx_tune.decide.site_defaults import complete_site
 from nginx_tune.decide.situation import Situation
+from nginx_tune.decide.slice import decide_slice
 from nginx_tune.decide.streaming import decide_streaming
 from nginx_tune.decide.thread_pool_size import decide_thread_pool_size
 from nginx_tune.decide.thread_pools import decide_thread_pools
@@ -47,6 +51,10 @@ ALL: tuple[Decide, ...] = (
     decide_thread_pool_size,
     decide_per_disk_pools,
     decide_aio_write,
+    decide_cache_layout,
+    decide_cache_key,
+    decide_cache_updates,
+    decide_slice,
     decide_sendfile,
     decide_sendfile_max_chunk,
     decide_output_buffers,

@@ -5,8 +5,8 @@ occupy every thread, and requests for the healthy disks wait for a thread though
 idle. With a pool for each disk a slow one holds up nobody else. That needs directories that share
 no disk; on a RAID all files share all disks and there is nothing to keep apart.
 
-Static files get a location for each root, a cache a ``proxy_cache_path`` for each disk with
-``use_temp_path=off``, and ``split_clients`` that spreads the keys; adding a disk remaps most.
+Static files get a location for each root, a cache a pool by the variable that spreads its keys over
+the disks (``cache-layout``).
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from __future__ import annotations
 from typing import Final
 
 from nginx_tune.decide.answer import FACTS_COMMAND, not_applicable, setting, validate_command
-from nginx_tune.decide.cache_layout import cache_settings, files_there
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.thread_pool_size import IGNORED_KNEE, cold_text, exceeds_knee
-from nginx_tune.documents.decisions import Decision, Evidence, Predicted, Setting
+from nginx_tune.documents.decisions import Decision, Evidence, Predicted
 from nginx_tune.documents.site import root_locations
 from nginx_tune.model.isolation import DiskReaders, responses_apart, responses_shared
 from nginx_tune.model.pool import DEFAULT_QUEUE, DEFAULT_THREADS
@@ -27,89 +26,51 @@ from nginx_tune.model.pool import DEFAULT_QUEUE, DEFAULT_THREADS
 ID: Final = "per-disk-pools"
 SLOW_FACTOR = 10.0
 """A disk that fails or rebuilds: the lab's slow one was 13 times slower (DESIGN §7)."""
-FOREIGN_FILES = "a cache directory must hold nothing else: nginx deletes files it does not know"
 
 
 def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
     """The decision."""
     if s.kind == "proxy":
         return not_applicable(ID, "A proxy without a cache reads no files.")
-    count = len(s.data_paths)
-    if count < 2:  # noqa: PLR2004  # nothing to tell apart
-        return _single(s)
+    if len(s.data_paths) < 2:  # noqa: PLR2004  # nothing to tell apart
+        one, several = (
+            ("cache directory", "cache directories") if s.kind == "cache" else ("root", "roots")
+        )
+        flips = f"there are two or more {several} on disks of their own"
+        return not_applicable(ID, f"One {one}.", flips=flips)
     evidence = _evidence(s, plan)
-    layout = cache_settings(s) if s.kind == "cache" else []
     if plan.mode == "per_disk":
-        return _pools(s, plan, layout, evidence)
+        return _pools(s, plan, evidence)
     if plan.proposed is not None and plan.proposed.mode == "per_disk":
-        would_be = _pools(s, plan.proposed, layout, evidence)
         return Decision(
             id=ID,
             verdict="not_enough_evidence",
-            summary=f"No pools yet: {plan.judgement.reason}."
-            + (" The keys are spread over the directories all the same." if layout else ""),
-            settings=layout,
-            proposed=[one for one in would_be.settings if one not in layout],
+            summary=f"No pools yet: {plan.judgement.reason}.",
+            proposed=_pools(s, plan.proposed, evidence).settings,
             evidence=evidence,
             confidence="low",
             flips_when=["thread-pools is enabled"],
-            risks=_foreign(s) if layout else [],
             next_command=plan.judgement.next_command,
         )
+    reason = plan.independence.reason if not plan.independence.independent else ""
     if plan.on and plan.independence.independent:
         reason = "so many disks and workers that pools apart would take too many threads"
-        return _together(s, plan, reason, layout, evidence)
-    reason = plan.independence.reason if not plan.independence.independent else ""
-    return _together(s, plan, reason or plan.judgement.reason, layout, evidence)
-
-
-def _together(
-    s: Situation, plan: PoolPlan, reason: str, layout: list[Setting], evidence: list[Evidence]
-) -> Decision:
     return Decision(
         id=ID,
         verdict="not_enough_evidence" if _unsure(plan) else "disable",
-        summary=f"No pool per disk: {reason}."
-        + (" The keys are spread over the directories all the same." if layout else ""),
-        settings=layout,
+        summary=f"No pool per disk: {reason or plan.judgement.reason}.",
         evidence=evidence,
         confidence="low" if _unsure(plan) else "medium",
         flips_when=["each directory is on a disk of its own and thread-pools is enabled"],
-        risks=_foreign(s) if layout else [],
         next_command=FACTS_COMMAND,
     )
-
-
-def _single(s: Situation) -> Decision:
-    what = "cache directory" if s.kind == "cache" else "root"
-    flips = f"there are two or more {what.replace('ory', 'orie')}s on disks of their own"
-    if s.kind != "cache":
-        return not_applicable(ID, f"One {what}.", flips=flips)
-    return Decision(
-        id=ID,
-        verdict="keep",
-        summary=f"One {what}, so one cache and one pool.",
-        settings=cache_settings(s),
-        evidence=known(s.page_cache, s.dataset_bytes, s.object_bytes),
-        confidence="medium",
-        flips_when=[flips],
-        risks=_foreign(s),
-    )
-
-
-def _foreign(s: Situation) -> list[str]:
-    """What may lie in the caches' directories."""
-    told = (files_there(s.facts, s.site, place.path) for place in s.data_paths)
-    return [FOREIGN_FILES, *filter(None, told)]
 
 
 def _unsure(plan: PoolPlan) -> bool:
     return plan.judgement.verdict == "not_enough_evidence"
 
 
-def _pools(
-    s: Situation, plan: PoolPlan, layout: list[Setting], evidence: list[Evidence]
-) -> Decision:
+def _pools(s: Situation, plan: PoolPlan, evidence: list[Evidence]) -> Decision:
     threads = plan.threads
     why = f"peak of {cold_text(plan)} a disk and worker"
     if not plan.load_known:
@@ -141,17 +102,14 @@ def _pools(
         verdict="enable",
         summary=f"One pool of {threads} threads for each of {len(s.data_paths)} disks: with one "
         "queue a slow disk occupies all threads.",
-        settings=[*pools, *layout, *aio],
+        settings=[*pools, *aio],
         evidence=evidence,
         predicted=_isolation(s, plan),
         confidence="medium" if plan.independence.provenance == "measured" else "low",
         flips_when=["two of the directories turn out to share a disk", plan.judgement.flips]
         if plan.judgement.flips
         else ["two of the directories turn out to share a disk"],
-        risks=[
-            f"{threads * s.workers * len(s.data_paths)} threads over all workers",
-            *(["adding a disk remaps most keys (A16)", *_foreign(s)] if s.kind == "cache" else []),
-        ],
+        risks=[f"{threads * s.workers * len(s.data_paths)} threads over all workers"],
         next_command=validate_command(s),
     )
 
@@ -206,5 +164,4 @@ def _evidence(s: Situation, plan: PoolPlan) -> list[Evidence]:
         value=plan.independence.independent,
         provenance=plan.independence.provenance,
     )
-    mean = [s.object_bytes] if s.kind == "cache" else []
-    return [*places, judged, *known(s.page_cache, s.dataset_bytes, s.concurrency, *mean)]
+    return [*places, judged, *known(s.page_cache, s.dataset_bytes, s.concurrency)]

@@ -145,11 +145,14 @@ def _plain_cache(directory: str) -> tuple[Setting, ...]:
     )
 
 
+_OF_CACHES = frozenset({"cache-layout", "cache-key", "cache-updates", "slice"})
 _OF_UPSTREAMS = frozenset({"upstream-keepalive", "streaming"})
 _DIRECTIVES = {
     "thread-pools": "aio threads",
     "thread-pool-size": "thread_pool",
     "per-disk-pools": "pool per disk",
+    "cache-layout": "proxy_cache_path",
+    "cache-key": "proxy_cache_key",
     "workers": "worker_processes",
     "connections": "worker_connections",
     "file-limits": "worker_rlimit_nofile",
@@ -162,6 +165,8 @@ def _changes_nothing(decision: Decision) -> bool:
     """Also one that proposes beside what it sets."""
     if decision.proposed:
         return True
+    if decision.id in _OF_CACHES and decision.verdict == "not_applicable":
+        return False  # who asked for no cache is not told four times that there is none
     return not decision.settings and decision.verdict not in ("enable", "set", "raise", "lower")
 
 

@@ -319,7 +319,7 @@ def cached(
     decided = decide(facts, workload_for("cache", facts, None), site=given)
     found = {d.id: d for d in hold_against(decided, tree).decisions}
     audited = audit(tree, facts, rules=[ca_keys_zone_small.RULE]).findings
-    return found["per-disk-pools"], [one.fix or "" for one in audited]
+    return found["cache-layout"], [one.fix or "" for one in audited]
 
 
 def test_keys_that_are_too_few_name_file_line_and_value() -> None:

@@ -30,7 +30,7 @@ def written_bytes(decisions: dict[str, Decision]) -> int:
     """All caches' ``max_size`` in the settings."""
     words = [
         arg.removeprefix("max_size=")
-        for s in decisions["per-disk-pools"].settings
+        for s in decisions["cache-layout"].settings
         for arg in s.args
         if arg.startswith("max_size=")
     ]
@@ -94,7 +94,7 @@ def test_the_model_weighs_what_the_lines_allow(
     assert weighed <= written_bytes(decisions)
     if recorded:
         assert weighed <= len(declared) * free * GIBIBYTE
-    for line in decisions["per-disk-pools"].settings:
+    for line in decisions["cache-layout"].settings:
         if line.directive == "proxy_cache_path":
             max_bytes, min_free_bytes = (
                 size_of("max_size", line.args),
@@ -175,7 +175,7 @@ def test_a_declared_bound_counts_with_what_is_free(words: str, expected: int) ->
 def test_files_in_a_directory_that_nobody_named_a_cache_are_told(files: int) -> None:
     facts = host(datasets=[Dataset(path="/data", files=files, bytes=files)])
     found = decide(facts, load("cache", data_bytes=None), site=site(cache_dirs=["/data"]))
-    (one,) = [d for d in found.decisions if d.id == "per-disk-pools"]
+    (one,) = [d for d in found.decisions if d.id == "cache-layout"]
     (line,) = [s for s in one.settings if s.directive == "proxy_cache_path"]
     told = "7 files in /data already: nginx deletes each"
     assert (told in line.reason) == bool(files)

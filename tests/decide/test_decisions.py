@@ -315,19 +315,20 @@ def cache_host(**other: object) -> Facts:
 def test_three_disks_get_a_cache_a_pool_and_a_share_each() -> None:
     """A16."""
     decisions = decide(cache_host(), Workload(kind="cache"), site=site(cache_dirs=[]))
-    d = one(decisions, "per-disk-pools")
-    assert d.verdict == "enable"
-    lines = settings(d)
+    pools = one(decisions, "per-disk-pools")
+    assert pools.verdict == "enable"
+    assert "aio threads=pool_$disk" in settings(pools)
+    layout = one(decisions, "cache-layout")
+    lines = settings(layout)
     for number in (1, 2, 3):
-        assert f"thread_pool pool_{number} threads=16 max_queue=65536" in lines
+        assert f"thread_pool pool_{number} threads=16 max_queue=65536" in settings(pools)
         start = f"proxy_cache_path /data/{number}/nginx-cache "
         path = next(line for line in lines if line.startswith(start))
         assert f"keys_zone=cache_{number}:" in path
         assert "use_temp_path=off" in path
-    assert "aio threads=pool_$disk" in lines
     assert "proxy_cache cache_$disk" in lines
-    split = next(s for s in d.settings if s.directive == "split_clients")
-    key = next(s for s in d.settings if s.directive == "proxy_cache_key")
+    split = next(s for s in layout.settings if s.directive == "split_clients")
+    key = next(s for s in one(decisions, "cache-key").settings if s.directive == "proxy_cache_key")
     assert split.args == [*key.args, "$disk"] == ["$scheme$host$request_uri", "$disk"]
     assert split.lines == [["33.3%", "1"], ["33.3%", "2"], ["*", "3"]]
     assert settings(one(decisions, "thread-pools")) == []
@@ -342,9 +343,10 @@ def test_directories_on_one_disk_share_a_pool() -> None:
     )
     d = one(decisions, "per-disk-pools")
     assert d.verdict == "disable"
-    assert not any(line.startswith("thread_pool") for line in settings(d))
-    assert "proxy_cache cache_$disk" in settings(d)
-    (why,) = (s.reason for s in d.settings if s.directive == "proxy_cache")
+    assert not d.settings
+    layout = one(decisions, "cache-layout")
+    assert "proxy_cache cache_$disk" in settings(layout)
+    (why,) = (s.reason for s in layout.settings if s.directive == "proxy_cache")
     assert "share a disk" in why
     assert "RAID" not in why
     assert settings(one(decisions, "thread-pools")) == ["aio threads"]

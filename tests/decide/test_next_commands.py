@@ -14,9 +14,11 @@ from test_sources import disk_with
 from nginx_tune.cli.main import COMMANDS
 from nginx_tune.decide import decide
 from nginx_tune.decide.answer import FACTS_COMMAND, LEARN_COMMAND, OBSERVE_COMMAND
+from nginx_tune.decide.slice import ASK_COMMAND
 from nginx_tune.documents.workload import Workload
 
 SYSTEM = {
+    "curl": "curl",
     "sysctl": "procps",
     "nstat": "iproute2",
     "systemctl": "systemd",
@@ -27,7 +29,7 @@ SYSTEM = {
 
 def all_commands() -> set[str]:
     """Every command that the situations of the other tests lead to."""
-    said = {FACTS_COMMAND, LEARN_COMMAND, OBSERVE_COMMAND}
+    said = {FACTS_COMMAND, LEARN_COMMAND, OBSERVE_COMMAND, ASK_COMMAND}
     for facts, workload, given in CASES.values():
         said |= {d.next_command for d in decide(facts, workload, site=given).decisions}
     facts, workload, given = CASES["cold"]

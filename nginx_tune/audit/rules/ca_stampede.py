@@ -45,8 +45,8 @@ def _is_guarded(one: Pass) -> bool:
 
 
 _FIX = (
-    "{module}_cache_lock on; (one request fetches, the others wait up to 5 s) and "
-    "{module}_cache_use_stale {words}; (an expired entry answers meanwhile)."
+    "{module}_cache_use_stale {words}; (an expired entry answers meanwhile) and, where all answers "
+    "may be kept, {module}_cache_lock on; (one request fetches, the others wait up to 5 s)."
 )
 
 _CONF = """
@@ -69,7 +69,10 @@ RULE = Rule(
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="How many requests come for one entry at once is a fact that no command here gathers; "
     "with few it does not matter. Waiters look every half second, so cache_lock adds up to "
-    "that to the first answers.",
+    "that to the first answers. Where the answer may not be kept (private, Set-Cookie) they are "
+    "let through one by one for five seconds.",
+    seen="nginx 1.22.1, 40 requests at once for a page that its server makes in 20 ms: 33 ms "
+    "without cache_lock, 0.5 s with it, and 5.0 s with it where the answer says private.",
     by_absence=True,
     bad=Example(_CONF % ""),
     good=Example(_CONF % "proxy_cache_lock on;"),

@@ -1,0 +1,50 @@
+"""``cache-key``: what tells the entries of a cache apart, and which answers are for nobody else.
+
+The key holds the host as the client named it: nginx's own has the name of the upstream, and one
+page for all hosts that pass requests to it. Who shows a password or a token gets an answer of his
+own: nginx does not look at ``Authorization``, and would keep what comes with ``max-age`` for all,
+which a shared cache must not (RFC 9111, section 3.5). ``proxy_cache_bypass`` alone would still keep
+it, ``proxy_no_cache`` alone would answer such a request from what others got.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nginx_tune.decide.answer import not_applicable, setting
+from nginx_tune.decide.pool_plan import PoolPlan
+from nginx_tune.decide.situation import Situation
+from nginx_tune.documents.decisions import Decision
+
+ID: Final = "cache-key"
+KEY: Final = "$scheme$host$request_uri"
+"""Of a request as its client sent it."""
+CREDENTIALS: Final = "$http_authorization"
+
+
+def decide_cache_key(s: Situation, _plan: PoolPlan) -> Decision:
+    """The decision."""
+    if s.kind != "cache":
+        return not_applicable(ID, "Nothing is cached.")
+    by_host = "each host has pages of its own: the Host header is passed on"
+    by_cookie = (
+        "a page that differs by a cookie is kept for all if its server lets it be: "
+        "Cache-Control: private, or Vary, must come from there"
+    )
+    own = "the answer to who shows a password or a token is for nobody else"
+    return Decision(
+        id=ID,
+        verdict="set",
+        summary="A page for each host and address; none for requests with Authorization.",
+        settings=[
+            setting(ID, "location", "proxy_cache_key", KEY, reason=by_host),
+            setting(ID, "location", "proxy_cache_bypass", CREDENTIALS, reason=own),
+            setting(ID, "location", "proxy_no_cache", CREDENTIALS, reason=own),
+        ],
+        confidence="high",
+        flips_when=[
+            "pages differ by a cookie or a header that their server does not name in Vary",
+            "all who show credentials may see the same, as where nginx itself asks (auth_basic)",
+        ],
+        risks=[by_cookie],
+    )

@@ -1,0 +1,208 @@
+"""Caches that were generated or planned, on a real nginx: who gets what, and who waits."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from goldens import _site as site
+from real_nginx import serving
+from situations import host, nginx
+from test_plan_changes import contents, write
+
+from nginx_tune.adopt.changing import hold_against
+from nginx_tune.adopt.naming import site_in
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.decide import complete_site, decide
+from nginx_tune.documents.decisions import Decisions, Setting
+from nginx_tune.documents.site import Site, Upstream
+from nginx_tune.documents.workload import Workload
+from nginx_tune.emit import emit_decided
+from nginx_tune.emit.changes import plan_changes
+
+AT_ONCE = 4
+"""Requests for one page; with a lock each but the first waits for half a second more."""
+
+
+class Origin(BaseHTTPRequestHandler):
+    """Answers when as many requests are there as are to come at once, or after a while."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        origin: TogetherOrigin = self.server  # type: ignore[assignment]
+        user = self.headers.get("Authorization", "nobody")
+        if self.path.startswith("/private"):
+            origin.arrive()
+        body = f"for {user}".encode()
+        self.send_response(200)
+        kept = "private" if self.path.startswith("/private") else "max-age=600"
+        self.send_header("Cache-Control", kept)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class TogetherOrigin(ThreadingHTTPServer):
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Origin)
+        self.most = 0
+        self._here = 0
+        self._changed = threading.Condition()
+
+    def arrive(self) -> None:
+        with self._changed:
+            self._here += 1
+            self.most = max(self.most, self._here)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self.most >= AT_ONCE, timeout=0.3)
+            self._here -= 1
+
+
+@pytest.fixture
+def origin() -> Iterator[TogetherOrigin]:
+    server = TogetherOrigin()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def fetch(port: int, path: str, **headers: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection.request("GET", path, headers=headers)
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    return response.status, body
+
+
+@pytest.mark.needs("nginx", "root")
+@pytest.mark.parametrize("locks", [False, True])
+def test_requests_at_once_for_a_page_that_may_not_be_kept_all_reach_its_server(
+    tmp_path: Path, free_port: int, origin: TogetherOrigin, *, locks: bool
+) -> None:
+    """Not one after the other, each half a second after the one before, as a lock has it."""
+    facts = host(nginx=nginx("1.22.1"))
+    address = f"127.0.0.1:{origin.server_address[1]}"
+    given = complete_site(
+        site(
+            listen=[f"127.0.0.1:{free_port}"],
+            cache_dirs=[str(tmp_path / "c")],
+            upstreams=[Upstream(name="app", servers=[address])],
+            error_log=f"{tmp_path}/error.log",
+            access_log=f"{tmp_path}/access.log",
+        ),
+        facts,
+        "cache",
+    )
+    lock = Setting(context="location", directive="proxy_cache_lock", args=["on"])
+    text = emit_decided(
+        decide(facts, Workload(kind="cache"), site=given),
+        given,
+        forced=[
+            Setting(context="main", directive="daemon", args=["off"]),
+            Setting(context="main", directive="pid", args=[f"{tmp_path}/pid"]),
+            Setting(context="main", directive="user", args=["root"]),
+            Setting(context="main", directive="worker_processes", args=["1"]),
+            Setting(context="main", directive="worker_rlimit_nofile", args=["4096"]),
+            Setting(context="events", directive="worker_connections", args=["512"]),
+            *([lock] if locks else []),
+        ],
+    )
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(text, encoding="utf-8")
+    with (
+        serving(["nginx", "-c", str(conf)], free_port),
+        ThreadPoolExecutor(AT_ONCE) as clients,
+    ):
+        answers = list(clients.map(lambda _: fetch(free_port, "/private"), range(AT_ONCE)))
+    assert answers == [(200, b"for nobody")] * AT_ONCE
+    assert origin.most == (1 if locks else AT_ONCE)
+
+
+STANDING = """\
+daemon off; pid {folder}/pid; error_log {folder}/error.log; user root;
+events {{}}
+http {{
+    access_log off;
+    upstream app {{ server {origin}; }}
+    server {{
+        listen 127.0.0.1:{port};
+        {server}
+        location / {{ proxy_pass http://app; proxy_set_header Authorization $http_authorization; }}
+    }}
+}}
+"""
+
+
+def adopted(folder: Path, text: str) -> tuple[ConfTree, Decisions]:
+    """A cache of its own for a site that has none."""
+    tree = write(folder, {"nginx.conf": text})
+    facts = host(nginx=nginx("1.22.1"))
+    given = complete_site(site_in(tree, Site(cache_dirs=[str(folder / "c")])), facts, "cache")
+    made = decide(facts, Workload(kind="cache", kind_provenance="declared"), site=given)
+    kept = ("cache-layout", "cache-key", "cache-updates")
+    few = type(made)(kind="cache", decisions=[one for one in made.decisions if one.id in kept])
+    return tree, hold_against(few, tree)
+
+
+def with_cache(folder: Path, text: str) -> str:
+    tree, held = adopted(folder, text)
+    changes = plan_changes(held, tree, lambda _: set(), annotates=False)
+    return contents(changes)[tree.path].decode()
+
+
+@pytest.mark.needs("nginx", "root")
+@pytest.mark.parametrize(
+    "server", ["", "proxy_no_cache $cookie_preview;", "proxy_cache_use_stale off;"]
+)
+def test_a_planned_cache_keeps_no_answer_to_who_shows_credentials(
+    tmp_path: Path, free_port: int, origin: TogetherOrigin, server: str
+) -> None:
+    """nginx would keep it by its max-age for all; what the site itself leaves out stays out."""
+    address = f"127.0.0.1:{origin.server_address[1]}"
+    text = with_cache(
+        tmp_path,
+        STANDING.format(folder=tmp_path, origin=address, port=free_port, server=server),
+    )
+    assert server in text
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(text, encoding="utf-8")
+    with serving(["nginx", "-c", str(conf)], free_port):
+        for user in ("alice", "bob"):
+            assert fetch(free_port, "/me", Authorization=user) == (200, f"for {user}".encode())
+        assert fetch(free_port, "/me") == (200, b"for nobody")
+        assert fetch(free_port, "/me", Authorization="bob") == (200, b"for bob")
+        preview = fetch(free_port, "/draft", Cookie="preview=1", Authorization="")
+        assert preview[0] == 200
+    stored = [one for one in (tmp_path / "c").rglob("*") if one.is_file()]
+    assert len(stored) == (1 if "cookie" in server else 2)
+
+
+def test_a_cache_that_stands_keeps_its_key_and_its_ways(tmp_path: Path) -> None:
+    own = "proxy_cache_path /srv/c keys_zone=z:10m max_size=1g;"
+    text = STANDING.format(folder=tmp_path, origin="127.0.0.1:9", port=80, server="proxy_cache z;")
+    _, held = adopted(tmp_path, text.replace("access_log off;", own))
+    for one in held.decisions:
+        assert {s.directive for s in one.settings} <= {"proxy_cache_path"}, one
+        if one.id != "cache-layout":
+            assert one.verdict == "keep"
+            assert "the caches that stand are their operator's" in one.summary
+
+
+def test_a_site_that_passes_nothing_on_is_told_why_it_gets_no_cache(tmp_path: Path) -> None:
+    _, held = adopted(tmp_path, "events {} http { server { listen 80; root /srv; } }")
+    key = next(one for one in held.decisions if one.id == "cache-key")
+    assert key.settings == []
+    assert "nothing is passed on by proxy_pass" in key.summary
