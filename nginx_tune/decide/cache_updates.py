@@ -7,9 +7,10 @@ Three more lines are known to help, and each does harm where something is so tha
 
 - ``proxy_cache_lock`` has one request fetch a missing page while the others wait. They look every
   half second, and where the answer may not be kept they are let through one by one, for five
-  seconds. Measured on nginx 1.22.1, 40 requests at once for a page that its server makes in 20 ms:
-  33 ms without it; with it 0.5 s, and 5.0 s where the answer is ``Cache-Control: private``. It is
-  set where a log shows that hardly a request misses, so that hardly one can wait.
+  seconds. Measured on nginx 1.22.1, 40 requests at once for a page that its server makes in 20 ms
+  (benchmarks/cache_lock.py): 33 ms without it; with it 0.5 s, and 5.0 s where the answer is
+  ``Cache-Control: private``. It is set where a log shows that hardly a request misses, so that
+  hardly one can wait.
 - ``proxy_cache_background_update`` answers the first request too from the expired page, however old
   that is: with ``inactive=30d`` a month. Without ``updating`` beside it a server allows it page by
   page, for as long as it says (``stale-while-revalidate``, RFC 5861).
