@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 
+from nginx_tune.adopt.caching import SharedAnswers
 from nginx_tune.adopt.kept import KeptConnections, own_connection
 from nginx_tune.conf.body_filters import body_filter
 from nginx_tune.conf.caches import MODULES
@@ -150,9 +151,9 @@ class Standing:
             return False
         if wanted.directive in KEPT and (own_connection(scope) or not self.kept.is_asked_by(scope)):
             return False
-        if not wanted.directive.startswith("proxy_cache"):
+        if not wanted.directive.startswith(("proxy_cache", "proxy_no_cache")):
             return True
-        return not self.caches or _caches(scope, "proxy")
+        return _caches(scope, "proxy") if self.caches else self.shared.hindrance(scope) is None
 
     @cached_property
     def kept(self) -> KeptConnections:
@@ -178,11 +179,23 @@ class Standing:
         return any(_caches(scope, one) for scope in self.answering for one in MODULES)
 
     @cached_property
+    def shared(self) -> SharedAnswers:
+        """Where all who ask are answered alike."""
+        return SharedAnswers(self.tree)
+
+    @cached_property
+    def passing(self) -> list[Scope]:
+        """The places that pass requests on by ``proxy_pass``, whose answers can be kept."""
+        return [
+            scope
+            for scope in self.answering
+            if scope.own.block and scope.own.block.first("proxy_pass")
+        ]
+
+    @cached_property
     def may_cache(self) -> bool:
-        """Whether any place passes requests on by ``proxy_pass``, whose answers can be kept."""
-        return any(
-            scope.own.block and scope.own.block.first("proxy_pass") for scope in self.answering
-        )
+        """Whether any of them answers all who ask alike."""
+        return any(self.shared.hindrance(scope) is None for scope in self.passing)
 
 
 def _caches(scope: Scope, module: str) -> bool:

@@ -106,9 +106,16 @@ def _cache(decision: Decision, standing: Standing) -> Decision:
     """
     if standing.caches:
         return _left(decision, "the caches that stand are their operator's")
+    lines = [standing.shared.hindrance(scope) for scope in standing.passing]
+    named = list(dict.fromkeys(_place(line) for line in lines if line is not None))
     if not standing.may_cache:
-        return _left(decision, "nothing is passed on by proxy_pass, whose answers could be kept")
-    return decision
+        apart = f"what depends on who asks ({', '.join(named)}) is for nobody else"
+        none = "nothing is passed on by proxy_pass, whose answers could be kept"
+        return _left(decision, apart if named else none)
+    if decision.id != "cache-key":
+        return decision
+    risks = [f"{one}: no cache there, for what may depend on who asks" for one in named]
+    return replace(decision, risks=[*decision.risks, *risks])
 
 
 _OWN: dict[str, Callable[[Decision, Standing], Decision]] = {

@@ -13,10 +13,10 @@ from nginx_tune.audit.context import Context
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import Scope, http_directives
 from nginx_tune.conf.served import Served
+from nginx_tune.conf.variables import variables_of
 
 _PART = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,2}))?%")
 _ALL = 10_000
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 CACHE_DIRECTIVES = ("proxy_cache", "fastcgi_cache", "uwsgi_cache", "scgi_cache")
 
@@ -59,11 +59,6 @@ def uncovered_percent(split: Split) -> float:
             return 0.0  # nginx does not take it
         covered += int(match[1]) * 100 + int((match[2] or "0").ljust(2, "0"))
     return max(0, _ALL - covered) / 100
-
-
-def variables_of(text: str) -> frozenset[str]:
-    """The names of the variables in a text."""
-    return frozenset((match[1] or match[2]).lower() for match in _VARIABLE.finditer(text))
 
 
 def chosen_by(served: Served) -> Directive:

@@ -28,6 +28,11 @@ _ALMOST_ALL = 99.995
 _MAP_FLAGS = frozenset({"hostnames", "volatile"})
 
 
+def variables_of(text: str) -> frozenset[str]:
+    """The names of the variables in a text, in small letters."""
+    return frozenset((match[1] or match[2]).lower() for match in _VARIABLE.finditer(text))
+
+
 @dataclass(frozen=True)
 class Values:
     """What a text can become: each value with the directive it comes from."""

@@ -37,6 +37,12 @@ class Origin(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         origin: TogetherOrigin = self.server  # type: ignore[assignment]
         user = self.headers.get("Authorization", "nobody")
+        if self.path == "/check" and "alice" not in self.headers.get("Cookie", ""):
+            self.send_response(401)
+            self.send_header("Cache-Control", "max-age=600")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         if self.path.startswith("/private"):
             origin.arrive()
         body = f"for {user}".encode()
@@ -188,6 +194,40 @@ def test_a_planned_cache_keeps_no_answer_to_who_shows_credentials(
         assert preview[0] == 200
     stored = [one for one in (tmp_path / "c").rglob("*") if one.is_file()]
     assert len(stored) == (1 if "cookie" in server else 2)
+
+
+ASKING = """\
+daemon off; pid {folder}/pid; error_log {folder}/error.log; user root;
+events {{}}
+http {{
+    access_log off;
+    upstream app {{ server {origin}; }}
+    server {{
+        listen 127.0.0.1:{port};
+        location / {{ proxy_pass http://app; }}
+        location /staff/ {{ auth_request /check; proxy_pass http://app; }}
+        location = /check {{ proxy_pass http://app; }}
+    }}
+}}
+"""
+
+
+@pytest.mark.needs("nginx", "root")
+def test_a_planned_cache_lets_nobody_in_whom_nginx_would_ask_first(
+    tmp_path: Path, free_port: int, origin: TogetherOrigin
+) -> None:
+    """The server lets its yes and no be kept; a cache would have them by the page's address."""
+    address = f"127.0.0.1:{origin.server_address[1]}"
+    text = with_cache(tmp_path, ASKING.format(folder=tmp_path, origin=address, port=free_port))
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(text, encoding="utf-8")
+    assert text.count("proxy_cache cache_1;") == 1
+    with serving(["nginx", "-c", str(conf)], free_port):
+        for _ in range(2):
+            assert fetch(free_port, "/staff/page", Cookie="user=alice")[0] == 200
+            assert fetch(free_port, "/staff/page", Cookie="user=mallory")[0] == 401
+        assert fetch(free_port, "/page") == (200, b"for nobody")
+    assert len([one for one in (tmp_path / "c").rglob("*") if one.is_file()]) == 1
 
 
 def test_a_cache_that_stands_keeps_its_key_and_its_ways(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.audit.splits import variables_of
 from nginx_tune.conf.caches import Caching
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.upstreams import sent_header
+from nginx_tune.conf.variables import variables_of
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

@@ -8,11 +8,11 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.needs import WHOLE_TREE
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.audit.splits import variables_of
 from nginx_tune.conf.caches import Caching
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.upstreams import sent_header
+from nginx_tune.conf.variables import variables_of
 
 _DEFAULT_KEY = "$scheme$proxy_host$request_uri"
 """Of ``proxy_cache``; the other modules have none."""

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import default, written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.audit.splits import Split, cache_line, splits, targets, variables_of
+from nginx_tune.audit.splits import Split, cache_line, splits, targets
 from nginx_tune.conf.scopes import Scope
+from nginx_tune.conf.variables import variables_of
 from nginx_tune.documents.decisions import Evidence
 
 _OF_ARGUMENTS = frozenset({"request_uri", "args", "query_string", "is_args", "request"})

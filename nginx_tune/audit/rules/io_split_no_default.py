@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import counted, written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
-from nginx_tune.audit.splits import CACHE_DIRECTIVES, splits, uncovered_percent, variables_of
+from nginx_tune.audit.splits import CACHE_DIRECTIVES, splits, uncovered_percent
 from nginx_tune.conf.scopes import http_directives
+from nginx_tune.conf.variables import variables_of
 
 _PLACES = frozenset({
     "root", "alias", "proxy_pass", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "grpc_pass",
