@@ -1,7 +1,8 @@
 """Where a configuration and HTTP/2 do not go together: then it stays off, with the reason.
 
 All requests of a page come over one connection, at once; what counts connections, reads the
-version of the protocol, runs Lua or sends connections on by their name was made for HTTP/1.1.
+version of the protocol, runs Lua or sends connections on by their name was made for HTTP/1.1;
+so were headers that speak of the connection, and bodies that are passed on as they come.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from nginx_tune.adopt.connection_headers import connection_header
+from nginx_tune.adopt.upload_windows import ENOUGH_BYTES, held_upload
 from nginx_tune.audit.rules.lim_conn_h2 import PAGE_STREAMS
 from nginx_tune.conf.ciphers import Fault, http2_fault
 from nginx_tune.conf.directive import Block, Directive
@@ -24,6 +27,7 @@ from nginx_tune.conf.quantities import parse_count
 from nginx_tune.conf.scopes import Scope, http_directives, scopes
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.decisions import Decision
+from nginx_tune.documents.units import nginx_size
 
 _ADDRESSES = ("remote_addr", "proxy_protocol_addr", "x_forwarded_for", "x_real_ip")
 _FAULTS: dict[Fault, str] = {
@@ -37,6 +41,8 @@ _SPOKEN = {
     "$request": ("GET / HTTP/1.1", "GET / HTTP/2.0"),
 }
 """What a variable is over HTTP/1.1 and over HTTP/2."""
+OF_A_CONNECTION = "sends what is of a connection of HTTP/1.1, and clients end such an answer"
+"""Of HTTP/2, and of HTTP/3 as well."""
 
 
 def without_http2(decision: Decision, tree: ConfTree) -> tuple[str, list[str]]:
@@ -56,6 +62,14 @@ def without_http2(decision: Decision, tree: ConfTree) -> tuple[str, list[str]]:
         return f"{_place(line)}: Lua makes no subrequests of requests that came over HTTP/2", []
     if (line := _asks_version(new)) is not None:
         return f"{_place(line)} tells HTTP/2 from HTTP/1.1", []
+    if (line := connection_header(new)) is not None:
+        return f"{_place(line)} {OF_A_CONNECTION} (RFC 9113, 8.2.2)", []
+    if (held := held_upload(new)) is not None:
+        return (
+            f"{_place(held.line)}: of such an upload HTTP/2 lets {nginx_size(held.window_bytes)} "
+            "come in a round trip, and HTTP/1.1 as much as TCP does (client_body_buffer_size "
+            f"{nginx_size(ENOUGH_BYTES)} there opens the window)"
+        ), []
     servers = {one.server for one in new}
     behind = [one for one in found if one.is_tls and servers & set(one.servers)]
     if (line := _chosen_by_name(tree, behind)) is not None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from nginx_tune.adopt.connection_headers import connection_header
+from nginx_tune.adopt.multiplexing import OF_A_CONNECTION
 from nginx_tune.conf.listeners import listeners
-from nginx_tune.conf.scopes import http_directives
+from nginx_tune.conf.scopes import http_directives, scopes
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide.http3 import SHOW_COMMAND
 from nginx_tune.documents.decisions import Decision
@@ -21,7 +23,19 @@ def with_own_quic(decision: Decision, tree: ConfTree) -> Decision:
     """
     if not decision.settings:
         return decision
-    if not any(one.is_quic for one in listeners(tree)):
+    found = listeners(tree)
+    if not any(one.is_quic for one in found):
+        secure = {server for one in found if one.is_tls for server in one.servers}
+        line = connection_header(one for one in scopes(tree) if one.server in secure)
+        if line is not None:
+            return replace(
+                decision,
+                verdict="keep",
+                summary=f"Not written: {line.file}:{line.line} {line} {OF_A_CONNECTION} "
+                f"(RFC 9114, 4.2). {decision.summary}",
+                settings=[],
+                risks=[],
+            )
         return replace(
             decision,
             verdict="not_enough_evidence",

@@ -7,6 +7,13 @@ not change, since under TLS they go through buffers either way.
 
 Until 1.25.1 it is a word of ``listen`` and then holds for every server of that address; since,
 it is a directive of the server.
+
+In a configuration that stands it is left off, with the line that is why, where something there was
+made for HTTP/1.1: a limit of connections by address, Lua, an ``if`` on ``$server_protocol``, names
+that ``stream`` reads from TLS, a header of the connection that nginx itself is told to send
+(``add_header Connection``; clients end such an answer), and bodies that are passed on as they come.
+With ``proxy_request_buffering off`` an upload has no more under way than 64 KiB, in each round trip
+that much: ``client_body_buffer_size 1m`` there, or ``http2_body_preread_size``, opens the window.
 """
 
 from __future__ import annotations

@@ -44,6 +44,9 @@ SNI = (
 BY_ADDRESS = SNI.replace("$ssl_preread_server_name", "$remote_addr") % "[::1]:8443"
 
 
+UPLOADS = "location / { proxy_pass http://10.0.0.1; %s proxy_request_buffering off; }"
+
+
 @pytest.mark.parametrize("version", ["1.22.1", "1.26.3"])
 @pytest.mark.parametrize(
     ("main", "http", "server", "listen", "reason"),
@@ -53,6 +56,8 @@ BY_ADDRESS = SNI.replace("$ssl_preread_server_name", "$remote_addr") % "[::1]:84
         ("", "", "if ($server_protocol != HTTP/1.1) { return 444; }", "443 ssl", "/n.conf:7 if"),
         ("", "", 'if ($request !~ "HTTP/1.[01]$") { return 400; }', "443 ssl", "/n.conf:7 if"),
         ("", "", "if ( $server_protocol = HTTP/2.0 ) { return 444; }", "443 ssl", "/n.conf:7 if"),
+        ("", "", "add_header Connection keep-alive;", "443 ssl", "RFC 9113, 8.2.2"),
+        ("", "", UPLOADS % "", "443 ssl", "/n.conf:7 proxy_request_buffering off"),
         (SNI % "127.0.0.1:8443", "", "", "127.0.0.1:8443 ssl", "RFC 9113, 9.1.1"),
         (SNI % "unix:/run/h.sock", "", "", "unix:/run/h.sock ssl", "RFC 9113, 9.1.1"),
     ],
@@ -100,3 +105,88 @@ def test_an_upgrade_of_the_origin_would_end_answers() -> None:
     assert any("proxy_hide_header Upgrade" in one for one in held(passed % "").risks)
     risks = held(passed % "proxy_hide_header upgrade;").risks
     assert not any("proxy_hide_header" in one for one in risks)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "add_header Connection keep-alive;",
+        "add_header connection close always;",
+        "location / { add_header Transfer-Encoding chunked; }",
+        "location / { if ($arg_a) { add_header Keep-Alive timeout=5; } }",
+        "add_header Proxy-Connection $mine;",
+        "add_header TE gzip;",
+        "add_trailer Upgrade h2;",
+        "location / { add_header_inherit merge; add_header A b; } add_header Upgrade h2;",
+        'more_set_headers -s 200 "A: b" "Upgrade: websocket";',
+        "location / { proxy_pass http://10.0.0.1; proxy_pass_header Upgrade; }",
+        "location / { fastcgi_pass 10.0.0.1:9; } fastcgi_pass_header Proxy-Connection;",
+    ],
+)
+def test_a_header_of_the_connection_would_end_answers(line: str) -> None:
+    d = held(line)
+    assert (d.verdict, d.settings) == ("keep", [])
+    assert "RFC 9113, 8.2.2" in d.summary
+    assert d.summary.startswith("Not written: /n.conf:7 ")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "add_header Vary Upgrade;",
+        'add_header Connection "";',
+        "add_header Upgrade $http_upgrade;",
+        "add_header TE trailers;",
+        'more_set_headers "Connection:" "X-Connection: a";',
+        "location / { proxy_pass http://10.0.0.1; proxy_set_header Connection close; }",
+        # nginx keeps these of an upstream to itself, whatever it is told.
+        "location / { proxy_pass http://10.0.0.1; proxy_pass_header Connection; }",
+        "location / { proxy_pass http://10.0.0.1; } fastcgi_pass_header Upgrade;",
+    ],
+)
+def test_headers_that_no_answer_has_hinder_nothing(line: str) -> None:
+    assert [s.directive for s in held(line).settings] == ["http2"]
+
+
+def test_a_header_that_the_server_undoes_hinders_nothing() -> None:
+    assert held(http="add_header Connection close;", server="add_header A b;").settings
+    assert not held(http="add_header Connection close;").settings
+
+
+@pytest.mark.parametrize("module", ["proxy", "fastcgi", "uwsgi", "scgi"])
+@pytest.mark.parametrize("size", ["", "client_max_body_size 0;", "client_max_body_size 100m;"])
+def test_uploads_that_are_passed_on_as_they_come_keep_the_window_of_tcp(
+    module: str, size: str
+) -> None:
+    line = (UPLOADS % size).replace("proxy", module).replace("http://", "")
+    d = held(line)
+    assert (d.verdict, d.settings) == ("keep", [])
+    assert f"/n.conf:7 {module}_request_buffering off: of such an upload" in d.summary
+    assert "64k come in a round trip" in d.summary
+    narrow = held(line, "client_body_buffer_size 256k;")
+    assert "256k come in a round trip" in narrow.summary
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        UPLOADS % "client_body_buffer_size 1m;",
+        f"http2_body_preread_size 2m; {UPLOADS % 'client_max_body_size 0;'}",
+        UPLOADS % "client_max_body_size 64k;",
+        UPLOADS % "proxy_pass_request_body off;",
+        UPLOADS % "proxy_set_body a;",
+        "location / { proxy_pass http://10.0.0.1; proxy_buffering off; }",
+        "proxy_request_buffering off; location / { fastcgi_pass 10.0.0.1:9; }",
+        f"{UPLOADS % ''} listen 444 ssl http2;",
+    ],
+)
+def test_uploads_that_lose_nothing_hinder_nothing(server: str) -> None:
+    d = held(server)
+    assert "come in a round trip" not in d.summary
+    if "444" not in server:
+        assert [s.directive for s in d.settings] == ["http2"]
+
+
+def test_uploads_without_tls_hinder_nothing() -> None:
+    plain = f"}} server {{ listen 80; {UPLOADS % ''}"
+    assert held(plain).settings

@@ -229,3 +229,15 @@ def test_in_a_configuration_without_one_none_is_asked_for_and_none_made_up() -> 
     assert (d.verdict, d.settings) == ("not_enough_evidence", [])
     assert [one.directive for one in d.proposed] == ["listen", "quic_gso", "add_header"]
     assert d.next_command
+
+
+@pytest.mark.parametrize("name", ["Connection", "Date"])
+def test_none_is_proposed_where_answers_would_be_ended(name: str) -> None:
+    tree = parse_text(CONF % f"add_header {name} close;", file="/n.conf")
+    given = replace(site_in(tree, site()), http3=True)
+    d = of(hold_against(decided(machine(), given), tree))
+    assert d.settings == []
+    assert bool(d.proposed) == (name == "Date")
+    if name == "Connection":
+        assert d.verdict == "keep"
+        assert d.summary.startswith("Not written: /n.conf:6 add_header Connection close sends ")
