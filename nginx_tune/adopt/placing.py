@@ -17,10 +17,9 @@ from nginx_tune.adopt.standing import (
     has_option,
     holds,
     is_named,
-    is_of_quic,
+    listen_addresses,
 )
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.scopes import Scope, scopes
 from nginx_tune.conf.tree import COMMAND_LINE
 from nginx_tune.documents.decisions import Setting
@@ -126,11 +125,7 @@ def _before_the_blocks(standing: Standing) -> SettingPlace:
 def _listen_places(standing: Standing, wanted: Setting) -> Iterator[SettingPlace]:
     """An option of a listener stands in one of its lines: nginx wants it once for an address."""
     option = wanted.args[-1]
-    for one in listeners(standing.tree):
-        if one.is_quic != is_of_quic(wanted):
-            continue
-        if one.is_unix or (wanted.args == ["http2"] and not one.is_tls):
-            continue
+    for one in listen_addresses(wanted, standing):
         if any(has_option(line, option) for line in one.lines):
             continue
         name = option.partition("=")[0]

@@ -11,7 +11,12 @@ from nginx_tune.adopt.kept import KeptConnections, own_connection
 from nginx_tune.conf.body_filters import body_filter
 from nginx_tune.conf.caches import MODULES
 from nginx_tune.conf.directive import Block, Directive
-from nginx_tune.conf.listeners import listeners, tls_servers
+from nginx_tune.conf.listeners import (
+    ListenAddress,
+    is_socket_option,
+    listeners,
+    tls_servers,
+)
 from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.scopes import Scope, http_blocks, http_directives, scopes
 from nginx_tune.conf.served import served_paths
@@ -92,7 +97,8 @@ class Standing:
                 return [Place(file=self.tree.path, line=1, text="main", change=False)]
             return [_place(one, change=bool(lines)) for one in lines or blocks]
         if wanted.directive == "listen":
-            return [_place(one, change=True) for each in _listeners(wanted, self) for one in each]
+            addresses = listen_addresses(wanted, self)
+            return [_place(line, change=True) for one in addresses for line in one.lines]
         found: dict[tuple[str, int], Place] = {}
         for scope in self.concerned(wanted, apart):
             line = effective(scope, wanted)
@@ -254,20 +260,28 @@ def own_blocks(decision: Decision, directive: str) -> list[str]:
     return [s.block for s in decision.settings if s.block and s.directive == directive]
 
 
-def _listeners(wanted: Setting, standing: Standing) -> list[list[Directive]]:
-    """The lines of each address that an option of ``listen`` is for; HTTP/2 is for TLS alone."""
+def listen_addresses(wanted: Setting, standing: Standing) -> list[ListenAddress]:
+    """The addresses that an option of ``listen`` is for; HTTP/2 is for TLS alone.
+
+    An option of the socket is not for those that have none and ride on a wildcard's, which holds
+    what is asked for them too.
+    """
     if is_of_quic(wanted):
-        return [one.lines for one in listeners(standing.tree) if one.is_quic]
-    return [
-        one.lines
-        for one in listeners(standing.tree)
-        if not one.is_quic and not one.is_unix and (one.is_tls or wanted.args != ["http2"])
-    ]
+        found = [one for one in listeners(standing.tree) if one.is_quic]
+    else:
+        found = [
+            one
+            for one in listeners(standing.tree)
+            if not one.is_quic and not one.is_unix and (one.is_tls or wanted.args != ["http2"])
+        ]
+    if not is_socket_option(wanted.args[-1]):
+        return found
+    return [one for one in found if one.has_socket]
 
 
 def listen_holds(wanted: Setting, standing: Standing) -> bool:
     """Whether each address has the option of ``listen`` that a setting asks for."""
-    lines = _listeners(wanted, standing)
+    lines = [one.lines for one in listen_addresses(wanted, standing)]
     if wanted.args == ["http2"] and not lines:
         return True
     return bool(lines) and all(

@@ -6,8 +6,11 @@ an option sets it for every server there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ipaddress
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.scopes import Scope, servers
@@ -15,6 +18,14 @@ from nginx_tune.conf.tree import ConfTree
 
 _LONG_PORT = 6
 _WILDCARDS = frozenset({"*", "0.0.0.0"})  # noqa: S104  # compared with, not bound to
+_PORTS = re.compile(r"\d+(?:-\d+)?", re.ASCII)
+_UNSAID_PORTS = ("*:80", "*:8000")
+"""Where a server without ``listen`` listens: started by root, and by others."""
+_FLAGS = frozenset({"bind", "deferred", "multipath", "reuseport"})
+_PARAMETERS = frozenset({
+    "accept_filter", "backlog", "fastopen", "ipv6only", "rcvbuf", "setfib", "sndbuf",
+    "so_keepalive",
+})  # fmt: skip
 
 
 @dataclass
@@ -26,6 +37,10 @@ class ListenAddress:
     is_quic: bool
     lines: list[Directive] = field(default_factory=list)
     servers: list[Directive] = field(default_factory=list)
+    has_socket: bool = True
+    """False where it is a sibling: what comes to it comes over the socket of a wildcard address,
+    whose options hold for it. One option of its own would have it bind too, and then nginx does not
+    start (98: Address already in use), which ``nginx -t`` does not see."""
 
     @property
     def reuseport(self) -> Directive | None:
@@ -61,7 +76,91 @@ def listeners(tree: ConfTree) -> list[ListenAddress]:
                 listener = found.setdefault(key, ListenAddress(*key))
                 listener.lines.append(line)
                 listener.servers.append(server)
+    unsaid = any(not (server.block or Block([])).all("listen") for _, server in servers(tree))
+    wildcards = [(one.address, one.is_quic) for one in found.values()]
+    wildcards += [(address, False) for address in _UNSAID_PORTS] if unsaid else []
+    for one in found.values():
+        options = any(is_socket_option(arg) for line in one.lines for arg in line.args[1:])
+        one.has_socket = options or not is_covered(
+            one.address, [address for address, is_quic in wildcards if is_quic == one.is_quic]
+        )
     return list(found.values())
+
+
+def is_socket_option(arg: str) -> bool:
+    """Whether a word of ``listen`` is an option of the socket, any of which makes nginx bind it.
+
+    Source: ngx_http_core_listen (``lsopt.set``, ``lsopt.bind``).
+    """
+    name, equals, _ = arg.partition("=")
+    return name in (_PARAMETERS if equals else _FLAGS)
+
+
+def is_covered(address: str, others: Iterable[str]) -> bool:
+    """Whether a wildcard among the others takes what comes to a more specific address.
+
+    Where there is one, nginx binds only it and the addresses with options of their own. A name may
+    be of IPv4, of IPv6 or both, and is covered by either.
+
+    Source: ngx_http_init_listening (``bind_wildcard``), ngx_http_add_listen (a port is of one
+    family, and since 1.25.0 of one type of socket).
+    """
+    own = _parts(address)
+    if own is None or own.is_wildcard:
+        return False
+    return any(
+        other.is_wildcard
+        and own.family in (other.family, "unknown")
+        and other.first <= own.last
+        and own.first <= other.last
+        for other in map(_parts, others)
+        if other is not None
+    )
+
+
+class _Parts(NamedTuple):
+    """An address, taken apart."""
+
+    family: Literal["inet", "inet6", "unknown"]
+    is_wildcard: bool
+    first: int
+    last: int
+    """Ports: a range of them, or one."""
+
+
+def _parts(address: str) -> _Parts | None:
+    host, _, ports = address.rpartition(":")
+    if address.startswith("unix:") or _PORTS.fullmatch(ports) is None:
+        return None
+    first, _, last = ports.partition("-")
+    bounds = int(first[:_LONG_PORT]), int((last or first)[:_LONG_PORT])
+    if host in _WILDCARDS:
+        return _Parts("inet", True, *bounds)
+    try:
+        if host.startswith("["):
+            return _Parts("inet6", ipaddress.IPv6Address(host[1:-1]).is_unspecified, *bounds)
+        ipaddress.IPv4Address(host)
+    except ValueError:
+        return _Parts("unknown", False, *bounds)
+    return _Parts("inet", False, *bounds)
+
+
+def count_sockets(found: Sequence[ListenAddress], workers: int) -> int:
+    """The listening sockets that each worker inherits: with ``reuseport`` those of all workers.
+
+    Source: ngx_clone_listening; ngx_event_process_init adds only its own to epoll and closes none.
+    """
+    return sum(
+        ports_of(one.address) * (1 if one.reuseport is None else workers)
+        for one in found
+        if one.has_socket
+    )
+
+
+def ports_of(address: str) -> int:
+    """How many ports an address has: a range of them is a socket each."""
+    parts = _parts(address)
+    return 1 if parts is None else max(1, parts.last - parts.first + 1)
 
 
 def address_of(text: str) -> str:
@@ -69,7 +168,7 @@ def address_of(text: str) -> str:
     if text[:5].lower() == "unix:":
         return f"unix:{text[5:]}"
     text = text.lower()
-    if text.isdigit():
+    if _PORTS.fullmatch(text):
         return f"*:{text}"
     host, colon, port = text.rpartition(":")
     if not colon or port.endswith("]"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nginx_tune.conf.listeners import address_of, is_covered, is_socket_option
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 from nginx_tune.documents.site import Site, root_locations
 from nginx_tune.documents.workload import Kind
@@ -240,10 +241,18 @@ def _listen(item: str, site: Site, settings: Sequence[Setting]) -> Written:
     added = [one for one in _of_listen(settings) if not _is_quic(one)]
     given = {word.partition("=")[0] for word in words}
     added = [s for s in added if s.args[0].partition("=")[0] not in given]
+    if _is_sibling(words, _listens(site)):
+        added = [s for s in added if not is_socket_option(s.args[0])]
     words += [word for setting in added for word in setting.args]
     reason = "; ".join(s.reason for s in added if s.reason)
     line = Setting(context="server", directive="listen", args=words, reason=reason)
     return written([line], 8)
+
+
+def _is_sibling(words: Sequence[str], listens: Sequence[str]) -> bool:
+    """Whether an address has no socket of its own (``conf.listeners.ListenAddress``)."""
+    others = [address_of(one.split()[0]) for one in listens]
+    return is_covered(address_of(words[0]), others) and not any(map(is_socket_option, words[1:]))
 
 
 def _of_listen(settings: Sequence[Setting]) -> list[Setting]:
@@ -260,23 +269,19 @@ def _quic_listens(site: Site, settings: Sequence[Setting]) -> list[Written]:
 
     Source: ngx_http_core_listen; ssl, http2 and what is of TCP are refused beside quic.
     """
-    return [
-        written(
-            [
-                Setting(
-                    context="server",
-                    directive="listen",
-                    args=[address, *(w for w in words if w in _OF_ANY_LISTEN), *wanted.args],
-                    reason=wanted.reason,
-                )
-            ],
-            8,
-        )
-        for wanted in _of_listen(settings)
-        if _is_quic(wanted)
-        for address, *words in map(str.split, _listens(site))
-        if not address.startswith("unix:")
-    ]
+    lines = []
+    for wanted in filter(_is_quic, _of_listen(settings)):
+        listens = _listens(site)
+        for address, *words in map(str.split, listens):
+            if address.startswith("unix:"):
+                continue
+            kept = [address, *(word for word in words if word in _OF_ANY_LISTEN)]
+            args = wanted.args[:1] if _is_sibling(kept, listens) else wanted.args
+            line = Setting(
+                context="server", directive="listen", args=[*kept, *args], reason=wanted.reason
+            )
+            lines.append(written([line], 8))
+    return lines
 
 
 _OF_ANY_LISTEN = frozenset({"default_server", "ipv6only=on", "ipv6only=off"})

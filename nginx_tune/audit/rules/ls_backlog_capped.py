@@ -30,7 +30,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         return
     cut_default = False
     for listener in context.listeners:
-        if listener.is_quic or is_placeholder(listener.address):
+        if listener.is_quic or not listener.has_socket or is_placeholder(listener.address):
             continue
         wanted = _asked(listener)
         if (wanted or DEFAULT_BACKLOG) <= most or (wanted is None and cut_default):

@@ -13,7 +13,9 @@ from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """QUIC listeners that several workers share."""
-    shared = [one for one in context.listeners if one.is_quic and one.reuseport is None]
+    shared = [
+        one for one in context.listeners if one.is_quic and one.has_socket and one.reuseport is None
+    ]
     if not shared:
         return
     workers = worker_count(context)
@@ -42,7 +44,8 @@ RULE = Rule(
     why="A QUIC connection lives in one worker. From a shared UDP socket any worker takes the "
     "next packet, and one that does not know the connection cannot use it: handshakes and "
     "transfers break at random.",
-    fix="reuseport on one listen ... quic line of each address.",
+    fix="reuseport on one listen ... quic line of each address; where a wildcard listens on the "
+    "port too, on that alone.",
     sources=(
         "https://nginx.org/en/docs/quic.html",
         "https://nginx.org/en/docs/http/ngx_http_v3_module.html",

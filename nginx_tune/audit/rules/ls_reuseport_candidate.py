@@ -55,7 +55,9 @@ def _single_worker(context: Context) -> bool:
 
 
 def _is_shared(listener: ListenAddress) -> bool:
-    return listener.reuseport is None and not listener.is_unix and not listener.is_quic
+    # What rides on a wildcard's socket would bind one of its own, and nginx not start.
+    own = listener.has_socket and not listener.is_unix and not listener.is_quic
+    return own and listener.reuseport is None
 
 
 _CONF = "worker_processes auto; events {} http { server { listen 80%s; return 204; } }"

@@ -8,18 +8,13 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
 from nginx_tune.conf.edits import Edit, set_arguments
-
-_FLAGS = frozenset({"bind", "deferred", "multipath", "reuseport"})
-_PARAMETERS = frozenset({
-    "accept_filter", "backlog", "fastopen", "ipv6only", "rcvbuf", "setfib", "sndbuf",
-    "so_keepalive",
-})  # fmt: skip
+from nginx_tune.conf.listeners import is_socket_option
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Two lines of one address that both give options of the socket."""
     for listener in context.listeners if not context.tree.is_template else ():
-        lines = [line for line in listener.lines if any(map(_is_socket_option, line.args[1:]))]
+        lines = [line for line in listener.lines if any(map(is_socket_option, line.args[1:]))]
         for line in lines[1:]:
             yield Hit(
                 line,
@@ -28,18 +23,13 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             )
 
 
-def _is_socket_option(arg: str) -> bool:
-    name, equals, _ = arg.partition("=")
-    return name in (_PARAMETERS if equals else _FLAGS)
-
-
 def fixes(context: Context, hit: Hit) -> Iterator[Edit]:
     """The line without its options, where the first line has every one of them."""
     for listener in context.listeners:
         if hit.place not in listener.lines:
             continue
-        first = next(one for one in listener.lines if any(map(_is_socket_option, one.args[1:])))
-        options = [arg for arg in hit.place.args[1:] if _is_socket_option(arg)]
+        first = next(one for one in listener.lines if any(map(is_socket_option, one.args[1:])))
+        options = [arg for arg in hit.place.args[1:] if is_socket_option(arg)]
         if set(options) <= set(first.args) and not any(hit.place.quotes):
             kept = [arg for arg in hit.place.args if arg not in options]
             yield set_arguments(hit.place, " ".join(kept))
