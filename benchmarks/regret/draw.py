@@ -7,7 +7,8 @@ Hosts have one to four disks of several kinds, a slow one at any place; files of
 of one size or of several; popularity from even to Zipf 1.2; data a fifth to eight times the
 memory; hot files, cold names, a slow link, slow clients, TLS, short and long connections, users
 that wait for answers and requests that come by themselves; proxies and caches in front of an
-origin. The same seed draws the same cells.
+origin. The same seed draws the same cells; those that another run has measured are left out by
+--first.
 
 Each cell runs stock, the recommendation, two neighbours of it, "always on" and threads alone: four
 rounds, and as many again while these leave a doubt, up to --rounds. What is there and leaves none
@@ -17,6 +18,7 @@ is not run again; with more --rounds than before, the others go on where they en
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import sys
 from collections.abc import Iterator
@@ -308,6 +310,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="number of the first cell to run")
     parser.add_argument("--rounds", type=int, default=8, help="at most; fewer where they tell")
     parser.add_argument("--minutes", type=float, help="start no cell that would end later")
     parser.add_argument("--write", type=Path, help="directory for the cells; nothing is run")
@@ -315,7 +318,8 @@ def main() -> int:
     asked = parser.parse_args()
     if (asked.write is None) == (asked.results is None):
         parser.error("either --write or --results")
-    cells = dict(draw_cells(asked.seed, asked.count))
+    drawn = draw_cells(asked.seed, asked.first + asked.count)
+    cells = dict(itertools.islice(drawn, asked.first, None))
     if asked.write is not None:
         asked.write.mkdir(parents=True, exist_ok=True)
         for name, cell in cells.items():

@@ -38,7 +38,8 @@ def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
     Shape: what stands already is ``keep`` without settings; the other settings are those that
            are missing or differ.
     """
-    standing = Standing(tree)
+    streams = (s.block for d in decisions.decisions if d.id == "streaming" for s in d.settings)
+    standing = Standing(tree, frozenset(filter(None, streams)))
     limits = descriptors_for(decisions, tree)
     chosen = [_as_chosen(limits(one), standing) for one in decisions.decisions]
     held = [_held(withheld(one, standing), standing) for one in chosen]

@@ -27,6 +27,7 @@ from nginx_tune.conf.shared_zones import zone_names
 from nginx_tune.conf.thread_pools import declared_pools
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import upstreams
+from nginx_tune.decide.cache_key import KEY_AMONG_OTHERS
 from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.site import CacheBounds, Site, SiteTls, Upstream
 
@@ -81,7 +82,7 @@ def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
         if any(_CHOICE in "".join(s.args) for s in settings):
             settings = [_one_pool(s) for s in settings if not _is_choice(s)]
         settings = [s for s in settings if s.directive != "proxy_cache"]
-    settings = _with_free_zones(settings, tree)
+    settings = _with_free_zones([_keyed(s, tree) for s in settings], tree)
     left: list[Setting] = []
     small: list[str] = []
     mean = object_bytes(decision)
@@ -123,6 +124,17 @@ def _splits(tree: ConfTree) -> bool:
         line.name == "split_clients" and line.args[1:2] == (_CHOICE,)
         for line in http_directives(tree)
     )
+
+
+def _keyed(s: Setting, tree: ConfTree) -> Setting:
+    """A key for a cache among other places; a split that stands keeps its own."""
+    if s.directive == "proxy_cache_key":
+        return replace(s, args=[KEY_AMONG_OTHERS])
+    if s.directive == "split_clients":
+        lines = (one for one in http_directives(tree) if one.name == "split_clients")
+        own = next((one.args[0] for one in lines if one.args[1:2] == (_CHOICE,)), None)
+        return replace(s, args=[own or KEY_AMONG_OTHERS, *s.args[1:]])
+    return s
 
 
 def _one_pool(s: Setting) -> Setting:

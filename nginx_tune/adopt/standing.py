@@ -47,8 +47,10 @@ _BUFFERS = re.compile(r"buffer=|gzip(?:=|$)")
 class Standing:
     """What a configuration says where files are sent or requests passed on."""
 
-    def __init__(self, tree: ConfTree) -> None:
+    def __init__(self, tree: ConfTree, streams: frozenset[str] = frozenset()) -> None:
+        """``streams`` are the locations of which somebody says that they pass streams on."""
         self.tree = tree
+        self._streams = streams
         self.http = [block.block or Block([]) for block in http_blocks(tree)]
         serving = {id(one.scope.own): one.scope for one in served_paths(tree)}
         passing = [s for s in scopes(tree) if _passes(s)]
@@ -157,9 +159,17 @@ class Standing:
             return False
         if wanted.directive in KEPT and (own_connection(scope) or not self.kept.is_asked_by(scope)):
             return False
-        if not wanted.directive.startswith(("proxy_cache", "proxy_no_cache")):
+        is_of_cache = wanted.directive.startswith(("proxy_cache", "proxy_no_cache"))
+        return not is_of_cache or self._is_cached(scope, wanted)
+
+    def _is_cached(self, scope: Scope, wanted: Setting) -> bool:
+        """Whether a place has a cache, or gets one."""
+        if self.caches:
+            return _caches(scope, "proxy")
+        if wanted.block:
             return True
-        return _caches(scope, "proxy") if self.caches else self.shared.hindrance(scope) is None
+        is_stream = bool(self._streams & {*scope.own.args})
+        return not is_stream and self.shared.hindrance(scope) is None
 
     @cached_property
     def kept(self) -> KeptConnections:

@@ -19,6 +19,10 @@ from nginx_tune.documents.decisions import Decision
 ID: Final = "cache-key"
 KEY: Final = "$scheme$host$request_uri"
 """Of a request as its client sent it."""
+KEY_AMONG_OTHERS: Final = "$scheme|$host:$server_port|$proxy_host|$uri$is_args$args|$request_uri"
+"""The same in a configuration that answers one address in several ways: on other ports, by other
+upstreams, by pages put together or led elsewhere, whose requests have the ``$request_uri`` of the
+first. An address alone, as it was decoded, is none: ``%2F`` is no slash to every server."""
 CREDENTIALS: Final = "$http_authorization"
 
 

@@ -23,7 +23,7 @@ from nginx_tune.decide.cache_key import KEY
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import known
 from nginx_tune.decide.situation import Situation
-from nginx_tune.decide.storage import DataPath, judge_independence
+from nginx_tune.decide.storage import IN_MEMORY, DataPath, judge_independence
 from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import Site
@@ -31,12 +31,17 @@ from nginx_tune.documents.units import plural
 
 ID: Final = "cache-layout"
 FOREIGN_FILES = "a cache directory must hold nothing else: nginx deletes files it does not know"
+_WHOLE = (
+    "a cache asks for HEAD as GET, and for all of an object whatever range is wanted: requests "
+    "with a signature over method or Range (S3) fail"
+)
 _IN_PLACE_SINCE = (1, 7, 10)
 """``use_temp_path``."""
 INACTIVE = "30d"
 """Longer than the disk takes to fill, so that the size bound decides what leaves."""
 
 
+_LEAST_ROOM_BYTES = 1 << 30
 _TURN_FILES = 100
 _TURN_SECONDS = 0.05
 _THRESHOLD_SECONDS = 0.2
@@ -68,6 +73,7 @@ def decide_cache_layout(s: Situation, _plan: PoolPlan) -> Decision:
         flips_when=["the disks have more room or less", "objects are of another size"],
         risks=[
             FOREIGN_FILES,
+            _WHOLE,
             *filter(None, foreign),
             *(["adding a disk remaps most keys (A16)"] if several else []),
         ],
@@ -126,7 +132,7 @@ def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
         f"max_size={size_text(size.max_bytes)}",
         f"inactive={INACTIVE}",
     ]
-    in_place = s.build.at_least(*_IN_PLACE_SINCE)
+    in_place = s.build.at_least(*_IN_PLACE_SINCE) and _has_room(s, place)
     if in_place:
         words.append("use_temp_path=off")
     bounds = s.site.cache_bounds.get(place.path)
@@ -140,6 +146,19 @@ def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
     there = files_there(s.facts, s.site, place.path)
     reason = f"{size.why}; {how}{there or 'nginx deletes any other file in here'}"
     return setting(ID, "http", "proxy_cache_path", *words, reason=reason)
+
+
+def _has_room(s: Situation, place: DataPath) -> bool:
+    """Whether an answer that is written there is not cut off by a full file system.
+
+    With a temporary file elsewhere it is sent whole, and only not kept. What is not known counts
+    as large for a cache that is to come, and as small for one that stands.
+    """
+    if place.filesystem in IN_MEMORY:
+        return False
+    if place.available_bytes is None:
+        return bool(place.leaf_disks) or place.path not in s.site.cache_bounds
+    return place.available_bytes >= _LEAST_ROOM_BYTES
 
 
 def _turns(s: Situation, place: DataPath, size: CacheSize) -> list[str]:

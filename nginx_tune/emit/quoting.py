@@ -19,7 +19,9 @@ MOST_BYTES = 1024
 """nginx reads its file through a buffer of 4096 bytes, which a word must fit into."""
 _BARE = re.compile(r"[A-Za-z0-9_./:@%+,=~^*!?&|<>()\[\]-]+", re.ASCII)
 _OWN_VARIABLES = re.compile(
-    r"(?:\$(?:request_uri|uri|disk|host|scheme|pid|connection|http_authorization))+|(?:threads=pool_|cache_)\$disk",
+    r"(?:\$(?:request_uri|uri|disk|host|scheme|pid|connection|http_authorization))+"
+    r"|\$scheme\|\$host:\$server_port\|\$proxy_host\|\$uri\$is_args\$args\|\$request_uri"
+    r"|(?:threads=pool_|cache_)\$disk",
     re.ASCII,
 )
 

@@ -54,24 +54,59 @@ ALIKE = [
     "location ~ ^/(a)/(b) { proxy_pass http://app/$1/$2; }",
     "location / { auth_basic off; proxy_pass http://app; }",
     "location / { proxy_pass http://app; proxy_set_header X-Real-IP $remote_addr; }",
+    "location / { proxy_pass http://app; proxy_set_header X-Forwarded-For $remote_addr; }",
+    "location / { proxy_pass http://app; proxy_set_header Host $http_host; }",
+    "location / { proxy_pass http://app; proxy_set_header Upgrade $http_upgrade; }",
     "location / { try_files $uri @app; } location @app { proxy_pass http://app; }",
     "location / { proxy_pass http://$by_host; }",
+    "location / { error_page 404 /404.html; proxy_pass http://app; }",
+    "location / { if ($http_user_agent ~ bot) { return 403; } proxy_pass http://app; }",
+    'location / { if ($http_origin) { add_header A "b"; } proxy_pass http://app; }',
+    "location / { rewrite ^/old/(.*) /new/$1 break; proxy_pass http://app; }",
+    "location / { allow all; proxy_pass http://app; }",
+    "location / { client_max_body_size 20m; proxy_pass http://app; }",
 ]
 APART = [
     "location / { auth_request /auth; proxy_pass http://app; }",
     'location / { auth_basic "Staff"; proxy_pass http://app; }',
+    "location / { allow 10.0.0.0/8; deny all; proxy_pass http://app; }",
     "location / { access_by_lua_file /etc/a.lua; proxy_pass http://app; }",
     "location / { internal; proxy_pass http://app; }",
     "location / { proxy_buffering off; proxy_pass http://app; }",
     "location / { proxy_method POST; proxy_pass http://app; }",
     "location / { proxy_pass_request_body off; proxy_pass http://app; }",
+    "location / { ssi on; proxy_pass http://app; }",
+    "location / { slice 1m; proxy_pass http://app; }",
+    "location / { add_after_body /foot; proxy_pass http://app; }",
     "location / { proxy_pass http://$chosen; }",
     "location / { proxy_pass http://$cookie_server; }",
+    "location / { proxy_pass http://app; proxy_set_header Host $chosen; }",
     "location / { proxy_pass http://app; proxy_set_header X-User $remote_user; }",
+    "location / { proxy_pass http://app; proxy_set_header X-Forwarded-User $remote_user; }",
     "location / { proxy_pass http://app; proxy_set_header X-Dn $ssl_client_s_dn; }",
+    "location / { proxy_pass http://app; proxy_set_header X-Lang $chosen; }",
+    "location / { proxy_pass http://app; proxy_set_header X-Api-Key $http_x_api_key; }",
+    "location / { proxy_pass http://app; proxy_set_header Range $http_range; }",
+    "location / { proxy_pass http://app; proxy_set_header If-None-Match $http_if_none_match; }",
     "location / { proxy_pass http://app; proxy_ignore_headers Set-Cookie; }",
     "location / { proxy_pass http://app; location /in/ { auth_basic a; proxy_pass http://app; } }",
     "location / { proxy_pass http://app; if ($arg_a) { proxy_pass http://$cookie_a; } }",
+    "location / { proxy_pass http://app; if ($http_user_agent ~ m) { proxy_pass http://two; } }",
+    "location / { if ($http_user_agent ~ m) { rewrite ^ /m/ last; } proxy_pass http://app; }",
+    "location / { rewrite ^ /u/$cookie_uid/page break; proxy_pass http://app; }",
+    (
+        "location / { error_page 418 = @canary; if ($cookie_c) { return 418; } root /srv; } "
+        "location @canary { proxy_pass http://two; }"
+    ),
+    "location / { proxy_cache off; proxy_pass http://app; }",
+    'location / { add_header X-Accel-Buffering "no"; proxy_pass http://app; }',
+    "location / { proxy_pass https://bucket.s3.amazonaws.com; }",
+    "location /v2/ { client_max_body_size 0; proxy_pass http://app; }",
+]
+OF_THE_SERVER = [
+    "ssl_verify_client optional;",
+    "if ($http_user_agent ~ m) { rewrite ^/(?!m/)(.*)$ /m/$1 last; }",
+    "deny 10.0.0.1;",
 ]
 
 
@@ -93,9 +128,25 @@ def test_a_place_whose_answers_depend_on_who_asks_is_not(locations: str) -> None
     assert said.startswith("/n.conf:9 ")
 
 
-def test_a_server_that_asks_for_certificates_has_no_place_for_all() -> None:
-    assert cached_lines(f"ssl_verify_client optional; {OPEN}") == []
-    assert cached_lines(f"ssl_verify_client off; {OPEN}") == [8]
+@pytest.mark.parametrize("line", OF_THE_SERVER)
+def test_a_server_that_looks_at_who_asks_has_no_place_for_all(line: str) -> None:
+    assert cached_lines(f"{line} {OPEN}") == []
+
+
+def test_a_stream_that_the_site_names_is_not_cached_and_says_so_once() -> None:
+    text = CONF % f"{OPEN}\n        location /news/ {{ proxy_pass http://app; }}"
+    tree = parse_text(text, file="/n.conf")
+    facts = host(nginx=nginx("1.26.3"))
+    own = Site(cache_dirs=["/srv/1"], streams=["/news/"])
+    made = decide(facts, load("cache", data_bytes=None), site=site_in(tree, own))
+    lines = [
+        (place.line, *one.args)
+        for d in hold_against(made, tree).decisions
+        for one in d.settings
+        if one.directive == "proxy_cache"
+        for place in one.places
+    ]
+    assert lines == [(8, "cache_1"), (9, "off")]
 
 
 @pytest.mark.parametrize("asks", ["auth_request /check;", "mirror /check;"])
@@ -113,8 +164,5 @@ def test_a_cache_that_stands_stays_wherever_it_stands() -> None:
     tree = parse_text(text, file="/n.conf")
     facts = host(nginx=nginx("1.26.3"))
     made = decide(facts, load("cache"), site=site_in(tree, replace(Site(), cache_dirs=["/c"])))
-    held_against = hold_against(made, tree)
-    (line,) = [
-        one for d in held_against.decisions for one in d.settings if "cache" in one.directive
-    ]
-    assert line.directive == "proxy_cache_path"
+    settings = [one for d in hold_against(made, tree).decisions for one in d.settings]
+    assert {one.directive for one in settings if "cache" in one.directive} <= {"proxy_cache_path"}

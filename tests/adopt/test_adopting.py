@@ -227,9 +227,7 @@ def test_a_cache_without_a_bound_gets_none_on_an_assumption() -> None:
     (path,) = wanted(adopted(bare), "proxy_cache_path")
     assert any(word.startswith("max_size=") for word in path.args), "of a disk that is known"
     found = adopted(bare.replace("/data/1/cache", "/elsewhere/cache"))
-    (path,) = wanted(found, "proxy_cache_path")
-    assert not any(word.startswith(("max_size=", "min_free=")) for word in path.args)
-    assert "not known" not in path.reason
+    assert wanted(found, "proxy_cache_path") == []
 
 
 @pytest.mark.parametrize("held_gib", [None, 60])
@@ -313,7 +311,7 @@ def cached(
     tree = parse_text(conf, file="/n.conf")
     scan = Dataset(path="/data/1/c", files=files, bytes=bytes_)
     facts = msgspec.structs.replace(
-        host(mount="/data/1", memory_bytes=memory), datasets=[scan] if files else []
+        host(mount="/data", memory_bytes=memory), datasets=[scan] if files else []
     )
     given = complete_site(site_in(tree, Site()), facts, "cache")
     decided = decide(facts, workload_for("cache", facts, None), site=given)

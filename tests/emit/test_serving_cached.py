@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +46,8 @@ class Origin(BaseHTTPRequestHandler):
             return
         if self.path.startswith("/private"):
             origin.arrive()
-        body = f"for {user}".encode()
+        place = f" at {self.headers['X-Place']}" if "X-Place" in self.headers else ""
+        body = f"for {user}{place}".encode()
         self.send_response(200)
         kept = "private" if self.path.startswith("/private") else "max-age=600"
         self.send_header("Cache-Control", kept)
@@ -228,6 +230,52 @@ def test_a_planned_cache_lets_nobody_in_whom_nginx_would_ask_first(
             assert fetch(free_port, "/staff/page", Cookie="user=mallory")[0] == 401
         assert fetch(free_port, "/page") == (200, b"for nobody")
     assert len([one for one in (tmp_path / "c").rglob("*") if one.is_file()]) == 1
+
+
+SEVERAL = """\
+daemon off; pid {folder}/pid; error_log {folder}/error.log; user root;
+events {{}}
+http {{
+    access_log off;
+    upstream one {{ server {origin}; }}
+    upstream two {{ server {origin}; }}
+    server {{
+        listen 127.0.0.1:{port};
+        location / {{ proxy_pass http://one; proxy_set_header X-Place $server_port; }}
+        location /sorry/ {{ proxy_pass http://two; proxy_set_header X-Place sorry; }}
+        location /gone/ {{ error_page 403 =200 /sorry/page; return 403; }}
+    }}
+    server {{
+        listen 127.0.0.1:{other};
+        location / {{ proxy_pass http://one; proxy_set_header X-Place $server_port; }}
+        location /gone/ {{ proxy_pass http://two; proxy_set_header X-Place gone; }}
+    }}
+}}
+"""
+
+
+@pytest.mark.needs("nginx", "root")
+def test_one_address_of_several_servers_and_places_is_several_pages(
+    tmp_path: Path, free_port: int, origin: TogetherOrigin
+) -> None:
+    """The name of a host has no port, and an error page has the address of what failed."""
+    address = f"127.0.0.1:{origin.server_address[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        other = taken.getsockname()[1]
+    text = with_cache(
+        tmp_path,
+        SEVERAL.format(folder=tmp_path, origin=address, port=free_port, other=other),
+    )
+    assert text.count("proxy_cache cache_1;") == 4
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(text, encoding="utf-8")
+    with serving(["nginx", "-c", str(conf)], free_port):
+        for _ in range(2):
+            assert fetch(free_port, "/a") == (200, f"for nobody at {free_port}".encode())
+            assert fetch(other, "/a") == (200, f"for nobody at {other}".encode())
+            assert fetch(free_port, "/gone/a") == (200, b"for nobody at sorry")
+            assert fetch(other, "/gone/a") == (200, b"for nobody at gone")
+    assert len([one for one in (tmp_path / "c").rglob("*") if one.is_file()]) == 4
 
 
 def test_a_cache_that_stands_keeps_its_key_and_its_ways(tmp_path: Path) -> None:
