@@ -29,6 +29,7 @@ from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Context, Decision, Evidence, Setting
+from nginx_tune.documents.site import tls_listens
 from nginx_tune.documents.units import nginx_size
 
 ID: Final = "http3"
@@ -173,8 +174,8 @@ def _hindrance(s: Situation) -> tuple[str, str] | None:
         return "QUIC has TLS 1.3 alone, and the site has not.", "[site] tls has TLSv1.3"
     if _port(s) is None:
         return (
-            "Every listener of the site is a unix socket, and QUIC is UDP.",
-            "the site listens on an address and port",
+            "Every listener of the site's TLS is a unix socket, and QUIC is UDP.",
+            "the site listens for TLS on an address and port",
         )
     return None
 
@@ -229,8 +230,8 @@ def _announcement(s: Situation) -> Setting:
 
 
 def _port(s: Situation) -> str | None:
-    """Of the first address; none where all are sockets of files."""
-    for item in s.site.listen:
+    """Of the first address of TLS; none where all are sockets of files."""
+    for item in tls_listens(s.site.listen):
         address = item.split()[0] if item.split() else ""
         if address and not address.startswith("unix:"):
             return address.rpartition(":")[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from msgspec import field
 
@@ -44,6 +45,9 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     """The operator's own choices; the defaults serve a first run."""
 
     listen: list[str] = field(default_factory=lambda: ["80"])
+    """Addresses and ports, each with options of nginx's ``listen`` behind it. With ``tls`` all of
+    them speak TLS, unless some say ``ssl`` (``["80", "443 ssl"]``): then these do, and HTTP/2 and
+    HTTP/3 are theirs alone; the others stay as plain as they are written."""
     server_names: list[str] = field(default_factory=lambda: ["_"])
     roots: list[str] = field(default_factory=lambda: ["/var/www/html"])
     root_prefixes: list[str] = []
@@ -79,6 +83,11 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     """Main error log; null leaves it to the build's path."""
     access_log: str | None = None
     """Access log; null leaves it to the build's path."""
+
+
+def tls_listens(listens: Sequence[str]) -> list[str]:
+    """Those of a site with TLS that speak it: those that say ``ssl``, else all."""
+    return [item for item in listens if "ssl" in item.split()[1:]] or list(listens)
 
 
 def root_locations(site: Site) -> list[str]:

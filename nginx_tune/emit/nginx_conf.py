@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from nginx_tune.conf.listeners import address_of, is_covered, is_socket_option
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
-from nginx_tune.documents.site import Site, root_locations
+from nginx_tune.documents.site import Site, root_locations, tls_listens
 from nginx_tune.documents.workload import Kind
 from nginx_tune.emit.provenance import Provenance, header
 from nginx_tune.emit.quoting import Written, comment, quote
@@ -232,15 +232,22 @@ def _listens(site: Site) -> list[str]:
 
 
 def _listen(item: str, site: Site, settings: Sequence[Setting]) -> Written:
-    """One ``listen``: the site's words, ``ssl``, and the options that decisions add."""
+    """One ``listen``: the site's words, ``ssl``, and the options that decisions add.
+
+    HTTP/2 is for TLS where there is any: ``listen … http2`` without ``ssl`` takes no HTTP/1.1 until
+    1.25.1 (ngx_http_v2_init), and browsers speak nothing else there.
+    """
     words = item.split()
-    if site.tls is not None and "ssl" not in words:
+    is_plain = site.tls is not None and item not in tls_listens(_listens(site))
+    if site.tls is not None and not is_plain and "ssl" not in words:
         words.append("ssl")
     if any(s.directive == "http2" for s in within(settings, "server")):
         words = [word for word in words if word != "http2"]
     added = [one for one in _of_listen(settings) if not _is_quic(one)]
     given = {word.partition("=")[0] for word in words}
     added = [s for s in added if s.args[0].partition("=")[0] not in given]
+    if is_plain:
+        added = [s for s in added if s.args != ["http2"]]
     if _is_sibling(words, _listens(site)):
         added = [s for s in added if not is_socket_option(s.args[0])]
     words += [word for setting in added for word in setting.args]
@@ -265,13 +272,13 @@ def _is_quic(setting: Setting) -> bool:
 
 
 def _quic_listens(site: Site, settings: Sequence[Setting]) -> list[Written]:
-    """A ``listen … quic`` beside each of the site's addresses, with the words that it may have.
+    """A ``listen … quic`` beside each address of TLS, with the words that it may have.
 
     Source: ngx_http_core_listen; ssl, http2 and what is of TCP are refused beside quic.
     """
     lines = []
     for wanted in filter(_is_quic, _of_listen(settings)):
-        listens = _listens(site)
+        listens = tls_listens(_listens(site))
         for address, *words in map(str.split, listens):
             if address.startswith("unix:"):
                 continue

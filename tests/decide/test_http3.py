@@ -71,6 +71,7 @@ def test_who_asks_for_it_gets_it_with_a_socket_for_each_worker() -> None:
             "TLS 1.3 alone",
         ),
         (machine(), secure(listen=["unix:/run/x"]), "not_applicable", "a unix socket"),
+        (machine(), secure(listen=["80", "unix:/x ssl"]), "not_applicable", "a unix socket"),
     ],
 )
 def test_what_it_cannot_be_had_without(facts: Facts, given: Site, verdict: str, said: str) -> None:
@@ -165,6 +166,14 @@ def test_it_is_written_beside_the_listeners_of_tcp() -> None:
     text = emit_decided(decided(machine(), given), given)
     assert "listen 8443 default_server ssl" in text
     assert "listen 8443 default_server quic reuseport;" in text
+    assert 'add_header Alt-Svc "h3=\\":8443\\"; ma=86400" always;' in text
+
+
+def test_it_is_written_and_told_of_on_the_port_of_tls() -> None:
+    given = complete_site(secure(listen=["80", "8443 ssl"]), machine(), "static")
+    text = emit_decided(decided(machine(), given), given)
+    assert "listen 8443 quic reuseport;" in text
+    assert "listen 80 quic" not in text
     assert 'add_header Alt-Svc "h3=\\":8443\\"; ma=86400" always;' in text
 
 

@@ -112,6 +112,52 @@ def test_quic_is_a_listener_of_its_own_beside_each_address() -> None:
     assert "quic " not in emit_plain(given)
 
 
+@pytest.mark.parametrize(
+    ("listen", "lines"),
+    [
+        (
+            ["80", "443 ssl", "[::]:443 default_server ssl http2", "unix:/run/x.sock"],
+            [
+                "listen 80 backlog=99;",
+                "listen 443 ssl http2 backlog=99;",
+                "listen [::]:443 default_server ssl http2 backlog=99;",
+                "listen unix:/run/x.sock backlog=99;",
+                "listen 443 quic reuseport;",
+                "listen [::]:443 default_server quic reuseport;",
+            ],
+        ),
+        (
+            ["80", "127.0.0.1:81 http2"],
+            [
+                "listen 80 ssl http2 backlog=99;",
+                "listen 127.0.0.1:81 http2 ssl backlog=99;",
+                "listen 80 quic reuseport;",
+                "listen 127.0.0.1:81 quic reuseport;",
+            ],
+        ),
+        (["80"], ["listen 443 ssl http2 backlog=99;", "listen 443 quic reuseport;"]),
+    ],
+)
+def test_where_some_addresses_say_that_they_are_for_tls_the_others_stay_plain(
+    listen: list[str], lines: list[str]
+) -> None:
+    given = site(listen=listen, tls=SiteTls(certificate="/c", certificate_key="/k"))
+    options = [
+        forced("server", "listen", "http2"),
+        forced("server", "listen", "backlog=99"),
+        forced("server", "listen", "quic", "reuseport"),
+    ]
+    found = lines_of(emit_plain(given, forced=options), "listen")
+    assert [sorted(line[:-1].split()) for line in found] == [
+        sorted(line[:-1].split()) for line in lines
+    ]
+
+
+def test_a_site_without_tls_gets_the_http2_that_is_asked_for() -> None:
+    text = emit_plain(site(listen=["80"]), forced=[forced("server", "listen", "http2")])
+    assert lines_of(text, "listen") == ["listen 80 http2;"]
+
+
 def test_a_forced_setting_without_a_block_holds_in_every_block() -> None:
     decisions = decide(host(disks=2), load(), site=site(roots=["/srv/1", "/srv/2"]))
     text = emit_decided(
