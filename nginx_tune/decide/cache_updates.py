@@ -1,7 +1,8 @@
 """``cache-updates``: how what a cache lacks, or has for too long, is fetched.
 
 While an expired page is fetched all others get the old one (``proxy_cache_use_stale updating``),
-and its server is asked whether it has changed at all (``proxy_cache_revalidate``).
+and its server is asked whether it has changed at all (``proxy_cache_revalidate``): what has not is
+neither sent nor written again. When the server does not answer, the old page is better than none.
 
 Three more lines are known to help, and each does harm where something is so that no host shows:
 
