@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from nginx_tune.adopt.kept import own_connection, with_own_groups
+from nginx_tune.adopt.kept import how_it_stays, own_connection, with_own_groups
 from nginx_tune.adopt.limits import descriptors_for
+from nginx_tune.adopt.more_workers import with_more_workers
 from nginx_tune.adopt.naming import adapted, with_needs
 from nginx_tune.adopt.quic import with_own_quic
 from nginx_tune.adopt.standing import (
@@ -42,6 +43,7 @@ def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
     standing = Standing(tree, frozenset(filter(None, streams)))
     limits = descriptors_for(decisions, tree)
     chosen = [_as_chosen(limits(one), standing) for one in decisions.decisions]
+    chosen = with_more_workers(chosen, standing)
     held = [_held(withheld(one, standing), standing) for one in chosen]
     return replace(decisions, decisions=with_needs(held, tree))
 
@@ -139,10 +141,7 @@ def _left_alone(decision: Decision, standing: Standing) -> list[str]:
     if not any(s.directive in KEPT for s in decision.settings):
         return []
     lines = (own_connection(scope) for scope in standing.answering)
-    return [
-        f"{place} stays, so connections from there are not kept"
-        for place in dict.fromkeys(f"{one.file}:{one.line} {one}" for one in lines if one)
-    ]
+    return list(dict.fromkeys(how_it_stays(one) for one in lines if one))
 
 
 def _more(decision: Decision, standing: Standing) -> str:

@@ -16,7 +16,12 @@ from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.known_directives import rows_of
 from nginx_tune.conf.scopes import Scope, scopes
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.conf.upstream_identity import identity_lines, identity_that_differs
+from nginx_tune.conf.upstream_identity import (
+    identity_lines,
+    identity_that_differs,
+    is_of_protocol,
+    is_of_trust,
+)
 from nginx_tune.conf.upstreams import Pass, UpstreamBlock, address_in, passes, upstreams
 from nginx_tune.conf.variables import Variables
 from nginx_tune.decide.upstream_keepalive import addresses_of
@@ -24,9 +29,15 @@ from nginx_tune.documents.decisions import Decision, Setting
 
 _REUSING = frozenset({"proxy", "grpc"})
 _NOTHING = "nothing to share"
+_UNBUFFERED = "proxy_request_buffering"
+_NO_SECOND_TRY = (
+    "a request whose body is gone cannot be sent again where a kept connection turns out closed"
+)
 _CONCURRENCY = "workload.concurrency"
 _ANY_SCHEME = re.compile(r"\$(?:scheme|\{scheme\})://")
 _SCHEME = re.compile(r"[a-z]+://", re.IGNORECASE)
+_PATH = re.compile(r"\{?(?:request_uri|(?:document_)?uri)\b")
+"""The variables that begin with a slash."""
 
 
 class KeptConnections:
@@ -43,6 +54,9 @@ class KeptConnections:
         self._open: dict[tuple[object, ...], Pass] = {}
         """Those that a variable may lead to any group, of several that are alike one."""
         self._known: dict[Directive, frozenset[str]] = {}
+        """By the line that passes requests on: the groups that it is known to ask."""
+        self._perhaps: dict[Directive, set[str]] = {}
+        """By the same: those that it may ask by a variable of a request."""
         for one in map(_perhaps_tls, passes(_scopes(tree), self._variables)):
             literal = address_in(_server_part(one).partition("$")[0])
             known = names & {*one.addresses, literal}
@@ -52,6 +66,8 @@ class KeptConnections:
             values = self._variables.possible(one.place.value, one.scope)
             if not values.complete and _host_is_open(one):
                 self._open.setdefault((literal, *_kind(one)), one)
+                led = {name for name in names if name.startswith(literal)}
+                self._perhaps.setdefault(one.place, set()).update(led)
 
     @cached_property
     def refused(self) -> dict[str, str]:
@@ -66,9 +82,16 @@ class KeptConnections:
         )
 
     def is_asked_by(self, scope: Scope) -> bool:
-        """Whether a place passes requests to such a group, as far as is known."""
+        """Whether a place passes requests to such groups, and perhaps to servers without one.
+
+        One that may lead to another group as well would have that one's pool filled: a
+        ``keepalive`` that nothing made use of stands for all that ask the group.
+        """
         line = scope.own.block.first("proxy_pass") if scope.own.block else None
-        return line is not None and bool(self._known.get(line, frozenset()) & self.allowed)
+        known = self._known.get(line) if line is not None else None
+        if line is None or not known:
+            return False
+        return known | self._perhaps.get(line, set()) <= self.allowed
 
     def _refusal(self, group: UpstreamBlock) -> str:
         users = self._users[group.name] + [
@@ -79,12 +102,9 @@ class KeptConnections:
             return f"{_at(own)} stays: it is meant to keep none"
         if (foreign := _foreign(group)) is not None:
             return f"{_at(foreign)} is no method of nginx's own, and may not know what is kept"
-        line = identity_that_differs(users, self._variables)
+        line = identity_that_differs(users, self._variables, group.name)
         if line is not None:
-            return (
-                f"with {_at(line)} not all requests are made as the same client, and a kept "
-                "connection is shared by all"
-            )
+            return f"{_how_it_differs(line)}, and a kept connection is shared by all"
         other = next((one.place for one in users if one.module not in _REUSING), None)
         if other is not None:
             stays = f"; {_at(own)} stays" if own is not None else ""
@@ -98,11 +118,11 @@ class KeptConnections:
             return f"{_at(bound)} bounds what the server takes, and idle connections add to it"
         closing = [self._never_leaves(one) for one in users]
         if own is None and closing and all(closing):
-            return f"{closing[0]} stays, so that no request would leave a connection"
+            return closing[0]
         return ""
 
     def _never_leaves(self, one: Pass) -> str:
-        """The line by which requests from a place surely end their connection; empty for none."""
+        """Why requests from a place surely end their connection; empty where they may not."""
         line = own_connection(one.scope) if one.module == "proxy" else None
         if line is None:
             return ""
@@ -110,27 +130,52 @@ class KeptConnections:
             sent = self._variables.possible(line.args[1], one.scope)
             if not sent.complete or "" in sent.known:
                 return ""
-        return _at(line)
+        if line.name == _UNBUFFERED:
+            return f"{_at(line)}: {_NO_SECOND_TRY}"
+        return f"{_at(line)} stays, so that no request would leave a connection"
 
 
 def own_connection(scope: Scope) -> Directive | None:
     """The line by which a location sends upstreams a ``Connection`` or a version of its own.
 
-    ``upgrade`` carries WebSockets, ``close`` and 1.0 may be for an origin that needs them.
+    ``upgrade`` carries WebSockets, ``close`` and 1.0 may be for an origin that needs them. A body
+    that is passed on as it comes has its length before 1.1, and is chunked with it (see
+    ngx_http_proxy_create_request()); nor can it be sent again where a kept connection is closed.
     """
     version = scope.effective("proxy_http_version")
     if version is not None and version.value != "1.1":
         return version
+    if version is None and scope.value(_UNBUFFERED) == "off":
+        return scope.effective(_UNBUFFERED)
     for line in scope.effective_all("proxy_set_header"):
         if line.value.lower() == "connection" and line.args[1:] != ("",):
             return line
     return None
 
 
+def how_it_stays(line: Directive) -> str:
+    """What becomes of a location with such a line."""
+    if line.name == _UNBUFFERED:
+        return (
+            f"{_at(line)} stays without proxy_http_version 1.1, by which bodies would come to the "
+            f"server chunked; and {_NO_SECOND_TRY}"
+        )
+    return f"{_at(line)} stays, so connections from there are not kept"
+
+
 def max_conns(group: UpstreamBlock) -> Directive | None:
     """The first server of a group with a bound of connections."""
     bounds = ((one, arg) for one in group.servers for arg in one.args[1:])
     return next((one for one, arg in bounds if re.fullmatch("max_conns=0*[1-9][0-9]*", arg)), None)
+
+
+def _how_it_differs(line: Directive) -> str:
+    """What a line says of its requests that not all to the group are alike in."""
+    if is_of_protocol(line):
+        return f"{_at(line)} speaks another protocol than other requests to it"
+    if is_of_trust(line):
+        return f"with {_at(line)} not all requests ask the same of the server's TLS"
+    return f"with {_at(line)} not all requests are made as the same client"
 
 
 def _foreign(group: UpstreamBlock) -> Directive | None:
@@ -230,13 +275,17 @@ def _kind(one: Pass) -> tuple[object, ...]:
     """What makes two places alike to an upstream: whose processes they take, and as whom."""
     lines = [(name, line.args if line else None) for name, line in identity_lines(one)]
     is_variable = any("$" in arg for _, args in lines for arg in args or ())
-    return one.module, *lines, one.scope.own if is_variable else None
+    version = one.effective("http_version")
+    speaks = (one.module, one.is_tls, version.value if version else None)
+    return *speaks, *lines, one.scope.own if is_variable else None
 
 
 def _host_is_open(one: Pass) -> bool:
     """Whether a variable stands in the server's name, not only behind it."""
-    before = _SCHEME.sub("", _server_part(one).partition("$")[0], count=1)
-    return "/" not in before and ":" not in before
+    before, _, after = _server_part(one).partition("$")
+    before = _SCHEME.sub("", before, count=1)
+    is_path = before != "" and _PATH.match(after) is not None
+    return "/" not in before and ":" not in before and not is_path
 
 
 def _server_part(one: Pass) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from nginx_tune.adopt.kept import max_conns
 from nginx_tune.adopt.multiplexing import without_http2
 from nginx_tune.adopt.standing import Standing, asks_threads, copies_by_choice
 from nginx_tune.conf.body_filters import body_filter
@@ -51,17 +50,7 @@ def _workers(decision: Decision, standing: Standing) -> Decision:
             f"{_place(rtmp)} is without rtmp_auto_push on, so that a player on another worker than "
             "the stream's sees none",
         )
-    bounds = [
-        bound
-        for one in standing.kept.groups
-        if (bound := max_conns(one)) is not None and one.block.first("zone") is None
-    ]
-    risks = [
-        f"{_place(one)} counts in each worker unless the upstream has a zone: with more workers "
-        "it lets more connections through"
-        for one in bounds
-    ]
-    return replace(decision, risks=[*decision.risks, *risks])
+    return decision
 
 
 def _sendfile(decision: Decision, standing: Standing) -> Decision:

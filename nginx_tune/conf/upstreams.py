@@ -196,12 +196,16 @@ _LINES = tuple(f"{module}_pass" for module in MODULES)
 
 def _read(scope: Scope, place: Directive, variables: Variables) -> Pass:
     known = sorted(variables.possible(place.value, scope).known)
-    schemes = {match[1].lower() for value in known if (match := _SCHEME.match(value))}
     addresses = dict.fromkeys(address_in(value) for value in known)
     addresses.pop("", None)
-    return Pass(
-        scope, place, place.name.removesuffix("_pass"), tuple(addresses), bool(schemes & _TLS)
-    )
+    is_tls = any(map(is_tls_url, known or [place.value]))
+    return Pass(scope, place, place.name.removesuffix("_pass"), tuple(addresses), is_tls)
+
+
+def is_tls_url(value: str) -> bool:
+    """Whether a URL, or the beginning of one, has a scheme of TLS."""
+    match = _SCHEME.match(value)
+    return match is not None and match[1].lower() in _TLS
 
 
 def address_in(value: str) -> str:

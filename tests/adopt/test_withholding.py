@@ -191,14 +191,6 @@ def test_pools_are_left_where_every_body_is_filtered() -> None:
     assert "ssi on" in d.summary
 
 
-@pytest.mark.parametrize(("zone", "told"), [("", True), ("zone app 64k;", False)])
-def test_more_workers_let_more_through_a_bound_of_each(zone: str, *, told: bool) -> None:
-    group = f"upstream app {{ {zone} server 10.0.0.1 max_conns=9; }}"
-    d = held(TLS % (group, "location /a { proxy_pass http://app; }"), "workers")
-    assert [s.directive for s in d.settings] == ["worker_processes"]
-    assert any("max_conns=9 counts in each worker" in risk for risk in d.risks) is told
-
-
 POOLS = """thread_pool disk1 threads=16; thread_pool disk2 threads=16; events { }
 http { server { listen 80; location / { root /srv/1; %s } location /b/ { root /srv/1; %s } } }
 """

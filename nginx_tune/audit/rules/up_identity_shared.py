@@ -18,6 +18,9 @@ from nginx_tune.conf.upstream_identity import (
 from nginx_tune.conf.upstreams import Pass, UpstreamBlock
 from nginx_tune.documents.decisions import Evidence
 
+_AS_WHOM = ("_bind", "_ssl_certificate", "_ssl_certificate_key")
+"""What the server takes a client by."""
+
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Connections and TLS sessions that are made as one client and used for another."""
@@ -32,7 +35,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 line,
                 f'connections to upstream "{name}" are kept, and given to whoever asks next',
                 [written(line), pool],
-                severity="warning" if line.name.endswith("_ssl_name") else None,
+                severity=None if line.name.endswith(_AS_WHOM) else "warning",
             )
     for one in context.passes:
         line = _of_sessions(context, one)
@@ -64,7 +67,7 @@ def _of_kept(context: Context, upstream: UpstreamBlock, users: list[Pass]) -> Di
     """The line by which reused connections are not all alike; implicit pools are a place's own."""
     reused = [one for one in users if _reuses(context, one)]
     differing = identity_of_clients if upstream.keepalive is None else identity_that_differs
-    line = differing(reused, context.variables)
+    line = differing(reused, context.variables, upstream.name)
     return None if line is not None and is_spread(line, context.tree) else line
 
 
@@ -114,7 +117,9 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="Places of one upstream that say these things differently share connections as well. A "
-    "name of TLS is a warning: the server still reads the Host of each request. An address that "
+    "name of TLS is a warning: the server still reads the Host of each request. So are places that "
+    "verify the server's certificate beside others that do not, and of one upstream http beside "
+    "https or grpc_pass beside proxy_pass: each gets connections of the other. An address that "
     "split_clients chooses is for more local ports, and passed over.",
     bad=Example(_CONF % "keepalive 8; "),
     good=Example(_CONF % ""),

@@ -27,7 +27,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if context.upstreams[name].keepalive is None
         and not context.upstreams[name].is_scripted
         and len(users) > 1
-        and identity_that_differs(users, context.variables) is None
+        and identity_that_differs(users, context.variables, name) is None
     }
     if not implicit:
         return

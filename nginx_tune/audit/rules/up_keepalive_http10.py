@@ -31,9 +31,10 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     for name, upstream in context.upstreams.items():
         if not _has_pool(upstream):
             continue
-        users = [one for one in context.passes_by_upstream[name] if one.module == "proxy"]
-        if identity_that_differs(users, context.variables) is not None:
+        every = context.passes_by_upstream[name]
+        if identity_that_differs(every, context.variables, name) is not None:
             continue  # what is not reused is not shared either
+        users = [one for one in every if one.module == "proxy"]
         faults = {one.place: fault_of_reuse(context, one) for one in users}
         is_never_used = all(fault is not None for fault in faults.values())
         for one in users:

@@ -22,7 +22,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if _has_no_pool(upstream)
         and not (upstream.is_loopback and context.profile != "strict")
         and (users := _reusing(context.passes_by_upstream[name]))
-        and identity_that_differs(users, context.variables) is None
+        and identity_that_differs(users, context.variables, name) is None
     ]
     if bare and context.version is None:
         yield MissingFacts(("nginx.nginx_version",))
@@ -85,7 +85,8 @@ RULE = Rule(
     about="How many requests are passed on is not known to the audit. On the loopback a "
     "connection costs little: there the finding is an advice of the strict profile. Upstreams of "
     "unix sockets, locations that only open WebSockets, and upstreams that are asked as one client "
-    "or another (a source address, client certificate or TLS name by a variable) are passed over.",
+    "or another (a source address, client certificate or TLS name by a variable), with and "
+    "without a verified certificate, or by different protocols are passed over.",
     by_absence=True,
     within=frozenset({"upstream"}),
     bad=Example(_CONF % "", linux()),

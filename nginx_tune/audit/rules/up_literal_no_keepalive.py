@@ -34,7 +34,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     shareable = {
         address: users
         for address, users in found.items()
-        if identity_that_differs(users, context.variables) is None
+        if identity_that_differs(users, context.variables, address) is None
     }
     for address, users in shareable.items():
         host = host_of(address)
