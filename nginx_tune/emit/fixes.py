@@ -2,17 +2,21 @@
 
 The tree is audited as the decisions leave it, so that a fix and a decision on the same line meet
 in the order in which an operator would take them. A fix after which a decision would ask for
-something that it did not ask for before is left out: a plan must not fight itself. Fixes are made
-until none is left that stands, so that a plan made again is empty.
+something that it did not ask for before is left out: a plan must not fight itself. So is one that
+does what a decision refused. Fixes are made until none is left that stands, so that a plan made
+again is empty.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
+from nginx_tune.adopt.held_back import held_back
 from nginx_tune.audit.fixes import changes_of, standing_fixes
 from nginx_tune.conf.directive import as_utf8
 from nginx_tune.conf.tree import ConfTree
@@ -51,6 +55,8 @@ def add_fixes(changes: Changes, tree: ConfTree, ground: Ground) -> Changes:
     while True:
         now = ground.read(contents)
         findings = ground.audit(now)
+        held = list(held_back(now, findings))
+        findings = _without_edits(findings, [one for one, _ in held])
         fixed = standing_fixes(now, findings, audit_again, lambda files: not undone_by(files))
         if not fixed:
             break
@@ -69,9 +75,15 @@ def add_fixes(changes: Changes, tree: ConfTree, ground: Ground) -> Changes:
             file=one.file,
             line=places.origin(one.file, one.line),
         )
-        for one, why in _left_out(now, findings, undone_by)
+        for one, why in [*held, *_left_out(now, findings, undone_by)]
     )
     return Changes(_files(tree, contents, hunks), [*changes.refusals, *refused], changes.edits)
+
+
+def _without_edits(findings: Findings, held: Sequence[Finding]) -> Findings:
+    """The findings, of which some are not to be cured."""
+    left = [replace(one, edits=[]) if one in held else one for one in findings.findings]
+    return replace(findings, findings=left)
 
 
 def brought(before: Findings, after: Findings) -> list[Finding]:
