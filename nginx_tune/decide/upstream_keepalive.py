@@ -21,6 +21,7 @@ from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision, Setting
+from nginx_tune.documents.units import plural
 from nginx_tune.model.pool import peak_per_worker
 
 ID: Final = "upstream-keepalive"
@@ -31,8 +32,10 @@ ADDRESS_BYTES: Final = 4096
 TLS session, which stands beside it, up to 3 KiB (ngx_http_upstream_save_round_robin_peer_session).
 """
 ADDRESSES_OF_NAME: Final = 8
-"""What a name may resolve to; each address is a server of its own in the zone."""
+"""What a name mostly resolves to; each address is a server of its own in the zone."""
 SMALLEST_ZONE_BYTES: Final = 64 << 10
+ZONE_OF_NAMES_BYTES: Final = 1 << 20
+"""For some 1000 addresses, or 256 with a TLS session each."""
 _IS_ADDRESS: Final = re.compile(r"unix:|\[|[0-9.]+(?::[0-9]+)?(?:\s|$)")
 
 
@@ -46,6 +49,7 @@ def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
     reason = f"idle connections a worker keeps; peak of {wanted} requests at once a worker"
     keepalive = setting(ID, "upstream", "keepalive", str(idle), reason=reason)
     zones = _zones(s)
+    risk = _held_at_the_servers(s, idle)
     if s.build.version is not None and s.build.at_least(1, 29, 7):
         return Decision(
             id=ID,
@@ -56,7 +60,7 @@ def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
             evidence=evidence,
             confidence="medium",
             flips_when=["the peak of concurrent requests changes"],
-            risks=["idle connections of all workers add up at the origin"],
+            risks=[risk],
         )
     return Decision(
         id=ID,
@@ -73,7 +77,18 @@ def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
         evidence=evidence,
         confidence="medium",
         flips_when=["nginx is 1.29.7 or newer, where most of this is the default"],
-        risks=["the origin must keep idle connections longer than nginx does"],
+        risks=["the origin must keep idle connections longer than nginx does", risk],
+    )
+
+
+def _held_at_the_servers(s: Situation, idle: int) -> str:
+    """What the servers of a group must bear."""
+    each = f"keepalive {idle} in each worker"
+    if s.effective_cpus.value is not None:
+        each = f"{s.workers * idle} ({plural(s.workers, 'worker')} x keepalive {idle})"
+    return (
+        f"idle connections of all workers add up at the servers of an upstream: {each}; a server "
+        "with a process for each connection (Apache prefork) needs as many"
     )
 
 
@@ -85,10 +100,13 @@ def addresses_of(servers: Sequence[str]) -> int:
 def zone_size(servers: Sequence[str]) -> str:
     """Room for the addresses of ``server`` lines (their arguments), in nginx's notation.
 
-    A zone without room for all is an error at start: "no memory in upstream zone".
+    A zone without room for all is an error at start, and at the next reload after a name got more
+    addresses: "no memory in upstream zone". How many a name has nobody says for ever, and memory
+    that is not used costs nothing, so that a name gets a large one.
     """
     addresses = addresses_of(servers)
-    size = SMALLEST_ZONE_BYTES
+    has_names = not all(map(_IS_ADDRESS.match, servers))
+    size = ZONE_OF_NAMES_BYTES if has_names else SMALLEST_ZONE_BYTES
     while size < addresses * ADDRESS_BYTES:
         size *= 2
     return f"{size >> 20}m" if size >= 1 << 20 else f"{size >> 10}k"

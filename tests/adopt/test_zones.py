@@ -91,14 +91,16 @@ def test_a_generated_file_has_room_too(tmp_path: Path, count: int) -> None:
     ("servers", "size"),
     [
         (["10.0.0.1:80 weight=2"], "64k"),
-        (["app.test:80", "[2001:db8::1]:80", "unix:/run/a"], "64k"),
-        (["app.test:80"] * 3, "128k"),
+        (["10.0.0.1", "[2001:db8::1]:80 backup", "unix:/run/a"], "64k"),
+        (["app.test:80"], "1m"),
+        (["10.0.0.1:80", "app.test resolve"], "1m"),
+        (["app.test:80"] * 60, "2m"),
         (addresses(17), "128k"),
         (addresses(256), "1m"),
         (addresses(400), "2m"),
     ],
 )
-def test_a_name_is_several_addresses(servers: list[str], size: str) -> None:
+def test_a_name_may_have_many_addresses(servers: list[str], size: str) -> None:
     assert zone_size(servers) == size
 
 

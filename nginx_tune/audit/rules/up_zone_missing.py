@@ -57,7 +57,8 @@ RULE = Rule(
     title="workers do not share the state of an upstream",
     why="Without zone each worker counts connections and failures by itself: max_conns lets N "
     "times as many through with N workers, and a server that failed is tried by every worker.",
-    fix="zone NAME 64k; in the upstream (room for some 60 servers, 1m for 1200).",
+    fix="zone NAME 64k; in the upstream (room for some 60 addresses; 1m, for 1200, where "
+    "names are resolved).",
     sources=("https://nginx.org/en/docs/http/ngx_http_upstream_module.html#zone",),
     proof="source-only",
     since="1.9.0",
