@@ -8,6 +8,7 @@ A group whose servers are chosen by a module of others is left as it is, with it
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from functools import cached_property
 
 from msgspec.structs import replace
@@ -72,7 +73,10 @@ class KeptConnections:
     @cached_property
     def refused(self) -> dict[str, str]:
         """The groups that get no kept connections, each with the reason."""
-        return {one.name: why for one in self.groups if (why := self._refusal(one))}
+        found = {one.name: why for one in self.groups if (why := self._refusal(one))}
+        astray = {one.name: self._all_led_astray(one, found) for one in self.groups}
+        # Once is enough: what leads to one that is added here leads to one of the others already.
+        return found | {name: why for name, why in astray.items() if why and name not in found}
 
     @cached_property
     def allowed(self) -> frozenset[str]:
@@ -88,10 +92,9 @@ class KeptConnections:
         ``keepalive`` that nothing made use of stands for all that ask the group.
         """
         line = scope.own.block.first("proxy_pass") if scope.own.block else None
-        known = self._known.get(line) if line is not None else None
-        if line is None or not known:
+        if line is None or not self._known.get(line):
             return False
-        return known | self._perhaps.get(line, set()) <= self.allowed
+        return self._led_to(line) <= self.allowed
 
     def _refusal(self, group: UpstreamBlock) -> str:
         users = self._users[group.name] + [
@@ -120,6 +123,23 @@ class KeptConnections:
         if own is None and closing and all(closing):
             return closing[0]
         return ""
+
+    def _all_led_astray(self, group: UpstreamBlock, refused: Collection[str]) -> str:
+        """Why no place that asks a group is changed for it; empty where one is, or needs not be."""
+        users = self._users[group.name]
+        if group.keepalive is not None or not users:
+            return ""
+        found = ""
+        for one in users:
+            astray = sorted(self._led_to(one.place) & set(refused))
+            if not astray or one.module != "proxy" or _leaves(one.scope):
+                return ""
+            found = found or f"{_at(one.place)} may lead to upstream {astray[0]} as well"
+        return found
+
+    def _led_to(self, line: Directive) -> frozenset[str]:
+        """The groups that a line may ask."""
+        return self._known.get(line, frozenset()) | self._perhaps.get(line, set())
 
     def _never_leaves(self, one: Pass) -> str:
         """Why requests from a place surely end their connection; empty where they may not."""
@@ -151,6 +171,13 @@ def own_connection(scope: Scope) -> Directive | None:
         if line.value.lower() == "connection" and line.args[1:] != ("",):
             return line
     return None
+
+
+def _leaves(scope: Scope) -> bool:
+    """Whether requests from a place leave their connections open already."""
+    lines = scope.effective_all("proxy_set_header")
+    is_empty = any(one.value.lower() == "connection" and one.args[1:] == ("",) for one in lines)
+    return is_empty and scope.value("proxy_http_version") == "1.1"
 
 
 def how_it_stays(line: Directive) -> str:

@@ -145,6 +145,7 @@ def versions_at(decision: Decision) -> list[str]:
 
 SPLIT = "split_clients $remote_addr $ab { 10%% b; * %s; } upstream b { server 10.0.0.5:80; %s }"
 BOUND = "location /own { proxy_bind 10.0.0.9; proxy_pass http://b; }"
+OWN_B = "location /b { proxy_pass http://b; }"
 CHOOSES = "location /ab { proxy_pass http://$ab; }"
 
 
@@ -161,6 +162,31 @@ def test_a_place_that_may_ask_a_refused_group_is_left_as_it_is(place: str, group
     asks_b = "location /b { proxy_pass http://%s; }" % ("app_b" if "$arg" in place else "b")
     decision = kept(conf(f"{PLAIN}\n{place}\n{bound}\n{asks_b}", more=more))
     assert versions_at(decision) == ["location /"]
+
+
+KEEPS = 'proxy_http_version 1.1; proxy_set_header Connection "";'
+
+
+@pytest.mark.parametrize(
+    ("place", "more", "is_kept"),
+    [
+        (CHOOSES, "", False),
+        (CHOOSES.replace("{", f"{{ {KEEPS}"), "", True),
+        (CHOOSES, PLAIN, True),
+        (CHOOSES, "location /c { proxy_pass http://$ac; }", True),
+    ],
+)
+def test_a_group_whose_places_are_all_left_keeps_nothing(
+    place: str, more: str, *, is_kept: bool
+) -> None:
+    """A pool that no request fills is only a finding of the audit."""
+    tables = SPLIT % ("app", "") + " split_clients $uri $ac { 10% app2; * app; }"
+    tables += " upstream app2 { server 10.0.0.7; }"
+    decision = kept(conf(f"{place}\n{more}\n{BOUND.replace('9', '8')}\n{OWN_B}", more=tables))
+    names = [p.text for s in decision.settings if s.directive == "keepalive" for p in s.places]
+    assert ("upstream app" in names) is is_kept
+    assert ("upstream app2" in names) is ("$ac" in more)
+    assert is_kept or "may lead to upstream b as well" in said(decision)
 
 
 @pytest.mark.parametrize(
