@@ -6,20 +6,26 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.quantities import parameter, parse_count
 from nginx_tune.conf.scopes import scopes
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.decide.descriptors import PER_CONNECTION
+from nginx_tune.decide.file_limits import NEEDED
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 
+_DIRECTIVE = "worker_rlimit_nofile"
 _CEILINGS = ("limits.nofile_hard", "limits.nr_open")
+_OF_NGINX = ("limits.nofile_hard", "limits.nofile_soft")
 
 
 def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision], Decision]:
-    """Gives ``file-limits`` the room that more ``worker_connections`` than were decided need.
+    """Holds ``file-limits`` against what stands, so that no worker gets fewer than it has.
 
-    They stay, as an ``open_file_cache`` does of which nothing was decided, so a limit for the fewer
-    ones could take descriptors away that workers have now: ``worker_rlimit_nofile`` sets the limit,
-    whatever it was. Source: ngx_worker_process_init().
+    More ``worker_connections`` than were decided stay, as an ``open_file_cache`` does of which
+    nothing was decided, and need room: ``worker_rlimit_nofile`` sets the limit, whatever it was. A
+    line that stands says what workers have, and stays where that is enough; without one nothing is
+    written where nobody knows what nginx is started with. Source: ngx_worker_process_init().
     """
     every = [one for decision in decisions.decisions for one in decision.settings]
     decided = [int(one.args[0]) for one in every if one.directive == "worker_connections"]
@@ -28,34 +34,52 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
     own = int(lines[-1].value) if lines and lines[-1].value.isdigit() else 0
     more = max(0, own - decided[0]) if decided else 0
     held = 0 if any(map(_decides_open_files, decisions.decisions)) else _open_files(tree)
+    limit = tree.main.first(_DIRECTIVE)
 
-    def enlarged(decision: Decision) -> Decision:
-        if decision.id != "file-limits" or not decided or not more + held:
+    def fitted(decision: Decision) -> Decision:
+        if decision.id != "file-limits" or not decided:
             return decision
-        values = [one.value for one in decision.evidence if one.fact in _CEILINGS]
-        ceiling = min((one for one in values if isinstance(one, int | float)), default=None)
         settings, risks = [], list(decision.risks)
         for one in decision.settings:
-            wanted = _enlarged(one, decided[0], more, held)
+            if one.directive != _DIRECTIVE:
+                settings.append(one)
+                continue
+            if limit is None and not any(map(_known(decision).get, _OF_NGINX)):
+                risks.append(f"{_DIRECTIVE} is left out: what nginx is started with is not known")
+                continue
+            what = _what(decided[0] + more, held)
+            wanted = _fitted(one, decision, int(more * PER_CONNECTION) + held, what, stands=limit)
+            ceiling = min(filter(None, map(_known(decision).get, _CEILINGS)), default=None)
             if wanted is not one and ceiling is not None and int(wanted.args[0]) > ceiling:
-                what = _what(decided[0] + more, held)
                 risks.append(
-                    f"worker_rlimit_nofile is left out: {what} could need {wanted.args[0]} "
+                    f"{_DIRECTIVE} is left out: {what} could need {wanted.args[0]} "
                     f"descriptors, and there can be {ceiling:.0f}"
                 )
             else:
                 settings.append(wanted)
         return replace(decision, settings=settings, risks=risks)
 
-    return enlarged
+    return fitted
 
 
-def _enlarged(one: Setting, decided: int, more: int, held: int) -> Setting:
-    if one.directive != "worker_rlimit_nofile":
+def _known(decision: Decision) -> dict[str, float]:
+    """The numbers that a decision was made of."""
+    return {one.fact: one.value for one in decision.evidence if isinstance(one.value, int | float)}
+
+
+def _fitted(
+    one: Setting, decision: Decision, extra: int, what: str, *, stands: Directive | None
+) -> Setting:
+    """The limit with room for what stands; no more than that where workers have one already."""
+    decided = int(one.args[0])
+    needed = int(_known(decision).get(NEEDED, decided))
+    value = decided if stands is None else min(decided, needed)
+    if extra:
+        value = max(value, needed + extra)
+    if value == decided:
         return one
-    each = max(1, int(one.args[0]) // decided)
-    reason = f"{_what(decided + more, held)} stand, with {each} descriptors each connection"
-    return replace(one, args=[str(int(one.args[0]) + more * each + held)], reason=reason)
+    reason = f"{what} stand, with {PER_CONNECTION:.0f} descriptors each connection"
+    return replace(one, args=[str(value)], reason=reason if extra else one.reason)
 
 
 def _what(connections: int, held: int) -> str:

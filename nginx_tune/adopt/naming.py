@@ -18,6 +18,7 @@ from nginx_tune.adopt.cache import object_bytes, with_own_words
 from nginx_tune.adopt.streams import streams_in
 from nginx_tune.conf.caches import MODULES
 from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.kept_open import kept_open
 from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.live_files import live_signs
 from nginx_tune.conf.log_formats import log_formats
@@ -55,6 +56,7 @@ def site_in(tree: ConfTree, site: Site) -> Site:
         for one in upstreams(tree)
         if one.servers
     ]
+    held = kept_open(tree)
     return replace(
         site,
         tls=tls,
@@ -66,6 +68,8 @@ def site_in(tree: ConfTree, site: Site) -> Site:
         cache_bounds={path: _bounds(line) for path, line in _caches(tree).items()}
         | site.cache_bounds,
         access_log=site.access_log or _access_log(tree),
+        log_files=max(site.log_files or 0, held.logs),
+        listening_sockets=max(site.listening_sockets or 0, held.sockets),
     )
 
 

@@ -13,11 +13,15 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.needs import WHOLE_TREE
 from nginx_tune.audit.rule import MissingFacts
 from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.kept_open import kept_open
 from nginx_tune.conf.quantities import parse_count
 from nginx_tune.documents.decisions import Evidence
 
 DEFAULT_CONNECTIONS = 512
 """Of one worker (ngx_event.c)."""
+
+FEW_AT_START = 64
+"""Logs and listeners that make no difference: not all connections have a file at once."""
 
 _THE_MAIN_FILE = MissingFacts((WHOLE_TREE,))
 
@@ -78,6 +82,20 @@ def descriptor_limit(context: Context) -> Number | MissingFacts:
     if soft is None or limits.nofile_of == "reader":  # a shell's says nothing about nginx
         return MissingFacts(("limits.nofile_soft",))
     return Number(soft, Evidence(fact="limits.nofile_soft", value=soft), None)
+
+
+def held_at_start(context: Context) -> int:
+    """Descriptors of a worker's logs and listeners, where they are more than a few.
+
+    Those with ``reuseport`` count once: how many workers there are may not be known.
+    """
+    held = sum(kept_open(context.tree))
+    return held if held > FEW_AT_START else 0
+
+
+def and_at_start(held: int) -> str:
+    """Those, as the end of what a worker needs descriptors for."""
+    return f" and {held} logs and listeners" if held else ""
 
 
 def raise_descriptors(context: Context, wanted: int) -> str:

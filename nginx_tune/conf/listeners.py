@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -143,18 +143,6 @@ def _parts(address: str) -> _Parts | None:
     except ValueError:
         return _Parts("unknown", False, *bounds)
     return _Parts("inet", False, *bounds)
-
-
-def count_sockets(found: Sequence[ListenAddress], workers: int) -> int:
-    """The listening sockets that each worker inherits: with ``reuseport`` those of all workers.
-
-    Source: ngx_clone_listening; ngx_event_process_init adds only its own to epoll and closes none.
-    """
-    return sum(
-        ports_of(one.address) * (1 if one.reuseport is None else workers)
-        for one in found
-        if one.has_socket
-    )
 
 
 def ports_of(address: str) -> int:

@@ -24,8 +24,17 @@ USUAL_SOFT_LIMIT = 1024
 USUAL_HARD_LIMIT = 524_288
 """systemd's DefaultLimitNOFILE (NGINX-FACTS 12.3), where the limits are not known."""
 BOUND_BY_LIMIT = "the descriptor limit allows no more"
+PER_CONNECTION = 2.0
+"""A client and its file, or its upstream."""
 RESERVE = 64
-"""Logs, listeners, the channel, epoll and eventfd."""
+"""Kept for logs, listeners, channels and what is nginx's own, also where fewer are known of."""
+_OWN = 16
+"""Standard streams, the first log, epoll, eventfds and the like."""
+_MOST_DECLARED = 1_000_000
+"""Of a site's own numbers: nginx serves nobody with more."""
+_CHANNELS = 2
+"""For each worker: a worker has a channel to every other, and to those that leave after a reload.
+Source: ngx_spawn_process, ngx_pass_open_channel."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +44,15 @@ class DescriptorPlan:
     connections: int
     slots_per_client: int
     descriptors_per_connection: float
+    at_start: int
+    """Descriptors that a worker has before it serves anybody: logs, listeners, channels."""
     kept: int
-    """Descriptors that connections and logs need."""
+    """Those and what connections need."""
     ceiling: int
     """What the limits allow."""
     ceiling_fact: str
     soft: int | None
+    """What nginx is started with; null where only those of who read the facts are known."""
     bound_by: str
     """Why ``connections`` is not larger, for a comment."""
 
@@ -60,7 +72,6 @@ def plan_descriptors(s: Situation) -> DescriptorPlan:
     proxied = s.kind in ("proxy", "cache")
     of_quic = slots_of_a_client(s)
     slots = (2 if proxied else 1) + of_quic
-    per_connection = 2.0  # a client and its file, or its upstream
     limits = s.facts.limits
     ceilings = [
         (value, fact)
@@ -71,12 +82,14 @@ def plan_descriptors(s: Situation) -> DescriptorPlan:
         if value is not None and value > 0
     ]
     ceiling, fact = min(ceilings) if ceilings else (USUAL_HARD_LIMIT, "systemd's default")
-    connections, bound = _connections(s, slots, per_connection, ceiling)
+    at_start = max(RESERVE, _at_start(s))
+    connections, bound = _connections(s, slots, ceiling - at_start)
     return DescriptorPlan(
         connections=connections,
         slots_per_client=slots,
-        descriptors_per_connection=per_connection,
-        kept=int(connections * per_connection) + RESERVE,
+        descriptors_per_connection=PER_CONNECTION,
+        at_start=at_start,
+        kept=int(connections * PER_CONNECTION) + at_start,
         ceiling=ceiling,
         ceiling_fact=fact,
         soft=None if limits.nofile_of == "reader" else limits.nofile_soft,
@@ -84,7 +97,25 @@ def plan_descriptors(s: Situation) -> DescriptorPlan:
     )
 
 
-def _connections(s: Situation, slots: int, per_connection: float, ceiling: int) -> tuple[int, str]:
+def _at_start(s: Situation) -> int:
+    """What a worker is forked with.
+
+    Source: ngx_init_cycle (logs, listeners), ngx_clone_listening: with ``reuseport``, which may be
+            decided or stand already, the sockets of all workers are open in each.
+    """
+    site = s.site
+    logs = 2 if site.log_files is None else _count(site.log_files)  # error and access log
+    sockets = len(site.listen) * (2 if site.http3 else 1)
+    if site.listening_sockets is not None:
+        sockets = _count(site.listening_sockets)
+    return _OWN + logs + sockets * s.workers + _CHANNELS * s.workers
+
+
+def _count(declared: int) -> int:
+    return min(max(0, declared), _MOST_DECLARED)
+
+
+def _connections(s: Situation, slots: int, room: int) -> tuple[int, str]:
     peak = peak_per_worker(s.concurrency.value or 0.0, s.workers)
     # Idle keepalive connections hold slots too: four for each that is busy.
     usual = USUAL_CONNECTIONS * (_USUAL_QUIC if slots_of_a_client(s) else 1)
@@ -94,7 +125,7 @@ def _connections(s: Situation, slots: int, per_connection: float, ceiling: int) 
         wanted = min(MOST_CONNECTIONS, 2 * wanted)
     bounds = [
         (MOST_CONNECTIONS, "more would only hide an overload"),
-        (int((ceiling - RESERVE) / per_connection), BOUND_BY_LIMIT),
+        (int(room / PER_CONNECTION), BOUND_BY_LIMIT),
     ]
     memory = s.facts.memory.cgroup_limit_bytes or s.facts.memory.total_bytes
     if memory:

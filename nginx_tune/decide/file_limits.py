@@ -1,27 +1,44 @@
 """``file-limits``: ``worker_rlimit_nofile`` against the hard limit (NGINX-FACTS 12.3-12.5).
 
 A request holds a descriptor for the client and one for a file or an upstream, and the open file
-cache holds its own. When they run out open() fails (the client gets status 500) and connections
-wait in the accept queue. The soft limit that nginx is started with is often 1024; nginx raises
-it up to the hard limit by itself, above that only with CAP_SYS_RESOURCE.
+cache holds its own. Before it serves anybody a worker has all log files open, those of every
+virtual host, and all listeners, of all workers with ``reuseport``. When they run out open() fails
+(the client gets status 500) and connections wait in the accept queue; a worker that has none left
+at its start serves nobody (epoll_create() failed, 24: Too many open files). The soft limit that
+nginx is started with is often 1024; nginx raises it up to the hard limit by itself, above that only
+with CAP_SYS_RESOURCE.
+
+``worker_rlimit_nofile`` sets the limit, whatever it was, so a number that is lower than what
+workers have takes descriptors away. Where the limits of nginx or of its unit are known, what they
+have already is kept. Those of who read the facts, a shell's, tell what an nginx would have that is
+started from there: then no number lower than their hard limit is written, and none where that
+would not be enough.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from nginx_tune.decide.answer import setting
-from nginx_tune.decide.descriptors import BOUND_BY_LIMIT, USUAL_SOFT_LIMIT, plan_descriptors
+from nginx_tune.decide.answer import FACTS_COMMAND, setting
+from nginx_tune.decide.descriptors import (
+    BOUND_BY_LIMIT,
+    RESERVE,
+    USUAL_SOFT_LIMIT,
+    DescriptorPlan,
+    plan_descriptors,
+)
 from nginx_tune.decide.open_file_cache import open_files
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
-from nginx_tune.documents.decisions import Decision, HostSetting
+from nginx_tune.documents.decisions import Decision, Evidence, HostSetting
 from nginx_tune.documents.facts import Limits
 
 ID: Final = "file-limits"
 ENOUGH = 65_536
 """A hard limit that no decision here runs into."""
+NEEDED = "descriptors a worker needs"
+"""The name of that number in the evidence."""
 _STEP = 1024
 
 
@@ -29,12 +46,14 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
     """The decision."""
     d = plan_descriptors(s)
     held_open = open_files(s)
-    wanted = -(-(d.kept + held_open) // _STEP) * _STEP
-    nofile = min(wanted, d.ceiling)
+    needed = d.kept + held_open
+    wanted = -(-needed // _STEP) * _STEP
+    # Never fewer than workers have, by a line that was taken out or another file's.
+    nofile = max(min(max(wanted, _running(s)), d.ceiling), d.soft or 0)
     limits = s.facts.limits
     evidence = known(
         Quantity("worker_connections", d.connections, "", "assumed"),
-        Quantity("descriptors a worker needs", wanted, "descriptors", "assumed"),
+        Quantity(NEEDED, wanted, "descriptors", "assumed"),
         Quantity("limits.nofile_soft", d.soft, "descriptors"),
         Quantity("limits.nofile_hard", limits.nofile_hard, "descriptors"),
         Quantity("limits.nr_open", limits.nr_open, "descriptors"),
@@ -48,10 +67,13 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
             confidence="medium",
             flips_when=[f"nginx is started with a soft limit below {wanted}"],
         )
-    reason = f"{d.connections} connections with {d.descriptors_per_connection:.0f} descriptors each"
-    if held_open:
-        reason += f", {held_open} open files"
+    reason = _reason(d, held_open)
     short = wanted > d.ceiling or d.bound_by == BOUND_BY_LIMIT
+    if d.soft is None and limits.nofile_hard is not None:
+        if needed > d.ceiling or d.bound_by == BOUND_BY_LIMIT:
+            return _left(d, reason, wanted, evidence)
+        nofile, short = d.ceiling, False
+        reason += f"; no fewer than the {d.ceiling} that it may have now"
     soft = d.soft if d.soft is not None else USUAL_SOFT_LIMIT
     return Decision(
         id=ID,
@@ -59,7 +81,7 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
         summary=f"{nofile} descriptors a worker: {reason}"
         + (f"; {d.ceiling_fact} of {d.ceiling} allows no more." if short else "."),
         settings=[setting(ID, "main", "worker_rlimit_nofile", str(nofile), reason=reason)],
-        host_settings=_raised(limits, reason) if short else [],
+        host_settings=_raised(limits, max(wanted, ENOUGH), reason) if short else [],
         evidence=evidence,
         confidence="medium" if d.soft is not None else "low",
         flips_when=[f"the soft limit nginx is started with is {wanted} or more"],
@@ -69,28 +91,56 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
                 "and goes on with the old limit"
             )
         ],
-        next_command=f"systemctl edit nginx  # LimitNOFILE={ENOUGH}" if short else "",
+        next_command=f"systemctl edit nginx  # LimitNOFILE={max(wanted, ENOUGH)}" if short else "",
     )
 
 
-def _raised(limits: Limits, reason: str) -> list[HostSetting]:
+def _running(s: Situation) -> int:
+    """What the workers that run may open."""
+    running = s.facts.nginx.running
+    return max((one.nofile_soft or 0 for one in running.workers), default=0) if running else 0
+
+
+def _reason(d: DescriptorPlan, held_open: int) -> str:
+    text = f"{d.connections} connections with {d.descriptors_per_connection:.0f} descriptors each"
+    if d.at_start > RESERVE:
+        text += f", {d.at_start} logs, listeners and channels"
+    return f"{text}, {held_open} open files" if held_open else text
+
+
+def _left(d: DescriptorPlan, reason: str, wanted: int, evidence: list[Evidence]) -> Decision:
+    """Nothing is written: it might be lower than what workers have, and would not be enough."""
+    return Decision(
+        id=ID,
+        verdict="not_enough_evidence",
+        summary=f"Left as it is: {wanted} descriptors a worker are wanted ({reason}), and only the "
+        f"limit of {d.ceiling} of whoever read the facts is known. A line in nginx.conf would "
+        "hold whatever nginx is started with, which may be more.",
+        evidence=evidence,
+        confidence="low",
+        flips_when=[f"the hard limit nginx is started with is {wanted} or more"],
+        next_command=FACTS_COMMAND,
+    )
+
+
+def _raised(limits: Limits, enough: int, reason: str) -> list[HostSetting]:
     """The unit's limit, and the kernel's where that is lower."""
     asked = [
         HostSetting(
             kind="unit",
             name="LimitNOFILE",
-            value=str(ENOUGH),
+            value=str(enough),
             before="" if limits.nofile_hard is None else str(limits.nofile_hard),
             reason=reason,
             decision=ID,
         )
     ]
-    if limits.nr_open is not None and limits.nr_open < ENOUGH:
+    if limits.nr_open is not None and limits.nr_open < enough:
         asked.append(
             HostSetting(
                 kind="sysctl",
                 name="fs.nr_open",
-                value=str(ENOUGH),
+                value=str(enough),
                 before=str(limits.nr_open),
                 reason="no limit of a process can be higher",
                 decision=ID,

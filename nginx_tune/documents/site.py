@@ -83,6 +83,11 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     """Main error log; null leaves it to the build's path."""
     access_log: str | None = None
     """Access log; null leaves it to the build's path."""
+    log_files: int | None = None
+    """Log files that nginx has open, those of virtual hosts too, each of which takes a descriptor
+    in every worker; null counts the two above. ``plan`` counts those of the configuration."""
+    listening_sockets: int | None = None
+    """Addresses and ports that it listens on, likewise; null counts those of ``listen``."""
 
 
 def tls_listens(listens: Sequence[str]) -> list[str]:

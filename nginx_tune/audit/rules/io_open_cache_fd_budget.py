@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.declared import written
 from nginx_tune.audit.processes import (
+    and_at_start,
     descriptor_limit,
+    held_at_start,
     lacking,
     raise_descriptors,
     worker_connections,
@@ -36,12 +38,14 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if isinstance(connections, MissingFacts) or isinstance(limit, MissingFacts):
         yield from lacking(connections, limit)
         return
-    wanted = held + 2 * connections.value
+    others = held_at_start(context)
+    wanted = held + 2 * connections.value + others
     if wanted > limit.value and held * SMALL_PART > limit.value:
         largest = max(caches, key=lambda cache: caches[cache])
         yield Hit(
             largest,
-            f"{held} cached files and {connections.value} connections need about {wanted} "
+            f"{held} cached files and {connections.value} connections{and_at_start(others)} need "
+            f"about {wanted} "
             f"descriptors, and a worker may have {limit.value}",
             [written(largest), connections.evidence, limit.evidence],
             fix=raise_descriptors(context, wanted) + " Or a lower max=.",

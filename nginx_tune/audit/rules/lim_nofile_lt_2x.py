@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.processes import (
+    and_at_start,
     descriptor_limit,
+    held_at_start,
     lacking,
     main_place,
     raise_descriptors,
@@ -28,14 +30,15 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if isinstance(connections, MissingFacts) or isinstance(limit, MissingFacts):
         yield from lacking(connections, limit)
         return
-    wanted = PER_CONNECTION * connections.value
+    held = held_at_start(context)
+    wanted = PER_CONNECTION * connections.value + held
     place = limit.place or connections.place or main_place(context, "events")
     # Fewer descriptors than connections: lim-conn-exceeds-rlimit.
     if place is not None and connections.value <= limit.value < _NEARLY * wanted:
         yield Hit(
             place,
             f"a worker may have {limit.value} descriptors open, and its {connections.value} "
-            f"connections need about {wanted}",
+            f"connections{and_at_start(held)} need about {wanted}",
             [connections.evidence, limit.evidence],
             fix=raise_descriptors(context, wanted) + " (More where an open_file_cache is used.)",
         )
