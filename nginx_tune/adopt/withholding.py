@@ -114,5 +114,6 @@ _OWN: dict[str, Callable[[Decision, Standing], Decision]] = {
     "thread-pools": _pools,
     "per-disk-pools": _pools,
     "cache-key": _cache,
+    "cache-misses": _cache,
     "cache-updates": _cache,
 }

@@ -10,6 +10,7 @@ from nginx_tune.decide.aio_write import decide_aio_write
 from nginx_tune.decide.backlog import decide_backlog
 from nginx_tune.decide.cache_key import decide_cache_key
 from nginx_tune.decide.cache_layout import decide_cache_layout
+from nginx_tune.decide.cache_misses import decide_cache_misses
 from nginx_tune.decide.cache_updates import decide_cache_updates
 from nginx_tune.decide.connections import decide_connections
 from nginx_tune.decide.directio import decide_directio
@@ -53,6 +54,7 @@ ALL: tuple[Decide, ...] = (
     decide_aio_write,
     decide_cache_layout,
     decide_cache_key,
+    decide_cache_misses,
     decide_cache_updates,
     decide_slice,
     decide_sendfile,

@@ -13,6 +13,7 @@ DecisionId = Literal[
     "aio-write",
     "cache-layout",
     "cache-key",
+    "cache-misses",
     "cache-updates",
     "slice",
     "sendfile",

@@ -146,7 +146,7 @@ def _plain_cache(directory: str) -> tuple[Setting, ...]:
     )
 
 
-_OF_CACHES = frozenset({"cache-layout", "cache-key", "cache-updates", "slice"})
+_OF_CACHES = frozenset({"cache-layout", "cache-key", "cache-misses", "cache-updates", "slice"})
 _OF_UPSTREAMS = frozenset({"upstream-keepalive", "streaming"})
 _DIRECTIVES = {
     "thread-pools": "aio threads",
@@ -154,6 +154,7 @@ _DIRECTIVES = {
     "per-disk-pools": "pool per disk",
     "cache-layout": "proxy_cache_path",
     "cache-key": "proxy_cache_key",
+    "cache-misses": "proxy_cache_lock",
     "workers": "worker_processes",
     "connections": "worker_connections",
     "file-limits": "worker_rlimit_nofile",

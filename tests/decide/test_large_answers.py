@@ -158,3 +158,22 @@ def test_the_small_chunk_is_for_nothing_else(other: dict[str, object]) -> None:
     decision = chunk(**other)
     assert "sendfile_max_chunk 128k" not in lines(decision)
     assert not any("clients_keep_pace" in text for text in decision.flips_when)
+
+
+@pytest.mark.parametrize(
+    ("keep_pace", "tls", "version", "is_cut"),
+    [
+        (True, TLS, "1.26.3", True),
+        (False, TLS, "1.26.3", False),
+        (True, None, "1.26.3", False),
+        (True, TLS, "1.20.2", False),
+    ],
+    ids=["fast clients", "their pace is not known", "cleartext", "a chunk is a pause of 1 ms"],
+)
+def test_a_buffer_that_is_encrypted_at_once_is_cut_by_the_chunk(
+    version: str, tls: SiteTls | None, *, keep_pace: bool, is_cut: bool
+) -> None:
+    """drawn-8842-004: small answers took 2.2 ms behind buffers of 256k, 0.64 with 64k."""
+    found = decided("sendfile-max-chunk", keep_pace=keep_pace, tls=tls, version=version)
+    lines = [" ".join([one.directive, *one.args]) for one in found.settings]
+    assert ("sendfile_max_chunk 64k" in lines) == is_cut
