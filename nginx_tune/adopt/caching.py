@@ -13,50 +13,40 @@ Source: ngx_http_upstream_cache() in ngx_http_upstream.c; ngx_http_auth_request_
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from nginx_tune.adopt.cache_refusals import line_that_says_no, signed
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.event_streams import stream_sign
 from nginx_tune.conf.locations import LocationMatcher
-from nginx_tune.conf.scopes import Scope, scopes
+from nginx_tune.conf.scopes import Scope, http_directives, scopes, servers
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.variables import Variables, variables_of
 
-_WHO_ASKS = (
-    "auth_request", "auth_basic", "auth_jwt", "auth_digest", "auth_ldap", "auth_pam", "auth_gss",
-    "ssl_verify_client", "access_by_lua", "access_by_lua_block", "access_by_lua_file", "js_access",
-)  # fmt: skip
-"""Directives by which nginx looks at who asks; those of modules of others too."""
-_PUT_TOGETHER = ("ssi", "slice")
-"""A page of several requests with one ``$request_uri``, or of parts with one key."""
-_NO = (
-    "proxy_method", "proxy_set_body", "add_before_body", "add_after_body", "proxy_cache", "deny",
-)  # fmt: skip
-"""What is sent is not what the client asked for, or a line that says no."""
-_ON_THE_WAY = ("proxy_buffering", "proxy_pass_request_body")
-"""Directives whose ``off`` means a place where answers pass through."""
 _IN_THE_KEY = frozenset({
     "scheme", "host", "http_host", "server_name", "server_port", "proxy_port", "request_uri", "uri",
     "document_uri", "args", "query_string", "is_args", "https", "proxy_host", "request_method",
-    "request_filename", "document_root",
+    "request_filename", "document_root", "http_accept_encoding",
 })  # fmt: skip
-"""Variables that are the same wherever the key is; of methods a cache knows GET, and HEAD as GET.
-"""
-_TOLD_ALWAYS = frozenset({
-    "connection", "upgrade", "forwarded", "via", "x-real-ip", "x-request-id", "origin",
-    "user-agent", "referer", "accept", "accept-encoding", "accept-language", "authorization",
-    "x-client-ip", "x-scheme", "x-url-scheme", "x-original-uri", "x-original-host",
-    "front-end-https", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host",
-    "x-forwarded-port", "x-forwarded-scheme", "x-forwarded-ssl", "x-forwarded-server",
-    "x-forwarded-prefix", "x-forwarded-uri",
+"""Variables that are the same wherever the key is (``cache_key.KEY_AMONG_OTHERS``); of methods a
+cache knows GET, and HEAD as GET."""
+_OF_THE_REQUEST = frozenset({
+    "remote_addr", "realip_remote_addr", "remote_port", "proxy_protocol_addr", "http_upgrade",
+    "proxy_add_x_forwarded_for", "request_id", "msec", "time_local", "time_iso8601", "connection",
 })  # fmt: skip
-"""Headers that servers are told for their logs and links, or that all clients send them anyway."""
+"""What servers are told of each request for their logs."""
+_SENT_ALONG = frozenset({
+    "user-agent", "referer", "accept", "accept-encoding", "accept-language", "origin",
+    "authorization", "x-request-id",
+})  # fmt: skip
+"""Headers that clients send to servers in any case: to name one of them as it came adds nothing."""
 _FORBIDS = frozenset({"cache-control", "set-cookie", "vary"})
 """Headers by which a server forbids, or tells apart, what a cache keeps."""
 _HARMLESS = frozenset({"return", "access_log", "limit_rate", "expires", "add_header", "set"})
 """Of an ``if``: what ends a request without asking a server, or does not change which is asked."""
-_SIGNED = re.compile(r"amazonaws\.com|storage\.googleapis\.com|\bminio\b", re.IGNORECASE)
-"""Servers whose requests are signed, method and headers too, which a cache would change."""
+_AS_WHOM = ("proxy_bind", "proxy_ssl_certificate", "proxy_ssl_name")
+_CAPTURE = re.compile(r"\(\?P?<(\w+)>")
 
 
 class SharedAnswers:
@@ -65,7 +55,12 @@ class SharedAnswers:
     def __init__(self, tree: ConfTree) -> None:
         self._variables = Variables(tree)
         every = scopes(tree)
-        self._asked = dict(_led_to(tree, every))
+        self._asked = dict(_asked_beside(tree, every))
+        self._alike = _servers_alike(tree)
+        self._maps: dict[str, list[Directive]] = {}
+        for line in http_directives(tree):
+            if line.name == "map" and len(line.args) > 1:
+                self._maps.setdefault(line.args[1].lstrip("$").lower(), []).append(line)
         self._passing = [
             scope for scope in every if scope.own.block and scope.own.block.first("proxy_pass")
         ]
@@ -79,12 +74,13 @@ class SharedAnswers:
         led = (self._asked.get(around) for around in scope.chain)
         return (
             next(filter(None, led), None)
-            or scope.sets("internal")
-            or _line_that_says_no(scope)
+            or _by_name(scope)
+            or line_that_says_no(scope)
             or stream_sign(scope)
             or self._by_conditions(scope)
             or self._told_apart(scope)
-            or _signed(scope)
+            or signed(scope)
+            or (scope.server if scope.server in self._alike else None)
         )
 
     def _by_conditions(self, scope: Scope) -> Directive | None:
@@ -95,53 +91,80 @@ class SharedAnswers:
             if level.name not in ("server", "location"):
                 continue
             for line in level.block or Block([]):
-                if line.name == "rewrite" and not self._is_in_key(line.args[1:2], scope):
-                    return line
-                if line.name == "try_files" and not self._is_in_key(line.args, scope):
-                    return line
-                if line.name == "if" and _leads_elsewhere(line) and not self._is_in_key(
-                    line.args, scope
-                ):  # fmt: skip
+                words: Sequence[str] = ()
+                if line.name == "rewrite":
+                    words = line.args[1:2]
+                elif line.name == "try_files" or (line.name == "if" and _leads_elsewhere(line)):
+                    words = line.args
+                if not self._is_in_key(words, scope):
                     return line
         return None
 
     def _told_apart(self, scope: Scope) -> Directive | None:
         """The line by which a server, or what it is sent, depends on more than the key."""
-        target = scope.sets("proxy_pass")
-        if target is not None and not self._is_in_key(target.args[:1], scope):
-            return target
+        for name in ("proxy_pass", *_AS_WHOM):
+            line = scope.effective(name) if name != "proxy_pass" else scope.sets(name)
+            if line is not None and not self._is_in_key(line.args[:1], scope):
+                return line
         for line in scope.effective_all("proxy_set_header"):
-            name = line.value.lower()
-            if name.startswith(("if-", "range")):
-                return line  # what is kept would be a part of the page, or none
-            if name not in _TOLD_ALWAYS and not self._is_in_key(line.args[1:], scope):
+            if not self._tells_nothing(line, scope):
                 return line
         ignored = scope.effective("proxy_ignore_headers")
         if ignored is not None and _FORBIDS & {arg.lower() for arg in ignored.args}:
             return ignored
         return None
 
+    def _tells_nothing(self, line: Directive, scope: Scope) -> bool:
+        """Whether a header that a server is sent says no more than the key, or what it logs."""
+        name = line.value.lower()
+        if name.startswith(("if-", "range")):
+            return False  # what is kept would be a part of the page, or none
+        if name == "connection":
+            return True
+        same = f"http_{name.replace('-', '_')}" if name in _SENT_ALONG else ""
+        return all(
+            one in _OF_THE_REQUEST or one == same or self._is_one(one, scope)
+            for one in variables_of(" ".join(line.args[1:]))
+        )
+
     def _is_in_key(self, words: Sequence[str], scope: Scope) -> bool:
         """Whether a text is one thing for all who ask for one address of one host."""
         return all(self._is_one(name, scope) for name in variables_of(" ".join(words)))
 
-    def _is_one(self, name: str, scope: Scope) -> bool:
-        if name in _IN_THE_KEY or name.isdigit():
+    def _is_one(self, name: str, scope: Scope, seen: frozenset[str] = frozenset()) -> bool:
+        if name in _IN_THE_KEY or name.isdigit() or name in _captures(scope):
             return True
         values = self._variables.possible(f"${name}", scope)
-        return values.complete and len(values.known) == 1
+        if values.complete and len(values.known) == 1:
+            return True
+        tables = self._maps.get(name, [])
+        if name in seen or len(tables) != 1 or _is_set(name, scope):
+            return False
+        words = [tables[0].args[0], *(" ".join(one.args) for one in tables[0].block or ())]
+        used = variables_of(" ".join(words))
+        return all(self._is_one(one, scope, seen | {name}) for one in used)
 
 
-def _line_that_says_no(scope: Scope) -> Directive | None:
-    for name in _WHO_ASKS + _PUT_TOGETHER:
-        line = scope.effective(name)
-        if line is not None and line.value.lower() not in ("off", "0"):
-            return line
-    for name in _ON_THE_WAY:
-        line = scope.effective(name)
-        if line is not None and line.value.lower() == "off":
-            return line
-    return next(filter(None, map(scope.effective, _NO)), None)
+def _by_name(scope: Scope) -> Directive | None:
+    """A place that nginx goes to by itself, with the address of the request that led to it.
+
+    Source: ngx_http_named_location(), by error_page, try_files, X-Accel-Redirect and scripts.
+    """
+    is_named = any(level.args[-1:] and level.args[-1].startswith("@") for level in scope.chain)
+    return scope.own if is_named else scope.sets("internal")
+
+
+def _captures(scope: Scope) -> set[str]:
+    """Names that regular expressions of the server's name and of the locations give."""
+    texts = [arg for level in scope.chain if level.name == "location" for arg in level.args]
+    names = scope.server.block.all("server_name") if scope.server.block else ()
+    texts += [arg for line in names for arg in line.args]
+    return {found.lower() for text in texts for found in _CAPTURE.findall(text)}
+
+
+def _is_set(name: str, scope: Scope) -> bool:
+    lines = (line for level in scope.chain for line in (level.block or Block([])).walk())
+    return any(line.name == "set" and line.value.lstrip("$").lower() == name for line in lines)
 
 
 def _leads_elsewhere(condition: Directive) -> bool:
@@ -149,40 +172,38 @@ def _leads_elsewhere(condition: Directive) -> bool:
     return any(line.name not in _HARMLESS for line in condition.block or ())
 
 
-def _signed(scope: Scope) -> Directive | None:
-    """What shows a store whose clients sign method and headers: S3, a registry of images.
-
-    A cache asks for HEAD as GET, and takes ``Range`` off. Source: ngx_http_upstream_cache(),
-    ngx_http_proxy_cache_headers.
-    """
-    whole = scope.effective("client_max_body_size")
-    if whole is not None and whole.value in ("0", "0k", "0m", "0g"):
-        return whole
-    places = [level for level in scope.chain if level.name == "location" and level.args]
-    told = [scope.sets("proxy_pass"), *scope.effective_all("proxy_set_header")]
-    names = (line for line in told if line is not None and _SIGNED.search(" ".join(line.args)))
-    return next(names, None) or next((p for p in places if p.args[-1].startswith("/v2/")), None)
-
-
-def _led_to(tree: ConfTree, every: list[Scope]) -> Iterator[tuple[Directive, Directive]]:
-    """The locations that nginx itself asks beside a request, or after one, each with the line.
-
-    An ``error_page`` with an address is told apart by it in the key; a named location has none.
-    """
+def _asked_beside(tree: ConfTree, every: Sequence[Scope]) -> Iterator[tuple[Directive, Directive]]:
+    """The locations that nginx itself asks beside a request, each with the line."""
     matcher = LocationMatcher(tree)
-    named = {
-        (scope.server, scope.own.args[-1]): scope.own
-        for scope in every
-        if scope.own.args[-1:] and scope.own.args[-1].startswith("@")
-    }
     for scope in every:
-        for line in scope.effective_all("error_page"):
-            found = named.get((scope.server, line.args[-1] if line.args else ""))
-            if found is not None:
-                yield found, line
         for line in [*scope.effective_all("auth_request"), *scope.effective_all("mirror")]:
             path = line.value.partition("?")[0]
             if path.startswith("/") and "$" not in path:
                 found = matcher.location_of(scope.server, path)
                 if found is not None:
                     yield found, line
+
+
+def _servers_alike(tree: ConfTree) -> set[Directive]:
+    """Servers of one name and port, on different addresses: the key has no address."""
+    names = {
+        server: {(_first_name(server), port) for port in _ports(server)}
+        for _, server in servers(tree)
+    }
+    counted = Counter(pair for pairs in names.values() for pair in pairs)
+    return {server for server, pairs in names.items() if any(counted[one] > 1 for one in pairs)}
+
+
+def _first_name(server: Directive) -> str:
+    """``$server_name``. Source: ngx_http_core_server_name(), the first of them."""
+    line = server.block.first("server_name") if server.block else None
+    return "" if line is None else line.value.lower()
+
+
+def _ports(server: Directive) -> set[str]:
+    """``$server_port`` of each listener; empty for a socket of the file system."""
+    lines = server.block.all("listen") if server.block else []
+    found = {
+        "" if line.value.startswith("unix:") else line.value.rpartition(":")[2] for line in lines
+    }
+    return {port if port.isdigit() or not port else "80" for port in found} or {"80"}

@@ -28,6 +28,7 @@ from nginx_tune.conf.shared_zones import zone_names
 from nginx_tune.conf.thread_pools import declared_pools
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import upstreams
+from nginx_tune.decide.cache_key import ID as CACHE_KEY
 from nginx_tune.decide.cache_key import KEY_AMONG_OTHERS
 from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.site import CacheBounds, Site, SiteTls, Upstream
@@ -80,6 +81,8 @@ def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
     passed on that could be: then the site chooses its caches itself.
     """
     settings, risks = list(decision.settings), list(decision.risks)
+    if decision.id == CACHE_KEY:  # who compresses stays; the key tells clients apart by it
+        settings = [one for one in settings if one.directive != "proxy_set_header"]
     if caches and not _splits(tree):
         if any(s.directive == "thread_pool" for s in settings):
             risks += [_CHOSEN] if _caches(tree) else []

@@ -5,6 +5,10 @@ page for all hosts that pass requests to it. Who shows a password or a token get
 own: nginx does not look at ``Authorization``, and would keep what comes with ``max-age`` for all,
 which a shared cache must not (RFC 9111, section 3.5). ``proxy_cache_bypass`` alone would still keep
 it, ``proxy_no_cache`` alone would answer such a request from what others got.
+
+A server that compresses its answers, as nginx does without ``gzip_vary``, does not always say that
+others would get another one: the cache would give them what they cannot read. So it is asked for
+plain answers where nginx compresses by itself, or each kind of client has an entry of its own.
 """
 
 from __future__ import annotations
@@ -19,10 +23,16 @@ from nginx_tune.documents.decisions import Decision
 ID: Final = "cache-key"
 KEY: Final = "$scheme$host$request_uri"
 """Of a request as its client sent it."""
-KEY_AMONG_OTHERS: Final = "$scheme|$host:$server_port|$proxy_host|$uri$is_args$args|$request_uri"
+_ENCODED: Final = "|$http_accept_encoding"
+KEY_AMONG_OTHERS: Final = (
+    "$scheme|$server_name:$server_port|$host|$http_host|$proxy_host|$uri$is_args$args|$request_uri"
+    + _ENCODED
+)
 """The same in a configuration that answers one address in several ways: on other ports, by other
 upstreams, by pages put together or led elsewhere, whose requests have the ``$request_uri`` of the
-first. An address alone, as it was decoded, is none: ``%2F`` is no slash to every server."""
+first. An address alone, as it was decoded, is none: ``%2F`` is no slash to every server. The host
+of the request line need not be that of the header."""
+_VARY_SINCE = (1, 7, 7)
 CREDENTIALS: Final = "$http_authorization"
 
 
@@ -35,13 +45,20 @@ def decide_cache_key(s: Situation, _plan: PoolPlan) -> Decision:
         "a page that differs by a cookie is kept for all if its server lets it be: "
         "Cache-Control: private, or Vary, must come from there"
     )
+    encoded = "a server that compresses may say no Vary: one answer for all who take it"
     own = "the answer to who shows a password or a token is for nobody else"
+    # nginx compresses by itself what it keeps as it is; else each kind of client has an entry.
+    key, plain = f"{KEY}{_ENCODED}", []
+    if s.site.gzip:
+        key = KEY
+        plain = [setting(ID, "location", "proxy_set_header", "Accept-Encoding", "", reason=encoded)]
     return Decision(
         id=ID,
         verdict="set",
         summary="A page for each host and address; none for requests with Authorization.",
         settings=[
-            setting(ID, "location", "proxy_cache_key", KEY, reason=by_host),
+            setting(ID, "location", "proxy_cache_key", key, reason=by_host),
+            *plain,
             setting(ID, "location", "proxy_cache_bypass", CREDENTIALS, reason=own),
             setting(ID, "location", "proxy_no_cache", CREDENTIALS, reason=own),
         ],
@@ -50,5 +67,8 @@ def decide_cache_key(s: Situation, _plan: PoolPlan) -> Decision:
             "pages differ by a cookie or a header that their server does not name in Vary",
             "all who show credentials may see the same, as where nginx itself asks (auth_basic)",
         ],
-        risks=[by_cookie],
+        risks=[
+            by_cookie,
+            *([] if s.build.at_least(*_VARY_SINCE) else [f"nginx {s.build.text} ignores Vary"]),
+        ],
     )

@@ -18,6 +18,7 @@ events {}
 http {
     map $cookie_version $chosen { default one; two two; }
     map $host $by_host { default only; }
+    map $host $one_by_host { default one; a.example.com two; }
     upstream app { server 127.0.0.1:9000; }
     server {
         listen 80;
@@ -57,19 +58,24 @@ ALIKE = [
     "location / { proxy_pass http://app; proxy_set_header X-Forwarded-For $remote_addr; }",
     "location / { proxy_pass http://app; proxy_set_header Host $http_host; }",
     "location / { proxy_pass http://app; proxy_set_header Upgrade $http_upgrade; }",
-    "location / { try_files $uri @app; } location @app { proxy_pass http://app; }",
     "location / { proxy_pass http://$by_host; }",
+    "location / { proxy_pass http://$one_by_host; }",
+    "location ~ ^/u/(?<user>[a-z]+)/ { proxy_pass http://app/x/$user; }",
+    "location / { proxy_pass http://app; proxy_set_header REMOTE-HOST $remote_addr; }",
+    'location / { proxy_pass http://app; proxy_set_header X-Request-Start "t=${msec}"; }',
+    "location / { proxy_pass http://app; proxy_set_header Authorization $http_authorization; }",
+    "location / { proxy_pass http://app; proxy_set_header X-Forwarded-Proto $scheme; }",
     "location / { error_page 404 /404.html; proxy_pass http://app; }",
     "location / { if ($http_user_agent ~ bot) { return 403; } proxy_pass http://app; }",
     'location / { if ($http_origin) { add_header A "b"; } proxy_pass http://app; }',
     "location / { rewrite ^/old/(.*) /new/$1 break; proxy_pass http://app; }",
-    "location / { allow all; proxy_pass http://app; }",
+    "location / { allow 10.0.0.0/8; deny all; proxy_pass http://app; }",
+    'location / { add_header Cache-Control "max-age=60"; proxy_pass http://app; }',
     "location / { client_max_body_size 20m; proxy_pass http://app; }",
 ]
 APART = [
     "location / { auth_request /auth; proxy_pass http://app; }",
     'location / { auth_basic "Staff"; proxy_pass http://app; }',
-    "location / { allow 10.0.0.0/8; deny all; proxy_pass http://app; }",
     "location / { access_by_lua_file /etc/a.lua; proxy_pass http://app; }",
     "location / { internal; proxy_pass http://app; }",
     "location / { proxy_buffering off; proxy_pass http://app; }",
@@ -99,6 +105,20 @@ APART = [
         "location @canary { proxy_pass http://two; }"
     ),
     "location / { proxy_cache off; proxy_pass http://app; }",
+    "location / { proxy_cache_key $uri; proxy_pass http://app; }",
+    "location / { proxy_cache_valid any 1h; proxy_pass http://app; }",
+    "location / { proxy_cache_bypass $cookie_nocache; proxy_pass http://app; }",
+    "location / { proxy_store on; proxy_pass http://app; }",
+    "location / { try_files $uri @app; } location @app { proxy_pass http://app; }",
+    'location / { add_header Cache-Control "private, no-store" always; proxy_pass http://app; }',
+    "location / { expires -1; proxy_pass http://app; }",
+    "location / { rewrite_by_lua_file /etc/a.lua; proxy_pass http://app; }",
+    'location / { more_set_input_headers "X-User: $cookie_u"; proxy_pass http://app; }',
+    "location / { proxy_bind $remote_addr transparent; proxy_pass http://app; }",
+    'location / { proxy_pass http://app; proxy_set_header Authorization "Bearer $cookie_t"; }',
+    "location / { proxy_pass http://app; proxy_set_header Accept-Language $chosen; }",
+    "location / { proxy_pass http://app; proxy_set_header X-Real-IP $cookie_user; }",
+    "location / { proxy_pass http://app; proxy_set_header X-Forwarded-Proto $http_x_proto; }",
     'location / { add_header X-Accel-Buffering "no"; proxy_pass http://app; }',
     "location / { proxy_pass https://bucket.s3.amazonaws.com; }",
     "location /v2/ { client_max_body_size 0; proxy_pass http://app; }",
@@ -106,13 +126,12 @@ APART = [
 OF_THE_SERVER = [
     "ssl_verify_client optional;",
     "if ($http_user_agent ~ m) { rewrite ^/(?!m/)(.*)$ /m/$1 last; }",
-    "deny 10.0.0.1;",
 ]
 
 
 @pytest.mark.parametrize("locations", ALIKE)
 def test_a_place_that_answers_all_alike_is_cached(locations: str) -> None:
-    assert cached_lines(locations) == [8]
+    assert cached_lines(locations) == [9]
 
 
 @pytest.mark.parametrize("locations", APART)
@@ -123,14 +142,30 @@ def test_a_place_whose_answers_depend_on_who_asks_is_not(locations: str) -> None
     assert "is for nobody else" in alone["cache-key"].summary
     assert any("no cache in /srv/1" in one for one in alone["cache-layout"].risks)
     both = f"{OPEN}\n{locations}"
-    assert cached_lines(both) == [8]
+    assert cached_lines(both) == [9]
     (said,) = [one for one in held(both)["cache-key"].risks if "no cache there" in one]
-    assert said.startswith("/n.conf:9 ")
+    assert said.startswith("/n.conf:10 ")
 
 
 @pytest.mark.parametrize("line", OF_THE_SERVER)
 def test_a_server_that_looks_at_who_asks_has_no_place_for_all(line: str) -> None:
     assert cached_lines(f"{line} {OPEN}") == []
+
+
+@pytest.mark.parametrize(
+    ("second", "is_told_apart"),
+    [
+        ("listen 81; server_name a;", True),
+        ("listen 127.0.0.2:80; server_name b;", True),
+        ("listen 127.0.0.2:80; server_name a;", False),
+        ("listen unix:/run/s; server_name a;", True),
+    ],
+)
+def test_servers_of_one_name_and_port_are_told_apart_by_nothing(
+    second: str, *, is_told_apart: bool
+) -> None:
+    first = f"server_name a; {OPEN} }} server {{ {second} location / {{ proxy_pass http://app; }}"
+    assert cached_lines(first) == ([9, 9] if is_told_apart else [])
 
 
 def test_a_stream_that_the_site_names_is_not_cached_and_says_so_once() -> None:
@@ -146,7 +181,7 @@ def test_a_stream_that_the_site_names_is_not_cached_and_says_so_once() -> None:
         if one.directive == "proxy_cache"
         for place in one.places
     ]
-    assert lines == [(8, "cache_1"), (9, "off")]
+    assert lines == [(9, "cache_1"), (10, "off")]
 
 
 @pytest.mark.parametrize("asks", ["auth_request /check;", "mirror /check;"])
@@ -155,7 +190,7 @@ def test_what_nginx_asks_beside_a_request_is_never_kept(asks: str, name: str) ->
     """Its subrequest has the address of the client's request: the next one would be let in."""
     files = f"location /files/ {{ {asks} root /srv; }}"
     assert cached_lines(f"location {name} {{ proxy_pass http://app; }}\n{files}") == []
-    assert cached_lines(f"{OPEN}\nlocation {name} {{ proxy_pass http://app; }}\n{files}") == [8]
+    assert cached_lines(f"{OPEN}\nlocation {name} {{ proxy_pass http://app; }}\n{files}") == [9]
 
 
 def test_a_cache_that_stands_stays_wherever_it_stands() -> None:

@@ -48,12 +48,24 @@ def test_nothing_is_said_where_nothing_is_cached(kind: str) -> None:
         assert found[name].verdict == "not_applicable"
 
 
-def test_what_shows_credentials_is_neither_kept_nor_answered_from_what_is() -> None:
-    assert lines(decided(load("cache"))["cache-key"]) == [
-        "proxy_cache_key $scheme$host$request_uri",
+@pytest.mark.parametrize("packs", [True, False])
+def test_what_shows_credentials_is_neither_kept_nor_answered_from_what_is(*, packs: bool) -> None:
+    """And of what a server compresses, nobody gets what he cannot read."""
+    given = site(cache_dirs=["/srv/1"], gzip=["gzip on"] if packs else [])
+    found = {d.id: d for d in decide(host(), load("cache"), site=given).decisions}["cache-key"]
+    key = "proxy_cache_key $scheme$host$request_uri"
+    assert lines(found) == [
+        key if packs else f"{key}|$http_accept_encoding",
+        *(["proxy_set_header Accept-Encoding "] if packs else []),
         "proxy_cache_bypass $http_authorization",
         "proxy_no_cache $http_authorization",
     ]
+
+
+@pytest.mark.parametrize(("version", "is_told"), [("1.6.2", True), ("1.26.3", False)])
+def test_a_version_that_ignores_vary_is_told(version: str, *, is_told: bool) -> None:
+    risks = decided(load("cache"), host(nginx=nginx(version)))["cache-key"].risks
+    assert any("ignores Vary" in risk for risk in risks) == is_told
 
 
 @pytest.mark.parametrize(
