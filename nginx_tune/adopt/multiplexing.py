@@ -8,12 +8,13 @@ so were headers that speak of the connection, and bodies that are passed on as t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from nginx_tune.adopt.connection_headers import connection_header
 from nginx_tune.adopt.upload_windows import ENOUGH_BYTES, held_upload
 from nginx_tune.audit.rules.lim_conn_h2 import PAGE_STREAMS
 from nginx_tune.conf.ciphers import Fault, http2_fault
+from nginx_tune.conf.connection_limits import counted_limits, zone_keys
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.listeners import (
     ListenAddress,
@@ -23,24 +24,26 @@ from nginx_tune.conf.listeners import (
     port_of,
     tls_servers,
 )
+from nginx_tune.conf.protocol_variables import ProtocolVariables
 from nginx_tune.conf.quantities import parse_count
-from nginx_tune.conf.scopes import Scope, http_directives, scopes
+from nginx_tune.conf.scopes import Scope, scopes
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.variables import variables_of
 from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.units import nginx_size
 
-_ADDRESSES = ("remote_addr", "proxy_protocol_addr", "x_forwarded_for", "x_real_ip")
+_OF_ALL = frozenset(
+    ("host", "hostname", "http_host", "scheme", "server_addr", "server_name", "server_port")
+)
+"""What is the same for all clients of a server."""
 _FAULTS: dict[Fault, str] = {
     "only": "allows over TLS 1.2 only ciphers that HTTP/2 forbids",
     "first": "has the server choose first what HTTP/2 forbids",
 }
 _LUA = re.compile(r"(?:server_rewrite|rewrite|access|content)_by_lua(?:_block|_file)?")
 _SNI = re.compile(r"\$\{?ssl_preread_server_name\b")
-_SPOKEN = {
-    "$server_protocol": ("HTTP/1.1", "HTTP/2.0"),
-    "$request": ("GET / HTTP/1.1", "GET / HTTP/2.0"),
-}
-"""What a variable is over HTTP/1.1 and over HTTP/2."""
+_CHOOSES = ("return", "rewrite")
+"""What answers by a text."""
 OF_A_CONNECTION = "sends what is of a connection of HTTP/1.1, and clients end such an answer"
 """Of HTTP/2, and of HTTP/3 as well."""
 
@@ -60,7 +63,7 @@ def without_http2(decision: Decision, tree: ConfTree) -> tuple[str, list[str]]:
         ), []
     if (line := _lua(new)) is not None:
         return f"{_place(line)}: Lua makes no subrequests of requests that came over HTTP/2", []
-    if (line := _asks_version(new)) is not None:
+    if (line := _asks_version(new, tree)) is not None:
         return f"{_place(line)} tells HTTP/2 from HTTP/1.1", []
     if (line := connection_header(new)) is not None:
         return f"{_place(line)} {OF_A_CONNECTION} (RFC 9113, 8.2.2)", []
@@ -82,20 +85,22 @@ def without_http2(decision: Decision, tree: ConfTree) -> tuple[str, list[str]]:
 
 
 def _limits(found: list[Scope], tree: ConfTree) -> Iterator[Directive]:
-    """The limits of connections by address that a page's requests would reach."""
-    zones = _zones_by_address(tree, "limit_conn_zone")
-    for scope in found:
-        if scope.value("limit_conn_dry_run") == "on":
-            continue
-        for line in scope.effective_all("limit_conn"):
-            most = parse_count(line.args[1]) if len(line.args) > 1 else None
-            if line.value in zones and most is not None and most < PAGE_STREAMS:
-                yield line
+    """The limits of connections that requests of a page would reach, whatever is counted by.
+
+    A cookie, an address out of a header or what a ``map`` makes of one may be each client's own.
+    What is the same for all of them has no number that is enough: each brings more at once.
+    """
+    keys = zone_keys(tree, "limit_conn_zone")
+    for _, line, most in counted_limits(found):
+        key = keys.get(line.value)
+        is_shared = key is not None and variables_of(key) <= _OF_ALL
+        if most < PAGE_STREAMS or is_shared:
+            yield line
 
 
 def _bursts(found: list[Scope], tree: ConfTree) -> Iterator[str]:
-    """The limits of requests by address whose burst is smaller than a page may be."""
-    zones = _zones_by_address(tree, "limit_req_zone")
+    """The limits of requests whose burst is smaller than a page may be."""
+    keys = zone_keys(tree, "limit_req_zone")
     lines: dict[Directive, None] = {}
     for scope in found:
         if scope.value("limit_req_dry_run") == "on":
@@ -103,23 +108,14 @@ def _bursts(found: list[Scope], tree: ConfTree) -> Iterator[str]:
         for line in scope.effective_all("limit_req"):
             words = dict(arg.partition("=")[::2] for arg in line.args)
             burst = parse_count(words.get("burst", "0"))
-            if words.get("zone", "") in zones and burst is not None and burst < PAGE_STREAMS:
+            is_counted = bool(variables_of(keys.get(words.get("zone", ""), "")))
+            if is_counted and burst is not None and burst < PAGE_STREAMS:
                 lines[line] = None
     for line in lines:
         yield (
             f"{_place(line)}: over HTTP/2 a page asks for all its files at once, not six by six, "
             "and what is beyond the burst is refused"
         )
-
-
-def _zones_by_address(tree: ConfTree, name: str) -> set[str]:
-    return {
-        arg.removeprefix("zone=").partition(":")[0]
-        for line in http_directives(tree)
-        if line.name == name and any(one in line.value for one in _ADDRESSES)
-        for arg in line.args[1:]
-        if arg.startswith("zone=")
-    }
 
 
 def _lua(found: list[Scope]) -> Directive | None:
@@ -133,33 +129,31 @@ def _lua(found: list[Scope]) -> Directive | None:
     return next((line for line in lines if _LUA.fullmatch(line.name)), None)
 
 
-def _asks_version(found: list[Scope]) -> Directive | None:
-    """An ``if`` that is answered otherwise once a client speaks HTTP/2."""
-    blocks = dict.fromkeys(block for scope in found for block in scope.chain)
-    lines = dict.fromkeys(line for block in blocks for line in (block.block or Block([])).all("if"))
-    return next((line for line in lines if _differs(line.args)), None)
+def _asks_version(found: list[Scope], tree: ConfTree) -> Directive | None:
+    """A line that does otherwise once a client speaks HTTP/2: by itself, or by a ``map``."""
+    variables = ProtocolVariables(tree)
+    zones = zone_keys(tree, "limit_conn_zone") | zone_keys(tree, "limit_req_zone")
+    for scope in found:
+        for line in _run_in(scope):
+            is_other = line.name == "if" and variables.answers_differ(line.args, scope)
+            texts = line.args if line.name in _CHOOSES else ()
+            if is_other or any(variables.made_differs(one, scope) for one in texts):
+                return line
+        for name in ("limit_conn", "limit_req"):
+            is_dry = scope.value(f"{name}_dry_run") == "on"
+            for line in [] if is_dry else scope.effective_all(name):
+                keys = (zones.get(one.removeprefix("zone="), "") for one in line.args)
+                if any(variables.made_differs(one, scope) for one in keys):
+                    return line
+    return None
 
 
-def _differs(args: Sequence[str]) -> bool:
-    words = [word for word in (args[0][1:], *args[1:]) if word] if args else []
-    if words and words[-1].endswith(")"):
-        words = [*words[:-1], *filter(None, [words[-1][:-1]])]
-    if len(words) != 3 or words[0] not in _SPOKEN:  # noqa: PLR2004  # VARIABLE OPERATOR VALUE
-        return False
-    operator, value = words[1:]
-    old, new = (_holds(text, operator, value) for text in _SPOKEN[words[0]])
-    return old is not new
-
-
-def _holds(text: str, operator: str, value: str) -> bool:
-    if "~" in operator:
-        try:
-            found = re.search(value, text, re.IGNORECASE if "*" in operator else 0) is not None
-        except re.error:  # nginx's expressions know more than Python's
-            return False
-    else:
-        found = text == value
-    return found is not operator.startswith("!")
+def _run_in(scope: Scope) -> Iterator[Directive]:
+    """The lines of a place that run for a request; an ``if`` of a server is no place of its own."""
+    for line in scope.own.block or ():
+        yield line
+        if scope.kind == "server" and line.name == "if":
+            yield from line.block or ()
 
 
 def _chosen_by_name(tree: ConfTree, behind: list[ListenAddress]) -> Directive | None:

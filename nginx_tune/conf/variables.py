@@ -22,7 +22,8 @@ MOST_VALUES = 1024
 MOST_STEPS = 10_000
 """Variables followed for one text; maps of maps of maps grow without end otherwise."""
 
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+"""One in a text."""
 _ALMOST_ALL = 99.995
 """Percent; parts have two decimals."""
 _MAP_FLAGS = frozenset({"hostnames", "volatile"})
@@ -30,7 +31,7 @@ _MAP_FLAGS = frozenset({"hostnames", "volatile"})
 
 def variables_of(text: str) -> frozenset[str]:
     """The names of the variables in a text, in small letters."""
-    return frozenset((match[1] or match[2]).lower() for match in _VARIABLE.finditer(text))
+    return frozenset((match[1] or match[2]).lower() for match in VARIABLE.finditer(text))
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Variables:
         parts: list[dict[str, Directive | None]] = []
         complete = True
         at = 0
-        for match in _VARIABLE.finditer(text):
+        for match in VARIABLE.finditer(text):
             parts.append({text[at : match.start()]: None})
             values = self._variable((match[1] or match[2]).lower(), scope, seen)
             parts.append(values.known)
@@ -138,7 +139,7 @@ class Variables:
     def _map(self, table: Directive, scope: Scope, seen: tuple[str, ...]) -> Values:
         """Source: ngx_http_map_module.c; without ``default`` what no key matches is empty."""
         if table not in self._maps:
-            self._maps[table] = _read_map(table)
+            self._maps[table] = read_map(table)
         entries, patterns, default = self._maps[table]
         otherwise = Values({"": table}) if default is None else self._entry(default, scope, seen)
         source = self._text(table.args[0], scope, seen)
@@ -155,7 +156,8 @@ class Variables:
         return Values(dict.fromkeys(values.known, entry), values.complete)
 
 
-def _read_map(table: Directive) -> _Map:
+def read_map(table: Directive) -> _Map:
+    """The lines of a map, as they are looked through."""
     entries: dict[str, Directive] = {}
     patterns: list[Directive] = []
     default: Directive | None = None

@@ -68,7 +68,6 @@ def test_http2_stays_off_where_browsers_would_be_refused(
         ("", "ssl_prefer_server_ciphers on; ssl_ciphers HIGH:!aNULL:!MD5;"),
         (ZONE, "limit_conn perip 100;"),
         (ZONE, "limit_conn perip 4; limit_conn_dry_run on;"),
-        ("limit_conn_zone $server_name zone=perip:10m;", "limit_conn perip 4;"),
     ],
 )
 def test_http2_is_written_where_nothing_speaks_against_it(http: str, server: str) -> None:
@@ -141,6 +140,88 @@ def test_a_locations_own_sendfile_off_stays() -> None:
     alone = COPIED.replace("location / { root /srv/1; }", "").replace("sendfile off;\n", "\n")
     alone = alone.replace("server { ", "server { location / { sendfile off; root /srv/1; } ")
     assert (held(alone, "sendfile").verdict, held(alone, "sendfile").settings) == ("keep", [])
+
+
+SERVED = """events { }
+http {
+    %s
+    server { root /srv/1; location / { } }
+    server { root %s; %s location /b/ { } }
+}
+"""
+
+
+def sendfile(text: str, *filesystems: str | None) -> Decision:
+    """The decision where ``/srv/1`` and on lie on these."""
+    tree = parse_text(text, file="/n.conf")
+    facts = host(disks=len(filesystems))
+    paths = [
+        replace(path, filesystem=name)
+        for path, name in zip(facts.storage.paths, filesystems, strict=True)
+    ]
+    facts = replace(facts, storage=replace(facts.storage, paths=paths))
+    decisions = decide(facts, load(), site=site_in(tree, site(roots=["/srv/1"])))
+    return {d.id: d for d in hold_against(decisions, tree).decisions}["sendfile"]
+
+
+OFF = "sendfile off;"
+
+
+@pytest.mark.parametrize(
+    ("second", "filesystems"),
+    [
+        ("/srv/2", (None, None)),
+        ("/srv/2", ("ext4", None)),
+        ("/srv/2", ("ext4", "fuse.sshfs")),
+        ("/srv/2", ("nfs4", "ext4")),
+        ("/elsewhere", ("ext4",)),
+        ("/srv/1/$arg_a", ("ext4",)),
+    ],
+)
+def test_a_written_sendfile_off_stays_where_the_file_system_may_need_it(
+    second: str, filesystems: tuple[str | None, ...]
+) -> None:
+    d = sendfile(SERVED % (OFF, second, ""), *filesystems)
+    assert (d.verdict, d.settings) == ("keep", [])
+    assert "/n.conf:3 sendfile off stays: the file" in d.summary
+    if "$" in second:
+        return
+    d = sendfile(SERVED % ("", second, OFF), *filesystems)
+    assert [[p.text for p in s.places] for s in d.settings] == [["http"]]
+    assert any("/n.conf:5 sendfile off stays: the file" in risk for risk in d.risks)
+
+
+@pytest.mark.parametrize(
+    ("http", "server", "changed"),
+    [(OFF, "", ["sendfile off"]), ("", OFF, ["http", "sendfile off"]), ("", "", ["http"])],
+)
+def test_a_written_sendfile_off_goes_where_all_files_are_known_to_be_on_disks(
+    http: str, server: str, changed: list[str]
+) -> None:
+    d = sendfile(SERVED % (http, "/srv/2", server), "ext4", "xfs")
+    assert [p.text for s in d.settings for p in s.places] == changed
+    assert not any("stays" in risk for risk in d.risks)
+
+
+BEHIND = "events { } http { server { listen 80; root /srv/1; } } worker_processes 8;"
+
+
+@pytest.mark.parametrize("version", ["1.14.2", "1.15.2"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_reuseport_is_not_written_where_old_nginx_ignores_it(
+    version: str, *, is_first: bool
+) -> None:
+    text = BEHIND
+    if is_first:
+        text = f"worker_processes 8; {text.partition(' worker')[0]}"
+    tree = parse_text(text, file="/n.conf")
+    facts = host(cpus=16, nginx=nginx(version))
+    workload = load(data_bytes=1 << 20, file_bytes=1 << 10, rate=160_000)
+    decisions = decide(facts, workload, site=site_in(tree, site(roots=["/srv/1"])))
+    d = {d.id: d for d in hold_against(decisions, tree).decisions}["reuseport"]
+    is_written = is_first or version == "1.15.2"
+    assert bool(d.settings) is is_written
+    assert ("comes after http" in d.summary) is not is_written
 
 
 @pytest.mark.parametrize("name", ["virtiofs", "osxfs", "fuse.grpcfuse", "hgfs", "fuse.vmhgfs-fuse"])

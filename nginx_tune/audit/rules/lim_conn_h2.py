@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.rule import Example, Hit, MissingFacts, Rule
+from nginx_tune.conf.connection_limits import counted_limits
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import multiplexed_servers
-from nginx_tune.conf.quantities import parse_count
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.upstreams import depth_of
 from nginx_tune.documents.decisions import Evidence
@@ -25,21 +25,15 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         return
     servers = multiplexed_servers(context.scopes, context.listeners)
     told: set[Directive] = set()
-    for scope in context.scopes:
-        if scope.server not in servers or scope.value("limit_conn_dry_run") == "on":
-            continue
-        for line in scope.effective_all("limit_conn"):
-            most = parse_count(line.args[1]) if len(line.args) > 1 else None
-            if most is None or not _least(scope) <= most < PAGE_STREAMS:
-                continue
-            if line not in told:
-                told.add(line)
-                yield Hit(
-                    line,
-                    f"over HTTP/2 and HTTP/3 this allows {most} requests at once, not "
-                    f"{most} connections",
-                    [Evidence(fact="limit_conn", value=most, provenance="declared")],
-                )
+    for scope, line, most in counted_limits(s for s in context.scopes if s.server in servers):
+        if line not in told and _least(scope) <= most < PAGE_STREAMS:
+            told.add(line)
+            yield Hit(
+                line,
+                f"over HTTP/2 and HTTP/3 this allows {most} requests at once, not "
+                f"{most} connections",
+                [Evidence(fact="limit_conn", value=most, provenance="declared")],
+            )
 
 
 def _least(scope: Scope) -> int:
