@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from nginx_tune.adopt.kept import how_it_stays, own_connection, with_own_groups
+from nginx_tune.adopt.kept import with_own_groups
 from nginx_tune.adopt.limits import descriptors_for
 from nginx_tune.adopt.more_workers import with_more_workers
 from nginx_tune.adopt.naming import adapted, with_needs
+from nginx_tune.adopt.own_connections import closes_by_default, how_it_stays
 from nginx_tune.adopt.quic import with_own_quic
 from nginx_tune.adopt.standing import (
     AT_LEAST,
@@ -40,7 +41,11 @@ def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
            are missing or differ.
     """
     streams = (s.block for d in decisions.decisions if d.id == "streaming" for s in d.settings)
-    standing = Standing(tree, frozenset(filter(None, streams)))
+    standing = Standing(
+        tree,
+        frozenset(filter(None, streams)),
+        closes_by_default=closes_by_default(decisions),
+    )
     limits = descriptors_for(decisions, tree)
     chosen = [_as_chosen(limits(one), standing) for one in decisions.decisions]
     chosen = with_more_workers(chosen, standing)
@@ -113,7 +118,8 @@ def _held(decision: Decision, standing: Standing) -> Decision:
                 verdict = _direction(line, wanted) or verdict
     if not left:
         said = f"Already so{_more(decision, standing)}. {decision.summary}"
-        return replace(decision, verdict="keep", settings=[], summary=said)
+        risks = [*decision.risks, *_left_alone(decision, standing)]
+        return replace(decision, verdict="keep", settings=[], summary=said, risks=risks)
     if verdict == "keep":
         verdict = "set"
     return replace(
@@ -140,7 +146,7 @@ def _left_alone(decision: Decision, standing: Standing) -> list[str]:
     """The locations whose connections to upstreams are as somebody wanted them."""
     if not any(s.directive in KEPT for s in decision.settings):
         return []
-    lines = (own_connection(scope) for scope in standing.answering)
+    lines = (standing.kept.line_of_its_own(scope) for scope in standing.answering)
     return list(dict.fromkeys(how_it_stays(one) for one in lines if one))
 
 

@@ -13,6 +13,13 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
+from nginx_tune.adopt.own_connections import (
+    is_inherited,
+    leaves,
+    own_connection,
+    unrepeated,
+    why_none_is_kept,
+)
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.known_directives import rows_of
 from nginx_tune.conf.scopes import Scope, scopes
@@ -30,10 +37,6 @@ from nginx_tune.documents.decisions import Decision, Setting
 
 _REUSING = frozenset({"proxy", "grpc"})
 _NOTHING = "nothing to share"
-_UNBUFFERED = "proxy_request_buffering"
-_NO_SECOND_TRY = (
-    "a request whose body is gone cannot be sent again where a kept connection turns out closed"
-)
 _CONCURRENCY = "workload.concurrency"
 _ANY_SCHEME = re.compile(r"\$(?:scheme|\{scheme\})://")
 _SCHEME = re.compile(r"[a-z]+://", re.IGNORECASE)
@@ -44,8 +47,12 @@ _PATH = re.compile(r"\{?(?:request_uri|(?:document_)?uri)\b")
 class KeptConnections:
     """What may be kept in one configuration."""
 
-    def __init__(self, tree: ConfTree) -> None:
+    def __init__(self, tree: ConfTree, *, closes_by_default: bool = True) -> None:
+        """``closes_by_default``: what nginx does before 1.29.7 with connections to upstreams."""
         self._variables = Variables(tree)
+        self._closes_by_default = closes_by_default
+        self._staying: dict[int, Directive] = {}
+        """By the block of a place: the line for which it stays as it is."""
         self.groups = upstreams(tree)
         processes = tree.main.first("worker_processes")
         self.is_one_worker = tree.is_whole and (processes is None or processes.value == "1")
@@ -59,6 +66,8 @@ class KeptConnections:
         self._perhaps: dict[Directive, set[str]] = {}
         """By the same: those that it may ask by a variable of a request."""
         for one in map(_perhaps_tls, passes(_scopes(tree), self._variables)):
+            if one.module == "proxy":
+                self._note_what_stays(one.scope)
             literal = address_in(_server_part(one).partition("$")[0])
             known = names & {*one.addresses, literal}
             self._known[one.place] = self._known.get(one.place, frozenset()) | known
@@ -96,6 +105,19 @@ class KeptConnections:
             return False
         return self._led_to(line) <= self.allowed
 
+    def _note_what_stays(self, scope: Scope) -> None:
+        line = own_connection(scope, closes_by_default=self._closes_by_default)
+        if line is None:
+            return
+        self._staying[id(scope.own)] = line
+        if is_inherited(line):
+            for around in scope.chain[:-1]:
+                self._staying.setdefault(id(around), line)
+
+    def line_of_its_own(self, scope: Scope) -> Directive | None:
+        """The line for which a place stays as it is: its own, or of a place inside of it."""
+        return self._staying.get(id(scope.own))
+
     def _refusal(self, group: UpstreamBlock) -> str:
         users = self._users[group.name] + [
             one for (literal, *_), one in self._open.items() if group.name.startswith(str(literal))
@@ -119,6 +141,8 @@ class KeptConnections:
             return "a connection within this host costs little"
         if own is None and (bound := max_conns(group)) is not None:
             return f"{_at(bound)} bounds what the server takes, and idle connections add to it"
+        if own is None and (line := self._is_not_repeated(users)) is not None:
+            return why_none_is_kept(line)
         closing = [self._never_leaves(one) for one in users]
         if own is None and closing and all(closing):
             return closing[0]
@@ -132,7 +156,7 @@ class KeptConnections:
         found = ""
         for one in users:
             astray = sorted(self._led_to(one.place) & set(refused))
-            if not astray or one.module != "proxy" or _leaves(one.scope):
+            if not astray or one.module != "proxy" or leaves(one.scope):
                 return ""
             found = found or f"{_at(one.place)} may lead to upstream {astray[0]} as well"
         return found
@@ -143,51 +167,25 @@ class KeptConnections:
 
     def _never_leaves(self, one: Pass) -> str:
         """Why requests from a place surely end their connection; empty where they may not."""
-        line = own_connection(one.scope) if one.module == "proxy" else None
+        line = self.line_of_its_own(one.scope) if one.module == "proxy" else None
         if line is None:
             return ""
         if line.name == "proxy_set_header" and len(line.args) > 1:
             sent = self._variables.possible(line.args[1], one.scope)
             if not sent.complete or "" in sent.known:
                 return ""
-        if line.name == _UNBUFFERED:
-            return f"{_at(line)}: {_NO_SECOND_TRY}"
-        return f"{_at(line)} stays, so that no request would leave a connection"
+        return why_none_is_kept(line)
 
+    def _is_not_repeated(self, users: list[Pass]) -> Directive | None:
+        """A line by which errors are final where connections would be kept by ``keepalive`` alone.
 
-def own_connection(scope: Scope) -> Directive | None:
-    """The line by which a location sends upstreams a ``Connection`` or a version of its own.
-
-    ``upgrade`` carries WebSockets, ``close`` and 1.0 may be for an origin that needs them. A body
-    that is passed on as it comes has its length before 1.1, and is chunked with it (see
-    ngx_http_proxy_create_request()); nor can it be sent again where a kept connection is closed.
-    """
-    version = scope.effective("proxy_http_version")
-    if version is not None and version.value != "1.1":
-        return version
-    if version is None and scope.value(_UNBUFFERED) == "off":
-        return scope.effective(_UNBUFFERED)
-    for line in scope.effective_all("proxy_set_header"):
-        if line.value.lower() == "connection" and line.args[1:] != ("",):
-            return line
-    return None
-
-
-def _leaves(scope: Scope) -> bool:
-    """Whether requests from a place leave their connections open already."""
-    lines = scope.effective_all("proxy_set_header")
-    is_empty = any(one.value.lower() == "connection" and one.args[1:] == ("",) for one in lines)
-    return is_empty and scope.value("proxy_http_version") == "1.1"
-
-
-def how_it_stays(line: Directive) -> str:
-    """What becomes of a location with such a line."""
-    if line.name == _UNBUFFERED:
-        return (
-            f"{_at(line)} stays without proxy_http_version 1.1, by which bodies would come to the "
-            f"server chunked; and {_NO_SECOND_TRY}"
-        )
-    return f"{_at(line)} stays, so connections from there are not kept"
+        Those of gRPC are left open always (ngx_http_grpc_create_request).
+        """
+        if not self._closes_by_default:
+            return None
+        open_ = (one for one in users if one.module == "grpc" or leaves(one.scope))
+        lines = (unrepeated(one.scope, one.module) for one in open_)
+        return next((line for line in lines if line is not None), None)
 
 
 def max_conns(group: UpstreamBlock) -> Directive | None:

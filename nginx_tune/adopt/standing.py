@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from nginx_tune.adopt.caching import SharedAnswers
-from nginx_tune.adopt.kept import KeptConnections, own_connection
+from nginx_tune.adopt.kept import KeptConnections
 from nginx_tune.conf.body_filters import body_filter
 from nginx_tune.conf.caches import MODULES
 from nginx_tune.conf.directive import Block, Directive
@@ -47,9 +47,19 @@ _BUFFERS = re.compile(r"buffer=|gzip(?:=|$)")
 class Standing:
     """What a configuration says where files are sent or requests passed on."""
 
-    def __init__(self, tree: ConfTree, streams: frozenset[str] = frozenset()) -> None:
-        """``streams`` are the locations of which somebody says that they pass streams on."""
+    def __init__(
+        self,
+        tree: ConfTree,
+        streams: frozenset[str] = frozenset(),
+        *,
+        closes_by_default: bool = True,
+    ) -> None:
+        """``streams`` are the locations of which somebody says that they pass streams on.
+
+        ``closes_by_default``: whether nginx ends connections to upstreams (before 1.29.7).
+        """
         self.tree = tree
+        self._closes_by_default = closes_by_default
         self._streams = streams
         self.http = [block.block or Block([]) for block in http_blocks(tree)]
         serving = {id(one.scope.own): one.scope for one in served_paths(tree)}
@@ -157,7 +167,9 @@ class Standing:
             return True
         if scope.own.block is None or scope.own.block.first("proxy_pass") is None:
             return False
-        if wanted.directive in KEPT and (own_connection(scope) or not self.kept.is_asked_by(scope)):
+        if wanted.directive in KEPT and (
+            self.kept.line_of_its_own(scope) or not self.kept.is_asked_by(scope)
+        ):
             return False
         is_of_cache = wanted.directive.startswith(("proxy_cache", "proxy_no_cache"))
         return not is_of_cache or self._is_cached(scope, wanted)
@@ -174,7 +186,7 @@ class Standing:
     @cached_property
     def kept(self) -> KeptConnections:
         """The upstreams whose connections may be kept."""
-        return KeptConnections(self.tree)
+        return KeptConnections(self.tree, closes_by_default=self._closes_by_default)
 
     @cached_property
     def _pools_apart(self) -> bool:

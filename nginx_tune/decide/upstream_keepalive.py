@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from nginx_tune.decide.answer import not_applicable, setting
+from nginx_tune.decide.build import version_evidence
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.quantity import Quantity, known
 from nginx_tune.decide.situation import Situation
@@ -36,6 +37,10 @@ ADDRESSES_OF_NAME: Final = 8
 SMALLEST_ZONE_BYTES: Final = 64 << 10
 ZONE_OF_NAMES_BYTES: Final = 1 << 20
 """For some 1000 addresses, or 256 with a TLS session each."""
+_CLOSED_BY_THE_ORIGIN: Final = (
+    "the origin must keep idle connections longer than nginx does: a POST on one that it is "
+    "closing gets 502 (proxy_next_upstream repeats only what may be done twice)"
+)
 _IS_ADDRESS: Final = re.compile(r"unix:|\[|[0-9.]+(?::[0-9]+)?(?:\s|$)")
 
 
@@ -45,7 +50,10 @@ def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
         return not_applicable(ID, "Nothing is fetched from an upstream.")
     wanted = math.ceil(peak_per_worker(s.concurrency.value or 0.0, s.workers))
     idle = max(SMALLEST, min(LARGEST, wanted))
-    evidence = known(s.concurrency, Quantity("workers", s.workers))
+    evidence = [
+        *known(s.concurrency, Quantity("workers", s.workers)),
+        version_evidence(s.build),
+    ]
     reason = f"idle connections a worker keeps; peak of {wanted} requests at once a worker"
     keepalive = setting(ID, "upstream", "keepalive", str(idle), reason=reason)
     zones = _zones(s)
@@ -77,7 +85,7 @@ def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
         evidence=evidence,
         confidence="medium",
         flips_when=["nginx is 1.29.7 or newer, where most of this is the default"],
-        risks=["the origin must keep idle connections longer than nginx does", risk],
+        risks=[_CLOSED_BY_THE_ORIGIN, risk],
     )
 
 

@@ -141,3 +141,61 @@ def test_a_planned_upstream_that_all_ask_alike_keeps_its_connections(
     with serving(["nginx", "-c", str(conf)], free_port):
         seen = {ask(free_port, path) for path in ("/any/", "/b/", "/any/")}
     assert len(seen) == 1
+
+
+COMPRESSING = """\
+daemon off; pid {folder}/pid; error_log {folder}/error.log; user root; worker_processes 1;
+events {{}}
+http {{
+    access_log off;
+    proxy_cache_path {folder}/cache keys_zone=kept:1m;
+    upstream app {{ server 0.0.0.0:{origin}; server 0.0.0.0:{origin} backup; }}
+    server {{
+        listen 127.0.0.1:{origin}; root {folder};
+        default_type text/html; gzip on; gzip_min_length 0;
+    }}
+    server {{
+        listen 127.0.0.1:{port};
+        location = /plain {{ proxy_pass http://app/page; }}
+        location = /filter {{ sub_filter word WORD; proxy_pass http://app/page; }}
+        location = /own {{ sub_filter word WORD; proxy_set_header Accept-Encoding "";
+            proxy_pass http://app/page; }}
+        location = /cache {{ proxy_cache kept; proxy_cache_valid 1h; proxy_pass http://app/page; }}
+    }}
+}}
+"""
+
+
+def body(port: int, path: str, *, takes_gzip: bool) -> bytes:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection.request("GET", path, headers={"Accept-Encoding": "gzip"} if takes_gzip else {})
+    read = connection.getresponse().read()
+    connection.close()
+    return read
+
+
+@pytest.mark.needs("nginx", "root")
+def test_a_planned_place_with_a_filter_or_a_cache_gets_nothing_compressed(
+    tmp_path: Path, free_port: int, origin_port: int
+) -> None:
+    """An origin of nginx compresses for HTTP/1.1 alone, which the plan writes for what is kept."""
+    given = {"folder": tmp_path, "port": free_port, "origin": origin_port}
+    (tmp_path / "page").write_text("a word " * 50, encoding="utf-8")
+    conf = tmp_path / "nginx.conf"
+    text = planned(tmp_path, COMPRESSING.format(**given))
+    conf.write_text(text, encoding="utf-8")
+    with serving(["nginx", "-c", str(conf)], free_port):
+        assert body(free_port, "/plain", takes_gzip=True)[:2] == b"\x1f\x8b", "it is changed"
+        assert b"a WORD" in body(free_port, "/filter", takes_gzip=True)
+        assert b"a WORD" in body(free_port, "/own", takes_gzip=True)
+        assert b"a word" in body(free_port, "/cache", takes_gzip=True)
+        assert b"a word" in body(free_port, "/cache", takes_gzip=False)
+    assert text.count("proxy_http_version 1.1") == len(["/plain", "/own"])
+    everywhere = COMPRESSING.format(**given).replace(
+        "access_log off;", f"access_log off; {REUSING}"
+    )
+    conf.write_text(everywhere.replace("/cache keys", "/second keys"), encoding="utf-8")
+    with serving(["nginx", "-c", str(conf)], free_port):
+        for path in ("/filter", "/cache"):
+            assert body(free_port, path, takes_gzip=True)[:2] == b"\x1f\x8b"
+        assert body(free_port, "/cache", takes_gzip=False)[:2] == b"\x1f\x8b", "not asked for"
