@@ -7,12 +7,19 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from nginx_tune.adopt.multiplexing import without_http2
+from nginx_tune.adopt.own_connections import version_in
 from nginx_tune.adopt.standing import Standing, asks_threads, copies_by_choice
 from nginx_tune.conf.body_filters import body_filter
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.rtmp import streams_of_one_worker
+from nginx_tune.conf.scopes import http_directives
 from nginx_tune.decide.answer import setting
+from nginx_tune.decide.sendfile import FILESYSTEM
+from nginx_tune.decide.storage import NETWORK
 from nginx_tune.documents.decisions import Decision, Setting
+
+REUSEPORT_IN_ANY_ORDER = (1, 15, 2)
+"""The first version that takes it wherever ``worker_processes`` stands."""
 
 
 def withheld(decision: Decision, standing: Standing) -> Decision:
@@ -54,14 +61,60 @@ def _workers(decision: Decision, standing: Standing) -> Decision:
 
 
 def _sendfile(decision: Decision, standing: Standing) -> Decision:
-    """A location's own ``sendfile off`` stays; nothing is written where all have theirs."""
+    """A ``sendfile off`` that somebody wrote stays where files may be on what it is needed for.
+
+    One of a location is for the location's files. One further out as well, unless it is known
+    which file systems the files are on: on folders of virtual machines and in user space (FUSE) it
+    is what is done against stale and short answers.
+    """
     if decision.verdict != "enable":
         return decision
     lines = [copies_by_choice(scope) for scope in standing.answering]
     named = list(dict.fromkeys(_place(line) for line in lines if line is not None))
     if named and None not in lines:
         return _left(decision, f"{', '.join(named)} is the locations' own")
-    return replace(decision, risks=[*decision.risks, *(f"{one} stays" for one in named)])
+    risks = [f"{one} stays" for one in named]
+    settings = decision.settings
+    if doubt := _why_copied(decision, standing):
+        wanted = [scope.effective("sendfile") for scope in standing.answering]
+        off = [line for line in wanted if line is not None and line.value.lower() == "off"]
+        outer = [one for one in dict.fromkeys(map(_place, off)) if one not in named]
+        risks += [f"{one} stays: {doubt}" for one in outer]
+        if outer and len(off) == len(wanted):
+            return _left(decision, f"{', '.join([*named, *outer])} stays: {doubt}")
+        settings = [replace(one, same=[*one.same, "off"]) for one in settings]
+    return replace(decision, settings=settings, risks=[*decision.risks, *risks])
+
+
+def _why_copied(decision: Decision, standing: Standing) -> str:
+    """Why files may be copied for a reason; empty where their file systems speak against it."""
+    known = [str(one.value) for one in decision.evidence if one.fact == FILESYSTEM]
+    found = http_directives(standing.tree)
+    open_ = next((one for one in found if one.name in ("root", "alias") and "$" in one.value), None)
+    if not known or open_ is not None:
+        where = "the files" if open_ is None else _place(open_)
+        return f"the file system of {where} is not known, and some need it (vboxsf, FUSE)"
+    odd = next((one for one in known if one in NETWORK or one.startswith("fuse")), None)
+    return "" if odd is None else f"the files are on {odd}, which may need it"
+
+
+def _reuseport(decision: Decision, standing: Standing) -> Decision:
+    """None where nginx ignores it, before 1.15.2: ``worker_processes`` stands behind http.
+
+    Source: nginx change log, 1.15.2; ls-reuseport-old-bugs says the same.
+    """
+    version = version_in(decision.evidence)
+    names = [one.name for one in standing.tree.main]
+    if version is None or version >= REUSEPORT_IN_ANY_ORDER or "http" not in names:
+        return decision
+    line = next((one for one in standing.tree.main if one.name == "worker_processes"), None)
+    if line is None or names.index("worker_processes") < names.index("http"):
+        return decision
+    return _left(
+        decision,
+        f"{_place(line)} comes after http, and nginx before 1.15.2 ignores reuseport there "
+        "(ls-reuseport-old-bugs)",
+    )
 
 
 def _pools(decision: Decision, standing: Standing) -> Decision:
@@ -111,6 +164,7 @@ _OWN: dict[str, Callable[[Decision, Standing], Decision]] = {
     "http2": _http2,
     "workers": _workers,
     "sendfile": _sendfile,
+    "reuseport": _reuseport,
     "thread-pools": _pools,
     "per-disk-pools": _pools,
     "cache-key": _cache,

@@ -48,6 +48,9 @@ MOST_BLOCKED = 0.05
 MANY_WORKERS = 8
 """From here on it matters that nginx before 1.21.6 gives most connections to one worker: measured
 with 4 workers, the busiest took 77 to 100 % (LAB-NOTES §4); C5 gained a third of p99."""
+TESTED_SAFELY = (1, 13, 4)
+"""First version whose ``nginx -t`` opens no reuseport sockets of its own, which take connections of
+live clients and drop them (change log, 1.13.4; the audit's ls-reuseport-old-bugs)."""
 USUAL_CPU_SECONDS = 50e-6
 """CPU of a request where nobody knows it."""
 
@@ -129,8 +132,6 @@ def _enable(
             "a reload with fewer workers resets connections that wait in a closed queue (B6); "
             "net.ipv4.tcp_migrate_req=1 moves them"
         )
-    if not s.build.at_least(1, 13, 4):
-        risks.append(f"with nginx {s.build.text} a mere nginx -t can reset live connections")
     if not s.build.at_least(1, 15, 2):
         risks.append("before 1.15.2 it is ignored where worker_processes comes after listen")
     return Decision(
@@ -194,6 +195,13 @@ def _ruled_out(s: Situation, plan: PoolPlan) -> Decision | None:
             predicted=_stalls(s, blocked),
             confidence="high" if provenance == "measured" else "medium",
             flips_when=[f"loops are blocked less than {percent_text(MOST_BLOCKED, 2)} of the time"],
+        )
+    if not s.build.at_least(*TESTED_SAFELY):
+        return not_applicable(
+            ID,
+            f"With nginx {s.build.text} a mere nginx -t can reset live connections of reuseport's "
+            "sockets (ls-reuseport-old-bugs): it needs 1.13.4.",
+            flips="nginx is 1.13.4 or newer",
         )
     return None
 

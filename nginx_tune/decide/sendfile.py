@@ -21,19 +21,19 @@ from typing import Final
 from nginx_tune.decide.answer import not_applicable, setting
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation
-from nginx_tune.decide.storage import on_shared_folder
+from nginx_tune.decide.storage import filesystems_under, on_shared_folder
 from nginx_tune.documents.decisions import Decision, Evidence
 
 ID: Final = "sendfile"
 COPIED: Final = "io-sendfile-off-static"
 """The audit's rule that this goes against on purpose."""
+FILESYSTEM: Final = "storage.paths filesystem"
 
 
 def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
     """The decision."""
     if s.kind == "proxy":
         return not_applicable(ID, "A proxy without a cache sends from memory, not from files.")
-    places = [p for p in s.facts.storage.paths if p.filesystem is not None]
     shared = on_shared_folder(s.facts.storage)
     if shared is not None:
         return Decision(
@@ -43,7 +43,7 @@ def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
             settings=[
                 setting(ID, "http", "sendfile", "off", reason=f"{shared} is a shared folder")
             ],
-            evidence=[Evidence(fact="storage.paths filesystem", value=shared)],
+            evidence=[Evidence(fact=FILESYSTEM, value=shared)],
             confidence="medium",
             flips_when=["the files move to a local file system"],
         )
@@ -84,7 +84,10 @@ def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
         settings=settings,
         evidence=[
             Evidence(fact="workload.tls", value=s.tls, provenance=s.workload.tls.provenance),
-            *[Evidence(fact="storage.paths filesystem", value=p.filesystem) for p in places[:1]],
+            *[
+                Evidence(fact=FILESYSTEM, value=one)
+                for one in filesystems_under(s.site.roots, s.facts.storage)
+            ],
         ],
         confidence="high",
         flips_when=["the files are on a virtual machine's shared folder"],

@@ -91,6 +91,18 @@ def replaced_by_others(paths: Sequence[str], storage: Storage) -> bool:
     return False
 
 
+def filesystems_under(paths: Sequence[str], storage: Storage) -> list[str]:
+    """The file systems that directories lie on, each once; empty unless all are known."""
+    found = []
+    for path in paths:
+        above = [one for one in storage.paths if _tells_of(one.path, path)]
+        nearest = max(above, key=lambda one: len(PurePosixPath(one.path).parts), default=None)
+        if nearest is None or nearest.filesystem is None:
+            return []
+        found.append(nearest.filesystem)
+    return list(dict.fromkeys(found))
+
+
 def on_shared_folder(storage: Storage) -> str | None:
     """The file system of a virtual machine's shared folder among the recorded paths."""
     return next((p.filesystem for p in storage.paths if is_shared_folder(p.filesystem)), None)

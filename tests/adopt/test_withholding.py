@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from situations import host, load, nginx, site
 
 from nginx_tune.adopt.changing import hold_against
+from nginx_tune.adopt.configured import roots_in
 from nginx_tune.adopt.naming import site_in
 from nginx_tune.audit.engine import audit
 from nginx_tune.conf.ciphers import http2_fault
@@ -160,7 +161,7 @@ def sendfile(text: str, *filesystems: str | None) -> Decision:
         for path, name in zip(facts.storage.paths, filesystems, strict=True)
     ]
     facts = replace(facts, storage=replace(facts.storage, paths=paths))
-    decisions = decide(facts, load(), site=site_in(tree, site(roots=["/srv/1"])))
+    decisions = decide(facts, load(), site=site_in(tree, Site(roots=roots_in(tree))))
     return {d.id: d for d in hold_against(decisions, tree).decisions}["sendfile"]
 
 
