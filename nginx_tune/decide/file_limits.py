@@ -37,6 +37,8 @@ from nginx_tune.documents.facts import Limits
 ID: Final = "file-limits"
 ENOUGH = 65_536
 """A hard limit that no decision here runs into."""
+_PLENTY = 1 << 20
+"""The kernel's own bound (fs.nr_open): where a hard limit is higher nobody has need of it."""
 NEEDED = "descriptors a worker needs"
 """The name of that number in the evidence."""
 _STEP = 1024
@@ -72,8 +74,8 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
     if d.soft is None and limits.nofile_hard is not None:
         if needed > d.ceiling or d.bound_by == BOUND_BY_LIMIT:
             return _left(d, reason, wanted, evidence)
-        nofile, short = d.ceiling, False
-        reason += f"; no fewer than the {d.ceiling} that it may have now"
+        nofile, short = min(d.ceiling, max(wanted, _PLENTY)), False
+        reason += f"; no fewer than the {nofile} that it may have now"
     soft = d.soft if d.soft is not None else USUAL_SOFT_LIMIT
     return Decision(
         id=ID,

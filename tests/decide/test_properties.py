@@ -174,8 +174,8 @@ def check_settings(decisions: Decisions) -> None:
             if s.directive == "thread_pool":
                 assert 4 <= int(s.args[1].removeprefix("threads=")) <= 128
     shared = {place: ids for place, ids in owners.items() if len(ids) > 1}
-    # The options of one listen come from two decisions, each its own word.
-    assert not {place for place in shared if place[2] != "listen"}
+    # The options of one listen come from two decisions, each its own word; so do headers.
+    assert not {place for place in shared if place[2] not in ("listen", "proxy_set_header")}
     assert max(places.values(), default=1) == 1
 
 
