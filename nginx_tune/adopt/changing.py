@@ -33,6 +33,8 @@ from nginx_tune.conf.quantities import parse_bytes
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Setting, Verdict
 
+_OF_A_CACHE = ("cache-key", "cache-misses", "cache-updates")
+
 
 def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
     """The decisions as changes of the configuration ``tree``.
@@ -49,8 +51,28 @@ def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
     limits = descriptors_for(decisions, tree)
     chosen = [_as_chosen(limits(one), standing) for one in decisions.decisions]
     chosen = with_more_workers(chosen, standing)
-    held = [_held(withheld(one, standing), standing) for one in chosen]
+    held = [
+        _told(_held(withheld(one, standing), standing), limits(wanted), standing)
+        for wanted, one in zip(decisions.decisions, chosen, strict=True)
+    ]
     return replace(decisions, decisions=with_needs(held, tree))
+
+
+def _told(held: Decision, wanted: Decision, standing: Standing) -> Decision:
+    """The decision; a reason against it is one only where it would have changed something."""
+    if not held.withheld:
+        return held
+    is_idle = not held.settings and not _would_change(wanted, standing)
+    return replace(held, withheld="") if held.settings or is_idle else held
+
+
+def _would_change(wanted: Decision, standing: Standing) -> bool:
+    if _is_of_no_http(standing.tree) and _asks_http(wanted):
+        return False
+    if wanted.id in _OF_A_CACHE and wanted.settings and not standing.caches:
+        return bool(standing.passing)  # its settings are for no place that a line speaks against
+    again = _held(wanted, standing)
+    return bool(again.settings or again.withheld)
 
 
 def _as_chosen(decision: Decision, standing: Standing) -> Decision:
@@ -64,7 +86,9 @@ def _as_chosen(decision: Decision, standing: Standing) -> Decision:
         said = f"The configuration has no http. {decision.summary}"
         return replace(decision, verdict="not_applicable", settings=[], summary=said)
     if decision.id == "upstream-keepalive" and decision.settings:
-        return with_own_groups(decision, standing.kept)
+        own = with_own_groups(decision, standing.kept)
+        refused = (f'upstream "{name}": {why}' for name, why in standing.kept.refused.items())
+        return own if own.settings else replace(own, withheld=next(refused, ""))
     if decision.id == "http3":
         return with_own_quic(decision, tree)
     if decision.id == "streaming":
@@ -72,8 +96,9 @@ def _as_chosen(decision: Decision, standing: Standing) -> Decision:
     if decision.id == "access-log" and decision.verdict in ("keep", "not_applicable"):
         return replace(decision, settings=[])
     if bound := _bound_workers(decision, tree):
-        said = f"Left as it is: {bound} binds each worker. {decision.summary}"
-        return replace(decision, verdict="keep", settings=[], summary=said)
+        why = f"{bound} binds each worker"
+        said = f"Left as it is: {why}. {decision.summary}"
+        return replace(decision, verdict="keep", settings=[], summary=said, withheld=why)
     return decision
 
 
@@ -95,7 +120,9 @@ def _held(decision: Decision, standing: Standing) -> Decision:
     if decision.verdict in ("not_applicable", "not_enough_evidence") or not decision.settings:
         return decision
     own_choice = standing.caches or not standing.may_cache
+    known = decision.risks
     decision = adapted(decision, standing.tree, caches=own_choice)
+    left_out = [one for one in decision.risks if one not in known]
     left: list[Setting] = []
     evidence: list[Evidence] = []
     verdict: Verdict = decision.verdict
@@ -119,7 +146,10 @@ def _held(decision: Decision, standing: Standing) -> Decision:
     if not left:
         said = f"Already so{_more(decision, standing)}. {decision.summary}"
         risks = [*decision.risks, *_left_alone(decision, standing)]
-        return replace(decision, verdict="keep", settings=[], summary=said, risks=risks)
+        why = next(iter(left_out), decision.withheld)
+        return replace(
+            decision, verdict="keep", settings=[], summary=said, risks=risks, withheld=why
+        )
     if verdict == "keep":
         verdict = "set"
     return replace(

@@ -13,6 +13,7 @@ from nginx_tune.decide.http3 import SHOW_COMMAND
 from nginx_tune.documents.decisions import Decision
 
 _HEADER = "add_header"
+_BY_HAND = "a listener of QUIC goes in by hand, in the server that is to have it"
 
 
 def with_own_quic(decision: Decision, tree: ConfTree) -> Decision:
@@ -28,19 +29,20 @@ def with_own_quic(decision: Decision, tree: ConfTree) -> Decision:
         secure = {server for one in found if one.is_tls for server in one.servers}
         line = connection_header(one for one in scopes(tree) if one.server in secure)
         if line is not None:
+            reason = f"{line.file}:{line.line} {line} {OF_A_CONNECTION} (RFC 9114, 4.2)"
             return replace(
                 decision,
                 verdict="keep",
-                summary=f"Not written: {line.file}:{line.line} {line} {OF_A_CONNECTION} "
-                f"(RFC 9114, 4.2). {decision.summary}",
+                summary=f"Not written: {reason}. {decision.summary}",
+                withheld=reason,
                 settings=[],
                 risks=[],
             )
         return replace(
             decision,
             verdict="not_enough_evidence",
-            summary="Not written: a listener of QUIC goes in by hand, in the server that is to "
-            f"have it. {decision.summary}",
+            summary=f"Not written: {_BY_HAND}. {decision.summary}",
+            withheld=_BY_HAND,
             settings=[],
             proposed=decision.settings,
             confidence="low",

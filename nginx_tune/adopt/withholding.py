@@ -35,6 +35,7 @@ def _left(decision: Decision, reason: str) -> Decision:
         settings=[],
         risks=[],
         summary=f"Not written: {reason}. {decision.summary}",
+        withheld=reason,
     )
 
 

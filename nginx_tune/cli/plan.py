@@ -6,12 +6,13 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from msgspec.structs import replace
 
 from nginx_tune.adopt.changing import hold_against
+from nginx_tune.adopt.together import left_alone, with_companions
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Rule
 from nginx_tune.audit.selection import select_rules
@@ -24,7 +25,7 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import DecisionId, Decisions
 from nginx_tune.documents.findings import Finding, Findings
-from nginx_tune.documents.plan import Plan, PlannedFile
+from nginx_tune.documents.plan import Plan, PlannedFile, Refusal
 from nginx_tune.emit.changes import Changes, plan_changes
 from nginx_tune.emit.host_parts import host_parts
 from nginx_tune.emit.reload_warnings import reload_warnings
@@ -100,21 +101,24 @@ def command(
 
     It has what recommend decides, and the safe fixes of audit that undo none of it. Nothing is
     written to the files. Lines that stand keep their places and comments; a decision whose
-    lines have no place of their own is named and left out. Made again on its own result the plan
-    is empty. The diff is for patch and git apply, the JSON for 'nginx-tune apply', the payload of
-    crossplane is the configuration as it would be. What decisions ask of the host (kernel
-    settings, limits of the unit) is a part of its own, shown with its way back: the formats
+    lines have no place of their own, or that a line which stands speaks against, is named and left
+    out. What --only names brings what it is no good without, a cache its key and a location its
+    threads, and what --except names takes along what is no good without it. Made again on its own
+    result the plan is empty. The diff is for patch and git apply, the JSON for 'nginx-tune apply',
+    the payload of crossplane is the configuration as it would be. What decisions ask of the host
+    (kernel settings, limits of the unit) is a part of its own, shown with its way back: the formats
     sysctl and unit are the files to write.
     """
     if conf and conf_option:
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")
     held = read_held(ctx, conf or conf_option, prefix, **named)
     refuse_overwriting(output_files(formats, output, FORMATS), held.tree.files)
-    chosen, rules = _chosen(held.decisions, only, but)
+    chosen, rules, alone = _chosen(held.decisions, only, but)
     changes = plan_changes(chosen, held.tree, _leaves(held, chosen), annotates=annotate)
     if rules:
         changes = _with_fixes(changes, held, rules)
     plan = _plan(held, _each_once(changes), prefix)
+    plan = replace(plan, refusals=[*plan.refusals, *alone, *_withheld(chosen)])
     plan = replace(plan, host=host_parts(chosen.decisions, held.inputs.facts))
     if runs_test:
         plan = _tested(plan, held, named["nginx_binary"])
@@ -141,6 +145,12 @@ def command(
     return ExitStatus.CONFIGURATION if refused else ExitStatus.OK
 
 
+def _withheld(chosen: Decisions) -> list[Refusal]:
+    """The decisions that would change something and do not, because of what stands."""
+    found = (one for one in chosen.decisions if one.withheld)
+    return [Refusal(decision=one.id, setting="", reason=one.withheld) for one in found]
+
+
 def _tell_refusal(plan: Plan) -> None:
     """What apply would refuse as root: files that others may write."""
     from nginx_tune.apply.examine import MAKE_IT_OWN, why_not_tried  # noqa: PLC0415  # with a plan
@@ -150,20 +160,40 @@ def _tell_refusal(plan: Plan) -> None:
         say(f"apply would refuse this plan: {why}", MAKE_IT_OWN)
 
 
-def _chosen(
-    decisions: Decisions, only: tuple[str, ...], but: tuple[str, ...]
-) -> tuple[Decisions, list[Rule]]:
-    """The decisions and the audit's rules that are meant; all where none is named."""
+class _Chosen(NamedTuple):
+    """What is meant of all that is decided."""
+
+    decisions: Decisions
+    rules: list[Rule]
+    alone: list[Refusal]
+    """The decisions that are meant, and do harm or nothing without one that is not."""
+
+
+def _chosen(decisions: Decisions, only: tuple[str, ...], but: tuple[str, ...]) -> _Chosen:
+    """The decisions and the audit's rules that are meant; all where none is named.
+
+    What a decision that is named needs comes with it, and goes with it.
+    """
     known = DecisionId.__args__  # type: ignore[attr-defined]  # of a Literal
     rules = select_rules(ALL)
     named = {name: _rules_named(name) for name in (*only, *but) if name not in known}
     if only:
         rules = list({rule.id: rule for name in only for rule in named.get(name, ())}.values())
     unwanted = [rule for name in but for rule in named.get(name, ())]
-    kept = [
-        one for one in decisions.decisions if (not only or one.id in only) and one.id not in but
+    every = decisions.decisions
+    wanted = with_companions(every, only) if only else {one.id for one in every}
+    kept = wanted - set(but)
+    alone = left_alone(every, kept)
+    refused = [
+        Refusal(decision=name, setting="", reason=f"it goes with {alone[name]}, which is left out")
+        for name in (one.id for one in every)
+        if name in alone
     ]
-    return replace(decisions, decisions=kept), [one for one in rules if one not in unwanted]
+    return _Chosen(
+        replace(decisions, decisions=[one for one in every if one.id in kept - alone.keys()]),
+        [one for one in rules if one not in unwanted],
+        refused,
+    )
 
 
 def _rules_named(name: str) -> list[Rule]:

@@ -154,6 +154,8 @@ class Decision(Part, frozen=True, kw_only=True):
     break_evens: list[BreakEven] = []
     """The computed part of ``flips_when``."""
     risks: list[str] = []
+    withheld: str = ""
+    """Held against a configuration: what speaks against writing what would change something."""
     next_command: str = ""
 
 

@@ -45,7 +45,8 @@ class Refusal(Part, frozen=True, kw_only=True):
     decision: str
     """Its id, or that of the audit's rule."""
     setting: str
-    """As it would be written; what a rule advises."""
+    """As it would be written; what a rule advises; empty where the configuration itself speaks
+    against what a decision would change, so that nothing was worked out."""
     reason: str
     file: str = ""
     line: int = 0

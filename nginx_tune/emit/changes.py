@@ -17,6 +17,7 @@ from nginx_tune.adopt.naming import needed_line
 from nginx_tune.adopt.own_connections import closes_by_default
 from nginx_tune.adopt.placing import SettingPlace, UnplacedError, find_places
 from nginx_tune.adopt.standing import Standing, own_blocks
+from nginx_tune.adopt.together import left_alone
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.edits import (
     Edit,
@@ -82,7 +83,7 @@ def plan_changes(
         planned[decision.id] = found
     by_id: dict[str, Decision] = {one.id: one for one in decisions.decisions}
     while planned:
-        lacking = _lacking([by_id[name] for name in planned])
+        lacking = _lacking([by_id[name] for name in planned], decisions.decisions)
         files = [] if lacking else _files(tree, planned)
         if not lacking:
             left = leaves({one.path: one.content for one in files}) & set(planned)
@@ -95,10 +96,14 @@ def plan_changes(
     return Changes([], refusals)
 
 
-def _lacking(decisions: Sequence[Decision]) -> dict[str, str]:
-    """The decisions that name what another one would have written, which is not among these."""
+def _lacking(decisions: Sequence[Decision], every: Sequence[Decision]) -> dict[str, str]:
+    """The decisions that need what another one of all would have written, which is not of these."""
+    ids = {one.id for one in decisions}
     lines = {needed_line(s) for d in decisions for s in d.settings}
-    found: dict[str, str] = {}
+    found = {
+        name: f"it goes with {need}, which is left out"
+        for name, need in left_alone(every, ids).items()
+    }
     for decision in decisions:
         needs = [need for s in decision.settings for need in s.needs if _TO_ADD.search(need)]
         if absent := next((need for need in needs if need not in lines), None):

@@ -132,7 +132,10 @@ def plan_screen(plan: Plan) -> Screen:
         [Line(f"{_EFFECTS[one.effect]}: {one_line(one.text)}", "warning") for one in plan.warnings],
         _listed(
             "not written",
-            [f"{one_line(one.setting)}: {one_line(one.reason)}" for one in plan.refusals],
+            [
+                f"{one_line(one.setting or one.decision)}: {one_line(one.reason)}"
+                for one in plan.refusals
+            ],
         ),
         _listed(
             "what the audit finds then",

@@ -145,8 +145,9 @@ def _figures(evidence: Sequence[Evidence]) -> str:
 
 
 def _refusal(one: Refusal, tick: str = "") -> str:
+    setting = f"{tick}{plain(one.setting)}{tick}: " if one.setting else ""
     place = _place(one.file, one.line)
-    return f"{one.decision}: {tick}{plain(one.setting)}{tick}: {place}{plain(one.reason)}"
+    return f"{one.decision}: {setting}{place}{plain(one.reason)}"
 
 
 def _place(file: str, line: int) -> str:
