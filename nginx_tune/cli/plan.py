@@ -23,7 +23,7 @@ from nginx_tune.cli.trees import link_targets
 from nginx_tune.conf.payload import encode_payload
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.decisions import DecisionId, Decisions
+from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.findings import Finding, Findings
 from nginx_tune.documents.plan import Plan, PlannedFile, Refusal
 from nginx_tune.emit.changes import Changes, plan_changes
@@ -114,7 +114,7 @@ def command(
     held = read_held(ctx, conf or conf_option, prefix, **named)
     refuse_overwriting(output_files(formats, output, FORMATS), held.tree.files)
     chosen, rules, alone = _chosen(held.decisions, only, but)
-    changes = plan_changes(chosen, held.tree, _leaves(held, chosen), annotates=annotate)
+    changes = _changes(held, chosen, annotates=annotate)
     if rules:
         changes = _with_fixes(changes, held, rules)
     plan = _plan(held, _each_once(changes), prefix)
@@ -143,6 +143,20 @@ def command(
         _tell_refusal(plan)
     refused = plan.nginx_test is not None and not plan.nginx_test.accepted
     return ExitStatus.CONFIGURATION if refused else ExitStatus.OK
+
+
+def _changes(held: Held, chosen: Decisions, *, annotates: bool) -> Changes:
+    """What the decisions change, without those that the audit would find fault with."""
+    from nginx_tune.emit.faultless import make_faultless  # noqa: PLC0415  # brings the audit along
+
+    def make(decisions: Sequence[Decision]) -> Changes:
+        some = replace(chosen, decisions=list(decisions))
+        return plan_changes(some, held.tree, _leaves(held, some), annotates=annotates)
+
+    def brings(changes: Changes) -> list[Finding]:
+        return _brings(held, {one.path: one.content for one in changes.files})
+
+    return make_faultless(chosen.decisions, make, brings)
 
 
 def _withheld(chosen: Decisions) -> list[Refusal]:

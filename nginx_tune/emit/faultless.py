@@ -1,7 +1,7 @@
 """A plan of which the audit finds no fault that it has brought itself.
 
 Whatever a decision knows of a configuration, the rules of the audit know more. One whose lines
-they would call an error, or warn of, is taken back with their word for it.
+they would call an error is taken back with their word for it; what they warn of stands in the plan.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ Make = Callable[[Sequence[Decision]], Changes]
 """The changes of some decisions."""
 Brings = Callable[[Changes], Sequence[Finding]]
 """What the audit finds of changes that it did not find before."""
-_FAULTS = frozenset({"error", "warning"})
 
 
 def make_faultless(decisions: Sequence[Decision], make: Make, brings: Brings) -> Changes:
@@ -49,7 +48,7 @@ def _written(changes: Changes) -> set[str]:
 def _faults(brings: Brings, changes: Changes) -> list[tuple[str, str, str]]:
     """Rule, place and message; lines move as decisions are taken out, so that no line is named."""
     found = brings(changes) if changes.files else []
-    return [(one.rule, one.file, one.message) for one in found if one.severity in _FAULTS]
+    return [(one.rule, one.file, one.message) for one in found if one.severity == "error"]
 
 
 def _refusal(decision: Decision, changes: Changes, fault: tuple[str, str, str]) -> Refusal:

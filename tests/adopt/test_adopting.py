@@ -192,7 +192,8 @@ def test_no_cache_lies_inside_another(directory: str, is_refused: bool) -> None:
 def test_settings_of_a_proxy_go_where_requests_are_passed_on() -> None:
     found = adopted(version="1.22.1")
     (version,) = wanted(found, "proxy_http_version")
-    assert [p.line for p in version.places] == [11, 12]
+    # That which has a cache stays: HTTP/1.1 would fill it with what is compressed for some.
+    assert [p.line for p in version.places] == [12]
     (keepalive,) = wanted(found, "keepalive")
     assert [p.text for p in keepalive.places] == ["upstream App"]
     assert keepalive.needs == [

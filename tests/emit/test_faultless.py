@@ -41,7 +41,7 @@ EVERY = [decision("sendfile"), decision("backlog"), decision("http2"), decision(
 
 @pytest.mark.parametrize(
     ("severity", "is_taken_out"),
-    [("error", True), ("warning", True), ("advice", False), ("info", False)],
+    [("error", True), ("warning", False), ("advice", False), ("info", False)],
 )
 def test_what_brings_a_fault_is_taken_out_with_the_reason(
     severity: Severity, *, is_taken_out: bool
