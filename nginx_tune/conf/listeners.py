@@ -10,6 +10,7 @@ import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
@@ -77,13 +78,16 @@ def listeners(tree: ConfTree) -> list[ListenAddress]:
                 listener.lines.append(line)
                 listener.servers.append(server)
     unsaid = any(not (server.block or Block([])).all("listen") for _, server in servers(tree))
-    wildcards = [(one.address, one.is_quic) for one in found.values()]
-    wildcards += [(address, False) for address in _UNSAID_PORTS] if unsaid else []
+    wildcards = {
+        kind: _Wildcards(
+            [one.address for one in found.values() if one.is_quic == kind]
+            + [*(_UNSAID_PORTS if unsaid and not kind else ())]
+        )
+        for kind in (False, True)
+    }
     for one in found.values():
         options = any(is_socket_option(arg) for line in one.lines for arg in line.args[1:])
-        one.has_socket = options or not is_covered(
-            one.address, [address for address, is_quic in wildcards if is_quic == one.is_quic]
-        )
+        one.has_socket = options or not wildcards[one.is_quic].cover(one.address)
     return list(found.values())
 
 
@@ -105,17 +109,31 @@ def is_covered(address: str, others: Iterable[str]) -> bool:
     Source: ngx_http_init_listening (``bind_wildcard``), ngx_http_add_listen (a port is of one
     family, and since 1.25.0 of one type of socket).
     """
-    own = _parts(address)
-    if own is None or own.is_wildcard:
-        return False
-    return any(
-        other.is_wildcard
-        and own.family in (other.family, "unknown")
-        and other.first <= own.last
-        and own.first <= other.last
-        for other in map(_parts, others)
-        if other is not None
-    )
+    return _Wildcards(others).cover(address)
+
+
+class _Wildcards:
+    """The wildcards among some addresses, of which there may be thousands."""
+
+    def __init__(self, addresses: Iterable[str]) -> None:
+        found = [one for one in map(_parts, addresses) if one is not None and one.is_wildcard]
+        self._single = {(one.family, one.first) for one in found if one.first == one.last}
+        self._ranges = [one for one in found if one.first != one.last]
+        self._all = found
+
+    def cover(self, address: str) -> bool:
+        """Whether one of them takes what comes to the address."""
+        own = _parts(address)
+        if own is None or own.is_wildcard:
+            return False
+        families = ("inet", "inet6") if own.family == "unknown" else (own.family,)
+        is_one = own.first == own.last
+        if is_one and any((family, own.first) in self._single for family in families):
+            return True
+        return any(
+            other.family in families and other.first <= own.last and own.first <= other.last
+            for other in (self._ranges if is_one else self._all)
+        )
 
 
 class _Parts(NamedTuple):
@@ -128,6 +146,7 @@ class _Parts(NamedTuple):
     """Ports: a range of them, or one."""
 
 
+@lru_cache(maxsize=4096)
 def _parts(address: str) -> _Parts | None:
     host, _, ports = address.rpartition(":")
     if address.startswith("unix:") or _PORTS.fullmatch(ports) is None:
