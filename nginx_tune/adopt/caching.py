@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from nginx_tune.adopt.cache_refusals import line_that_says_no, signed
 from nginx_tune.conf.directive import Block, Directive
@@ -67,8 +68,18 @@ class SharedAnswers:
 
     def hindrance(self, scope: Scope) -> Directive | None:
         """The line because of which a place gets no cache; of those inside it too."""
-        inside = (one for one in self._passing if scope.own in one.chain)
-        return next((line for one in inside if (line := self._own(one)) is not None), None)
+        return self._hindered.get(scope.own)
+
+    @cached_property
+    def _hindered(self) -> dict[Directive, Directive]:
+        """The blocks around a place that gets no cache, each with the first line that says so."""
+        found: dict[Directive, Directive] = {}
+        for scope in self._passing:
+            line = self._own(scope)
+            if line is not None:
+                for around in scope.chain:
+                    found.setdefault(around, line)
+        return found
 
     def _own(self, scope: Scope) -> Directive | None:
         led = (self._asked.get(around) for around in scope.chain)
