@@ -107,7 +107,7 @@ def _lines(s: Situation, location: str, silence: float | None) -> list[Setting]:
     why = "events are passed on as they come, whatever their server answers with"
     found = [setting(ID, "location", "proxy_buffering", "off", reason=why, block=location)]
     if s.kind == "cache":
-        why = "no stream is an object, and others would wait for its end (proxy_cache_lock)"
+        why = "no stream is an object that could be kept for others"
         found.append(setting(ID, "location", "proxy_cache", "off", reason=why, block=location))
     if silence is not None and silence * _ROOM > _READ_TIMEOUT_SECONDS:
         seconds = math.ceil(min(_MOST_SECONDS, silence * _ROOM))
