@@ -21,6 +21,9 @@ from nginx_tune.documents.decisions import Decision, Setting
 REUSEPORT_IN_ANY_ORDER = (1, 15, 2)
 """The first version that takes it wherever ``worker_processes`` stands."""
 
+FD_SETSIZE = 1024
+"""Of glibc and of nginx's builds."""
+
 
 def withheld(decision: Decision, standing: Standing) -> Decision:
     """The decision, or why it is not written here."""
@@ -59,6 +62,20 @@ def _workers(decision: Decision, standing: Standing) -> Decision:
             "the stream's sees none",
         )
     return decision
+
+
+def _connections(decision: Decision, standing: Standing) -> Decision:
+    """No more than ``select()`` can take: nginx refuses to start with more.
+
+    Source: ngx_select_init_conf(), FD_SETSIZE.
+    """
+    blocks = [line.block for line in standing.tree.main.all("events") if line.block is not None]
+    line = next((one for block in blocks for one in block.all("use")), None)
+    wanted = [int(one.args[0]) for one in decision.settings]
+    if line is None or line.value != "select" or max(wanted) <= FD_SETSIZE:
+        return decision
+    reason = f"{_place(line)} takes at most {FD_SETSIZE}, and nginx does not start with more"
+    return _left(decision, reason)
 
 
 def _sendfile(decision: Decision, standing: Standing) -> Decision:
@@ -164,6 +181,7 @@ def _cache(decision: Decision, standing: Standing) -> Decision:
 _OWN: dict[str, Callable[[Decision, Standing], Decision]] = {
     "http2": _http2,
     "workers": _workers,
+    "connections": _connections,
     "sendfile": _sendfile,
     "reuseport": _reuseport,
     "thread-pools": _pools,

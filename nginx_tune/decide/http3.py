@@ -106,10 +106,21 @@ def decide_http3(s: Situation, _plan: PoolPlan) -> Decision:
                 "request one more"
             ),
             *_of_moving_clients(s),
+            _of_uploads(lines),
             "UDP must come through: the firewall has to let the port in",
         ],
         next_command=LEARN_COMMAND if is_assumed else SHOW_COMMAND,
     )
+
+
+def _of_uploads(lines: list[Setting]) -> str:
+    """What a client may send before nginx has read: QUIC's window is bound to the buffer.
+
+    Source: initial_max_stream_data_bidi_remote in ngx_quic_transport.c, from stream_buffer_size.
+    """
+    written = [one.args[0] for one in lines if one.directive == "http3_stream_buffer_size"]
+    size = written[0] if written else nginx_size(_STREAM_BYTES)
+    return f"of an upload no more than {size} comes in a round trip (http3_stream_buffer_size)"
 
 
 def _of_moving_clients(s: Situation) -> list[str]:

@@ -6,7 +6,7 @@ comes in as a Setting with its reason. The lab runs the very text that is delive
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nginx_tune.conf.listeners import address_of, is_covered, is_socket_option
@@ -303,7 +303,8 @@ def _places(site: Site, kind: Kind, settings: Sequence[Setting]) -> list[Locatio
         roots = list(Site().roots)
     names = root_locations(site) if len(roots) == len(site.roots) else ["/"]
     following: list[str | None] = [*names[1:], None]
-    if site.root_prefixes and len(roots) > 1:
+    apart = bool(site.root_prefixes) and len(roots) > 1
+    if apart:
         following = [None] * len(roots)
         if "/" not in names:  # what no root holds is on none of the disks
             names, roots, following = [*names, "/"], [*roots, None], [*following, None]
@@ -311,9 +312,21 @@ def _places(site: Site, kind: Kind, settings: Sequence[Setting]) -> list[Locatio
         _place(name, root, nxt, settings)
         for name, root, nxt in zip(names, roots, following, strict=True)
     ]
+    if apart:
+        places += _directories(dict(zip(names, roots, strict=True)), hot)
     streams = [] if kind in ("static", "media") else _streams(settings, [*names, *hot])
     return places + [
         _place(prefix, roots[0], following[0], settings) for prefix in [*hot, *streams]
+    ]
+
+
+def _directories(roots: Mapping[str, str | None], hot: Sequence[str]) -> list[Location]:
+    """The prefixes themselves without their slash, which a root redirects as it does below them."""
+    named = {prefix.removesuffix("/"): root for prefix, root in roots.items() if root is not None}
+    return [
+        Location(name=Written(f"= {quote(name)}"), root=root, next_place=None, tuned=Written(""))
+        for name, root in named.items()
+        if name and name not in roots and name not in hot
     ]
 
 

@@ -321,3 +321,12 @@ def test_open_files_that_stand_count_among_the_descriptors(caches: str, more: in
         for some in (decisions, hold_against(decisions, tree))
     )
     assert int(own.args[0]) - int(plain.args[0]) == more
+
+
+@pytest.mark.parametrize(("method", "written"), [("select", False), ("epoll", True)])
+def test_no_more_connections_than_select_takes(method: str, written: bool) -> None:
+    """ngx_select_init_conf(): nginx does not start with more than FD_SETSIZE."""
+    conf = f"events {{ use {method}; }}\nhttp {{ server {{ listen 80; root /srv/1; }} }}\n"
+    d = held(conf, "connections")
+    assert bool(d.settings) is written
+    assert ("/n.conf:1 use select takes at most 1024" in d.summary) is not written

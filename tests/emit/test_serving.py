@@ -138,6 +138,28 @@ def test_roots_are_searched_in_order(tmp_path: Path, free_port: int) -> None:
     assert "thread pool" not in (tmp_path / "error.log").read_text()
 
 
+def test_a_directory_of_any_root_redirects(tmp_path: Path, free_port: int) -> None:
+    """And its index is found where it is, though others have the directory too."""
+    roots = [tmp_path / name for name in ("one", "two", "three")]
+    for root in roots:
+        (root / "common").mkdir(parents=True)
+        (root / f"only-{root.name}").mkdir()
+        (root / f"only-{root.name}" / "index.html").write_text(root.name)
+    (roots[1] / "common" / "index.html").write_text("index")
+    (roots[1] / "commonindex.html").write_text("a file of a similar name")
+    (roots[0] / "file").write_text("file")
+    given = served(tmp_path, free_port, roots=[str(root) for root in roots])
+    with run(tmp_path, host(nginx=nginx("1.22.1")), load(), given, free_port):
+        for root in roots:
+            assert fetch(free_port, f"/only-{root.name}")[0] == 301
+            assert fetch(free_port, f"/only-{root.name}/")[::2] == (200, root.name.encode())
+        assert fetch(free_port, "/common")[0] == 301
+        assert fetch(free_port, "/common/")[::2] == (200, b"index")
+        assert fetch(free_port, "/file")[::2] == (200, b"file")
+        assert fetch(free_port, "/file/")[0] == 404
+        assert fetch(free_port, "/")[0] in {403, 404}  # no root has an index there
+
+
 def test_a_prefix_for_each_root(tmp_path: Path, free_port: int) -> None:
     """No request looks on another disk, a missing file is 404, and a directory redirects."""
     roots = [tmp_path / str(number) for number in range(12)]
@@ -157,6 +179,7 @@ def test_a_prefix_for_each_root(tmp_path: Path, free_port: int) -> None:
             assert fetch(free_port, f"/d{number}/file")[::2] == (200, str(number).encode())
             assert fetch(free_port, f"/d{number}/none")[0] == 404
             assert fetch(free_port, f"/d{number}/sub")[0] == 301
+            assert fetch(free_port, f"/d{number}")[0] == 301
         assert fetch(free_port, "/d3/elsewhere")[0] == 404
         assert fetch(free_port, "/none")[0] == 404
         assert fetch(free_port, "/")[0] == 404
