@@ -9,39 +9,20 @@ Source: ngx_http_file_cache_manage_file(), ngx_create_paths().
 from __future__ import annotations
 
 import os
-import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from nginx_tune.apply.errors import RefusedError
 from nginx_tune.apply.examine import Examined
+from nginx_tune.apply.reading import read_files
 from nginx_tune.conf.caches import caches
 from nginx_tune.conf.directive import Directive
-from nginx_tune.conf.tree import ConfTree, read_tree
-from nginx_tune.host.door import MOST_BYTES, Host
+from nginx_tune.conf.tree import ConfTree
+from nginx_tune.host.door import Host
 
 _ENTRY = re.compile(r"[0-9a-f]{32}(?:\.[0-9]{10})?")
 """MD5 of the key, and such a file while it is written (ngx_http_file_cache_name, ngx_create_temp_
 file)."""
-
-
-class _Changed:
-    """A host's files with those of a change in their places."""
-
-    def __init__(self, host: Host, contents: Mapping[str, bytes]) -> None:
-        self._host = host
-        self._contents = contents
-
-    def read_bytes(self, path: str) -> bytes:
-        """Contents of a file."""
-        new = self._contents.get(os.path.realpath(path))
-        return self._host.read_bytes(path, limit_bytes=MOST_BYTES) if new is None else new
-
-    def list_dir(self, path: str) -> list[str]:
-        """Names in a directory, new ones too."""
-        real = os.path.realpath(path)
-        new = {posixpath.basename(one) for one in self._contents if posixpath.dirname(one) == real}
-        return [*new, *(one for one in self._host.list_dir(path) if one not in new)]
 
 
 def refuse_foreign_files(
@@ -51,9 +32,9 @@ def refuse_foreign_files(
 
     Errors: RefusedError that names the line and the first file that nginx would delete.
     """
-    before = _caches(read_tree(conf_path, _Changed(host, {}), prefix=prefix))
+    before = _caches(read_files(host, conf_path, prefix=prefix).tree)
     contents = {one.entry.path: one.content for one in found}
-    after = _caches(read_tree(conf_path, _Changed(host, contents), prefix=prefix))
+    after = _caches(read_files(host, conf_path, prefix=prefix, contents=contents).tree)
     for path, line in after.items():
         if path not in before and (foreign := foreign_file(path)):
             raise RefusedError(

@@ -17,6 +17,7 @@ from nginx_tune.apply.hindrances import check_package_managers, check_unfinished
 from nginx_tune.apply.journal import Journal, State, boot_id, this_process
 from nginx_tune.apply.model_journal import Answered, Begin, Kept, Reloading, Swapping
 from nginx_tune.apply.new_caches import refuse_foreign_files
+from nginx_tune.apply.reading import check_included, read_files
 from nginx_tune.apply.server import generations, tell, uninterrupted
 from nginx_tune.apply.swap import clear, look, stage, swap_in
 from nginx_tune.apply.target import (
@@ -164,7 +165,7 @@ class _Change:
                 hint="put them right first",
             ) from None
         if not self._wish.permissions.trusted:
-            check_trust(before.files)
+            check_trust(before.reading.places)
         self._check_running(subject, before)
         loaded = {os.path.realpath(path) for path in before.files}
         for one in found:
@@ -179,6 +180,11 @@ class _Change:
                     f"{one.entry.path}: {subject.conf_path} does not include it",
                     hint="name the configuration with -c",
                 )
+        # Of a new file it is known only now: it may not be there for a moment where nothing of
+        # nginx's lies, such as where cron looks.
+        contents = {one.entry.path: one.content for one in found}
+        after = read_files(self._host, subject.conf_path, prefix=subject.prefix, contents=contents)
+        check_included(contents, after.files)
         return before
 
     def _refuse_foreign_code(self, subject: ManagedNginx) -> None:
@@ -253,10 +259,9 @@ class _Change:
     ) -> EffectiveConf:
         self._refuse_foreign_code(subject)
         after = read_as_target(self._host, subject)
+        check_included([one.entry.path for one in found], after.files)
         loaded = {os.path.realpath(path) for path in after.files}
         for one in found:
-            if one.entry.path not in loaded:
-                raise RefusedError(f"{one.entry.path}: nothing includes it, so it has no effect")
             hidden = posixpath.join(posixpath.dirname(one.entry.path), one.entry.beside)
             if hidden in loaded:
                 raise RefusedError(

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from nginx_tune.apply.errors import RefusedError, RejectedError
 from nginx_tune.apply.model_journal import LeftFile, TargetNginx, Tested
+from nginx_tune.apply.reading import Reading, read_files
 from nginx_tune.apply.server import run_test
-from nginx_tune.conf.dump import parse_dump
+from nginx_tune.conf.dump import printed
 from nginx_tune.conf.error_log import error_logs
 from nginx_tune.conf.listeners import listeners
-from nginx_tune.conf.tree import ConfTree, read_tree
+from nginx_tune.conf.tree import ConfTree
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import Host, Missing, attempt
 from nginx_tune.host.parse_nginx import VersionOutput, global_directives, parse_start_options
@@ -43,7 +44,10 @@ class ManagedNginx(NamedTuple):
 class EffectiveConf(NamedTuple):
     """A configuration as the target itself reads it."""
 
-    files: dict[str, bytes]
+    files: list[str]
+    """That our includes reach and the target has printed: only these may be changed."""
+    reading: Reading
+    """All that our includes reach."""
     addresses: list[Address]
     error_logs: list[str]
     pid_path: str
@@ -187,19 +191,22 @@ def _parent(host: Host, pid: int) -> int | None:
 
 
 def read_as_target(host: Host, subject: ManagedNginx) -> EffectiveConf:
-    """The configuration as ``nginx -T`` prints it, and so as the target itself accepts it.
+    """The configuration as ``nginx -T`` accepts it.
 
+    The bytes are those of the disk, by our own reading of the includes: in what is printed, a
+    comment of one file can pass for the head of another.
     Errors: RejectedError with the target's message.
     """
     try:
         text = run_test(host, subject.test_command)
     except ReloadError as error:
         raise RejectedError(error.message) from None
-    dump = parse_dump(text.encode(errors="surrogateescape"))
-    tree = read_tree(dump.main, dump, prefix=subject.prefix)
+    reading = read_files(host, subject.conf_path, prefix=subject.prefix)
+    tree = reading.tree
     found = listeners(tree)
     return EffectiveConf(
-        files=dump.files,
+        files=printed(text.encode(errors="surrogateescape"), reading.files),
+        reading=reading,
         addresses=addresses_of(one for one in found if not one.is_quic),
         quic_addresses=addresses_of(one for one in found if one.is_quic),
         error_logs=_logs(tree, subject),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from nginx_tune.errors import NginxTuneError, UsageError
@@ -62,9 +63,43 @@ def parse_dump(data: bytes) -> Dump:
     files: dict[str, bytes] = {}
     for head, after in zip(heads, [*heads[1:], None], strict=True):
         end = len(data) if after is None else after.start()
-        name = posixpath.normpath(head[1].decode("utf-8", "surrogateescape"))
-        files.setdefault(name, _without_line_end(data[head.end() : end]))
+        files.setdefault(_name(head), _without_line_end(data[head.end() : end]))
     return Dump(next(iter(files)), files)
+
+
+def printed(data: bytes, files: Mapping[str, bytes]) -> list[str]:
+    """Which of some files stand in a dump, whole and under their own heads.
+
+    A head by itself says nothing, since a file may hold such a line: so the bytes must follow that
+    the file is known to have, and the line end that nginx puts behind them. Bytes that differ are
+    of a file that was written to meanwhile.
+    Source: nginx.c, main (``ngx_dump_config``).
+    """
+    ends: dict[str, list[int]] = {}
+    for head in _HEAD.finditer(data):
+        ends.setdefault(_name(head), []).append(head.end())
+    return [
+        path
+        for path, content in files.items()
+        if any(_is_whole(data, end, content) for end in ends.get(_normal(path), []))
+    ]
+
+
+def _is_whole(data: bytes, start: int, content: bytes) -> bool:
+    """Whether a file stands there, and after it the next head or nothing."""
+    end = start + len(content) + 1
+    if not data.startswith(content + b"\n", start):
+        return False
+    return end == len(data) or _HEAD.match(data, end) is not None
+
+
+def _name(head: re.Match[bytes]) -> str:
+    return _normal(head[1].decode("utf-8", "surrogateescape"))
+
+
+def _normal(path: str) -> str:
+    """One spelling: glob(3) and an include may double slashes or go by ``..``."""
+    return posixpath.normpath(path)
 
 
 def is_dump(data: bytes) -> bool:

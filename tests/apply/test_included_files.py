@@ -1,0 +1,83 @@
+"""Only files that the includes reach are written, whatever a comment says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from apply_site import Site
+from change_files import snapshot
+
+from nginx_tune.apply import calls
+from nginx_tune.apply.errors import RefusedError
+from nginx_tune.conf.dump import printed
+
+pytestmark = pytest.mark.needs("root", "nginx")
+Make = Callable[..., Site]
+HEAD = "# configuration file {}:\n"
+
+
+@pytest.fixture
+def outside(root: Path) -> Path:
+    path = root / "outside" / "cron"
+    path.parent.mkdir()
+    return path
+
+
+def test_a_line_that_looks_like_a_head_includes_nothing(make_site: Make, outside: Path) -> None:
+    """nginx -T prints it as it prints the heads of files."""
+    outside.write_text("# theirs\n")
+    site = make_site(http=HEAD.format(outside) + "# pasted")
+    with pytest.raises(RefusedError, match=r"cron: .*nginx\.conf does not include it"):
+        site.apply({str(outside): "# ours\n"})
+    assert outside.read_text() == "# theirs\n"
+
+
+def test_a_change_does_not_include_a_file_by_a_comment(
+    make_site: Make, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for a moment: cron would look into a directory of its own meanwhile."""
+    site = make_site()
+    before = snapshot(site.tree)
+    told: list[str] = []
+    monkeypatch.setattr(calls, "after_call", told.append)
+    new = f"{site.server()}{HEAD.format(outside)}* * * * * root id\n".replace("\n*", "\n#")
+    with pytest.raises(RefusedError, match="cron: nothing includes it"):
+        site.apply({"conf.d/site.conf": new, str(outside): "* * * * * root id\n"})
+    assert "renameat2" not in told
+    assert not list(outside.parent.iterdir())
+    assert snapshot(site.tree) == before
+
+
+def test_files_that_hold_such_lines_and_new_includes_are_changed(
+    make_site: Make, outside: Path
+) -> None:
+    site = make_site(server="")
+    pasted = f"{HEAD.format(site.conf)}{HEAD.format(outside)}{site.server()}"
+    kept = site.apply(
+        {
+            "nginx.conf": site.text(http=f"include {outside};"),
+            "conf.d/site.conf": pasted,
+            str(outside): "server_tokens off;\n",
+        }
+    )
+    assert (kept.outcome, kept.reason) == ("kept", "")
+    again = site.apply({"conf.d/site.conf": pasted + "# more\n", str(outside): "# none\n"})
+    assert (again.outcome, again.reason) == ("kept", "")
+
+
+@pytest.mark.parametrize(
+    ("head", "content", "is_there"),
+    [
+        ("/c.d/../a", b"x\n", True),
+        ("/a", b"x", False),
+        ("/a", b"y\n", False),
+        ("/b", b"x\n", False),
+    ],
+)
+def test_a_file_is_printed_whole_under_its_head(
+    head: str, content: bytes, *, is_there: bool
+) -> None:
+    data = b"# configuration file %s:\nx\n\n# configuration file /z:\n\n" % head.encode()
+    assert printed(data, {"/a": content}) == (["/a"] if is_there else [])
