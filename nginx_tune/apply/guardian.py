@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -110,19 +110,33 @@ def confirm(state: State, name: str | None) -> tuple[Journal, ExitStatus]:
 
 def guard(state: State, journal: Journal, until_boot_seconds: float) -> None:
     """Wait, and take the change back at the end of the time, or when who began it has died."""
-    (journal.directory / _READY).write_text(str(os.getpid()))
+    with journal.held():
+        (journal.directory / _READY).write_text(str(os.getpid()))
+        if not _is_overdue(journal, until_boot_seconds):
+            return
+        with _alone(state):
+            story = journal.read()
+            if story.phase == "awaiting" or (not story.is_finished and is_abandoned(story)):
+                undo(LiveHost(), journal, "it was not confirmed in time")
+
+
+def _is_overdue(journal: Journal, until_boot_seconds: float) -> bool:
+    """Wait until it is ended by somebody else (false), or is to be taken back here."""
     while True:
         story = journal.read()
         if story.is_finished or story.phase == "stuck":
-            return
+            return False
         is_orphan = story.phase != "awaiting" and is_abandoned(story)
         if is_orphan or boot_seconds() >= until_boot_seconds:
-            break
+            return True
         time.sleep(_POLL_SECONDS)
-    with state.locked(patience_seconds=_PATIENCE_SECONDS):
-        story = journal.read()
-        if story.phase == "awaiting" or (not story.is_finished and is_abandoned(story)):
-            undo(LiveHost(), journal, "it was not confirmed in time")
+
+
+def _alone(state: State) -> AbstractContextManager[None]:
+    """The lock; where its directory is gone nobody else can hold one, and files are put back."""
+    return (
+        state.locked(patience_seconds=_PATIENCE_SECONDS) if state.path.is_dir() else nullcontext()
+    )
 
 
 def main(arguments: list[str]) -> int:

@@ -12,7 +12,6 @@ import fcntl
 import hashlib
 import os
 import re
-import secrets
 import shlex
 import stat
 import time
@@ -27,9 +26,13 @@ from nginx_tune.apply.model_journal import (
     Begin,
     Entry,
     Story,
+    Stuck,
+    Undoing,
+    Undone,
     encode_record,
     read_story,
 )
+from nginx_tune.apply.state_files import fault, make_missing, next_id, opened, store
 from nginx_tune.errors import UsageError
 from nginx_tune.host.own_files import why_not_own
 from nginx_tune.turnover.process import Process, process_of
@@ -63,6 +66,8 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.id = directory.name
+        self._held: int | None = None
+        self._known: Story | None = None
 
     def command(self, verb: str, *options: str) -> str:
         """What to type about this change: with its state directory, where that is not the usual."""
@@ -81,17 +86,47 @@ class Journal:
     @property
     def ways_out(self) -> str:
         """What to type when it is stuck."""
+        if not (self.directory / _JOURNAL).exists():
+            return f"by hand: its journal {self.directory} is gone"
         leave = self.command("rollback", "--leave")
         return f"{self.command('rollback')}, or to end it with the files as they are: {leave}"
 
     def read(self) -> Story:
-        """What it amounts to; a change of which nothing was written is empty."""
+        """What it amounts to; a change of which nothing was written is empty.
+
+        Whoever holds it also knows what stood there before it was removed or emptied.
+        """
         try:
             descriptor = self._open(_JOURNAL)
-        except FileNotFoundError:
-            return read_story(b"")
-        with os.fdopen(descriptor, "rb") as file:
-            return read_story(file.read(_MOST_BYTES))
+        except (FileNotFoundError, NotADirectoryError):
+            descriptor = -1 if self._held is None else os.dup(self._held)
+        if descriptor < 0:
+            return self._known or read_story(b"")
+        try:
+            story = _story_of(descriptor)
+        finally:
+            os.close(descriptor)
+        if story.begin is None and self._known is not None:
+            return self._known
+        if self._held is not None:
+            self._known = story
+        return story
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside, its file is held open: it can be read and ended though its name is gone.
+
+        A state directory that is removed, renamed or unmounted amid a change would otherwise make
+        that change one of which nothing was begun, and leave its new files in force.
+        """
+        self._held = os.open(self.directory / _JOURNAL, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            self.read()
+            yield
+        finally:
+            self.read()  # what it came to, for whoever tells of it
+            os.close(self._held)
+            self._held = None
 
     def _open(self, name: str) -> int:
         """A file of the change, which nobody else can have written.
@@ -108,7 +143,7 @@ class Journal:
             raise RefusedError(f"{path}: not believed: {error.strerror}") from None
         status = os.fstat(descriptor)
         why = "" if stat.S_ISREG(status.st_mode) else "no regular file"
-        why = why or _fault(self.directory.lstat()) or _fault(status)
+        why = why or fault(self.directory.lstat()) or fault(status)
         if why:
             os.close(descriptor)
             raise RefusedError(f"{path}: not believed: {why}", hint="look who put it there")
@@ -117,12 +152,15 @@ class Journal:
     def append(self, record: AnyRecord) -> None:
         """Write one record to the disk; what was not written whole before is cut off.
 
-        Errors: OSError.
+        What leads on must be found by the next process, so it fails where the name is gone; what
+        tells of the way back is then written to the file that is held.
+        Errors: OSError; EIO where what stood there is gone.
         """
-        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self.directory / _JOURNAL, flags)
+        descriptor = self._open_to_append(record)
         try:
-            whole = self.read().whole_bytes
+            whole = _story_of(descriptor).whole_bytes
+            if not whole and not isinstance(record, Begin):
+                raise OSError(errno.EIO, "its journal was emptied")
             if os.fstat(descriptor).st_size != whole:
                 calls.cut(descriptor, whole)
             os.lseek(descriptor, whole, os.SEEK_SET)
@@ -131,18 +169,27 @@ class Journal:
         finally:
             os.close(descriptor)
 
+    def _open_to_append(self, record: AnyRecord) -> int:
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            return os.open(self.directory / _JOURNAL, flags)
+        except (FileNotFoundError, NotADirectoryError):
+            if self._held is None or not isinstance(record, Undoing | Undone | Stuck):
+                raise
+            return os.dup(self._held)
+
     def begin(self, record: Begin, originals: Mapping[str, bytes]) -> None:
         """Store what is needed to take it back, then the first record.
 
         Errors: OSError; nothing of the tree has been touched.
         """
-        with _opened(self.directory) as directory:
+        with opened(self.directory) as directory:
             for number, entry in enumerate(record.entries):
                 if entry.kind == "edit":
-                    _store(directory, f"original-{number}", originals[entry.path])
+                    store(directory, f"original-{number}", originals[entry.path])
             os.close(calls.create(directory, _JOURNAL))
             calls.flush(directory)
-        with _opened(self.directory.parent) as parent:
+        with opened(self.directory.parent) as parent:
             calls.flush(parent)
         self.append(record)
 
@@ -177,8 +224,8 @@ class State:
             self.check()
         try:
             # One that is there keeps its mode: it may be a directory of something else.
-            _make_missing(self.path)
-            _make_missing(self.journals)
+            make_missing(self.path)
+            make_missing(self.journals)
         except OSError as error:
             raise RefusedError(f"{self.path}: cannot keep a journal: {error.strerror}") from None
         self.check()
@@ -198,7 +245,7 @@ class State:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 status = place.stat() if place == self.path else place.lstat()
                 why = "" if stat.S_ISDIR(status.st_mode) else f"{place} is no directory"
-                why = why or _fault(status)
+                why = why or fault(status)
         if why:
             raise RefusedError(
                 f"{self.path}: not believed: {why}", hint="name another with --state-dir"
@@ -281,7 +328,7 @@ class State:
         The caller holds the lock. Errors: RefusedError when it cannot be made.
         """
         earlier = self.all()
-        directory = self.journals / _next_id(_now(), earlier[-1].id if earlier else "")
+        directory = self.journals / next_id(_now(), earlier[-1].id if earlier else "")
         try:
             calls.make_directory(directory, 0o700)
         except OSError as error:
@@ -289,50 +336,9 @@ class State:
         return Journal(directory)
 
 
+def _story_of(descriptor: int) -> Story:
+    return read_story(os.pread(descriptor, _MOST_BYTES, 0))
+
+
 def _now() -> str:
     return datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-
-
-def _next_id(now: str, last: str) -> str:
-    """An id that sorts behind the last, in the same second and where the clock was set back too.
-
-    What is taken back without a name is the last change, so that their order must hold.
-    """
-    time, _, number = last.partition("-")
-    if now > time:
-        return f"{now}-{secrets.randbelow(1 << 20):06x}"
-    return f"{time}-{int(number, 16) + 1:06x}"
-
-
-def _fault(status: os.stat_result) -> str:
-    """Why somebody else could have changed what is kept; empty when nobody could."""
-    is_foreign = status.st_uid != os.geteuid()
-    if is_foreign or stat.S_ISLNK(status.st_mode):
-        return "another user's" if is_foreign else "a link"
-    return "others may write there" if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else ""
-
-
-def _make_missing(path: Path, mode: int = 0o700) -> None:
-    if path.is_dir():
-        return
-    _make_missing(path.parent, 0o777)
-    with contextlib.suppress(FileExistsError):  # somebody else was quicker
-        calls.make_directory(path, mode)
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _store(directory: int, name: str, content: bytes) -> None:
-    descriptor = calls.create(directory, name)
-    try:
-        calls.write(descriptor, content)
-        calls.flush(descriptor)
-    finally:
-        os.close(descriptor)

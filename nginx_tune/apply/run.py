@@ -23,6 +23,7 @@ from nginx_tune.apply.swap import clear, look, stage, swap_in
 from nginx_tune.apply.target import (
     EffectiveConf,
     ManagedNginx,
+    check_listens,
     describe_target,
     describe_test,
     find_subject,
@@ -33,7 +34,7 @@ from nginx_tune.apply.watch import Canary, ask_canaries, check_url, watch
 from nginx_tune.documents.units import plural
 from nginx_tune.errors import NginxTuneError, UsageError
 from nginx_tune.host.door import Host
-from nginx_tune.turnover.address import AcceptingSocket, lost_addresses
+from nginx_tune.turnover.address import AcceptingSocket
 from nginx_tune.turnover.generation import Readiness, ask_before, await_workers, see_answers
 from nginx_tune.turnover.logs import Logs
 from nginx_tune.turnover.process import Process
@@ -41,7 +42,6 @@ from nginx_tune.turnover.workers import ReloadError
 
 Outcome = Literal["kept", "awaiting", "rolled_back"]
 _SLACK_SECONDS = 1.0
-_MOST_NAMED = 3
 
 
 class ApplyOptions(NamedTuple):
@@ -63,12 +63,17 @@ class ApplyOptions(NamedTuple):
 class Applied(NamedTuple):
     """How it ended."""
 
-    id: str
+    journal: Journal
     outcome: Outcome
     reason: str
     """Why it was taken back; empty otherwise."""
     notes: list[str]
     confirm_until: str = ""
+
+    @property
+    def id(self) -> str:
+        """Of the change."""
+        return self.journal.id
 
 
 def apply_change(
@@ -130,6 +135,17 @@ class _Change:
         refuse_foreign_files(self._host, subject.conf_path, subject.prefix, found)
         canaries = [] if subject.master is None else ask_canaries(subject.master, wish.canaries)
         journal = self._begin(subject, before, found)
+        with journal.held():
+            return self._change(journal, subject, before, found, canaries)
+
+    def _change(
+        self,
+        journal: Journal,
+        subject: ManagedNginx,
+        before: EffectiveConf,
+        found: Sequence[Examined],
+        canaries: Sequence[Canary],
+    ) -> Applied:
         try:
             self._swap(journal, found)
             after = self._test(journal, subject, before, found)
@@ -148,7 +164,7 @@ class _Change:
         except KeyboardInterrupt:
             phase = journal.read().phase
             if phase == "kept":  # it came too late
-                return Applied(journal.id, "kept", "", self._notes)
+                return Applied(journal, "kept", "", self._notes)
             if phase != "undone":
                 self._taken_back(journal, "interrupted")
             raise
@@ -268,7 +284,7 @@ class _Change:
                     f"{hidden}: an include takes hidden files too, so the old one is read as well"
                 )
         if not self._wish.permissions.loses:
-            _check_listens(before, after)
+            check_listens(before, after)
         journal.append(describe_test(before, after))
         return after
 
@@ -333,7 +349,7 @@ class _Change:
             if not journal.read().is_finished:
                 undo(self._host, journal, reason)
             raise
-        return Applied(journal.id, "rolled_back", reason, self._notes)
+        return Applied(journal, "rolled_back", reason, self._notes)
 
     def _end(self, journal: Journal, found: Sequence[Examined]) -> Applied:
         entries = [one.entry for one in found]
@@ -342,27 +358,13 @@ class _Change:
                 until = hand_over(self._state, journal, self._wish.confirm_seconds)
             except (OSError, NginxTuneError) as error:
                 return self._taken_back(journal, f"no process could wait for you: {error}")
-            return Applied(journal.id, "awaiting", "", self._notes, until)
+            return Applied(journal, "awaiting", "", self._notes, until)
         try:
             journal.append(Kept())
         except OSError as error:
-            return self._taken_back(journal, f"the journal cannot be written: {error.strerror}")
+            return self._taken_back(journal, f"the journal cannot be written: {disk_words(error)}")
         self._notes += [f"{path}: {why}" for path, why in clear(entries).items()]
-        return Applied(journal.id, "kept", "", self._notes)
-
-
-def _check_listens(before: EffectiveConf, after: EffectiveConf) -> None:
-    """A configuration without a server is a valid one, and serves nobody."""
-    lost = lost_addresses(before.addresses, after.addresses)
-    lost += [
-        f"{one} (HTTP/3)" for one in lost_addresses(before.quic_addresses, after.quic_addresses)
-    ]
-    if lost:
-        more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
-        raise RefusedError(
-            f"nginx would no longer listen at {', '.join(lost[:_MOST_NAMED])}{more}",
-            hint="--accept-lost if that is meant",
-        )
+        return Applied(journal, "kept", "", self._notes)
 
 
 def _answered(seen: Readiness) -> Answered:

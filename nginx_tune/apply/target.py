@@ -24,11 +24,12 @@ from nginx_tune.host.parse_process import parse_parent_pid
 from nginx_tune.nginx.binary import read_build
 from nginx_tune.nginx.choice import choose_nginx
 from nginx_tune.nginx.processes import Master, find_host_masters, same_mounts
-from nginx_tune.turnover.address import AcceptingSocket, Address, addresses_of
+from nginx_tune.turnover.address import AcceptingSocket, Address, addresses_of, lost_addresses
 from nginx_tune.turnover.process import Process, process_of
 from nginx_tune.turnover.workers import ReloadError
 
 _MOST_PID_BYTES = 64
+_MOST_NAMED = 3
 
 
 class ManagedNginx(NamedTuple):
@@ -235,6 +236,23 @@ def _pid_path(tree: ConfTree, subject: ManagedNginx) -> str:
     lines = tree.main.all("pid")
     name = lines[-1].value if lines else subject.build.pid_path
     return tree.full_path(name) or name
+
+
+def check_listens(before: EffectiveConf, after: EffectiveConf) -> None:
+    """A configuration without a server is a valid one, and serves nobody.
+
+    Errors: RefusedError that names the addresses that are lost.
+    """
+    lost = lost_addresses(before.addresses, after.addresses)
+    lost += [
+        f"{one} (HTTP/3)" for one in lost_addresses(before.quic_addresses, after.quic_addresses)
+    ]
+    if lost:
+        more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
+        raise RefusedError(
+            f"nginx would no longer listen at {', '.join(lost[:_MOST_NAMED])}{more}",
+            hint="--accept-lost if that is meant",
+        )
 
 
 def describe_target(

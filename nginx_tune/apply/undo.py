@@ -59,7 +59,9 @@ def undo(host: Host, journal: Journal, reason: str) -> str:
             serve either.
     """
     story = journal.read()
-    if story.begin is None or story.phase == "undone":
+    if story.begin is None:
+        raise StuckError(f"{journal.directory}: its journal is gone: what was changed is not known")
+    if story.phase == "undone":
         return NOT_TOLD
     with uninterrupted():
         # A full disk must not keep the files from being put back: that needs no room.

@@ -122,8 +122,7 @@ def command(
     before anything was changed: 2, or 3 when nginx -t rejects the files as they are or as they
     would be. Neither kept nor taken back: 5. Killed at any moment the next start takes it back.
     """  # fmt: skip
-    from nginx_tune.apply.journal import Journal  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.apply.run import apply_change  # noqa: PLC0415
+    from nginx_tune.apply.run import apply_change  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
 
     proposed, reads, options = _change_of(plan_path, options)
@@ -135,8 +134,7 @@ def command(
 
     with as_interrupt(once=True):
         applied = apply_change(LiveHost(), state, proposed, reads, _wish(options), say=tell)
-    journal = Journal(state.journals / applied.id)
-    write_change(journal, formats, output, tuple(applied.notes))
+    write_change(applied.journal, formats, output, tuple(applied.notes))
     return _STATUS[applied.outcome]
 
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from change_files import sha256
@@ -23,6 +24,21 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def runs(pid: int) -> bool:
+    """And is no zombie."""
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+    except OSError:
+        return False
 
 
 class Site:
@@ -100,6 +116,7 @@ class Site:
         return found
 
     def apply(self, edits: dict[str, str], **wish: object) -> Applied:
+        say = wish.pop("say", lambda _: None)
         asked = {"conf_path": str(self.conf), "watch_seconds": 0.2, **wish}
         proposed = self.propose(edits)
-        return apply_change(LiveHost(), self.state, proposed, {}, ApplyOptions(**asked))  # type: ignore[arg-type]
+        return apply_change(LiveHost(), self.state, proposed, {}, ApplyOptions(**asked), say=say)  # type: ignore[arg-type]

@@ -1,0 +1,110 @@
+"""The state directory goes amid a change: the old files come back, or the new are named."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apply_site import Site, runs, wait_until
+from change_files import snapshot
+
+from nginx_tune.apply import run
+from nginx_tune.apply.errors import StuckError
+
+pytestmark = pytest.mark.needs("root", "nginx")
+Make = Callable[..., Site]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def _empty(state: Path) -> None:
+    for path in state.glob("changes/*/journal"):
+        path.write_bytes(b"")
+
+
+LOST: dict[str, Callable[[Path], object]] = {
+    "removed": shutil.rmtree,
+    "renamed": lambda state: state.rename(state.with_name("elsewhere")),
+    "emptied": _empty,
+}
+
+
+def _amid(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Once the new configuration was seen to answer."""
+    real = run.watch
+
+    def watch(*given: Any, **named: Any) -> None:
+        happens()
+        real(*given, **named)
+
+    monkeypatch.setattr(run, "watch", watch)
+
+
+@pytest.mark.parametrize("how", LOST)
+def test_a_change_whose_journal_is_gone_is_taken_back(
+    make_site: Make, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    site = make_site()
+    before = snapshot(site.tree)
+    _amid(monkeypatch, lambda: LOST[how](site.state.path))
+    said: list[str] = []
+    applied = site.apply({"conf.d/site.conf": site.server('return 200 "new\\n";')}, say=said.append)
+    assert applied.outcome == "rolled_back"
+    assert "the journal cannot be written" in applied.reason
+    assert said[-1] == "every file is as it was; nginx was reloaded"
+    assert site.ask() == "old\n"
+    assert snapshot(site.tree) == before
+    elsewhere = site.state.path.with_name("elsewhere")
+    if elsewhere.exists():
+        (journal,) = type(site.state)(elsewhere).all()
+        assert journal.read().phase == "undone"
+
+
+def test_where_the_old_file_is_gone_too_the_new_one_is_named(
+    make_site: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = make_site()
+
+    def lose() -> None:
+        shutil.rmtree(site.state.path)
+        for path in (site.tree / "conf.d").glob(".*"):
+            path.unlink()
+
+    _amid(monkeypatch, lose)
+    with pytest.raises(StuckError, match=rf"still the new ones: {site.tree}/conf\.d/site\.conf$"):
+        site.apply({"conf.d/site.conf": site.server('return 200 "new\\n";')})
+
+
+def test_what_else_lies_in_the_state_directory_may_go(
+    make_site: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = make_site()
+    _amid(monkeypatch, (site.state.path / "lock").unlink)
+    applied = site.apply({"conf.d/site.conf": site.server('return 200 "new\\n";')})
+    assert (applied.outcome, site.ask()) == ("kept", "new\n")
+
+
+@pytest.mark.parametrize("is_confirmed", [False, True])
+def test_one_that_waits_is_taken_back_unless_it_was_confirmed_before(
+    make_site: Make, run_cli: Run, is_confirmed: bool
+) -> None:
+    site = make_site()
+    before = snapshot(site.tree)
+    new = site.root / "new.conf"
+    new.write_text(site.server('return 200 "new\\n";'))
+    said = run_cli(
+        "apply", "--overlay", f"{site.tree}/conf.d/site.conf={new}", "-c", site.conf,
+        "--state-dir", site.state.path, "--watch", "200ms", "--confirm", "3s",
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    guardian = int(next(site.state.journals.glob("*/guardian")).read_text())
+    if is_confirmed:
+        assert run_cli("confirm", "--state-dir", site.state.path).returncode == 0
+    shutil.rmtree(site.state.path)
+    wait_until(lambda: not runs(guardian))
+    assert site.ask() == ("new\n" if is_confirmed else "old\n")
+    if not is_confirmed:
+        assert snapshot(site.tree) == before
