@@ -19,7 +19,7 @@ from nginx_tune.apply.errors import RefusedError
 from nginx_tune.apply.journal import Journal, State, boot_id, boot_seconds
 from nginx_tune.apply.model_journal import Awaiting, Kept
 from nginx_tune.apply.swap import clear
-from nginx_tune.apply.undo import is_abandoned, undo
+from nginx_tune.apply.undo import is_abandoned, undo, undo_served
 from nginx_tune.errors import ExitStatus, NginxTuneError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.programs import own_module, start_program
@@ -101,7 +101,7 @@ def confirm(state: State, name: str | None) -> tuple[Journal, ExitStatus]:
             raise RefusedError(f"change {journal.id} is {story.phase}, it does not wait{why}")
         is_late = boot_seconds() > waits.until_boot_seconds
         if is_late or story.begin.boot_id != boot_id():
-            undo(LiveHost(), journal, "it was not confirmed in time")
+            undo_served(LiveHost(), journal, "it was not confirmed in time")
             return journal, ExitStatus.FOUND
         journal.append(Kept(confirmed=True))
         clear(story.begin.entries)

@@ -216,6 +216,11 @@ class Story(NamedTuple):
         return next((one for one in self.records if isinstance(one, Tested)), Tested())
 
     @property
+    def answered(self) -> set[int]:
+        """The new workers that were seen, by their process numbers."""
+        return {pid for one in self.records if isinstance(one, Answered) for pid in one.workers}
+
+    @property
     def owner(self) -> Process | None:
         """The process that is at work on it, if it lives."""
         for record in reversed(self.records):

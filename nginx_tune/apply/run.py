@@ -29,7 +29,7 @@ from nginx_tune.apply.target import (
     find_subject,
     read_as_target,
 )
-from nginx_tune.apply.undo import recover, undo
+from nginx_tune.apply.undo import recover, undo_served
 from nginx_tune.apply.watch import Canary, ask_canaries, check_url, watch
 from nginx_tune.documents.units import plural
 from nginx_tune.errors import NginxTuneError, UsageError
@@ -343,11 +343,11 @@ class _Change:
         try:
             with uninterrupted():
                 self._say(f"taking it back: {reason}")
-                server = undo(self._host, journal, reason)
+                server = undo_served(self._host, journal, reason)
                 self._say(f"every file is as it was; nginx was {server}")
         except KeyboardInterrupt:  # at its very beginning, or it waited until the end
             if not journal.read().is_finished:
-                undo(self._host, journal, reason)
+                undo_served(self._host, journal, reason)
             raise
         return Applied(journal, "rolled_back", reason, self._notes)
 

@@ -6,12 +6,12 @@ import contextlib
 import os
 import shlex
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from nginx_tune.apply import calls
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.door import Host, HostReadError
-from nginx_tune.nginx.processes import Master, find_masters
+from nginx_tune.nginx.processes import Master, find_masters, find_orphans
 from nginx_tune.turnover.process import Process, lives, process_of
 from nginx_tune.turnover.workers import Generations, ReloadError
 
@@ -38,6 +38,19 @@ def generations(host: Host, process: Process) -> Generations:
 
 def _processes(pids: Sequence[int]) -> frozenset[Process]:
     return frozenset(one for pid in pids if (one := process_of(pid)) is not None)
+
+
+def orphans(host: Host, master: Process, workers: Collection[int]) -> list[int]:
+    """The workers that a master left behind as it was killed: of its session, or known to be its.
+
+    Source: src/os/unix/ngx_daemon.c: a master that is a daemon leads a session of its own.
+    """
+    found = []
+    for pid in find_orphans(host):
+        with contextlib.suppress(OSError):
+            if pid in workers or os.getsid(pid) == master.pid:
+                found.append(pid)
+    return found
 
 
 def tell(host: Host, process: Process, command: Sequence[str]) -> None:

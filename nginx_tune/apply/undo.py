@@ -29,7 +29,7 @@ from nginx_tune.apply.model_journal import (
     Undoing,
     Undone,
 )
-from nginx_tune.apply.server import generations, tell, uninterrupted
+from nginx_tune.apply.server import generations, orphans, tell, uninterrupted
 from nginx_tune.apply.swap import clear, look, opened_directory, put_back
 from nginx_tune.apply.target import find_master
 from nginx_tune.errors import NginxTuneError
@@ -51,12 +51,26 @@ NOT_TOLD = "not told"
 NOT_RUNNING = "not running"
 
 
+def undo_served(host: Host, journal: Journal, reason: str) -> str:
+    """As ``undo``, for a change that a running nginx was to get.
+
+    Errors: StuckError also where that nginx has ended meanwhile: the change is taken back, but
+            nobody was seen to serve.
+    """
+    server = undo(host, journal, reason)
+    if server == NOT_RUNNING:
+        raise StuckError(
+            f"{reason}: every file is as it was, but nginx is not running", hint="start nginx"
+        )
+    return server
+
+
 def undo(host: Host, journal: Journal, reason: str) -> str:
     """Put back every file and have the server serve them; what the server did.
 
     The caller holds the lock. Signals wait until it is done.
-    Errors: StuckError when somebody else wrote to the files, or the old configuration does not
-            serve either.
+    Errors: StuckError when somebody else wrote to the files, the old configuration does not
+            serve either, or workers whose master has ended may serve the new one.
     """
     story = journal.read()
     if story.begin is None:
@@ -104,6 +118,7 @@ def _serve_again(host: Host, story: Story, begin: Begin) -> str:
         return NOT_TOLD
     master = target.master if lives(target.master) else find_master(host, target.conf_path)
     if master is None:
+        _check_orphans(host, story, begin, target.master)
         return NOT_RUNNING
     before = generations(host, master)
     if not story.was_told and before.serving == frozenset(target.workers):
@@ -137,6 +152,21 @@ def _serve_again(host: Host, story: Story, begin: Begin) -> str:
     _remove_stale_sockets(story, target)  # a reload that was still trying has ended by now
     _restore_pid_file(story, target.pid_file, master)
     return RELOADED
+
+
+def _check_orphans(host: Host, story: Story, begin: Begin, master: Process) -> None:
+    """Errors: StuckError where workers without a master may serve the new configuration."""
+    if begin.boot_id != boot_id():
+        return
+    known = {one.pid for one in begin.target.workers} | story.answered
+    left = orphans(host, master, known)
+    if left and (story.was_told or not {one.pid for one in begin.target.workers}.issuperset(left)):
+        numbers = " ".join(map(str, left))
+        raise StuckError(
+            f"the old files are back, but the nginx master process {master.pid} has ended without "
+            f"its workers ({numbers}): they go on, perhaps with the new configuration",
+            hint=f"end them (kill -QUIT {numbers}) and start nginx",
+        )
 
 
 def _told(host: Host, master: Process, target: TargetNginx) -> bool:

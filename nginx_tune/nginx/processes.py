@@ -70,6 +70,24 @@ def find_masters(host: Host) -> list[Master]:
     ]
 
 
+def find_orphans(host: Host) -> list[int]:
+    """Workers whose master is no more, as after ``kill -9`` of it: they go on serving.
+
+    Source: src/os/unix/ngx_process_cycle.c, ngx_channel_handler: that the channel to the master
+            has ended ends no worker.
+    """
+    pids = attempt(host.processes, *COMMS)
+    found = []
+    for pid in [] if isinstance(pids, Missing) else pids:
+        stat = attempt(host.read_text, f"/proc/{pid}/stat")
+        parent = stat if isinstance(stat, Missing) else parse_parent_pid(stat)
+        if isinstance(parent, Missing) or _title(host, pid).role not in {"worker", "leaving"}:
+            continue
+        if _title(host, parent).role != "master":
+            found.append(pid)
+    return found
+
+
 def find_host_masters(host: Host, *, pid: int | None = None) -> list[Master]:
     """Those without the scratch servers of laboratories of ours; ``pid`` names one that stays."""
     masters = find_masters(host)

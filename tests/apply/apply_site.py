@@ -11,9 +11,12 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
 from change_files import sha256
 
+from nginx_tune.apply import run
 from nginx_tune.apply.examine import Proposed
 from nginx_tune.apply.journal import State
 from nginx_tune.apply.run import Applied, ApplyOptions, apply_change
@@ -31,6 +34,17 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def amid_watch(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """As soon as the new configuration was seen to answer."""
+    real = run.watch
+
+    def watch(*given: Any, **named: Any) -> None:
+        happens()
+        real(*given, **named)
+
+    monkeypatch.setattr(run, "watch", watch)
 
 
 def runs(pid: int) -> bool:

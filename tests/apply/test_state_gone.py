@@ -6,13 +6,11 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from apply_site import Site, runs, wait_until
+from apply_site import Site, amid_watch, runs, wait_until
 from change_files import snapshot
 
-from nginx_tune.apply import run
 from nginx_tune.apply.errors import StuckError
 
 pytestmark = pytest.mark.needs("root", "nginx")
@@ -32,24 +30,13 @@ LOST: dict[str, Callable[[Path], object]] = {
 }
 
 
-def _amid(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
-    """Once the new configuration was seen to answer."""
-    real = run.watch
-
-    def watch(*given: Any, **named: Any) -> None:
-        happens()
-        real(*given, **named)
-
-    monkeypatch.setattr(run, "watch", watch)
-
-
 @pytest.mark.parametrize("how", LOST)
 def test_a_change_whose_journal_is_gone_is_taken_back(
     make_site: Make, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     site = make_site()
     before = snapshot(site.tree)
-    _amid(monkeypatch, lambda: LOST[how](site.state.path))
+    amid_watch(monkeypatch, lambda: LOST[how](site.state.path))
     said: list[str] = []
     applied = site.apply({"conf.d/site.conf": site.server('return 200 "new\\n";')}, say=said.append)
     assert applied.outcome == "rolled_back"
@@ -73,7 +60,7 @@ def test_where_the_old_file_is_gone_too_the_new_one_is_named(
         for path in (site.tree / "conf.d").glob(".*"):
             path.unlink()
 
-    _amid(monkeypatch, lose)
+    amid_watch(monkeypatch, lose)
     with pytest.raises(StuckError, match=rf"still the new ones: {site.tree}/conf\.d/site\.conf$"):
         site.apply({"conf.d/site.conf": site.server('return 200 "new\\n";')})
 
@@ -82,7 +69,7 @@ def test_what_else_lies_in_the_state_directory_may_go(
     make_site: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = make_site()
-    _amid(monkeypatch, (site.state.path / "lock").unlink)
+    amid_watch(monkeypatch, (site.state.path / "lock").unlink)
     applied = site.apply({"conf.d/site.conf": site.server('return 200 "new\\n";')})
     assert (applied.outcome, site.ask()) == ("kept", "new\n")
 
