@@ -1,7 +1,8 @@
 """The process that takes a change back unless it is confirmed: it outlives the session.
 
-Its clock is the machine's since its start (CLOCK_BOOTTIME), which nobody sets; after a restart of
-the machine the next start of nginx-tune takes an unconfirmed change back.
+Told to end (SIGTERM) it takes the change back first. Its clock is the machine's since its start
+(CLOCK_BOOTTIME), which nobody sets; after a restart of the machine the next start of nginx-tune
+takes an unconfirmed change back.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -108,27 +110,42 @@ def confirm(state: State, name: str | None) -> tuple[Journal, ExitStatus]:
         return journal, ExitStatus.OK
 
 
-def guard(state: State, journal: Journal, until_boot_seconds: float) -> None:
-    """Wait, and take the change back at the end of the time, or when who began it has died."""
+def guard(
+    state: State,
+    journal: Journal,
+    until_boot_seconds: float,
+    is_told_to_end: Callable[[], bool] = lambda: False,
+) -> None:
+    """Wait, and take the change back at the end of the time, or when who began it has died.
+
+    Told to end, as at the shutdown of the machine, it takes the change back at once: nobody else
+    would before the next start of nginx-tune.
+    """
     with journal.held():
         (journal.directory / _READY).write_text(str(os.getpid()))
-        if not _is_overdue(journal, until_boot_seconds):
+        why = _await_end(journal, until_boot_seconds, is_told_to_end)
+        if not why:
             return
         with _alone(state):
             story = journal.read()
             if story.phase == "awaiting" or (not story.is_finished and is_abandoned(story)):
-                undo(LiveHost(), journal, "it was not confirmed in time")
+                undo(LiveHost(), journal, why)
 
 
-def _is_overdue(journal: Journal, until_boot_seconds: float) -> bool:
-    """Wait until it is ended by somebody else (false), or is to be taken back here."""
+def _await_end(
+    journal: Journal, until_boot_seconds: float, is_told_to_end: Callable[[], bool]
+) -> str:
+    """Why it is to be taken back here; empty once somebody else has ended it."""
     while True:
         story = journal.read()
         if story.is_finished or story.phase == "stuck":
-            return False
+            return ""
         is_orphan = story.phase != "awaiting" and is_abandoned(story)
         if is_orphan or boot_seconds() >= until_boot_seconds:
-            return True
+            return "it was not confirmed in time"
+        # Before it waits, apply itself is at work on it, and hears of its own end.
+        if story.phase == "awaiting" and is_told_to_end():
+            return "it was not confirmed before the process that waits was told to end"
         time.sleep(_POLL_SECONDS)
 
 
@@ -143,9 +160,12 @@ def main(arguments: list[str]) -> int:
     """The detached process: state directory, change, deadline."""
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
+    told: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
     state = State(Path(arguments[0]))
+    journal = Journal(state.journals / arguments[1])
     try:
-        guard(state, Journal(state.journals / arguments[1]), float(arguments[2]))
+        guard(state, journal, float(arguments[2]), lambda: bool(told))
     except NginxTuneError as error:  # it stands in the journal
         return int(error.status)
     return 0

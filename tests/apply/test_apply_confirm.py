@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -102,6 +103,44 @@ def test_a_dead_guardian_or_another_start_of_the_machine_is_finished_by_the_next
     assert run_cli("rollback", "--recover", "--state-dir", site.state.path).stdout == (
         "no change was left unfinished\n"
     )
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_told_to_end_the_guardian_takes_the_change_back(
+    make_site: Make, run_cli: Run, runs: bool
+) -> None:
+    """As when the machine shuts down: nginx may have ended already."""
+    site = make_site()
+    before = snapshot(site.tree)
+    change = _apply(site, run_cli, "--confirm", "300s")
+    guardian = _guardian(site, change)
+    if not runs:
+        site.stop(site.pid)
+    os.kill(guardian, signal.SIGTERM)
+    os.kill(guardian, signal.SIGTERM)
+    _wait(lambda: "Z" in _status(guardian))
+    story = Journal(site.state.journals / str(change["id"])).read()
+    assert (story.phase, "was told to end" in story.reason) == ("undone", True)
+    assert snapshot(site.tree) == before
+    if runs:
+        assert site.ask() == "old\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_what_ends_a_session_does_not_end_the_guardian(
+    make_site: Make, run_cli: Run, number: signal.Signals
+) -> None:
+    site = make_site()
+    change = _apply(site, run_cli, "--confirm", "60s")
+    guardian = _guardian(site, change)
+    os.kill(guardian, number)
+    time.sleep(0.6)
+    assert "Z" not in _status(guardian)
+    assert run_cli("confirm", "--state-dir", site.state.path).returncode == 0
+    with contextlib.suppress(ProcessLookupError):  # it comes to its end by itself
+        os.kill(guardian, signal.SIGTERM)
+    _wait(lambda: "Z" in _status(guardian))
+    assert site.ask() == "new\n"
 
 
 def test_what_was_taken_back_is_no_success(make_site: Make, run_cli: Run) -> None:
