@@ -5,8 +5,9 @@ thread pool takes that off the loop in any released nginx. The cache keeps descr
 times of recently used files in each worker, so that most opens fall away. It costs descriptors,
 and until a file is looked at again clients get it as it was: a playlist or an upload that was
 replaced is the old one, a removed file is still 200, one that was shortened in place breaks off.
-So it stays off where the site says that files change in use, and elsewhere an entry is believed
-for a few seconds alone.
+So it stays off where the site says that files change in use. Elsewhere it is a line only where
+opens go to the disk again and again, and then an entry is believed for a few seconds alone; where
+they are warm it is proposed, since nobody can see from here that files do not change.
 
 Sized to the files there are and to the descriptors that connections leave over; where so few of
 the requests would find their file in it that entries only come and go, it stays off. It stays off,
@@ -132,31 +133,37 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
             flips_when=["directories are so many or so deep that their entries are read from disk"],
         )
     reason = f"saves {percent_text(saved, 2)} of open(), which no pool takes off the loop"
+    lines = [
+        setting(
+            ID,
+            "http",
+            "open_file_cache",
+            f"max={entries}",
+            f"inactive={INACTIVE}",
+            reason=reason,
+        ),
+        setting(
+            ID,
+            "http",
+            "open_file_cache_valid",
+            VALID,
+            reason=f"{STALE}; without it 60 s",
+        ),
+    ]
+    is_sure = plan.is_sure
     return Decision(
         id=ID,
-        verdict="enable",
-        summary=f"Keep up to {entries} descriptors open in each worker: {reason}; {STALE}.",
-        settings=[
-            setting(
-                ID,
-                "http",
-                "open_file_cache",
-                f"max={entries}",
-                f"inactive={INACTIVE}",
-                reason=reason,
-            ),
-            setting(
-                ID,
-                "http",
-                "open_file_cache_valid",
-                VALID,
-                reason=f"{STALE}; without it 60 s",
-            ),
-        ],
+        verdict="enable" if is_sure else "not_enough_evidence",
+        summary=f"Keep up to {entries} descriptors open in each worker: {reason}; {STALE}."
+        if is_sure
+        else f"Left off: {entries} descriptors in each worker would save {percent_text(saved, 2)} "
+        f"of opens that are warm and short, and {STALE}: only who knows that files do not change "
+        "in use can say.",
+        settings=lines if is_sure else [],
+        proposed=[] if is_sure else lines,
         evidence=evidence,
         predicted=predicted,
-        # Warm opens are some percent of a request at best: no sure gain beside that harm.
-        confidence="medium" if plan.forgotten and files.provenance != "assumed" else "low",
+        confidence="medium" if is_sure else "low",
         flips_when=["files are edited, replaced or removed while clients ask for them"],
         risks=[
             f"{STALE}: {_WHAT_IS_OLD}",
@@ -182,6 +189,8 @@ class OpenFiles:
     harms: bool = False
     """Whether cold files lose more by sharing the record of read-ahead than their opens save."""
 
+    counted: bool = True
+    """Whether somebody counted the files, rather than reckoned how many there may be."""
     shared: bool = False
     """Whether other hosts can replace the files."""
     live: bool = False
@@ -198,6 +207,16 @@ class OpenFiles:
         enough = self.of_loop is None or self.of_loop >= WORTH_OF_LOOP
         worth = enough and self.of_request >= WORTH_OF_REQUEST
         return (worth or self.forgotten) and not self.churns and not self._costs
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether what it saves is sure: opens that go to the disk, of files that were counted.
+
+        Warm opens are some percent of a request at best, no gain beside an answer that may be old:
+        a picture that was replaced is sent with the length of the old one, a log has no new lines,
+        a flag file that was removed still closes the site.
+        """
+        return self.pays and self.forgotten and self.counted
 
     @property
     def _costs(self) -> bool:
@@ -222,6 +241,7 @@ def plan_open_files(s: Situation) -> OpenFiles:
         of_request=seconds / request_seconds(s.object_bytes.value or 0.0),
         of_loop=None if rate is None else rate / s.workers * seconds,
         forgotten=forgets_names(s.blocking_inputs, files),
+        counted=s.files.provenance != "assumed",
         shared=replaced_by_others(s.site.roots, s.facts.storage),
         live=bool(live_files(s.site)),
         harms=shared_descriptor_seconds(s.blocking_inputs, _transfers(s)) > seconds,
@@ -266,4 +286,4 @@ def open_files(s: Situation) -> int:
     if s.kind == "proxy":
         return 0
     plan = plan_open_files(s)
-    return plan.entries if plan.pays else 0
+    return plan.entries if plan.is_sure else 0

@@ -177,7 +177,7 @@ def _left_alone(decision: Decision) -> list[str]:
     name = _DIRECTIVES.get(decision.id, decision.id.replace("-", "_"))
     lines = [f"{name}: {decision.summary}"]
     for one in decision.proposed:
-        words = " ".join([one.directive, *one.args])
+        words = " ".join([one.directive, *(word or '""' for word in one.args)])
         lines.append(f"  proposed: {words}{' { ... }' if one.lines else ';'} ({one.context})")
     if decision.proposed and decision.next_command:
         lines.append(f"  settle it: {decision.next_command}")

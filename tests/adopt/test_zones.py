@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from situations import host, nginx, site
+from situations import host, load, nginx, site
 
 from nginx_tune.adopt.changing import hold_against
 from nginx_tune.adopt.naming import site_in
@@ -16,7 +16,6 @@ from nginx_tune.decide import complete_site, decide
 from nginx_tune.decide.upstream_keepalive import zone_size
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.site import Site, Upstream
-from nginx_tune.documents.workload import Workload
 from nginx_tune.emit.changes import plan_changes
 from nginx_tune.emit.nginx_conf import emit_decided
 
@@ -26,7 +25,7 @@ SERVERS = [2, 60, 61, 100, 400]
 def held(tree: ConfTree) -> Decisions:
     facts = host(nginx=nginx("1.22.1", ["--with-threads", "--with-http_ssl_module"]))
     own = complete_site(site_in(tree, Site(roots=[])), facts, "proxy")
-    found = hold_against(decide(facts, Workload(kind="proxy"), site=own), tree)
+    found = hold_against(decide(facts, load("proxy"), site=own), tree)
     return replace(found, decisions=[d for d in found.decisions if d.id == "upstream-keepalive"])
 
 
@@ -80,7 +79,7 @@ def test_a_generated_file_has_room_too(tmp_path: Path, count: int) -> None:
     own = site(upstreams=[Upstream(name="app", servers=addresses(count))], **logs)
     facts = host(nginx=nginx("1.22.1", ["--with-threads", "--with-http_ssl_module"]))
     path = tmp_path / "nginx.conf"
-    workload = Workload(kind="proxy")
+    workload = load("proxy")
     text = emit_decided(decide(facts, workload, site=own), own)
     path.write_text(f"pid {tmp_path}/pid;\n{text}")
     assert "zone upstream_app" in text

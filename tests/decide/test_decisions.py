@@ -617,9 +617,18 @@ def test_backlog_follows_the_burst_up_to_somaxconn() -> None:
 def test_upstream_keepalive_by_version(version: str, count: int) -> None:
     """NGINX-FACTS 14: since 1.29.7 HTTP/1.1 and an empty Connection are the default."""
     facts = host(nginx=nginx(version))
-    d = one(decide(facts, Workload(kind="proxy"), site=site()), "upstream-keepalive")
+    d = one(decide(facts, load("proxy"), site=site()), "upstream-keepalive")
     assert len(d.settings) == count
     assert d.settings[1].directive == "keepalive"
+
+
+def test_connections_are_kept_where_requests_at_once_are_known() -> None:
+    """An idle connection holds a thread of servers that have one for each (of eight, say)."""
+    facts = host(nginx=nginx("1.22.1"))
+    d = one(decide(facts, Workload(kind="proxy"), site=site()), "upstream-keepalive")
+    assert (d.verdict, d.settings) == ("not_enough_evidence", [])
+    assert "keepalive" in {one.directive for one in d.proposed}
+    assert "a thread or process for each connection" in d.summary
 
 
 def test_open_files_are_cached_within_the_descriptors() -> None:
@@ -627,7 +636,10 @@ def test_open_files_are_cached_within_the_descriptors() -> None:
     few = one(
         decide(host(), load(data_bytes=10**7, file_bytes=10**4), site=site()), "open-file-cache"
     )
-    assert settings(few)[0] == "open_file_cache max=1000 inactive=60s"
+    assert [" ".join([one.directive, *one.args]) for one in few.proposed] == [
+        "open_file_cache max=1000 inactive=60s",
+        "open_file_cache_valid 3s",
+    ]
     many = load(data_bytes=10**13, file_bytes=10**5)
     assert one(decide(host(), many, site=site()), "open-file-cache").verdict == "disable"
 
@@ -695,4 +707,4 @@ def test_a_quota_that_throttles_is_said_beside_the_workers() -> None:
 def test_an_open_file_cache_has_room_for_a_site_that_grows() -> None:
     small = load(data_bytes=10**5, file_bytes=10**3)
     d = one(decide(host(), small, site=site()), "open-file-cache")
-    assert "open_file_cache max=1000 inactive=60s" in settings(d)
+    assert d.proposed[0].args == ["max=1000", "inactive=60s"]

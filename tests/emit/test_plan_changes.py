@@ -79,8 +79,11 @@ def read(main: Path, files: Mapping[str, bytes]) -> ConfTree:
 
 
 def decided(tree: ConfTree, facts: Facts, kind: Kind) -> Decisions:
+    """As for a site of which somebody said how many requests are under way at once."""
     site = complete_site(site_in(tree, Site()), facts, kind)
-    return decide(facts, workload_for(kind, facts, None), site=site)
+    workload = workload_for(kind, facts, None)
+    concurrency = replace(workload.concurrency, provenance="declared")
+    return decide(facts, replace(workload, concurrency=concurrency), site=site)
 
 
 def planned(
