@@ -39,7 +39,7 @@ PURE_FILES = (
     "apply/parse_*.py",
 )  # fmt: skip
 EDGES = {
-    "subject": {"configuration", "subject"},
+    "subject": {"configuration", "overwriting", "subject"},
     "turnover": {"asking", "generation", "logs", "process", "workers"},
     "window": {"moment", "observation", "watch"},
     "load": {"asked_paths", "own_servers", "probe", "process", "target", "watched"},

@@ -34,6 +34,7 @@ from nginx_tune.apply.watch import Canary, ask_canaries, check_url, watch
 from nginx_tune.documents.units import plural
 from nginx_tune.errors import NginxTuneError, UsageError
 from nginx_tune.host.door import Host
+from nginx_tune.subject.overwriting import refuse_in_tree
 from nginx_tune.turnover.address import AcceptingSocket
 from nginx_tune.turnover.generation import Readiness, ask_before, await_workers, see_answers
 from nginx_tune.turnover.logs import Logs
@@ -58,6 +59,8 @@ class ApplyOptions(NamedTuple):
     confirm_seconds: float = 0.0
     canaries: Sequence[str] = ()
     permissions: Permissions = Permissions()
+    results: Sequence[str] = ()
+    """Files that what was done is written to: none that nginx reads."""
 
 
 class Applied(NamedTuple):
@@ -132,6 +135,7 @@ class _Change:
         )
         found = examine(proposed, reads, conf_path=subject.conf_path, permissions=wish.permissions)
         before = self._read_before(subject, found)
+        refuse_in_tree(wish.results, before.files, before.asked)
         refuse_foreign_files(self._host, subject.conf_path, subject.prefix, found)
         canaries = [] if subject.master is None else ask_canaries(subject.master, wish.canaries)
         journal = self._begin(subject, before, found)

@@ -55,6 +55,8 @@ class EffectiveConf(NamedTuple):
     sockets: list[str]
     quic_addresses: list[Address]
     """Of HTTP/3: nobody can be seen to answer there."""
+    asked: tuple[str, ...] = ()
+    """What its includes name, patterns as they are."""
 
 
 def find_subject(
@@ -213,6 +215,7 @@ def read_as_target(host: Host, subject: ManagedNginx) -> EffectiveConf:
         error_logs=_logs(tree, subject),
         pid_path=_pid_path(tree, subject),
         sockets=[one.address.removeprefix("unix:") for one in found if one.is_unix],
+        asked=tree.asked,
     )
 
 

@@ -17,7 +17,7 @@ from nginx_tune.cli.numbers import DURATION, Whole
 from nginx_tune.cli.options import parse_duration, prefix_option
 from nginx_tune.cli.termination import as_interrupt
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.terminal.output import output_options
+from nginx_tune.terminal.output import named_results, output_options
 from nginx_tune.terminal.saying import say
 
 if TYPE_CHECKING:
@@ -218,6 +218,7 @@ def _wish(options: dict[str, Any]) -> ApplyOptions:
             trusted=options["trust_files"],
             loses=options["accept_lost"],
         ),
+        results=named_results(),
     )
 
 

@@ -43,7 +43,7 @@ from nginx_tune.host.door import Host
 from nginx_tune.host.live import LiveHost
 from nginx_tune.report.text import plain
 from nginx_tune.subject.subject import ConfigurationFiles
-from nginx_tune.terminal.output import output_options, write_file, write_result
+from nginx_tune.terminal.output import output_options, refuse_results, write_file, write_result
 from nginx_tune.terminal.saying import say
 
 _HOST_FREE = (
@@ -75,6 +75,9 @@ def command(
     subject = _subject(asked, **{key: options[key] for key in _SUBJECT_OPTIONS})
     if asked.nginx_version is not None:
         subject = subject._replace(facts=with_nginx_version(subject.facts, asked.nginx_version))
+    files = (subject.tree.path, *subject.tree.files)
+    diff = output if options["fix_diff"] else None
+    refuse_results(files, subject.tree.asked, asked.write_baseline, diff)
     run = partial(_audit, subject.facts, rules, asked)
     notes: list[str] = []
     findings = _judged(subject, rules, asked, run, notes)

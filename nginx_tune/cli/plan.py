@@ -32,9 +32,7 @@ from nginx_tune.emit.reload_warnings import reload_warnings
 from nginx_tune.errors import ExitStatus, UsageError, name_meant
 from nginx_tune.report.plan import render_host_part, render_plan_diff, render_plan_markdown
 from nginx_tune.terminal.output import (
-    output_files,
     output_options,
-    refuse_overwriting,
     write_result,
 )
 from nginx_tune.terminal.saying import say
@@ -112,7 +110,6 @@ def command(
     if conf and conf_option:
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")
     held = read_held(ctx, conf or conf_option, prefix, **named)
-    refuse_overwriting(output_files(formats, output, FORMATS), held.tree.files)
     chosen, rules, alone = _chosen(held.decisions, only, but)
     changes = _changes(held, chosen, annotates=annotate)
     if rules:

@@ -28,7 +28,7 @@ from nginx_tune.rehearse.run import OldAndNew, run_rehearsal
 from nginx_tune.report.rehearsal import rehearsal_screen, render_rehearsal_markdown
 from nginx_tune.store.runs import Clock
 from nginx_tune.subject.subject import ConfigurationFiles, own_prefix
-from nginx_tune.terminal.output import write_result
+from nginx_tune.terminal.output import refuse_results, write_result
 from nginx_tune.terminal.progress import progress_printer
 from nginx_tune.terminal.writer import screen_bytes
 
@@ -104,6 +104,7 @@ def _sides(
             new = _whole(read_configuration(host, named.new, prefix, default_prefix=own))
             change = change_between(_whole(old), new)
         after = read_tree(old.path, Overlaid(reader, change), prefix=old.prefix)
+    refuse_results((*old.files, *after.files), (*old.asked, *after.asked))
     return OldAndNew(
         old=_whole(old),
         new=_whole(after),

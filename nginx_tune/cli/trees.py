@@ -10,6 +10,7 @@ from nginx_tune.documents.facts import Nginx
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import Host
 from nginx_tune.subject.subject import ConfigurationFiles, place_of
+from nginx_tune.terminal.output import refuse_results
 
 
 def read_configuration(
@@ -23,7 +24,7 @@ def read_configuration(
     """The tree below a file that must be there; its names are absolute.
 
     ``prefix`` is what ``-p`` says, ``default_prefix`` the one without it, ``given`` what
-    ``-g`` does.
+    ``-g`` does. Errors: UsageError also where a result of this call would stand in the tree.
     """
     full = full_path(path, prefix)
     if os.path.exists(full) and not os.path.isfile(full):  # noqa: PTH110, PTH113
@@ -35,7 +36,9 @@ def read_configuration(
     except OSError as error:
         raise UsageError(f"{path}: cannot read: {error.strerror}") from None
     base = os.path.abspath(prefix) if prefix else default_prefix  # noqa: PTH100  # links stay
-    return read_tree(full, ConfigurationFiles(host), prefix=base, given=given)
+    tree = read_tree(full, ConfigurationFiles(host), prefix=base, given=given)
+    refuse_results((tree.path, *tree.files), tree.asked)
+    return tree
 
 
 def link_targets(paths: Iterable[str]) -> dict[str, str]:

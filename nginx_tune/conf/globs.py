@@ -52,6 +52,11 @@ def expand(pattern: str, list_dir: Callable[[str], list[str]]) -> list[str]:
     return sorted(found, key=lambda path: path.encode("utf-8", "surrogateescape"))
 
 
+def matches_name(pattern: str, name: str) -> bool:
+    """Whether a name in a directory matches the last component of a pattern."""
+    return bool(_component(pattern)(name)) if is_pattern(pattern) else pattern == name
+
+
 def _bounded(list_dir: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
     directories = names = 0
 

@@ -82,6 +82,8 @@ class ConfTree:
 
     given: str = ""
     """What ``-g`` gives; its lines come first in ``main``, and are in none of the files."""
+    asked: tuple[str, ...] = ()
+    """What its includes name, each once: patterns as they are, below the main file's directory."""
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -152,6 +154,7 @@ def read_tree(
         missing=tuple(walk.missing),
         lost=tuple(dict.fromkeys(walk.lost)),
         given=given,
+        asked=tuple(walk.asked),
     )
 
 
@@ -201,6 +204,7 @@ class _Reading:
     listings: dict[str, list[str]] = field(default_factory=dict)
     closed: dict[str, str] = field(default_factory=dict)
     """Directories of patterns that this user may not list, and the system's word for it."""
+    asked: dict[str, None] = field(default_factory=dict)
 
     def load(self, path: str, place: Directive | None = None) -> Block | None:
         """The directives of a file, or nothing when it is listed as unparsed.
@@ -287,6 +291,7 @@ class _Reading:
         name = place.value
         pattern = name if name.startswith("/") else posixpath.join(self.directory, name)
         pattern = _mapped(pattern, self.maps)
+        self.asked[pattern] = None
         if not is_pattern(pattern):
             return [pattern]
         closed: set[str] = set()

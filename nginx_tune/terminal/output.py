@@ -15,6 +15,7 @@ import click
 
 from nginx_tune.errors import UsageError, name_meant
 from nginx_tune.host.own_files import check_writable
+from nginx_tune.subject.overwriting import is_same, refuse_in_tree, refuse_overwriting
 from nginx_tune.terminal.progress import clear_progress
 
 _STEERING = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|\xc2[\x80-\x9f]")
@@ -22,6 +23,8 @@ _STEERING = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|\xc2[\x80-\x
 
 _ALSO = {"markdown": "md", "md": "markdown"}
 """Names of one format: each stands for the other where a command has only that."""
+_RESULTS = "nginx_tune.results"
+"""Where a call keeps the names of its results."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -40,6 +43,7 @@ def output_options(*formats: str, owner: str = "") -> Callable[[F], F]:
             for file in named:
                 _check_directory(Path(file))
             refuse_overwriting(named, _read_files(options))
+            click.get_current_context().meta[_RESULTS] = named
             return function(*args, **options)
 
         command = click.option(
@@ -63,23 +67,25 @@ def output_files(wanted: Sequence[str], output: str | None, known: Sequence[str]
     files = [file for _, file in places if file is not None and file not in {"", "-"}]
     for number, file in enumerate(files):
         is_special = Path(file).exists() and not Path(file).is_file()
-        if not is_special and any(_is_same(file, other) for other in files[:number]):
+        if not is_special and any(is_same(file, other) for other in files[:number]):
             raise UsageError(f"{file}: two results for one file", hint="name a file for each")
     return files
 
 
-def refuse_overwriting(files: Sequence[str], read: Iterable[str]) -> None:
-    """Refuse results that would take the place of what they are made from.
+def refuse_results(read: Iterable[str], asked: Iterable[str], *more: str | None) -> None:
+    """Refuse the results of this call that are files of a configuration, or would become some.
 
+    Asked by each command as soon as it has read a tree: what its formats name is known from its
+    call, ``more`` are further results of its own, if any.
     Errors: UsageError naming the file.
     """
-    for source in read:
-        for file in files:
-            if Path(file).is_file() and _is_same(file, source):
-                raise UsageError(
-                    f"{file}: is read by this command and would be overwritten",
-                    hint="name another file for the result",
-                )
+    refuse_in_tree([*named_results(), *(one for one in more if one)], read, asked)
+
+
+def named_results() -> list[str]:
+    """The files that this call's ``-f`` and ``-o`` name; none outside of a command."""
+    call = click.get_current_context(silent=True)
+    return [] if call is None else list(call.meta.get(_RESULTS, ()))
 
 
 def _read_files(options: Mapping[str, Any]) -> Iterator[str]:
@@ -88,14 +94,8 @@ def _read_files(options: Mapping[str, Any]) -> Iterator[str]:
         if name not in {"output", "formats"}:
             parts = value if isinstance(value, tuple) else (value,)
             yield from (str(one) for one in parts if isinstance(one, str | Path) and str(one))
-
-
-def _is_same(one: str, other: str) -> bool:
-    """Whether two names are of one file, by links too, or would be once it is there."""
-    try:
-        return Path(one).samefile(other)
-    except (OSError, ValueError):
-        return os.path.realpath(one) == os.path.realpath(other)
+            if name == "overlays":
+                yield from (new for _, _, new in (str(one).partition("=") for one in parts) if new)
 
 
 def write_result(

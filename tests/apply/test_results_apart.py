@@ -1,0 +1,48 @@
+"""What ``apply`` writes of itself takes no place that nginx, or it, reads."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from apply_site import Site
+from change_files import snapshot
+
+pytestmark = pytest.mark.needs("root", "nginx")
+Make = Callable[..., Site]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def _apply(
+    site: Site, run_cli: Run, *more: str, **options: object
+) -> subprocess.CompletedProcess[str]:
+    new = site.root / "new.conf"
+    new.write_text(site.server('return 200 "new\\n";'))
+    return run_cli(
+        "apply", "--overlay", f"{site.tree}/conf.d/site.conf={new}", "-c", str(site.conf),
+        "--state-dir", str(site.state.path), "--watch", "200ms", *more, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "result", ["-o {tree}/conf.d/site.conf", "-o {root}/new.conf",
+               "-f json={tree}/conf.d/zz.conf", "-o {tree}/nginx.conf"],
+)  # fmt: skip
+def test_a_result_that_nginx_would_read_is_refused_before(
+    make_site: Make, run_cli: Run, result: str
+) -> None:
+    site = make_site()
+    before = snapshot(site.tree)
+    run = _apply(site, run_cli, *result.format(tree=site.tree, root=site.root).split())
+    assert run.returncode == 2, run.stderr
+    assert "would be overwritten" in run.stderr or "nginx would read the result" in run.stderr
+    assert (snapshot(site.tree), site.ask()) == (before, "old\n")
+    assert (site.root / "new.conf").read_text().startswith("server")
+
+
+def test_a_result_beside_the_tree_is_written(make_site: Make, run_cli: Run) -> None:
+    site = make_site()
+    run = _apply(site, run_cli, "-f", f"json={site.tree}/result.json")
+    assert (run.returncode, site.ask()) == (0, "new\n"), run.stderr
+    assert '"kept"' in (site.tree / "result.json").read_text()
