@@ -147,10 +147,10 @@ def cli(
     if any(variable.startswith(PREFIX) for variable in os.environ):
         called = cli.get_command(ctx, name)
         notes += check_variables(os.environ, COMMANDS, name, called)
-    for told in notes:
+    settings, passed_over = read_settings(config_path)
+    for told in [*notes, *([passed_over] if passed_over else [])]:
         if not quiet:
             say(told)
-    settings = read_settings(config_path)
     for table in settings:
         if table not in COMMANDS and table != SITE_TABLE:
             tables = [*COMMANDS, SITE_TABLE]

@@ -21,29 +21,24 @@ SITE_TABLE = "site"
 """The table that is a document, not the settings of a command."""
 
 
-def read_settings(path: Path | None) -> dict[str, Any]:
-    """The tables of the named file, else of the nearest one upward; empty without one."""
+def read_settings(path: Path | None) -> tuple[dict[str, Any], str]:
+    """The tables of the named file, else of the nearest one upward; empty without one.
+
+    Shape: and why one that was found is not read, empty where it is. It would name programs and
+    files, and root believes nobody else's unasked; nor may somebody who can write beside root's
+    working directory stop ``confirm`` or ``rollback``, so it is passed over and told.
+    """
     found = path or _search_upward(FILE_NAME)
     if found is None:
-        return {}
+        return {}, ""
     if path is None:
-        _refuse_others(found)
+        from nginx_tune.host.own_files import why_not_own  # noqa: PLC0415  # only with a file
+
+        if why := why_not_own(found):
+            return {}, f"{found}: not read as root unasked: {why} (name it with --config {found})"
     from nginx_tune.cli.inputs import read_toml  # noqa: PLC0415  # only when there is a file
 
-    return read_toml(found)
-
-
-def _refuse_others(found: Path) -> None:
-    """A settings file names programs and files: root believes nobody else's unasked.
-
-    Errors: UsageError for one that somebody else could have written.
-    """
-    from nginx_tune.host.own_files import why_not_own  # noqa: PLC0415  # only when there is a file
-
-    if why := why_not_own(found):
-        raise UsageError(
-            f"{found}: not read as root unasked: {why}", hint=f"name it with --config {found}"
-        )
+    return read_toml(found), ""
 
 
 def _search_upward(name: str) -> Path | None:

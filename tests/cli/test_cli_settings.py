@@ -12,6 +12,7 @@ import pytest
 
 Run = Callable[..., "CompletedProcess[str]"]
 FACTS = Path(__file__).resolve().parent.parent / "host" / "golden" / "three-disk-node.facts.json"
+CONF = Path(__file__).resolve().parent.parent / "conf" / "valid" / "one-line.conf"
 
 
 def kind_of(run: CompletedProcess[str]) -> str:
@@ -111,10 +112,35 @@ def test_a_settings_file_of_another_user_is_not_believed(run_cli: Run, tmp_path:
         path.chmod(0o644)
         change()
         run = run_cli(*ask, cwd=tmp_path)
-        assert run.returncode == 2
-        assert str(path) in run.stderr
-        assert "--config" in run.stderr
+        assert kind_of(run) != "media"
+        assert run.stderr.startswith(f"nginx-tune: {path}: not read as root unasked")
+        assert f"--config {path}" in run.stderr
+        assert len(run.stderr.splitlines()) == 1
         assert kind_of(run_cli("--config", path, *ask, cwd=tmp_path)) == "media"
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize(
+    "command", ["confirm", "rollback", "rollback --recover", "history", "audit {conf}"]
+)
+def test_a_settings_file_of_another_user_stops_nothing(
+    run_cli: Run, tmp_path: Path, command: str
+) -> None:
+    """Whoever may write beside root's working directory would have a change taken back."""
+    (tmp_path / "own").mkdir()
+    words = command.format(conf=CONF).split()
+    state = [] if words[0] == "audit" else ["--state-dir", str(tmp_path / "state")]
+    tmp_path.chmod(0o1777)
+    quiet = run_cli(*words, *state, cwd=tmp_path)
+    path = tmp_path / "nginx-tune.toml"
+    path.write_text("no TOML [")
+    os.chown(path, 65534, 65534)
+    run = run_cli(*words, *state, cwd=tmp_path / "own")
+    assert (run.returncode, run.stdout) == (quiet.returncode, quiet.stdout)
+    first, _, rest = run.stderr.partition("\n")
+    assert "not read as root unasked" in first
+    assert rest == quiet.stderr
+    assert "not read" not in quiet.stderr
 
 
 @pytest.mark.needs("root")
