@@ -6,7 +6,6 @@ import os
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from nginx_tune.apply.errors import RefusedError, RejectedError, disk_words, reason_of
@@ -18,6 +17,7 @@ from nginx_tune.apply.journal import Journal, State, boot_id, this_process
 from nginx_tune.apply.model_journal import Answered, Begin, Kept, Reloading, Swapping
 from nginx_tune.apply.new_caches import refuse_foreign_files
 from nginx_tune.apply.reading import check_included, read_files
+from nginx_tune.apply.running import check_loaded, check_sockets, remember
 from nginx_tune.apply.server import generations, tell, uninterrupted
 from nginx_tune.apply.swap import clear, look, stage, swap_in
 from nginx_tune.apply.target import (
@@ -42,7 +42,6 @@ from nginx_tune.turnover.process import Process
 from nginx_tune.turnover.workers import ReloadError
 
 Outcome = Literal["kept", "awaiting", "rolled_back"]
-_SLACK_SECONDS = 1.0
 
 
 class ApplyOptions(NamedTuple):
@@ -186,7 +185,8 @@ class _Change:
             ) from None
         if not self._wish.permissions.trusted:
             check_trust(before.reading.places)
-        self._check_running(subject, before)
+        if subject.master is not None:
+            check_loaded(self._host, self._state, subject.master, before.reading)
         loaded = {os.path.realpath(path) for path in before.files}
         for one in found:
             if one.entry.kind == "edit" and one.entry.path not in loaded:
@@ -210,22 +210,6 @@ class _Change:
     def _refuse_foreign_code(self, subject: ManagedNginx) -> None:
         if not self._wish.permissions.trusted:
             refuse_foreign_code(self._host, subject)
-
-    def _check_running(self, subject: ManagedNginx, before: EffectiveConf) -> None:
-        """Files newer than the workers: a reload would bring in more than this change."""
-        if subject.master is None:
-            return
-        # The oldest: one that died and came again has read nothing anew.
-        oldest = min(
-            (_started(one) for one in generations(self._host, subject.master).serving), default=0.0
-        )
-        for path in before.files:
-            status = Path(path).stat()
-            if status.st_mtime > oldest + _SLACK_SECONDS:
-                raise RefusedError(
-                    f"{path}: written after nginx read it last; a reload would bring that in too",
-                    hint="reload nginx first, then make the plan again",
-                )
 
     def _begin(
         self, subject: ManagedNginx, before: EffectiveConf, found: Sequence[Examined]
@@ -289,6 +273,8 @@ class _Change:
                 )
         if not self._wish.permissions.loses:
             check_listens(before, after)
+            if subject.master is not None:
+                check_sockets(self._host, subject.master, after.reading)
         journal.append(describe_test(before, after))
         return after
 
@@ -313,6 +299,7 @@ class _Change:
             workers = await_workers(
                 lambda: generations(self._host, master), master, old, logs, seconds=seconds
             )
+            remember(self._state, master, workers, after.reading)
             seen = see_answers(self._host, master, workers, after.addresses, silent)
             self._notes += seen.notes
             journal.append(_answered(seen))
@@ -381,13 +368,3 @@ def _answered(seen: Readiness) -> Answered:
 
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def _started(process: Process) -> float:
-    """When a process started, by the wall clock."""
-    booted = next(
-        int(line.split()[1])
-        for line in Path("/proc/stat").read_text().splitlines()
-        if line.startswith("btime ")
-    )
-    return booted + process.start_ticks / os.sysconf("SC_CLK_TCK")

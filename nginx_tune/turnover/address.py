@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from nginx_tune.conf.listeners import ListenAddress, port_of
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.listeners import ListenAddress, address_of, port_of
+from nginx_tune.conf.scopes import servers
+from nginx_tune.conf.tree import ConfTree
 
 _EVERY = ("*", "0.0.0.0")  # noqa: S104  # as configurations have it
+_UNSAID_PORTS = (80, 8000)
 Speaks = Literal["http", "tls", "unknown"]
 
 
@@ -65,6 +70,42 @@ class AcceptingSocket(NamedTuple):
             if ":" in self.address
             else (f"{self.address}:{self.port}")
         )
+
+
+def unheard(held: Iterable[AcceptingSocket], tree: ConfTree) -> list[str]:
+    """The sockets of a running nginx that a configuration would not have, for people.
+
+    Every ``listen`` counts, of http, stream, mail and other modules alike; one that names a host is
+    taken for any address of its port. Sockets of files are not looked at.
+    Source: ngx_init_cycle closes the listening sockets that the new cycle has not.
+    """
+    lines = [line for line in tree.main.walk() if line.name == "listen" and line.args]
+    # Source: ngx_http_core_server: one that says nothing listens at 80, or at 8000 if not root.
+    unsaid = any(not (server.block and server.block.all("listen")) for _, server in servers(tree))
+    return [
+        one.name
+        for one in held
+        if not one.path
+        and not (unsaid and one.port in _UNSAID_PORTS)
+        and not any(_hears(line, one) for line in lines)
+    ]
+
+
+def _hears(line: Directive, socket: AcceptingSocket) -> bool:
+    host, _, ports = address_of(line.value).rpartition(":")
+    first, _, last = ports.partition("-")
+    if not first.isdecimal() or not int(first) <= socket.port <= int(last or first):
+        return False
+    if host == "*":
+        return ":" not in socket.address
+    try:
+        own = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return True
+    is_six = ":" in socket.address
+    if own.version == 6 and own.is_unspecified:  # noqa: PLR2004
+        return is_six or "ipv6only=off" in line.args
+    return own == ipaddress.ip_address(socket.address)
 
 
 def addresses_of(found: Iterable[ListenAddress]) -> list[Address]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from apply_site import Site
+from apply_site import Site, wait_until
 from change_files import snapshot
 
 from nginx_tune.apply.errors import StuckError
@@ -70,6 +70,11 @@ def test_what_is_stuck_names_the_way_out(make_site: Make, run_cli: Run) -> None:
     assert "STUCK" in history
     leave = history[history.index("as they are: ") :]
     assert run_cli(*_told(leave, "rollback")).returncode == 0
+    # The old files are back, and nginx has not read them yet: a reload would bring them in.
+    assert "reload nginx first" in run_cli(*_command(site)).stderr
+    os.kill(site.pid, signal.SIGHUP)
+    wait_until(lambda: site.ask() == "old\n")
+    time.sleep(0.3)
     assert run_cli(*_command(site)).returncode == 0
 
 
