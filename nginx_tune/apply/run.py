@@ -18,7 +18,7 @@ from nginx_tune.apply.model_journal import Answered, Begin, Kept, Reloading, Swa
 from nginx_tune.apply.new_caches import refuse_foreign_files
 from nginx_tune.apply.reading import check_included, read_files
 from nginx_tune.apply.running import check_loaded, check_sockets, remember
-from nginx_tune.apply.server import generations, tell, uninterrupted
+from nginx_tune.apply.server import generations, tell, unheard, uninterrupted
 from nginx_tune.apply.swap import clear, look, stage, swap_in
 from nginx_tune.apply.target import (
     EffectiveConf,
@@ -39,7 +39,7 @@ from nginx_tune.turnover.address import AcceptingSocket
 from nginx_tune.turnover.generation import Readiness, ask_before, await_workers, see_answers
 from nginx_tune.turnover.logs import Logs
 from nginx_tune.turnover.process import Process
-from nginx_tune.turnover.workers import ReloadError
+from nginx_tune.turnover.workers import OldServeError, ReloadError
 
 Outcome = Literal["kept", "awaiting", "rolled_back"]
 
@@ -296,9 +296,12 @@ class _Change:
             journal.append(Reloading())
             tell(self._host, master, self._wish.reload_command)
             seconds = self._wish.reload_seconds
-            workers = await_workers(
-                lambda: generations(self._host, master), master, old, logs, seconds=seconds
-            )
+            try:
+                workers = await_workers(
+                    lambda: generations(self._host, master), master, old, logs, seconds=seconds
+                )
+            except OldServeError as error:
+                raise unheard(self._wish.reload_command, error) from None
             remember(self._state, master, workers, after.reading)
             seen = see_answers(self._host, master, workers, after.addresses, silent)
             self._notes += seen.notes

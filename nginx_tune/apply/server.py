@@ -7,13 +7,14 @@ import os
 import shlex
 import signal
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 
 from nginx_tune.apply import calls
 from nginx_tune.errors import UndecidedError
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.nginx.processes import Master, find_masters, find_orphans
 from nginx_tune.turnover.process import Process, lives, process_of
-from nginx_tune.turnover.workers import Generations, ReloadError
+from nginx_tune.turnover.workers import Generations, OldServeError, ReloadError
 
 _COMMAND_SECONDS = 60.0
 
@@ -80,6 +81,27 @@ def tell(host: Host, process: Process, command: Sequence[str]) -> None:
         raise ReloadError(f"process {process.pid}: {error.strerror}") from None
     finally:
         os.close(held)
+
+
+def unheard(command: Sequence[str], error: OldServeError) -> ReloadError:
+    """What is wrong where a command ended well and nothing came of it."""
+    if not command:
+        return error
+    return ReloadError(f"{shlex.join(command)}: ended well, but did not reload: {error.message}")
+
+
+def is_to_reload(process: Process) -> bool:
+    """Whether a SIGHUP waits for a master that is busy, perhaps with an earlier reload.
+
+    It hears signals only between two of them. Source: ngx_master_process_cycle (sigsuspend);
+    proc_pid_status(5), SigPnd and ShdPnd: bit N-1 stands for signal N.
+    """
+    try:
+        lines = Path(f"/proc/{process.pid}/status").read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    pending = [line.split()[1] for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(int(one, 16) & 1 << signal.SIGHUP - 1 for one in pending)
 
 
 def run_test(host: Host, command: Sequence[str]) -> str:

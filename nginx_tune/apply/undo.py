@@ -29,7 +29,7 @@ from nginx_tune.apply.model_journal import (
     Undoing,
     Undone,
 )
-from nginx_tune.apply.server import generations, orphans, tell, uninterrupted
+from nginx_tune.apply.server import generations, is_to_reload, orphans, tell, uninterrupted
 from nginx_tune.apply.swap import clear, look, opened_directory, put_back
 from nginx_tune.apply.target import find_master
 from nginx_tune.errors import NginxTuneError
@@ -37,7 +37,7 @@ from nginx_tune.host.door import Host
 from nginx_tune.turnover.generation import await_workers, see_answers
 from nginx_tune.turnover.logs import Logs
 from nginx_tune.turnover.process import Process, lives
-from nginx_tune.turnover.workers import ReloadError
+from nginx_tune.turnover.workers import Generations, ReloadError
 
 RELOAD_SECONDS = 20.0
 """Ports that are held are tried for 2.5 s, names are looked up before the workers start."""
@@ -141,6 +141,9 @@ def _serve_again(host: Host, story: Story, begin: Begin) -> str:
             )
             see_answers(host, master, workers, target.addresses, frozenset(target.silent))
         except ReloadError as error:
+            if _is_untouched(host, master, target, before):
+                _restore_pid_file(story, target.pid_file, master)
+                return NOT_TOLD
             raise StuckError(
                 f"the old files are back, but nginx does not serve them: {error.message}",
                 hint="see its error log; nginx -t; the running generation may be the new one",
@@ -187,6 +190,21 @@ def _told(host: Host, master: Process, target: TargetNginx) -> bool:
             if time.monotonic() >= until:
                 return False
             time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _is_untouched(host: Host, master: Process, target: TargetNginx, before: Generations) -> bool:
+    """Whether a reload command reloaded nothing, neither then nor now.
+
+    The workers of before the change then serve what they have read: the old configuration.
+    Errors: ReloadError when they do not answer.
+    """
+    old = frozenset(target.workers)
+    if not target.reload_command or is_to_reload(master):
+        return False
+    if not before.serving == generations(host, master).serving == old:
+        return False
+    see_answers(host, master, old, target.addresses, frozenset(target.silent))
     return True
 
 

@@ -200,6 +200,8 @@ def _wish(options: dict[str, Any]) -> ApplyOptions:
         reload_command = shlex.split(options["reload_command"] or "")
     except ValueError as error:
         raise UsageError(f"--reload-command: {error}") from None
+    if options["reload_command"] is not None and not reload_command:
+        raise UsageError("--reload-command: is empty", hint="leave it out for SIGHUP to the master")
     conf, prefix = options["conf_path"], options["prefix"]
     return ApplyOptions(
         # Links stay: includes stand on the directory that is named.

@@ -19,7 +19,7 @@ from nginx_tune.turnover.asking import Asked, ask_place, may_answer
 from nginx_tune.turnover.logs import Logs
 from nginx_tune.turnover.model_process import Process
 from nginx_tune.turnover.parse_reload import bad_lines
-from nginx_tune.turnover.workers import Generations, ReloadError, held_sockets
+from nginx_tune.turnover.workers import Generations, OldServeError, ReloadError, held_sockets
 
 _POLL_SECONDS = 0.05
 _STABLE_SECONDS = 0.6
@@ -77,6 +77,8 @@ def await_workers(
         if fresh and fresh == now.serving and time.monotonic() - since >= _STABLE_SECONDS:
             return fresh
         if time.monotonic() > until:
+            if not fresh and not wrong and now.serving & before:
+                raise OldServeError(_late(now, before, seconds))
             raise ReloadError("; ".join([_late(now, before, seconds), *wrong[-2:]]))
         time.sleep(_POLL_SECONDS)
 

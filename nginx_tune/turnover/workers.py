@@ -15,6 +15,10 @@ class ReloadError(NginxTuneError):
     """The new configuration does not serve, or not as it is written."""
 
 
+class OldServeError(ReloadError):
+    """No new worker has come, and nothing was logged: perhaps nobody reloaded."""
+
+
 class Generations(NamedTuple):
     """The workers of a master."""
 

@@ -1,0 +1,80 @@
+"""A reload command that does not reload: the old workers serve the old configuration."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from apply_site import Site
+from change_files import snapshot
+
+from nginx_tune.apply import undo
+from nginx_tune.apply.errors import StuckError
+from nginx_tune.apply.server import is_to_reload
+from nginx_tune.apply.undo import roll_back
+from nginx_tune.host.live import LiveHost
+from nginx_tune.turnover.process import Process
+
+pytestmark = pytest.mark.needs("root", "nginx")
+Make = Callable[..., Site]
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(undo, "RELOAD_SECONDS", 1.0)
+
+
+def test_one_that_reloads_nothing_is_taken_back(make_site: Make) -> None:
+    site = make_site()
+    before = snapshot(site.tree)
+    edits = {"conf.d/site.conf": site.server('return 200 "new\\n";')}
+    applied = site.apply(edits, reload_command=["true"], reload_seconds=1.0)
+    assert applied.outcome == "rolled_back"
+    assert applied.reason.startswith("true: ended well, but did not reload: the old workers")
+    assert snapshot(site.tree) == before
+    assert site.ask() == "old\n"
+    assert site.apply(edits).outcome == "kept"
+
+
+def test_where_the_new_files_are_served_it_stays_stuck(make_site: Make) -> None:
+    site = make_site()
+    reload = ["sh", "-c", f"test -e {site.root}/mute || kill -HUP {site.pid}"]
+    edits = {"conf.d/site.conf": site.server('return 200 "new\\n";')}
+    assert site.apply(edits, reload_command=reload).outcome == "kept"
+    (site.root / "mute").touch()
+    with pytest.raises(StuckError, match="nginx does not serve them"):
+        roll_back(LiveHost(), site.state, None)
+    assert site.ask() == "new\n"
+
+
+def test_a_master_that_is_still_to_reload_is_told_apart() -> None:
+    """As nginx's does while it is busy: the signal is held, not lost."""
+    text = "trap '' PIPE; exec python3 -c " + shlex.quote(
+        "import signal as s, time; s.pthread_sigmask(s.SIG_BLOCK, [s.SIGHUP]); "
+        "print(flush=True); time.sleep(10)"
+    )
+    with subprocess.Popen(["sh", "-c", text], stdout=subprocess.PIPE) as one:
+        assert one.stdout is not None
+        one.stdout.readline()
+        process = Process(pid=one.pid, start_ticks=0)
+        assert not is_to_reload(process)
+        one.send_signal(1)
+        assert is_to_reload(process)
+        one.kill()
+
+
+@pytest.mark.parametrize("command", ["", "   "])
+def test_an_empty_one_is_refused(
+    make_site: Make, run_cli: Callable[..., subprocess.CompletedProcess[str]], command: str
+) -> None:
+    site = make_site()
+    new = site.root / "new.conf"
+    new.write_text(site.server('return 200 "new\\n";'))
+    said = run_cli(
+        "apply", "--overlay", f"{site.tree}/conf.d/site.conf={new}", "-c", site.conf,
+        "--state-dir", site.state.path, "--reload-command", command,
+    )  # fmt: skip
+    assert (said.returncode, "empty" in said.stderr) == (2, True), said
+    assert not site.state.path.exists()
