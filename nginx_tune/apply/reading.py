@@ -16,7 +16,7 @@ from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.host.door import MOST_BYTES, Host
 
 
-class Reading(NamedTuple):
+class FollowedFiles(NamedTuple):
     """A configuration as it lies on the disk."""
 
     tree: ConfTree
@@ -56,14 +56,14 @@ class _Reader:
 
 def read_files(
     host: Host, conf_path: str, *, prefix: str, contents: Mapping[str, bytes] | None = None
-) -> Reading:
+) -> FollowedFiles:
     """The files that the includes reach; ``contents`` stand in the place of what is there.
 
     ``contents`` are by path with every link resolved. Errors: none, as of ``read_tree``.
     """
     reader = _Reader(host, contents or {})
     tree = read_tree(conf_path, reader, prefix=prefix)
-    return Reading(tree, reader.files, list(reader.directories), list(reader.places))
+    return FollowedFiles(tree, reader.files, list(reader.directories), list(reader.places))
 
 
 def check_included(changed: Iterable[str], files: Iterable[str]) -> None:

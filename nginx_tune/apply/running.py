@@ -21,7 +21,7 @@ import msgspec
 from nginx_tune.apply import calls
 from nginx_tune.apply.errors import RefusedError
 from nginx_tune.apply.journal import State
-from nginx_tune.apply.reading import Reading
+from nginx_tune.apply.reading import FollowedFiles
 from nginx_tune.apply.server import generations
 from nginx_tune.host.door import Host
 from nginx_tune.turnover.address import unheard
@@ -44,7 +44,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
 
 
-def check_loaded(host: Host, state: State, master: Process, reading: Reading) -> None:
+def check_loaded(host: Host, state: State, master: Process, reading: FollowedFiles) -> None:
     """That a reload now would change nothing.
 
     Side effects: writes it down for the next change, which finds directories that this one changed.
@@ -61,7 +61,9 @@ def check_loaded(host: Host, state: State, master: Process, reading: Reading) ->
     remember(state, master, serving, reading)
 
 
-def remember(state: State, master: Process, workers: Collection[Process], reading: Reading) -> None:
+def remember(
+    state: State, master: Process, workers: Collection[Process], reading: FollowedFiles
+) -> None:
     """Write down that these workers run what was read; if it cannot be, times are gone by."""
     told = Loaded(
         master=master,
@@ -81,7 +83,7 @@ def remember(state: State, master: Process, workers: Collection[Process], readin
             os.close(directory)
 
 
-def check_sockets(host: Host, master: Process, after: Reading) -> None:
+def check_sockets(host: Host, master: Process, after: FollowedFiles) -> None:
     """That nginx goes on listening wherever its master does, whatever the old files said.
 
     Errors: RefusedError that names the addresses that are lost.
@@ -97,7 +99,9 @@ def check_sockets(host: Host, master: Process, after: Reading) -> None:
         )
 
 
-def _is_known(state: State, master: Process, serving: frozenset[Process], reading: Reading) -> bool:
+def _is_known(
+    state: State, master: Process, serving: frozenset[Process], reading: FollowedFiles
+) -> bool:
     """Whether what these workers run was written down, and is what lies there, byte for byte."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -110,7 +114,7 @@ def _is_known(state: State, master: Process, serving: frozenset[Process], readin
     return is_same and told.digest == _digest(reading)
 
 
-def _digest(reading: Reading) -> str:
+def _digest(reading: FollowedFiles) -> str:
     """Of the names and bytes of all files."""
     found = hashlib.sha256()
     for path, content in sorted(reading.files.items()):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from nginx_tune.apply.errors import RefusedError, RejectedError
 from nginx_tune.apply.model_journal import LeftFile, TargetNginx, Tested
-from nginx_tune.apply.reading import Reading, read_files
+from nginx_tune.apply.reading import FollowedFiles, read_files
 from nginx_tune.apply.server import run_test
 from nginx_tune.conf.dump import printed
 from nginx_tune.conf.error_log import error_logs
@@ -47,7 +47,7 @@ class EffectiveConf(NamedTuple):
 
     files: list[str]
     """That our includes reach and the target has printed: only these may be changed."""
-    reading: Reading
+    reading: FollowedFiles
     """All that our includes reach."""
     addresses: list[Address]
     error_logs: list[str]
