@@ -18,6 +18,7 @@ from typing import NamedTuple
 from nginx_tune.apply import calls
 from nginx_tune.apply.errors import RefusedError, StuckError
 from nginx_tune.apply.journal import Journal, State, boot_id, this_process
+from nginx_tune.apply.later import check_later
 from nginx_tune.apply.model_journal import (
     Begin,
     Left,
@@ -304,13 +305,15 @@ def roll_back(host: Host, state: State, name: str | None) -> tuple[Journal, str]
     Done again it changes nothing: the change before that one is named to be taken back too.
 
     Shape:  the change and what the server did; empty when it had been taken back before.
-    Errors: UsageError when there is none, RefusedError while another process is at work,
-            StuckError when it cannot be taken back.
+    Errors: UsageError when there is none, RefusedError while another process is at work or
+            where a later change of ours is to be taken back before, StuckError when it cannot
+            be taken back.
     """
     with state.locked(patience_seconds=PATIENCE_SECONDS):
         journal = state.find(name)
         if journal.read().phase == "undone":
             return journal, ""
+        check_later(state, journal)
         return journal, undo(host, journal, "rollback was asked for")
 
 

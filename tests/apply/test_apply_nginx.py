@@ -150,6 +150,38 @@ def test_a_rollback_done_again_takes_no_earlier_change_back(make_site: Make) -> 
     assert site.ask() == "old\n"
 
 
+def test_a_later_change_of_the_same_file_is_to_be_taken_back_first(make_site: Make) -> None:
+    site = make_site()
+    first, second, third = (
+        site.apply({"conf.d/site.conf": site.server(f'return 200 "{number}\n";')}).journal
+        for number in range(3)
+    )
+    other = site.apply({"conf.d/other.conf": "# nothing\n"}).journal
+    assert roll_back(LiveHost(), site.state, third.id)[1] == "reloaded"
+    before = snapshot(site.tree)
+    for _ in range(2):
+        with pytest.raises(RefusedError, match=f"changed again by change {second.id}$") as refused:
+            roll_back(LiveHost(), site.state, first.id)
+        assert second.command("rollback") in refused.value.hint
+    assert (first.read().phase, snapshot(site.tree)) == ("kept", before)
+    assert roll_back(LiveHost(), site.state, other.id)[1] == "reloaded"
+    assert roll_back(LiveHost(), site.state, second.id)[1] == "reloaded"
+    assert roll_back(LiveHost(), site.state, first.id)[1] == "reloaded"
+    assert site.ask() == "old\n"
+
+
+def test_an_edit_by_hand_behind_a_later_change_is_somebody_elses(make_site: Make) -> None:
+    site = make_site()
+    path = site.tree / "conf.d" / "site.conf"
+    first, _ = (
+        site.apply({"conf.d/site.conf": site.server(f'return 200 "{number}\n";')}).journal
+        for number in range(2)
+    )
+    path.write_text(site.server('return 200 "theirs\n";'))
+    with pytest.raises(ForeignError, match="somebody else wrote to it"):
+        roll_back(LiveHost(), site.state, first.id)
+
+
 def test_a_plan_is_applied_put_back_and_out_of_date(
     make_site: Make, run_cli: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
