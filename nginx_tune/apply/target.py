@@ -169,7 +169,8 @@ def find_master(host: Host, conf_path: str) -> Process | None:
 def _check_master(host: Host, master: Master, masters: Sequence[Master]) -> None:
     if same_mounts(host, master.pid) is not True:
         raise RefusedError(
-            f"nginx (process {master.pid}) lives in another mount namespace, a container perhaps",
+            f"nginx (process {master.pid}) lives in another mount namespace (a container perhaps) "
+            "or in a chroot",
             hint="change the image or the volume that it is started from",
         )
     if not master.workers or master.workers == [master.pid]:

@@ -38,7 +38,7 @@ class Running(Part, frozen=True, kw_only=True):
     other_masters: list[int] = []
     """Process ids of further nginx masters on this host."""
     other_mount_namespace: bool | None = None
-    """True when it sees other mounts than the reader: a container, say."""
+    """True when it sees other files than the reader: in a container, say, or a chroot."""
     other_network_namespace: bool | None = None
     cpus_allowed: str | None = None
     """Of the master; workers inherit it."""

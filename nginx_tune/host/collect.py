@@ -75,7 +75,7 @@ class Collector:
         self._ask_devices()
         self._ask_paths("self", "", paths)
         for pid in masters:
-            if self.link("/proc/{}/ns/mnt".format(pid)) != self.link("/proc/self/ns/mnt"):
+            if not self._sees_ours(pid):
                 self._ask_paths(str(pid), "/proc/{}/root".format(pid), paths)
         self._ask_network(masters)
 
@@ -167,8 +167,7 @@ class Collector:
             self._ask("in-lab {}".format(pid), lambda: self._machine.is_in_lab(pid), bool)  # noqa: B023
             binary_link = self.link("/proc/{}/exe".format(pid)) or ""
             self.real(re.sub(r" \(deleted\)$", "", binary_link))
-            self.link("/proc/{}/ns/mnt".format(pid))
-            self.link("/proc/self/ns/mnt")
+            self._sees_ours(pid)
             if self._is_trusted(pid):
                 self.run("/proc/{}/exe".format(pid), "-V")
             else:
@@ -183,11 +182,17 @@ class Collector:
             match = re.search(r"^Uid:\s+(\d+)\s+\1\s+\1\s+\1$", status, re.MULTILINE)
             users.append(match.group(1) if match else None)
         ours, theirs = users
-        same = self.link("/proc/{}/ns/mnt".format(pid)) == self.link("/proc/self/ns/mnt")
+        same = self._sees_ours(pid)
         question = "distrust /proc/{}/exe".format(pid)
         why = self._ask(question, lambda: self._machine.distrust(question[9:]), escaped)
         caller = str(self.answers["caller"]["value"])
         return same and why == "" and theirs is not None and theirs in {"0", ours, caller}
+
+    def _sees_ours(self, pid: int) -> bool:
+        """Whether a process sees our files: no other mounts, no chroot; nginx/processes.py."""
+        asked = [(who, name) for name in ("ns/mnt", "root") for who in (pid, "self")]
+        mounts, ours, root, own = (self.link("/proc/{}/{}".format(*one)) for one in asked)
+        return mounts == ours and (root is None or own is None or root == own)
 
     def _ask_frequencies(self) -> None:
         policies = "/sys/devices/system/cpu/cpufreq"

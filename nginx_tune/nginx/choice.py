@@ -195,12 +195,12 @@ def _running(
 
 def _why(one: Eligibility, *, is_chosen: bool) -> str:
     if not is_chosen:
-        reason = "another one came first" if one.may_run else "it runs in a container"
+        reason = "another one came first" if one.may_run else "it runs in a container or a chroot"
         return one.refused or reason
     if one.refused:
         return f"--pid names it, but its program is only read: {one.refused}"
     does = "it reads this configuration" if one.reads else "it runs"
-    return does if one.may_run else f"{does} in a container: its program is only read"
+    return does if one.may_run else f"{does} in a container or a chroot: its program is only read"
 
 
 def _installed(host: Host, chosen: Eligibility | None) -> list[NginxCandidate]:

@@ -224,8 +224,17 @@ def _binary(host: Host, pid: int) -> str | Missing:
 
 
 def same_mounts(host: Host, pid: int) -> bool | Missing:
-    """Whether a process sees the mounts that this one sees: it lives in no container."""
-    return _same_namespace(host, pid, "mnt")
+    """Whether a process sees the files that this one sees: it lives in no container and no chroot.
+
+    A link of /proc to a root shows it as a path from our own: ``/`` is the same root alone. An
+    older capture does not tell it. Source: proc_pid_root(5).
+    """
+    same = _same_namespace(host, pid, "mnt")
+    if same is not True:
+        return same
+    theirs = attempt(host.read_link, f"/proc/{pid}/root")
+    ours = attempt(host.read_link, "/proc/self/root")
+    return isinstance(theirs, Missing) or isinstance(ours, Missing) or theirs == ours
 
 
 def _same_namespace(host: Host, pid: int, kind: str) -> bool | Missing:

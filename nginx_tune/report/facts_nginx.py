@@ -58,7 +58,7 @@ def _notes(running: Running) -> list[str]:
     """What is not as usual."""
     notes = []
     if running.other_mount_namespace:
-        notes.append("sees other mounts than we: a container")
+        notes.append("sees other files than we: a container or a chroot")
     if running.other_network_namespace:
         notes.append("in a network namespace of its own")
     if running.reloaded:

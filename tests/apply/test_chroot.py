@@ -1,0 +1,70 @@
+"""An nginx in a chroot has other files behind the same paths."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from apply_site import Site
+from change_files import snapshot
+
+from nginx_tune.apply.errors import RefusedError
+from nginx_tune.host.live import LiveHost
+from nginx_tune.nginx.processes import same_mounts
+
+NGINX = "/usr/sbin/nginx"
+_STARTED_SECONDS = 10
+
+
+def _jail(site: Site) -> Path:
+    """What nginx needs, at the same paths, and the site's files."""
+    jail = site.root / "jail"
+    said = subprocess.run(["ldd", NGINX], capture_output=True, text=True, check=True).stdout
+    libraries = [word for word in said.split() if word.startswith("/")]
+    for path in (NGINX, "/etc/passwd", "/etc/group", *libraries):
+        (jail / path[1:]).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, jail / path[1:])
+    for path in ("/dev", "/var/log/nginx", f"{site.root}/tmp"):
+        (jail / path[1:]).mkdir(parents=True)
+    (jail / "dev" / "null").touch()
+    shutil.copytree(site.tree, jail / str(site.tree)[1:])
+    return jail
+
+
+@pytest.mark.needs("root", "nginx")
+@pytest.mark.parametrize("is_named", [False, True])
+def test_an_nginx_in_a_chroot_is_no_reader_of_our_files(root: Path, *, is_named: bool) -> None:
+    site = Site(root, NGINX)
+    before = snapshot(site.tree)
+    jail = _jail(site)
+    subprocess.run(["chroot", jail, NGINX, "-c", site.conf], check=True, capture_output=True)
+    number = jail / str(site.root / "nginx.pid")[1:]
+    until = time.monotonic() + _STARTED_SECONDS
+    while not (number.exists() and number.read_text().strip()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    pid = int(number.read_text())
+    try:
+        assert same_mounts(LiveHost(), pid) is False
+        with pytest.raises(RefusedError, match="chroot"):
+            site.apply(
+                {"conf.d/site.conf": site.server("return 204;")}, pid=pid if is_named else None
+            )
+        assert snapshot(site.tree) == before
+        assert site.ask() == "old\n"
+    finally:
+        site.stop(pid)
+
+
+@pytest.mark.needs("root", "nginx")
+def test_an_nginx_that_sees_our_root_is_none(root: Path) -> None:
+    site = Site(root, NGINX)
+    site.start()
+    pid = site.pid
+    try:
+        assert same_mounts(LiveHost(), pid) is True
+    finally:
+        site.stop(pid)
