@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from nginx_tune.conf.tree import read_tree
 from nginx_tune.errors import NginxTuneError, UsageError
 
 _HEAD = re.compile(rb"^# configuration file ([^\r\n]+):\r?\n", re.MULTILINE)
@@ -19,6 +20,10 @@ _HEAD = re.compile(rb"^# configuration file ([^\r\n]+):\r?\n", re.MULTILINE)
 
 _SAID = re.compile(rb"nginx: |\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] ")
 """Source: ngx_log_stderr and ngx_log_error_core."""
+
+
+_MOST_PASTED = 16
+"""Lines that look like heads and that a dump is read anew for."""
 
 
 class AbsentError(NginxTuneError):
@@ -35,24 +40,33 @@ class Dump(NamedTuple):
 
     def read_bytes(self, path: str) -> bytes:
         """Contents of a file; AbsentError for one that the dump has not."""
-        try:
-            return self.files[path]
-        except KeyError:
-            raise AbsentError(f"{path}: not in the dump") from None
+        return _content(self.files, path)
 
     def list_dir(self, path: str) -> list[str]:
         """Names in a directory: what its patterns matched was dumped, all else does not matter."""
-        base = path.rstrip("/") + "/"
+        bases = {f"{one.rstrip('/')}/" for one in (path, _normal(path))}
         below = {
-            file[len(base) :].partition("/")[0] for file in self.files if file.startswith(base)
+            file[len(base) :].partition("/")[0]
+            for base in bases
+            for file in self.files
+            if file.startswith(base)
         }
         return sorted(below)
+
+
+def _content(files: Mapping[str, bytes], path: str) -> bytes:
+    found = files.get(path, files.get(_normal(path)))
+    if found is None:
+        raise AbsentError(f"{path}: not in the dump")
+    return found
 
 
 def parse_dump(data: bytes) -> Dump:
     """The files of a dump; the first is the main one.
 
-    A file that is named twice keeps its first contents: the second head stands in some file.
+    A file may hold a line that looks like a head, such as one that was pasted from a dump: what no
+    include reaches, and what is named again with other bytes, belongs to the file in which it
+    stands. Old versions print a file as often as it is included.
     Errors: UsageError when there is no file in it.
     """
     heads = list(_HEAD.finditer(data))
@@ -60,11 +74,57 @@ def parse_dump(data: bytes) -> Dump:
         raise UsageError(
             "standard input: no output of nginx -T", hint="nginx -T | nginx-tune audit -"
         )
+    heads = _without_pasted(data, heads)
+    dump = _split(data, heads)
+    reached, faults = _follow(dump)
+    for _ in range(_MOST_PASTED):
+        idle = next((head for head in heads if _name(head) not in reached), None)
+        if idle is None:
+            break
+        fewer = [head for head in heads if head is not idle]
+        joined = _split(data, fewer)
+        reached, after = _follow(joined)
+        if after > faults:
+            break  # a file by itself, whose include is not seen here
+        heads, dump, faults = fewer, joined, after
+    return dump
+
+
+def _follow(dump: Dump) -> tuple[set[str], int]:
+    """The files that the includes of a dump reach, and how many faults are met."""
+    reached = set()
+
+    class Reached(Dump):
+        """Which are asked for, whether they can be parsed or not."""
+
+        def read_bytes(self, path: str) -> bytes:
+            """Contents of a file."""
+            reached.add(_normal(path))
+            return _content(self.files, path)
+
+    return reached, len(read_tree(dump.main, Reached(*dump)).unparsed)
+
+
+def _without_pasted(data: bytes, heads: list[re.Match[bytes]]) -> list[re.Match[bytes]]:
+    """The heads but for those that name a file again and are followed by other bytes."""
+    first: dict[str, bytes] = {}
+    kept = []
+    for head, after in zip(heads, [*heads[1:], None], strict=True):
+        content = _behind(data, head, after)
+        if first.setdefault(_name(head), content) == content:
+            kept.append(head)
+    return kept
+
+
+def _split(data: bytes, heads: list[re.Match[bytes]]) -> Dump:
     files: dict[str, bytes] = {}
     for head, after in zip(heads, [*heads[1:], None], strict=True):
-        end = len(data) if after is None else after.start()
-        files.setdefault(_name(head), _without_line_end(data[head.end() : end]))
+        files.setdefault(_name(head), _behind(data, head, after))
     return Dump(next(iter(files)), files)
+
+
+def _behind(data: bytes, head: re.Match[bytes], after: re.Match[bytes] | None) -> bytes:
+    return _without_line_end(data[head.end() : len(data) if after is None else after.start()])
 
 
 def printed(data: bytes, files: Mapping[str, bytes]) -> list[str]:

@@ -46,6 +46,46 @@ def test_what_the_dump_lacks_is_listed() -> None:
     ]
 
 
+PASTED = "# configuration file {}:\nserver {{ listen 80; }}\nserver {{ listen 81; }}\n"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"/n.conf": "events {} http { include /d/*; }", "/d/a": PASTED.format("/d/a")},
+        {"/n.conf": "events {} http { include /d/*; }", "/d/a": PASTED.format("/n.conf")},
+        {"/n.conf": "events {}\n# configuration file /gone:\nhttp { include /d/*; }",
+         "/d/a": PASTED.format("/etc/x"), "/d/b": "gzip on;\n" + PASTED.format("/etc/y")},
+        {"/n.conf": "events {}\nhttp {\n# configuration file /gone:\ninclude /d/*; }",
+         "/d/a": "server {\n# configuration file /x:\nlisten 80; } server { listen 81; }"},
+    ],
+)  # fmt: skip
+def test_a_line_that_looks_like_a_head_stays_in_its_file(files: dict[str, str]) -> None:
+    dump = parse_dump(_dump(files))
+    assert {name: data.decode() for name, data in dump.files.items()} == files
+    tree = read_tree(dump.main, dump)
+    assert tree.complete
+    assert [str(line) for line in tree.main.walk() if line.name == "listen"][:2] == [
+        "listen 80", "listen 81"
+    ]  # fmt: skip
+
+
+def test_a_file_that_an_include_spells_otherwise_is_one_by_itself() -> None:
+    files = {"/e/n.conf": "events {} http { include ../e/d//../d/*; }", "/e/d/a": "gzip on;"}
+    printed = _dump({name.replace("/e/d/", "/e/../e/d//../d/"): files[name] for name in files})
+    dump = parse_dump(printed)
+    assert {name: data.decode() for name, data in dump.files.items()} == files
+
+
+def test_a_file_that_is_printed_twice_or_that_no_include_is_seen_of_is_one_by_itself() -> None:
+    files = {"/n.conf": "events {}", "/b": "} # not of the file before it"}
+    assert set(parse_dump(_dump(files)).files) == {*files}
+    twice = _dump({"/n.conf": "http { include /d/*; include /d/*; }", "/d/a": "gzip on;"})
+    dump = parse_dump(twice + _dump({"/d/a": "gzip on;", "/d/b": "gunzip on;"}))
+    assert {*dump.files} == {"/n.conf", "/d/a", "/d/b"}
+    assert dump.files["/d/a"] == b"gzip on;"
+
+
 def test_no_dump_is_wrong_usage() -> None:
     for data in (b"", b"events {}", b"\xff\x00"):
         with pytest.raises(UsageError, match="no output of nginx -T"):
