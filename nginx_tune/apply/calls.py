@@ -46,6 +46,14 @@ def rename_new(directory: int, one: str, other: str) -> None:
     _rename(directory, one, other, _NOREPLACE)
 
 
+def rename_over(directory: int, one: str, other: str) -> None:
+    """Rename in the place of what bears the other name, in one step.
+
+    Errors: OSError.
+    """
+    _rename(directory, one, other, 0)
+
+
 def _rename(directory: int, one: str, other: str, flags: int) -> None:
     said = _libc.renameat2(directory, os.fsencode(one), directory, os.fsencode(other), flags)
     if said < 0:

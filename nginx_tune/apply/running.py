@@ -29,6 +29,7 @@ from nginx_tune.turnover.generation import places_of
 from nginx_tune.turnover.process import Process
 
 _LOADED = "loaded"
+_UNFINISHED = "loaded.part"
 _MOST_BYTES = 1 << 20
 _MOST_LINKS = 40
 _MOST_NAMED = 3
@@ -51,13 +52,14 @@ def check_loaded(host: Host, state: State, master: Process, reading: FollowedFil
     Errors: RefusedError that names what was changed since.
     """
     serving = generations(host, master).serving
-    if not _is_known(state, master, serving, reading):
-        # The oldest: one that died and came again has read nothing anew.
-        loaded = min(map(_started, serving), default=0.0) + _SLACK_SECONDS
-        for path in reading.files:
-            _check_place(path, loaded, "changed")
-        for path in reading.directories:
-            _check_place(_there(path), loaded, "a name in it came or went")
+    if _is_known(state, master, serving, reading):
+        return
+    # The oldest: one that died and came again has read nothing anew.
+    loaded = min(map(_started, serving), default=0.0) + _SLACK_SECONDS
+    for path in reading.files:
+        _check_place(path, loaded, "changed")
+    for path in reading.directories:
+        _check_place(_there(path), loaded, "a name in it came or went")
     remember(state, master, serving, reading)
 
 
@@ -73,12 +75,14 @@ def remember(
     with contextlib.suppress(OSError):
         directory = os.open(state.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            calls.unlink(directory, _LOADED)
-            descriptor = calls.create(directory, _LOADED)
+            calls.unlink(directory, _UNFINISHED)
+            descriptor = calls.create(directory, _UNFINISHED)
             try:
                 calls.write(descriptor, msgspec.json.encode(told))
             finally:
                 os.close(descriptor)
+            # A kill in between must leave the older one, by which a directory is not misjudged.
+            calls.rename_over(directory, _UNFINISHED, _LOADED)
         finally:
             os.close(directory)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -12,7 +13,7 @@ import pytest
 from apply_site import Site, free_port
 from change_files import snapshot
 
-from nginx_tune.apply import run
+from nginx_tune.apply import calls, run
 from nginx_tune.apply.errors import RefusedError, RejectedError
 from nginx_tune.apply.examine import Permissions
 from nginx_tune.apply.undo import roll_back
@@ -103,6 +104,25 @@ def test_changes_one_after_another_are_no_edits_of_somebody_else(shop: Site) -> 
     (shop.tree / "sites" / "shop").unlink()
     with pytest.raises(RefusedError, match=r"/sites: a name in it .*after nginx read it last"):
         shop.apply({"sites/3": "# new\n"})
+
+
+@pytest.mark.needs("root", "nginx")
+def test_what_was_written_down_stays_until_the_next_is_whole(
+    shop: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    assert shop.apply({"sites/1": "# new\n"}).outcome == "kept"
+    known = (shop.state.path / "loaded").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(calls, "rename_over", full)
+        with pytest.raises(RejectedError, match="unknown directive"):
+            shop.apply({"conf.d/site.conf": "nothing;\n"})
+        assert (shop.state.path / "loaded").read_bytes() == known
+        # Nor does a change fail by it.
+        assert shop.apply({"sites/2": "# new\n"}).outcome == "kept"
+    assert (shop.state.path / "loaded").read_bytes() == known
 
 
 @pytest.mark.needs("root", "nginx")
