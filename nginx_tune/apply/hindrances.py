@@ -22,6 +22,10 @@ def check_unfinished(state: State) -> None:
     """Errors: RefusedError when an earlier change has not ended."""
     for journal in unfinished(state):
         story = journal.read()
+        if story.phase == "damaged":
+            raise RefusedError(
+                f"the journal of change {journal.id} is damaged", hint=journal.way_out_of_damage
+            )
         if story.phase == "awaiting" and not is_abandoned(story):
             raise RefusedError(
                 f"change {journal.id} waits to be confirmed",

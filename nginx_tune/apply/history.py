@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timezone
 
 from nginx_tune.apply.journal import Journal, State, boot_id, boot_seconds
-from nginx_tune.apply.model_journal import Answered, Phase, Story, Stuck, Undone
+from nginx_tune.apply.model_journal import Answered, Begin, Phase, Story, Stuck, Undone
 from nginx_tune.apply.undo import is_abandoned
 from nginx_tune.documents.history import ChangedFile, ChangeRecord, ChangeState, History
 
@@ -15,6 +16,7 @@ _STATES: dict[Phase, ChangeState] = {
     "undone": "rolled_back",
     "stuck": "stuck",
     "left": "left",
+    "damaged": "damaged",
 }
 
 
@@ -32,6 +34,8 @@ def describe_change(journal: Journal, notes: Sequence[str] = ()) -> ChangeRecord
     """One change; null when nothing of it was begun."""
     story = journal.read()
     begin = story.begin
+    if story.phase == "damaged":
+        return _damaged(journal, begin)
     if begin is None:
         return None
     answered = next((one for one in story.records if isinstance(one, Answered)), None)
@@ -45,15 +49,7 @@ def describe_change(journal: Journal, notes: Sequence[str] = ()) -> ChangeRecord
         state=state,
         begun_at=begin.at,
         conf_path=begin.target.conf_path,
-        files=[
-            ChangedFile(
-                path=one.path,
-                kind=one.kind,
-                sha256_before=one.sha256_before,
-                sha256_after=one.sha256_after,
-            )
-            for one in begin.entries
-        ],
+        files=_files(begin),
         reason=reason,
         server=_server(story),
         stuck_paths=_stuck(story),
@@ -63,6 +59,32 @@ def describe_change(journal: Journal, notes: Sequence[str] = ()) -> ChangeRecord
         listeners=None if answered is None else answered.listeners,
         next_step=_next_step(journal, story, state),
         notes=list(notes),
+    )
+
+
+def _files(begin: Begin) -> list[ChangedFile]:
+    return [
+        ChangedFile(
+            path=one.path,
+            kind=one.kind,
+            sha256_before=one.sha256_before,
+            sha256_after=one.sha256_after,
+        )
+        for one in begin.entries
+    ]
+
+
+def _damaged(journal: Journal, begin: Begin | None) -> ChangeRecord:
+    """What its name tells, and its first record where that is whole."""
+    begun = datetime.strptime(journal.id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
+    return ChangeRecord(
+        id=journal.id,
+        state="damaged",
+        begun_at=begun.isoformat(timespec="seconds") if begin is None else begin.at,
+        conf_path="" if begin is None else begin.target.conf_path,
+        files=[] if begin is None else _files(begin),
+        reason="its journal is damaged: how it ended is not known",
+        next_step=f"next: {journal.way_out_of_damage}",
     )
 
 

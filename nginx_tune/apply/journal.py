@@ -101,12 +101,12 @@ class Journal:
         except (FileNotFoundError, NotADirectoryError):
             descriptor = -1 if self._held is None else os.dup(self._held)
         if descriptor < 0:
-            return self._known or read_story(b"")
+            return self._known or read_story(None)
         try:
             story = _story_of(descriptor)
         finally:
             os.close(descriptor)
-        if story.begin is None and self._known is not None:
+        if story.phase == "damaged" and self._known is not None:
             return self._known
         if self._held is not None:
             self._known = story
@@ -179,7 +179,7 @@ class Journal:
             return os.dup(self._held)
 
     def begin(self, record: Begin, originals: Mapping[str, bytes]) -> None:
-        """Store what is needed to take it back, then the first record.
+        """Store what is needed to take it back, then the first record: the journal begins whole.
 
         Errors: OSError; nothing of the tree has been touched.
         """
@@ -187,11 +187,28 @@ class Journal:
             for number, entry in enumerate(record.entries):
                 if entry.kind == "edit":
                     store(directory, f"original-{number}", originals[entry.path])
-            os.close(calls.create(directory, _JOURNAL))
+            store(directory, _JOURNAL + ".part", encode_record(record))
+            calls.rename_over(directory, _JOURNAL + ".part", _JOURNAL)
             calls.flush(directory)
         with opened(self.directory.parent) as parent:
             calls.flush(parent)
-        self.append(record)
+
+    def check_whole(self) -> None:
+        """Errors: StuckError where what was written whole once is so no more."""
+        if self.read().phase == "damaged":
+            raise StuckError(
+                f"{self.directory / _JOURNAL}: damaged: what became of change {self.id}, and what "
+                f"is to be put back, is not known",
+                hint=self.way_out_of_damage,
+            )
+
+    @property
+    def way_out_of_damage(self) -> str:
+        """What to do when the journal is damaged."""
+        return (
+            f"restore it from a copy, or compare nginx's files with those that were replaced "
+            f"({self.directory}/original-*), then remove {self.directory}"
+        )
 
     def original(self, entry: Entry) -> bytes:
         """The bytes of a file before the change.
@@ -308,9 +325,9 @@ class State:
     def find(self, name: str | None) -> Journal:
         """A change by its id or the beginning of it; without one the last that was begun.
 
-        Errors: UsageError when there is none, or several.
+        Errors: UsageError when there is none, or several; StuckError when its journal is damaged.
         """
-        found = [one for one in self.all() if one.read().begin is not None]
+        found = [one for one in self.all() if one.read().phase != "empty"]
         if name is not None:
             found = [one for one in found if one.id.startswith(name)]
             if len(found) > 1:
@@ -320,6 +337,7 @@ class State:
                 "no change is known" if name is None else f"{name}: no such change",
                 hint=f"nginx-tune history --state-dir {self.path}",
             )
+        found[-1].check_whole()
         return found[-1]
 
     def new(self) -> Journal:

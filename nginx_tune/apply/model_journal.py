@@ -175,7 +175,7 @@ _DECODER: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 
 Phase = Literal[
     "empty", "begun", "swapping", "tested", "reloading", "answered", "awaiting", "kept",
-    "undoing", "undone", "stuck", "left",
+    "undoing", "undone", "stuck", "left", "damaged",
 ]  # fmt: skip
 _PHASES: dict[type[Record], Phase] = {
     Begin: "begun", Swapping: "swapping", Tested: "tested", Reloading: "reloading",
@@ -245,14 +245,23 @@ class Story(NamedTuple):
         return ""
 
 
-def read_story(data: bytes) -> Story:
-    """The records up to the first line that is damaged or not whole."""
+def read_story(data: bytes | None) -> Story:
+    """The records up to the first line that is not whole; null where there is no journal.
+
+    A last line that is not whole was being written as the power went, and announced nothing yet.
+    Elsewhere it is damage: the first line is whole before the journal has its name, and what is
+    not whole is cut off before more is written.
+    """
+    if data is None:
+        return Story(None, "empty", [], 0)
     records = list(_records(data))
     size = sum(len(line) for line, _ in records)
     told = [record for _, record in records]
     begin = told[0] if told and isinstance(told[0], Begin) else None
     if begin is None:
-        return Story(None, "empty", [], 0)
+        return Story(None, "damaged", [], 0)
+    if any(True for line in data[size:].splitlines(keepends=True) for _ in _records(line)):
+        return Story(begin, "damaged", told, size)
     return Story(begin, _PHASES[type(told[-1])], told, size)
 
 

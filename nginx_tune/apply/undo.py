@@ -292,6 +292,8 @@ def recover(host: Host, state: State, *, again: bool = False) -> list[Recovered]
     done = []
     for journal in reversed(state.all()):
         story = journal.read()
+        if story.phase == "damaged":
+            continue
         if story.is_finished and story.begin is not None:
             clear(story.begin.entries)
         elif is_abandoned(story) and (story.phase != "stuck" or (again and not _foreign(story))):
@@ -333,9 +335,15 @@ def leave(state: State, name: str | None) -> Journal:
 
 
 def recover_all(host: Host, state: State) -> list[Recovered]:
-    """Take back what was left unfinished, as at the start of the machine."""
+    """Take back what was left unfinished, as at the start of the machine.
+
+    Errors: StuckError, also for a journal that is damaged, once the others are ended.
+    """
     state.check()
     if not state.journals.is_dir():
         return []
     with state.locked(patience_seconds=PATIENCE_SECONDS):
-        return recover(host, state, again=True)
+        done = recover(host, state, again=True)
+        for journal in state.all():
+            journal.check_whole()
+        return done

@@ -6,9 +6,9 @@ from typing import Literal
 
 from nginx_tune.documents.base import Document, Part
 
-ChangeState = Literal["kept", "awaiting", "rolled_back", "stuck", "left", "unfinished"]
+ChangeState = Literal["kept", "awaiting", "rolled_back", "stuck", "left", "unfinished", "damaged"]
 """``left``: by the operator's word the files stay as they are. ``unfinished``: its process is
-at work, or has died and the next one takes it back."""
+at work, or has died and the next one takes it back. ``damaged``: its journal cannot be read."""
 
 
 class ChangedFile(Part, frozen=True, kw_only=True):

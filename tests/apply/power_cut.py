@@ -90,7 +90,7 @@ class Recorder:
             for name in ("write", "cut", "own", "permit", "set_attribute", "remove_attribute",
                          "set_times", "set_inode_flags"):  # fmt: skip
                 self._wrap(patch, name, self._after_change)
-            for name in ("exchange", "rename_new", "unlink"):
+            for name in ("exchange", "rename_new", "rename_over", "unlink"):
                 self._wrap(patch, name, self._after_change)
             self._wrap(patch, "flush", self._after_flush)
             self._wrap(patch, "create", self._after_create)

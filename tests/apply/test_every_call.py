@@ -83,6 +83,7 @@ def test_every_call_that_changes_something_is_told(
     seen = Counter(filter(None, (_changing(line, str(root)) for line in lines)))
     assert seen == told
     assert told["pidfd_send_signal"] == 2
-    assert told["renameat2"] == 9, (
-        "two new files, two places, the stored old one, two places, what nginx has read twice"
+    assert told["renameat2"] == 10, (
+        "the journal, two new files, two places, the stored old one, two places, what nginx has "
+        "read twice"
     )

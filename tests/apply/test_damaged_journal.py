@@ -1,0 +1,98 @@
+"""A journal that is damaged is told; one whose last record is not whole ends before it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from change_files import Change, begin
+
+from nginx_tune.apply.errors import RefusedError, StuckError
+from nginx_tune.apply.hindrances import check_unfinished
+from nginx_tune.apply.history import read_history
+from nginx_tune.apply.journal import State
+from nginx_tune.apply.model_journal import Kept, Swapping
+from nginx_tune.apply.swap import clear, swap_in
+from nginx_tune.apply.undo import recover_all, roll_back
+from nginx_tune.host.live import LiveHost
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def _kept(state: State, path: Path, content: bytes) -> Change:
+    change = begin(state, {path: content})
+    change.journal.append(Swapping())
+    change.stage()
+    swap_in(change.entries)
+    change.journal.append(Kept())
+    clear(change.entries)
+    return change
+
+
+def _flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "emptied": lambda _: b"",
+    "garbage": lambda _: b"\x00\xff\n garbage",
+    "half of the first record": lambda data: data[: data.index(b"\n") // 2],
+    "first byte": lambda data: _flipped(data, 0),
+    "second record": lambda data: _flipped(data, data.index(b"\n") + 1),
+    "an end of line": lambda data: _flipped(data, data.index(b"\n")),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_journal_is_told_and_nothing_guessed(
+    tmp_path: Path, run_cli: Run, how: str
+) -> None:
+    path = tmp_path / "nginx.conf"
+    path.write_bytes(b"# old\n")
+    state = State(tmp_path / "state")
+    first = _kept(state, path, b"# first\n")
+    change = _kept(state, path, b"# new\n")
+    journal = change.journal.directory / "journal"
+    journal.write_bytes(damaged := DAMAGE[how](journal.read_bytes()))
+    told = run_cli("history", "--state-dir", state.path)
+    assert (told.returncode, f"{change.journal.id}  DAMAGED" in told.stdout) == (0, True), told
+    assert [one.state for one in read_history(state).changes] == ["kept", "damaged"]
+    said = run_cli("rollback", "--recover", "--state-dir", state.path)
+    assert (said.returncode, f"{journal}: damaged" in said.stderr) == (5, True), said
+    for name in (None, change.journal.id):  # without a name not the change before it either
+        with pytest.raises(StuckError, match="damaged"):
+            roll_back(LiveHost(), state, name)
+    with pytest.raises(RefusedError, match="is damaged"):
+        check_unfinished(state)
+    assert (path.read_bytes(), journal.read_bytes()) == (b"# new\n", damaged)
+    assert first.journal.read().phase == "kept"
+
+
+@pytest.mark.parametrize("cut", [1, 5])
+def test_a_last_record_that_is_not_whole_was_never_acted_upon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
+) -> None:
+    path = tmp_path / "nginx.conf"
+    path.write_bytes(b"# old\n")
+    state = State(tmp_path / "state")
+    change = _kept(state, path, b"# new\n")
+    journal = change.journal.directory / "journal"
+    journal.write_bytes(journal.read_bytes()[:-cut])
+    monkeypatch.setattr("nginx_tune.apply.undo.lives", lambda _: False)
+    assert [one.journal.id for one in recover_all(LiveHost(), state)] == [change.journal.id]
+    assert path.read_bytes() == b"# old\n"
+
+
+def test_a_change_of_which_nothing_was_begun_is_no_damage(tmp_path: Path, run_cli: Run) -> None:
+    state = State(tmp_path / "state")
+    state.prepare()
+    directory = state.new().directory
+    (directory / "original-0").write_bytes(b"# old\n")
+    (directory / "journal.part").write_bytes(b"12345678 {")
+    said = run_cli("history", "--state-dir", state.path, "-f", "json")
+    assert json.loads(said.stdout)["changes"] == []
+    assert run_cli("rollback", "--recover", "--state-dir", state.path).returncode == 0
+    check_unfinished(state)
