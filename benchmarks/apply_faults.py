@@ -111,6 +111,11 @@ class Site:
             return one.makefile("rb").read().partition(b"\r\n\r\n")[2].decode()
         return ""
 
+    def reload(self) -> None:
+        """Have nginx read files again that chattr has touched: it cannot be told from an edit."""
+        os.kill(int((self.root / "run/nginx.pid").read_text()), signal.SIGHUP)
+        time.sleep(1)
+
     def apply(self) -> subprocess.Popen[str]:
         """Begin a change of both files."""
         overlay = (f"{self.changed}={self.new}", f"{self.made}={self.other}")
@@ -231,6 +236,8 @@ def main() -> None:
         codes: Counter[int] = Counter()
         try:
             for _ in range(given.runs):
+                if fault == "immutable":
+                    site.reload()
                 status, said = under(site, fault, draw)
                 codes[status] += 1
                 ends[judge(site, fault, status, said)] += 1

@@ -33,6 +33,7 @@ _UNFINISHED = "loaded.part"
 _MOST_BYTES = 1 << 20
 _MOST_LINKS = 40
 _MOST_NAMED = 3
+_CHANGED = "changed (by chmod or chattr, at least)"
 _SLACK_SECONDS = 0.1
 """Starts are told in hundredths of a second, and a file's times by the kernel's last tick."""
 
@@ -57,7 +58,7 @@ def check_loaded(host: Host, state: State, master: Process, reading: FollowedFil
     # The oldest: one that died and came again has read nothing anew.
     loaded = min(map(_started, serving), default=0.0) + _SLACK_SECONDS
     for path in reading.files:
-        _check_place(path, loaded, "changed")
+        _check_place(path, loaded, _CHANGED)
     for path in reading.directories:
         _check_place(_there(path), loaded, "a name in it came or went")
     remember(state, master, serving, reading)
@@ -135,7 +136,7 @@ def _check_place(path: str, loaded: float, what: str) -> None:
             continue
         if status.st_ctime > loaded:
             raise RefusedError(
-                f"{step}: {what if step == steps[-1] else 'changed'} after nginx read it last; "
+                f"{step}: {what if step == steps[-1] else _CHANGED} after nginx read it last; "
                 "a reload would bring that in too",
                 hint="reload nginx first, then make the plan again",
             )

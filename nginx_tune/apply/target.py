@@ -110,6 +110,9 @@ def _chosen(
     if pid is None and path is not None:
         real = os.path.realpath(path)
         masters = [one for one in masters if _may_read(host, one, real)]
+    for one in masters:
+        if one.pid == pid:
+            _check_files(host, one)
     choice = choose_nginx(host, masters, binary=binary, pid=pid, to_run=True)
     if choice.master is None:
         refused = next(
@@ -166,13 +169,18 @@ def find_master(host: Host, conf_path: str) -> Process | None:
     return process_of(found[0]) if len(found) == 1 else None
 
 
-def _check_master(host: Host, master: Master, masters: Sequence[Master]) -> None:
+def _check_files(host: Host, master: Master) -> None:
+    """Errors: RefusedError for one that sees other files behind the same paths."""
     if same_mounts(host, master.pid) is not True:
         raise RefusedError(
             f"nginx (process {master.pid}) lives in another mount namespace (a container perhaps) "
             "or in a chroot",
             hint="change the image or the volume that it is started from",
         )
+
+
+def _check_master(host: Host, master: Master, masters: Sequence[Master]) -> None:
+    _check_files(host, master)
     if not master.workers or master.workers == [master.pid]:
         raise RefusedError(
             f"nginx (process {master.pid}) has no worker of its own: its reload cannot be seen",

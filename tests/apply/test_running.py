@@ -110,8 +110,12 @@ def test_changes_one_after_another_are_no_edits_of_somebody_else(shop: Site) -> 
 def test_what_was_written_down_stays_until_the_next_is_whole(
     shop: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    real = calls.rename_over
+
+    def full(directory: int, one: str, other: str) -> None:
+        if other == "loaded":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(directory, one, other)
 
     assert shop.apply({"sites/1": "# new\n"}).outcome == "kept"
     known = (shop.state.path / "loaded").read_bytes()
