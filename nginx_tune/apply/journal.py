@@ -181,8 +181,9 @@ class Journal:
     def begin(self, record: Begin, originals: Mapping[str, bytes]) -> None:
         """Store what is needed to take it back, then the first record: the journal begins whole.
 
-        Errors: OSError; nothing of the tree has been touched.
+        Errors: OSError, RefusedError; nothing of the tree has been touched.
         """
+        encode_record(record)  # before anything is stored: what it cannot name is refused
         with opened(self.directory) as directory:
             for number, entry in enumerate(record.entries):
                 if entry.kind == "edit":

@@ -12,6 +12,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from nginx_tune.apply.errors import RefusedError
+from nginx_tune.conf.directive import as_utf8
 from nginx_tune.turnover.address import AcceptingSocket, Address
 from nginx_tune.turnover.model_process import Process
 
@@ -186,9 +188,29 @@ FINISHED: frozenset[Phase] = frozenset({"kept", "undone", "left", "empty"})
 
 
 def encode_record(record: AnyRecord) -> bytes:
-    """The line of a record."""
-    text = _ENCODER.encode(record)
+    """The line of a record.
+
+    A reason quotes what nginx and the system say, names and bytes that are no UTF-8 among it:
+    those stand as escapes, for nothing may keep a change from being taken back. A path must be
+    found again by its name. Errors: RefusedError for one that is no UTF-8, as JSON is.
+    """
+    try:
+        text = _ENCODER.encode(record)
+    except UnicodeEncodeError:
+        text = _encode_escaped(record)
     return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def _encode_escaped(record: AnyRecord) -> bytes:
+    if isinstance(record, Undoing | Undone | Stuck):
+        record = msgspec.structs.replace(record, reason=as_utf8(record.reason))
+    try:
+        return _ENCODER.encode(record)
+    except UnicodeEncodeError as error:
+        raise RefusedError(
+            f"{as_utf8(error.object)}: no UTF-8, so the journal of a change cannot name it",
+            hint="rename it, or change the files by hand",
+        ) from None
 
 
 class Story(NamedTuple):

@@ -78,6 +78,11 @@ def check_url(url: str) -> None:
         is_good = False
     if not is_good:
         raise UsageError(f"--canary {url}: no http or https URL")
+    if not url.isascii():
+        raise UsageError(
+            f"--canary {url}: a URL is of ASCII characters (RFC 3986)",
+            hint="write others as %XX, and those of a host as xn--",
+        )
 
 
 def ask_canaries(master: Process, urls: Sequence[str]) -> list[Canary]:

@@ -10,7 +10,7 @@ import click
 
 from nginx_tune.errors import NginxTuneError
 from nginx_tune.terminal.output import write_result
-from nginx_tune.terminal.saying import discard, say
+from nginx_tune.terminal.saying import discard, say, shown_line
 from nginx_tune.terminal.writer import text_bytes
 
 if TYPE_CHECKING:
@@ -44,9 +44,18 @@ def write_changes(
     *,
     none: str = "no change was made here",
 ) -> None:
-    """The changes as a table or as JSON; ``none`` is said where there is no change."""
-    from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
+    """The changes as a table or as JSON; ``none`` is said where there is no change.
+
+    A reason quotes what nginx said of a configuration: it is shown as standard error shows it,
+    without what may be a secret. The journal, which is root's alone, keeps it whole.
+    """
+    from msgspec.structs import replace  # noqa: PLC0415  # heavy imports stay here
+
+    from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.report.history import render_history  # noqa: PLC0415
+
+    shown = [replace(one, reason=shown_line(one.reason)) for one in history.changes]
+    history = replace(history, changes=shown)
 
     renderers = {
         "console": lambda: text_bytes(render_history(history, none), formats, output),

@@ -6,6 +6,7 @@ anything that can be read as words, blocks and ends is a tree.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 
 from nginx_tune.conf.directive import Block, Directive, Source
@@ -25,13 +26,14 @@ MOST_TOKENS = 10_000_000
 def parse_block(source: Source) -> Block:
     """The directives of one file, includes not followed.
 
-    Errors: ParseFault where nginx would stop reading.
+    Errors: ParseFault where nginx would stop reading, and at a zero byte in a word: nginx keeps it,
+            and ends a name of a file there, so the word would be another than the one it uses.
     """
     levels: list[list[Directive]] = [[]]
     opened: list[Directive] = []
     count = 0
     words: list[Token] = []
-    tokens = read_tokens(source.text)
+    tokens = _tokens_of(source.text)
     for token in islice(tokens, MOST_TOKENS):
         mark = token[0]
         if not mark:
@@ -57,6 +59,18 @@ def parse_block(source: Source) -> Block:
     if len(levels) > 1:
         raise ParseFault('unexpected end of file, expecting "}"', len(source.text))
     return Block(levels[0])
+
+
+def _tokens_of(text: str) -> Iterator[Token]:
+    # A zero byte is almost never there: no word is looked through otherwise.
+    return _without_zero(read_tokens(text)) if "\0" in text else read_tokens(text)
+
+
+def _without_zero(tokens: Iterator[Token]) -> Iterator[Token]:
+    for token in tokens:
+        if "\0" in token[1] and token[2] != LUA_QUOTE:
+            raise ParseFault("a zero byte in a word", token[3])
+        yield token
 
 
 def _close(levels: list[list[Directive]], words: list[Token], token: Token) -> None:

@@ -22,6 +22,10 @@ MOST_VALUES = 1024
 MOST_STEPS = 10_000
 """Variables followed for one text; maps of maps of maps grow without end otherwise."""
 
+DEEPEST = 40
+"""Variables that follow one from another, in maps and ``set`` lines; past them the value is open:
+each is a few calls deep, and Python's stack ends at some hundred."""
+
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 """One in a text."""
 _ALMOST_ALL = 99.995
@@ -96,7 +100,7 @@ class Variables:
 
     def _variable(self, name: str, scope: Scope, seen: tuple[str, ...]) -> Values:
         self._steps += 1
-        if name in seen or self._steps > MOST_STEPS:
+        if name in seen or len(seen) >= DEEPEST or self._steps > MOST_STEPS:
             return OPEN
         seen = (*seen, name)
         tables = self._tables.get(name, [])

@@ -44,8 +44,16 @@ def encode(document: Document) -> bytes:
     """The document as JSON: two-space indent, mapping keys sorted, one final newline.
 
     The same document gives the same bytes anywhere.
+    Errors: UsageError for a name (of a file, mostly) that is no UTF-8: no JSON can hold it, and
+            another name in its place would be of another file.
     """
-    raw = msgspec.json.encode(document, order="deterministic")
+    try:
+        raw = msgspec.json.encode(document, order="deterministic")
+    except UnicodeEncodeError as error:
+        name = error.object.encode(errors="surrogateescape").decode(errors="backslashreplace")
+        raise UsageError(
+            f"{name}: no UTF-8, so no JSON can hold it", hint="rename it, or take another format"
+        ) from None
     return msgspec.json.format(raw, indent=2) + b"\n"
 
 
