@@ -124,6 +124,8 @@ def read_overlays(overlays: tuple[str, ...]) -> dict[str, bytes]:
         path, equals, new = overlay.partition("=")
         if not equals or not path or not new:
             raise click.UsageError(f"--overlay {overlay}: give PATH=NEW")
+        if path in files:
+            raise click.UsageError(f"--overlay {path}=…: given twice")
         files[path] = read_bytes(new)
     return files
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,10 +19,20 @@ if TYPE_CHECKING:
     from nginx_tune.apply.journal import Journal, State
     from nginx_tune.documents.history import History
 
+
+class _StateDirectory(click.Path):
+    """A path that is not empty: ``Path("")`` is the working directory, which nobody meant."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if str(value) == "":
+            self.fail("empty: is a variable not set?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 state_option = click.option(
     "--state-dir",
     "state_dir",
-    type=click.Path(path_type=Path, readable=False),
+    type=_StateDirectory(path_type=Path, readable=False),
     metavar="DIR",
     default=Path("/var/lib/nginx-tune"),
     show_default=True,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import re
+import select
 import shutil
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -23,6 +26,8 @@ _STEERING = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|\xc2[\x80-\x
 
 _ALSO = {"markdown": "md", "md": "markdown"}
 """Names of one format: each stands for the other where a command has only that."""
+READER_SECONDS = 10.0
+"""How long a pipe may stay without anybody who reads from it."""
 _RESULTS = "nginx_tune.results"
 """Where a call keeps the names of its results."""
 F = TypeVar("F", bound=Callable[..., Any])
@@ -125,7 +130,9 @@ def _places(
     """Each format that is asked for, and its file; None is standard output."""
     jobs: list[tuple[str, str | None]] = []
     for item in wanted:
-        name, _, named = item.partition("=")
+        name, equals, named = item.partition("=")
+        if equals and not named:
+            raise UsageError(f"-f {item}: no file is named", hint="is a variable not set?")
         if _ALSO.get(name) in known:
             name = _ALSO[name]
         if name not in known:
@@ -192,6 +199,9 @@ def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """
     check_writable(path)
     try:
+        if path.is_fifo() and not os.path.realpath(path).startswith("/proc/"):
+            _write_pipe(path, data)
+            return
         if path.exists() and not path.is_file():
             path.write_bytes(data)
             return
@@ -203,6 +213,39 @@ def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
         raise
     except OSError as error:
         raise UsageError(f"{path}: cannot write: {error.strerror}") from None
+
+
+def _write_pipe(path: Path, data: bytes) -> None:
+    """Write to a named pipe as long as somebody reads it: what is done must not wait for ever.
+
+    It is opened once only: a reader takes an end that closes for the end of the data.
+    Errors: OSError, UsageError.
+    """
+    until = time.monotonic() + READER_SECONDS
+    while True:
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            break
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            if time.monotonic() > until:
+                raise _unread(path) from None
+            time.sleep(0.05)
+    try:
+        waiting = select.poll()
+        waiting.register(descriptor, select.POLLOUT)
+        left = memoryview(data)
+        while left:
+            if not waiting.poll(READER_SECONDS * 1000):
+                raise _unread(path)
+            left = left[os.write(descriptor, left) :]
+    finally:
+        os.close(descriptor)
+
+
+def _unread(path: Path) -> UsageError:
+    return UsageError(f"{path}: a pipe from which nothing was read in {READER_SECONDS:g} s")
 
 
 def _replace(path: Path, data: bytes, mode: int) -> None:

@@ -1,0 +1,61 @@
+"""Results that go to a named pipe, and names of results that are none."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from nginx_tune.errors import UsageError
+from nginx_tune.terminal import output
+
+Run = Callable[..., "CompletedProcess[str]"]
+CONF = Path(__file__).resolve().parents[1] / "conf" / "valid" / "one-line.conf"
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_pipe_that_nobody_reads_ends_the_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_open: bool
+) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    held = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if is_open else None
+    monkeypatch.setattr(output, "READER_SECONDS", 0.2)
+    with pytest.raises(UsageError, match="nothing was read"):
+        output.write_file(path, b"x" * (1 << 20))
+    if held is not None:
+        os.close(held)
+
+
+def test_a_reader_that_comes_gets_all_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append(path.read_bytes()))
+    reader.start()
+    output.write_file(path, b"x" * (1 << 20))
+    reader.join(10)
+    assert [len(one) for one in found] == [1 << 20]
+
+
+def test_a_format_with_an_empty_name_is_refused(run_cli: Run, tmp_path: Path) -> None:
+    run = run_cli("audit", CONF, "-f", "json=")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "no file is named" in run.stderr
+    assert run_cli("audit", CONF, "-f", f"json={tmp_path}/x").returncode == 0
+
+
+def test_an_overlay_of_one_file_is_given_once(run_cli: Run) -> None:
+    run = run_cli("audit", CONF, "--overlay", f"{CONF}={CONF}", "--overlay", f"{CONF}={CONF}")
+    assert (run.returncode, "given twice" in run.stderr) == (2, True)
+    assert run_cli("audit", CONF, "--overlay", f"{CONF}={CONF}").returncode == 0
+
+
+def test_a_state_directory_is_named(run_cli: Run, tmp_path: Path) -> None:
+    run = run_cli("history", "--state-dir", "", cwd=tmp_path)
+    assert (run.returncode, "empty: is a variable not set?" in run.stderr) == (2, True)
+    assert run_cli("history", "--state-dir", ".", cwd=tmp_path).stderr == ""
